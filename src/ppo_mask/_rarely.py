@@ -1,0 +1,125 @@
+"""A conditional that stays cheap under ``vmap``.
+
+``jax.vmap`` turns ``lax.cond`` into ``select``: both branches run for every member of the batch.
+A branch that is dear but seldom taken, such as drawing a new level, then costs its full price on
+every step. :func:`rarely` gathers the few members that need the branch, runs it on them alone, a
+fixed number at a time, and scatters the results back. It costs nothing when no member needs it.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Bool
+
+Operand = TypeVar("Operand")
+Result = TypeVar("Result")
+
+# Members served per pass: big enough to fill vector lanes, small beside the usual batch.
+_MIN_CHUNK = 16
+_BATCH_SHARE = 32
+
+
+def rarely(
+    predicate: Bool[Array, ""],
+    function: Callable[[Operand], Result],
+    operand: Operand,
+    otherwise: Result,
+) -> Result:
+    """``function(operand)`` where ``predicate`` holds, else ``otherwise``.
+
+    Means the same as ``lax.cond(predicate, function, lambda _: otherwise, operand)``, batched or
+    not, but under ``vmap`` the function runs only as often as the predicate holds (rounded up to
+    whole chunks). Not differentiable in reverse mode.
+
+    Args:
+        predicate: whether to run the function.
+        function: pure, and closing over no traced value; everything it needs is in ``operand``.
+        operand: the function's argument, a tree of arrays.
+        otherwise: the result where the predicate is False, of the function's result's structure.
+    """
+
+    leaves, structure = jax.tree.flatten(operand)
+
+    def run(*leaves: Any) -> Result:
+        return function(jax.tree.unflatten(structure, leaves))
+
+    @custom_vmap
+    def single(predicate: Any, otherwise: Any, *leaves: Any) -> Any:
+        return jax.lax.cond(predicate, run, lambda *_: otherwise, *leaves)
+
+    @single.def_vmap
+    def _(size: int, batched: Any, predicate: Any, otherwise: Any, *leaves: Any) -> Any:  # pyright: ignore
+        # What all members share, such as a network's parameters, is neither copied nor gathered.
+        per_member = tuple(batched[2:])
+        predicate, otherwise = _broadcast(size, tuple(batched[:2]), (predicate, otherwise))
+        out = _batch(run, per_member)(predicate, otherwise, *leaves)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return single(predicate, otherwise, *leaves)
+
+
+def _batch(run: Callable[..., Any], per_member: tuple[bool, ...]) -> Callable[..., Any]:
+    """`single` over a batch; leaf i of the operand has a batch axis where ``per_member[i]``."""
+
+    @custom_vmap
+    def many(predicate: Any, otherwise: Any, *leaves: Any) -> Any:
+        return _serve_in_chunks(run, per_member, predicate, otherwise, leaves)
+
+    @many.def_vmap
+    def _(size: int, batched: Any, *args: Any) -> Any:  # pyright: ignore
+        shared_batched = any(b for b, own in zip(batched[2:], per_member, strict=True) if not own)
+        own = (True, True, *per_member)
+        spread = (shared_batched or o for o in own)
+        args = tuple(
+            _broadcast(size, b, x) if s else x
+            for s, b, x in zip(spread, batched, args, strict=True)
+        )
+        if shared_batched:  # Each batch has its own shared values (seeds, say): one after another.
+            out = jax.lax.map(lambda each: many(*each), args)
+        else:  # A batch of batches is one larger batch.
+            members = args[0].shape[1]
+            flat = (
+                jax.tree.map(lambda x: x.reshape(size * members, *x.shape[2:]), x) if o else x
+                for o, x in zip(own, args, strict=True)
+            )
+            out = jax.tree.map(lambda x: x.reshape(size, members, *x.shape[1:]), many(*flat))
+        return out, jax.tree.map(lambda _: True, out)
+
+    return many
+
+
+def _broadcast(size: int, batched: Any, tree: Any) -> Any:
+    def spread(x: Array, batched: bool) -> Array:
+        return x if batched else jnp.broadcast_to(x, (size, *x.shape))
+
+    return jax.tree.map(spread, tree, batched)
+
+
+def _serve_in_chunks(
+    run: Callable[..., Any],
+    per_member: tuple[bool, ...],
+    predicate: Bool[Array, " batch"],
+    otherwise: Any,
+    leaves: tuple[Any, ...],
+) -> Any:
+    batch = predicate.shape[0]
+    chunk = min(batch, max(_MIN_CHUNK, batch // _BATCH_SHARE))
+    axes = [0 if own else None for own in per_member]
+
+    def some_left(carry: tuple[Array, Any]) -> Array:
+        return carry[0].any()
+
+    def serve(carry: tuple[Array, Any]) -> tuple[Array, Any]:
+        waiting, out = carry
+        # The positions of the first `chunk` members waiting; `batch` (dropped below) past the last.
+        rows = jnp.searchsorted(jnp.cumsum(waiting), jnp.arange(1, chunk + 1))
+        picked = jnp.minimum(rows, batch - 1)
+        args = [x[picked] if own else x for x, own in zip(leaves, per_member, strict=True)]
+        new = jax.vmap(run, axes, axis_size=chunk)(*args)
+        out = jax.tree.map(lambda o, n: o.at[rows].set(n, mode="drop"), out, new)
+        return waiting.at[rows].set(False, mode="drop"), out
+
+    return jax.lax.while_loop(some_left, serve, (predicate, otherwise))[1]

@@ -1,0 +1,152 @@
+"""Many environments side by side, with the library's only auto-reset."""
+
+from typing import Generic, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from ppo_mask._types import ArrayTree
+from ppo_mask.env import AbstractEnv, TimeStep, rarely
+
+State = TypeVar("State")
+
+
+class VectorState(eqx.Module, Generic[State]):
+    """The environments' states and the running episodes' statistics.
+
+    Attributes:
+        env_state: the environments' own states, with a leading axis ``envs``.
+        episode_return: sum of the rewards of the running episode, undiscounted and not normalised.
+        episode_length: steps taken in the running episode.
+    """
+
+    env_state: ArrayTree
+    episode_return: Float[Array, " envs"]
+    episode_length: Int[Array, " envs"]
+
+
+class VectorTimeStep(eqx.Module):
+    """What the agent sees of ``envs`` environments at once.
+
+    ``observation`` and ``action_mask`` are what to act on next: where an episode has just ended,
+    they are the **new** episode's. Everything else belongs to the step just taken, so that a
+    truncated episode can be bootstrapped from ``final_observation`` and a terminated one is not.
+
+    Attributes:
+        observation: to act on next.
+        action_mask: to act on next.
+        reward: of the step taken.
+        terminated: the step ended its episode in a terminal state.
+        truncated: the step's episode was cut off.
+        info: of the step taken.
+        final_observation: what the step led to; equals ``observation`` where no episode ended.
+        episode_return: return of the step's episode so far; whole where it has ended.
+        episode_length: length of the step's episode so far; whole where it has ended.
+    """
+
+    observation: ArrayTree
+    action_mask: Bool[Array, "envs actions"]
+    reward: Float[Array, " envs"]
+    terminated: Bool[Array, " envs"]
+    truncated: Bool[Array, " envs"]
+    info: dict[str, Array]
+    final_observation: ArrayTree
+    episode_return: Float[Array, " envs"]
+    episode_length: Int[Array, " envs"]
+
+    @property
+    def ended(self) -> Bool[Array, " envs"]:
+        """Where the step ended an episode, either way."""
+        return self.terminated | self.truncated
+
+
+class VectorEnv(eqx.Module, Generic[State]):
+    """``num_envs`` copies of an environment, reset one by one as their episodes end.
+
+    A reset runs only for the environments that need it (:func:`ppo_mask.env.rarely`), so it may be
+    dear without slowing the others down.
+
+    Attributes:
+        env: the environment.
+        num_envs: how many run side by side.
+    """
+
+    env: AbstractEnv[State]
+    num_envs: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        if self.num_envs < 1:
+            raise ValueError(f"num_envs must be at least 1, got {self.num_envs}")
+
+    @property
+    def num_actions(self) -> int:
+        """The number of actions of each environment."""
+        return self.env.num_actions
+
+    def reset(self, key: Key[Array, ""]) -> tuple[VectorState[State], VectorTimeStep]:
+        """Starts an episode in every environment."""
+        env_state, timestep = jax.vmap(self.env.reset)(jax.random.split(key, self.num_envs))
+        episode_return = jnp.zeros_like(timestep.reward)
+        episode_length = jnp.zeros(self.num_envs, jnp.int32)
+        return (
+            VectorState(env_state, episode_return, episode_length),
+            _vector_timestep(timestep, timestep, episode_return, episode_length),
+        )
+
+    def step(
+        self,
+        key: Key[Array, ""],
+        state: VectorState[State],
+        actions: Int[Array, " envs"],
+    ) -> tuple[VectorState[State], VectorTimeStep]:
+        """Takes one action in every environment and starts new episodes where one has ended."""
+        step_key, reset_key = jax.random.split(key)
+        env_state, final = jax.vmap(self.env.step)(
+            jax.random.split(step_key, self.num_envs), state.env_state, actions
+        )
+        ended = final.terminated | final.truncated
+        episode_return = state.episode_return + final.reward
+        episode_length = state.episode_length + 1
+
+        def fresh(key: Key[Array, ""]) -> tuple[State, ArrayTree, Bool[Array, " actions"]]:
+            env_state, timestep = self.env.reset(key)
+            return env_state, timestep.observation, timestep.action_mask
+
+        def reset_where_ended(ended: Array, key: Array, current: ArrayTree) -> ArrayTree:
+            return rarely(ended, fresh, key, current)
+
+        env_state, observation, action_mask = jax.vmap(reset_where_ended)(
+            ended,
+            jax.random.split(reset_key, self.num_envs),
+            (env_state, final.observation, final.action_mask),
+        )
+        shown = eqx.tree_at(_to_act_on, final, (observation, action_mask))
+        state = VectorState(
+            env_state, jnp.where(ended, 0, episode_return), jnp.where(ended, 0, episode_length)
+        )
+        return state, _vector_timestep(shown, final, episode_return, episode_length)
+
+
+def _to_act_on(timestep: TimeStep) -> tuple[ArrayTree, Array]:
+    return timestep.observation, timestep.action_mask
+
+
+def _vector_timestep(
+    shown: TimeStep,
+    final: TimeStep,
+    episode_return: Float[Array, " envs"],
+    episode_length: Int[Array, " envs"],
+) -> VectorTimeStep:
+    return VectorTimeStep(
+        observation=shown.observation,
+        action_mask=shown.action_mask,
+        reward=final.reward,
+        terminated=final.terminated,
+        truncated=final.truncated,
+        info=final.info,
+        final_observation=final.observation,
+        episode_return=episode_return,
+        episode_length=episode_length,
+    )

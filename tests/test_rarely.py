@@ -1,0 +1,59 @@
+"""`rarely` means what `lax.cond` means, however it is batched."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ppo_mask.env import rarely
+
+
+def _dear(operand):
+    x, weight, key = operand
+    return x @ weight + jax.random.uniform(key)
+
+
+def _both(predicate, x, weight, key):
+    got = rarely(predicate, _dear, (x, weight, key), jnp.zeros(3))
+    want = jax.lax.cond(predicate, _dear, lambda _: jnp.zeros(3), (x, weight, key))
+    return got, want
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 1.0])
+@pytest.mark.parametrize("batch", [1, 7, 600])
+def test_equals_cond_under_vmap(batch, share):
+    predicate = jax.random.bernoulli(jax.random.key(0), share, (batch,))
+    x = jax.random.normal(jax.random.key(1), (batch, 2))
+    keys = jax.random.split(jax.random.key(2), batch)
+    run = jax.jit(jax.vmap(_both, in_axes=(0, 0, None, 0)))
+    got, want = run(predicate, x, jnp.ones((2, 3)), keys)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_equals_cond_under_two_vmaps(shared):
+    predicate = jax.random.bernoulli(jax.random.key(0), 0.3, (4, 25))
+    x = jax.random.normal(jax.random.key(1), (4, 25, 2))
+    keys = jax.random.split(jax.random.key(2), (4, 25))
+    weight = jnp.ones((2, 3)) if shared else jax.random.normal(jax.random.key(3), (4, 2, 3))
+    outer = (0, 0, None if shared else 0, 0)
+    got, want = jax.jit(jax.vmap(jax.vmap(_both, (0, 0, None, 0)), outer))(
+        predicate, x, weight, keys
+    )
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_unbatched():
+    got, want = _both(jnp.array(True), jnp.ones(2), jnp.ones((2, 3)), jax.random.key(0))
+    np.testing.assert_array_equal(got, want)
+
+
+def test_runs_the_function_on_chunks_only():
+    """The function's matrix product is done for 16 of 512 rows at a time, not for all."""
+
+    def over_batch(predicate, x):
+        return jax.vmap(lambda p, x: rarely(p, lambda x: x @ jnp.ones((7, 7)), x, x))(predicate, x)
+
+    jaxpr = str(jax.make_jaxpr(over_batch)(jnp.zeros(512, bool), jnp.ones((512, 7))))
+    products = [line for line in jaxpr.splitlines() if "dot_general" in line]
+    assert products
+    assert all("f32[16,7]" in line for line in products)

@@ -1,0 +1,233 @@
+"""Settings as frozen dataclasses, and values laid over them from files and flags.
+
+A *config* is a dataclass whose fields are *groups*; a group is a frozen dataclass whose fields are
+made by :func:`setting`. That is the single place where a setting's default, help, limits and type
+are written down: the command line, ``--help``, the YAML files and every error come from it.
+Values are laid over each other with :func:`replace`: defaults, then a file, then flags.
+"""
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from ppo_mask.errors import RunError
+
+Config = TypeVar("Config")
+
+_METADATA_KEY = "ppo_mask.setting"
+_TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What a setting is declared with; see :func:`setting`."""
+
+    help: str
+    at_least: float | None
+    above: float | None
+    at_most: float | None
+    changeable: bool
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    changeable: bool = False,
+) -> Any:
+    """Declares one setting: a dataclass field of type int, float, bool or str, or ``… | None``.
+
+    Args:
+        default: the value where nothing else is given.
+        help: one line for ``--help``.
+        at_least: smallest value allowed.
+        above: the value must be greater than this.
+        at_most: largest value allowed.
+        changeable: whether a resumed run may have another value than it began with.
+    """
+    rules = Rules(help, at_least, above, at_most, changeable)
+    return dataclasses.field(default=default, metadata={_METADATA_KEY: rules})
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One setting of a config, as the command line and the YAML reader see it.
+
+    Attributes:
+        name: the field's name, unique in the whole config.
+        group: the field of the config that holds its group.
+        type: int, float, bool or str.
+        optional: whether None is a value.
+        value: its value in the config at hand.
+        rules: what it was declared with.
+    """
+
+    name: str
+    group: str
+    type: type
+    optional: bool
+    value: Any
+    rules: Rules
+
+    @property
+    def flag(self) -> str:
+        """The name on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+    def convert(self, raw: object, called: str) -> Any:
+        """A value as it came from a flag or a file, in the setting's type and within its limits.
+
+        Raises:
+            RunError: it is neither; the message names the setting as ``called``.
+        """
+        value = self._typed(raw, called)
+        if value is None or isinstance(value, (bool, str)):
+            return value
+        rules = self.rules
+        wanted = ""
+        if not math.isfinite(value):
+            wanted = "a finite number"
+        elif rules.at_least is not None and value < rules.at_least:
+            wanted = f"at least {rules.at_least}"
+        elif rules.above is not None and value <= rules.above:
+            wanted = f"more than {rules.above}"
+        elif rules.at_most is not None and value > rules.at_most:
+            wanted = f"at most {rules.at_most}"
+        if wanted:
+            raise RunError(f"{called} must be {wanted}, got {raw}")
+        return value
+
+    def _typed(self, raw: object, called: str) -> Any:
+        if self.optional and (raw is None or (isinstance(raw, str) and raw.lower() == "none")):
+            return None
+        number = isinstance(raw, (int, float)) and not isinstance(raw, bool)
+        try:
+            if self.type in (bool, str):
+                if isinstance(raw, self.type):
+                    return raw
+            # YAML takes 1e-4 for text, so text is always worth a try.
+            elif isinstance(raw, str) or (number and self.type(raw) == raw):
+                return self.type(raw)
+        except (ValueError, OverflowError):
+            pass
+        raise RunError(f"{called} must be {_TYPE_NAMES[self.type]}, got {raw!r}")
+
+
+def settings(config: Any) -> dict[str, Setting]:
+    """All settings of a config by name.
+
+    Raises:
+        TypeError: two groups have a setting of one name, or one has a type that no flag can have.
+    """
+    found: dict[str, Setting] = {}
+    for each in _walk(config):
+        if each.name in found:
+            raise TypeError(f"two groups have a setting {each.name!r}")
+        if each.type not in _TYPE_NAMES:
+            raise TypeError(f"{each.name} has type {each.type}, which no flag can have")
+        found[each.name] = each
+    return found
+
+
+def _walk(config: Any) -> Iterator[Setting]:
+    for group_field in dataclasses.fields(config):
+        group = getattr(config, group_field.name)
+        hints = typing.get_type_hints(type(group))
+        for field in dataclasses.fields(group):
+            hint, optional = hints[field.name], False
+            if isinstance(hint, types.UnionType):
+                hint = next(t for t in hint.__args__ if t is not types.NoneType)
+                optional = True
+            value = getattr(group, field.name)
+            rules: Rules = field.metadata[_METADATA_KEY]
+            yield Setting(field.name, group_field.name, hint, optional, value, rules)
+
+
+def replace(config: Config, values: Mapping[str, Any], source: str = "") -> Config:
+    """The config with some settings replaced, each converted and checked.
+
+    Args:
+        config: what the values are laid over.
+        values: by name; text is converted as on the command line.
+        source: the file that they come from, for errors; empty for the command line.
+
+    Raises:
+        RunError: an unknown setting, or a value that cannot be.
+    """
+    known = settings(config)
+    by_group: dict[str, dict[str, Any]] = {}
+    for name, raw in values.items():
+        if name not in known:
+            raise RunError(f"{source}: unknown setting {name}{did_you_mean(name, known)}")
+        each = known[name]
+        called = f"{source}: {name}" if source else each.flag
+        by_group.setdefault(each.group, {})[name] = each.convert(raw, called)
+    groups = {
+        group: dataclasses.replace(getattr(config, group), **changed)
+        for group, changed in by_group.items()
+    }
+    return dataclasses.replace(typing.cast(Any, config), **groups)
+
+
+def check(config: Any) -> None:
+    """Makes sure that every setting has a value of its type and within its limits.
+
+    Raises:
+        RunError: naming the first that has not.
+    """
+    replace(config, {name: each.value for name, each in settings(config).items()})
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt name, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def as_dict(config: Any) -> dict[str, dict[str, Any]]:
+    """The settings by group and name: plain values only."""
+    nested: dict[str, dict[str, Any]] = {}
+    for each in settings(config).values():
+        nested.setdefault(each.group, {})[each.name] = each.value
+    return nested
+
+
+def read_yaml(path: Path, config: Any) -> dict[str, Any]:
+    """The settings in a YAML file, which may be flat or grouped, with dashes or underscores.
+
+    Raises:
+        RunError: the file cannot be read, or does not hold settings.
+    """
+    try:
+        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} is not valid YAML: {error}") from error
+    values: dict[str, Any] = {}
+    groups = {field.name for field in dataclasses.fields(config)}
+    _collect({} if content is None else content, str(path), groups - set(settings(config)), values)
+    return values
+
+
+def _collect(content: Any, where: str, groups: set[str], values: dict[str, Any]) -> None:
+    if not isinstance(content, Mapping):
+        raise RunError(f"{where} must hold 'name: value' lines, got {content!r}")
+    for key, value in typing.cast(Mapping[Any, Any], content).items():
+        name = str(key).replace("-", "_")
+        if name in groups:
+            _collect(value, f"{where}, group {name}", set(), values)
+        elif name in values:
+            raise RunError(f"{where} gives {name} twice")
+        else:
+            values[name] = value

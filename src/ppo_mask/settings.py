@@ -1,0 +1,146 @@
+"""The settings of a run that know no environment, with the library's defaults.
+
+An application brings a group for its environment and changes defaults where it knows better::
+
+    RunConfig(environment=MySettings(), training=TrainingSettings(ent_coef=0.15))
+"""
+
+import dataclasses
+from typing import Generic, TypeVar
+
+from ppo_mask.errors import RunError
+from ppo_mask.scaling import scale
+from ppo_mask.schema import check, setting
+
+Environment = TypeVar("Environment")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingSettings:
+    """PPO and its batch."""
+
+    num_envs: int = setting(
+        256, "environments side by side; 2048 and more on an accelerator", at_least=1
+    )
+    num_steps: int = setting(128, "steps of each environment per update", at_least=1)
+    total_timesteps: int = setting(
+        10_000_000,
+        "environment steps in all; the last update may go past it",
+        at_least=1,
+        changeable=True,
+    )
+    lr: float = setting(2.5e-4, "learning rate", above=0, changeable=True)
+    anneal_lr: bool = setting(
+        False, "let the learning rate fall to 0 over the run", changeable=True
+    )
+    gamma: float = setting(0.99, "discount per step", at_least=0, at_most=1, changeable=True)
+    gae_lambda: float = setting(
+        0.95, "decay of the advantage trace", at_least=0, at_most=1, changeable=True
+    )
+    num_minibatches: int | None = setting(
+        None,
+        "parts of a batch, one gradient step each; none: by the batch's size",
+        at_least=1,
+        changeable=True,
+    )
+    update_epochs: int | None = setting(
+        None,
+        "times a batch is gone through; none: by the batch's size",
+        at_least=1,
+        changeable=True,
+    )
+    clip_eps: float = setting(0.2, "how far the policy's ratio may move", above=0, changeable=True)
+    vf_coef: float = setting(0.5, "weight of the value loss", at_least=0, changeable=True)
+    ent_coef: float = setting(0.01, "weight of the entropy bonus", at_least=0, changeable=True)
+    max_grad_norm: float = setting(
+        0.5, "gradients are scaled down to this norm", above=0, changeable=True
+    )
+    seed: int = setting(0, "of everything random", at_least=0, at_most=2**32 - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkSettings:
+    """The default policy and value network."""
+
+    hidden_dim: int = setting(256, "width of the hidden layers", at_least=1)
+    num_layers: int = setting(2, "hidden layers", at_least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class LoggingSettings:
+    """What is written down, and how often."""
+
+    log_interval: int = setting(10, "updates between log lines", at_least=1, changeable=True)
+    eval_interval: int | None = setting(
+        None,
+        "updates between greedy evaluations in fresh environments",
+        at_least=1,
+        changeable=True,
+    )
+    eval_episodes: int = setting(64, "episodes of an evaluation", at_least=1, changeable=True)
+    tensorboard: bool = setting(True, "write TensorBoard event files", changeable=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointSettings:
+    """When the run is saved. It always is at the end, on Ctrl+C and on SIGTERM."""
+
+    save_interval_minutes: float = setting(
+        10.0, "minutes between checkpoints", above=0, changeable=True
+    )
+    save_interval: int | None = setting(
+        None, "updates between checkpoints; replaces the minutes", at_least=1, changeable=True
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings:
+    """Which run this is."""
+
+    checkpoint_dir: str = setting("checkpoints", "the folder that holds a folder per run")
+    run_name: str | None = setting(
+        None, "the run's folder; none: made up from the date and a number"
+    )
+    run_suffix: str | None = setting(None, "put after the run's name")
+    resume: str | None = setting(
+        None, "go on with a run: its folder, one checkpoint in it, or 'latest'"
+    )
+    rewind: bool = setting(
+        False, "with --resume of an older checkpoint: drop what was saved and logged after it"
+    )
+    config: str | None = setting(None, "a YAML file with these settings; flags win over it")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig(Generic[Environment]):
+    """All settings of a run, in groups."""
+
+    environment: Environment
+    training: TrainingSettings = TrainingSettings()
+    network: NetworkSettings = NetworkSettings()
+    logging: LoggingSettings = LoggingSettings()
+    checkpoints: CheckpointSettings = CheckpointSettings()
+    run: RunSettings = RunSettings()
+
+
+def resolve(config: RunConfig[Environment]) -> RunConfig[Environment]:
+    """The config with everything filled in that depends on something else.
+
+    Raises:
+        RunError: a setting that cannot be, alone or together with another.
+    """
+    check(config)
+    training = config.training
+    batch = training.num_envs * training.num_steps
+    scaling = scale(
+        training.num_envs, training.num_steps, training.num_minibatches, training.update_epochs
+    )
+    if batch % scaling.num_minibatches:
+        fitting = max(n for n in range(1, scaling.num_minibatches) if batch % n == 0)
+        raise RunError(
+            f"the batch of --num-envs {training.num_envs} x --num-steps {training.num_steps} = "
+            f"{batch} cannot be cut into {scaling.num_minibatches} equal minibatches; "
+            f"--num-minibatches {fitting} would do"
+        )
+    training = dataclasses.replace(training, **scaling._asdict())
+    return dataclasses.replace(config, training=training)

@@ -1,0 +1,161 @@
+"""Checkpoints: what comes back, what is kept, what is said when it does not fit."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ppo_mask.checkpoint import CheckpointStore, named_arrays, read_description, restore
+from ppo_mask.errors import RunError
+
+
+class Thing(eqx.Module):
+    weight: jax.Array
+    key: jax.Array
+    empty: jax.Array
+    flags: dict[str, jax.Array]
+    name: str = "thing"
+    function: Any = jnp.tanh
+
+
+def thing(width: int = 3, seed: int = 0) -> Thing:
+    return Thing(
+        weight=jax.random.normal(jax.random.key(seed), (width, 2)),
+        key=jax.random.split(jax.random.key(seed, impl="rbg"), 4),
+        empty=jnp.zeros((0, 5), jnp.int8),
+        flags={"reward/a": jnp.asarray(True), "half": jnp.asarray([1.5, jnp.nan], jnp.bfloat16)},
+    )
+
+
+def assert_same(one: Any, other: Any) -> None:
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for name, leaf in named_arrays(one).items():
+        twin = named_arrays(other)[name]
+        assert leaf.dtype == twin.dtype, name
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf, twin = jax.random.key_data(leaf), jax.random.key_data(twin)
+        assert np.asarray(leaf).tobytes() == np.asarray(twin).tobytes(), name
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CheckpointStore:
+    return CheckpointStore(tmp_path / "checkpoints")
+
+
+def test_everything_comes_back_bit_for_bit(store: CheckpointStore) -> None:
+    path = store.save(7, thing(), {"config": {"lr": 1e-3}})
+    assert path == store.path(7)
+    assert_same(restore(path, thing(seed=1)), thing())
+    assert read_description(path)["config"] == {"lr": 1e-3}
+
+
+def test_a_part_comes_back_into_shapes_alone(store: CheckpointStore) -> None:
+    path = store.save(0, {"model": thing(), "other": jnp.ones(3)}, {})
+    like = eqx.filter_eval_shape(thing)
+    assert_same(restore(path, like, prefix="model."), thing())
+
+
+def test_nothing_in_a_checkpoint_is_a_pickle(store: CheckpointStore) -> None:
+    store.save(0, thing(), {})
+    for file in store.path(0).rglob("*"):
+        assert not file.is_file() or not file.read_bytes().startswith(b"\x80")
+
+
+def test_the_newest_and_the_best_are_kept(store: CheckpointStore) -> None:
+    scores = [0.0, None, 9.0, 2.0, None, 9.0, 3.0, 1.0, None]
+    for step, score in enumerate(scores):
+        store.save(step, jnp.zeros(()), {}, score)
+    assert store.steps() == [5, 6, 7, 8]
+    store = CheckpointStore(store.directory)  # The score is on disk, not in memory.
+    store.save(9, jnp.zeros(()), {}, -1.0)
+    assert store.steps() == [5, 7, 8, 9]
+
+
+def test_discarding_and_cleaning(store: CheckpointStore) -> None:
+    for step in (1, 2, 3):
+        store.save(step, jnp.zeros(()), {})
+    store.discard_after(1)
+    assert store.steps() == [1]
+    (store.directory / "2.orbax-checkpoint-tmp").mkdir()
+    (store.directory / "3.discarded").mkdir()
+    assert store.steps() == [1]
+    store.clean()
+    assert [p.name for p in store.directory.iterdir()] == ["1"]
+
+
+def test_no_checkpoints_yet(store: CheckpointStore) -> None:
+    store.clean()
+    assert store.steps() == []
+    with pytest.raises(RunError, match="there is no checkpoint .*/3"):
+        restore(store.path(3), thing())
+
+
+@pytest.mark.parametrize(
+    ("like", "message"),
+    [
+        (thing(4), r"has float32\[3, 2\] for weight, this run asks for float32\[4, 2\]"),
+        (
+            eqx.tree_at(lambda t: t.flags, thing(), {"half": jnp.zeros(2, jnp.bfloat16)}),
+            r"has bool\[\] for flags.reward/a, this run asks for nothing",
+        ),
+        (
+            eqx.tree_at(lambda t: t.key, thing(), jax.random.split(jax.random.key(0), 4)),
+            r"has key<rbg>\[4\] for key, this run asks for key<fry>\[4\]",
+        ),
+        ({"x": jnp.zeros(3)}, r"has nothing for x, this run asks for float32\[3\]"),
+    ],
+)
+def test_a_misfit_is_named(store: CheckpointStore, like: Any, message: str) -> None:
+    path = store.save(0, thing(), {})
+    with pytest.raises(RunError, match=message):
+        restore(path, like)
+
+
+def _remove_arrays(path: Path) -> None:
+    shutil.rmtree(path / "state")
+
+
+def _remove_description(path: Path) -> None:
+    (path / "description" / "metadata").unlink()
+
+
+def _garble_description(path: Path) -> None:
+    (path / "description" / "metadata").write_text("{")
+
+
+def _empty(path: Path) -> None:
+    shutil.rmtree(path)
+    path.mkdir()
+
+
+def _change_checksum(path: Path) -> None:
+    file = path / "description" / "metadata"
+    content = json.loads(file.read_text())
+    content["arrays"]["weight"]["crc32"] ^= 1
+    file.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [_remove_arrays, _remove_description, _garble_description, _empty, _change_checksum],
+)
+def test_damage_is_one_line(store: CheckpointStore, damage: Any) -> None:
+    path = store.save(0, thing(), {})
+    damage(path)
+    with pytest.raises(RunError, match=r"checkpoint .*/0 is damaged: .+") as caught:
+        restore(path, thing())
+    assert "\n" not in str(caught.value)
+
+
+def test_another_format_is_refused(store: CheckpointStore) -> None:
+    path = store.save(0, thing(), {})
+    file = path / "description" / "metadata"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99}))
+    with pytest.raises(RunError, match="format 99"):
+        restore(path, thing())

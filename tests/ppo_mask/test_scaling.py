@@ -1,0 +1,58 @@
+"""The table and the formulas of the batch scaling."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ppo_mask.scaling import REFERENCE_BATCH, Scaling, scale
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "num_steps", "expected"),
+    [
+        (8, 128, Scaling(4, 4)),
+        (256, 128, Scaling(4, 4)),
+        (511, 128, Scaling(4, 4)),
+        (512, 128, Scaling(8, 2)),
+        (1024, 128, Scaling(16, 2)),
+        (2048, 128, Scaling(32, 2)),
+        (4096, 128, Scaling(64, 2)),
+        (65536, 128, Scaling(64, 2)),
+    ],
+)
+def test_the_table(num_envs: int, num_steps: int, expected: Scaling) -> None:
+    assert scale(num_envs, num_steps) == expected
+
+
+batches = st.tuples(st.integers(1, 100_000), st.integers(1, 2048))
+
+
+@given(batches)
+def test_minibatches_stay_near_a_quarter_of_the_reference_until_the_cap(
+    batch: tuple[int, int],
+) -> None:
+    size = batch[0] * batch[1]
+    chosen = scale(*batch)
+    assert 4 <= chosen.num_minibatches <= 64
+    assert 2 <= chosen.update_epochs <= 4
+    if REFERENCE_BATCH <= size and chosen.num_minibatches < 64:
+        quarter = REFERENCE_BATCH // 4
+        assert quarter <= size / chosen.num_minibatches < 2 * quarter
+
+
+@given(batches, batches)
+def test_larger_batches_never_get_fewer_minibatches_or_more_epochs(
+    one: tuple[int, int], other: tuple[int, int]
+) -> None:
+    small, large = sorted((one, other), key=lambda batch: batch[0] * batch[1])
+    assert scale(*small).num_minibatches <= scale(*large).num_minibatches
+    assert scale(*small).update_epochs >= scale(*large).update_epochs
+
+
+@given(batches, st.integers(1, 1000), st.integers(1, 1000))
+def test_what_is_given_is_taken_and_switches_scaling_off(
+    batch: tuple[int, int], minibatches: int, epochs: int
+) -> None:
+    assert scale(*batch, minibatches, epochs) == (minibatches, epochs)
+    assert scale(*batch, num_minibatches=minibatches) == (minibatches, 4)
+    assert scale(*batch, update_epochs=epochs) == (4, epochs)

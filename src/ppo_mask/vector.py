@@ -92,7 +92,9 @@ class VectorEnv(eqx.Module, Generic[State]):
         episode_length = jnp.zeros(self.num_envs, jnp.int32)
         return (
             VectorState(env_state, episode_return, episode_length),
-            _vector_timestep(timestep, timestep, episode_return, episode_length),
+            _vector_timestep(
+                timestep.observation, timestep.action_mask, timestep, episode_return, episode_length
+            ),
         )
 
     def step(
@@ -122,26 +124,24 @@ class VectorEnv(eqx.Module, Generic[State]):
             jax.random.split(reset_key, self.num_envs),
             (env_state, final.observation, final.action_mask),
         )
-        shown = eqx.tree_at(_to_act_on, final, (observation, action_mask))
         state = VectorState(
             env_state, jnp.where(ended, 0, episode_return), jnp.where(ended, 0, episode_length)
         )
-        return state, _vector_timestep(shown, final, episode_return, episode_length)
-
-
-def _to_act_on(timestep: TimeStep) -> tuple[ArrayTree, Array]:
-    return timestep.observation, timestep.action_mask
+        return state, _vector_timestep(
+            observation, action_mask, final, episode_return, episode_length
+        )
 
 
 def _vector_timestep(
-    shown: TimeStep,
+    observation: ArrayTree,
+    action_mask: Bool[Array, "envs actions"],
     final: TimeStep,
     episode_return: Float[Array, " envs"],
     episode_length: Int[Array, " envs"],
 ) -> VectorTimeStep:
     return VectorTimeStep(
-        observation=shown.observation,
-        action_mask=shown.action_mask,
+        observation=observation,
+        action_mask=action_mask,
         reward=final.reward,
         terminated=final.terminated,
         truncated=final.truncated,

@@ -1,0 +1,41 @@
+"""Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438)."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+def generalized_advantages(
+    reward: Float[Array, "steps envs"],
+    value: Float[Array, "steps envs"],
+    next_value: Float[Array, "steps envs"],
+    terminated: Bool[Array, "steps envs"],
+    truncated: Bool[Array, "steps envs"],
+    gamma: float | Float[Array, ""],
+    gae_lambda: float | Float[Array, ""],
+) -> Float[Array, "steps envs"]:
+    """Exponentially weighted sums of temporal differences, along each episode.
+
+    A terminal state is worth 0; a truncated episode's last state is worth ``next_value``. Where
+    both flags are up, termination counts. The sum never crosses either flag.
+
+    Args:
+        reward: of each step.
+        value: estimate for the state in which the step was taken.
+        next_value: estimate for the state the step led to: the old episode's where one was
+            truncated, not the new one's. Where ``terminated`` it may be any finite number.
+        terminated: the step ended its episode in a terminal state.
+        truncated: the step's episode was cut off.
+        gamma: discount per step.
+        gae_lambda: decay of the temporal differences' weights, on top of ``gamma``.
+    """
+    delta = reward + gamma * jnp.where(terminated, 0, next_value) - value
+    decay = jnp.where(terminated | truncated, 0, gamma * gae_lambda)
+
+    def backwards(later: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+        delta, decay = step
+        advantage = delta + decay * later
+        return advantage, advantage
+
+    _, advantages = jax.lax.scan(backwards, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)
+    return advantages

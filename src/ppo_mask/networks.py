@@ -1,0 +1,119 @@
+"""Policies with a value function: the abstract one, and an MLP."""
+
+from abc import abstractmethod
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+from ppo_mask._types import ArrayTree
+from ppo_mask.distribution import MaskedCategorical
+
+
+class AbstractActorCritic(eqx.Module):
+    """A policy and a value function; what PPO trains.
+
+    Works on one observation; whoever calls it vmaps. Its array leaves are what is trained.
+    """
+
+    @property
+    @abstractmethod
+    def hyperparameters(self) -> dict[str, Any]:
+        """The constructor's arguments without the key, as plain values.
+
+        ``type(model)(**model.hyperparameters, key=key)`` has the same structure and shapes, so that
+        a saved policy can carry its architecture.
+        """
+
+    @abstractmethod
+    def __call__(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
+    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+        """The distribution over the allowed actions, and the state's value."""
+
+
+@final
+class MLPActorCritic(AbstractActorCritic):
+    """Two tanh MLPs, one for the policy and one for the value, on a flat observation.
+
+    They share nothing: with a shared trunk the value's gradients, which are large early in
+    training, disturb the policy's features (Andrychowicz et al. 2021, arXiv:2006.05990, found
+    separate networks better). Weights start orthogonal with gain √2, 0.01 for the policy's head so
+    that it starts uniform, 1 for the value's; biases start at 0.
+    """
+
+    actor: tuple[eqx.nn.Linear, ...]
+    critic: tuple[eqx.nn.Linear, ...]
+    observation_size: int = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True)
+    hidden_dim: int = eqx.field(static=True)
+    num_layers: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        observation_size: int,
+        num_actions: int,
+        hidden_dim: int = 256,
+        num_layers: int = 2,
+        *,
+        key: Key[Array, ""],
+    ):
+        for name, value in (
+            ("observation_size", observation_size),
+            ("num_actions", num_actions),
+            ("hidden_dim", hidden_dim),
+            ("num_layers", num_layers),
+        ):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        actor_key, critic_key = jax.random.split(key)
+        hidden = (observation_size, *[hidden_dim] * num_layers)
+        self.actor = _mlp((*hidden, num_actions), 0.01, actor_key)
+        self.critic = _mlp((*hidden, 1), 1.0, critic_key)
+        self.observation_size = observation_size
+        self.num_actions = num_actions
+        self.hidden_dim = hidden_dim
+        self.num_layers = num_layers
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """See :class:`AbstractActorCritic`."""
+        return {
+            "observation_size": self.observation_size,
+            "num_actions": self.num_actions,
+            "hidden_dim": self.hidden_dim,
+            "num_layers": self.num_layers,
+        }
+
+    def __call__(
+        self, observation: Float[Array, " features"], action_mask: Bool[Array, " actions"]
+    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+        """See :class:`AbstractActorCritic`."""
+        logits = _apply(self.actor, observation)
+        value = _apply(self.critic, observation)
+        return MaskedCategorical(logits, action_mask), value[0]
+
+
+def _mlp(
+    sizes: tuple[int, ...], head_gain: float, key: Key[Array, ""]
+) -> tuple[eqx.nn.Linear, ...]:
+    keys = jax.random.split(key, len(sizes) - 1)
+    gains = [2**0.5] * (len(sizes) - 2) + [head_gain]
+    return tuple(
+        _linear(n_in, n_out, gain, key)
+        for n_in, n_out, gain, key in zip(sizes[:-1], sizes[1:], gains, keys, strict=True)
+    )
+
+
+def _linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Linear:
+    layer = eqx.filter_eval_shape(eqx.nn.Linear, n_in, n_out, key=key)
+    weight = jax.nn.initializers.orthogonal(gain)(key, (n_out, n_in))
+    return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(n_out)))
+
+
+def _apply(layers: tuple[eqx.nn.Linear, ...], x: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
+    for layer in layers[:-1]:
+        x = jnp.tanh(layer(x))
+    return layers[-1](x)

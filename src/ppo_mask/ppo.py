@@ -1,0 +1,236 @@
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347), in order of events."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key, Scalar
+
+from ppo_mask._types import ArrayTree
+from ppo_mask.config import PPOConfig
+from ppo_mask.gae import generalized_advantages
+from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.rollout import RolloutState, Transition, collect
+from ppo_mask.vector import VectorEnv
+
+__all__ = ["Batch", "LearnerState", "PPOConfig", "UpdateDiagnostics", "init", "loss", "update"]
+
+
+class LearnerState(eqx.Module):
+    """All that one update hands to the next.
+
+    Attributes:
+        model: what is trained.
+        opt_state: the optimiser's.
+        rollout: where the environments stand.
+        key: for the updates to come.
+        num_updates: updates done.
+    """
+
+    model: AbstractActorCritic
+    opt_state: optax.OptState
+    rollout: RolloutState
+    key: Key[Array, ""]
+    num_updates: Int[Array, ""]
+
+
+class Batch(eqx.Module):
+    """A rollout with steps and environments in one axis, ready to learn from.
+
+    Attributes:
+        observation: what was acted on.
+        action_mask: likewise.
+        action: what was done.
+        log_prob: of the action, under the policy that drew it.
+        value: estimate at that time.
+        advantage: how much better the action was than that.
+        return_: ``value + advantage``, the value's target.
+    """
+
+    observation: ArrayTree
+    action_mask: Bool[Array, "batch actions"]
+    action: Int[Array, " batch"]
+    log_prob: Float[Array, " batch"]
+    value: Float[Array, " batch"]
+    advantage: Float[Array, " batch"]
+    return_: Float[Array, " batch"]
+
+
+class UpdateDiagnostics(eqx.Module):
+    """How an update went; one number per gradient step unless noted.
+
+    Attributes:
+        total_loss: what the gradient is of.
+        pg_loss: the clipped surrogate.
+        vf_loss: half the mean squared error of the value.
+        entropy: mean over the minibatch, nats.
+        approx_kl: estimate of KL(old policy || new policy): mean of (r - 1) - log r, which is
+            unbiased and never negative (http://joschu.net/blog/kl-approx.html).
+        clip_frac: share of the minibatch whose ratio is outside the clipping range.
+        explained_variance: 1 - Var(return - value) / Var(return) over the batch, a single number
+            per update: 1 is perfect, 0 no better than a constant. 0 if the returns are all equal.
+        grad_norm: global norm before clipping.
+        lr: step size.
+    """
+
+    total_loss: Float[Array, "*steps"]
+    pg_loss: Float[Array, "*steps"]
+    vf_loss: Float[Array, "*steps"]
+    entropy: Float[Array, "*steps"]
+    approx_kl: Float[Array, "*steps"]
+    clip_frac: Float[Array, "*steps"]
+    explained_variance: Float[Array, ""]
+    grad_norm: Float[Array, "*steps"]
+    lr: Float[Array, "*steps"]
+
+
+def optimizer(config: PPOConfig) -> optax.GradientTransformation:
+    """Global-norm clipping, then Adam; the step size is applied by :func:`update`."""
+    return optax.chain(
+        optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=1e-5)
+    )
+
+
+def init(
+    model: AbstractActorCritic, rollout: RolloutState, config: PPOConfig, key: Key[Array, ""]
+) -> LearnerState:
+    """A learner that has learned nothing yet."""
+    opt_state = optimizer(config).init(eqx.filter(model, eqx.is_inexact_array))
+    return LearnerState(model, opt_state, rollout, key, jnp.zeros((), jnp.int32))
+
+
+def update(
+    vector_env: VectorEnv,
+    config: PPOConfig,
+    state: LearnerState,
+    total_updates: Int[Array, ""],
+) -> tuple[LearnerState, Transition, UpdateDiagnostics]:
+    """One update of PPO: act, judge what was done, learn from it.
+
+    Args:
+        vector_env: the environments, ``config.num_envs`` of them.
+        config: hyperparameters.
+        state: where the last update left off.
+        total_updates: of the whole run; where an annealed learning rate reaches 0.
+    """
+    key, rollout_key, epochs_key = jax.random.split(state.key, 3)
+
+    # Act.
+    rollout, transitions = collect(
+        vector_env, state.model, state.rollout, rollout_key, config.num_steps
+    )
+
+    # Judge.
+    _, last_value = jax.vmap(state.model)(rollout.observation, rollout.action_mask)
+    following = jnp.concatenate([transitions.value[1:], last_value[None]])
+    advantage = generalized_advantages(
+        transitions.reward,
+        transitions.value,
+        jnp.where(transitions.truncated, transitions.final_value, following),
+        transitions.terminated,
+        transitions.truncated,
+        config.gamma,
+        config.gae_lambda,
+    )
+    batch = _flatten(transitions, advantage)
+
+    # Learn. Minibatches are gathered from the batch one by one: it may be hundreds of megabytes.
+    tx = optimizer(config)
+    params, static = eqx.partition(state.model, eqx.is_inexact_array)
+
+    def loss_of_params(params: ArrayTree, batch: Batch) -> tuple[Scalar, dict[str, Scalar]]:
+        return loss(eqx.combine(params, static), batch, config)
+
+    def gradient_step(carry: ArrayTree, step: tuple[Array, Array]) -> tuple[ArrayTree, ArrayTree]:
+        params, opt_state = carry
+        rows, lr = step
+        minibatch = jax.tree.map(lambda x: x[rows], batch)
+        grad, diagnostics = jax.grad(loss_of_params, has_aux=True)(params, minibatch)
+        step, opt_state = tx.update(grad, opt_state, params)
+        params = jax.tree.map(lambda p, s: p - lr * s, params, step)
+        return (params, opt_state), (diagnostics, optax.global_norm(grad), lr)
+
+    def permutation(key: Key[Array, ""]) -> Int[Array, "minibatches rows"]:
+        return jax.random.permutation(key, config.batch_size).reshape(config.num_minibatches, -1)
+
+    rows = jax.vmap(permutation)(jax.random.split(epochs_key, config.update_epochs))
+    lrs = _learning_rates(config, state.num_updates, total_updates)
+    (params, opt_state), (losses, grad_norm, lrs) = jax.lax.scan(
+        gradient_step,
+        (params, state.opt_state),
+        (rows.reshape(config.gradient_steps, -1), lrs),
+    )
+
+    diagnostics = UpdateDiagnostics(
+        **losses,
+        explained_variance=_explained_variance(batch.value, batch.return_),
+        grad_norm=grad_norm,
+        lr=lrs,
+    )
+    model = eqx.combine(params, static)
+    state = LearnerState(model, opt_state, rollout, key, state.num_updates + 1)
+    return state, transitions, diagnostics
+
+
+def loss(
+    model: AbstractActorCritic, batch: Batch, config: PPOConfig
+) -> tuple[Scalar, dict[str, Scalar]]:
+    """The clipped surrogate, the value's error and the entropy bonus, and figures about them."""
+    distribution, value = jax.vmap(model)(batch.observation, batch.action_mask)
+    log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, batch.action)
+    entropy = jax.vmap(lambda d: d.entropy())(distribution).mean()
+
+    # The policy.
+    advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std() + 1e-8)
+    log_ratio = log_prob - batch.log_prob
+    ratio = jnp.exp(log_ratio)
+    clipped_ratio = jnp.clip(ratio, 1 - config.clip_eps, 1 + config.clip_eps)
+    pg_loss = -jnp.minimum(ratio * advantage, clipped_ratio * advantage).mean()
+
+    # The value.
+    error = jnp.square(value - batch.return_)
+    if config.clip_value:
+        moved = jnp.clip(value - batch.value, -config.clip_eps, config.clip_eps)
+        error = jnp.maximum(error, jnp.square(batch.value + moved - batch.return_))
+    vf_loss = 0.5 * error.mean()
+
+    total_loss = pg_loss + config.vf_coef * vf_loss - config.ent_coef * entropy
+    return total_loss, {
+        "total_loss": total_loss,
+        "pg_loss": pg_loss,
+        "vf_loss": vf_loss,
+        "entropy": entropy,
+        "approx_kl": (jnp.expm1(log_ratio) - log_ratio).mean(),
+        "clip_frac": (jnp.abs(ratio - 1) > config.clip_eps).astype(jnp.float32).mean(),
+    }
+
+
+def _flatten(transitions: Transition, advantage: Float[Array, "steps envs"]) -> Batch:
+    flat, advantage = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (transitions, advantage))
+    return Batch(
+        observation=flat.observation,
+        action_mask=flat.action_mask,
+        action=flat.action,
+        log_prob=flat.log_prob,
+        value=flat.value,
+        advantage=advantage,
+        return_=flat.value + advantage,
+    )
+
+
+def _learning_rates(
+    config: PPOConfig, num_updates: Int[Array, ""], total_updates: Int[Array, ""]
+) -> Float[Array, " gradient_steps"]:
+    """The step size of each gradient step of the update that follows ``num_updates`` others."""
+    if not config.anneal_lr:
+        return jnp.full(config.gradient_steps, config.learning_rate, jnp.float32)
+    updates = num_updates + jnp.arange(config.gradient_steps) / config.gradient_steps
+    return config.learning_rate * jnp.maximum(1 - updates / total_updates, 0)
+
+
+def _explained_variance(
+    value: Float[Array, " batch"], return_: Float[Array, " batch"]
+) -> Float[Array, ""]:
+    variance = return_.var()
+    unexplained = (return_ - value).var() / jnp.where(variance > 0, variance, 1)
+    return jnp.where(variance > 0, 1 - unexplained, 0)

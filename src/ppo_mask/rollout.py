@@ -1,0 +1,124 @@
+"""Collecting experience: the policy acts in every environment for a number of steps."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from ppo_mask._types import ArrayTree
+from ppo_mask.env import rarely
+from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.vector import VectorEnv, VectorState
+
+
+class RolloutState(eqx.Module):
+    """Where the environments stand, and what to act on next."""
+
+    vector_state: VectorState
+    observation: ArrayTree
+    action_mask: Bool[Array, "envs actions"]
+
+
+class Transition(eqx.Module):
+    """One step of every environment; stacked over time, a rollout.
+
+    Attributes:
+        observation: what was acted on, seen **before** the action.
+        action_mask: likewise.
+        action: what was drawn.
+        log_prob: of the action, under the policy that drew it.
+        value: estimate for the state that was acted on.
+        reward: of the action.
+        terminated: the action ended its episode in a terminal state.
+        truncated: the action's episode was cut off.
+        final_value: estimate for the state the action led to where it was truncated (and not
+            terminated), else 0.
+        info: the environment's facts about the step.
+        episode_return: return of the step's episode so far; whole where it has ended.
+        episode_length: length of the step's episode so far; whole where it has ended.
+    """
+
+    observation: ArrayTree
+    action_mask: Bool[Array, "*batch actions"]
+    action: Int[Array, "*batch"]
+    log_prob: Float[Array, "*batch"]
+    value: Float[Array, "*batch"]
+    reward: Float[Array, "*batch"]
+    terminated: Bool[Array, "*batch"]
+    truncated: Bool[Array, "*batch"]
+    final_value: Float[Array, "*batch"]
+    info: dict[str, Array]
+    episode_return: Float[Array, "*batch"]
+    episode_length: Int[Array, "*batch"]
+
+    @property
+    def ended(self) -> Bool[Array, "*batch"]:
+        """Where the step ended an episode, either way."""
+        return self.terminated | self.truncated
+
+
+def start(vector_env: VectorEnv, key: Key[Array, ""]) -> RolloutState:
+    """Starts an episode in every environment."""
+    vector_state, timestep = vector_env.reset(key)
+    return RolloutState(vector_state, timestep.observation, timestep.action_mask)
+
+
+def collect(
+    vector_env: VectorEnv,
+    model: AbstractActorCritic,
+    state: RolloutState,
+    key: Key[Array, ""],
+    num_steps: int,
+) -> tuple[RolloutState, Transition]:
+    """Acts for ``num_steps`` in every environment; the transitions have axes [steps, envs, …]."""
+
+    def act(state: RolloutState, key: Key[Array, ""]) -> tuple[RolloutState, Transition]:
+        action_key, step_key = jax.random.split(key)
+        distribution, value = jax.vmap(model)(state.observation, state.action_mask)
+        action_keys = jax.random.split(action_key, vector_env.num_envs)
+        action = jax.vmap(lambda d, k: d.sample(k))(distribution, action_keys)
+        log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
+        vector_state, timestep = vector_env.step(step_key, state.vector_state, action)
+        transition = Transition(
+            observation=state.observation,
+            action_mask=state.action_mask,
+            action=action,
+            log_prob=log_prob,
+            value=value,
+            reward=timestep.reward,
+            terminated=timestep.terminated,
+            truncated=timestep.truncated,
+            final_value=_values_where(
+                timestep.truncated & ~timestep.terminated,
+                model,
+                timestep.final_observation,
+                state.action_mask,
+            ),
+            info=timestep.info,
+            episode_return=timestep.episode_return,
+            episode_length=timestep.episode_length,
+        )
+        return RolloutState(vector_state, timestep.observation, timestep.action_mask), transition
+
+    return jax.lax.scan(act, state, jax.random.split(key, num_steps))
+
+
+def _values_where(
+    wanted: Bool[Array, " envs"],
+    model: AbstractActorCritic,
+    observation: ArrayTree,
+    action_mask: Bool[Array, "envs actions"],
+) -> Float[Array, " envs"]:
+    """The model's values in the rows wanted, computed for those alone; 0 in the others."""
+    weights, static = eqx.partition(model, eqx.is_array)
+    # Nothing is left to choose where an episode has ended: the protocol's mask there is all True.
+    everything = jnp.ones_like(action_mask[0])
+
+    def value(operand: ArrayTree) -> Float[Array, ""]:
+        weights, observation, mask = operand
+        return eqx.combine(weights, static)(observation, mask)[1]
+
+    def one(wanted: Array, observation: ArrayTree) -> Array:
+        return rarely(wanted, value, (weights, observation, everything), jnp.zeros(()))
+
+    return jax.vmap(one)(wanted, observation)

@@ -1,0 +1,54 @@
+"""The state of a whole run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Int, Key
+
+from ppo_mask import ppo, rollout
+from ppo_mask.config import PPOConfig
+from ppo_mask.env import AbstractEnv
+from ppo_mask.metrics import Metric, MetricTotals, no_updates
+from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.ppo import LearnerState
+from ppo_mask.vector import VectorEnv
+
+
+class TrainState(eqx.Module):
+    """All that a run is. Its leaves are arrays, typed keys among them, and the model's functions.
+
+    Attributes:
+        learner: model, optimiser, environments, key and update count.
+        totals: metrics gathered since the last log line.
+    """
+
+    learner: LearnerState
+    totals: MetricTotals
+
+    @property
+    def model(self) -> AbstractActorCritic:
+        """The policy as it is now."""
+        return self.learner.model
+
+    @property
+    def update(self) -> Int[Array, ""]:
+        """Updates done."""
+        return self.learner.num_updates
+
+
+def init(
+    env: AbstractEnv[Any],
+    model: AbstractActorCritic,
+    config: PPOConfig,
+    key: Key[Array, ""],
+    *,
+    metrics: Mapping[str, Metric] | None = None,
+) -> TrainState:
+    """A run's beginning. ``metrics`` are those that :func:`train` will be given."""
+    reset_key, learner_key = jax.random.split(key)
+    vector_env = VectorEnv(env, config.num_envs)
+    state = eqx.filter_jit(rollout.start)(vector_env, reset_key)
+    learner = ppo.init(model, state, config, learner_key)
+    return TrainState(learner, no_updates(metrics or {}))

@@ -1,0 +1,221 @@
+"""The training loop: compiled chunks of updates, and a plain Python loop around them."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from ppo_mask import ppo
+from ppo_mask._types import ArrayTree
+from ppo_mask.callbacks import Callback, LogRecord, Progress, Run
+from ppo_mask.env import AbstractEnv
+from ppo_mask.metrics import Metric, add_update, no_updates, summarize
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.state import TrainState, init
+from ppo_mask.vector import VectorEnv
+
+__all__ = [
+    "Callback",
+    "Health",
+    "LogRecord",
+    "Progress",
+    "Run",
+    "TrainState",
+    "TrainingError",
+    "init",
+    "run_updates",
+    "train",
+]
+
+# A chunk of updates lasts about this long: short enough for a live progress bar and for Ctrl+C,
+# long enough for the time between chunks not to matter.
+_CHUNK_SECONDS = 1.0
+_POLL_SECONDS = 0.002
+
+
+class TrainingError(RuntimeError):
+    """A run that cannot go on; the message says at which update and why."""
+
+
+def train(
+    env: AbstractEnv[Any],
+    state: TrainState,
+    config: PPOConfig,
+    total_updates: int,
+    *,
+    metrics: Mapping[str, Metric] | None = None,
+    callbacks: Sequence[Callback] = (),
+    log_interval: int = 10,
+) -> TrainState:
+    """Trains until ``total_updates`` updates are done, counted from the run's very beginning.
+
+    How the run is cut into chunks, and stopping and going on, change no result. Ctrl+C and SIGTERM
+    end the run in good order after the running chunk; a second Ctrl+C raises KeyboardInterrupt.
+
+    Args:
+        env: the environment; ``config.num_envs`` of it run side by side.
+        state: from :func:`init`, or from a checkpoint. It stays usable.
+        config: hyperparameters.
+        total_updates: when to end, and where an annealed learning rate reaches 0.
+        metrics: figures of your own by name, logged beside the library's.
+        callbacks: called in this order.
+        log_interval: updates between log lines; there is one more at the very end.
+
+    Raises:
+        TrainingError: a loss or parameter is not finite, or a mask allowed no action. The
+            callbacks have not seen the bad state.
+    """
+    if log_interval < 1:
+        raise ValueError(f"log_interval must be at least 1, got {log_interval}")
+    metrics = dict(metrics or {})
+    run = Run(config, int(state.update), total_updates, callbacks)
+    # The chunks use up their input's buffers; the caller's state, and the model in it, are spared.
+    state = jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, state)
+
+    def advance(state: TrainState, n: int) -> tuple[TrainState, float]:
+        started = time.perf_counter()
+        fixed = (env, config, metrics, jnp.asarray(n), jnp.asarray(total_updates))
+        state, health = _run_chunk(fixed, state)
+        _raise_if_ill(health, state)
+        return state, time.perf_counter() - started
+
+    with _closing(callbacks), _signals_stop(run):
+        state, _ = advance(state, 0)  # Compiles, and does nothing else.
+        for callback in callbacks:
+            callback.on_start(run, state)
+        pace, unlogged_steps, unlogged_seconds = 1, 0, 0.0
+        while run.update < total_updates and run.stop_reason is None:
+            log_at = min(total_updates, (run.update // log_interval + 1) * log_interval)
+            wishes = [callback.next_update(run.update) for callback in callbacks]
+            until = min([log_at, *(wish for wish in wishes if wish and wish > run.update)])
+            n = min(pace, until - run.update)
+
+            state, seconds = advance(state, n)
+
+            run.update += n
+            pace = max(1, min(2 * pace, round(_CHUNK_SECONDS * n / seconds)))
+            unlogged_steps += n * config.batch_size
+            unlogged_seconds += seconds
+            if run.update == log_at:
+                speed = {"train/steps_per_second": unlogged_steps / unlogged_seconds}
+                run.log(summarize(state.totals, metrics) | speed)
+                unlogged_steps, unlogged_seconds = 0, 0.0
+                if run.update % log_interval == 0:  # The line at the very end may be a part of one.
+                    state = eqx.tree_at(lambda s: s.totals, state, no_updates(metrics))
+            progress = Progress(
+                run.update,
+                total_updates,
+                run.update * config.batch_size,
+                n * config.batch_size / seconds,
+            )
+            for callback in callbacks:
+                callback.on_chunk(run, state, progress)
+        for callback in callbacks:
+            callback.on_stop(run, state, run.stop_reason or "finished")
+    return state
+
+
+class Health(eqx.Module):
+    """Whether a run can go on.
+
+    Attributes:
+        finite: the losses and the parameters are.
+        allowed: every mask allowed an action.
+    """
+
+    finite: Bool[Array, ""]
+    allowed: Bool[Array, ""]
+
+
+def run_updates(
+    env: AbstractEnv[Any],
+    config: PPOConfig,
+    metrics: Mapping[str, Metric],
+    n: Int[Array, ""],
+    total_updates: Int[Array, ""],
+    state: TrainState,
+) -> tuple[TrainState, Health]:
+    """Runs ``n`` updates: pure, to be compiled or vmapped (over seeds, say). Stops when ill."""
+    vector_env = VectorEnv(env, config.num_envs)
+    arrays, static = eqx.partition(state, eqx.is_array)
+    until = state.update + n
+
+    def going_on(carry: tuple[ArrayTree, Health]) -> Bool[Array, ""]:
+        arrays, health = carry
+        return (arrays.update < until) & health.finite & health.allowed
+
+    def update(carry: tuple[ArrayTree, Health]) -> tuple[ArrayTree, Health]:
+        state: TrainState = eqx.combine(carry[0], static)
+        learner, transitions, diagnostics = ppo.update(
+            vector_env, config, state.learner, total_updates
+        )
+        totals = add_update(state.totals, metrics, transitions, diagnostics)
+        finite = jnp.isfinite(diagnostics.total_loss).all()
+        for leaf in jax.tree.leaves(eqx.filter(learner.model, eqx.is_inexact_array)):
+            finite &= jnp.isfinite(leaf).all()
+        health = Health(finite, transitions.action_mask.any(axis=-1).all())
+        return eqx.filter(TrainState(learner, totals), eqx.is_array), health
+
+    arrays, health = jax.lax.while_loop(
+        going_on, update, (arrays, Health(jnp.array(True), jnp.array(True)))
+    )
+    return eqx.combine(arrays, static), health
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _run_chunk(
+    fixed: tuple[AbstractEnv[Any], PPOConfig, dict[str, Metric], Array, Array], state: TrainState
+) -> tuple[TrainState, Health]:
+    return run_updates(*fixed, state)
+
+
+def _raise_if_ill(health: Health, state: TrainState) -> None:
+    # Python handles signals only between its own instructions, so wait in Python.
+    while not health.finite.is_ready():
+        time.sleep(_POLL_SECONDS)
+    if not health.allowed:
+        raise TrainingError(
+            f"update {int(state.update)}: an action mask was all False; the environment must "
+            "always allow an action (ppo_mask.testing.check_env finds out where)"
+        )
+    if not health.finite:
+        raise TrainingError(
+            f"update {int(state.update)}: the loss or a parameter is not finite; try a lower "
+            "learning rate, and look for non-finite rewards and observations"
+        )
+
+
+@contextmanager
+def _closing(callbacks: Sequence[Callback]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for callback in callbacks:
+            callback.close()
+
+
+@contextmanager
+def _signals_stop(run: Run) -> Iterator[None]:
+    """Ctrl+C and SIGTERM ask for a stop; a second Ctrl+C interrupts. For the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ask(number: int, _: FrameType | None) -> None:
+        run.request_stop(signal.Signals(number).name)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,5 +1,7 @@
 """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347), in order of events."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -100,7 +102,7 @@ def init(
 
 
 def update(
-    vector_env: VectorEnv,
+    vector_env: VectorEnv[Any],
     config: PPOConfig,
     state: LearnerState,
     total_updates: Int[Array, ""],
@@ -146,8 +148,8 @@ def update(
         rows, lr = step
         minibatch = jax.tree.map(lambda x: x[rows], batch)
         grad, diagnostics = jax.grad(loss_of_params, has_aux=True)(params, minibatch)
-        step, opt_state = tx.update(grad, opt_state, params)
-        params = jax.tree.map(lambda p, s: p - lr * s, params, step)
+        direction, opt_state = tx.update(grad, opt_state, params)
+        params = jax.tree.map(lambda p, d: p - lr * d, params, direction)
         return (params, opt_state), (diagnostics, optax.global_norm(grad), lr)
 
     def permutation(key: Key[Array, ""]) -> Int[Array, "minibatches rows"]:

@@ -1,5 +1,7 @@
 """Collecting experience: the policy acts in every environment for a number of steps."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ from ppo_mask.vector import VectorEnv, VectorState
 class RolloutState(eqx.Module):
     """Where the environments stand, and what to act on next."""
 
-    vector_state: VectorState
+    vector_state: VectorState[Any]
     observation: ArrayTree
     action_mask: Bool[Array, "envs actions"]
 
@@ -57,14 +59,14 @@ class Transition(eqx.Module):
         return self.terminated | self.truncated
 
 
-def start(vector_env: VectorEnv, key: Key[Array, ""]) -> RolloutState:
+def start(vector_env: VectorEnv[Any], key: Key[Array, ""]) -> RolloutState:
     """Starts an episode in every environment."""
     vector_state, timestep = vector_env.reset(key)
     return RolloutState(vector_state, timestep.observation, timestep.action_mask)
 
 
 def collect(
-    vector_env: VectorEnv,
+    vector_env: VectorEnv[Any],
     model: AbstractActorCritic,
     state: RolloutState,
     key: Key[Array, ""],

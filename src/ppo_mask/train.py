@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -179,7 +179,7 @@ def _run_chunk(
 
 def _raise_if_ill(health: Health, state: TrainState) -> None:
     # Python handles signals only between its own instructions, so wait in Python.
-    while not health.finite.is_ready():
+    while not health.finite.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(_POLL_SECONDS)
     if not health.allowed:
         raise TrainingError(
@@ -194,7 +194,7 @@ def _raise_if_ill(health: Health, state: TrainState) -> None:
 
 
 @contextmanager
-def _closing(callbacks: Sequence[Callback]) -> Iterator[None]:
+def _closing(callbacks: Sequence[Callback]) -> Generator[None]:
     try:
         yield
     finally:
@@ -203,7 +203,7 @@ def _closing(callbacks: Sequence[Callback]) -> Iterator[None]:
 
 
 @contextmanager
-def _signals_stop(run: Run) -> Iterator[None]:
+def _signals_stop(run: Run) -> Generator[None]:
     """Ctrl+C and SIGTERM ask for a stop; a second Ctrl+C interrupts. For the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield

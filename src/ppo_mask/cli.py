@@ -41,10 +41,10 @@ def parse_flags(config: Any, arguments: Sequence[str] | None, description: str) 
 
 def _parser(config: Any, known: dict[str, Setting], description: str) -> _Parser:
     parser = _Parser(
+        usage="%(prog)s [flags]",
         description=description,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     groups: dict[str, Any] = {}
     for each in known.values():

@@ -30,9 +30,9 @@ class Rules:
     """What a setting is declared with; see :func:`setting`."""
 
     help: str
-    at_least: float | None
-    above: float | None
-    at_most: float | None
+    at_least: int | float | None
+    above: int | float | None
+    at_most: int | float | None
     changeable: bool
 
 
@@ -40,9 +40,9 @@ def setting(
     default: Any,
     help: str,
     *,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
+    at_least: int | float | None = None,
+    above: int | float | None = None,
+    at_most: int | float | None = None,
     changeable: bool = False,
 ) -> Any:
     """Declares one setting: a dataclass field of type int, float, bool or str, or ``… | None``.

@@ -8,11 +8,14 @@ An application brings a group for its environment and changes defaults where it 
 import dataclasses
 from typing import Generic, TypeVar
 
+from ppo_mask.config import PPOConfig
 from ppo_mask.errors import RunError
 from ppo_mask.scaling import scale
 from ppo_mask.schema import check, setting
 
 Environment = TypeVar("Environment")
+
+_PPO = PPOConfig()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,22 +23,22 @@ class TrainingSettings:
     """PPO and its batch."""
 
     num_envs: int = setting(
-        256, "environments side by side; 2048 and more on an accelerator", at_least=1
+        _PPO.num_envs, "environments side by side; 2048 and more on an accelerator", at_least=1
     )
-    num_steps: int = setting(128, "steps of each environment per update", at_least=1)
+    num_steps: int = setting(_PPO.num_steps, "steps of each environment per update", at_least=1)
     total_timesteps: int = setting(
         10_000_000,
         "environment steps in all; the last update may go past it",
         at_least=1,
         changeable=True,
     )
-    lr: float = setting(2.5e-4, "learning rate", above=0, changeable=True)
+    lr: float = setting(_PPO.learning_rate, "learning rate", above=0, changeable=True)
     anneal_lr: bool = setting(
-        False, "let the learning rate fall to 0 over the run", changeable=True
+        _PPO.anneal_lr, "let the learning rate fall to 0 over the run", changeable=True
     )
-    gamma: float = setting(0.99, "discount per step", at_least=0, at_most=1, changeable=True)
+    gamma: float = setting(_PPO.gamma, "discount per step", at_least=0, at_most=1, changeable=True)
     gae_lambda: float = setting(
-        0.95, "decay of the advantage trace", at_least=0, at_most=1, changeable=True
+        _PPO.gae_lambda, "decay of the advantage trace", at_least=0, at_most=1, changeable=True
     )
     num_minibatches: int | None = setting(
         None,
@@ -49,11 +52,15 @@ class TrainingSettings:
         at_least=1,
         changeable=True,
     )
-    clip_eps: float = setting(0.2, "how far the policy's ratio may move", above=0, changeable=True)
-    vf_coef: float = setting(0.5, "weight of the value loss", at_least=0, changeable=True)
-    ent_coef: float = setting(0.01, "weight of the entropy bonus", at_least=0, changeable=True)
+    clip_eps: float = setting(
+        _PPO.clip_eps, "how far the policy's ratio may move", above=0, changeable=True
+    )
+    vf_coef: float = setting(_PPO.vf_coef, "weight of the value loss", at_least=0, changeable=True)
+    ent_coef: float = setting(
+        _PPO.ent_coef, "weight of the entropy bonus", at_least=0, changeable=True
+    )
     max_grad_norm: float = setting(
-        0.5, "gradients are scaled down to this norm", above=0, changeable=True
+        _PPO.max_grad_norm, "gradients are scaled down to this norm", above=0, changeable=True
     )
     seed: int = setting(0, "of everything random", at_least=0, at_most=2**32 - 1)
 

@@ -1,0 +1,55 @@
+"""Evaluation while a run goes on."""
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import jax
+from jaxtyping import Array, Key
+
+from ppo_mask.callbacks import Callback, Progress, Run
+from ppo_mask.env import AbstractEnv
+from ppo_mask.evaluate import evaluate
+from ppo_mask.metrics import Metric
+from ppo_mask.state import TrainState
+
+
+@final
+class Evaluator(Callback):
+    """Plays greedily in environments of its own every so often, and logs how it went.
+
+    Comes before the callback that saves, which scores checkpoints by it.
+
+    Args:
+        env: the environment.
+        key: each evaluation's is folded from it and the update, so that resuming changes none.
+        every_updates: updates between evaluations.
+        num_episodes: of an evaluation.
+        metrics: figures of your own by name, logged under ``eval/``.
+    """
+
+    def __init__(
+        self,
+        env: AbstractEnv[Any],
+        key: Key[Array, ""],
+        every_updates: int,
+        num_episodes: int = 64,
+        metrics: Mapping[str, Metric] | None = None,
+    ) -> None:
+        self._env = env
+        self._key = key
+        self._every = every_updates
+        self._num_episodes = num_episodes
+        self._metrics = dict(metrics or {})
+
+    def next_update(self, update: int) -> int | None:
+        """See :class:`Callback`."""
+        return (update // self._every + 1) * self._every
+
+    def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
+        """See :class:`Callback`."""
+        if run.update % self._every == 0:
+            key = jax.random.fold_in(self._key, run.update)
+            result = evaluate(
+                state.model, self._env, key, self._num_episodes, metrics=self._metrics
+            )
+            run.log(result.values)

@@ -1,0 +1,118 @@
+"""From a command line to a run: which settings it has, and whether it goes on with an earlier one.
+
+Settings are laid over each other: the program's defaults, those of the run that is resumed, those
+of a ``--config`` file, flags. All is checked before anything is compiled or written.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ppo_mask import run_folder, schema
+from ppo_mask.checkpoint import read_description
+from ppo_mask.cli import parse_flags
+from ppo_mask.errors import RunError
+from ppo_mask.run_folder import RunFolder
+from ppo_mask.settings import RunConfig, RunSettings, resolve
+
+Environment = TypeVar("Environment")
+
+# Which run it is, and no part of what the run does.
+_GROUP_NOT_STORED = "run"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan(Generic[Environment]):
+    """What to do.
+
+    Attributes:
+        config: the settings, everything filled in.
+        folder: of the run to go on with; None for a new one.
+        update: of the checkpoint to go on from; 0 for a new run.
+    """
+
+    config: RunConfig[Environment]
+    folder: RunFolder | None
+    update: int
+
+
+def make_plan(
+    defaults: RunConfig[Environment], arguments: Sequence[str] | None, description: str
+) -> Plan[Environment]:
+    """Reads the command line and whatever it points to. Writes nothing.
+
+    Args:
+        defaults: the program's.
+        arguments: the command line; None for the process's own.
+        description: what the program does, for ``--help``.
+
+    Raises:
+        RunError: it asks for something that cannot be.
+    """
+    flags = parse_flags(defaults, arguments, description)
+    file, in_file = flags.get("config"), dict[str, Any]()
+    if file is not None:
+        in_file = schema.read_yaml(Path(file), defaults)
+        if "config" in in_file:
+            raise RunError(f"{file}: a file cannot name another config")
+
+    def lay_over(config: RunConfig[Environment]) -> RunConfig[Environment]:
+        return schema.replace(schema.replace(config, in_file, source=str(file)), flags)
+
+    config = lay_over(defaults)
+    _check_run_settings(config.run, {**in_file, **flags})
+    if config.run.resume is None:
+        return Plan(resolve(config), None, 0)
+    folder, update = run_folder.find(config.run.resume, Path(config.run.checkpoint_dir))
+    stored = schema.read_yaml(folder.config, defaults)
+    config = resolve(lay_over(schema.replace(defaults, stored, source=str(folder.config))))
+    _check_resumable(config, folder, update)
+    return Plan(config, folder, update)
+
+
+def settings_to_store(config: RunConfig[Any]) -> dict[str, Any]:
+    """What a run's folder and its checkpoints keep of a config."""
+    nested = schema.as_dict(config)
+    return {group: nested[group] for group in nested if group != _GROUP_NOT_STORED}
+
+
+def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
+    if "://" in run.checkpoint_dir:
+        raise RunError(f"--checkpoint-dir must be a local folder, got {run.checkpoint_dir}")
+    if run.run_name is not None:
+        run_folder.check_name(run.run_name, "--run-name")
+    if run.run_suffix is not None:
+        run_folder.check_name(run.run_suffix, "--run-suffix")
+    if run.resume is None:
+        if run.rewind:
+            raise RunError("--rewind goes with --resume PATH of an older checkpoint")
+        if run.run_name is not None:
+            suffix = f"-{run.run_suffix}" if run.run_suffix else ""
+            run_folder.check_new(Path(run.checkpoint_dir) / f"{run.run_name}{suffix}")
+        return
+    for name in ("run_name", "run_suffix"):
+        if name in given:
+            flag = "--" + name.replace("_", "-")
+            raise RunError(f"{flag} does not go with --resume: a resumed run keeps its name")
+    if "checkpoint_dir" in given and run.resume != run_folder.LATEST:
+        raise RunError("--checkpoint-dir does not go with --resume PATH: the path says it all")
+
+
+def _check_resumable(config: RunConfig[Any], folder: RunFolder, update: int) -> None:
+    path = folder.checkpoints.path(update)
+    saved: dict[str, Any] = {}
+    for group in read_description(path)["config"].values():
+        saved |= group
+    for name, each in schema.settings(config).items():
+        fixed = not each.rules.changeable and each.group != _GROUP_NOT_STORED
+        if fixed and name in saved and saved[name] != each.value:
+            raise RunError(
+                f"checkpoint {path} has {name} {saved[name]}, this run asks for {each.value}"
+            )
+    later = [step for step in folder.checkpoints.steps() if step > update]
+    if later and not config.run.rewind:
+        raise RunError(
+            f"run {folder.path} has checkpoints up to update {later[-1]}; add --rewind to drop "
+            f"all that came after update {update}, or resume from the newest"
+        )

@@ -1,0 +1,214 @@
+"""A whole run for an environment of one's own: flags, folder, logs, checkpoints, resume."""
+
+import dataclasses
+import os
+import platform
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Generic, TypeVar, final
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+from ppo_mask import run_folder
+from ppo_mask.callbacks import Callback, Run
+from ppo_mask.checkpoint import restore
+from ppo_mask.config import PPOConfig
+from ppo_mask.console import ConsoleLog
+from ppo_mask.env import AbstractEnv
+from ppo_mask.errors import RunError
+from ppo_mask.evaluator import Evaluator
+from ppo_mask.metrics import Metric
+from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
+from ppo_mask.plan import Plan, make_plan, settings_to_store
+from ppo_mask.policy import architecture_of
+from ppo_mask.run_folder import RunFolder
+from ppo_mask.saver import Saver
+from ppo_mask.settings import NetworkSettings, RunConfig, TrainingSettings
+from ppo_mask.sinks import JsonLines, TensorBoard
+from ppo_mask.state import TrainState, init
+from ppo_mask.train import TrainingError, train
+
+Environment = TypeVar("Environment")
+
+_PACKAGES = ("ppo-mask", "jax", "equinox", "optax", "orbax-checkpoint", "numpy")
+
+
+def mlp_for(
+    env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
+) -> AbstractActorCritic:
+    """The default network for an environment.
+
+    Raises:
+        RunError: the observation is not one flat array of floats.
+    """
+    observation = jax.eval_shape(env.reset, key)[1].observation
+    leaves = jax.tree.leaves(observation)
+    if len(leaves) != 1 or leaves[0].ndim != 1 or not np.issubdtype(leaves[0].dtype, np.floating):
+        raise RunError(
+            "the default network needs an observation that is one flat array of floats; give "
+            f"make_model for {observation}"
+        )
+    return MLPActorCritic(
+        leaves[0].shape[0], env.num_actions, network.hidden_dim, network.num_layers, key=key
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Task(Generic[Environment]):
+    """What is to be learned.
+
+    Attributes:
+        make_env: the environment from its settings; a ValueError is told as a wrong setting.
+        make_model: the network for it.
+        metrics: figures of its own to log.
+        figures: heading to figure, for the columns of the console's table.
+    """
+
+    make_env: Callable[[Environment], AbstractEnv[Any]]
+    make_model: Callable[[AbstractEnv[Any], NetworkSettings, Array], AbstractActorCritic] = mlp_for
+    metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict[str, Metric])
+    figures: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+
+
+def main(
+    task: Task[Environment],
+    defaults: RunConfig[Environment],
+    arguments: Sequence[str] | None = None,
+    description: str = "Trains a policy with PPO.",
+) -> int:
+    """Trains as the command line asks; a program is ``raise SystemExit(main(task, defaults))``.
+
+    Whatever the user can put right is one line on standard error.
+
+    Args:
+        task: what is to be learned.
+        defaults: of all settings.
+        arguments: the command line; None for the process's own.
+        description: what the program does, for ``--help``.
+
+    Returns:
+        The exit code: 0 at the end of the run, 128 + n if signal n ended it (in good order), 2 if
+        nothing was done, 1 if training broke off.
+    """
+    try:
+        plan = make_plan(defaults, arguments, description)
+        enable_compilation_cache()
+        reason = execute(task, plan)
+    except RunError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except TrainingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return 128 + signal.Signals[reason] if reason in signal.Signals.__members__ else 0
+
+
+def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
+    """Does what is planned, and returns why it ended: "finished", or a signal's name.
+
+    Raises:
+        RunError: what is planned cannot be; nothing has been written.
+        TrainingError: see :func:`ppo_mask.train.train`.
+    """
+    config = plan.config
+    ppo = ppo_config(config.training)
+    total_updates = -(-config.training.total_timesteps // ppo.batch_size)
+    if plan.folder is not None and plan.update >= total_updates:
+        print(f"nothing to do: {plan.folder.path} has {plan.update * ppo.batch_size:,} steps")
+        return "finished"
+    try:
+        env = task.make_env(config.environment)
+    except ValueError as error:
+        raise RunError(str(error)) from error
+    run_key, evaluation_key = jax.random.split(jax.random.key(config.training.seed))
+
+    def begin(key: Key[Array, ""]) -> TrainState:
+        model_key, init_key = jax.random.split(key)
+        model = task.make_model(env, config.network, model_key)
+        return init(env, model, ppo, init_key, metrics=task.metrics)
+
+    if plan.folder is None:
+        state = begin(run_key)
+        settings = config.run
+        folder = run_folder.create(
+            Path(settings.checkpoint_dir), settings.run_name, settings.run_suffix
+        )
+    else:
+        folder = plan.folder
+        like = eqx.filter_eval_shape(begin, run_key)
+        state = restore(folder.checkpoints.path(plan.update), like)
+        folder.checkpoints.discard_after(plan.update)
+    folder.write_config(settings_to_store(config))
+    _introduce(plan, ppo, folder, total_updates)
+
+    description = {
+        "config": settings_to_store(config),
+        "architecture": architecture_of(state.model),
+        "versions": {name: version(name) for name in _PACKAGES}
+        | {"python": platform.python_version()},
+        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+    }
+    outcome = _Outcome()
+    callbacks: list[Callback] = [ConsoleLog(task.figures), JsonLines(folder.metrics)]
+    if config.logging.tensorboard:
+        callbacks.append(TensorBoard(folder.tensorboard))
+    if (every := config.logging.eval_interval) is not None:
+        episodes = config.logging.eval_episodes
+        callbacks.append(Evaluator(env, evaluation_key, every, episodes, task.metrics))
+    minutes, updates = config.checkpoints.save_interval_minutes, config.checkpoints.save_interval
+    callbacks += [Saver(folder.checkpoints, description, minutes, updates), outcome]
+    train(
+        env,
+        state,
+        ppo,
+        total_updates,
+        metrics=task.metrics,
+        callbacks=callbacks,
+        log_interval=config.logging.log_interval,
+    )
+    return outcome.reason
+
+
+def ppo_config(training: TrainingSettings) -> PPOConfig:
+    """The learner's config for settings that :func:`ppo_mask.settings.resolve` has filled in."""
+    values = dataclasses.asdict(training)
+    for name in ("total_timesteps", "seed"):
+        del values[name]
+    return PPOConfig(learning_rate=values.pop("lr"), **values)
+
+
+def enable_compilation_cache() -> None:
+    """Keeps compiled programs in ``~/.cache/ppo_mask/jax``, if JAX has not been told otherwise."""
+    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        jax.config.update("jax_compilation_cache_dir", str(Path(base) / "ppo_mask" / "jax"))
+
+
+def _introduce(plan: Plan[Any], ppo: PPOConfig, folder: RunFolder, total_updates: int) -> None:
+    since = f", from update {plan.update}" if plan.folder is not None else ""
+    rows = {
+        "run": f"{folder.path}{since}",
+        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        "batch": f"{ppo.num_envs} envs x {ppo.num_steps} steps = {ppo.batch_size:,}; "
+        f"{ppo.num_minibatches} minibatches, {ppo.update_epochs} epochs",
+        "until": f"update {total_updates:,}, {total_updates * ppo.batch_size:,} steps",
+    }
+    for name, text in rows.items():
+        print(f"{name:8}{text}")
+    print("compiling ...", flush=True)
+
+
+@final
+class _Outcome(Callback):
+    reason: str = "finished"
+
+    def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
+        self.reason = reason

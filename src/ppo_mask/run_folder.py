@@ -1,0 +1,133 @@
+"""The folder of a run: its name, what lies where in it, and how a resumed run finds it."""
+
+import dataclasses
+import os
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ppo_mask.checkpoint import CheckpointStore
+from ppo_mask.errors import RunError
+
+LATEST = "latest"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """What lies where in a run's folder."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The settings, everything filled in."""
+        return self.path / "config.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        """The log as JSON lines."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder of the event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def checkpoints(self) -> CheckpointStore:
+        """The checkpoints."""
+        return CheckpointStore(self.path / "checkpoints")
+
+    def write_config(self, content: dict[str, Any]) -> None:
+        """Writes or replaces the settings; a kill leaves the old or the new ones."""
+        new = self.path / ".config.yaml.new"
+        new.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+        os.replace(new, self.config)
+
+
+def create(parent: Path, name: str | None, suffix: str | None) -> RunFolder:
+    """Makes the folder of a new run; without a name, one of today's date and a running number.
+
+    Raises:
+        RunError: there is a run of this name, or the folder cannot be made.
+    """
+    ending = f"-{suffix}" if suffix else ""
+    path = parent / f"{name}{ending}" if name else _next_free(parent, ending)
+    check_new(path)
+    try:
+        path.mkdir(parents=True)
+    except OSError as error:
+        raise RunError(f"cannot make the run folder {path}: {error.strerror}") from error
+    return RunFolder(path)
+
+
+def check_name(name: str, flag: str) -> None:
+    """Makes sure that a name makes one folder.
+
+    Raises:
+        RunError: it does not; the message calls it ``flag``.
+    """
+    if not name.strip() or name.startswith(".") or set(name) & set('/\\:*?"<>|\n'):
+        raise RunError(f"{flag} must be a plain folder name, got {name!r}")
+
+
+def check_new(path: Path) -> None:
+    """Makes sure that a run's folder does not exist yet.
+
+    Raises:
+        RunError: it does.
+    """
+    if path.exists():
+        raise RunError(
+            f"there is a run {path} already; go on with it by --resume {path}, or choose another "
+            "--run-name"
+        )
+
+
+def _next_free(parent: Path, ending: str) -> Path:
+    today = date.today().isoformat()
+    taken = [p.name for p in parent.glob(f"{today}-*")] if parent.is_dir() else []
+    numbers = [int(part) for name in taken if (part := name[11:14]).isdecimal()]
+    return parent / f"{today}-{max(numbers, default=0) + 1:03d}{ending}"
+
+
+def find(resume: str, parent: Path) -> tuple[RunFolder, int]:
+    """The run and the step of the checkpoint that ``--resume`` means.
+
+    Args:
+        resume: a run's folder, one checkpoint in it, or "latest".
+        parent: where "latest" looks: the run whose newest checkpoint is the newest of all.
+
+    Raises:
+        RunError: there is none.
+    """
+    if resume == LATEST:
+        return _find_latest(parent)
+    path = Path(resume)
+    if RunFolder(path).config.is_file():
+        folder = RunFolder(path)
+        steps = folder.checkpoints.steps()
+        if not steps:
+            raise RunError(f"run {path} has no complete checkpoint to resume from")
+        return folder, steps[-1]
+    folder = RunFolder(path.absolute().parent.parent)
+    if path.is_dir() and path.name.isdecimal() and folder.config.is_file():
+        return folder, int(path.name)
+    if not path.exists():
+        raise RunError(f"there is nothing to resume at {path}")
+    raise RunError(f"{path} is neither a run folder (with a config.yaml) nor a checkpoint of one")
+
+
+def _find_latest(parent: Path) -> tuple[RunFolder, int]:
+    newest: list[tuple[float, RunFolder, int]] = []
+    for config in parent.glob("*/config.yaml"):
+        folder = RunFolder(config.parent)
+        if steps := folder.checkpoints.steps():
+            modified = folder.checkpoints.path(steps[-1]).stat().st_mtime
+            newest.append((modified, folder, steps[-1]))
+    if not newest:
+        raise RunError(f"there is no run with a checkpoint in {parent}")
+    _, folder, step = max(newest, key=lambda found: found[0])
+    return folder, step

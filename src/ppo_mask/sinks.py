@@ -1,0 +1,135 @@
+"""Log lines written to files: JSON lines, and TensorBoard's event files.
+
+Both go on where a resumed run begins: what they hold of later updates, written before the run was
+killed or wound back, is dropped when training starts. So no point is there twice.
+"""
+
+import json
+import math
+import os
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, final
+
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto import event_pb2, summary_pb2
+
+from ppo_mask.callbacks import Callback, LogRecord, Run
+from ppo_mask.state import TrainState
+
+# Protocol buffers make their classes at run time, where no type checker sees them.
+_Event: Any = vars(event_pb2)["Event"]
+_SessionLog: Any = vars(event_pb2)["SessionLog"]
+_Summary: Any = vars(summary_pb2)["Summary"]
+
+
+@final
+class JsonLines(Callback):
+    """One JSON object a log line: the figures by name, ``step`` (environment steps), ``update``.
+
+    A figure that is no finite number is null.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def on_start(self, run: Run, state: TrainState) -> None:
+        """See :class:`Callback`."""
+        if self._path.exists():
+            kept = [line for line in self._complete_lines() if _update_of(line) <= run.start_update]
+            _write_whole(self._path, "".join(kept).encode())
+        self._file = self._path.open("a", encoding="utf-8")
+
+    def on_log(self, run: Run, record: LogRecord) -> None:
+        """See :class:`Callback`."""
+        if self._file is None:
+            raise RuntimeError("on_log before on_start")
+        figures = {k: v if math.isfinite(v) else None for k, v in record.values.items()}
+        line = {"step": record.env_steps, "update": record.update, **figures}
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """See :class:`Callback`."""
+        if self._file is not None:
+            self._file.close()
+
+    def _complete_lines(self) -> Iterator[str]:
+        with self._path.open(encoding="utf-8") as file:
+            yield from (line for line in file if line.endswith("\n"))
+
+
+def _update_of(line: str) -> int:
+    return int(json.loads(line)["update"])
+
+
+@final
+class TensorBoard(Callback):
+    """Event files for TensorBoard; the axis is environment steps."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._writer: Any = None
+
+    def on_start(self, run: Run, state: TrainState) -> None:
+        """See :class:`Callback`."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        start_step = run.start_update * run.config.batch_size
+        for path in self._directory.glob("*.tfevents.*"):
+            _drop_events_after(path, start_step)
+        # tensorboardX's SummaryWriter hands events to a thread, where a kill loses them. Its
+        # writer of files does not. File names hold whole seconds, hence the suffix.
+        suffix = f".{os.getpid()}.{run.start_update}"
+        self._writer = EventsWriter(str(self._directory / "events"), suffix)
+        if start_step:  # Makes a TensorBoard that is open forget what was dropped.
+            restart = _SessionLog(status=_SessionLog.START)
+            self._write(_Event(step=start_step + 1, session_log=restart))
+
+    def on_log(self, run: Run, record: LogRecord) -> None:
+        """See :class:`Callback`."""
+        values = [_Summary.Value(tag=k, simple_value=v) for k, v in record.values.items()]
+        self._write(_Event(step=record.env_steps, summary=_Summary(value=values)))
+
+    def close(self) -> None:
+        """See :class:`Callback`."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _write(self, event: Any) -> None:
+        if self._writer is None:
+            raise RuntimeError("on_log before on_start")
+        event.wall_time = time.time()
+        self._writer.write_event(event)
+        self._writer.flush()
+
+
+def _drop_events_after(path: Path, step: int) -> None:
+    content = path.read_bytes()
+    kept = b"".join(
+        record for record, payload in _records(content) if _Event.FromString(payload).step <= step
+    )
+    if kept != content:
+        _write_whole(path, kept)
+
+
+def _records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The whole records of an event file, and what is in them; a torn last one is left out."""
+    # A record: its payload's length (8 bytes), a checksum (4), the payload, a checksum (4).
+    start = 0
+    while start + 12 <= len(content):
+        (length,) = struct.unpack_from("<Q", content, start)
+        end = start + 12 + length + 4
+        if end > len(content):
+            return
+        yield content[start:end], content[start + 12 : end - 4]
+        start = end
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Replaces a file so that a kill leaves the old or the new one."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_bytes(content)
+    os.replace(new, path)

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Key
+from jaxtyping import Array, Bool, Int, Key, TypeCheckError
 
 from ppo_mask._types import ArrayTree
 from ppo_mask.distribution import MaskedCategorical
@@ -76,7 +76,7 @@ def _require_array_leaves(what: str, tree: Any) -> None:
 
 
 def _check_types(env: AbstractEnv[Any], key: Key[Array, ""]) -> None:
-    count = env.num_actions
+    count: Any = env.num_actions
     _require(isinstance(count, int) and count >= 1, f"num_actions is {count!r}, not a positive int")
     state, first = _compiled("reset", lambda: jax.jit(env.reset)(key))
     _require(isinstance(first, TimeStep), "reset must return a state and a TimeStep")
@@ -108,6 +108,9 @@ def _compiled(name: str, call: Callable[[], Any]) -> Any:
     except jax.errors.JAXTypeError as error:
         reason = str(error).splitlines()[0]
         raise ProtocolError(f"{name} cannot be compiled by jax.jit: {reason}") from error
+    except TypeCheckError as error:
+        reason = " ".join(str(error).split("----")[0].split())
+        raise ProtocolError(f"{name} makes a wrong TimeStep: {reason}") from error
 
 
 class _Play(eqx.Module):

@@ -1,0 +1,70 @@
+"""Small sets of numbers as bits of two words, ``word_bits`` of them in each.
+
+The operations that sets of cells (:mod:`hackmatrix.planes`) and sets of slots
+(:mod:`hackmatrix.entities`) share.
+"""
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Int, Integer, UInt32
+
+Words = tuple[UInt32[Array, "*batch"], UInt32[Array, "*batch"]]
+
+
+def single(index: Integer[Array, "*batch"], word_bits: int) -> Words:
+    """The set of one number."""
+    lower = index < word_bits
+    bit = jnp.uint32(1) << jnp.where(lower, index, index - word_bits).astype(jnp.uint32)
+    zero = jnp.uint32(0)
+    return jnp.where(lower, bit, zero), jnp.where(lower, zero, bit)
+
+
+def pack(flags: Bool[Array, "*batch n"], word_bits: int) -> Words:
+    """The set of the positions of the flags that are on."""
+    weight = jnp.uint32(1) << jnp.arange(word_bits, dtype=jnp.uint32)
+    lo, hi = flags[..., :word_bits], flags[..., word_bits:]
+    return (
+        jnp.sum(jnp.where(lo, weight, 0), -1, dtype=jnp.uint32),
+        jnp.sum(jnp.where(hi, weight, 0), -1, dtype=jnp.uint32),
+    )
+
+
+def has(
+    lo: UInt32[Array, ""], hi: UInt32[Array, ""], word_bits: int, index: Integer[Array, "*n"]
+) -> Bool[Array, "*n"]:
+    """Whether the set holds each number."""
+    lower = index < word_bits
+    word = jnp.where(lower, lo, hi)
+    return ((word >> jnp.where(lower, index, index - word_bits).astype(jnp.uint32)) & 1) != 0
+
+
+def lowest(
+    lo: UInt32[Array, "*batch"], hi: UInt32[Array, "*batch"], word_bits: int
+) -> Int[Array, "*batch"]:
+    """The smallest number in the set; unspecified for the empty set."""
+    return jnp.where(lo != 0, _trailing_zeros(lo), _trailing_zeros(hi) + word_bits)
+
+
+def nth(
+    lo: UInt32[Array, "*batch"],
+    hi: UInt32[Array, "*batch"],
+    word_bits: int,
+    rank: Int[Array, "*batch"],
+) -> Int[Array, "*batch"]:
+    """The number of the given rank in the set, by binary search over popcounts."""
+    in_lo = lax.population_count(lo).astype(jnp.int32)
+    upper = rank >= in_lo
+    word = jnp.where(upper, hi, lo)
+    rank = jnp.where(upper, rank - in_lo, rank)
+    index = jnp.where(upper, word_bits, 0)
+    for width in (16, 8, 4, 2, 1):
+        below = lax.population_count(word & ((1 << width) - 1)).astype(jnp.int32)
+        above = rank >= below
+        rank = jnp.where(above, rank - below, rank)
+        index = jnp.where(above, index + width, index)
+        word = jnp.where(above, word >> width, word)
+    return index
+
+
+def _trailing_zeros(word: UInt32[Array, "*batch"]) -> Int[Array, "*batch"]:
+    return lax.population_count(~word & (word - 1)).astype(jnp.int32)

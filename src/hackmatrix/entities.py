@@ -1,0 +1,166 @@
+"""Enemies and transmissions: one table of slots.
+
+A transmission is an enemy to come, so both live in the same slot, and arriving is a change of
+``kind``. Nothing is ever moved to close a gap: a new entity takes any free slot, and list order is
+kept by the ``order`` stamp: first when it became an enemy, then when it was born.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Int, Int8, Int16, UInt32
+
+from hackmatrix import bits, planes
+from hackmatrix.planes import Plane
+
+# 36 cells bear at most 35 entities one to a cell; PUSH, PULL and WARP can heap up enemies, which
+# makes room for more. 64 slots are two words of bits.
+MAX_ENTITIES = 64
+
+FREE, TRANSMISSION, ENEMY = 0, 1, 2
+VIRUS, DAEMON, GLITCH, CRYPTOG = 0, 1, 2, 3
+NUM_TYPES = 4
+
+_WORD_BITS = 32
+ARRIVAL_SHIFT = 16
+MAX_ARRIVALS = (1 << 16) - 1
+
+
+class Entities(eqx.Module):
+    """All enemies and transmissions.
+
+    Attributes:
+        kind: FREE, TRANSMISSION or ENEMY. The other fields of a free slot mean nothing.
+        type: VIRUS, DAEMON, GLITCH or CRYPTOG; of a transmission, what it will be.
+        cell: where it is.
+        hp: of an enemy.
+        turns: until a transmission arrives.
+        disabled: turns an enemy sits out.
+        stunned: an enemy sits out the next enemy turn.
+        from_siphon: brought by a siphoned block.
+        from_task: brought by the schedule.
+        order: smaller is earlier in list order.
+    """
+
+    kind: Int8[Array, "slots"]
+    type: Int8[Array, "slots"]
+    cell: Int8[Array, "slots"]
+    hp: Int8[Array, "slots"]
+    turns: Int16[Array, "slots"]
+    disabled: Int8[Array, "slots"]
+    stunned: Bool[Array, "slots"]
+    from_siphon: Bool[Array, "slots"]
+    from_task: Bool[Array, "slots"]
+    order: UInt32[Array, "slots"]
+
+    @property
+    def is_enemy(self) -> Bool[Array, "slots"]:
+        """Where a slot holds an enemy."""
+        return self.kind == ENEMY
+
+    @property
+    def is_transmission(self) -> Bool[Array, "slots"]:
+        """Where a slot holds a transmission."""
+        return self.kind == TRANSMISSION
+
+    @property
+    def place(self) -> Int8[Array, "slots"]:
+        """A number that two entities share when they are of one kind and on one cell."""
+        return self.cell | jnp.where(self.is_enemy, jnp.int8(64), jnp.int8(0))
+
+    def cells_of(self, members: Bool[Array, "slots"]) -> Plane:
+        """The cells on which the members are."""
+        return planes.union(self.cell, members)
+
+    def first(self, members: Bool[Array, "slots"]) -> Bool[Array, "slots"]:
+        """The member that comes first in list order; none where there is no member."""
+        order = jnp.where(members, self.order, jnp.uint32(0xFFFFFFFF))
+        return members & (order == jnp.min(order))
+
+    def first_on_each(
+        self, members: Bool[Array, "slots"], key: Int8[Array, "slots"]
+    ) -> Bool[Array, "slots"]:
+        """The members with no earlier member of the same key (a cell, say). Compares all pairs."""
+        same = key[:, None] == key[None, :]
+        earlier = self.order[None, :] < self.order[:, None]
+        return members & ~jnp.any(members[None, :] & same & earlier, axis=1)
+
+
+def no_entities() -> Entities:
+    """A table of free slots."""
+    byte = jnp.zeros(MAX_ENTITIES, jnp.int8)
+    off = jnp.zeros(MAX_ENTITIES, bool)
+    return Entities(
+        kind=byte,
+        type=byte,
+        cell=byte,
+        hp=byte,
+        turns=jnp.zeros(MAX_ENTITIES, jnp.int16),
+        disabled=byte,
+        stunned=off,
+        from_siphon=off,
+        from_task=off,
+        order=jnp.zeros(MAX_ENTITIES, jnp.uint32),
+    )
+
+
+def full_hp(type: Int8[Array, "*n"]) -> Int8[Array, "*n"]:
+    """An enemy's hp when it arrives."""
+    return jnp.where(type == DAEMON, jnp.int8(3), jnp.int8(2))
+
+
+def arrival_order(arrival: Int[Array, ""], born: UInt32[Array, "slots"]) -> UInt32[Array, "slots"]:
+    """The list order of the enemies that arrive together, later than all before them."""
+    return (arrival.astype(jnp.uint32) << ARRIVAL_SHIFT) | (born & MAX_ARRIVALS)
+
+
+class Slots(NamedTuple):
+    """A set of slots as bits, for loops that take one at a time."""
+
+    lo: UInt32[Array, ""]
+    hi: UInt32[Array, ""]
+
+    def any(self) -> Bool[Array, ""]:
+        """Whether a slot is left."""
+        return (self.lo | self.hi) != 0
+
+    def count(self) -> Int[Array, ""]:
+        """How many slots are left."""
+        return (lax.population_count(self.lo) + lax.population_count(self.hi)).astype(jnp.int32)
+
+    def lowest(self) -> Int[Array, ""]:
+        """The first slot of the set; unspecified for the empty set."""
+        return bits.lowest(self.lo, self.hi, _WORD_BITS)
+
+    def nth(self, rank: Int[Array, ""]) -> Int[Array, ""]:
+        """The slot of the given rank in the set, which must have that many."""
+        return bits.nth(self.lo, self.hi, _WORD_BITS, rank)
+
+    def has(self, slot: Int[Array, ""]) -> Bool[Array, ""]:
+        """Whether the set holds the slot."""
+        return bits.has(self.lo, self.hi, _WORD_BITS, slot)
+
+    def with_slot(self, slot: Int[Array, ""], condition: Bool[Array, ""]) -> "Slots":
+        """The set with the slot added where the condition holds."""
+        lo, hi = bits.single(slot, _WORD_BITS)
+        return Slots(
+            jnp.where(condition, self.lo | lo, self.lo), jnp.where(condition, self.hi | hi, self.hi)
+        )
+
+    def without(self, slot: Int[Array, ""]) -> "Slots":
+        """The set without the slot."""
+        lo, hi = bits.single(slot, _WORD_BITS)
+        return Slots(self.lo & ~lo, self.hi & ~hi)
+
+    def where(self, condition: Bool[Array, ""], otherwise: "Slots") -> "Slots":
+        """This set where the condition holds, else the other one."""
+        return Slots(
+            jnp.where(condition, self.lo, otherwise.lo), jnp.where(condition, self.hi, otherwise.hi)
+        )
+
+
+def slot_set(members: Bool[Array, "slots"]) -> Slots:
+    """The members' slots."""
+    return Slots(*bits.pack(members, _WORD_BITS))

@@ -1,0 +1,284 @@
+"""HackMatrix as an environment: the phases of a step, in their order."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Int8, Key
+
+from hackmatrix import enemies, history, moves, observation, paths, programs, rewards, siphon
+from hackmatrix.draws import Draws
+from hackmatrix.entities import FREE, Entities
+from hackmatrix.planes import single
+from hackmatrix.programs import NUM_PROGRAMS, Program
+from hackmatrix.stages import CORNERS, lay_out
+from hackmatrix.state import MAX_HP, NUM_STAGES, State, blank_state, choose, replace
+from ppo_mask.env import AbstractEnv, TimeStep, rarely
+
+SIPHON_ACTION = 4
+FIRST_PROGRAM = 5
+NUM_ACTIONS = FIRST_PROGRAM + NUM_PROGRAMS
+MIN_UNDO_DEPTH = 8
+
+_BONUSES = ((10, 0, 0), (0, 11, 0), (0, 0, 1))  # credits, energy, data siphons
+
+
+class _Action(NamedTuple):
+    """An action, taken apart.
+
+    Attributes:
+        moves: it is a move.
+        direction: up, down, left or right, if it is one.
+        siphons: it is SIPHON.
+        program: the program's number, or -1.
+    """
+
+    moves: Bool[Array, ""]
+    direction: Int[Array, ""]
+    siphons: Bool[Array, ""]
+    program: Int[Array, ""]
+
+
+class _Effect(NamedTuple):
+    """What the player's own part of a step led to."""
+
+    state: State
+    kills: Int[Array, ""]
+    walked: Bool[Array, ""]
+    picked_up: Bool[Array, ""]
+
+
+class HackMatrix(AbstractEnv[State]):
+    """A turn-based roguelike on a 6×6 grid, with 28 actions, 23 programs and 8 stages.
+
+    The observation is flat, float32[1545]. An action outside the mask changes nothing, ends the
+    episode and gives no reward. ``info`` holds ``reward/<component>`` for all 15 components,
+    ``stage``, ``won``, ``died``, ``stage_completed`` and ``invalid_action``.
+
+    Attributes:
+        undo_depth: positions that UNDO can go back through in a stage, at least 8.
+        max_steps: actions after which an episode is truncated; None for no limit.
+    """
+
+    undo_depth: int = eqx.field(default=MIN_UNDO_DEPTH, static=True)
+    max_steps: int | None = eqx.field(default=None, static=True)
+    num_actions: int = eqx.field(default=NUM_ACTIONS, static=True, init=False)
+
+    def __check_init__(self) -> None:
+        if self.undo_depth < MIN_UNDO_DEPTH:
+            raise ValueError(f"undo_depth must be at least {MIN_UNDO_DEPTH}, got {self.undo_depth}")
+        if self.max_steps is not None and self.max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1 or None, got {self.max_steps}")
+
+    def reset(self, key: Key[Array, ""]) -> tuple[State, TimeStep]:
+        """A new game."""
+        corner_key, bonus_key, layout_key = jax.random.split(key, 3)
+        state = blank_state(self.undo_depth, history.SNAPSHOT_WORDS)
+        corner = jnp.array(CORNERS, jnp.int32)[jax.random.randint(corner_key, (), 0, len(CORNERS))]
+        credits, energy, data_siphons = jnp.array(_BONUSES, jnp.int32)[
+            jax.random.randint(bonus_key, (), 0, len(_BONUSES))
+        ]
+        player = replace(
+            state.player, cell=corner, credits=credits, energy=energy, data_siphons=data_siphons
+        )
+        state = lay_out(layout_key, replace(state, player=player))
+        off = jnp.bool_(False)
+        zeros = jnp.zeros(len(rewards.COMPONENTS), jnp.float32)
+        return state, self._timestep(state, zeros, off, off, off, off)
+
+    def step(
+        self, key: Key[Array, ""], state: State, action: Int[Array, ""]
+    ) -> tuple[State, TimeStep]:
+        """One action and, if it ends the turn, the enemy turn."""
+        draw_key, layout_key = jax.random.split(key)
+        draws = Draws(draw_key)
+        in_range = (action >= 0) & (action < NUM_ACTIONS)
+        valid = in_range & self.action_mask(state)[jnp.clip(action, 0, NUM_ACTIONS - 1)]
+        act = _take_apart(action, valid)
+        before = state
+        quality = rarely(act.siphons, siphon.quality, _bare(before), jnp.float32(0))
+
+        effect = _act(state, act, draws)
+        state = effect.state
+        completed = (effect.walked | (act.program == Program.WARP)) & (
+            state.player.cell == state.exit
+        )
+        won = completed & (state.stage == NUM_STAGES)
+        state = _reward_stage(state, completed)
+
+        ends_turn = (act.moves & ~completed) | act.siphons | (act.program == Program.WAIT)
+        enemies_act = ends_turn & ~state.step_pending
+        state = choose(enemies_act, enemies.enemy_turn(state, draws), state)
+        state = replace(
+            state,
+            step_pending=state.step_pending & ~ends_turn,
+            history=history.push(state, enemies_act),
+            steps=state.steps + 1,
+        )
+        died = enemies_act & (state.player.hp <= 0)
+
+        events = rewards.Events(
+            kills=effect.kills,
+            picked_up=effect.picked_up,
+            completed=completed,
+            won=won,
+            died=died,
+            wasted_reset=(act.program == Program.RESET) & (before.player.hp == MAX_HP - 1),
+            siphon_quality=quality,
+            old_distance=_exit_distance(before),
+            new_distance=jnp.where(completed, 0, _exit_distance(state)),
+        )
+        components = jnp.where(valid, rewards.components(before, state, events), 0.0)
+        state = _enter_next_stage(layout_key, state, completed & ~won)
+        return state, self._timestep(state, components, won, died, completed, ~valid)
+
+    def observe(self, state: State) -> Float[Array, "observation"]:
+        """The flat observation of a position: player, programs, grid."""
+        return observation.observe(state)
+
+    def action_mask(self, state: State) -> Bool[Array, "actions"]:
+        """Which actions are valid in a position."""
+        enemy_cells, transmission_cells = state.enemy_cells, state.transmission_cells
+        return jnp.concatenate(
+            [
+                moves.valid_moves(state, enemy_cells),
+                (state.player.data_siphons > 0)[None],
+                programs.valid_programs(state, enemy_cells, transmission_cells),
+            ]
+        )
+
+    def _timestep(
+        self,
+        state: State,
+        components: Float[Array, "components"],
+        won: Bool[Array, ""],
+        died: Bool[Array, ""],
+        completed: Bool[Array, ""],
+        invalid: Bool[Array, ""],
+    ) -> TimeStep:
+        terminated = won | died | invalid
+        truncated = jnp.bool_(False)
+        if self.max_steps is not None:
+            truncated = ~terminated & (state.steps >= self.max_steps)
+        mask = self.action_mask(state)
+        # Walled in on every side with nothing to run, the player can only lose: any action is
+        # invalid and ends the episode, so all are offered.
+        stuck = ~jnp.any(mask)
+        info = {
+            f"reward/{name}": components[index] for index, name in enumerate(rewards.COMPONENTS)
+        }
+        info |= {
+            "stage": state.stage,
+            "won": won,
+            "died": died,
+            "stage_completed": completed,
+            "invalid_action": invalid,
+        }
+        return TimeStep(
+            observation=self.observe(state),
+            action_mask=mask | terminated | truncated | stuck,
+            reward=jnp.sum(components),
+            terminated=terminated,
+            truncated=truncated,
+            info=info,
+        )
+
+
+def _take_apart(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:
+    """The parts of an action; of an invalid one, none."""
+    is_move = valid & (action < SIPHON_ACTION)
+    return _Action(
+        moves=is_move,
+        direction=jnp.where(is_move, action, 0),
+        siphons=valid & (action == SIPHON_ACTION),
+        program=jnp.where(valid & (action >= FIRST_PROGRAM), action - FIRST_PROGRAM, -1),
+    )
+
+
+def _act(state: State, act: _Action, draws: Draws) -> _Effect:
+    """The player's own part of a step: everything before the enemy turn."""
+    program = act.program
+    at_start = single(state.player.cell)
+    enemy_cells, transmission_cells = state.enemy_cells, state.transmission_cells
+    hit_transmission, hit_enemy = moves.target(
+        state, act.direction, enemy_cells, transmission_cells
+    )
+    attacks = act.moves & (hit_transmission | hit_enemy).any()
+    walks = act.moves & ~attacks
+
+    # Whom it harms.
+    table = state.entities
+    warped_to = programs.warp_slot(table, draws)
+    strike = programs.strike(state, program, warped_to)
+    attacked = table.first(table.is_enemy & hit_enemy.has(table.cell)) & attacks
+    interrupted = table.is_transmission & hit_transmission.has(table.cell) & attacks
+    gone = strike.gone | interrupted
+    wanted, can_go = programs.wanted_cells(table, state.player.cell, program == Program.PUSH)
+    pushes = (program == Program.PUSH) | (program == Program.PULL)
+    contested = (jnp.where(pushes, can_go, gone), jnp.where(pushes, wanted, table.place))
+    one_each = rarely(
+        pushes | (program == Program.CRASH) | (program == Program.WARP),
+        _first_on_each,
+        (table, contested),
+        contested[0],
+    )
+    warp_cell = table.cell[warped_to].astype(jnp.int32)
+    table = replace(table, cell=jnp.where(pushes & one_each, wanted, table.cell))
+    table = choose(program == Program.POLY, programs.poly(table, draws), table)
+    table = programs.hurt(table, strike.hit | attacked, strike.damage)
+    table = programs.delay(table, program)
+    killed = programs.dead(table)
+    counted = (killed | (gone & one_each)) & ~table.from_task
+    table = replace(table, kind=jnp.where(killed | gone, jnp.int8(FREE), table.kind))
+
+    # What else it changes.
+    board = programs.run_on_board(state.board, program, at_start.around())
+    state = replace(state, entities=table, board=board)
+    state = choose(act.siphons, siphon.siphon(state), state)
+    state = programs.run_on_player(state, program)
+    state = _undo(state, program == Program.UNDO)
+
+    # Where it takes the player.
+    cell = jnp.where(walks, moves.next_cell(state, act.direction), state.player.cell)
+    cell = jnp.where(program == Program.WARP, warp_cell, cell)
+    picked_up = walks & state.board.pickups.has(cell)
+    player = replace(state.player, cell=cell, data_siphons=state.player.data_siphons + picked_up)
+    pickups = state.board.pickups & ~single(cell).where(picked_up)
+    state = replace(state, player=player, board=replace(state.board, pickups=pickups))
+    return _Effect(state, jnp.sum(counted, dtype=jnp.int32), walks, picked_up)
+
+
+def _first_on_each(
+    operand: tuple[Entities, tuple[Bool[Array, " slots"], Int8[Array, " slots"]]],
+) -> Bool[Array, " slots"]:
+    table, (members, key) = operand
+    return table.first_on_each(members, key)
+
+
+def _undo(state: State, undone: Bool[Array, ""]) -> State:
+    current = history.snapshot(state)
+    kept = rarely(undone, history.newest, state.history, current)
+    return history.restore(state, kept, undone)
+
+
+def _reward_stage(state: State, completed: Bool[Array, ""]) -> State:
+    hp = jnp.where(completed, jnp.minimum(state.player.hp + 1, MAX_HP), state.player.hp)
+    return replace(state, player=replace(state.player, hp=hp))
+
+
+def _enter_next_stage(key: Key[Array, ""], state: State, condition: Bool[Array, ""]) -> State:
+    kept = replace(state.history, length=jnp.where(condition, 0, state.history.length))
+    bare = _bare(state)
+    next_stage = replace(bare, stage=state.stage + 1)
+    bare = rarely(condition, lambda operand: lay_out(*operand), (key, next_stage), bare)
+    return replace(bare, history=kept)
+
+
+def _bare(state: State) -> State:
+    """The position without its history, for what neither reads nor changes that."""
+    return replace(state, history=None)
+
+
+def _exit_distance(state: State) -> Int[Array, ""]:
+    return paths.exit_distance(state.board.blocks, state.player.cell, state.exit)

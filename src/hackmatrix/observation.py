@@ -1,0 +1,190 @@
+"""What the player sees: 1,545 numbers, written in one pass.
+
+First everything visible about a cell is packed into two words of bits; then each of the cell's 42
+channels is one field of those words, scaled. The words are also the observation's compact form.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, UInt32
+
+from hackmatrix.entities import CRYPTOG, NUM_TYPES, Entities
+from hackmatrix.planes import NUM_CELLS, column, row, single
+from hackmatrix.programs import NUM_PROGRAMS
+from hackmatrix.state import MAX_HP, State
+from ppo_mask.env import rarely
+
+PLAYER_FEATURES = 10
+CHANNELS = 42
+OBSERVATION_SIZE = PLAYER_FEATURES + NUM_PROGRAMS + NUM_CELLS * CHANNELS
+
+_MAX_TURNS = 4  # a transmission's turns left are seen up to here
+
+# (bits, scale) of each field of a cell, in the order in which they are packed: first word, then the
+# second. A field of several bits is one channel; a field with copies is one channel for each bit.
+_FIELDS = {
+    "program": (0, 0, NUM_PROGRAMS),
+    "enemy_type": (0, 23, NUM_TYPES),
+    "enemy_hp": (0, 27, 1),
+    "stunned": (0, 29, 1),
+    "from_siphon": (0, 30, 1),
+    "points": (1, 0, 1),
+    "spawn_count": (1, 4, 1),
+    "turns": (1, 8, 1),
+    "credits": (1, 11, 1),
+    "energy": (1, 13, 1),
+    "data": (1, 15, 1),
+    "program_block": (1, 16, 1),
+    "question": (1, 17, 1),
+    "block_siphoned": (1, 18, 1),
+    "pickup": (1, 19, 1),
+    "exit": (1, 20, 1),
+    "center": (1, 21, 1),
+}
+_WIDTH = {"enemy_hp": 2, "points": 4, "spawn_count": 4, "turns": 3, "credits": 2, "energy": 2}
+_LARGEST = {"enemy_hp": 3, "points": 9, "spawn_count": 9, "turns": 4, "credits": 3, "energy": 3}
+_CHANNEL_ORDER = (
+    "enemy_type",
+    "enemy_hp",
+    "stunned",
+    "from_siphon",
+    "data",
+    "program_block",
+    "question",
+    "points",
+    "block_siphoned",
+    "program",
+    "spawn_count",
+    "turns",
+    "credits",
+    "energy",
+    "pickup",
+    "exit",
+    "center",
+)
+
+
+def _channel_table() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    rows: list[tuple[int, int, int, float]] = []
+    for name in _CHANNEL_ORDER:
+        word, shift, copies = _FIELDS[name]
+        mask = (1 << _WIDTH.get(name, 1)) - 1
+        rows += [(word, shift + copy, mask, _LARGEST.get(name, 1)) for copy in range(copies)]
+    word, shift, mask, largest = zip(*rows, strict=True)
+    return (
+        np.array(word) == 1,
+        np.array(shift, np.uint32),
+        np.array(mask, np.uint32),
+        np.array(largest, np.float32),
+    )
+
+
+class CompactObservation(eqx.Module):
+    """An observation in a tenth of its size; :func:`expand` gives it back exactly.
+
+    Attributes:
+        player: the ten features of the player.
+        owned: the programs owned, one bit each.
+        cells: two words of bits a cell.
+    """
+
+    player: Float[Array, "features"]
+    owned: UInt32[Array, ""]
+    cells: UInt32[Array, "cells words"]
+
+
+def observe(state: State) -> Float[Array, "observation"]:
+    """The flat observation: player, programs, grid."""
+    return expand(compact(state))
+
+
+def compact(state: State) -> CompactObservation:
+    """What the player sees, in compact form."""
+    return CompactObservation(_player_features(state), state.owned, _cell_words(state))
+
+
+def expand(seen: CompactObservation) -> Float[Array, "observation"]:
+    """The flat observation of a compact one."""
+    second, shift, mask, largest = _channel_table()
+    words = jnp.where(second, seen.cells[:, 1:2], seen.cells[:, 0:1])
+    grid = ((words >> shift) & mask).astype(jnp.float32) / largest
+    owned = (seen.owned >> jnp.arange(NUM_PROGRAMS, dtype=jnp.uint32)) & 1
+    return jnp.concatenate([seen.player, owned.astype(jnp.float32), grid.reshape(-1)])
+
+
+def _player_features(state: State) -> Float[Array, "features"]:
+    player = state.player
+    values = (
+        player.row / 5,
+        player.col / 5,
+        player.hp / MAX_HP,
+        jnp.minimum(player.credits / 50, 1),
+        jnp.minimum(player.energy / 50, 1),
+        (state.stage - 1) / 7,
+        player.data_siphons / 10,
+        (player.attack - 1) / 2,
+        state.show,
+        state.calm,
+    )
+    return jnp.stack([jnp.asarray(value).astype(jnp.float32) for value in values])
+
+
+def visible_enemies(state: State) -> Bool[Array, "slots"]:
+    """The enemies that the player sees: cryptogs only in its own lines, or with SHOW on."""
+    table, player = state.entities, state.player
+    lines = row(player.row) | column(player.col)
+    return table.is_enemy & ((table.type != CRYPTOG) | state.show | lines.has(table.cell))
+
+
+def _first_each(operand: tuple[Entities, Bool[Array, "slots"]]) -> Bool[Array, "slots"]:
+    table, enemies = operand
+    return table.first_on_each(enemies, table.cell)
+
+
+def _cell_words(state: State) -> UInt32[Array, "cells words"]:
+    table, board = state.entities, state.board
+    enemies = table.is_enemy
+    crowded = jnp.sum(enemies, dtype=jnp.int32) != table.cells_of(enemies).count()
+    first = rarely(crowded, _first_each, (table, enemies), enemies)
+    # A hidden cryptog still hides the enemies that come after it on its cell.
+    seen = first & visible_enemies(state)
+
+    blocks, question = board.blocks.flags(), board.question.flags()
+    siphoned = board.siphoned.flags()
+    known = blocks & ~question
+    ground = ~blocks | siphoned
+    turns = table.is_transmission, jnp.minimum(table.turns, _MAX_TURNS)
+
+    def field(name: str, value: Array) -> UInt32[Array, " cells"]:
+        return value.astype(jnp.uint32) << _FIELDS[name][1]
+
+    def of_cells(members: Bool[Array, " slots"], word: UInt32[Array, " slots"]) -> Array:
+        # At most one member a cell, so adding up is the same as choosing.
+        here = members & (table.cell == jnp.arange(NUM_CELLS, dtype=jnp.int8)[:, None])
+        return jnp.sum(jnp.where(here, word, jnp.uint32(0)), axis=1, dtype=jnp.uint32)
+
+    enemy_word = (
+        (jnp.uint32(1) << table.type.astype(jnp.uint32)) << _FIELDS["enemy_type"][1]
+        | field("enemy_hp", table.hp)
+        | field("stunned", table.stunned)
+        | field("from_siphon", table.from_siphon)
+    )
+    program = jnp.uint32(1) << jnp.maximum(board.program, 0).astype(jnp.uint32)
+    visible_program = known & board.program_blocks.flags()
+    first_word = jnp.where(visible_program, program, 0) | of_cells(seen, enemy_word)
+    second_word = (
+        field("points", jnp.where(known, board.points, 0))
+        | field("spawn_count", jnp.where(known, board.spawn_count, 0))
+        | of_cells(turns[0], field("turns", turns[1]))
+        | field("credits", jnp.where(ground, board.credits, 0))
+        | field("energy", jnp.where(ground, board.energy, 0))
+        | field("data", known & board.data.flags())
+        | field("program_block", visible_program)
+        | field("question", question)
+        | field("block_siphoned", blocks & siphoned)
+        | field("pickup", board.pickups.flags())
+        | field("exit", single(state.exit).flags())
+        | field("center", board.centers.flags())
+    )
+    return jnp.stack([first_word, second_word], axis=1)

@@ -1,0 +1,152 @@
+"""Sets of cells as bits.
+
+The grid's 36 cells are numbered ``6 * row + col``. A :class:`Plane` is a set of them, 18 bits
+(three rows) in each of two ``uint32``: union, intersection and the neighbours of a whole set are a
+few bit operations, which vector units do for many environments at once.
+``tests/hackmatrix/test_planes.py`` compares every operation with sets of (row, col) pairs.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Int, Integer, UInt32
+
+from hackmatrix import bits
+
+SIZE = 6
+NUM_CELLS = SIZE * SIZE
+# In the order in which the rules try them: up (row + 1), down, left, right.
+NUM_DIRECTIONS = 4
+ROW_STEP = (1, -1, 0, 0)
+COL_STEP = (0, 0, -1, 1)
+
+_WORD_BITS = 18
+_FULL = (1 << _WORD_BITS) - 1
+_LEFT_COLUMN = 0b000001_000001_000001
+_RIGHT_COLUMN = 0b100000_100000_100000
+
+
+class Plane(NamedTuple):
+    """A set of cells; ``lo`` holds rows 0 to 2, ``hi`` rows 3 to 5. Fields of one shape, any."""
+
+    lo: UInt32[Array, "*batch"]
+    hi: UInt32[Array, "*batch"]
+
+    def __and__(self, other: "Plane") -> "Plane":
+        return Plane(self.lo & other.lo, self.hi & other.hi)
+
+    def __or__(self, other: "Plane") -> "Plane":
+        return Plane(self.lo | other.lo, self.hi | other.hi)
+
+    def __invert__(self) -> "Plane":
+        return Plane(self.lo ^ _FULL, self.hi ^ _FULL)
+
+    def where(self, condition: Bool[Array, "*batch"], otherwise: "Plane | None" = None) -> "Plane":
+        """This set where the condition holds, else the other one (by default the empty set)."""
+        lo, hi = (jnp.uint32(0), jnp.uint32(0)) if otherwise is None else otherwise
+        return Plane(jnp.where(condition, self.lo, lo), jnp.where(condition, self.hi, hi))
+
+    def any(self) -> Bool[Array, "*batch"]:
+        """Whether the set holds a cell."""
+        return (self.lo | self.hi) != 0
+
+    def count(self) -> Int[Array, "*batch"]:
+        """How many cells the set holds."""
+        return (lax.population_count(self.lo) + lax.population_count(self.hi)).astype(jnp.int32)
+
+    def has(self, cell: Integer[Array, "*cells"]) -> Bool[Array, "*cells"]:
+        """Whether the set (a single one) holds each of the cells."""
+        return bits.has(self.lo, self.hi, _WORD_BITS, cell)
+
+    def up(self) -> "Plane":
+        """Every cell moved one row up; what leaves the grid is gone."""
+        return Plane((self.lo << 6) & _FULL, ((self.hi << 6) & _FULL) | (self.lo >> 12))
+
+    def down(self) -> "Plane":
+        """Every cell moved one row down."""
+        return Plane((self.lo >> 6) | ((self.hi << 12) & _FULL), self.hi >> 6)
+
+    def left(self) -> "Plane":
+        """Every cell moved one column left."""
+        keep = _FULL ^ _LEFT_COLUMN
+        return Plane((self.lo & keep) >> 1, (self.hi & keep) >> 1)
+
+    def right(self) -> "Plane":
+        """Every cell moved one column right."""
+        keep = _FULL ^ _RIGHT_COLUMN
+        return Plane((self.lo & keep) << 1, (self.hi & keep) << 1)
+
+    def shifts(self) -> tuple["Plane", "Plane", "Plane", "Plane"]:
+        """The set moved up, down, left and right."""
+        return self.up(), self.down(), self.left(), self.right()
+
+    def neighbours(self) -> "Plane":
+        """The cells orthogonally next to a cell of the set."""
+        up, down, left, right = self.shifts()
+        return up | down | left | right
+
+    def around(self) -> "Plane":
+        """The cells next to a cell of the set, diagonals too, the set's own cells left out."""
+        wide = self | self.left() | self.right()
+        return (wide | wide.up() | wide.down()) & ~self
+
+    def lowest(self) -> Int[Array, "*batch"]:
+        """The smallest cell of the set; unspecified for the empty set."""
+        return bits.lowest(self.lo, self.hi, _WORD_BITS)
+
+    def nth(self, rank: Integer[Array, "*batch"]) -> Int[Array, "*batch"]:
+        """The cell of the given rank (0 is the smallest) in the set, which must have that many."""
+        return bits.nth(self.lo, self.hi, _WORD_BITS, rank)
+
+    def flags(self) -> Bool[Array, "*batch 36"]:
+        """One flag a cell, in cell order."""
+        cell = jnp.arange(NUM_CELLS, dtype=jnp.uint32)
+        lower = cell < _WORD_BITS
+        word = jnp.where(lower, self.lo[..., None], self.hi[..., None])
+        return ((word >> jnp.where(lower, cell, cell - _WORD_BITS)) & 1) != 0
+
+
+def empty() -> Plane:
+    """No cell."""
+    return Plane(jnp.uint32(0), jnp.uint32(0))
+
+
+def single(cell: Integer[Array, "*batch"]) -> Plane:
+    """The set of one cell."""
+    return Plane(*bits.single(cell, _WORD_BITS))
+
+
+def pack(flags: Bool[Array, "*batch 36"]) -> Plane:
+    """The set of the cells whose flag is on."""
+    return Plane(*bits.pack(flags, _WORD_BITS))
+
+
+def union(cells: Integer[Array, " n"], members: Bool[Array, " n"]) -> Plane:
+    """The set of the cells of all members."""
+    each = single(cells).where(members)
+    return Plane(_or_all(each.lo), _or_all(each.hi))
+
+
+def constant(cells: "list[int] | range | set[int]") -> Plane:
+    """A set known when the program is written."""
+    bits = sum(1 << cell for cell in cells)
+    return Plane(jnp.uint32(bits & _FULL), jnp.uint32(bits >> _WORD_BITS))
+
+
+def row(index: Integer[Array, ""]) -> Plane:
+    """The cells of a row."""
+    lower = index < 3
+    bits = jnp.uint32(0b111111) << (6 * jnp.where(lower, index, index - 3)).astype(jnp.uint32)
+    zero = jnp.uint32(0)
+    return Plane(jnp.where(lower, bits, zero), jnp.where(lower, zero, bits))
+
+
+def column(index: Integer[Array, ""]) -> Plane:
+    """The cells of a column."""
+    bits = jnp.uint32(_LEFT_COLUMN) << index.astype(jnp.uint32)
+    return Plane(bits, bits)
+
+
+def _or_all(words: UInt32[Array, " n"]) -> UInt32[Array, ""]:
+    return lax.reduce(words, jnp.uint32(0), lax.bitwise_or, (0,))

@@ -1,0 +1,231 @@
+"""Positions as plain JSON values: for tests, puzzles and bug reports.
+
+A position is a dictionary of numbers and lists:
+
+``stage, turn, show, calm, step, atk_uses, interval, next_task, pending`` (numbers),
+``exit [row, col]``, ``player [row, col, hp, credits, energy, data_siphons, score, attack]``,
+``owned [program …]``,
+``cells [[row, col, kind, points, program, spawn_count, credits, energy, siphoned, center] …]``
+(cells with nothing on them may be left out; program −1 is none; kinds: 0 empty, 1 data block, 2
+program block, 3 question block holding data, 4 question block holding a program, 5 data siphon, 6
+exit), ``enemies [[type, row, col, hp, disabled, stunned, from_siphon, from_task] …]`` and
+``transmissions [[row, col, turns, type, from_siphon, from_task] …]``, both in list order, with
+types 0 virus, 1 daemon, 2 glitch, 3 cryptog. The history for UNDO is no part of a position.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hackmatrix.entities import (
+    ARRIVAL_SHIFT,
+    ENEMY,
+    FREE,
+    MAX_ENTITIES,
+    NUM_TYPES,
+    TRANSMISSION,
+    Entities,
+    no_entities,
+)
+from hackmatrix.env import MIN_UNDO_DEPTH
+from hackmatrix.history import SNAPSHOT_WORDS
+from hackmatrix.planes import NUM_CELLS, SIZE, Plane
+from hackmatrix.programs import NUM_PROGRAMS
+from hackmatrix.state import NO_PROGRAM, Board, Player, State, blank_state, replace
+
+EMPTY, DATA, PROGRAM, QUESTION_DATA, QUESTION_PROGRAM, PICKUP, EXIT = range(7)
+
+_NUMBERS = (
+    "stage",
+    "turn",
+    "show",
+    "calm",
+    "step",
+    "atk_uses",
+    "interval",
+    "next_task",
+    "pending",
+)
+_FIELD_OF = {"step": "step_pending"}
+_LISTS = ("exit", "player", "owned", "cells", "enemies", "transmissions")
+
+
+def load(position: Mapping[str, Any], undo_depth: int = MIN_UNDO_DEPTH) -> State:
+    """The state of a position, with an empty history.
+
+    Raises:
+        ValueError: a key is missing or unknown, or a value is out of range; the message names it.
+    """
+    names = {*_NUMBERS, *_LISTS}
+    for problem, keys in (
+        ("lacks", names - position.keys()),
+        ("has the unknown key", set(position) - names),
+    ):
+        if keys:
+            raise ValueError(f"the position {problem} {', '.join(sorted(keys))}")
+    row, col, *others = _sized("player", position["player"], 8)
+    values = {_FIELD_OF.get(name, name): int(position[name]) for name in _NUMBERS}
+    values |= {
+        "exit": _cell("exit", *_sized("exit", position["exit"], 2)),
+        "owned": sum(1 << _checked("owned", n, NUM_PROGRAMS) for n in set(position["owned"])),
+        "births": len(position["transmissions"]),
+        "arrivals": 1,
+    }
+    blank = blank_state(undo_depth, SNAPSHOT_WORDS)
+    state = replace(
+        blank,
+        player=Player(*map(jnp.int32, (_cell("player", row, col), *others))),
+        board=_load_board(position["cells"]),
+        entities=_load_entities(position["enemies"], position["transmissions"]),
+        **values,
+    )
+    return jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), state, blank)
+
+
+def dump(state: State) -> dict[str, Any]:
+    """The position of a state, of numbers and lists only."""
+    state = jax.device_get(replace(state, history=None))
+    player = state.player
+    return {
+        **{name: int(getattr(state, _FIELD_OF.get(name, name))) for name in _NUMBERS},
+        "exit": list(divmod(int(state.exit), SIZE)),
+        "player": [
+            *divmod(int(player.cell), SIZE),
+            int(player.hp),
+            int(player.credits),
+            int(player.energy),
+            int(player.data_siphons),
+            int(player.score),
+            int(player.attack),
+        ],
+        "owned": [number for number in range(NUM_PROGRAMS) if int(state.owned) >> number & 1],
+        "cells": _dump_board(state.board, int(state.exit)),
+        "enemies": [
+            [
+                int(table.type[i]),
+                *divmod(int(table.cell[i]), SIZE),
+                int(table.hp[i]),
+                int(table.disabled[i]),
+                int(table.stunned[i]),
+                int(table.from_siphon[i]),
+                int(table.from_task[i]),
+            ]
+            for table in [state.entities]
+            for i in _in_order(table, ENEMY)
+        ],
+        "transmissions": [
+            [
+                *divmod(int(table.cell[i]), SIZE),
+                int(table.turns[i]),
+                int(table.type[i]),
+                int(table.from_siphon[i]),
+                int(table.from_task[i]),
+            ]
+            for table in [state.entities]
+            for i in _in_order(table, TRANSMISSION)
+        ],
+    }
+
+
+def _checked(name: str, value: int, bound: int) -> int:
+    if not 0 <= value < bound:
+        raise ValueError(f"{name}: {value} is not in 0 to {bound - 1}")
+    return int(value)
+
+
+def _cell(name: str, row: int, col: int) -> int:
+    return _checked(f"{name} row", row, SIZE) * SIZE + _checked(f"{name} col", col, SIZE)
+
+
+def _sized(name: str, entry: Sequence[int], size: int) -> Sequence[int]:
+    if len(entry) != size:
+        raise ValueError(f"{name}: {list(entry)} must have {size} entries")
+    return entry
+
+
+def _load_board(cells: Sequence[Sequence[int]]) -> Board:
+    table = np.zeros((NUM_CELLS, 8), np.int8)
+    table[:, 2] = NO_PROGRAM
+    for cell in cells:
+        row, col, *values = _sized("cells", cell, 10)
+        _checked("cells kind", values[0], EXIT + 1)
+        table[_cell("cells", row, col)] = values
+    kind, points, program, spawn_count, credits, energy, siphoned, centers = table.T
+    return Board(
+        data=_plane(np.isin(kind, (DATA, QUESTION_DATA))),
+        program_blocks=_plane(np.isin(kind, (PROGRAM, QUESTION_PROGRAM))),
+        question=_plane(np.isin(kind, (QUESTION_DATA, QUESTION_PROGRAM))),
+        pickups=_plane(kind == PICKUP),
+        siphoned=_plane(siphoned != 0),
+        centers=_plane(centers != 0),
+        points=jnp.asarray(points),
+        program=jnp.asarray(program),
+        spawn_count=jnp.asarray(spawn_count),
+        credits=jnp.asarray(credits),
+        energy=jnp.asarray(energy),
+    )
+
+
+def _plane(flags: np.ndarray) -> Plane:
+    bits = sum(1 << int(cell) for cell in np.flatnonzero(flags))
+    half = NUM_CELLS // 2
+    return Plane(jnp.uint32(bits % (1 << half)), jnp.uint32(bits >> half))
+
+
+def _dump_board(board: Board, exit: int) -> list[list[int]]:
+    flags = {
+        name: np.asarray(getattr(board, name).flags())
+        for name in ("data", "program_blocks", "question", "pickups", "siphoned", "centers")
+    }
+    kind = np.zeros(NUM_CELLS, int)
+    kind[exit] = EXIT
+    kind[flags["pickups"]] = PICKUP
+    kind[flags["data"]] = DATA
+    kind[flags["program_blocks"]] = PROGRAM
+    kind[flags["question"]] += QUESTION_DATA - DATA
+    columns = (
+        kind,
+        board.points,
+        board.program,
+        board.spawn_count,
+        board.credits,
+        board.energy,
+        flags["siphoned"],
+        flags["centers"],
+    )
+    nothing = [0, 0, NO_PROGRAM, 0, 0, 0, 0, 0]
+    rows = [[int(column[cell]) for column in columns] for cell in range(NUM_CELLS)]
+    return [[*divmod(cell, SIZE), *row] for cell, row in enumerate(rows) if row != nothing]
+
+
+def _load_entities(
+    enemies: Sequence[Sequence[int]], transmissions: Sequence[Sequence[int]]
+) -> Entities:
+    number = len(enemies) + len(transmissions)
+    if number > MAX_ENTITIES:
+        raise ValueError(
+            f"enemies and transmissions: {number} of them, at most {MAX_ENTITIES} have room"
+        )
+    rows: list[tuple[int, ...]] = []
+    for number, entry in enumerate(enemies):
+        type, row, col, hp, *flags = _sized("enemies", entry, 8)
+        cell = _cell("enemies", row, col)
+        kind = _checked("enemies type", type, NUM_TYPES)
+        order = (1 << ARRIVAL_SHIFT) + number
+        rows.append((ENEMY, kind, cell, hp, 0, *flags, order))
+    for number, entry in enumerate(transmissions):
+        row, col, turns, type, *flags = _sized("transmissions", entry, 6)
+        cell = _cell("transmissions", row, col)
+        kind = _checked("transmissions type", type, NUM_TYPES)
+        rows.append((TRANSMISSION, kind, cell, 0, turns, 0, 0, *flags, number))
+    rows += [(FREE,) + (0,) * 9] * (MAX_ENTITIES - len(rows))
+    columns = zip(jax.tree.leaves(no_entities()), np.array(rows).T, strict=True)
+    return Entities(*(jnp.asarray(column, like.dtype) for like, column in columns))
+
+
+def _in_order(table: Entities, kind: int) -> list[int]:
+    members = np.flatnonzero(table.kind == kind)
+    return sorted(members.tolist(), key=lambda i: int(table.order[i]))

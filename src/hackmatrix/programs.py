@@ -1,0 +1,300 @@
+"""The 23 programs: a table of costs, when each is valid, and what each does.
+
+Effects are written for all entities and cells at once. Most programs are one line in one of the
+groups below: who is hit, who is gone, what changes for the player or on the board.
+"""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, Int8
+
+from hackmatrix import paths
+from hackmatrix.draws import Draws, Use
+from hackmatrix.entities import (
+    DAEMON,
+    ENEMY,
+    MAX_ENTITIES,
+    NUM_TYPES,
+    VIRUS,
+    Entities,
+    full_hp,
+    slot_set,
+)
+from hackmatrix.planes import SIZE, Plane, column, row, single
+from hackmatrix.state import MAX_HP, NO_PROGRAM, NUM_STAGES, Board, Player, State, replace
+
+
+class Program(IntEnum):
+    """A program's number; its action is 5 more."""
+
+    PUSH = 0
+    PULL = 1
+    CRASH = 2
+    WARP = 3
+    POLY = 4
+    WAIT = 5
+    DEBUG = 6
+    ROW = 7
+    COL = 8
+    UNDO = 9
+    STEP = 10
+    SIPH_PLUS = 11
+    EXCH = 12
+    SHOW = 13
+    RESET = 14
+    CALM = 15
+    D_BOM = 16
+    DELAY = 17
+    ANTI_V = 18
+    SCORE = 19
+    REDUC = 20
+    ATK_PLUS = 21
+    HACK = 22
+
+
+NUM_PROGRAMS = len(Program)
+
+
+class Card(NamedTuple):
+    """What is printed on a program: its name, its price, and what siphoning its block brings."""
+
+    name: str
+    credits: int
+    energy: int
+    spawn_count: int
+
+
+CARDS = (
+    Card("PUSH", 0, 2, 4),
+    Card("PULL", 0, 2, 4),
+    Card("CRASH", 3, 2, 6),
+    Card("WARP", 2, 2, 5),
+    Card("POLY", 1, 1, 3),
+    Card("WAIT", 0, 1, 1),
+    Card("DEBUG", 3, 0, 4),
+    Card("ROW", 3, 1, 2),
+    Card("COL", 3, 1, 2),
+    Card("UNDO", 1, 0, 3),
+    Card("STEP", 0, 3, 4),
+    Card("SIPH+", 5, 0, 7),
+    Card("EXCH", 4, 0, 3),
+    Card("SHOW", 2, 0, 2),
+    Card("RESET", 0, 4, 2),
+    Card("CALM", 2, 4, 6),
+    Card("D_BOM", 3, 0, 4),
+    Card("DELAY", 1, 2, 4),
+    Card("ANTI-V", 3, 0, 4),
+    Card("SCORE", 0, 5, 5),
+    Card("REDUC", 2, 1, 3),
+    Card("ATK+", 4, 4, 8),
+    Card("HACK", 2, 2, 4),
+)
+
+_EXCH_ENERGY = 4
+_DELAY_TURNS = 3
+_MAX_ATK_USES = 2
+
+
+def owned_flags(state: State) -> Bool[Array, "programs"]:
+    """Which programs the player owns."""
+    return ((state.owned >> jnp.arange(NUM_PROGRAMS, dtype=jnp.uint32)) & 1) != 0
+
+
+def valid_programs(state: State, enemies: Plane, transmissions: Plane) -> Bool[Array, "programs"]:
+    """Which programs can be run: owned, paid for, and of some effect."""
+    player, board, table = state.player, state.board, state.entities
+    here = single(player.cell)
+    any_enemy, any_transmission = enemies.any(), transmissions.any()
+    reducible = ~board.siphoned & board.blocks
+    conditions = {
+        Program.PUSH: any_enemy,
+        Program.PULL: any_enemy,
+        Program.CRASH: (here.around() & (board.blocks | enemies | transmissions)).any(),
+        Program.WARP: any_enemy | any_transmission,
+        Program.POLY: any_enemy,
+        Program.DEBUG: (enemies & board.blocks).any(),
+        Program.ROW: (enemies & row(player.row)).any(),
+        Program.COL: (enemies & column(player.col)).any(),
+        Program.UNDO: state.history.length > 0,
+        Program.SHOW: ~state.show,
+        Program.RESET: player.hp < MAX_HP,
+        Program.CALM: ~state.calm,
+        Program.D_BOM: jnp.any(table.is_enemy & (table.type == DAEMON)),
+        Program.DELAY: any_transmission,
+        Program.ANTI_V: jnp.any(table.is_enemy & (table.type == VIRUS)),
+        Program.SCORE: state.stage < NUM_STAGES,
+        Program.REDUC: jnp.any(reducible.flags() & (board.spawn_count > 0)),
+        Program.ATK_PLUS: state.atk_uses < _MAX_ATK_USES,
+        Program.HACK: board.siphoned.any(),
+    }
+    useful = jnp.stack([conditions.get(program, jnp.bool_(True)) for program in Program])
+    credits = jnp.array([card.credits for card in CARDS], jnp.int32)
+    energy = jnp.array([card.energy for card in CARDS], jnp.int32)
+    affordable = (player.credits >= credits) & (player.energy >= energy)
+    return owned_flags(state) & affordable & useful
+
+
+def pay(player: Player, program: Int[Array, ""]) -> Player:
+    """The player with the price of a program taken, nothing for NO_PROGRAM."""
+    credits = jnp.array([*(card.credits for card in CARDS), 0], jnp.int32)
+    energy = jnp.array([*(card.energy for card in CARDS), 0], jnp.int32)
+    # Index -1, no program, is the last entry.
+    return replace(
+        player,
+        credits=player.credits - credits[program],
+        energy=player.energy - energy[program],
+    )
+
+
+class Strike(NamedTuple):
+    """Whom an action harms.
+
+    Attributes:
+        hit: enemies that lose ``damage`` hp; survivors are stunned.
+        damage: how much.
+        gone: enemies and transmissions that are destroyed whatever their hp.
+    """
+
+    hit: Bool[Array, " slots"]
+    damage: Int[Array, ""]
+    gone: Bool[Array, " slots"]
+
+
+def strike(state: State, program: Int[Array, ""], warped_to: Int[Array, ""]) -> Strike:
+    """Whom a program harms; ``warped_to`` is the slot that WARP has drawn."""
+    table, player, board = state.entities, state.player, state.board
+    here = single(player.cell)
+
+    daemons = table.is_enemy & (table.type == DAEMON)
+    distance = jnp.where(daemons, paths.manhattan(table.cell.astype(jnp.int32), player.cell), 99)
+    bombed = table.first(daemons & (distance == jnp.min(distance))) & (program == Program.D_BOM)
+    bomb_cell = table.cells_of(bombed)
+
+    struck = (
+        board.blocks.where(program == Program.DEBUG)
+        | row(player.row).where(program == Program.ROW)
+        | column(player.col).where(program == Program.COL)
+        | board.siphoned.where(program == Program.HACK)
+        | bomb_cell.around()
+    )
+    viruses = (table.type == VIRUS) & (program == Program.ANTI_V)
+    small = (program == Program.ANTI_V) | (program == Program.D_BOM)
+
+    crashed = here.around().where(program == Program.CRASH)
+    target = jnp.arange(MAX_ENTITIES) == warped_to
+    same = (table.kind == table.kind[warped_to]) & (table.cell == table.cell[warped_to])
+    warped = (same | target) & (program == Program.WARP)
+    return Strike(
+        hit=table.is_enemy & (struck.has(table.cell) | viruses),
+        damage=jnp.where(small, 1, player.attack),
+        gone=((table.kind != 0) & (crashed.has(table.cell) | warped)) | bombed,
+    )
+
+
+def warp_slot(table: Entities, draws: Draws) -> Int[Array, ""]:
+    """The slot of one enemy or transmission, uniformly; unspecified if there is none."""
+    slots = slot_set(table.kind != 0)
+    return slots.nth(draws.below(slots.count(), Use.WARP))
+
+
+def poly(table: Entities, draws: Draws) -> Entities:
+    """Every enemy becomes one of the other types; damage carries over, hp of 0 or less stays so."""
+    shift = 1 + draws.below(NUM_TYPES - 1, Use.POLY, jnp.arange(MAX_ENTITIES)).astype(jnp.int8)
+    type = (table.type + shift) % NUM_TYPES
+    hp = full_hp(type) - (full_hp(table.type) - table.hp)
+    return replace(
+        table,
+        type=jnp.where(table.is_enemy, type, table.type),
+        hp=jnp.where(table.is_enemy, hp, table.hp),
+    )
+
+
+def wanted_cells(
+    table: Entities, player: Int[Array, ""], push: Bool[Array, ""]
+) -> tuple[Int8[Array, " slots"], Bool[Array, " slots"]]:
+    """Where PUSH (else PULL) would have each enemy go, and whether it has such a cell."""
+    at_row, at_col = table.cell // SIZE, table.cell % SIZE
+    player = player.astype(jnp.int8)
+    away_row, away_col = jnp.sign(at_row - player // SIZE), jnp.sign(at_col - player % SIZE)
+    d_row = jnp.where(push, away_row, -away_row)
+    d_col = jnp.where(push, away_col, -away_col)
+    still = jnp.zeros_like(d_row)
+    wanted, best, found = table.cell, jnp.full_like(table.cell, -1), jnp.zeros_like(table.stunned)
+    for dr, dc, allowed in (
+        (d_row, d_col, True),
+        (d_row, still, d_row != 0),
+        (still, d_col, d_col != 0),
+    ):
+        r, c = at_row + dr, at_col + dc
+        cell = r * SIZE + c
+        on_board = (r >= 0) & (r < SIZE) & (c >= 0) & (c < SIZE)
+        possible = allowed & on_board & (push | (cell != player)) & table.is_enemy
+        distance = jnp.abs(r - player // SIZE) + jnp.abs(c - player % SIZE)
+        worth = jnp.where(push, distance, 2 * SIZE - distance)
+        better = possible & (worth > best)
+        wanted = jnp.where(better, cell, wanted)
+        best = jnp.where(better, worth, best)
+        found = found | possible
+    return wanted, found
+
+
+def run_on_player(state: State, program: Int[Array, ""]) -> State:
+    """The price, and the programs that change the player or a switch."""
+
+    def runs(which: Program) -> Bool[Array, ""]:
+        return program == which
+
+    player = pay(state.player, program)
+    return replace(
+        state,
+        player=replace(
+            player,
+            hp=jnp.where(runs(Program.RESET), MAX_HP, player.hp),
+            energy=player.energy + jnp.where(runs(Program.EXCH), _EXCH_ENERGY, 0),
+            data_siphons=player.data_siphons + runs(Program.SIPH_PLUS),
+            score=player.score + jnp.where(runs(Program.SCORE), NUM_STAGES - state.stage, 0),
+            attack=player.attack + runs(Program.ATK_PLUS),
+        ),
+        show=state.show | runs(Program.SHOW),
+        calm=state.calm | runs(Program.CALM),
+        step_pending=state.step_pending | runs(Program.STEP),
+        atk_uses=state.atk_uses + runs(Program.ATK_PLUS),
+    )
+
+
+def run_on_board(board: Board, program: Int[Array, ""], around: Plane) -> Board:
+    """CRASH and REDUC; ``around`` are the 8 cells around the player."""
+    crashed = (around & board.blocks).where(program == Program.CRASH)
+    reduced = (board.blocks & ~board.siphoned).where(program == Program.REDUC).flags()
+    cleared = crashed.flags()
+    fewer = jnp.maximum(board.spawn_count - 1, 0)
+    return replace(
+        board,
+        data=board.data & ~crashed,
+        program_blocks=board.program_blocks & ~crashed,
+        question=board.question & ~crashed,
+        points=jnp.where(cleared, jnp.int8(0), board.points),
+        program=jnp.where(cleared, jnp.int8(NO_PROGRAM), board.program),
+        spawn_count=jnp.where(cleared, jnp.int8(0), jnp.where(reduced, fewer, board.spawn_count)),
+    )
+
+
+def delay(table: Entities, program: Int[Array, ""]) -> Entities:
+    """DELAY: every transmission arrives later."""
+    late = table.is_transmission & (program == Program.DELAY)
+    return replace(
+        table, turns=table.turns + jnp.where(late, jnp.int16(_DELAY_TURNS), jnp.int16(0))
+    )
+
+
+def hurt(table: Entities, hit: Bool[Array, " slots"], damage: Int[Array, ""]) -> Entities:
+    """Takes hp from the enemies hit and stuns them; those at 0 are still on the table."""
+    left = jnp.maximum(table.hp.astype(jnp.int32) - damage, 0).astype(jnp.int8)
+    return replace(table, hp=jnp.where(hit, left, table.hp), stunned=table.stunned | hit)
+
+
+def dead(table: Entities) -> Bool[Array, " slots"]:
+    """Enemies without hp."""
+    return (table.kind == ENEMY) & (table.hp <= 0)

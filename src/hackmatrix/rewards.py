@@ -1,0 +1,98 @@
+"""The reward: 15 components, whose sum it is."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from hackmatrix.planes import single
+from hackmatrix.state import NUM_STAGES, State
+
+COMPONENTS = (
+    "step_penalty",
+    "stage_completion",
+    "score_gain",
+    "kills",
+    "data_siphon",
+    "distance_shaping",
+    "victory",
+    "death_penalty",
+    "resource_gain",
+    "resource_holding",
+    "damage_penalty",
+    "hp_recovery",
+    "siphon_quality",
+    "program_waste",
+    "siphon_death_penalty",
+)
+
+STAGE_REWARDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 100.0)
+
+
+class Events(NamedTuple):
+    """What a step brought that cannot be read off the positions before and after it.
+
+    Attributes:
+        kills: enemies and transmissions that count as destroyed by the player.
+        picked_up: the player walked onto a data siphon.
+        completed: the stage was completed.
+        won: so was the game.
+        died: hp is 0 after the enemy turn.
+        wasted_reset: RESET was run at hp 2.
+        siphon_quality: that component, already computed.
+        old_distance: steps to the exit before the step.
+        new_distance: and after it, 0 on completing the stage.
+    """
+
+    kills: Int[Array, ""]
+    picked_up: Bool[Array, ""]
+    completed: Bool[Array, ""]
+    won: Bool[Array, ""]
+    died: Bool[Array, ""]
+    wasted_reset: Bool[Array, ""]
+    siphon_quality: Float[Array, ""]
+    old_distance: Int[Array, ""]
+    new_distance: Int[Array, ""]
+
+
+def components(before: State, after: State, events: Events) -> Float[Array, "components"]:
+    """The components in the order of ``COMPONENTS``, for a valid action.
+
+    Args:
+        before: the position before the action.
+        after: the position after it and the enemy turn, before a new stage is laid out.
+        events: what happened in between.
+    """
+
+    def when(condition: Bool[Array, ""], value: float | Array) -> Float[Array, ""]:
+        return jnp.where(condition, value, 0.0).astype(jnp.float32)
+
+    old, new = before.player, after.player
+    stage_rewards = jnp.array(STAGE_REWARDS, jnp.float32)
+    completed_before = jnp.arange(NUM_STAGES) < before.stage - 1
+    hp_change = new.hp - old.hp
+    resource_change = (new.credits + new.energy) - (old.credits + old.energy)
+    closer = jnp.maximum(events.old_distance - events.new_distance, 0)
+    table = after.entities
+    beside = single(new.cell).neighbours()
+    siphon_killers = table.is_enemy & table.from_siphon & beside.has(table.cell)
+    values: dict[str, Array] = {
+        "step_penalty": jnp.float32(-0.01),
+        "stage_completion": when(events.completed, stage_rewards[before.stage - 1]),
+        "score_gain": 0.5 * (new.score - old.score),
+        "kills": 0.3 * events.kills,
+        "data_siphon": when(events.picked_up, 1.0),
+        "distance_shaping": when(~events.died, 0.05 * closer),
+        "victory": when(events.won, 500.0 + 100.0 * new.score),
+        "death_penalty": when(
+            events.died, -0.5 * jnp.sum(jnp.where(completed_before, stage_rewards, 0.0))
+        ),
+        "resource_gain": 0.05 * resource_change,
+        "resource_holding": when(events.completed, 0.01 * (new.credits + new.energy)),
+        "damage_penalty": 1.0 * jnp.minimum(hp_change, 0),
+        "hp_recovery": 1.0 * jnp.maximum(hp_change, 0),
+        "siphon_quality": events.siphon_quality,
+        "program_waste": when(events.wasted_reset, -0.3),
+        "siphon_death_penalty": when(events.died & jnp.any(siphon_killers), -10.0),
+    }
+    return jnp.stack([values[name].astype(jnp.float32) for name in COMPONENTS])

@@ -1,0 +1,121 @@
+"""Siphoning: what it takes, and how good a place for it was."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+from hackmatrix.planes import NUM_CELLS, Plane, single
+from hackmatrix.state import Board, State, replace
+
+_MIN_INTERVAL = 4
+_TASK_DELAY = 5
+_NUM_POINTS = 9
+
+
+def siphon(state: State) -> State:
+    """Siphons the player's cell and its neighbours; ending the turn is the caller's."""
+    board, player = state.board, state.player
+    here = single(player.cell)
+    fresh = (here | here.neighbours()) & ~board.siphoned
+    taken_blocks = (fresh & board.blocks).flags()
+    taken_ground = (fresh & ~board.blocks).flags()
+    found = _programs_as_bits(board, (fresh & board.program_blocks).flags())
+
+    def total(values: Array, where: Bool[Array, " cells"]) -> Int[Array, ""]:
+        return jnp.sum(jnp.where(where, values, 0), dtype=jnp.int32)
+
+    return replace(
+        state,
+        player=replace(
+            player,
+            data_siphons=player.data_siphons - 1,
+            score=player.score + total(board.points, (fresh & board.data).flags()),
+            credits=player.credits + total(board.credits, taken_ground),
+            energy=player.energy + total(board.energy, taken_ground),
+        ),
+        board=replace(
+            board,
+            question=board.question & ~fresh,
+            siphoned=board.siphoned | fresh,
+            centers=board.centers | here,
+            spawn_count=jnp.where(taken_blocks, jnp.int8(0), board.spawn_count),
+            credits=jnp.where(taken_ground, jnp.int8(0), board.credits),
+            energy=jnp.where(taken_ground, jnp.int8(0), board.energy),
+        ),
+        owned=state.owned | jnp.bitwise_or.reduce(found),
+        pending=state.pending + total(board.spawn_count, taken_blocks),
+        interval=jnp.maximum(state.interval - 1, _MIN_INTERVAL),
+        next_task=state.next_task + _TASK_DELAY,
+    )
+
+
+def _programs_as_bits(board: Board, where: Bool[Array, " cells"]) -> UInt32[Array, " cells"]:
+    bit = jnp.uint32(1) << jnp.maximum(board.program, 0).astype(jnp.uint32)
+    return jnp.where(where, bit, jnp.uint32(0))
+
+
+def lost_yield(state: State) -> tuple[Int[Array, ""], Int[Array, ""]]:
+    """Credits and energy that siphoning from a strictly better place would have brought.
+
+    Better means the same data points and new programs, at least as much of both resources and more
+    of one; where the player's place has data or programs, only places that reach all its blocks
+    count.
+    """
+    board = state.board
+    fresh = ~board.siphoned
+    ground = (fresh & ~board.blocks).flags()
+    cell = jnp.arange(NUM_CELLS)
+    standable = ~board.blocks.flags()
+
+    # A yield in three words that are equal where the yields are: three bits count each of the nine
+    # possible points (a place reaches five cells), one bit stands for each program.
+    points = jnp.where(
+        (fresh & board.data).flags(),
+        jnp.uint32(1) << (3 * jnp.maximum(board.points - 1, 0)).astype(jnp.uint32),
+        jnp.uint32(0),
+    )
+    programs = _programs_as_bits(board, (fresh & board.program_blocks).flags()) & ~state.owned
+    credits = _reach(jnp.where(ground, board.credits, 0).astype(jnp.int32), jnp.add)
+    energy = _reach(jnp.where(ground, board.energy, 0).astype(jnp.int32), jnp.add)
+    points = _reach(points, jnp.add)
+    programs = _reach(programs, jnp.bitwise_or)
+
+    here = cell == state.player.cell
+    on_block = board.blocks.has(state.player.cell)
+
+    def own(values: Array) -> Array:
+        return jnp.where(on_block, 0, jnp.sum(jnp.where(here, values, 0), dtype=values.dtype))
+
+    my_credits, my_energy, my_points, my_programs = map(own, (credits, energy, points, programs))
+    player = single(state.player.cell)
+    my_blocks = (player | player.neighbours()) & fresh & board.blocks
+    places = single(cell)
+    reach = places | places.neighbours()
+    covers = ~(Plane(my_blocks.lo, my_blocks.hi) & ~reach).any()
+    candidate = standable & (covers | ((my_points == 0) & (my_programs == 0)))
+    better = (
+        candidate
+        & (points == my_points)
+        & (programs == my_programs)
+        & (credits >= my_credits)
+        & (energy >= my_energy)
+        & ((credits > my_credits) | (energy > my_energy))
+    )
+    most_credits = jnp.max(jnp.where(better, credits, my_credits))
+    most_energy = jnp.max(jnp.where(better, energy, my_energy))
+    return most_credits - my_credits, most_energy - my_energy
+
+
+def _reach(values: Array, combine: jnp.ufunc) -> Array:
+    """For each cell, the values of itself and its neighbours combined."""
+    grid = values.reshape(6, 6)
+    padded = jnp.pad(grid, 1)
+    out = grid
+    for part in (padded[2:, 1:-1], padded[:-2, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:]):
+        out = combine(out, part)
+    return out.reshape(NUM_CELLS)
+
+
+def quality(state: State) -> Float[Array, ""]:
+    """The siphon_quality reward: half of what the better place's resources would have earned."""
+    lost_credits, lost_energy = lost_yield(state)
+    return -0.5 * 0.05 * (lost_credits + lost_energy).astype(jnp.float32)

@@ -1,0 +1,76 @@
+"""How transmissions come into being."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from hackmatrix import paths
+from hackmatrix.draws import Draws, Use
+from hackmatrix.entities import (
+    MAX_ENTITIES,
+    NUM_TYPES,
+    TRANSMISSION,
+    Slots,
+    slot_set,
+)
+from hackmatrix.planes import Plane, single
+from hackmatrix.state import State, replace
+
+_CELL_BITS, _TYPE_BITS = 6, 2
+
+
+def spawn(
+    state: State,
+    draws: Draws,
+    from_task: Bool[Array, ""] | bool,
+    others: Int[Array, ""],
+    from_siphon: bool,
+) -> State:
+    """One transmission with ``from_task`` if that is on, then ``others`` more, one after another.
+
+    Each takes a cell uniformly among the empty ones out of the line of fire; if there is none,
+    among the empty ones; if there is none, nothing spawns.
+    """
+    player = single(state.player.cell)
+    solid = state.enemy_cells | state.board.blocks
+    up, down, left, right = paths.line(player, solid)
+    in_fire = up | down | left | right
+    vacant = ~(solid | player | state.transmission_cells)
+    count = others + from_task
+
+    def more_to_come(carry: tuple[Int[Array, ""], Plane, Slots, Array]) -> Bool[Array, ""]:
+        made, vacant, free, _ = carry
+        return (made < count) & vacant.any() & free.any()
+
+    def one(
+        carry: tuple[Int[Array, ""], Plane, Slots, Array],
+    ) -> tuple[Int[Array, ""], Plane, Slots, Array]:
+        made, vacant, free, born = carry
+        hidden = vacant & ~in_fire
+        choice = hidden.where(hidden.any(), vacant)
+        cell = choice.nth(draws.below(choice.count(), Use.SPAWN_CELL, made))
+        type = draws.below(NUM_TYPES, Use.SPAWN_TYPE, made)
+        slot = free.lowest()
+        word = cell | (type << _CELL_BITS) | (made << (_CELL_BITS + _TYPE_BITS))
+        born = jnp.where(jnp.arange(MAX_ENTITIES) == slot, word.astype(jnp.int16), born)
+        return made + 1, vacant & ~single(cell), free.without(slot), born
+
+    table = state.entities
+    none = jnp.full(MAX_ENTITIES, -1, jnp.int16)
+    made, _, _, born = jax.lax.while_loop(
+        more_to_come, one, (jnp.int32(0), vacant, slot_set(table.kind == 0), none)
+    )
+    new = born >= 0
+    number = born >> (_CELL_BITS + _TYPE_BITS)
+    task = new & from_task & (number == 0)
+    table = replace(
+        table,
+        kind=jnp.where(new, jnp.int8(TRANSMISSION), table.kind),
+        type=jnp.where(new, ((born >> _CELL_BITS) % NUM_TYPES).astype(jnp.int8), table.type),
+        cell=jnp.where(new, (born % (1 << _CELL_BITS)).astype(jnp.int8), table.cell),
+        turns=jnp.where(new, jnp.int16(1), table.turns),
+        from_siphon=jnp.where(new, ~task & from_siphon, table.from_siphon),
+        from_task=jnp.where(new, task, table.from_task),
+        order=jnp.where(new, (state.births + number).astype(jnp.uint32), table.order),
+    )
+    return replace(state, entities=table, births=state.births + made)

@@ -10,7 +10,7 @@ program expects before anything is read, so that a misfit is told in the program
 
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -147,19 +147,38 @@ def restore(path: Path, like: Tree, prefix: str = "") -> Tree:
     described: dict[str, dict[str, Any]] = read_description(path)["arrays"]
     wanted = {prefix + name: leaf for name, leaf in named_arrays(like).items()}
     _compare(path, described, wanted, whole=not prefix)
-    names = [name for name in wanted if 0 not in described[name]["shape"]]
-    state = ocp.args.PyTreeRestore(
-        item=dict.fromkeys(names, 0),  # pyright: ignore[reportCallIssue]
-        restore_args={name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names},
-        partial_restore=True,
-    )
-    arrays: dict[str, Any] = _restore(path, state=state)["state"]
-    for name in names:
-        if _checksum(arrays[name]) != described[name]["crc32"]:
-            raise RunError(f"checkpoint {path} is damaged: {name} is not what was saved")
-    leaves = [_from_numpy(arrays.get(name), described[name], leaf) for name, leaf in wanted.items()]
+    arrays = read_arrays(path, list(wanted))
+    leaves = [_from_numpy(arrays[name], described[name], leaf) for name, leaf in wanted.items()]
     dynamic, static = eqx.partition(like, _is_array)
     return eqx.combine(jax.tree.unflatten(jax.tree.structure(dynamic), leaves), static)
+
+
+def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a checkpoint by name, all or some, compared with their checksums.
+
+    Random keys come as the numbers they are made of.
+
+    Raises:
+        RunError: there is no checkpoint, or it is damaged.
+    """
+    described: dict[str, dict[str, Any]] = read_description(path)["arrays"]
+    names = list(described) if names is None else names
+    written = [name for name in names if 0 not in described[name]["shape"]]
+    state = ocp.args.PyTreeRestore(
+        item=dict.fromkeys(written, 0),  # pyright: ignore[reportCallIssue]
+        restore_args={name: ocp.RestoreArgs(restore_type=np.ndarray) for name in written},
+        partial_restore=True,
+    )
+    arrays: dict[str, npt.NDArray[Any]] = _restore(path, state=state)["state"]
+    for name in written:
+        if _checksum(arrays[name]) != described[name]["crc32"]:
+            raise RunError(f"checkpoint {path} is damaged: {name} is not what was saved")
+    empty = {
+        name: np.zeros(described[name]["shape"], described[name]["dtype"])
+        for name in names
+        if name not in arrays
+    }
+    return {**arrays, **empty}
 
 
 def named_arrays(tree: Any) -> dict[str, Any]:
@@ -190,9 +209,7 @@ def _to_numpy(leaf: Any) -> npt.NDArray[Any]:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def _from_numpy(array: npt.NDArray[Any] | None, described: dict[str, Any], like: Any) -> Any:
-    if array is None:
-        array = np.zeros(described["shape"], described["dtype"])
+def _from_numpy(array: npt.NDArray[Any], described: dict[str, Any], like: Any) -> Any:
     # A copy that JAX owns, since training donates its buffers.
     leaf = jnp.array(array)
     if _is_key(like):

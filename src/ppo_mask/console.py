@@ -96,9 +96,7 @@ class ConsoleLog(Callback):
         self._stop_bar()
         took = timedelta(seconds=round(time.monotonic() - self._began))
         steps = run.update * run.config.batch_size
-        self._print(
-            f"{reason} after {run.update:,} updates, {steps:,} steps; this part took {took}"
-        )
+        self._print(f"{reason} after {run.update:,} updates, {steps:,} steps, in {took}")
 
     def close(self) -> None:
         """See :class:`Callback`."""

@@ -133,8 +133,6 @@ def settings(config: Any) -> dict[str, Setting]:
     for each in _walk(config):
         if each.name in found:
             raise TypeError(f"two groups have a setting {each.name!r}")
-        if each.type not in _TYPE_NAMES:
-            raise TypeError(f"{each.name} has type {each.type}, which no flag can have")
         found[each.name] = each
     return found
 
@@ -148,6 +146,8 @@ def _walk(config: Any) -> Iterator[Setting]:
             if isinstance(hint, types.UnionType):
                 hint = next(t for t in hint.__args__ if t is not types.NoneType)
                 optional = True
+            if hint not in _TYPE_NAMES:
+                raise TypeError(f"{field.name} has type {hint}, which no flag can have")
             value = getattr(group, field.name)
             rules: Rules = field.metadata[_METADATA_KEY]
             yield Setting(field.name, group_field.name, hint, optional, value, rules)

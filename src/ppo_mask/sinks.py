@@ -97,6 +97,7 @@ class TensorBoard(Callback):
         """See :class:`Callback`."""
         if self._writer is not None:
             self._writer.close()
+            self._writer = None
 
     def _write(self, event: Any) -> None:
         if self._writer is None:

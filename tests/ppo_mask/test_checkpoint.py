@@ -92,7 +92,7 @@ def test_discarding_and_cleaning(store: CheckpointStore) -> None:
 def test_no_checkpoints_yet(store: CheckpointStore) -> None:
     store.clean()
     assert store.steps() == []
-    with pytest.raises(RunError, match="there is no checkpoint .*/3"):
+    with pytest.raises(RunError, match=r"there is no checkpoint .*/3"):
         restore(store.path(3), thing())
 
 

@@ -35,7 +35,7 @@ def test_minibatches_stay_near_a_quarter_of_the_reference_until_the_cap(
     chosen = scale(*batch)
     assert 4 <= chosen.num_minibatches <= 64
     assert 2 <= chosen.update_epochs <= 4
-    if REFERENCE_BATCH <= size and chosen.num_minibatches < 64:
+    if size >= REFERENCE_BATCH and chosen.num_minibatches < 64:
         quarter = REFERENCE_BATCH // 4
         assert quarter <= size / chosen.num_minibatches < 2 * quarter
 

@@ -1,0 +1,221 @@
+"""A run that is stopped, killed or wound back goes on as if nothing had happened."""
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from corridor import DEFAULTS, TASK
+from tensorboardX.proto.event_pb2 import Event
+
+from ppo_mask.checkpoint import read_arrays, read_description
+from ppo_mask.run import main
+from ppo_mask.run_folder import RunFolder
+
+CORRIDOR = Path(__file__).with_name("corridor.py")
+STEPS_PER_UPDATE = 32
+
+
+def flags(parent: Path, updates: int, *more: str) -> list[str]:
+    total = str(updates * STEPS_PER_UPDATE)
+    return ["--checkpoint-dir", str(parent), "--total-timesteps", total, *more]
+
+
+def train(parent: Path, updates: int, *more: str) -> RunFolder:
+    assert main(TASK, DEFAULTS, flags(parent, updates, *more)) == 0
+    return RunFolder(parent / "run")
+
+
+def log(folder: RunFolder) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+    return [{k: v for k, v in x.items() if k != "train/steps_per_second"} for x in lines]
+
+
+def tensorboard_points(folder: RunFolder) -> list[tuple[int, str]]:
+    points: list[tuple[int, str]] = []
+    for path in sorted(folder.tensorboard.iterdir()):
+        content, at = path.read_bytes(), 0
+        while at < len(content):
+            (length,) = struct.unpack_from("<Q", content, at)
+            event = Event.FromString(content[at + 12 : at + 12 + length])
+            points += [(event.step, value.tag) for value in event.summary.value]
+            at += 16 + length
+    return points
+
+
+def newest(folder: RunFolder) -> Path:
+    return folder.checkpoints.path(folder.checkpoints.steps()[-1])
+
+
+def assert_same_run(one: RunFolder, other: RunFolder) -> None:
+    assert newest(one).name == newest(other).name
+    ours, theirs = read_arrays(newest(one)), read_arrays(newest(other))
+    assert ours.keys() == theirs.keys()
+    assert len(ours) > 20
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name, strict=True)
+    assert log(one) == log(other)
+    assert sorted(tensorboard_points(one)) == sorted(tensorboard_points(other))
+    wanted = [(x["step"], name) for x in log(one) for name in x if name not in ("step", "update")]
+    wanted += [(x["step"], "train/steps_per_second") for x in log(one) if "train/lr" in x]
+    assert sorted(tensorboard_points(one)) == sorted(wanted)
+
+
+OFTEN = ("--log-interval", "3", "--save-interval", "2", "--eval-interval", "4")
+OFTEN += ("--eval-episodes", "2", "--length", "3", "--run-name", "run")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return train(tmp_path_factory.mktemp("whole"), 12, *OFTEN)
+
+
+def test_stopping_and_resuming_changes_no_bit(tmp_path: Path, uninterrupted: RunFolder) -> None:
+    train(tmp_path, 6, *OFTEN)
+    resumed = train(tmp_path, 12, "--resume", "latest")
+    assert_same_run(resumed, uninterrupted)
+
+
+def test_annealing_is_resumed_from_where_it_was(tmp_path: Path) -> None:
+    often = (*OFTEN, "--anneal-lr")
+    whole = train(tmp_path / "whole", 12, *often)
+    cut = train(tmp_path / "cut", 12, *often)
+    train_on = ["--resume", str(cut.checkpoints.path(8)), "--rewind"]
+    assert main(TASK, DEFAULTS, train_on) == 0
+    assert_same_run(cut, whole)
+
+
+def test_a_checkpoint_says_what_it_is(uninterrupted: RunFolder) -> None:
+    description = read_description(newest(uninterrupted))
+    assert description["update"] == 12
+    assert description["env_steps"] == 12 * STEPS_PER_UPDATE
+    assert description["config"]["environment"] == {"length": 3}
+    assert description["architecture"]["network"] == "MLPActorCritic"
+    assert "jax" in description["versions"]
+
+
+def test_an_older_checkpoint_needs_rewind(
+    tmp_path: Path, uninterrupted: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(tmp_path, 12, *OFTEN)
+    before = log(folder)
+    older = str(folder.checkpoints.path(10))
+    assert main(TASK, DEFAULTS, ["--resume", older]) == 2
+    assert "add --rewind" in capsys.readouterr().err
+    assert log(folder) == before
+    assert main(TASK, DEFAULTS, ["--resume", older, "--rewind"]) == 0
+    assert_same_run(folder, uninterrupted)
+
+
+def test_safe_settings_may_change_and_are_stored(tmp_path: Path) -> None:
+    folder = train(tmp_path, 2, *OFTEN)
+    train(tmp_path, 4, "--resume", "latest", "--lr", "0.5", "--no-tensorboard")
+    assert "lr: 0.5" in folder.config.read_text()
+    assert read_description(newest(folder))["config"]["training"]["lr"] == 0.5
+    assert [x["train/lr"] for x in log(folder) if "train/lr" in x] == [
+        pytest.approx(3e-3),
+        0.5,
+        0.5,
+    ]
+    assert {step for step, _ in tensorboard_points(folder)} == {64}
+
+
+def test_a_finished_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = train(tmp_path, 2, *OFTEN)
+    before = log(folder)
+    train(tmp_path, 2, "--resume", "latest")
+    assert "nothing to do" in capsys.readouterr().out
+    assert log(folder) == before
+
+
+def start(parent: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(CORRIDOR), *flags(parent, 1_000_000, *more)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def wait_for_checkpoint(folder: RunFolder, after: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not any(step > after for step in folder.checkpoints.steps()):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_ends_in_good_order(
+    tmp_path: Path, number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+
+    def send_when_under_way() -> None:
+        while not folder.checkpoints.steps():
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=send_when_under_way, daemon=True).start()
+    often = ("--run-name", "run", "--log-interval", "5", "--save-interval", "20")
+    assert main(TASK, DEFAULTS, flags(tmp_path, 1_000_000, *often)) == 128 + number
+    last = folder.checkpoints.steps()[-1]
+    assert f"{number.name} after {last:,} updates" in capsys.readouterr().out
+    assert read_description(newest(folder))["update"] == last
+    assert log(folder)[-1]["update"] == last // 5 * 5
+
+
+def kill_and_resume(tmp_path: Path, times: int) -> None:
+    """Kills a run that saves all the time, at moments spread over what a save takes."""
+    folder, last = RunFolder(tmp_path / "run"), 0
+    often = ("--save-interval", "1", "--log-interval", "1")
+    more: tuple[str, ...] = ("--run-name", "run", *often)
+    for n in range(times):
+        process = start(tmp_path, *more)
+        wait_for_checkpoint(folder, last, process)
+        time.sleep(0.037 * n)
+        process.kill()
+        process.communicate()
+        complete = folder.checkpoints.steps()
+        assert complete[-1] > last
+        last = complete[-1]
+        for step in complete:
+            arrays = read_arrays(folder.checkpoints.path(step))
+            assert arrays["learner.num_updates"] == step
+        more = ("--resume", "latest")
+    total = str((last + 3) * STEPS_PER_UPDATE)
+    ran = subprocess.run(
+        [sys.executable, str(CORRIDOR), "--resume", str(folder.path), "--total-timesteps", total],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert f"from update {last}" in ran.stdout
+    lines = log(folder)
+    assert [x["update"] for x in lines] == list(range(1, last + 4))
+    assert [x["step"] for x in lines] == [x["update"] * STEPS_PER_UPDATE for x in lines]
+    points = tensorboard_points(folder)
+    assert len(points) == len(set(points))
+    assert {step for step, _ in points} == {x["step"] for x in lines}
+    assert [p.name for p in folder.checkpoints.directory.iterdir() if not p.name.isdecimal()] == []
+    whole = train(tmp_path / "whole", last + 3, "--run-name", "run", *often, "--seed", "0")
+    assert_same_run(folder, whole)
+
+
+def test_killed_while_saving(tmp_path: Path) -> None:
+    kill_and_resume(tmp_path, times=1)
+
+
+@pytest.mark.slow
+def test_killed_while_saving_ten_times(tmp_path: Path) -> None:
+    kill_and_resume(tmp_path, times=10)
+
+
+def test_the_order_of_writing_is_that_of_reading(uninterrupted: RunFolder) -> None:
+    """A checkpoint is never newer than its log: else a kill in between would lose a line."""
+    logged = os.stat(uninterrupted.metrics).st_mtime_ns
+    assert logged <= os.stat(newest(uninterrupted)).st_mtime_ns

@@ -1,0 +1,145 @@
+"""What a run leaves in files and on the screen, point by point."""
+
+import io
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+from ppo_mask.callbacks import Callback, Progress, Run
+from ppo_mask.config import PPOConfig
+from ppo_mask.console import ConsoleLog
+from ppo_mask.sinks import JsonLines, TensorBoard
+from ppo_mask.state import TrainState
+
+CONFIG = PPOConfig(num_envs=4, num_steps=8, num_minibatches=1)
+STATE = object.__new__(TrainState)  # No sink looks into it.
+
+
+def play(callback: Callback, updates: range, start: int, total: int = 100) -> None:
+    """Hands log lines to a sink as a run would, and leaves it open as a kill would."""
+    run = Run(CONFIG, start, total, [callback])
+    callback.on_start(run, STATE)
+    for update in updates:
+        run.update = update
+        run.log({"train/loss": float(start), "train/lr": 0.5, "stats/best": update / 2})
+        callback.on_chunk(run, STATE, Progress(update, total, update * 32, 1000.0))
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_json_lines_hold_flat_keys(tmp_path: Path) -> None:
+    play(JsonLines(tmp_path / "metrics.jsonl"), range(1, 3), start=0)
+    assert lines(tmp_path / "metrics.jsonl") == [
+        {"step": 32, "update": 1, "train/loss": 0.0, "train/lr": 0.5, "stats/best": 0.5},
+        {"step": 64, "update": 2, "train/loss": 0.0, "train/lr": 0.5, "stats/best": 1.0},
+    ]
+
+
+def test_json_stays_json_when_a_figure_is_not_finite(tmp_path: Path) -> None:
+    sink, path = JsonLines(tmp_path / "metrics.jsonl"), tmp_path / "metrics.jsonl"
+    run = Run(CONFIG, 0, 10, [sink])
+    sink.on_start(run, STATE)
+    run.log({"a": float("nan"), "b": float("inf"), "c": 1.0})
+    assert lines(path) == [{"step": 0, "update": 0, "a": None, "b": None, "c": 1.0}]
+
+
+def test_json_lines_after_the_resumed_update_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    play(JsonLines(path), range(1, 8), start=0)
+    with path.open("a") as file:
+        file.write('{"step": 256, "upd')  # Torn by a kill.
+    play(JsonLines(path), range(5, 8), start=4)
+    assert [x["update"] for x in lines(path)] == [1, 2, 3, 4, 5, 6, 7]
+    assert [x["train/loss"] for x in lines(path)] == [0.0] * 4 + [4.0] * 3
+
+
+def events(directory: Path) -> list[Any]:
+    found: list[Any] = []
+    for path in sorted(directory.iterdir()):
+        content, at = path.read_bytes(), 0
+        while at < len(content):
+            (length,) = struct.unpack_from("<Q", content, at)
+            found.append(Event.FromString(content[at + 12 : at + 12 + length]))
+            at += 16 + length
+    return found
+
+
+def points(directory: Path) -> list[tuple[int, str, float]]:
+    return sorted(
+        (event.step, value.tag, value.simple_value)
+        for event in events(directory)
+        for value in event.summary.value
+    )
+
+
+def test_tensorboard_points_are_over_environment_steps(tmp_path: Path) -> None:
+    play(TensorBoard(tmp_path), range(1, 3), start=0)
+    assert points(tmp_path) == [
+        (32, "stats/best", 0.5),
+        (32, "train/loss", 0.0),
+        (32, "train/lr", 0.5),
+        (64, "stats/best", 1.0),
+        (64, "train/loss", 0.0),
+        (64, "train/lr", 0.5),
+    ]
+    assert [event.file_version for event in events(tmp_path)][:1] == ["brain.Event:2"]
+
+
+@pytest.mark.parametrize("torn", [0, 1, 20])
+def test_tensorboard_points_after_the_resumed_update_are_dropped(tmp_path: Path, torn: int) -> None:
+    play(TensorBoard(tmp_path), range(1, 8), start=0)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[: -torn or None])
+    play(TensorBoard(tmp_path), range(5, 8), start=4)
+    loss = [(step, value) for step, tag, value in points(tmp_path) if tag == "train/loss"]
+    assert loss == [(32 * n, 0.0 if n <= 4 else 4.0) for n in range(1, 8)]
+    # An open TensorBoard is told to forget what it has read of later steps.
+    restarts = [e for e in events(tmp_path) if e.session_log.status == SessionLog.START]
+    assert [e.step for e in restarts] == [4 * 32 + 1]
+
+
+def test_sinks_close_before_and_after_they_start(tmp_path: Path) -> None:
+    for sink in (JsonLines(tmp_path / "a"), TensorBoard(tmp_path / "b"), ConsoleLog()):
+        sink.close()
+        play(sink, range(1, 2), start=0)
+        sink.close()
+        sink.close()
+
+
+def printed(terminal: bool, updates: range) -> str:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=terminal, width=200, color_system=None)
+    sink = ConsoleLog({"best": "stats/best"}, console)
+    play(sink, updates, start=0)
+    run = Run(CONFIG, 0, 100, [sink])
+    run.update = updates[-1]
+    run.log({"eval/mean_episode_return": 1.5})
+    sink.on_stop(run, STATE, "SIGTERM")
+    sink.close()
+    return file.getvalue()
+
+
+def test_without_a_terminal_the_console_is_plain_lines() -> None:
+    text = printed(terminal=False, updates=range(1, 31))
+    assert "\x1b" not in text
+    rows = [line.split() for line in text.splitlines()]
+    assert rows[0][:4] == ["update", "steps", "steps/s", "left"]
+    assert rows[0][-1] == "best"
+    assert rows[1][:2] == ["1", "32"]
+    assert rows[1][-1] == "0.5"
+    assert sum(row[0] == "update" and row[1] == "steps" for row in rows) == 2
+    assert "update 30: eval/mean_episode_return 1.5" in text
+    assert "SIGTERM after 30 updates, 960 steps" in text
+
+
+def test_on_a_terminal_there_is_a_bar_with_steps_speed_time_and_figures() -> None:
+    text = printed(terminal=True, updates=range(1, 3))
+    for words in ("2.0%", "64/3,200 steps", "1,000 steps/s", "left", "best 1"):
+        assert words in text

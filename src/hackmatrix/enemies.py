@@ -66,6 +66,7 @@ class _Movers(NamedTuple):
         enemies: the cells with an enemy.
         waiting: those still to move in this step.
         again: viruses that will act once more in the second step.
+        second: the second step has begun.
         damage: attacks so far.
         moved: how many have moved; numbers the draws.
     """
@@ -74,6 +75,7 @@ class _Movers(NamedTuple):
     enemies: Plane
     waiting: Slots
     again: Slots
+    second: Bool[Array, ""]
     damage: Int[Array, ""]
     moved: Int[Array, ""]
 
@@ -95,13 +97,16 @@ def _act(state: State, draws: Draws) -> State:
     transmissions = state.transmission_cells
     blocks = state.board.blocks
 
+    none = Slots(jnp.uint32(0), jnp.uint32(0))
+
     def anyone_left(movers: _Movers) -> Bool[Array, ""]:
         return movers.waiting.any() | movers.again.any()
 
     def one(movers: _Movers) -> _Movers:
-        second = ~movers.waiting.any()
-        again = Slots(jnp.uint32(0), jnp.uint32(0)).where(second, movers.again)
-        waiting = movers.again.where(second, movers.waiting)
+        begins = ~movers.waiting.any()
+        waiting = movers.again.where(begins, movers.waiting)
+        again = none.where(begins, movers.again)
+        second = movers.second | begins
         left = waiting.count()
         slot = waiting.nth(draws.below(left, Use.ORDER, movers.moved))
         old = movers.cell[slot].astype(jnp.int32)
@@ -119,16 +124,17 @@ def _act(state: State, draws: Draws) -> State:
             enemies=(movers.enemies & ~left_behind) | single(new).where(new != old),
             waiting=waiting.without(slot),
             again=again.with_slot(slot, acts_again & ~arrived),
+            second=second,
             damage=movers.damage + (acts_again & arrived),
             moved=movers.moved + 1,
         )
 
-    none = Slots(jnp.uint32(0), jnp.uint32(0))
     start = _Movers(
         cell=table.cell,
         enemies=state.enemy_cells,
         waiting=slot_set(awake & ~attackers),
         again=none,
+        second=jnp.bool_(False),
         damage=jnp.sum(attackers, dtype=jnp.int32),
         moved=jnp.int32(0),
     )

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, UInt32
 
 from hackmatrix.entities import CRYPTOG, NUM_TYPES, Entities
-from hackmatrix.planes import NUM_CELLS, column, row, single
+from hackmatrix.planes import NUM_CELLS, column, row
 from hackmatrix.programs import NUM_PROGRAMS
 from hackmatrix.state import MAX_HP, State
 from ppo_mask.env import rarely
@@ -184,7 +184,7 @@ def _cell_words(state: State) -> UInt32[Array, "cells words"]:
         | field("question", question)
         | field("block_siphoned", blocks & siphoned)
         | field("pickup", board.pickups.flags())
-        | field("exit", single(state.exit).flags())
+        | field("exit", board.exits.flags())
         | field("center", board.centers.flags())
     )
     return jnp.stack([first_word, second_word], axis=1)

@@ -102,7 +102,7 @@ def dump(state: State) -> dict[str, Any]:
             int(player.attack),
         ],
         "owned": [number for number in range(NUM_PROGRAMS) if int(state.owned) >> number & 1],
-        "cells": _dump_board(state.board, int(state.exit)),
+        "cells": _dump_board(state.board),
         "enemies": [
             [
                 int(table.type[i]),
@@ -159,6 +159,7 @@ def _load_board(cells: Sequence[Sequence[int]]) -> Board:
         program_blocks=_plane(np.isin(kind, (PROGRAM, QUESTION_PROGRAM))),
         question=_plane(np.isin(kind, (QUESTION_DATA, QUESTION_PROGRAM))),
         pickups=_plane(kind == PICKUP),
+        exits=_plane(kind == EXIT),
         siphoned=_plane(siphoned != 0),
         centers=_plane(centers != 0),
         points=jnp.asarray(points),
@@ -175,13 +176,21 @@ def _plane(flags: np.ndarray) -> Plane:
     return Plane(jnp.uint32(bits % (1 << half)), jnp.uint32(bits >> half))
 
 
-def _dump_board(board: Board, exit: int) -> list[list[int]]:
+def _dump_board(board: Board) -> list[list[int]]:
     flags = {
         name: np.asarray(getattr(board, name).flags())
-        for name in ("data", "program_blocks", "question", "pickups", "siphoned", "centers")
+        for name in (
+            "data",
+            "program_blocks",
+            "question",
+            "pickups",
+            "exits",
+            "siphoned",
+            "centers",
+        )
     }
     kind = np.zeros(NUM_CELLS, int)
-    kind[exit] = EXIT
+    kind[flags["exits"]] = EXIT
     kind[flags["pickups"]] = PICKUP
     kind[flags["data"]] = DATA
     kind[flags["program_blocks"]] = PROGRAM

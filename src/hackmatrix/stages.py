@@ -61,6 +61,7 @@ def lay_out(key: Key[Array, ""], state: State) -> State:
         program_blocks=pack(has_program),
         question=pack(hidden),
         pickups=corners & ~single(exit),
+        exits=single(exit),
         points=jnp.where(has_data, points.astype(jnp.int8), zero),
         program=jnp.where(has_program, program.astype(jnp.int8), jnp.int8(NO_PROGRAM)),
         spawn_count=jnp.where(has_data, points, jnp.where(has_program, spawn_count, 0)).astype(

@@ -41,13 +41,15 @@ class Player(eqx.Module):
 
 
 class Board(eqx.Module):
-    """The 36 cells but for who stands on them, and the exit, which a stage never changes.
+    """The 36 cells but for who stands on them.
 
     Attributes:
         data: cells with a data block, hidden ones too.
         program_blocks: cells with a program block, hidden ones too.
         question: blocks of either sort whose content is hidden.
         pickups: cells with a data siphon to pick up.
+        exits: the cell that looks like the exit. It is where ``State.exit`` says in every game
+            that is played from its start.
         siphoned: cells that have been siphoned.
         centers: cells on which the player stood when siphoning.
         points: of a data block, else 0.
@@ -61,6 +63,7 @@ class Board(eqx.Module):
     program_blocks: Plane
     question: Plane
     pickups: Plane
+    exits: Plane
     siphoned: Plane
     centers: Plane
     points: Int8[Array, "cells"]
@@ -160,6 +163,7 @@ def empty_board() -> Board:
         program_blocks=empty(),
         question=empty(),
         pickups=empty(),
+        exits=empty(),
         siphoned=empty(),
         centers=empty(),
         points=zeros,

@@ -16,9 +16,11 @@ import numpy as np
 from hackmatrix import HackMatrix, State, positions
 from hackmatrix.entities import ENEMY, TRANSMISSION
 from hackmatrix.planes import NUM_CELLS
+from hackmatrix.programs import Program
 from hackmatrix.rewards import COMPONENTS
 
 DATA = Path(__file__).parents[1] / "data"
+UNDO_ACTION = 5 + Program.UNDO
 ENTITY_ROOM = 40  # more than any recording has
 NUMBERS = "stage turn show calm step atk_uses interval next_task pending".split()
 
@@ -94,13 +96,13 @@ def recorded_observation(recorded: dict[str, Any]) -> np.ndarray:
 
 
 def _device_row(
-    env: HackMatrix, before: State, state: State, info: dict[str, jax.Array], mask_known: jax.Array
+    env: HackMatrix, before: State, state: State, info: dict[str, jax.Array], undone: jax.Array
 ) -> jax.Array:
     """The same row, from our state, on the device."""
     board, table, player = state.board, state.entities, state.player
     new_stage = info["stage_completed"] & ~info["won"]
     kind = jnp.where(board.pickups.flags(), 5, 0)
-    kind = jnp.where(jnp.arange(NUM_CELLS) == state.exit, 6, kind)
+    kind = jnp.where(board.exits.flags(), 6, kind)
     kind = jnp.where(board.data.flags(), 1, kind)
     kind = jnp.where(board.program_blocks.flags(), 2, kind)
     kind = kind + 2 * board.question.flags()
@@ -117,9 +119,10 @@ def _device_row(
         ],
         axis=1,
     )
-    born_now = table.is_transmission & (
-        (table.order >= before.births.astype(jnp.uint32)) | new_stage
-    )
+    # A new stage numbers those that stay afresh; UNDO brings all of them back as new ones.
+    known = jnp.where(new_stage, state.births - state.stage, before.births)
+    known = jnp.where(undone, 0, known)
+    born_now = table.is_transmission & (table.order >= known.astype(jnp.uint32))
 
     def listed(members: jax.Array, digits: Iterable[jax.Array]) -> jax.Array:
         # 64 ** 8 is past int32: two halves, sorted together.
@@ -169,7 +172,7 @@ def _device_row(
             (row, col, table.turns, table.type, table.from_siphon, table.from_task),
         ),
         "spawned": listed(born_now, (table.turns, table.from_siphon, table.from_task)),
-        "mask": jnp.where(mask_known, bits, -1)[None],
+        "mask": bits[None],
     }
 
 
@@ -194,11 +197,11 @@ def player_of(env: HackMatrix) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
         return jax.vmap(one)(keys, states, actions, active)
 
     @jax.jit
-    def rows(before, states, info, mask_known):  # noqa: ANN001, ANN202
-        return jax.vmap(lambda *args: _device_row(env, *args))(before, states, info, mask_known)
+    def rows(before, states, info, undone):  # noqa: ANN001, ANN202
+        return jax.vmap(lambda *args: _device_row(env, *args))(before, states, info, undone)
 
     def play(
-        key: jax.Array, states: State, actions: list[list[int]], mask_known: np.ndarray
+        key: jax.Array, states: State, actions: list[list[int]]
     ) -> tuple[np.ndarray, np.ndarray]:
         # Short sequences wait at the start, so that all end with the same step.
         longest = max(map(len, actions))
@@ -208,10 +211,8 @@ def player_of(env: HackMatrix) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
             active = jnp.array([i >= 0 for i in late])
             key, step_key = jax.random.split(key)
             before = states
-            states, info = step(
-                jax.random.split(step_key, len(actions)), states, now, active
-            )
-        out = jax.device_get(rows(before, states, info, jnp.asarray(mask_known)))
+            states, info = step(jax.random.split(step_key, len(actions)), states, now, active)
+        out = jax.device_get(rows(before, states, info, now == UNDO_ACTION))
         row = np.concatenate(
             [
                 out["scalars"],

@@ -29,8 +29,7 @@ def _played(cases):
         states = recordings.load_all([case["state"] for case in some])
         states = jax.tree.map(lambda x: np.repeat(x, KEYS, axis=0), jax.device_get(states))
         actions = [case["actions"] for case in some for _ in range(KEYS)]
-        known = [case["outcomes"][0]["mask"] is not None for case in some for _ in range(KEYS)]
-        row, reward = play(jax.random.key(start), states, actions, np.array(known))
+        row, reward = play(jax.random.key(start), states, actions)
         rows.append(row.reshape(CASES_AT_ONCE, KEYS, -1))
         rewards.append(reward.reshape(CASES_AT_ONCE, KEYS, -1))
     return np.concatenate(rows)[: len(cases)], np.concatenate(rewards)[: len(cases)]
@@ -40,7 +39,7 @@ def _problem(case, rows, rewards):
     """What is wrong with our outcomes of a case, or None."""
     recorded = np.array([recordings.recorded_row(o) for o in case["outcomes"]], np.int64)
     reward = np.array([o["reward"] for o in case["outcomes"]])
-    # Where only some outcomes have a mask, only those are compared by it.
+    # An outcome whose mask depends on chance is recorded without it.
     equal = (rows[:, None, :-1] == recorded[None, :, :-1]).all(-1)
     no_mask = recorded[None, :, -1] == -1
     equal &= no_mask | (rows[:, None, -1] == recorded[None, :, -1])

@@ -4,6 +4,7 @@ import distreqx.distributions as dist
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -25,7 +26,7 @@ class MaskedCategorical(eqx.Module):
     _unmasked: dist.Categorical
 
     def __init__(self, logits: Float[Array, " actions"], mask: Bool[Array, " actions"]):
-        if not isinstance(mask, Tracer) and not bool(mask.any()):
+        if not isinstance(mask, Tracer) and not np.asarray(mask).any():
             raise ValueError("action mask is all False: at least one action must be allowed")
         logits = logits.astype(jnp.float32)
         # Not -inf: differences of infinities are NaN in the gradients of what follows.

@@ -29,12 +29,6 @@ class Metric(eqx.Module):
     over: Literal["steps", "episodes"] = eqx.field(static=True, default="steps")
     reduce: Literal["mean", "max"] = eqx.field(static=True, default="mean")
 
-    def __check_init__(self) -> None:
-        if self.over not in ("steps", "episodes"):
-            raise ValueError(f'over must be "steps" or "episodes", got {self.over!r}')
-        if self.reduce not in ("mean", "max"):
-            raise ValueError(f'reduce must be "mean" or "max", got {self.reduce!r}')
-
 
 class StepTotals(eqx.Module):
     """Sums, counts and maxima over steps and over the episodes that ended in them.

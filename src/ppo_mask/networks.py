@@ -109,8 +109,13 @@ def _mlp(
 
 def _linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Linear:
     layer = eqx.filter_eval_shape(eqx.nn.Linear, n_in, n_out, key=key)
-    weight = jax.nn.initializers.orthogonal(gain)(key, (n_out, n_in))
+    weight = gain * _orthogonal(key, n_out, n_in)
     return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(n_out)))
+
+
+@eqx.filter_jit  # Operation by operation it takes seconds to compile.
+def _orthogonal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
+    return jax.nn.initializers.orthogonal()(key, (rows, columns))
 
 
 def _apply(layers: tuple[eqx.nn.Linear, ...], x: Float[Array, " n_in"]) -> Float[Array, " n_out"]:

@@ -30,7 +30,7 @@ class LearnerState(eqx.Module):
     """
 
     model: AbstractActorCritic
-    opt_state: optax.OptState
+    opt_state: ArrayTree
     rollout: RolloutState
     key: Key[Array, ""]
     num_updates: Int[Array, ""]
@@ -150,7 +150,7 @@ def update(
         grad, diagnostics = jax.grad(loss_of_params, has_aux=True)(params, minibatch)
         direction, opt_state = tx.update(grad, opt_state, params)
         params = jax.tree.map(lambda p, d: p - lr * d, params, direction)
-        return (params, opt_state), (diagnostics, optax.global_norm(grad), lr)
+        return (params, opt_state), (diagnostics, optax.tree.norm(grad), lr)
 
     def permutation(key: Key[Array, ""]) -> Int[Array, "minibatches rows"]:
         return jax.random.permutation(key, config.batch_size).reshape(config.num_minibatches, -1)

@@ -62,9 +62,8 @@ def test_one_allowed_action_is_certain():
     assert distribution.entropy() == 0
     assert distribution.log_prob(jnp.int32(11)) == 0
     assert distribution.mode() == 11
-    assert (
-        jax.jit(jax.vmap(distribution.sample))(jax.random.split(jax.random.key(0), 100)) == 11
-    ).all()
+    keys = jax.random.split(jax.random.key(0), 100)
+    assert (jax.jit(jax.vmap(distribution.sample))(keys) == 11).all()
 
 
 def test_samples_follow_the_probabilities():

@@ -1,0 +1,70 @@
+"""Every block of code in README and docs runs: programs, and commands in their order."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# Its blocks are drawings: of the flow, and of types without their bodies.
+DRAWINGS = ROOT / "docs" / "architecture.md"
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+SET_UP = re.compile(r"python3 -m venv \.venv && \.venv/bin/pip install -e \S+ && \.venv/bin/")
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of each block."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def run(command: list[str], folder: Path) -> str:
+    # `python` is this one.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def shell_lines(text: str) -> list[str]:
+    """The commands, made short: nothing is installed, and training ends soon."""
+    lines = [SET_UP.sub("", line) for line in text.splitlines()]
+    lines = [
+        line.replace("examples/", f"{ROOT}/examples/") for line in lines if "pytest" not in line
+    ]
+    short = " --total-timesteps 2048 --num-envs 16 --num-steps 8 --log-interval 2"
+    return [line + short if "/examples/train_" in line else line for line in lines]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p != DRAWINGS], ids=lambda page: page.name)
+def test_every_block_runs(page: Path, tmp_path: Path) -> None:
+    for language, text in blocks(page):
+        assert language in ("python", "sh"), f"a block of {language}: no test runs it"
+        if language == "sh":
+            for line in shell_lines(text):
+                run(["bash", "-c", line], tmp_path)
+        elif name := re.match(r"# (\w+\.py)", text):
+            (tmp_path / name[1]).write_text(text)  # The commands after it run it.
+        else:
+            run([sys.executable, "-c", text], tmp_path)
+
+
+def test_the_readme_has_one_line_to_train_and_one_to_test() -> None:
+    set_ups = [
+        line
+        for language, text in blocks(ROOT / "README.md")
+        if language == "sh"
+        for line in text.splitlines()
+        if SET_UP.match(line)
+    ]
+    assert len(set_ups) == 2
+    assert "examples/train_hackmatrix.py" in set_ups[0]
+    assert "-m pytest" in set_ups[1]
+
+
+def test_the_readme_example_is_short() -> None:
+    (program,) = [text for _, text in blocks(ROOT / "README.md") if text.startswith("# walk.py")]
+    assert len([line for line in program.splitlines() if line.strip()]) <= 40

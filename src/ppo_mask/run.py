@@ -136,7 +136,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         return init(env, model, ppo, init_key, metrics=task.metrics)
 
     if plan.folder is None:
-        state = begin(run_key)
+        state = eqx.filter_jit(begin)(run_key)
         settings = config.run
         folder = run_folder.create(
             Path(settings.checkpoint_dir), settings.run_name, settings.run_suffix

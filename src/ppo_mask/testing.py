@@ -1,6 +1,8 @@
 """Puts an environment through the protocol's laws."""
 
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -14,6 +16,8 @@ from ppo_mask.distribution import MaskedCategorical
 from ppo_mask.env import AbstractEnv, TimeStep
 
 _NUM_ENVS = 8
+# Rows of the batched calls that the laws are tested with.
+_BATCH = 64
 
 
 class ProtocolError(AssertionError):
@@ -40,14 +44,17 @@ def check_env(
         ProtocolError: a law is broken.
     """
     key = jax.random.key(0) if key is None else key
-    keys = jax.random.split(key, 4)
+    keys = jax.random.split(key, 2 + _BATCH)
     _check_types(env, keys[0])
+    _check_purity(env, keys[0])
     play = _play(env, keys[1], num_steps)
     _check_masks(play)
-    _check_purity(env, keys[2], play)
-    _check_keys(env, keys[2], play, deterministic)
-    _check_batching(env, keys[3], play)
-    _check_forbidden_actions(env, keys[3], play)
+    reset, step = jax.jit(jax.vmap(env.reset)), jax.jit(jax.vmap(env.step))
+    keys = keys[2:]
+    starts, steps = reset(keys), step(keys, *play.some())
+    _check_batching(env, keys, play, starts, steps)
+    _check_keys(keys, play, starts, step, deterministic)
+    _check_forbidden_actions(keys, play, step)
 
 
 def _require(holds: Any, law: str) -> None:
@@ -55,12 +62,12 @@ def _require(holds: Any, law: str) -> None:
         raise ProtocolError(law)
 
 
-def _describe(tree: ArrayTree) -> dict[str, str]:
+def _describe(tree: Any) -> dict[str, str]:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f"{x.dtype}{list(x.shape)}" for path, x in leaves}
 
 
-def _require_same_types(what: str, reset: ArrayTree, step: ArrayTree) -> None:
+def _require_same_types(what: str, reset: Any, step: Any) -> None:
     before, after = _describe(reset), _describe(step)
     for name in sorted(before.keys() | after.keys()):
         was, is_ = before.get(name, "nothing"), after.get(name, "nothing")
@@ -81,8 +88,8 @@ def _check_types(env: AbstractEnv[Any], key: Key[Array, ""]) -> None:
     state, first = _compiled("reset", lambda: jax.jit(env.reset)(key))
     _require(isinstance(first, TimeStep), "reset must return a state and a TimeStep")
     _require_array_leaves("state", state)
-    action = jnp.argmax(first.action_mask).astype(jnp.int32)
-    after, second = _compiled("step", lambda: jax.jit(env.step)(key, state, action))
+    action = jnp.zeros((), jnp.int32)
+    after, second = _compiled("step", lambda: jax.eval_shape(env.step, key, state, action))
     _require(isinstance(second, TimeStep), "step must return a state and a TimeStep")
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         typed_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
@@ -121,9 +128,13 @@ class _Play(eqx.Module):
     action: Int[Array, "steps envs"]
     after: TimeStep
 
-    def single(self, step: int, env: int) -> tuple[ArrayTree, Int[Array, ""]]:
-        """The state before and the action of one step of one environment."""
-        return jax.tree.map(lambda x: x[step, env], (self.state, self.action))
+    def some(self) -> tuple[ArrayTree, Int[Array, " batch"]]:
+        """States and the actions taken in them, from the whole of the play."""
+        state, action = jax.tree.map(
+            lambda x: x.reshape(-1, *x.shape[2:]), (self.state, self.action)
+        )
+        rows = np.linspace(0, len(action) - 1, _BATCH).astype(int)
+        return jax.tree.map(lambda x: x[rows], (state, action))
 
 
 def _play(env: AbstractEnv[Any], key: Key[Array, ""], num_steps: int) -> _Play:
@@ -177,26 +188,54 @@ def _close(one: ArrayTree, other: ArrayTree) -> bool:
     return jax.tree.all(jax.tree.map(close, one, other))
 
 
-def _check_purity(env: AbstractEnv[Any], key: Key[Array, ""], play: _Play) -> None:
-    for name, call in (
-        ("reset", lambda: env.reset(key)),
-        ("step", lambda: env.step(key, *play.single(0, 0))),
-    ):
-        first, second = call(), call()
-        _require(_close(first, second), f"{name} must be pure: twice the same call, two results")
-        compiled = jax.jit(call)()
-        _require(_close(first, compiled), f"{name} must mean the same compiled and not compiled")
+def _check_purity(env: AbstractEnv[Any], key: Key[Array, ""]) -> None:
+    state, _ = jax.jit(env.reset)(key)
+    action = jnp.zeros((), jnp.int32)
+    _require_pure("reset", lambda key: env.reset(key), key)
+    _require_pure("step", lambda *args: env.step(*args), key, state, action)
+
+
+def _require_pure(name: str, function: Callable[..., Any], *args: Any) -> None:
+    # Tracing is cheap and shows what Python adds. Programs that differ in print may yet be equal,
+    # so only the numbers decide.
+    def program() -> str:
+        # JAX remembers what it has traced, by function: hence a new one each time.
+        traced = jax.make_jaxpr(lambda *args: function(*args))(*args)
+        return re.sub("0x[0-9a-f]+", "", str(traced))
+
+    if program() != program():
+        results = [jax.jit(lambda *args: function(*args))(*args) for _ in range(2)]
+        _require(_close(*results), f"{name} must be pure: twice the same call, two results")
+
+
+def _check_batching(
+    env: AbstractEnv[Any],
+    keys: Key[Array, " batch"],
+    play: _Play,
+    starts: ArrayTree,
+    steps: ArrayTree,
+) -> None:
+    reset, step = jax.jit(env.reset), jax.jit(env.step)
+    states, actions = play.some()
+    for i in range(0, _BATCH, _BATCH // 8):
+        row = partial(jax.tree.map, lambda x, i=i: x[i])
+        law = "must give the same batched by jax.vmap as alone"
+        _require(_close(row(starts), reset(keys[i])), f"reset {law}")
+        _require(_close(row(steps), step(keys[i], row(states), actions[i])), f"step {law}")
 
 
 def _check_keys(
-    env: AbstractEnv[Any], key: Key[Array, ""], play: _Play, deterministic: bool
+    keys: Key[Array, " batch"],
+    play: _Play,
+    starts: ArrayTree,
+    step: Callable[..., Any],
+    deterministic: bool,
 ) -> None:
-    keys = jax.random.split(key, 64)
-    starts = jax.jit(jax.vmap(env.reset))(keys)
     matters = _varies(starts)
-    step = jax.jit(jax.vmap(env.step, in_axes=(0, None, None)))
-    for i in np.linspace(0, len(play.action) - 1, 8).astype(int):
-        matters = matters or _varies(step(keys, *play.single(int(i), int(i) % _NUM_ENVS)))
+    states, actions = play.some()
+    for i in range(0, _BATCH, _BATCH // 8):
+        same = jax.tree.map(lambda x, i=i: jnp.broadcast_to(x[i], x.shape), (states, actions))
+        matters = matters or _varies(step(keys, *same))
     if deterministic:
         _require(not matters, "key must have no effect, since deterministic=True was declared")
     else:
@@ -207,31 +246,20 @@ def _varies(tree: ArrayTree) -> bool:
     return any(bool((x != x[:1]).any()) for x in jax.tree.leaves(tree))
 
 
-def _check_batching(env: AbstractEnv[Any], key: Key[Array, ""], play: _Play) -> None:
-    state, action = jax.tree.map(lambda x: x[-1], (play.state, play.action))
-    keys = jax.random.split(key, _NUM_ENVS)
-    resets = jax.vmap(env.reset)(keys)
-    steps = jax.vmap(env.step)(keys, state, action)
-    single_reset, single_step = jax.jit(env.reset), jax.jit(env.step)
-    for i in range(_NUM_ENVS):
-        reset, step, own_state = jax.tree.map(lambda x, i=i: x[i], (resets, steps, state))
-        law = "must give the same batched by jax.vmap as alone"
-        _require(_close(reset, single_reset(keys[i])), f"reset {law}")
-        _require(_close(step, single_step(keys[i], own_state, action[i])), f"step {law}")
-
-
-def _check_forbidden_actions(env: AbstractEnv[Any], key: Key[Array, ""], play: _Play) -> None:
-    state, mask = jax.tree.map(
-        lambda x: x.reshape(-1, *x.shape[2:]), (play.state, play.before.action_mask)
-    )
-    action = jnp.argmin(mask, axis=-1).astype(jnp.int32)
-    keys = jax.random.split(key, len(action))
-    try:
-        _, after = jax.jit(jax.vmap(env.step))(keys, state, action)
-        jax.block_until_ready(after)
-    except Exception as error:
-        reason = str(error).splitlines()[0]
-        raise ProtocolError(f"a forbidden action must not crash step: {reason}") from error
+def _check_forbidden_actions(
+    keys: Key[Array, " batch"], play: _Play, step: Callable[..., Any]
+) -> None:
+    mask = play.before.action_mask.reshape(-1, play.before.action_mask.shape[-1])
+    state = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), play.state)
+    partly = np.flatnonzero(~mask.all(axis=-1))
+    if len(partly) == 0:
+        return
+    rows = partly[np.linspace(0, len(partly) - 1, _BATCH).astype(int)]
+    # Not always the first that is forbidden: another one in each row.
+    rank = jnp.arange(_BATCH)[:, None] + jnp.arange(mask.shape[-1])
+    action = jnp.argmax(jnp.where(mask[rows], -1, rank % mask.shape[-1]), axis=-1)
+    states = jax.tree.map(lambda x: x[rows], state)
+    _, after = step(keys, states, action.astype(jnp.int32))
     _require(after.action_mask.any(axis=-1).all(), "action_mask is all False after a forbidden one")
     _require(jnp.isfinite(after.reward).all(), "reward must be finite after a forbidden action")
     _require(_finite(after.observation), "observation must be finite after a forbidden action")

@@ -24,6 +24,8 @@ class Evaluator(Callback):
         key: each evaluation's is folded from it and the update, so that resuming changes none.
         every_updates: updates between evaluations.
         num_episodes: of an evaluation.
+        max_steps: where to cut an episode off. A greedy policy may run in circles for ever, and
+            all wait for the longest episode.
         metrics: figures of your own by name, logged under ``eval/``.
     """
 
@@ -33,12 +35,14 @@ class Evaluator(Callback):
         key: Key[Array, ""],
         every_updates: int,
         num_episodes: int = 64,
+        max_steps: int = 1000,
         metrics: Mapping[str, Metric] | None = None,
     ) -> None:
         self._env = env
         self._key = key
         self._every = every_updates
         self._num_episodes = num_episodes
+        self._max_steps = max_steps
         self._metrics = dict(metrics or {})
 
     def next_update(self, update: int) -> int | None:
@@ -50,6 +54,11 @@ class Evaluator(Callback):
         if run.update % self._every == 0:
             key = jax.random.fold_in(self._key, run.update)
             result = evaluate(
-                state.model, self._env, key, self._num_episodes, metrics=self._metrics
+                state.model,
+                self._env,
+                key,
+                self._num_episodes,
+                max_steps=self._max_steps,
+                metrics=self._metrics,
             )
             run.log(result.values)

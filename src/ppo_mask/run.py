@@ -129,52 +129,83 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     except ValueError as error:
         raise RunError(str(error)) from error
     run_key, evaluation_key = jax.random.split(jax.random.key(config.training.seed))
-
-    def begin(key: Key[Array, ""]) -> TrainState:
-        model_key, init_key = jax.random.split(key)
-        model = task.make_model(env, config.network, model_key)
-        return init(env, model, ppo, init_key, metrics=task.metrics)
-
-    if plan.folder is None:
-        state = eqx.filter_jit(begin)(run_key)
-        settings = config.run
-        folder = run_folder.create(
-            Path(settings.checkpoint_dir), settings.run_name, settings.run_suffix
-        )
-    else:
-        folder = plan.folder
-        like = eqx.filter_eval_shape(begin, run_key)
-        state = restore(folder.checkpoints.path(plan.update), like)
-        folder.checkpoints.discard_after(plan.update)
-    folder.write_config(settings_to_store(config))
+    folder, state = _open(task, plan, env, ppo, run_key)
     _introduce(plan, ppo, folder, total_updates)
-
-    description = {
-        "config": settings_to_store(config),
-        "architecture": architecture_of(state.model),
-        "versions": {name: version(name) for name in _PACKAGES}
-        | {"python": platform.python_version()},
-        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
-    }
     outcome = _Outcome()
-    callbacks: list[Callback] = [ConsoleLog(task.figures), JsonLines(folder.metrics)]
-    if config.logging.tensorboard:
-        callbacks.append(TensorBoard(folder.tensorboard))
-    if (every := config.logging.eval_interval) is not None:
-        episodes = config.logging.eval_episodes
-        callbacks.append(Evaluator(env, evaluation_key, every, episodes, task.metrics))
-    minutes, updates = config.checkpoints.save_interval_minutes, config.checkpoints.save_interval
-    callbacks += [Saver(folder.checkpoints, description, minutes, updates), outcome]
     train(
         env,
         state,
         ppo,
         total_updates,
         metrics=task.metrics,
-        callbacks=callbacks,
+        callbacks=[*_callbacks(task, config, folder, env, state, evaluation_key), outcome],
         log_interval=config.logging.log_interval,
     )
     return outcome.reason
+
+
+def _open(
+    task: Task[Environment],
+    plan: Plan[Environment],
+    env: AbstractEnv[Any],
+    ppo: PPOConfig,
+    key: Key[Array, ""],
+) -> tuple[RunFolder, TrainState]:
+    """The run's folder and where the run begins or goes on."""
+
+    def begin(key: Key[Array, ""]) -> TrainState:
+        model_key, init_key = jax.random.split(key)
+        model = task.make_model(env, plan.config.network, model_key)
+        return init(env, model, ppo, init_key, metrics=task.metrics)
+
+    if plan.folder is None:
+        state = eqx.filter_jit(begin)(key)
+        run = plan.config.run
+        folder = run_folder.create(Path(run.checkpoint_dir), run.run_name, run.run_suffix)
+    else:
+        folder = plan.folder
+        like = eqx.filter_eval_shape(begin, key)
+        state = restore(folder.checkpoints.path(plan.update), like)
+        folder.checkpoints.discard_after(plan.update)
+    folder.write_config(settings_to_store(plan.config))
+    return folder, state
+
+
+def _callbacks(
+    task: Task[Environment],
+    config: RunConfig[Environment],
+    folder: RunFolder,
+    env: AbstractEnv[Any],
+    state: TrainState,
+    evaluation_key: Key[Array, ""],
+) -> list[Callback]:
+    """What looks at the run. Saving comes last: a checkpoint is never newer than the log."""
+    description = {
+        "config": settings_to_store(config),
+        "architecture": architecture_of(state.model),
+        "versions": {name: version(name) for name in _PACKAGES}
+        | {"python": platform.python_version()},
+        "device": _device(),
+    }
+    log, save = config.logging, config.checkpoints
+    callbacks: list[Callback] = [ConsoleLog(task.figures), JsonLines(folder.metrics)]
+    if log.tensorboard:
+        callbacks.append(TensorBoard(folder.tensorboard))
+    if log.eval_interval is not None:
+        callbacks.append(
+            Evaluator(
+                env,
+                evaluation_key,
+                log.eval_interval,
+                num_episodes=log.eval_episodes,
+                max_steps=log.eval_max_steps,
+                metrics=task.metrics,
+            )
+        )
+    callbacks.append(
+        Saver(folder.checkpoints, description, save.save_interval_minutes, save.save_interval)
+    )
+    return callbacks
 
 
 def ppo_config(training: TrainingSettings) -> PPOConfig:
@@ -196,7 +227,7 @@ def _introduce(plan: Plan[Any], ppo: PPOConfig, folder: RunFolder, total_updates
     since = f", from update {plan.update}" if plan.folder is not None else ""
     rows = {
         "run": f"{folder.path}{since}",
-        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        "device": _device(),
         "batch": f"{ppo.num_envs} envs x {ppo.num_steps} steps = {ppo.batch_size:,}; "
         f"{ppo.num_minibatches} minibatches, {ppo.update_epochs} epochs",
         "until": f"update {total_updates:,}, {total_updates * ppo.batch_size:,} steps",
@@ -204,6 +235,10 @@ def _introduce(plan: Plan[Any], ppo: PPOConfig, folder: RunFolder, total_updates
     for name, text in rows.items():
         print(f"{name:8}{text}")
     print("compiling ...", flush=True)
+
+
+def _device() -> str:
+    return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
 
 
 @final

@@ -37,14 +37,19 @@ def test_forbidden_actions_have_probability_and_gradient_exactly_zero(dtype):
 
 
 def test_equals_the_categorical_over_the_allowed_actions_alone():
-    logits, mask = _random_case(1)
-    masked, plain = MaskedCategorical(logits, mask), dist.Categorical(logits=logits[mask])
-    np.testing.assert_allclose(masked.probs[mask], plain.probs, rtol=1e-5)
-    np.testing.assert_allclose(masked.entropy(), plain.entropy(), rtol=1e-5)
-    allowed = jnp.flatnonzero(mask)
-    log_probs = jax.vmap(masked.log_prob)(allowed)
-    np.testing.assert_allclose(log_probs, plain.logits, rtol=1e-5)
-    assert masked.mode() == allowed[jnp.argmax(logits[mask])]
+    logits, mask = map(np.array, _random_case(1))
+
+    @jax.jit
+    def both(logits, mask, allowed):
+        masked, plain = MaskedCategorical(logits, mask), dist.Categorical(logits=logits[allowed])
+        log_probs = jax.vmap(masked.log_prob)(allowed)
+        return (
+            (masked.probs[allowed], log_probs, masked.entropy(), masked.mode()),
+            (plain.probs, plain.logits, plain.entropy(), allowed[jnp.argmax(plain.logits)]),
+        )
+
+    for got, want in zip(*both(logits, mask, np.flatnonzero(mask)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 28])

@@ -156,7 +156,9 @@ def _open(
     def begin(key: Key[Array, ""]) -> TrainState:
         model_key, init_key = jax.random.split(key)
         model = task.make_model(env, plan.config.network, model_key)
-        return init(env, model, ppo, init_key, metrics=task.metrics)
+        state = init(env, model, ppo, init_key, metrics=task.metrics)
+        # What is restored has no weak types; a state that has some would be compiled for anew.
+        return jax.tree.map(lambda x: x.astype(x.dtype) if eqx.is_array(x) else x, state)
 
     if plan.folder is None:
         state = eqx.filter_jit(begin)(key)

@@ -224,3 +224,26 @@ def test_two_seeds_are_two_runs_and_one_seed_is_one(tmp_path: Path) -> None:
     first = losses("a", "1")
     np.testing.assert_array_equal(first, losses("b", "1"))
     assert (first != losses("c", "2")).any()
+
+
+class Weak(AbstractEnv[jax.Array]):
+    """Its first state is of a weak type, its later ones are not."""
+
+    num_actions: int = 3
+
+    def reset(self, key: Any) -> tuple[Any, TimeStep]:
+        return jnp.asarray(1) * 0 + jnp.where(True, 0, 1), Corridor().reset(key)[1]
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, TimeStep]:
+        return jnp.int32(0), Corridor().step(key, jnp.int32(0), action)[1]
+
+
+def test_training_is_compiled_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    task = dataclasses.replace(TASK, make_env=lambda _: Weak(), metrics={})
+    for more in (("--run-name", "run"), ("--resume", "latest", "--total-timesteps", "640")):
+        caplog.clear()
+        with jax.log_compiles():
+            assert main(task, DEFAULTS, ["--checkpoint-dir", str(tmp_path), *more]) == 0
+        compiled = [m for m in caplog.messages if "Compiling" in m and "_run_chunk" in m]
+        # Resuming in the same process finds what is compiled; the options of a run do not differ.
+        assert len(compiled) == (1 if "run" in more else 0)

@@ -1,5 +1,6 @@
 """The enemy turn."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -17,11 +18,13 @@ from hackmatrix.entities import (
     Slots,
     arrival_order,
     full_hp,
+    no_slots,
     slot_set,
 )
-from hackmatrix.planes import NUM_CELLS, Plane, constant, empty, single
+from hackmatrix.planes import NUM_CELLS, SIZE, Plane, constant, single
 from hackmatrix.spawning import spawn
 from hackmatrix.state import State, replace
+from ppo_mask.env import rarely
 
 
 def enemy_turn(state: State, draws: Draws) -> State:
@@ -58,12 +61,32 @@ def _arrive(state: State) -> State:
     return replace(state, entities=table, arrivals=arrivals)
 
 
+class _Ground(NamedTuple):
+    """What the enemies move over; it stays as it is during their turn.
+
+    Attributes:
+        player: the player's cell.
+        blocks: cells that only glitches enter.
+        transmissions: cells that are occupied whoever moves.
+        ways: shortest paths to the player over open cells, occupied or not, but for glitches.
+        draws: where the order of moves comes from.
+    """
+
+    player: Int[Array, ""]
+    blocks: Plane
+    transmissions: Plane
+    ways: paths.Ways
+    draws: Draws
+
+
 class _Movers(NamedTuple):
     """The enemies' movement, one enemy at a time.
 
     Attributes:
-        cell: where each is.
+        cell: where each enemy is; of other slots, no matter.
+        is_enemy: which slots hold enemies.
         enemies: the cells with an enemy.
+        viruses, glitches: their slots.
         waiting: those still to move in this step.
         again: viruses that will act once more in the second step.
         second: the second step has begun.
@@ -72,7 +95,10 @@ class _Movers(NamedTuple):
     """
 
     cell: Int8[Array, " slots"]
+    is_enemy: Bool[Array, " slots"]
     enemies: Plane
+    viruses: Slots
+    glitches: Slots
     waiting: Slots
     again: Slots
     second: Bool[Array, ""]
@@ -89,93 +115,107 @@ def _act(state: State, draws: Draws) -> State:
     player attacks then, the others move again.
     """
     table, player = state.entities, state.player.cell
-    beside = single(player).neighbours()
     awake = table.is_enemy & (table.disabled == 0) & ~table.stunned
-    attackers = awake & beside.has(table.cell)
-    viruses = slot_set(table.is_enemy & (table.type == VIRUS))
-    glitches = slot_set(table.is_enemy & (table.type == GLITCH))
-    transmissions = state.transmission_cells
-    blocks = state.board.blocks
-
-    none = Slots(jnp.uint32(0), jnp.uint32(0))
-
-    def anyone_left(movers: _Movers) -> Bool[Array, ""]:
-        return movers.waiting.any() | movers.again.any()
-
-    def one(movers: _Movers) -> _Movers:
-        begins = ~movers.waiting.any()
-        waiting = movers.again.where(begins, movers.waiting)
-        again = none.where(begins, movers.again)
-        second = movers.second | begins
-        left = waiting.count()
-        slot = waiting.nth(draws.below(left, Use.ORDER, movers.moved))
-        old = movers.cell[slot].astype(jnp.int32)
-        occupied = movers.enemies | transmissions
-        new = _next_cell(old, glitches.has(slot), player, blocks, occupied)
-        new = jnp.where(left > 0, new, old)
-
-        mine = jnp.arange(MAX_ENTITIES) == slot
-        company = jnp.any(table.is_enemy & ~mine & (movers.cell == old))
-        left_behind = single(old).where((new != old) & ~company)
-        arrived = beside.has(new)
-        acts_again = viruses.has(slot) & ~second & (left > 0)
-        return _Movers(
-            cell=jnp.where(mine, new.astype(jnp.int8), movers.cell),
-            enemies=(movers.enemies & ~left_behind) | single(new).where(new != old),
-            waiting=waiting.without(slot),
-            again=again.with_slot(slot, acts_again & ~arrived),
-            second=second,
-            damage=movers.damage + (acts_again & arrived),
-            moved=movers.moved + 1,
-        )
-
-    start = _Movers(
+    attackers = awake & single(player).neighbours().has(table.cell)
+    here, open_cells = single(player), ~state.board.blocks
+    ground = _Ground(
+        player=player,
+        blocks=state.board.blocks,
+        transmissions=state.transmission_cells,
+        ways=paths.ways_to(here & open_cells, open_cells),
+        draws=draws,
+    )
+    movers = _Movers(
         cell=table.cell,
+        is_enemy=table.is_enemy,
         enemies=state.enemy_cells,
+        viruses=slot_set(table.is_enemy & (table.type == VIRUS)),
+        glitches=slot_set(table.is_enemy & (table.type == GLITCH)),
         waiting=slot_set(awake & ~attackers),
-        again=none,
+        again=no_slots(),
         second=jnp.bool_(False),
         damage=jnp.sum(attackers, dtype=jnp.int32),
         moved=jnp.int32(0),
     )
-    end = jax.lax.while_loop(anyone_left, one, start)
-    hp = jnp.maximum(state.player.hp - end.damage, 0)
+    # Most often one enemy at most has to move, so one is moved in every game of a batch, and the
+    # few games with more go on among themselves.
+    movers = _move_one(ground, movers)
+    movers = rarely(_anyone_left(movers), _move_rest, (ground, movers), movers, share=8)
+    hp = jnp.maximum(state.player.hp - movers.damage, 0)
     return replace(
-        state, entities=replace(table, cell=end.cell), player=replace(state.player, hp=hp)
+        state, entities=replace(table, cell=movers.cell), player=replace(state.player, hp=hp)
+    )
+
+
+def _anyone_left(movers: _Movers) -> Bool[Array, ""]:
+    return movers.waiting.any() | movers.again.any()
+
+
+def _move_rest(operand: tuple[_Ground, _Movers]) -> _Movers:
+    ground, movers = operand
+    return jax.lax.while_loop(_anyone_left, partial(_move_one, ground), movers)
+
+
+def _move_one(ground: _Ground, movers: _Movers) -> _Movers:
+    """One enemy that waits, uniformly drawn, moves; nothing changes if none waits."""
+    begins = ~movers.waiting.any()
+    waiting = movers.again.where(begins, movers.waiting)
+    again = no_slots().where(begins, movers.again)
+    second = movers.second | begins
+
+    left = waiting.count()
+    slot = waiting.nth(ground.draws.below(left, Use.ORDER, movers.moved))
+    mine = (jnp.arange(MAX_ENTITIES) == slot) & (left > 0)
+    old = jnp.sum(jnp.where(mine, movers.cell, 0), dtype=jnp.int32)
+    occupied = movers.enemies | ground.transmissions
+    new = jnp.where(left > 0, _next_cell(ground, old, movers.glitches.has(slot), occupied), old)
+
+    company = jnp.any(movers.is_enemy & ~mine & (movers.cell == old))
+    left_behind = single(old).where((new != old) & ~company)
+    arrived = single(ground.player).neighbours().has(new)
+    acts_again = movers.viruses.has(slot) & ~second & (left > 0)
+    return movers._replace(
+        cell=jnp.where(mine, new.astype(jnp.int8), movers.cell),
+        enemies=(movers.enemies & ~left_behind) | single(new).where(new != old),
+        waiting=waiting.without(slot),
+        again=again.with_slot(slot, acts_again & ~arrived),
+        second=second,
+        damage=movers.damage + (acts_again & arrived),
+        moved=movers.moved + 1,
     )
 
 
 def _next_cell(
-    cell: Int[Array, ""],
-    glitch: Bool[Array, ""],
-    player: Int[Array, ""],
-    blocks: Plane,
-    occupied: Plane,
+    ground: _Ground, cell: Int[Array, ""], glitch: Bool[Array, ""], occupied: Plane
 ) -> Int[Array, ""]:
     """Where an enemy that is not next to the player goes; its own cell if it stays."""
-    around = single(cell).neighbours()
-    open_cells = constant(range(NUM_CELLS)).where(glitch, ~blocks)
+    player, around = ground.player, single(cell).neighbours()
+    open_cells = constant(range(NUM_CELLS)).where(glitch, ~ground.blocks)
     # On the player's own cell there is no path; nor if the player stands on what is not open to it.
-    source = (single(player) & open_cells).where(cell != player, empty())
-
+    source = (single(player) & open_cells).where(cell != player)
     clear, _ = paths.first_met(source, open_cells & ~occupied, around)
-    direct, _ = paths.first_met(source, open_cells, around)
-    by_clear, has_clear = paths.first_direction(clear, cell)
-    by_direct, has_direct = paths.first_direction(direct, cell)
-    direct_is_free = has_direct & ~occupied.has(by_direct)
+    by_clear, has_clear = paths.first_step(paths.steps_into(clear), cell)
+
+    # No clear path: the first step of a direct one, through whom it may, if it is free. A glitch's
+    # direct paths are all those that come closer.
+    free = around & open_cells & ~occupied
+    closer = _closer(cell, player)
+    by_ways, has_ways = paths.first_step(ground.ways, cell)
+    by_glitch, has_glitch = paths.first_step(paths.steps_into(closer), cell)
+    direct = jnp.where(glitch, by_glitch, by_ways)
+    has_direct = jnp.where(glitch, has_glitch, has_ways) & ~occupied.has(direct)
 
     # Of the free neighbours the one nearest to the player. Each is either one step closer or one
     # step farther than here, so the nearest are those that come closer, if any.
-    free = around & open_cells & ~occupied
-    closer = free & _closer(cell, player)
-    by_hand, _ = paths.first_direction(closer.where(closer.any(), free), cell)
-    return jnp.where(has_clear, by_clear, jnp.where(direct_is_free, by_direct, by_hand))
+    nearest = (free & closer).where((free & closer).any(), free)
+    by_hand, _ = paths.first_step(paths.steps_into(nearest), cell)
+    return jnp.where(has_clear, by_clear, jnp.where(has_direct, direct, by_hand))
 
 
 def _closer(cell: Int[Array, ""], player: Int[Array, ""]) -> Plane:
     """The neighbours of a cell that are nearer to the player than the cell is."""
     here = single(cell)
-    row, col, to_row, to_col = cell // 6, cell % 6, player // 6, player % 6
+    row, col, to_row, to_col = cell // SIZE, cell % SIZE, player // SIZE, player % SIZE
     return (
         here.up().where(to_row > row)
         | here.down().where(to_row < row)

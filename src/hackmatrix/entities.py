@@ -161,6 +161,11 @@ class Slots(NamedTuple):
         )
 
 
+def no_slots() -> Slots:
+    """No slot."""
+    return Slots(jnp.uint32(0), jnp.uint32(0))
+
+
 def slot_set(members: Bool[Array, "slots"]) -> Slots:
     """The members' slots."""
     return Slots(*bits.pack(members, _WORD_BITS))

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, UInt32
 
-from hackmatrix.entities import CRYPTOG, NUM_TYPES, Entities
+from hackmatrix.entities import CRYPTOG, NUM_TYPES
 from hackmatrix.planes import NUM_CELLS, column, row
 from hackmatrix.programs import NUM_PROGRAMS
-from hackmatrix.state import MAX_HP, State
+from hackmatrix.state import MAX_HP, State, replace
 from ppo_mask.env import rarely
 
 PLAYER_FEATURES = 10
@@ -65,19 +65,16 @@ _CHANNEL_ORDER = (
 )
 
 
-def _channel_table() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    rows: list[tuple[int, int, int, float]] = []
+def _channel_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each channel: whether it is in the second word, its bits there, and their scale."""
+    rows: list[tuple[bool, int, float]] = []
     for name in _CHANNEL_ORDER:
         word, shift, copies = _FIELDS[name]
         mask = (1 << _WIDTH.get(name, 1)) - 1
-        rows += [(word, shift + copy, mask, _LARGEST.get(name, 1)) for copy in range(copies)]
-    word, shift, mask, largest = zip(*rows, strict=True)
-    return (
-        np.array(word) == 1,
-        np.array(shift, np.uint32),
-        np.array(mask, np.uint32),
-        np.array(largest, np.float32),
-    )
+        for copy in range(shift, shift + copies):
+            rows.append((word == 1, mask << copy, 1 / (_LARGEST.get(name, 1) << copy)))
+    second, bits, scale = zip(*rows, strict=True)
+    return np.array(second), np.array(bits, np.uint32), np.array(scale, np.float32)
 
 
 class CompactObservation(eqx.Module):
@@ -106,11 +103,15 @@ def compact(state: State) -> CompactObservation:
 
 def expand(seen: CompactObservation) -> Float[Array, "observation"]:
     """The flat observation of a compact one."""
-    second, shift, mask, largest = _channel_table()
+    second, bits, scale = _channel_table()
     words = jnp.where(second, seen.cells[:, 1:2], seen.cells[:, 0:1])
-    grid = ((words >> shift) & mask).astype(jnp.float32) / largest
+    grid = (words & bits).astype(jnp.int32).astype(jnp.float32) * scale
     owned = (seen.owned >> jnp.arange(NUM_PROGRAMS, dtype=jnp.uint32)) & 1
-    return jnp.concatenate([seen.player, owned.astype(jnp.float32), grid.reshape(-1)])
+    # Player and programs as a row of the grid, padded in front: joining whole rows and cutting the
+    # padding off is much cheaper on a CPU than joining vectors of odd lengths.
+    padding = jnp.zeros(CHANNELS - PLAYER_FEATURES - NUM_PROGRAMS)
+    first_row = jnp.concatenate([padding, seen.player, owned.astype(jnp.float32)])
+    return jnp.concatenate([first_row[None], grid]).reshape(-1)[padding.size :]
 
 
 def _player_features(state: State) -> Float[Array, "features"]:
@@ -137,46 +138,55 @@ def visible_enemies(state: State) -> Bool[Array, "slots"]:
     return table.is_enemy & ((table.type != CRYPTOG) | state.show | lines.has(table.cell))
 
 
-def _first_each(operand: tuple[Entities, Bool[Array, "slots"]]) -> Bool[Array, "slots"]:
-    table, enemies = operand
-    return table.first_on_each(enemies, table.cell)
-
-
 def _cell_words(state: State) -> UInt32[Array, "cells words"]:
+    enemies, cells = state.entities.is_enemy, state.enemy_cells
+    crowded = jnp.sum(enemies, dtype=jnp.int32) != cells.count()
+    # Few positions have two enemies on a cell. That all others are done by then, and their words
+    # are in memory, also keeps the compiler from computing them anew for each of the 42 channels.
+    bare = replace(state, history=None)
+    return rarely(crowded, _words_of_crowd, bare, _words(state, enemies))
+
+
+def _words_of_crowd(state: State) -> UInt32[Array, "cells words"]:
+    table = state.entities
+    return _words(state, table.first_on_each(table.is_enemy, table.cell))
+
+
+def _words(state: State, first: Bool[Array, "slots"]) -> UInt32[Array, "cells words"]:
+    """The words of all cells; ``first`` are the enemies that are first in list order on theirs."""
     table, board = state.entities, state.board
-    enemies = table.is_enemy
-    crowded = jnp.sum(enemies, dtype=jnp.int32) != table.cells_of(enemies).count()
-    first = rarely(crowded, _first_each, (table, enemies), enemies)
     # A hidden cryptog still hides the enemies that come after it on its cell.
     seen = first & visible_enemies(state)
-
     blocks, question = board.blocks.flags(), board.question.flags()
     siphoned = board.siphoned.flags()
     known = blocks & ~question
     ground = ~blocks | siphoned
-    turns = table.is_transmission, jnp.minimum(table.turns, _MAX_TURNS)
 
     def field(name: str, value: Array) -> UInt32[Array, " cells"]:
         return value.astype(jnp.uint32) << _FIELDS[name][1]
 
-    def of_cells(members: Bool[Array, " slots"], word: UInt32[Array, " slots"]) -> Array:
-        # At most one member a cell, so adding up is the same as choosing.
-        here = members & (table.cell == jnp.arange(NUM_CELLS, dtype=jnp.int8)[:, None])
-        return jnp.sum(jnp.where(here, word, jnp.uint32(0)), axis=1, dtype=jnp.uint32)
+    def spread(name: str, members: Bool[Array, " slots"], value: Array, width: int) -> Array:
+        """A field of entities, of which there is at most one a cell, for all cells."""
+        bits = jnp.uint32(0)
+        for bit in range(width):
+            on = members & ((value >> bit) & 1 != 0)
+            bits = bits | (table.cells_of(on).flags().astype(jnp.uint32) << bit)
+        return bits << _FIELDS[name][1]
 
     enemy_word = (
-        (jnp.uint32(1) << table.type.astype(jnp.uint32)) << _FIELDS["enemy_type"][1]
-        | field("enemy_hp", table.hp)
-        | field("stunned", table.stunned)
-        | field("from_siphon", table.from_siphon)
+        spread("enemy_type", seen, jnp.int8(1) << table.type, NUM_TYPES)
+        | spread("enemy_hp", seen, table.hp, _WIDTH["enemy_hp"])
+        | spread("stunned", seen, table.stunned, 1)
+        | spread("from_siphon", seen, table.from_siphon, 1)
     )
+    turns = jnp.minimum(table.turns, _MAX_TURNS)
     program = jnp.uint32(1) << jnp.maximum(board.program, 0).astype(jnp.uint32)
     visible_program = known & board.program_blocks.flags()
-    first_word = jnp.where(visible_program, program, 0) | of_cells(seen, enemy_word)
+    first_word = jnp.where(visible_program, program, 0) | enemy_word
     second_word = (
         field("points", jnp.where(known, board.points, 0))
         | field("spawn_count", jnp.where(known, board.spawn_count, 0))
-        | of_cells(turns[0], field("turns", turns[1]))
+        | spread("turns", table.is_transmission, turns, _WIDTH["turns"])
         | field("credits", jnp.where(ground, board.credits, 0))
         | field("energy", jnp.where(ground, board.energy, 0))
         | field("data", known & board.data.flags())

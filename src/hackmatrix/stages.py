@@ -133,13 +133,14 @@ def is_valid_layout(blocks: Plane, player: Int[Array, ""], exit: Int[Array, ""])
 def _random_cells(key: Key[Array, ""], room: Plane, number: Int[Array, ""]) -> Plane:
     """A uniformly random set of ``number`` cells of ``room``."""
     draws = jax.random.uniform(key, (_MAX_BLOCKS,))
-    chosen = empty()
-    for index in range(_MAX_BLOCKS):
+
+    def choose(index: Array, chosen: Plane) -> Plane:
         left = room & ~chosen
         rank = jnp.floor(draws[index] * left.count()).astype(jnp.int32)
         cell = left.nth(jnp.minimum(rank, left.count() - 1))
-        chosen = chosen | single(cell).where(index < number)
-    return chosen
+        return chosen | single(cell).where(index < number)
+
+    return jax.lax.fori_loop(0, _MAX_BLOCKS, choose, empty())
 
 
 def _renumbered(table: Entities) -> Entities:

@@ -17,9 +17,7 @@ from jaxtyping import Array, Bool
 Operand = TypeVar("Operand")
 Result = TypeVar("Result")
 
-# Members served per pass: big enough to fill vector lanes, small beside the usual batch.
-_MIN_CHUNK = 16
-_BATCH_SHARE = 32
+_MIN_CHUNK = 16  # enough members to fill vector lanes
 
 
 def rarely(
@@ -27,6 +25,7 @@ def rarely(
     function: Callable[[Operand], Result],
     operand: Operand,
     otherwise: Result,
+    share: int = 32,
 ) -> Result:
     """``function(operand)`` where ``predicate`` holds, else ``otherwise``.
 
@@ -39,6 +38,7 @@ def rarely(
         function: pure, and closing over no traced value; everything it needs is in ``operand``.
         operand: the function's argument, a tree of arrays.
         otherwise: the result where the predicate is False, of the function's result's structure.
+        share: one member in so many is expected to need the function at a time; the chunk size.
     """
 
     leaves, structure = jax.tree.flatten(operand)
@@ -55,18 +55,18 @@ def rarely(
         # What all members share, such as a network's parameters, is neither copied nor gathered.
         per_member = tuple(batched[2:])
         predicate, otherwise = _broadcast(size, tuple(batched[:2]), (predicate, otherwise))
-        out = _batch(run, per_member)(predicate, otherwise, *leaves)
+        out = _batch(run, per_member, share)(predicate, otherwise, *leaves)
         return out, jax.tree.map(lambda _: True, out)
 
     return single(predicate, otherwise, *leaves)
 
 
-def _batch(run: Callable[..., Any], per_member: tuple[bool, ...]) -> Callable[..., Any]:
+def _batch(run: Callable[..., Any], per_member: tuple[bool, ...], share: int) -> Callable[..., Any]:
     """`single` over a batch; leaf i of the operand has a batch axis where ``per_member[i]``."""
 
     @custom_vmap
     def many(predicate: Any, otherwise: Any, *leaves: Any) -> Any:
-        return _serve_in_chunks(run, per_member, predicate, otherwise, leaves)
+        return _serve_in_chunks(run, per_member, share, predicate, otherwise, leaves)
 
     @many.def_vmap
     def _(size: int, batched: Any, *args: Any) -> Any:  # pyright: ignore
@@ -101,12 +101,13 @@ def _broadcast(size: int, batched: Any, tree: Any) -> Any:
 def _serve_in_chunks(
     run: Callable[..., Any],
     per_member: tuple[bool, ...],
+    share: int,
     predicate: Bool[Array, " batch"],
     otherwise: Any,
     leaves: tuple[Any, ...],
 ) -> Any:
     batch = predicate.shape[0]
-    chunk = min(batch, max(_MIN_CHUNK, batch // _BATCH_SHARE))
+    chunk = min(batch, max(_MIN_CHUNK, batch // share))
     axes = [0 if own else None for own in per_member]
 
     def some_left(carry: tuple[Array, Any]) -> Array:

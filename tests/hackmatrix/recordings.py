@@ -212,7 +212,9 @@ def player_of(env: HackMatrix) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
             key, step_key = jax.random.split(key)
             before = states
             states, info = step(jax.random.split(step_key, len(actions)), states, now, active)
-        out = jax.device_get(rows(before, states, info, now == UNDO_ACTION))
+        out = jax.device_get(
+            rows(before, states, info, (now == UNDO_ACTION) & ~info["invalid_action"])
+        )
         row = np.concatenate(
             [
                 out["scalars"],

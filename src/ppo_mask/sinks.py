@@ -131,6 +131,7 @@ def _records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _write_whole(path: Path, content: bytes) -> None:
     """Replaces a file so that a kill leaves the old or the new one."""
-    new = path.with_name(f".{path.name}.new")
+    # TensorBoard reads every file with "tfevents" in its name: this one must not be left as one.
+    new = path.with_name(".rewritten")
     new.write_bytes(content)
     os.replace(new, path)

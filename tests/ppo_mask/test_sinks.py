@@ -92,11 +92,19 @@ def test_tensorboard_points_are_over_environment_steps(tmp_path: Path) -> None:
     assert [event.file_version for event in events(tmp_path)][:1] == ["brain.Event:2"]
 
 
+def _killed(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("torn", [0, 1, 20])
 def test_tensorboard_points_after_the_resumed_update_are_dropped(tmp_path: Path, torn: int) -> None:
     play(TensorBoard(tmp_path), range(1, 8), start=0)
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[: -torn or None])
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("os.replace", _killed)  # While the file is written anew.
+        play(TensorBoard(tmp_path), range(5, 8), start=4)
+    assert [p.name for p in tmp_path.glob("*tfevents*")] == [file.name]
     play(TensorBoard(tmp_path), range(5, 8), start=4)
     loss = [(step, value) for step, tag, value in points(tmp_path) if tag == "train/loss"]
     assert loss == [(32 * n, 0.0 if n <= 4 else 4.0) for n in range(1, 8)]

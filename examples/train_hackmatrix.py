@@ -1,0 +1,29 @@
+"""Trains an agent on HackMatrix: the game's defaults, and the parts wired together."""
+
+import dataclasses
+
+from hackmatrix import HackMatrix
+from hackmatrix.metrics import METRICS
+from ppo_mask.run import Task, main
+from ppo_mask.schema import setting
+from ppo_mask.settings import RunConfig, TrainingSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class GameSettings:
+    """HackMatrix."""
+
+    undo_depth: int = setting(8, "positions that UNDO can go back through in a stage")
+    max_steps: int | None = setting(None, "actions after which a game is cut off; none: no limit")
+
+
+TASK = Task(
+    lambda game: HackMatrix(undo_depth=game.undo_depth, max_steps=game.max_steps),
+    metrics=METRICS,
+    figures={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},
+)
+# Programs are rare among the actions; with less entropy the policy forgets them early.
+DEFAULTS = RunConfig(environment=GameSettings(), training=TrainingSettings(ent_coef=0.15))
+
+if __name__ == "__main__":
+    raise SystemExit(main(TASK, DEFAULTS, description="Trains an agent on HackMatrix with PPO."))

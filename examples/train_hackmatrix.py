@@ -17,7 +17,7 @@ class GameSettings:
     max_steps: int | None = setting(None, "actions after which a game is cut off; none: no limit")
 
 
-TASK = Task(
+TASK = Task[GameSettings](
     lambda game: HackMatrix(undo_depth=game.undo_depth, max_steps=game.max_steps),
     metrics=METRICS,
     figures={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},

@@ -1,0 +1,282 @@
+"""Planes, sets of slots, and the ways over the grid, against sets and searches in plain Python."""
+
+from collections import deque
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hackmatrix import bits, paths, planes
+from hackmatrix.entities import MAX_ENTITIES, Slots, slot_set
+from hackmatrix.planes import NUM_CELLS, SIZE, Plane
+
+CELLS = range(NUM_CELLS)
+DIRECTIONS = ((1, 0), (-1, 0), (0, -1), (0, 1))
+EVERY_CELL = set(CELLS)
+
+cells = st.integers(0, NUM_CELLS - 1)
+cell_sets = st.sets(cells)
+slots = st.integers(0, MAX_ENTITIES - 1)
+many = settings(max_examples=150, deadline=None)
+
+
+def plane(members: set[int]) -> Plane:
+    word = sum(1 << cell for cell in members)
+    half = NUM_CELLS // 2
+    return Plane(np.uint32(word % (1 << half)), np.uint32(word >> half))
+
+
+def members(found) -> set[int]:
+    """The cells of a plane, or the slots of a set of slots."""
+    width = NUM_CELLS // 2 if isinstance(found, Plane) else 32
+    word = int(found.lo) | int(found.hi) << width
+    return {i for i in range(2 * width) if word >> i & 1}
+
+
+def moved(cell: int, d_row: int, d_col: int) -> int | None:
+    row, col = cell // SIZE + d_row, cell % SIZE + d_col
+    return row * SIZE + col if 0 <= row < SIZE and 0 <= col < SIZE else None
+
+
+def shifted(cells: set[int], d_row: int, d_col: int) -> set[int]:
+    return {moved(cell, d_row, d_col) for cell in cells} - {None}
+
+
+def neighbours(cell: int) -> list[int]:
+    return [n for d in DIRECTIONS if (n := moved(cell, *d)) is not None]
+
+
+def distances(start: set[int], free: set[int]) -> dict[int, int]:
+    """Steps from the start to each cell that can be reached over free cells."""
+    found, queue = dict.fromkeys(start, 0), deque(start)
+    while queue:
+        cell = queue.popleft()
+        for n in neighbours(cell):
+            if n in free and n not in found:
+                found[n] = found[cell] + 1
+                queue.append(n)
+    return found
+
+
+@jax.jit
+def of_one(a, cell):
+    return {
+        "not": ~a,
+        "any": a.any(),
+        "count": a.count(),
+        "has": a.has(cell),
+        "has each": a.has(jnp.arange(NUM_CELLS)),
+        "shifts": a.shifts(),
+        "neighbours": a.neighbours(),
+        "around": a.around(),
+        "lowest": a.lowest(),
+        "all ranks": jax.vmap(a.nth)(jnp.arange(NUM_CELLS)),
+        "flags": a.flags(),
+        "packed again": planes.pack(a.flags()),
+        "single": planes.single(cell),
+        "row": planes.row(cell // SIZE),
+        "column": planes.column(cell % SIZE),
+        "empty": planes.empty(),
+    }
+
+
+@many
+@given(cell_sets, cells)
+def test_operations_on_one_plane(a, cell):
+    got = jax.device_get(of_one(plane(a), np.int32(cell)))
+    assert members(got["not"]) == EVERY_CELL - a
+    assert got["any"] == bool(a)
+    assert got["count"] == len(a)
+    assert got["has"] == (cell in a)
+    assert got["has each"].tolist() == [c in a for c in CELLS]
+    assert [members(shift) for shift in got["shifts"]] == [shifted(a, *d) for d in DIRECTIONS]
+    assert members(got["neighbours"]) == {n for c in a for n in neighbours(c)}
+    square = set().union(*(shifted(a, r, c) for r in (-1, 0, 1) for c in (-1, 0, 1)))
+    assert members(got["around"]) == square - a
+    assert got["all ranks"][: len(a)].tolist() == sorted(a)
+    if a:
+        assert got["lowest"] == min(a)
+    assert got["flags"].tolist() == [c in a for c in CELLS]
+    assert members(got["packed again"]) == a
+    assert members(got["single"]) == {cell}
+    assert members(got["row"]) == {c for c in CELLS if c // SIZE == cell // SIZE}
+    assert members(got["column"]) == {c for c in CELLS if c % SIZE == cell % SIZE}
+    assert members(got["empty"]) == set()
+
+
+@jax.jit
+def of_two(a, b, condition):
+    return a & b, a | b, a.where(condition), a.where(condition, b)
+
+
+@many
+@given(cell_sets, cell_sets, st.booleans())
+def test_operations_on_two_planes(a, b, condition):
+    both, either, this, this_or_that = jax.device_get(of_two(plane(a), plane(b), condition))
+    assert members(both) == a & b
+    assert members(either) == a | b
+    assert members(this) == (a if condition else set())
+    assert members(this_or_that) == (a if condition else b)
+
+
+union = jax.jit(planes.union)
+
+
+@many
+@given(st.lists(st.tuples(cells, st.booleans()), min_size=8, max_size=8))
+def test_union_of_members(entries):
+    at, chosen = (np.array(column) for column in zip(*entries, strict=True))
+    assert members(union(at, chosen)) == {c for c, member in entries if member}
+
+
+def test_planes_come_in_batches():
+    rng = np.random.default_rng(0)
+    flags = rng.random((50, NUM_CELLS)) < 0.3
+    batch = planes.pack(jnp.asarray(flags))
+    assert np.array_equal(batch.flags(), flags)
+    assert np.array_equal(batch.count(), flags.sum(1))
+    assert np.array_equal(batch.lowest()[flags.any(1)], flags.argmax(1)[flags.any(1)])
+
+
+def test_a_constant_plane():
+    assert members(planes.constant({0, 17, 18, 35})) == {0, 17, 18, 35}
+    assert members(planes.constant(CELLS)) == EVERY_CELL
+
+
+@jax.jit
+def of_slots(flags, slot, condition, other):
+    a, b = slot_set(flags), slot_set(other)
+    return {
+        "set": a,
+        "any": a.any(),
+        "count": a.count(),
+        "lowest": a.lowest(),
+        "ranks": jax.vmap(a.nth)(jnp.arange(MAX_ENTITIES)),
+        "has": a.has(slot),
+        "with": a.with_slot(slot, condition),
+        "without": a.without(slot),
+        "where": a.where(condition, b),
+    }
+
+
+@many
+@given(st.sets(slots), st.sets(slots), slots, st.booleans())
+def test_sets_of_slots(a, b, slot, condition):
+    flags, other = (np.array([i in s for i in range(MAX_ENTITIES)]) for s in (a, b))
+    got = jax.device_get(of_slots(flags, jnp.int32(slot), condition, other))
+    assert members(got["set"]) == a
+    assert got["any"] == bool(a)
+    assert got["count"] == len(a)
+    if a:
+        assert got["lowest"] == min(a)
+    assert got["ranks"][: len(a)].tolist() == sorted(a)
+    assert got["has"] == (slot in a)
+    assert members(got["with"]) == (a | {slot} if condition else a)
+    assert members(got["without"]) == a - {slot}
+    assert members(got["where"]) == (a if condition else b)
+    assert isinstance(got["where"], Slots)
+
+
+@pytest.mark.parametrize("word_bits", [18, 32])
+def test_bits_at_the_border_between_the_words(word_bits):
+    for index in (0, word_bits - 1, word_bits, 2 * word_bits - 1):
+        lo, hi = bits.single(jnp.int32(index), word_bits)
+        assert int(lo) | int(hi) << word_bits == 1 << index
+        assert bits.lowest(lo, hi, word_bits) == index
+        assert bits.nth(lo, hi, word_bits, jnp.int32(0)) == index
+        assert bits.has(lo, hi, word_bits, jnp.int32(index))
+
+
+@jax.jit
+def searches(start, free, goal, cell, exit):
+    one = planes.single(cell)
+    ways = paths.ways_to(one, free)
+    return {
+        "connected": paths.connected(start, free),
+        "first met": paths.first_met(start, free, goal),
+        "ways": ways,
+        "first steps": jax.vmap(lambda c: paths.first_step(ways, c))(jnp.arange(NUM_CELLS)),
+        "exit distance": paths.exit_distance(~free & ~planes.single(exit), cell, exit),
+        "line": paths.line(one, ~free),
+    }
+
+
+# A set in which about `share` of the cells are: mazes, open halls and anything between.
+@st.composite
+def ground(draw):
+    share = draw(st.sampled_from([0.3, 0.5, 0.6, 0.7, 0.85, 1.0]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    return {c for c in CELLS if rng.random() < share}
+
+
+def search(*args):
+    return jax.device_get(searches(*args))
+
+
+@many
+@given(st.sets(cells, max_size=3), ground(), st.sets(cells, max_size=5), cells, cells)
+def test_searches_find_what_breadth_first_search_finds(start, free, goal, cell, exit):
+    got = search(plane(start), plane(free), plane(goal), np.int32(cell), np.int32(exit))
+
+    reached = distances(start, free)
+    assert members(got["connected"]) == set(reached)
+
+    met, steps = got["first met"]
+    nearest = min((reached[c] for c in goal if c in reached), default=None)
+    assert members(met) == {c for c in goal if nearest is not None and reached.get(c) == nearest}
+    assert nearest is None or steps == nearest
+
+    to_cell = distances({cell}, free)
+    targets, found = got["first steps"]
+    for c in CELLS:
+        # From a cell that is not free the first step is to the nearest neighbour all the same.
+        ends = [moved(c, *d) for d in DIRECTIONS]
+        far = [to_cell.get(n, 99) if n is not None else 99 for n in ends]
+        best = [d == min(far) < 99 and c != cell for d in far]
+        assert [c in members(way) for way in got["ways"]] == best, c
+        assert found[c] == any(best)
+        assert targets[c] == (ends[best.index(True)] if any(best) else c)
+
+    # The exit is never a block.
+    assert got["exit distance"] == distances({cell}, free | {exit}).get(exit, 0)
+
+    for direction, ray in zip(DIRECTIONS, got["line"], strict=True):
+        seen, at = set(), moved(cell, *direction)
+        while at is not None:
+            seen.add(at)
+            at = moved(at, *direction) if at in free else None
+        assert members(ray) == seen
+
+
+# The longest path without a shortcut that the grid holds has 24 cells: here from A to X.
+SNAKE = (
+    "FGH.XW",
+    "E.IJ.V",
+    "D..K.U",
+    "C.ML.T",
+    "B.N.RS",
+    "A.OPQ.",
+)
+
+
+def test_the_longest_shortest_path_is_searched_to_its_end():
+    letters = {
+        letter: (SIZE - 1 - line) * SIZE + col
+        for line, text in enumerate(SNAKE)
+        for col, letter in enumerate(text)
+        if letter != "."
+    }
+    way = [letters[letter] for letter in sorted(letters)]
+    assert len(way) == 24
+    first, last = way[0], way[-1]
+    got = search(plane({first}), plane(set(way)), plane({last}), jnp.int32(last), jnp.int32(first))
+    assert members(got["connected"]) == set(way)
+    assert members(got["first met"][0]) == {last}
+    assert got["first met"][1] == 23
+    assert got["exit distance"] == 23
+    targets, found = got["first steps"]
+    assert [int(targets[c]) for c in way[:-1]] == way[1:]
+    assert found[np.array(way)].tolist() == [True] * 23 + [False]

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from hackmatrix import HackMatrix, State, positions
 from hackmatrix.entities import ENEMY, TRANSMISSION
 from hackmatrix.planes import NUM_CELLS
@@ -22,7 +23,7 @@ from hackmatrix.rewards import COMPONENTS
 DATA = Path(__file__).parents[1] / "data"
 UNDO_ACTION = 5 + Program.UNDO
 ENTITY_ROOM = 40  # more than any recording has
-NUMBERS = "stage turn show calm step atk_uses interval next_task pending".split()
+NUMBERS = ["stage", "turn", "show", "calm", "step", "atk_uses", "interval", "next_task", "pending"]
 
 
 def read(name: str) -> list[dict[str, Any]]:
@@ -188,8 +189,8 @@ def player_of(env: HackMatrix) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
     """A function that plays actions from positions and returns rows and reward components."""
 
     @jax.jit
-    def step(keys, states, actions, active):  # noqa: ANN001, ANN202
-        def one(key, state, action, active):  # noqa: ANN001, ANN202
+    def step(keys, states, actions, active):
+        def one(key, state, action, active):
             after, timestep = env.step(key, state, action)
             after = jax.tree.map(lambda a, b: jnp.where(active, a, b), after, state)
             return after, timestep.info
@@ -197,7 +198,7 @@ def player_of(env: HackMatrix) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
         return jax.vmap(one)(keys, states, actions, active)
 
     @jax.jit
-    def rows(before, states, info, undone):  # noqa: ANN001, ANN202
+    def rows(before, states, info, undone):
         return jax.vmap(lambda *args: _device_row(env, *args))(before, states, info, undone)
 
     def play(

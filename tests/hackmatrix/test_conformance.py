@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 import recordings
+
 from hackmatrix import HackMatrix
 from hackmatrix.programs import CARDS
 

@@ -51,12 +51,16 @@ def nth(
     word_bits: int,
     rank: Int[Array, "*batch"],
 ) -> Int[Array, "*batch"]:
-    """The number of the given rank in the set, by binary search over popcounts."""
+    """The number of the given rank (0 is the smallest) in the set, which must have that many."""
     in_lo = lax.population_count(lo).astype(jnp.int32)
     upper = rank >= in_lo
     word = jnp.where(upper, hi, lo)
-    rank = jnp.where(upper, rank - in_lo, rank)
-    index = jnp.where(upper, word_bits, 0)
+    return nth_bit(word, jnp.where(upper, rank - in_lo, rank)) + jnp.where(upper, word_bits, 0)
+
+
+def nth_bit(word: UInt32[Array, "*batch"], rank: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
+    """The index of the set bit of the given rank, by binary search over popcounts."""
+    index = jnp.zeros_like(rank)
     for width in (16, 8, 4, 2, 1):
         below = lax.population_count(word & ((1 << width) - 1)).astype(jnp.int32)
         above = rank >= below

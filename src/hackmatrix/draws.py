@@ -3,7 +3,7 @@
 A step needs an unknown number of small draws. One call of the key's own generator gives two words;
 each draw mixes them with its number by a SplitMix-style finaliser (Steele et al. 2014, "Fast
 splittable pseudorandom number generators"; the constants are Wellons' 32-bit ones). Equal numbers
-give equal draws, so each use has its own range of numbers, named below.
+give equal draws, so each use has its own range of numbers.
 """
 
 from enum import IntEnum
@@ -17,13 +17,25 @@ _GOLDEN = 0x9E3779B9  # 2^32 / golden ratio, odd: consecutive numbers land far a
 
 
 class Use(IntEnum):
-    """Where a use's draw numbers begin; none makes as many as 4,096."""
+    """What a draw is for; each use has its own million of draw numbers."""
 
-    WARP = 0 << 12
-    POLY = 1 << 12
-    ORDER = 2 << 12
-    SPAWN_CELL = 3 << 12
-    SPAWN_TYPE = 4 << 12
+    WARP = 0
+    POLY = 1
+    ORDER = 2
+    SPAWN_CELL = 3
+    SPAWN_TYPE = 4
+    EXIT = 5
+    BLOCK_COUNT = 6
+    BLOCK_CELL = 7
+    BLOCK_KIND = 8
+    BLOCK_HIDDEN = 9
+    POINTS = 10
+    PROGRAM = 11
+    RESOURCE_KIND = 12
+    AMOUNT = 13
+
+
+_NUMBERS_PER_USE = 1 << 20
 
 
 class Draws(eqx.Module):
@@ -41,7 +53,7 @@ class Draws(eqx.Module):
         number: Integer[Array, "*#shape"] | int = 0,
     ) -> Int[Array, "*shape"]:
         """Uniform over 0 … bound − 1 (bound under 2^16): the draw of that use and number."""
-        counter = jnp.asarray(number).astype(jnp.uint32) + jnp.uint32(use)
+        counter = jnp.asarray(number).astype(jnp.uint32) + jnp.uint32(use * _NUMBERS_PER_USE)
         bits = _mix(_mix(self.words[0] + counter * jnp.uint32(_GOLDEN)) ^ self.words[1])
         # The high word of the 64-bit product bits * bound, in 32-bit arithmetic.
         bound = jnp.asarray(bound).astype(jnp.uint32)

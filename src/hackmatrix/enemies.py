@@ -1,6 +1,5 @@
 """The enemy turn."""
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -8,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
 from hackmatrix import paths
+from hackmatrix.batching import batch_max
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import (
     ENEMY,
@@ -153,7 +153,10 @@ def _anyone_left(movers: _Movers) -> Bool[Array, ""]:
 
 def _move_rest(operand: tuple[_Ground, _Movers]) -> _Movers:
     ground, movers = operand
-    return jax.lax.while_loop(_anyone_left, partial(_move_one, ground), movers)
+    # A virus may move twice; those that wait in `again` will move once more.
+    moves = movers.waiting.count() + movers.again.count()
+    moves = moves + jnp.where(movers.second, 0, (movers.waiting & movers.viruses).count())
+    return jax.lax.fori_loop(0, batch_max(moves), lambda _, m: _move_one(ground, m), movers)
 
 
 def _move_one(ground: _Ground, movers: _Movers) -> _Movers:

@@ -13,6 +13,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Int, Int8, Int16, UInt32
 
 from hackmatrix import bits, planes
+from hackmatrix.batching import batch_max
 from hackmatrix.planes import Plane
 
 # 36 cells bear at most 35 entities one to a cell; PUSH, PULL and WARP can heap up enemies, which
@@ -74,6 +75,21 @@ class Entities(eqx.Module):
         """The cells on which the members are."""
         return planes.union(self.cell, members)
 
+    def planes(self, word: UInt32[Array, "slots"], width: int) -> Plane:
+        """For each of the word's lowest bits, the cells of the entities that have it set.
+
+        Low slots are taken first, so the loop over slots ends early.
+        """
+        bit = jnp.arange(width, dtype=jnp.uint32)
+        used = jnp.max(jnp.where(self.kind != FREE, jnp.arange(1, MAX_ENTITIES + 1), 0))
+
+        def add(slot: Array, plane: Plane) -> Plane:
+            has_bit = ((word[slot] >> bit) & 1) != 0
+            return plane | planes.single(self.cell[slot]).where(has_bit)
+
+        none = jnp.zeros(width, jnp.uint32)
+        return lax.fori_loop(0, batch_max(used), add, Plane(none, none))
+
     def first(self, members: Bool[Array, "slots"]) -> Bool[Array, "slots"]:
         """The member that comes first in list order; none where there is no member."""
         order = jnp.where(members, self.order, jnp.uint32(0xFFFFFFFF))
@@ -121,6 +137,9 @@ class Slots(NamedTuple):
 
     lo: UInt32[Array, ""]
     hi: UInt32[Array, ""]
+
+    def __and__(self, other: "Slots") -> "Slots":
+        return Slots(self.lo & other.lo, self.hi & other.hi)
 
     def any(self) -> Bool[Array, ""]:
         """Whether a slot is left."""

@@ -5,11 +5,11 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Int8, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from hackmatrix import enemies, history, moves, observation, paths, programs, rewards, siphon
 from hackmatrix.draws import Draws
-from hackmatrix.entities import FREE, Entities
+from hackmatrix.entities import FREE
 from hackmatrix.planes import single
 from hackmatrix.programs import NUM_PROGRAMS, Program
 from hackmatrix.stages import CORNERS, lay_out
@@ -214,22 +214,18 @@ def _act(state: State, act: _Action, draws: Draws) -> _Effect:
     attacked = table.first(table.is_enemy & hit_enemy.has(table.cell)) & attacks
     interrupted = table.is_transmission & hit_transmission.has(table.cell) & attacks
     gone = strike.gone | interrupted
-    wanted, can_go = programs.wanted_cells(table, state.player.cell, program == Program.PUSH)
-    pushes = (program == Program.PUSH) | (program == Program.PULL)
-    contested = (jnp.where(pushes, can_go, gone), jnp.where(pushes, wanted, table.place))
-    one_each = rarely(
-        pushes | (program == Program.CRASH) | (program == Program.WARP),
-        _first_on_each,
-        (table, contested),
-        contested[0],
-    )
     warp_cell = table.cell[warped_to].astype(jnp.int32)
-    table = replace(table, cell=jnp.where(pushes & one_each, wanted, table.cell))
-    table = choose(program == Program.POLY, programs.poly(table, draws), table)
+    # Of those gone, CRASH and WARP count one enemy and one transmission a cell.
+    table, counted_gone = rarely(
+        programs.regroups(program),
+        programs.regroup,
+        (table, gone, state.player.cell, program, draws),
+        (table, gone),
+    )
     table = programs.hurt(table, strike.hit | attacked, strike.damage)
     table = programs.delay(table, program)
     killed = programs.dead(table)
-    counted = (killed | (gone & one_each)) & ~table.from_task
+    counted = (killed | counted_gone) & ~table.from_task
     table = replace(table, kind=jnp.where(killed | gone, jnp.int8(FREE), table.kind))
 
     # What else it changes.
@@ -247,13 +243,6 @@ def _act(state: State, act: _Action, draws: Draws) -> _Effect:
     pickups = state.board.pickups & ~single(cell).where(picked_up)
     state = replace(state, player=player, board=replace(state.board, pickups=pickups))
     return _Effect(state, jnp.sum(counted, dtype=jnp.int32), walks, picked_up)
-
-
-def _first_on_each(
-    operand: tuple[Entities, tuple[Bool[Array, " slots"], Int8[Array, " slots"]]],
-) -> Bool[Array, " slots"]:
-    table, (members, key) = operand
-    return table.first_on_each(members, key)
 
 
 def _undo(state: State, undone: Bool[Array, ""]) -> State:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, UInt32
 
+from hackmatrix.batching import computed_once
 from hackmatrix.entities import CRYPTOG, NUM_TYPES
 from hackmatrix.planes import NUM_CELLS, column, row
 from hackmatrix.programs import NUM_PROGRAMS
@@ -19,6 +20,7 @@ PLAYER_FEATURES = 10
 CHANNELS = 42
 OBSERVATION_SIZE = PLAYER_FEATURES + NUM_PROGRAMS + NUM_CELLS * CHANNELS
 
+_ENEMY_BITS = 8  # type, hp, stunned and from_siphon, next to each other in a cell's first word
 _MAX_TURNS = 4  # a transmission's turns left are seen up to here
 
 # (bits, scale) of each field of a cell, in the order in which they are packed: first word, then the
@@ -111,7 +113,8 @@ def expand(seen: CompactObservation) -> Float[Array, "observation"]:
     # padding off is much cheaper on a CPU than joining vectors of odd lengths.
     padding = jnp.zeros(CHANNELS - PLAYER_FEATURES - NUM_PROGRAMS)
     first_row = jnp.concatenate([padding, seen.player, owned.astype(jnp.float32)])
-    return jnp.concatenate([first_row[None], grid]).reshape(-1)[padding.size :]
+    rows = jnp.concatenate([first_row[None], grid])
+    return computed_once(rows, jnp.isnan(seen.player[0])).reshape(-1)[padding.size :]
 
 
 def _player_features(state: State) -> Float[Array, "features"]:
@@ -165,28 +168,26 @@ def _words(state: State, first: Bool[Array, "slots"]) -> UInt32[Array, "cells wo
     def field(name: str, value: Array) -> UInt32[Array, " cells"]:
         return value.astype(jnp.uint32) << _FIELDS[name][1]
 
-    def spread(name: str, members: Bool[Array, " slots"], value: Array, width: int) -> Array:
-        """A field of entities, of which there is at most one a cell, for all cells."""
-        bits = jnp.uint32(0)
-        for bit in range(width):
-            on = members & ((value >> bit) & 1 != 0)
-            bits = bits | (table.cells_of(on).flags().astype(jnp.uint32) << bit)
-        return bits << _FIELDS[name][1]
-
-    enemy_word = (
-        spread("enemy_type", seen, jnp.int8(1) << table.type, NUM_TYPES)
-        | spread("enemy_hp", seen, table.hp, _WIDTH["enemy_hp"])
-        | spread("stunned", seen, table.stunned, 1)
-        | spread("from_siphon", seen, table.from_siphon, 1)
+    enemy_bits = (
+        (jnp.uint32(1) << table.type.astype(jnp.uint32))
+        | (table.hp.astype(jnp.uint32) << 4)
+        | (table.stunned.astype(jnp.uint32) << 6)
+        | (table.from_siphon.astype(jnp.uint32) << 7)
     )
-    turns = jnp.minimum(table.turns, _MAX_TURNS)
+    turns = jnp.minimum(table.turns, _MAX_TURNS).astype(jnp.uint32) << _ENEMY_BITS
+    entity_bits = jnp.where(seen, enemy_bits, jnp.where(table.is_transmission, turns, 0))
+    # At most one enemy and one transmission a cell: their bits join to one number a cell.
+    shown = table.planes(entity_bits, _ENEMY_BITS + _WIDTH["turns"]).flags()
+    weight = jnp.uint32(1) << jnp.arange(shown.shape[0], dtype=jnp.uint32)[:, None]
+    shown = jnp.sum(jnp.where(shown, weight, 0), axis=0, dtype=jnp.uint32)
+    enemy_word = (shown % (1 << _ENEMY_BITS)) << _FIELDS["enemy_type"][1]
     program = jnp.uint32(1) << jnp.maximum(board.program, 0).astype(jnp.uint32)
     visible_program = known & board.program_blocks.flags()
     first_word = jnp.where(visible_program, program, 0) | enemy_word
     second_word = (
         field("points", jnp.where(known, board.points, 0))
         | field("spawn_count", jnp.where(known, board.spawn_count, 0))
-        | spread("turns", table.is_transmission, turns, _WIDTH["turns"])
+        | field("turns", shown >> _ENEMY_BITS)
         | field("credits", jnp.where(ground, board.credits, 0))
         | field("energy", jnp.where(ground, board.energy, 0))
         | field("data", known & board.data.flags())

@@ -23,7 +23,7 @@ from hackmatrix.entities import (
     slot_set,
 )
 from hackmatrix.planes import SIZE, Plane, column, row, single
-from hackmatrix.state import MAX_HP, NO_PROGRAM, NUM_STAGES, Board, Player, State, replace
+from hackmatrix.state import MAX_HP, NO_PROGRAM, NUM_STAGES, Board, Player, State, choose, replace
 
 
 class Program(IntEnum):
@@ -199,8 +199,38 @@ def warp_slot(table: Entities, draws: Draws) -> Int[Array, ""]:
     return slots.nth(draws.below(slots.count(), Use.WARP))
 
 
-def poly(table: Entities, draws: Draws) -> Entities:
-    """Every enemy becomes one of the other types; damage carries over, hp of 0 or less stays so."""
+def regroups(program: Int[Array, ""]) -> Bool[Array, ""]:
+    """Whether a program is one of those that :func:`regroup` is for."""
+    group = (Program.PUSH, Program.PULL, Program.CRASH, Program.WARP, Program.POLY)
+    return jnp.any(program == jnp.array(group))
+
+
+def regroup(
+    operand: tuple[Entities, Bool[Array, " slots"], Int[Array, ""], Int[Array, ""], Draws],
+) -> tuple[Entities, Bool[Array, " slots"]]:
+    """The programs that set entities against each other: dear, and few games run one in a step.
+
+    Args:
+        operand: the entities, those that the program destroys, the player's cell, the program, and
+            the step's draws.
+
+    Returns:
+        The entities, moved by PUSH or PULL or changed by POLY (those at 0 hp or less are still
+        there); and of those destroyed, the first enemy and the first transmission of each cell.
+    """
+    table, gone, player, program, draws = operand
+    push = program == Program.PUSH
+    wanted, can_go = _wanted_cells(table, player, push)
+    goes = push | (program == Program.PULL)
+    # Of those that want a cell only the first in list order gets it.
+    members = jnp.where(goes, can_go, gone)
+    chosen = table.first_on_each(members, jnp.where(goes, wanted, table.place))
+    moved = replace(table, cell=jnp.where(goes & chosen, wanted, table.cell))
+    return choose(program == Program.POLY, _poly(table, draws), moved), chosen & gone
+
+
+def _poly(table: Entities, draws: Draws) -> Entities:
+    """Every enemy becomes one of the other types; damage carries over."""
     shift = 1 + draws.below(NUM_TYPES - 1, Use.POLY, jnp.arange(MAX_ENTITIES)).astype(jnp.int8)
     type = (table.type + shift) % NUM_TYPES
     hp = full_hp(type) - (full_hp(table.type) - table.hp)
@@ -211,7 +241,7 @@ def poly(table: Entities, draws: Draws) -> Entities:
     )
 
 
-def wanted_cells(
+def _wanted_cells(
     table: Entities, player: Int[Array, ""], push: Bool[Array, ""]
 ) -> tuple[Int8[Array, " slots"], Bool[Array, " slots"]]:
     """Where PUSH (else PULL) would have each enemy go, and whether it has such a cell."""

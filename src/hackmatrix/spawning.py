@@ -5,8 +5,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from hackmatrix import paths
+from hackmatrix.batching import batch_max
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import (
+    FREE,
     MAX_ENTITIES,
     NUM_TYPES,
     TRANSMISSION,
@@ -36,30 +38,23 @@ def spawn(
     up, down, left, right = paths.line(player, solid)
     in_fire = up | down | left | right
     vacant = ~(solid | player | state.transmission_cells)
-    count = others + from_task
+    count = jnp.minimum(others + from_task, vacant.count())
 
-    def more_to_come(carry: tuple[Int[Array, ""], Plane, Slots, Array]) -> Bool[Array, ""]:
-        made, vacant, free, _ = carry
-        return (made < count) & vacant.any() & free.any()
-
-    def one(
-        carry: tuple[Int[Array, ""], Plane, Slots, Array],
-    ) -> tuple[Int[Array, ""], Plane, Slots, Array]:
-        made, vacant, free, born = carry
+    def one(made: Array, carry: tuple[Plane, Slots, Array]) -> tuple[Plane, Slots, Array]:
+        vacant, free, born = carry
         hidden = vacant & ~in_fire
         choice = hidden.where(hidden.any(), vacant)
         cell = choice.nth(draws.below(choice.count(), Use.SPAWN_CELL, made))
         type = draws.below(NUM_TYPES, Use.SPAWN_TYPE, made)
-        slot = free.lowest()
         word = cell | (type << _CELL_BITS) | (made << (_CELL_BITS + _TYPE_BITS))
+        slot = jnp.where((made < count) & free.any(), free.lowest(), MAX_ENTITIES)
         born = jnp.where(jnp.arange(MAX_ENTITIES) == slot, word.astype(jnp.int16), born)
-        return made + 1, vacant & ~single(cell), free.without(slot), born
+        return vacant & ~single(cell), free.without(slot), born
 
     table = state.entities
     none = jnp.full(MAX_ENTITIES, -1, jnp.int16)
-    made, _, _, born = jax.lax.while_loop(
-        more_to_come, one, (jnp.int32(0), vacant, slot_set(table.kind == 0), none)
-    )
+    start = (vacant, slot_set(table.kind == FREE), none)
+    _, _, born = jax.lax.fori_loop(0, batch_max(count), one, start)
     new = born >= 0
     number = born >> (_CELL_BITS + _TYPE_BITS)
     task = new & from_task & (number == 0)
@@ -73,4 +68,4 @@ def spawn(
         from_task=jnp.where(new, task, table.from_task),
         order=jnp.where(new, (state.births + number).astype(jnp.uint32), table.order),
     )
-    return replace(state, entities=table, births=state.births + made)
+    return replace(state, entities=table, births=state.births + count)

@@ -4,10 +4,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Int, Key
 
-from hackmatrix import paths
-from hackmatrix.draws import Draws
+from hackmatrix import bits, paths
+from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import Entities, arrival_order
 from hackmatrix.planes import NUM_CELLS, Plane, constant, empty, pack, single
 from hackmatrix.programs import CARDS, NUM_PROGRAMS
@@ -23,8 +24,8 @@ from hackmatrix.state import (
 CORNERS = (0, 5, 30, 35)
 _MIN_BLOCKS, _MAX_BLOCKS = 5, 11
 _MAX_POINTS = 9
-_QUESTION_SHARE = 0.1
-_TWO_OR_MORE, _THREE = 0.55, 0.1  # chances of an amount of resources
+_QUESTION_ONE_IN = 10
+_AMOUNT_CHANCES = (2, 11, 20)  # of 20: for 3, for 2 or more, for 1 or more
 # A valid layout is found in 12 draws on average where 11 blocks are wanted. On a crowded board
 # there may be none with so many blocks; after this many draws one fewer is tried.
 _PATIENCE = 1024
@@ -32,27 +33,24 @@ _PATIENCE = 1024
 
 def lay_out(key: Key[Array, ""], state: State) -> State:
     """The stage ``state.stage``, laid out around the player and whoever is left alive."""
-    exit_key, place_key, content_key, resource_key, spawn_key = jax.random.split(key, 5)
+    draws = Draws(key)
     corners = constant(list(CORNERS)) & ~single(state.player.cell)
-    exit = corners.nth(jax.random.randint(exit_key, (), 0, corners.count()))
-    blocks = place_blocks(place_key, state, exit)
+    exit = corners.nth(draws.below(corners.count(), Use.EXIT))
+    blocks = place_blocks(draws, state, exit)
 
-    one, two, three, four = jax.random.split(content_key, 4)
+    cells = jnp.arange(NUM_CELLS)
     is_block = blocks.flags()
-    has_program = is_block & jax.random.bernoulli(one, 0.5, (NUM_CELLS,))
+    has_program = is_block & (draws.below(2, Use.BLOCK_KIND, cells) == 0)
     has_data = is_block & ~has_program
-    # The n-th program block holds the n-th of the programs in random order, so none stands twice.
-    number = jnp.cumsum(has_program) - 1
-    program = jax.random.permutation(two, NUM_PROGRAMS)[jnp.clip(number, 0, NUM_PROGRAMS - 1)]
-    points = jax.random.randint(three, (NUM_CELLS,), 1, _MAX_POINTS + 1)
-    hidden = is_block & jax.random.bernoulli(four, _QUESTION_SHARE, (NUM_CELLS,))
+    hidden = is_block & (draws.below(_QUESTION_ONE_IN, Use.BLOCK_HIDDEN, cells) == 0)
+    points = 1 + draws.below(_MAX_POINTS, Use.POINTS, cells)
+    program = _different_programs(draws, has_program)
     spawn_count = jnp.array([card.spawn_count for card in CARDS])[program]
 
-    kind_key, amount_key = jax.random.split(resource_key)
     has_resources = (~(blocks | single(exit))).flags()
-    is_credits = jax.random.bernoulli(kind_key, 0.5, (NUM_CELLS,))
-    chance = jax.random.uniform(amount_key, (NUM_CELLS,))
-    amount = 1 + (chance < _TWO_OR_MORE).astype(jnp.int8) + (chance < _THREE).astype(jnp.int8)
+    is_credits = draws.below(2, Use.RESOURCE_KIND, cells) == 0
+    chance = draws.below(_AMOUNT_CHANCES[-1], Use.AMOUNT, cells)
+    amount = sum((chance < bound).astype(jnp.int8) for bound in _AMOUNT_CHANCES)
 
     zero = jnp.int8(0)
     board = replace(
@@ -86,7 +84,7 @@ def lay_out(key: Key[Array, ""], state: State) -> State:
         births=jnp.sum(state.entities.is_transmission, dtype=jnp.int32),
         arrivals=jnp.int32(1),
     )
-    return spawn(state, Draws(spawn_key), False, state.stage, from_siphon=False)
+    return spawn(state, draws, False, state.stage, from_siphon=False)
 
 
 class _Search(NamedTuple):
@@ -98,18 +96,17 @@ class _Search(NamedTuple):
     valid: Bool[Array, ""]
 
 
-def place_blocks(key: Key[Array, ""], state: State, exit: Int[Array, ""]) -> Plane:
+def place_blocks(draws: Draws, state: State, exit: Int[Array, ""]) -> Plane:
     """The cells of the stage's blocks: drawn whole, again and again, until the layout is valid."""
-    number_key, draw_key = jax.random.split(key)
     taken = state.enemy_cells | state.transmission_cells | constant(list(CORNERS))
     room = ~taken
-    wanted = jax.random.randint(number_key, (), _MIN_BLOCKS, _MAX_BLOCKS + 1)
+    wanted = _MIN_BLOCKS + draws.below(_MAX_BLOCKS - _MIN_BLOCKS + 1, Use.BLOCK_COUNT)
 
     def invalid(search: _Search) -> Bool[Array, ""]:
         return ~search.valid
 
     def draw(search: _Search) -> _Search:
-        blocks = _random_cells(jax.random.fold_in(draw_key, search.draws), room, search.number)
+        blocks = _random_cells(draws, search.draws * _MAX_BLOCKS, room, search.number)
         tired = (search.draws + 1) % _PATIENCE == 0
         return _Search(
             number=search.number - tired,
@@ -130,17 +127,33 @@ def is_valid_layout(blocks: Plane, player: Int[Array, ""], exit: Int[Array, ""])
     return ~((ground & ~reached) | (blocks & ~ground.neighbours())).any()
 
 
-def _random_cells(key: Key[Array, ""], room: Plane, number: Int[Array, ""]) -> Plane:
+def _random_cells(
+    draws: Draws, first_draw: Int[Array, ""], room: Plane, number: Int[Array, ""]
+) -> Plane:
     """A uniformly random set of ``number`` cells of ``room``."""
-    draws = jax.random.uniform(key, (_MAX_BLOCKS,))
 
     def choose(index: Array, chosen: Plane) -> Plane:
         left = room & ~chosen
-        rank = jnp.floor(draws[index] * left.count()).astype(jnp.int32)
-        cell = left.nth(jnp.minimum(rank, left.count() - 1))
+        cell = left.nth(draws.below(left.count(), Use.BLOCK_CELL, first_draw + index))
         return chosen | single(cell).where(index < number)
 
     return jax.lax.fori_loop(0, _MAX_BLOCKS, choose, empty())
+
+
+def _different_programs(draws: Draws, has_program: Bool[Array, "cells"]) -> Int[Array, "cells"]:
+    """A program for each of the flagged cells, none twice; 0 for the others."""
+
+    def choose(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        left, program = carry
+        count = lax.population_count(left).astype(jnp.int32)
+        number = bits.nth_bit(left, draws.below(count, Use.PROGRAM, index))
+        here = has_program & (jnp.cumsum(has_program) == index + 1)
+        bit = jnp.uint32(1) << number.astype(jnp.uint32)
+        return left & ~bit, jnp.where(here, number, program)
+
+    all_programs = jnp.uint32((1 << NUM_PROGRAMS) - 1)
+    start = (all_programs, jnp.zeros(NUM_CELLS, jnp.int32))
+    return lax.fori_loop(0, _MAX_BLOCKS, choose, start)[1]
 
 
 def _renumbered(table: Entities) -> Entities:

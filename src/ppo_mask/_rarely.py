@@ -115,12 +115,32 @@ def _serve_in_chunks(
 
     def serve(carry: tuple[Array, Any]) -> tuple[Array, Any]:
         waiting, out = carry
-        # The positions of the first `chunk` members waiting; `batch` (dropped below) past the last.
+        # The positions of the first `chunk` members waiting; `batch` past the last of them.
         rows = jnp.searchsorted(jnp.cumsum(waiting), jnp.arange(1, chunk + 1))
         picked = jnp.minimum(rows, batch - 1)
         args = [x[picked] if own else x for x, own in zip(leaves, per_member, strict=True)]
         new = jax.vmap(run, axes, axis_size=chunk)(*args)
-        out = jax.tree.map(lambda o, n: o.at[rows].set(n, mode="drop"), out, new)
+        out = jax.lax.platform_dependent(out, new, rows, cpu=_write_one_by_one, default=_scatter)
         return waiting.at[rows].set(False, mode="drop"), out
 
     return jax.lax.while_loop(some_left, serve, (predicate, otherwise))[1]
+
+
+def _scatter(out: Any, new: Any, rows: Array) -> Any:
+    return jax.tree.map(lambda o, n: o.at[rows].set(n, mode="drop"), out, new)
+
+
+def _write_one_by_one(out: Any, new: Any, rows: Array) -> Any:
+    """The same as :func:`_scatter`, but only as many writes as there are rows to write.
+
+    A CPU runs a scatter as a loop over all rows, one such loop for each array of the tree.
+    """
+    batch = jax.tree.leaves(out)[0].shape[0]
+
+    def write(i: Array, out: Any) -> Any:
+        def one(o: Array, n: Array) -> Array:
+            return jax.lax.dynamic_update_index_in_dim(o, n[i], rows[i], 0)
+
+        return jax.tree.map(one, out, new)
+
+    return jax.lax.fori_loop(0, jnp.sum(rows < batch), write, out)

@@ -1,0 +1,24 @@
+"""What a HackMatrix run logs beside the learner's own figures."""
+
+from hackmatrix.env import FIRST_PROGRAM, SIPHON_ACTION
+from hackmatrix.rewards import COMPONENTS
+from ppo_mask.metrics import Metric
+
+
+def _component(name: str) -> Metric:
+    return Metric(lambda action, info: info[name])
+
+
+METRICS: dict[str, Metric] = {
+    **{f"reward/{name}": _component(f"reward/{name}") for name in COMPONENTS},
+    "actions/move_frac": Metric(lambda action, info: action < SIPHON_ACTION),
+    "actions/siphon_frac": Metric(lambda action, info: action == SIPHON_ACTION),
+    "actions/program_frac": Metric(lambda action, info: action >= FIRST_PROGRAM),
+    "stats/mean_stage": Metric(lambda action, info: info["stage"], over="episodes"),
+    "stats/highest_stage": Metric(
+        lambda action, info: info["stage"], over="episodes", reduce="max"
+    ),
+    "stats/win_rate": Metric(lambda action, info: info["won"], over="episodes"),
+}
+"""Means per step of the 15 reward components and of the kinds of action; stages and wins of the
+episodes that ended."""

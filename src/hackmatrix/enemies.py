@@ -154,8 +154,8 @@ def _anyone_left(movers: _Movers) -> Bool[Array, ""]:
 def _move_rest(operand: tuple[_Ground, _Movers]) -> _Movers:
     ground, movers = operand
     # A virus may move twice; those that wait in `again` will move once more.
-    moves = movers.waiting.count() + movers.again.count()
-    moves = moves + jnp.where(movers.second, 0, (movers.waiting & movers.viruses).count())
+    moves = movers.waiting.size() + movers.again.size()
+    moves = moves + jnp.where(movers.second, 0, (movers.waiting & movers.viruses).size())
     return jax.lax.fori_loop(0, batch_max(moves), lambda _, m: _move_one(ground, m), movers)
 
 
@@ -166,7 +166,7 @@ def _move_one(ground: _Ground, movers: _Movers) -> _Movers:
     again = no_slots().where(begins, movers.again)
     second = movers.second | begins
 
-    left = waiting.count()
+    left = waiting.size()
     slot = waiting.nth(ground.draws.below(left, Use.ORDER, movers.moved))
     mine = (jnp.arange(MAX_ENTITIES) == slot) & (left > 0)
     old = jnp.sum(jnp.where(mine, movers.cell, 0), dtype=jnp.int32)

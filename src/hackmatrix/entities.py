@@ -145,7 +145,7 @@ class Slots(NamedTuple):
         """Whether a slot is left."""
         return (self.lo | self.hi) != 0
 
-    def count(self) -> Int[Array, ""]:
+    def size(self) -> Int[Array, ""]:
         """How many slots are left."""
         return (lax.population_count(self.lo) + lax.population_count(self.hi)).astype(jnp.int32)
 

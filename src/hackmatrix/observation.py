@@ -143,7 +143,7 @@ def visible_enemies(state: State) -> Bool[Array, "slots"]:
 
 def _cell_words(state: State) -> UInt32[Array, "cells words"]:
     enemies, cells = state.entities.is_enemy, state.enemy_cells
-    crowded = jnp.sum(enemies, dtype=jnp.int32) != cells.count()
+    crowded = jnp.sum(enemies, dtype=jnp.int32) != cells.size()
     # Few positions have two enemies on a cell. That all others are done by then, and their words
     # are in memory, also keeps the compiler from computing them anew for each of the 42 channels.
     bare = replace(state, history=None)

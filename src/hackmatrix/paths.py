@@ -24,7 +24,8 @@ Carry = TypeVar("Carry")
 def _grow(step: Callable[[Carry], Carry], start: Carry) -> Carry:
     """Runs a flood's growth step often enough for every path there can be."""
 
-    def some_steps(_: Array, carry: Carry) -> Carry:
+    def some_steps(number: Array, carry: Carry) -> Carry:
+        del number
         for _ in range(_UNROLLED):
             carry = step(carry)
         return carry
@@ -95,10 +96,10 @@ def manhattan(a: Int[Array, "*#n"], b: Int[Array, "*#n"]) -> Int[Array, "*n"]:
 def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
     """What is seen up, down, left and right of a cell: up to the first opaque cell, it included."""
     seen: list[Plane] = []
-    for direction in range(NUM_DIRECTIONS):
+    for move in (Plane.up, Plane.down, Plane.left, Plane.right):
         front, ray = cell, cell & ~cell
         for _ in range(SIZE - 1):
-            front = front.shifts()[direction]
+            front = move(front)
             ray = ray | front
             front = front & ~opaque
         seen.append(ray)

@@ -51,7 +51,7 @@ class Plane(NamedTuple):
         """Whether the set holds a cell."""
         return (self.lo | self.hi) != 0
 
-    def count(self) -> Int[Array, "*batch"]:
+    def size(self) -> Int[Array, "*batch"]:
         """How many cells the set holds."""
         return (lax.population_count(self.lo) + lax.population_count(self.hi)).astype(jnp.int32)
 

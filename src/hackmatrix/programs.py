@@ -108,7 +108,7 @@ def valid_programs(state: State, enemies: Plane, transmissions: Plane) -> Bool[A
     here = single(player.cell)
     any_enemy, any_transmission = enemies.any(), transmissions.any()
     reducible = ~board.siphoned & board.blocks
-    conditions = {
+    conditions: dict[Program, Bool[Array, ""]] = {
         Program.PUSH: any_enemy,
         Program.PULL: any_enemy,
         Program.CRASH: (here.around() & (board.blocks | enemies | transmissions)).any(),
@@ -129,7 +129,8 @@ def valid_programs(state: State, enemies: Plane, transmissions: Plane) -> Bool[A
         Program.ATK_PLUS: state.atk_uses < _MAX_ATK_USES,
         Program.HACK: board.siphoned.any(),
     }
-    useful = jnp.stack([conditions.get(program, jnp.bool_(True)) for program in Program])
+    always = jnp.bool_(True)
+    useful = jnp.stack([conditions[p] if p in conditions else always for p in Program])
     credits = jnp.array([card.credits for card in CARDS], jnp.int32)
     energy = jnp.array([card.energy for card in CARDS], jnp.int32)
     affordable = (player.credits >= credits) & (player.energy >= energy)
@@ -196,7 +197,7 @@ def strike(state: State, program: Int[Array, ""], warped_to: Int[Array, ""]) -> 
 def warp_slot(table: Entities, draws: Draws) -> Int[Array, ""]:
     """The slot of one enemy or transmission, uniformly; unspecified if there is none."""
     slots = slot_set(table.kind != 0)
-    return slots.nth(draws.below(slots.count(), Use.WARP))
+    return slots.nth(draws.below(slots.size(), Use.WARP))
 
 
 def regroups(program: Int[Array, ""]) -> Bool[Array, ""]:

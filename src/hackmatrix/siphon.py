@@ -1,5 +1,7 @@
 """Siphoning: what it takes, and how good a place for it was."""
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
@@ -105,7 +107,7 @@ def lost_yield(state: State) -> tuple[Int[Array, ""], Int[Array, ""]]:
     return most_credits - my_credits, most_energy - my_energy
 
 
-def _reach(values: Array, combine: jnp.ufunc) -> Array:
+def _reach(values: Array, combine: Callable[[Array, Array], Array]) -> Array:
     """For each cell, the values of itself and its neighbours combined."""
     grid = values.reshape(6, 6)
     padded = jnp.pad(grid, 1)

@@ -38,13 +38,13 @@ def spawn(
     up, down, left, right = paths.line(player, solid)
     in_fire = up | down | left | right
     vacant = ~(solid | player | state.transmission_cells)
-    count = jnp.minimum(others + from_task, vacant.count())
+    count = jnp.minimum(others + from_task, vacant.size())
 
     def one(made: Array, carry: tuple[Plane, Slots, Array]) -> tuple[Plane, Slots, Array]:
         vacant, free, born = carry
         hidden = vacant & ~in_fire
         choice = hidden.where(hidden.any(), vacant)
-        cell = choice.nth(draws.below(choice.count(), Use.SPAWN_CELL, made))
+        cell = choice.nth(draws.below(choice.size(), Use.SPAWN_CELL, made))
         type = draws.below(NUM_TYPES, Use.SPAWN_TYPE, made)
         word = cell | (type << _CELL_BITS) | (made << (_CELL_BITS + _TYPE_BITS))
         slot = jnp.where((made < count) & free.any(), free.lowest(), MAX_ENTITIES)

@@ -35,7 +35,7 @@ def lay_out(key: Key[Array, ""], state: State) -> State:
     """The stage ``state.stage``, laid out around the player and whoever is left alive."""
     draws = Draws(key)
     corners = constant(list(CORNERS)) & ~single(state.player.cell)
-    exit = corners.nth(draws.below(corners.count(), Use.EXIT))
+    exit = corners.nth(draws.below(corners.size(), Use.EXIT))
     blocks = place_blocks(draws, state, exit)
 
     cells = jnp.arange(NUM_CELLS)
@@ -115,7 +115,7 @@ def place_blocks(draws: Draws, state: State, exit: Int[Array, ""]) -> Plane:
             valid=is_valid_layout(blocks, state.player.cell, exit),
         )
 
-    start = _Search(jnp.minimum(wanted, room.count()), jnp.int32(0), empty(), jnp.bool_(False))
+    start = _Search(jnp.minimum(wanted, room.size()), jnp.int32(0), empty(), jnp.bool_(False))
     return jax.lax.while_loop(invalid, draw, start).blocks
 
 
@@ -134,7 +134,7 @@ def _random_cells(
 
     def choose(index: Array, chosen: Plane) -> Plane:
         left = room & ~chosen
-        cell = left.nth(draws.below(left.count(), Use.BLOCK_CELL, first_draw + index))
+        cell = left.nth(draws.below(left.size(), Use.BLOCK_CELL, first_draw + index))
         return chosen | single(cell).where(index < number)
 
     return jax.lax.fori_loop(0, _MAX_BLOCKS, choose, empty())

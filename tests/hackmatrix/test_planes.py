@@ -66,7 +66,7 @@ def of_one(a, cell):
     return {
         "not": ~a,
         "any": a.any(),
-        "count": a.count(),
+        "count": a.size(),
         "has": a.has(cell),
         "has each": a.has(jnp.arange(NUM_CELLS)),
         "shifts": a.shifts(),
@@ -137,7 +137,7 @@ def test_planes_come_in_batches():
     flags = rng.random((50, NUM_CELLS)) < 0.3
     batch = planes.pack(jnp.asarray(flags))
     assert np.array_equal(batch.flags(), flags)
-    assert np.array_equal(batch.count(), flags.sum(1))
+    assert np.array_equal(batch.size(), flags.sum(1))
     assert np.array_equal(batch.lowest()[flags.any(1)], flags.argmax(1)[flags.any(1)])
 
 
@@ -152,7 +152,7 @@ def of_slots(flags, slot, condition, other):
     return {
         "set": a,
         "any": a.any(),
-        "count": a.count(),
+        "count": a.size(),
         "lowest": a.lowest(),
         "ranks": jax.vmap(a.nth)(jnp.arange(MAX_ENTITIES)),
         "has": a.has(slot),

@@ -13,11 +13,12 @@ exit), ``enemies [[type, row, col, hp, disabled, stunned, from_siphon, from_task
 types 0 virus, 1 daemon, 2 glitch, 3 cryptog. The history for UNDO is no part of a position.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from hackmatrix.entities import (
@@ -28,7 +29,6 @@ from hackmatrix.entities import (
     NUM_TYPES,
     TRANSMISSION,
     Entities,
-    no_entities,
 )
 from hackmatrix.env import MIN_UNDO_DEPTH
 from hackmatrix.history import SNAPSHOT_WORDS
@@ -74,15 +74,22 @@ def load(position: Mapping[str, Any], undo_depth: int = MIN_UNDO_DEPTH) -> State
         "births": len(position["transmissions"]),
         "arrivals": 1,
     }
-    blank = blank_state(undo_depth, SNAPSHOT_WORDS)
+    blank = _blank(undo_depth)
+    numbers = (_cell("player", row, col), *others)
+    names = [field.name for field in dataclasses.fields(Player)]
     state = replace(
         blank,
-        player=Player(*map(jnp.int32, (_cell("player", row, col), *others))),
-        board=_load_board(position["cells"]),
-        entities=_load_entities(position["enemies"], position["transmissions"]),
+        player=replace(blank.player, **dict(zip(names, numbers, strict=True))),
+        board=_load_board(blank.board, position["cells"]),
+        entities=_load_entities(blank.entities, position["enemies"], position["transmissions"]),
         **values,
     )
-    return jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), state, blank)
+    return jax.device_put(jax.tree.map(lambda x, like: np.asarray(x, like.dtype), state, blank))
+
+
+@lru_cache
+def _blank(undo_depth: int) -> State:
+    return blank_state(undo_depth, SNAPSHOT_WORDS)
 
 
 def dump(state: State) -> dict[str, Any]:
@@ -146,7 +153,7 @@ def _sized(name: str, entry: Sequence[int], size: int) -> Sequence[int]:
     return entry
 
 
-def _load_board(cells: Sequence[Sequence[int]]) -> Board:
+def _load_board(blank: Board, cells: Sequence[Sequence[int]]) -> Board:
     table = np.zeros((NUM_CELLS, 8), np.int8)
     table[:, 2] = NO_PROGRAM
     for cell in cells:
@@ -154,7 +161,8 @@ def _load_board(cells: Sequence[Sequence[int]]) -> Board:
         _checked("cells kind", values[0], EXIT + 1)
         table[_cell("cells", row, col)] = values
     kind, points, program, spawn_count, credits, energy, siphoned, centers = table.T
-    return Board(
+    return replace(
+        blank,
         data=_plane(np.isin(kind, (DATA, QUESTION_DATA))),
         program_blocks=_plane(np.isin(kind, (PROGRAM, QUESTION_PROGRAM))),
         question=_plane(np.isin(kind, (QUESTION_DATA, QUESTION_PROGRAM))),
@@ -162,18 +170,18 @@ def _load_board(cells: Sequence[Sequence[int]]) -> Board:
         exits=_plane(kind == EXIT),
         siphoned=_plane(siphoned != 0),
         centers=_plane(centers != 0),
-        points=jnp.asarray(points),
-        program=jnp.asarray(program),
-        spawn_count=jnp.asarray(spawn_count),
-        credits=jnp.asarray(credits),
-        energy=jnp.asarray(energy),
+        points=points,
+        program=program,
+        spawn_count=spawn_count,
+        credits=credits,
+        energy=energy,
     )
 
 
 def _plane(flags: np.ndarray) -> Plane:
     bits = sum(1 << int(cell) for cell in np.flatnonzero(flags))
     half = NUM_CELLS // 2
-    return Plane(jnp.uint32(bits % (1 << half)), jnp.uint32(bits >> half))
+    return Plane(bits % (1 << half), bits >> half)  # pyright: ignore[reportArgumentType]
 
 
 def _dump_board(board: Board) -> list[list[int]]:
@@ -211,7 +219,7 @@ def _dump_board(board: Board) -> list[list[int]]:
 
 
 def _load_entities(
-    enemies: Sequence[Sequence[int]], transmissions: Sequence[Sequence[int]]
+    blank: Entities, enemies: Sequence[Sequence[int]], transmissions: Sequence[Sequence[int]]
 ) -> Entities:
     number = len(enemies) + len(transmissions)
     if number > MAX_ENTITIES:
@@ -231,8 +239,8 @@ def _load_entities(
         kind = _checked("transmissions type", type, NUM_TYPES)
         rows.append((TRANSMISSION, kind, cell, 0, turns, 0, 0, *flags, number))
     rows += [(FREE,) + (0,) * 9] * (MAX_ENTITIES - len(rows))
-    columns = zip(jax.tree.leaves(no_entities()), np.array(rows).T, strict=True)
-    return Entities(*(jnp.asarray(column, like.dtype) for like, column in columns))
+    names = [field.name for field in dataclasses.fields(Entities)]
+    return replace(blank, **dict(zip(names, np.array(rows).T, strict=True)))
 
 
 def _in_order(table: Entities, kind: int) -> list[int]:

@@ -108,7 +108,7 @@ def valid_programs(state: State, enemies: Plane, transmissions: Plane) -> Bool[A
     here = single(player.cell)
     any_enemy, any_transmission = enemies.any(), transmissions.any()
     reducible = ~board.siphoned & board.blocks
-    conditions: dict[Program, Bool[Array, ""]] = {
+    conditions: dict[Program, Array] = dict.fromkeys(Program, jnp.bool_(True)) | {
         Program.PUSH: any_enemy,
         Program.PULL: any_enemy,
         Program.CRASH: (here.around() & (board.blocks | enemies | transmissions)).any(),
@@ -129,8 +129,7 @@ def valid_programs(state: State, enemies: Plane, transmissions: Plane) -> Bool[A
         Program.ATK_PLUS: state.atk_uses < _MAX_ATK_USES,
         Program.HACK: board.siphoned.any(),
     }
-    always = jnp.bool_(True)
-    useful = jnp.stack([conditions[p] if p in conditions else always for p in Program])
+    useful = jnp.stack([conditions[program] for program in Program])
     credits = jnp.array([card.credits for card in CARDS], jnp.int32)
     energy = jnp.array([card.energy for card in CARDS], jnp.int32)
     affordable = (player.credits >= credits) & (player.energy >= energy)

@@ -1,5 +1,6 @@
 """What a game is: one position, as small arrays."""
 
+import dataclasses
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -143,11 +144,18 @@ class State(eqx.Module):
 
 
 def replace(tree: Tree, **fields: Any) -> Tree:
-    """A copy with some fields changed (``dataclasses.replace`` without running ``__init__``)."""
-    names = tuple(fields)
-    return eqx.tree_at(
-        lambda t: tuple(getattr(t, name) for name in names), tree, tuple(fields.values())
-    )
+    """A copy of a module with some fields changed.
+
+    Like ``dataclasses.replace`` without ``__init__`` and its checks, and many times faster than
+    ``eqx.tree_at``: rules change fields a hundred times a step, and that is traced.
+    """
+    copy = object.__new__(type(tree))
+    for field in dataclasses.fields(tree):  # pyright: ignore[reportArgumentType]
+        value = fields.pop(field.name) if field.name in fields else getattr(tree, field.name)
+        object.__setattr__(copy, field.name, value)
+    if fields:
+        raise TypeError(f"{type(tree).__name__} has no field {', '.join(fields)}")
+    return copy
 
 
 def choose(condition: Bool[Array, ""], then: Tree, otherwise: Tree) -> Tree:

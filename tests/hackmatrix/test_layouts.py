@@ -50,7 +50,7 @@ def _together(parts):
 @pytest.fixture(scope="module")
 def layouts():
     """Layouts of new games and, by walking onto the exit of stage 7, of stage 8."""
-    seeds = range(200)
+    seeds = range(160)
     new = [look(reset(jax.random.split(jax.random.key(seed), BATCH))[0]) for seed in seeds]
     parts = []
     for number, (row, col) in enumerate(CORNERS):
@@ -121,17 +121,17 @@ def in_line_of_fire(blocks, player):
 @pytest.mark.parametrize("where", [NEW_GAME, STAGE_8])
 def test_counts(layouts, where):
     recorded = recordings.layouts()[where]
-    ours = counts_of(layouts[where])
+    ours = counts_of(jax.tree.map(lambda x: x[:20_000], layouts[where]))
     # Each of our layouts of stage 8 starts as the last stage was left: it has no bonus.
     skipped = {"bonus"} if where == STAGE_8 else set()
     assert recorded.keys() - skipped >= {"blocks", "kinds", "points", "program"}
     for name in ours.keys() - skipped:
         values = sorted(recorded[name].keys() | ours[name].keys())
-        table = [
-            [counts.get(value, 0) for value in values] for counts in (recorded[name], ours[name])
-        ]
         # A single value has no distribution, and some are laws: their names must just agree.
         assert recorded[name].keys() == ours[name].keys(), name
+        table = [
+            [count.get(value, 0) for value in values] for count in (recorded[name], ours[name])
+        ]
         if len(values) > 1:
             assert stats.chi2_contingency(table).pvalue > SIGNIFICANCE, name
 

@@ -34,21 +34,68 @@ from hackmatrix.env import MIN_UNDO_DEPTH
 from hackmatrix.history import SNAPSHOT_WORDS
 from hackmatrix.planes import NUM_CELLS, SIZE, Plane
 from hackmatrix.programs import NUM_PROGRAMS
-from hackmatrix.state import NO_PROGRAM, Board, Player, State, blank_state, replace
+from hackmatrix.state import (
+    MAX_HP,
+    NO_PROGRAM,
+    NUM_STAGES,
+    Board,
+    Player,
+    State,
+    blank_state,
+    replace,
+)
 
 EMPTY, DATA, PROGRAM, QUESTION_DATA, QUESTION_PROGRAM, PICKUP, EXIT = range(7)
 
-_NUMBERS = (
-    "stage",
-    "turn",
-    "show",
-    "calm",
-    "step",
-    "atk_uses",
-    "interval",
-    "next_task",
-    "pending",
-)
+# The smallest and the largest value of each entry.
+_LARGE = (1 << 15) - 1
+_FLAG, _INDEX, _AMOUNT = (0, 1), (0, SIZE - 1), (0, _LARGE)
+_NUMBERS = {
+    "stage": (1, NUM_STAGES),
+    "turn": _AMOUNT,
+    "show": _FLAG,
+    "calm": _FLAG,
+    "step": _FLAG,
+    "atk_uses": _AMOUNT,
+    "interval": (1, _LARGE),
+    "next_task": _AMOUNT,
+    "pending": _AMOUNT,
+}
+_EXIT = {"row": _INDEX, "col": _INDEX}
+_PLAYER = {
+    "row": _INDEX,
+    "col": _INDEX,
+    "hp": (0, MAX_HP),
+    "credits": _AMOUNT,
+    "energy": _AMOUNT,
+    "data_siphons": _AMOUNT,
+    "score": _AMOUNT,
+    "attack": (1, _LARGE),
+}
+_CELL = {
+    "row": _INDEX,
+    "col": _INDEX,
+    "kind": (EMPTY, EXIT),
+    "points": (0, 9),
+    "program": (NO_PROGRAM, NUM_PROGRAMS - 1),
+    "spawn_count": (0, 9),
+    "credits": (0, 3),
+    "energy": (0, 3),
+    "siphoned": _FLAG,
+    "center": _FLAG,
+}
+_ORIGIN = {"from_siphon": _FLAG, "from_task": _FLAG}
+_TYPE = (0, NUM_TYPES - 1)
+_ENEMY = {
+    "type": _TYPE,
+    "row": _INDEX,
+    "col": _INDEX,
+    "hp": (1, 3),
+    "disabled": (0, 9),
+    "stunned": _FLAG,
+    **_ORIGIN,
+}
+_TRANSMISSION = {"row": _INDEX, "col": _INDEX, "turns": (1, _LARGE), "type": _TYPE, **_ORIGIN}
 _FIELD_OF = {"step": "step_pending"}
 _LISTS = ("exit", "player", "owned", "cells", "enemies", "transmissions")
 
@@ -57,7 +104,8 @@ def load(position: Mapping[str, Any], undo_depth: int = MIN_UNDO_DEPTH) -> State
     """The state of a position, with an empty history.
 
     Raises:
-        ValueError: a key is missing or unknown, or a value is out of range; the message names it.
+        ValueError: a key is missing or unknown, a value is out of range, or a cell is given twice;
+            the message is one line and names it.
     """
     names = {*_NUMBERS, *_LISTS}
     for problem, keys in (
@@ -66,16 +114,21 @@ def load(position: Mapping[str, Any], undo_depth: int = MIN_UNDO_DEPTH) -> State
     ):
         if keys:
             raise ValueError(f"the position {problem} {', '.join(sorted(keys))}")
-    row, col, *others = _sized("player", position["player"], 8)
-    values = {_FIELD_OF.get(name, name): int(position[name]) for name in _NUMBERS}
+    row, col, *others = _checked("player", position["player"], _PLAYER)
+    exit_row, exit_col = _checked("exit", position["exit"], _EXIT)
+    owned = {_in_range("owned", number, 0, NUM_PROGRAMS - 1) for number in position["owned"]}
+    values = {
+        _FIELD_OF.get(name, name): _in_range(name, position[name], *bounds)
+        for name, bounds in _NUMBERS.items()
+    }
     values |= {
-        "exit": _cell("exit", *_sized("exit", position["exit"], 2)),
-        "owned": sum(1 << _checked("owned", n, NUM_PROGRAMS) for n in set(position["owned"])),
+        "exit": exit_row * SIZE + exit_col,
+        "owned": sum(1 << number for number in owned),
         "births": len(position["transmissions"]),
         "arrivals": 1,
     }
     blank = _blank(undo_depth)
-    numbers = (_cell("player", row, col), *others)
+    numbers = (row * SIZE + col, *others)
     names = [field.name for field in dataclasses.fields(Player)]
     state = replace(
         blank,
@@ -137,29 +190,32 @@ def dump(state: State) -> dict[str, Any]:
     }
 
 
-def _checked(name: str, value: int, bound: int) -> int:
-    if not 0 <= value < bound:
-        raise ValueError(f"{name}: {value} is not in 0 to {bound - 1}")
+def _in_range(name: str, value: Any, low: int, high: int) -> int:
+    if not isinstance(value, int | np.integer):
+        raise ValueError(f"{name}: {value!r} is not a whole number")
+    if not low <= value <= high:
+        raise ValueError(f"{name}: {value} is not in {low} to {high}")
     return int(value)
 
 
-def _cell(name: str, row: int, col: int) -> int:
-    return _checked(f"{name} row", row, SIZE) * SIZE + _checked(f"{name} col", col, SIZE)
-
-
-def _sized(name: str, entry: Sequence[int], size: int) -> Sequence[int]:
-    if len(entry) != size:
-        raise ValueError(f"{name}: {list(entry)} must have {size} entries")
-    return entry
+def _checked(name: str, entry: Sequence[int], bounds: Mapping[str, tuple[int, int]]) -> list[int]:
+    """The entry's values, as many as there are bounds, each within its own."""
+    if len(entry) != len(bounds):
+        raise ValueError(f"{name}: {list(entry)} must have {len(bounds)} entries")
+    fields = zip(entry, bounds.items(), strict=True)
+    return [_in_range(f"{name} {field}", value, *limits) for value, (field, limits) in fields]
 
 
 def _load_board(blank: Board, cells: Sequence[Sequence[int]]) -> Board:
     table = np.zeros((NUM_CELLS, 8), np.int8)
     table[:, 2] = NO_PROGRAM
+    given: set[tuple[int, int]] = set()
     for cell in cells:
-        row, col, *values = _sized("cells", cell, 10)
-        _checked("cells kind", values[0], EXIT + 1)
-        table[_cell("cells", row, col)] = values
+        row, col, *values = _checked("cells", cell, _CELL)
+        if (row, col) in given:
+            raise ValueError(f"cells: the cell [{row}, {col}] is given twice")
+        given.add((row, col))
+        table[row * SIZE + col] = values
     kind, points, program, spawn_count, credits, energy, siphoned, centers = table.T
     return replace(
         blank,
@@ -228,16 +284,12 @@ def _load_entities(
         )
     rows: list[tuple[int, ...]] = []
     for number, entry in enumerate(enemies):
-        type, row, col, hp, *flags = _sized("enemies", entry, 8)
-        cell = _cell("enemies", row, col)
-        kind = _checked("enemies type", type, NUM_TYPES)
+        type, row, col, hp, *flags = _checked("enemies", entry, _ENEMY)
         order = (1 << ARRIVAL_SHIFT) + number
-        rows.append((ENEMY, kind, cell, hp, 0, *flags, order))
+        rows.append((ENEMY, type, row * SIZE + col, hp, 0, *flags, order))
     for number, entry in enumerate(transmissions):
-        row, col, turns, type, *flags = _sized("transmissions", entry, 6)
-        cell = _cell("transmissions", row, col)
-        kind = _checked("transmissions type", type, NUM_TYPES)
-        rows.append((TRANSMISSION, kind, cell, 0, turns, 0, 0, *flags, number))
+        row, col, turns, type, *flags = _checked("transmissions", entry, _TRANSMISSION)
+        rows.append((TRANSMISSION, type, row * SIZE + col, 0, turns, 0, 0, *flags, number))
     rows += [(FREE,) + (0,) * 9] * (MAX_ENTITIES - len(rows))
     names = [field.name for field in dataclasses.fields(Entities)]
     return replace(blank, **dict(zip(names, np.array(rows).T, strict=True)))

@@ -58,3 +58,15 @@ def test_runs_the_function_on_chunks_only():
     products = [line for line in jaxpr.splitlines() if "dot_general" in line]
     assert products
     assert all("f32[16,7]" in line for line in products)
+
+
+def test_a_constant_otherwise_inside_a_loop_that_is_batched():
+    def loop(x):
+        def step(total, x):
+            return total + rarely(x > 0.5, jnp.square, x, jnp.float32(1)), None
+
+        return jax.lax.scan(step, jnp.float32(0), x)[0]
+
+    x = jax.random.uniform(jax.random.key(0), (5, 40))
+    expected = jnp.where(x > 0.5, x**2, 1).sum(1)
+    assert jnp.allclose(jax.jit(jax.vmap(loop))(x), expected, rtol=1e-5)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
-from jaxtyping import Array, Bool
+from jaxtyping import Array, ArrayLike, Bool
 
 Operand = TypeVar("Operand")
 Result = TypeVar("Result")
@@ -92,7 +92,9 @@ def _batch(run: Callable[..., Any], per_member: tuple[bool, ...], share: int) ->
 
 
 def _broadcast(size: int, batched: Any, tree: Any) -> Any:
-    def spread(x: Array, batched: bool) -> Array:
+    def spread(x: ArrayLike, batched: bool) -> Array:
+        # A constant comes as a NumPy value where a loop around the call is what is batched.
+        x = jnp.asarray(x)
         return x if batched else jnp.broadcast_to(x, (size, *x.shape))
 
     return jax.tree.map(spread, tree, batched)

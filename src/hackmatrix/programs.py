@@ -5,7 +5,7 @@ groups below: who is hit, who is gone, what changes for the player or on the boa
 """
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
@@ -108,7 +108,12 @@ def valid_programs(state: State, enemies: Plane, transmissions: Plane) -> Bool[A
     here = single(player.cell)
     any_enemy, any_transmission = enemies.any(), transmissions.any()
     reducible = ~board.siphoned & board.blocks
-    conditions: dict[Program, Array] = dict.fromkeys(Program, jnp.bool_(True)) | {
+    always = jnp.bool_(True)
+    conditions: dict[Program, Any] = {
+        Program.WAIT: always,
+        Program.STEP: always,
+        Program.SIPH_PLUS: always,
+        Program.EXCH: always,  # its condition, credits of at least 4, is its price
         Program.PUSH: any_enemy,
         Program.PULL: any_enemy,
         Program.CRASH: (here.around() & (board.blocks | enemies | transmissions)).any(),

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
 from hackmatrix.entities import Entities, no_entities
@@ -131,6 +132,14 @@ class State(eqx.Module):
     arrivals: Int[Array, ""]
     steps: Int[Array, ""]
     history: History
+
+    def __str__(self) -> str:
+        """The board, as a person reads it; of a batch or inside compiled code, its structure."""
+        if self.stage.ndim or isinstance(self.stage, Tracer):
+            return repr(self)
+        from hackmatrix.render.text import text  # it is built on top of this module
+
+        return text(self)
 
     @property
     def enemy_cells(self) -> Plane:

@@ -112,18 +112,22 @@ def place_blocks(draws: Draws, state: State, exit: Int[Array, ""]) -> Plane:
             number=search.number - tired,
             draws=search.draws + 1,
             blocks=blocks,
-            valid=is_valid_layout(blocks, state.player.cell, exit),
+            valid=is_valid_layout(blocks, exit),
         )
 
     start = _Search(jnp.minimum(wanted, room.size()), jnp.int32(0), empty(), jnp.bool_(False))
     return jax.lax.while_loop(invalid, draw, start).blocks
 
 
-def is_valid_layout(blocks: Plane, player: Int[Array, ""], exit: Int[Array, ""]) -> Bool[Array, ""]:
-    """Whether all other cells are connected, the exit as an end only, and no block is walled in."""
+def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:
+    """Whether all other cells are connected, the exit as an end only, and no block is walled in.
+
+    The original looks from cell (0, 0), and so does walk through an exit that lies there.
+    """
     ground = ~blocks
-    reached = paths.connected(single(player), ground & ~single(exit))
-    reached = reached | (reached.neighbours() & single(exit))
+    end = single(exit).where(exit != 0)
+    reached = paths.connected(single(jnp.int32(0)), ground & ~end)
+    reached = reached | (reached.neighbours() & end)
     return ~((ground & ~reached) | (blocks & ~ground.neighbours())).any()
 
 

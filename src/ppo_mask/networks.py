@@ -42,6 +42,17 @@ class MLPActorCritic(AbstractActorCritic):
     training, disturb the policy's features (Andrychowicz et al. 2021, arXiv:2006.05990, found
     separate networks better). Weights start orthogonal with gain √2, 0.01 for the policy's head so
     that it starts uniform, 1 for the value's; biases start at 0.
+
+    Adam moves a weight by about the learning rate a step, but by much less where the gradient is
+    under its epsilon of 1e-5. On long and sparse observations that is where the policy's hidden
+    layers begin: their gradient comes through a head that starts at 0.01. ``layer_norm`` and
+    ``policy_gain`` make it larger by making what the layers see larger.
+
+    Attributes:
+        layer_norm: hidden layers are normalised to mean 0 and variance 1 before their tanh
+            (Ba et al. 2016, arXiv:1607.06450), without weights of its own. Not for observations
+            of one or two numbers, whose size it would hide.
+        policy_gain: what the last hidden layer is multiplied by before the policy's head.
     """
 
     actor: tuple[eqx.nn.Linear, ...]
@@ -50,6 +61,8 @@ class MLPActorCritic(AbstractActorCritic):
     num_actions: int = eqx.field(static=True)
     hidden_dim: int = eqx.field(static=True)
     num_layers: int = eqx.field(static=True)
+    layer_norm: bool = eqx.field(static=True)
+    policy_gain: float = eqx.field(static=True)
 
     def __init__(
         self,
@@ -57,6 +70,8 @@ class MLPActorCritic(AbstractActorCritic):
         num_actions: int,
         hidden_dim: int = 256,
         num_layers: int = 2,
+        layer_norm: bool = False,
+        policy_gain: float = 1.0,
         *,
         key: Key[Array, ""],
     ):
@@ -76,6 +91,8 @@ class MLPActorCritic(AbstractActorCritic):
         self.num_actions = num_actions
         self.hidden_dim = hidden_dim
         self.num_layers = num_layers
+        self.layer_norm = layer_norm
+        self.policy_gain = policy_gain
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -85,15 +102,25 @@ class MLPActorCritic(AbstractActorCritic):
             "num_actions": self.num_actions,
             "hidden_dim": self.hidden_dim,
             "num_layers": self.num_layers,
+            "layer_norm": self.layer_norm,
+            "policy_gain": self.policy_gain,
         }
 
     def __call__(
         self, observation: Float[Array, " features"], action_mask: Bool[Array, " actions"]
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:
         """See :class:`AbstractActorCritic`."""
-        logits = _apply(self.actor, observation)
-        value = _apply(self.critic, observation)
+        logits = self._apply(self.actor, observation, self.policy_gain)
+        value = self._apply(self.critic, observation, 1.0)
         return MaskedCategorical(logits, action_mask), value[0]
+
+    def _apply(
+        self, layers: tuple[eqx.nn.Linear, ...], x: Float[Array, " n_in"], gain: float
+    ) -> Float[Array, " n_out"]:
+        for layer in layers[:-1]:
+            x = layer(x)
+            x = jnp.tanh(jax.nn.standardize(x) if self.layer_norm else x)
+        return layers[-1](gain * x)
 
 
 def _mlp(
@@ -116,9 +143,3 @@ def _linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.L
 @eqx.filter_jit  # Operation by operation it takes seconds to compile.
 def _orthogonal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
     return jax.nn.initializers.orthogonal()(key, (rows, columns))
-
-
-def _apply(layers: tuple[eqx.nn.Linear, ...], x: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
-    for layer in layers[:-1]:
-        x = jnp.tanh(layer(x))
-    return layers[-1](x)

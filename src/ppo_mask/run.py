@@ -40,9 +40,9 @@ _PACKAGES = ("ppo-mask", "jax", "equinox", "optax", "orbax-checkpoint", "numpy")
 
 
 def mlp_for(
-    env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
+    env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""], **options: Any
 ) -> AbstractActorCritic:
-    """The default network for an environment.
+    """The default network for an environment; ``options`` go to :class:`MLPActorCritic`.
 
     Raises:
         RunError: the observation is not one flat array of floats.
@@ -55,7 +55,12 @@ def mlp_for(
             f"make_model for {observation}"
         )
     return MLPActorCritic(
-        leaves[0].shape[0], env.num_actions, network.hidden_dim, network.num_layers, key=key
+        leaves[0].shape[0],
+        env.num_actions,
+        network.hidden_dim,
+        network.num_layers,
+        **options,
+        key=key,
     )
 
 

@@ -42,3 +42,26 @@ def test_hyperparameters_rebuild_the_structure():
 def test_sizes_that_cannot_work_are_refused():
     with pytest.raises(ValueError, match="hidden_dim must be at least 1, got 0"):
         MLPActorCritic(5, 3, hidden_dim=0, key=jax.random.key(0))
+
+
+def test_gain_and_norm_lift_the_policys_hidden_gradients_over_adams_epsilon():
+    """Sparse observations of 1,500 numbers, 50 of them on: what the options are for."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    observation = jax.random.bernoulli(keys[0], 1 / 30, (256, 1500)).astype(jnp.float32)
+    weight = jax.random.normal(keys[1], (256,))
+    mask = jnp.ones(6, bool)
+
+    @eqx.filter_jit
+    def hidden_gradient(model):
+        def loss(model):
+            distribution, _ = jax.vmap(model, (0, None))(observation, mask)
+            log_prob = jax.vmap(lambda d: d.log_prob(jnp.int32(0)))(distribution)
+            return (weight * log_prob).mean()
+
+        gradient = eqx.filter_grad(loss)(model).actor[0].weight
+        return jnp.sqrt(jnp.square(gradient).mean())
+
+    plain = MLPActorCritic(1500, 6, 64, 2, key=keys[2])
+    lifted = MLPActorCritic(1500, 6, 64, 2, True, 10.0, key=keys[2])
+    assert hidden_gradient(plain) < 1e-5
+    assert hidden_gradient(lifted) > 10 * hidden_gradient(plain)

@@ -1,11 +1,11 @@
 """Trains an agent on HackMatrix: the game's defaults, and the parts wired together."""
 
 import dataclasses
-from functools import partial
 
 from hackmatrix import HackMatrix
 from hackmatrix.metrics import METRICS
-from ppo_mask.run import Task, main, mlp_for
+from hackmatrix.networks import PlayerCentredMLP
+from ppo_mask.run import Task, main
 from ppo_mask.schema import setting
 from ppo_mask.settings import RunConfig, TrainingSettings
 
@@ -20,8 +20,9 @@ class GameSettings:
 
 TASK = Task[GameSettings](
     lambda game: HackMatrix(undo_depth=game.undo_depth, max_steps=game.max_steps),
-    # The observation is long and sparse; see MLPActorCritic.
-    make_model=partial(mlp_for, layer_norm=True, policy_gain=10.0),
+    make_model=lambda env, network, key: PlayerCentredMLP(
+        network.hidden_dim, network.num_layers, key=key
+    ),
     metrics=METRICS,
     figures={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},
 )

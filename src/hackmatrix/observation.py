@@ -79,6 +79,11 @@ def _channel_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.array(second), np.array(bits, np.uint32), np.array(scale, np.float32)
 
 
+def exit_channel() -> int:
+    """The channel of a cell that says whether it is the exit."""
+    return CHANNELS - 2
+
+
 class CompactObservation(eqx.Module):
     """An observation in a tenth of its size; :func:`expand` gives it back exactly.
 

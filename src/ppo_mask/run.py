@@ -40,9 +40,9 @@ _PACKAGES = ("ppo-mask", "jax", "equinox", "optax", "orbax-checkpoint", "numpy")
 
 
 def mlp_for(
-    env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""], **options: Any
+    env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
 ) -> AbstractActorCritic:
-    """The default network for an environment; ``options`` go to :class:`MLPActorCritic`.
+    """The default network for an environment.
 
     Raises:
         RunError: the observation is not one flat array of floats.
@@ -55,12 +55,7 @@ def mlp_for(
             f"make_model for {observation}"
         )
     return MLPActorCritic(
-        leaves[0].shape[0],
-        env.num_actions,
-        network.hidden_dim,
-        network.num_layers,
-        **options,
-        key=key,
+        leaves[0].shape[0], env.num_actions, network.hidden_dim, network.num_layers, key=key
     )
 
 

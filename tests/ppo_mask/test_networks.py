@@ -47,8 +47,8 @@ def test_sizes_that_cannot_work_are_refused():
 def test_gain_and_norm_lift_the_policys_hidden_gradients_over_adams_epsilon():
     """Sparse observations of 1,500 numbers, 50 of them on: what the options are for."""
     keys = jax.random.split(jax.random.key(0), 3)
-    observation = jax.random.bernoulli(keys[0], 1 / 30, (256, 1500)).astype(jnp.float32)
-    weight = jax.random.normal(keys[1], (256,))
+    observation = jax.random.bernoulli(keys[0], 1 / 30, (2048, 1500)).astype(jnp.float32)
+    weight = jax.random.normal(keys[1], (2048,))
     mask = jnp.ones(6, bool)
 
     @eqx.filter_jit
@@ -61,7 +61,7 @@ def test_gain_and_norm_lift_the_policys_hidden_gradients_over_adams_epsilon():
         gradient = eqx.filter_grad(loss)(model).actor[0].weight
         return jnp.sqrt(jnp.square(gradient).mean())
 
-    plain = MLPActorCritic(1500, 6, 64, 2, key=keys[2])
-    lifted = MLPActorCritic(1500, 6, 64, 2, True, 10.0, key=keys[2])
+    plain = MLPActorCritic(1500, 6, 256, 2, key=keys[2])
+    lifted = MLPActorCritic(1500, 6, 256, 2, True, 10.0, key=keys[2])
     assert hidden_gradient(plain) < 1e-5
     assert hidden_gradient(lifted) > 10 * hidden_gradient(plain)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from hackmatrix import paths
-from hackmatrix.planes import Plane, empty, single
+from hackmatrix.planes import CELL_STEP, Plane, empty, single
 from hackmatrix.state import State
 
 
@@ -34,5 +34,5 @@ def target(
 
 def next_cell(state: State, direction: Int[Array, ""]) -> Int[Array, ""]:
     """The cell one step away, which must be on the board."""
-    step = jnp.array([6, -6, -1, 1], jnp.int32)
+    step = jnp.array(CELL_STEP, jnp.int32)
     return state.player.cell + step[direction]

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Key
 
+from hackmatrix.env import NUM_ACTIONS
 from hackmatrix.observation import CHANNELS, OBSERVATION_SIZE, PLAYER_FEATURES, exit_channel
 from hackmatrix.planes import SIZE
 from hackmatrix.programs import NUM_PROGRAMS
@@ -30,9 +31,8 @@ class PlayerCentredMLP(AbstractActorCritic):
     mlp: MLPActorCritic
 
     def __init__(self, hidden_dim: int = 256, num_layers: int = 2, *, key: Key[Array, ""]):
-        num_actions = 5 + NUM_PROGRAMS
         self.mlp = MLPActorCritic(
-            NUM_FEATURES, num_actions, hidden_dim, num_layers, True, 10.0, key=key
+            NUM_FEATURES, NUM_ACTIONS, hidden_dim, num_layers, True, 10.0, key=key
         )
 
     @property

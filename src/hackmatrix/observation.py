@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, UInt32
 from hackmatrix.batching import computed_once
 from hackmatrix.entities import CRYPTOG, NUM_TYPES
 from hackmatrix.planes import NUM_CELLS, column, row
-from hackmatrix.programs import NUM_PROGRAMS
+from hackmatrix.programs import NUM_PROGRAMS, owned_flags
 from hackmatrix.state import MAX_HP, State, replace
 from ppo_mask.env import rarely
 
@@ -113,7 +113,7 @@ def expand(seen: CompactObservation) -> Float[Array, "observation"]:
     second, bits, scale = _channel_table()
     words = jnp.where(second, seen.cells[:, 1:2], seen.cells[:, 0:1])
     grid = (words & bits).astype(jnp.int32).astype(jnp.float32) * scale
-    owned = (seen.owned >> jnp.arange(NUM_PROGRAMS, dtype=jnp.uint32)) & 1
+    owned = owned_flags(seen.owned)
     # Player and programs as a row of the grid, padded in front: joining whole rows and cutting the
     # padding off is much cheaper on a CPU than joining vectors of odd lengths.
     padding = jnp.zeros(CHANNELS - PLAYER_FEATURES - NUM_PROGRAMS)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from hackmatrix.planes import COL_STEP, NUM_DIRECTIONS, ROW_STEP, SIZE, Plane, single
+from hackmatrix.planes import CELL_STEP, NUM_DIRECTIONS, SIZE, Plane, single
 
 # A shortest path has no shortcut: it is an induced path, and on a 6×6 grid those have at most 24
 # cells (OEIS A331968), of which a flood already holds the first.
@@ -117,8 +117,7 @@ def first_step(
     target, found = cell, jnp.bool_(False)
     for direction in reversed(range(NUM_DIRECTIONS)):
         possible = ways[direction].has(cell)
-        step = SIZE * ROW_STEP[direction] + COL_STEP[direction]
-        target = jnp.where(possible, cell + step, target)
+        target = jnp.where(possible, cell + CELL_STEP[direction], target)
         found = found | possible
     return target, found
 

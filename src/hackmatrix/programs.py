@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, Int8
+from jaxtyping import Array, Bool, Int, Int8, UInt32
 
 from hackmatrix import paths
 from hackmatrix.draws import Draws, Use
@@ -97,9 +97,9 @@ _DELAY_TURNS = 3
 _MAX_ATK_USES = 2
 
 
-def owned_flags(state: State) -> Bool[Array, "programs"]:
-    """Which programs the player owns."""
-    return ((state.owned >> jnp.arange(NUM_PROGRAMS, dtype=jnp.uint32)) & 1) != 0
+def owned_flags(owned: UInt32[Array, ""]) -> Bool[Array, "programs"]:
+    """Which programs are owned; ``owned`` has one bit each."""
+    return ((owned >> jnp.arange(NUM_PROGRAMS, dtype=jnp.uint32)) & 1) != 0
 
 
 def valid_programs(state: State, enemies: Plane, transmissions: Plane) -> Bool[Array, "programs"]:
@@ -138,7 +138,7 @@ def valid_programs(state: State, enemies: Plane, transmissions: Plane) -> Bool[A
     credits = jnp.array([card.credits for card in CARDS], jnp.int32)
     energy = jnp.array([card.energy for card in CARDS], jnp.int32)
     affordable = (player.credits >= credits) & (player.energy >= energy)
-    return owned_flags(state) & affordable & useful
+    return owned_flags(state.owned) & affordable & useful
 
 
 def pay(player: Player, program: Int[Array, ""]) -> Player:
@@ -188,9 +188,8 @@ def strike(state: State, program: Int[Array, ""], warped_to: Int[Array, ""]) -> 
     small = (program == Program.ANTI_V) | (program == Program.D_BOM)
 
     crashed = here.around().where(program == Program.CRASH)
-    target = jnp.arange(MAX_ENTITIES) == warped_to
     same = (table.kind == table.kind[warped_to]) & (table.cell == table.cell[warped_to])
-    warped = (same | target) & (program == Program.WARP)
+    warped = same & (program == Program.WARP)
     return Strike(
         hit=table.is_enemy & (struck.has(table.cell) | viruses),
         damage=jnp.where(small, 1, player.attack),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from hackmatrix.planes import NUM_CELLS, Plane, single
+from hackmatrix.planes import NUM_CELLS, SIZE, single
 from hackmatrix.state import Board, State, replace
 
 _MIN_INTERVAL = 4
@@ -92,7 +92,7 @@ def lost_yield(state: State) -> tuple[Int[Array, ""], Int[Array, ""]]:
     my_blocks = (player | player.neighbours()) & fresh & board.blocks
     places = single(cell)
     reach = places | places.neighbours()
-    covers = ~(Plane(my_blocks.lo, my_blocks.hi) & ~reach).any()
+    covers = ~(my_blocks & ~reach).any()
     candidate = standable & (covers | ((my_points == 0) & (my_programs == 0)))
     better = (
         candidate
@@ -109,7 +109,7 @@ def lost_yield(state: State) -> tuple[Int[Array, ""], Int[Array, ""]]:
 
 def _reach(values: Array, combine: Callable[[Array, Array], Array]) -> Array:
     """For each cell, the values of itself and its neighbours combined."""
-    grid = values.reshape(6, 6)
+    grid = values.reshape(SIZE, SIZE)
     padded = jnp.pad(grid, 1)
     out = grid
     for part in (padded[2:, 1:-1], padded[:-2, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:]):

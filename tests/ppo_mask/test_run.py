@@ -166,6 +166,8 @@ def test_the_default_network_is_for_flat_observations() -> None:
         "num_actions": 3,
         "hidden_dim": 4,
         "num_layers": 3,
+        "layer_norm": False,
+        "policy_gain": 1.0,
     }
     with pytest.raises(RunError, match="one flat array of floats; give make_model"):
         mlp_for(Nested(), NetworkSettings(), key)

@@ -1,4 +1,4 @@
-"""The network's own view of the board."""
+"""The default network's own view of the board."""
 
 import equinox as eqx
 import jax

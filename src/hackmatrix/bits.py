@@ -54,8 +54,12 @@ def nth(
     """The number of the given rank (0 is the smallest) in the set, which must have that many."""
     in_lo = lax.population_count(lo).astype(jnp.int32)
     upper = rank >= in_lo
-    word = jnp.where(upper, hi, lo)
-    return nth_bit(word, jnp.where(upper, rank - in_lo, rank)) + jnp.where(upper, word_bits, 0)
+    # Both words at once, and joined by a sum: the compiler computes a sum once for all its uses.
+    words = jnp.stack([lo, hi], axis=-1)
+    ranks = jnp.stack([rank, rank - in_lo], axis=-1)
+    here = jnp.stack([~upper, upper], axis=-1)
+    numbers = nth_bit(words, ranks) + jnp.array([0, word_bits])
+    return jnp.sum(jnp.where(here, numbers, 0), axis=-1, dtype=jnp.int32)
 
 
 def nth_bit(word: UInt32[Array, "*batch"], rank: Int[Array, "*batch"]) -> Int[Array, "*batch"]:

@@ -11,7 +11,9 @@ from enum import IntEnum
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Integer, Key, UInt32
+from jaxtyping import Array, Bool, Int, Integer, Key, UInt32
+
+from hackmatrix import batching
 
 _GOLDEN = 0x9E3779B9  # 2^32 / golden ratio, odd: consecutive numbers land far apart
 
@@ -33,6 +35,10 @@ class Use(IntEnum):
     PROGRAM = 11
     RESOURCE_KIND = 12
     AMOUNT = 13
+    CORNER = 14
+    BONUS = 15
+    NEW_STAGE_CELL = 16
+    NEW_STAGE_TYPE = 17
 
 
 _NUMBERS_PER_USE = 1 << 20
@@ -46,22 +52,32 @@ class Draws(eqx.Module):
     def __init__(self, key: Key[Array, ""]):
         self.words = jax.random.bits(key, (2,), jnp.uint32)
 
+    def computed_once(self, never: Bool[Array, ""]) -> "Draws":
+        """The same draws; see :func:`hackmatrix.batching.computed_once`."""
+        return eqx.tree_at(lambda d: d.words, self, batching.computed_once(self.words, never))
+
+    def word(
+        self, use: Use, number: Integer[Array, "*shape"] | int = 0
+    ) -> UInt32[Array, "*shape"]:
+        """32 random bits: the draw of that use and number."""
+        counter = jnp.asarray(number).astype(jnp.uint32) + jnp.uint32(use * _NUMBERS_PER_USE)
+        x = self.words[0] + counter * jnp.uint32(_GOLDEN)
+        x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+        # The second word comes in half-way: two words of seed for the price of one mixing.
+        x = (x ^ (x >> 15) ^ self.words[1]) * jnp.uint32(0x846CA68B)
+        return x ^ (x >> 16)
+
     def below(
         self,
         bound: Integer[Array, "*#shape"] | int,
         use: Use,
         number: Integer[Array, "*#shape"] | int = 0,
     ) -> Int[Array, "*shape"]:
-        """Uniform over 0 … bound − 1 (bound under 2^16): the draw of that use and number."""
-        counter = jnp.asarray(number).astype(jnp.uint32) + jnp.uint32(use * _NUMBERS_PER_USE)
-        bits = _mix(_mix(self.words[0] + counter * jnp.uint32(_GOLDEN)) ^ self.words[1])
-        # The high word of the 64-bit product bits * bound, in 32-bit arithmetic.
-        bound = jnp.asarray(bound).astype(jnp.uint32)
-        low = ((bits & 0xFFFF) * bound) >> 16
-        return (((bits >> 16) * bound + low) >> 16).astype(jnp.int32)
+        """Uniform over 0 … bound - 1: the draw of that use and number.
 
-
-def _mix(x: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
-    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
-    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
-    return x ^ (x >> 16)
+        Exact for a bound that is a power of two; else a value's chance is off by a factor of
+        1 ± bound / 2^23 at most.
+        """
+        # 23 bits: with more, (1 - 2^-24) * bound would round up to the bound itself.
+        bits = (self.word(use, number) >> 9).astype(jnp.float32)
+        return (bits * (jnp.asarray(bound).astype(jnp.float32) * 2.0**-23)).astype(jnp.int32)

@@ -68,14 +68,12 @@ class _Ground(NamedTuple):
         player: the player's cell.
         blocks: cells that only glitches enter.
         transmissions: cells that are occupied whoever moves.
-        ways: shortest paths to the player over open cells, occupied or not, but for glitches.
         draws: where the order of moves comes from.
     """
 
     player: Int[Array, ""]
     blocks: Plane
     transmissions: Plane
-    ways: paths.Ways
     draws: Draws
 
 
@@ -117,12 +115,10 @@ def _act(state: State, draws: Draws) -> State:
     table, player = state.entities, state.player.cell
     awake = table.is_enemy & (table.disabled == 0) & ~table.stunned
     attackers = awake & single(player).neighbours().has(table.cell)
-    here, open_cells = single(player), ~state.board.blocks
     ground = _Ground(
         player=player,
         blocks=state.board.blocks,
         transmissions=state.transmission_cells,
-        ways=paths.ways_to(here & open_cells, open_cells),
         draws=draws,
     )
     movers = _Movers(
@@ -196,23 +192,22 @@ def _next_cell(
     open_cells = constant(range(NUM_CELLS)).where(glitch, ~ground.blocks)
     # On the player's own cell there is no path; nor if the player stands on what is not open to it.
     source = (single(player) & open_cells).where(cell != player)
-    clear, _ = paths.first_met(source, open_cells & ~occupied, around)
-    by_clear, has_clear = paths.first_step(paths.steps_into(clear), cell)
+    # Shortest paths over cells that are free, and over open ones whoever is on them.
+    both = jax.tree.map(lambda *x: jnp.stack(x), open_cells & ~occupied, open_cells)
+    met, _ = jax.vmap(paths.first_met, (None, 0, None))(source, both, around)
+    clear, direct = (jax.tree.map(lambda x: x[i], met) for i in range(2))
 
-    # No clear path: the first step of a direct one, through whom it may, if it is free. A glitch's
-    # direct paths are all those that come closer.
+    # No clear path: the first step of a direct one, if that is free. Else, of the free neighbours,
+    # the one nearest to the player. Each is either one step closer or one step farther than here,
+    # so the nearest are those that come closer, if any.
     free = around & open_cells & ~occupied
     closer = _closer(cell, player)
-    by_ways, has_ways = paths.first_step(ground.ways, cell)
-    by_glitch, has_glitch = paths.first_step(paths.steps_into(closer), cell)
-    direct = jnp.where(glitch, by_glitch, by_ways)
-    has_direct = jnp.where(glitch, has_glitch, has_ways) & ~occupied.has(direct)
-
-    # Of the free neighbours the one nearest to the player. Each is either one step closer or one
-    # step farther than here, so the nearest are those that come closer, if any.
     nearest = (free & closer).where((free & closer).any(), free)
-    by_hand, _ = paths.first_step(paths.steps_into(nearest), cell)
-    return jnp.where(has_clear, by_clear, jnp.where(has_direct, direct, by_hand))
+    by_clear, has_clear = paths.first_neighbour(cell, clear)
+    by_direct, has_direct = paths.first_neighbour(cell, direct)
+    by_hand, _ = paths.first_neighbour(cell, nearest)
+    has_direct = has_direct & ~occupied.has(by_direct)
+    return jnp.where(has_clear, by_clear, jnp.where(has_direct, by_direct, by_hand))
 
 
 def _closer(cell: Int[Array, ""], player: Int[Array, ""]) -> Plane:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from hackmatrix import enemies, history, moves, observation, paths, programs, rewards, siphon
-from hackmatrix.draws import Draws
+from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import FREE
 from hackmatrix.planes import single
 from hackmatrix.programs import NUM_PROGRAMS, Program
@@ -73,16 +73,15 @@ class HackMatrix(AbstractEnv[State]):
 
     def reset(self, key: Key[Array, ""]) -> tuple[State, TimeStep]:
         """A new game."""
-        corner_key, bonus_key, layout_key = jax.random.split(key, 3)
+        draws = Draws(key)
         state = blank_state(self.undo_depth, history.SNAPSHOT_WORDS)
-        corner = jnp.array(CORNERS, jnp.int32)[jax.random.randint(corner_key, (), 0, len(CORNERS))]
-        credits, energy, data_siphons = jnp.array(_BONUSES, jnp.int32)[
-            jax.random.randint(bonus_key, (), 0, len(_BONUSES))
-        ]
+        corner = jnp.array(CORNERS, jnp.int32)[draws.below(len(CORNERS), Use.CORNER)]
+        bonus = draws.below(len(_BONUSES), Use.BONUS)
+        credits, energy, data_siphons = jnp.array(_BONUSES, jnp.int32)[bonus]
         player = replace(
             state.player, cell=corner, credits=credits, energy=energy, data_siphons=data_siphons
         )
-        state = lay_out(layout_key, replace(state, player=player))
+        state = lay_out(draws, replace(state, player=player))
         off = jnp.bool_(False)
         zeros = jnp.zeros(len(rewards.COMPONENTS), jnp.float32)
         return state, self._timestep(state, zeros, off, off, off, off)
@@ -91,8 +90,7 @@ class HackMatrix(AbstractEnv[State]):
         self, key: Key[Array, ""], state: State, action: Int[Array, ""]
     ) -> tuple[State, TimeStep]:
         """One action and, if it ends the turn, the enemy turn."""
-        draw_key, layout_key = jax.random.split(key)
-        draws = Draws(draw_key)
+        draws = Draws(key).computed_once(state.steps < 0)
         in_range = (action >= 0) & (action < NUM_ACTIONS)
         valid = in_range & self.action_mask(state)[jnp.clip(action, 0, NUM_ACTIONS - 1)]
         act = _take_apart(action, valid)
@@ -118,6 +116,7 @@ class HackMatrix(AbstractEnv[State]):
         )
         died = enemies_act & (state.player.hp <= 0)
 
+        old_distance, new_distance = _exit_distances(before, state)
         events = rewards.Events(
             kills=effect.kills,
             picked_up=effect.picked_up,
@@ -126,11 +125,11 @@ class HackMatrix(AbstractEnv[State]):
             died=died,
             wasted_reset=(act.program == Program.RESET) & (before.player.hp == MAX_HP - 1),
             siphon_quality=quality,
-            old_distance=_exit_distance(before),
-            new_distance=jnp.where(completed, 0, _exit_distance(state)),
+            old_distance=old_distance,
+            new_distance=jnp.where(completed, 0, new_distance),
         )
         components = jnp.where(valid, rewards.components(before, state, events), 0.0)
-        state = _enter_next_stage(layout_key, state, completed & ~won)
+        state = _enter_next_stage(draws, state, completed & ~won)
         return state, self._timestep(state, components, won, died, completed, ~valid)
 
     def observe(self, state: State) -> Float[Array, "observation"]:
@@ -256,11 +255,11 @@ def _reward_stage(state: State, completed: Bool[Array, ""]) -> State:
     return replace(state, player=replace(state.player, hp=hp))
 
 
-def _enter_next_stage(key: Key[Array, ""], state: State, condition: Bool[Array, ""]) -> State:
+def _enter_next_stage(draws: Draws, state: State, condition: Bool[Array, ""]) -> State:
     kept = replace(state.history, length=jnp.where(condition, 0, state.history.length))
     bare = _bare(state)
     next_stage = replace(bare, stage=state.stage + 1)
-    bare = rarely(condition, lambda operand: lay_out(*operand), (key, next_stage), bare)
+    bare = rarely(condition, lambda operand: lay_out(*operand), (draws, next_stage), bare)
     return replace(bare, history=kept)
 
 
@@ -269,5 +268,6 @@ def _bare(state: State) -> State:
     return replace(state, history=None)
 
 
-def _exit_distance(state: State) -> Int[Array, ""]:
-    return paths.exit_distance(state.board.blocks, state.player.cell, state.exit)
+def _exit_distances(*states: State) -> Int[Array, "states"]:
+    places = [(state.board.blocks, state.player.cell, state.exit) for state in states]
+    return jax.vmap(paths.exit_distance)(*jax.tree.map(lambda *x: jnp.stack(x), *places))

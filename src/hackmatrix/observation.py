@@ -79,9 +79,12 @@ def _channel_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.array(second), np.array(bits, np.uint32), np.array(scale, np.float32)
 
 
-def exit_channel() -> int:
-    """The channel of a cell that says whether it is the exit."""
-    return CHANNELS - 2
+def channels(name: str) -> slice:
+    """The channels of a cell that a field takes."""
+    start = 0
+    for other in _CHANNEL_ORDER[: _CHANNEL_ORDER.index(name)]:
+        start += _FIELDS[other][2]
+    return slice(start, start + _FIELDS[name][2])
 
 
 class CompactObservation(eqx.Module):

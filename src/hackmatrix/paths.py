@@ -4,13 +4,13 @@ A breadth-first search grows a set of cells by its neighbours until it meets its
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from hackmatrix.planes import CELL_STEP, NUM_DIRECTIONS, SIZE, Plane, single
+from hackmatrix.planes import CELL_STEP, SIZE, Plane, single
 
 # A shortest path has no shortcut: it is an induced path, and on a 6×6 grid those have at most 24
 # cells (OEIS A331968), of which a flood already holds the first.
@@ -55,33 +55,6 @@ def connected(start: Plane, free: Plane) -> Plane:
     return _grow(lambda reached: reached | (reached.neighbours() & free), start)
 
 
-class Ways(NamedTuple):
-    """For each direction, the cells from which a shortest path to some cell starts with it."""
-
-    up: Plane
-    down: Plane
-    left: Plane
-    right: Plane
-
-
-def ways_to(goal: Plane, free: Plane) -> Ways:
-    """The first steps of all shortest paths to the goal over free cells, from every cell at once.
-
-    A path may start on a cell that is not free. The goal itself and cells without a path have none.
-    """
-
-    def step(carry: tuple[Plane, Plane, Ways]) -> tuple[Plane, Plane, Ways]:
-        seen, front, ways = carry
-        # A cell's way is up where the cell above it is in the front, and so on.
-        touched = (front.down(), front.up(), front.right(), front.left())
-        ways = Ways(*(way | (cells & ~seen) for way, cells in zip(ways, touched, strict=True)))
-        new = (touched[0] | touched[1] | touched[2] | touched[3]) & ~seen
-        return seen | new, new & free, ways
-
-    none = goal & ~goal
-    return _grow(step, (goal, goal, Ways(none, none, none, none)))[2]
-
-
 def exit_distance(blocks: Plane, cell: Int[Array, ""], exit: Int[Array, ""]) -> Int[Array, ""]:
     """Steps of the shortest walk to the exit that enters no block; 0 if there is none."""
     met, steps = first_met(single(exit), ~blocks, single(cell).neighbours())
@@ -106,22 +79,17 @@ def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
     return tuple(seen)
 
 
-def first_step(
-    ways: tuple[Plane, ...], cell: Int[Array, ""]
+def first_neighbour(
+    cell: Int[Array, ""], options: Plane
 ) -> tuple[Int[Array, ""], Bool[Array, ""]]:
-    """The neighbour to go to from a cell: the first direction whose plane holds the cell.
+    """The first of a cell's neighbours, in the order up, down, left, right, that is an option.
 
     Returns:
-        That neighbour and True; the cell itself and False if no plane holds the cell.
+        That neighbour and True; the cell itself and False if none is.
     """
     target, found = cell, jnp.bool_(False)
-    for direction in reversed(range(NUM_DIRECTIONS)):
-        possible = ways[direction].has(cell)
-        target = jnp.where(possible, cell + CELL_STEP[direction], target)
+    for there, step in reversed(list(zip(single(cell).shifts(), CELL_STEP, strict=True))):
+        possible = (there & options).any()
+        target = jnp.where(possible, cell + step, target)
         found = found | possible
     return target, found
-
-
-def steps_into(options: Plane) -> Ways:
-    """For each direction, the cells from which it leads into ``options``."""
-    return Ways(options.down(), options.up(), options.right(), options.left())

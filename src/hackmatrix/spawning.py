@@ -27,11 +27,12 @@ def spawn(
     from_task: Bool[Array, ""] | bool,
     others: Int[Array, ""],
     from_siphon: bool,
+    uses: tuple[Use, Use] = (Use.SPAWN_CELL, Use.SPAWN_TYPE),
 ) -> State:
     """One transmission with ``from_task`` if that is on, then ``others`` more, one after another.
 
     Each takes a cell uniformly among the empty ones out of the line of fire; if there is none,
-    among the empty ones; if there is none, nothing spawns.
+    among the empty ones; if there is none, nothing spawns. ``uses`` are of the draws of cell and type.
     """
     player = single(state.player.cell)
     solid = state.enemy_cells | state.board.blocks
@@ -44,8 +45,8 @@ def spawn(
         vacant, free, born = carry
         hidden = vacant & ~in_fire
         choice = hidden.where(hidden.any(), vacant)
-        cell = choice.nth(draws.below(choice.size(), Use.SPAWN_CELL, made))
-        type = draws.below(NUM_TYPES, Use.SPAWN_TYPE, made)
+        cell = choice.nth(draws.below(choice.size(), uses[0], made))
+        type = draws.below(NUM_TYPES, uses[1], made)
         word = cell | (type << _CELL_BITS) | (made << (_CELL_BITS + _TYPE_BITS))
         slot = jnp.where((made < count) & free.any(), free.lowest(), MAX_ENTITIES)
         born = jnp.where(jnp.arange(MAX_ENTITIES) == slot, word.astype(jnp.int16), born)

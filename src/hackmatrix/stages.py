@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Bool, Int, Key
+from jaxtyping import Array, Bool, Int, UInt32
 
-from hackmatrix import bits, paths
+from hackmatrix import paths
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import Entities, arrival_order
 from hackmatrix.planes import NUM_CELLS, Plane, constant, empty, pack, single
@@ -29,11 +28,11 @@ _AMOUNT_CHANCES = (2, 11, 20)  # of 20: for 3, for 2 or more, for 1 or more
 # A valid layout is found in 12 draws on average where 11 blocks are wanted. On a crowded board
 # there may be none with so many blocks; after this many draws one fewer is tried.
 _PATIENCE = 1024
+_AT_ONCE = 8  # layouts drawn at a time; divides the patience
 
 
-def lay_out(key: Key[Array, ""], state: State) -> State:
+def lay_out(draws: Draws, state: State) -> State:
     """The stage ``state.stage``, laid out around the player and whoever is left alive."""
-    draws = Draws(key)
     corners = constant(list(CORNERS)) & ~single(state.player.cell)
     exit = corners.nth(draws.below(corners.size(), Use.EXIT))
     blocks = place_blocks(draws, state, exit)
@@ -84,7 +83,8 @@ def lay_out(key: Key[Array, ""], state: State) -> State:
         births=jnp.sum(state.entities.is_transmission, dtype=jnp.int32),
         arrivals=jnp.int32(1),
     )
-    return spawn(state, draws, False, state.stage, from_siphon=False)
+    uses = (Use.NEW_STAGE_CELL, Use.NEW_STAGE_TYPE)
+    return spawn(state, draws, False, state.stage, from_siphon=False, uses=uses)
 
 
 class _Search(NamedTuple):
@@ -97,7 +97,11 @@ class _Search(NamedTuple):
 
 
 def place_blocks(draws: Draws, state: State, exit: Int[Array, ""]) -> Plane:
-    """The cells of the stage's blocks: drawn whole, again and again, until the layout is valid."""
+    """The cells of the stage's blocks: drawn whole, again and again, until the layout is valid.
+
+    Several layouts are drawn at once and the first valid one is taken, as if they had been drawn
+    one after another.
+    """
     taken = state.enemy_cells | state.transmission_cells | constant(list(CORNERS))
     room = ~taken
     wanted = _MIN_BLOCKS + draws.below(_MAX_BLOCKS - _MIN_BLOCKS + 1, Use.BLOCK_COUNT)
@@ -106,13 +110,15 @@ def place_blocks(draws: Draws, state: State, exit: Int[Array, ""]) -> Plane:
         return ~search.valid
 
     def draw(search: _Search) -> _Search:
-        blocks = _random_cells(draws, search.draws * _MAX_BLOCKS, room, search.number)
-        tired = (search.draws + 1) % _PATIENCE == 0
+        numbers = search.draws + jnp.arange(_AT_ONCE)
+        layouts = jax.vmap(lambda n: _random_cells(draws, n, room, search.number))(numbers)
+        valid = jax.vmap(is_valid_layout, (0, None))(layouts, exit)
+        number_drawn = search.draws + _AT_ONCE
         return _Search(
-            number=search.number - tired,
-            draws=search.draws + 1,
-            blocks=blocks,
-            valid=is_valid_layout(blocks, exit),
+            number=search.number - (number_drawn % _PATIENCE == 0),
+            draws=number_drawn,
+            blocks=jax.tree.map(lambda x: x[jnp.argmax(valid)], layouts),
+            valid=jnp.any(valid),
         )
 
     start = _Search(jnp.minimum(wanted, room.size()), jnp.int32(0), empty(), jnp.bool_(False))
@@ -132,32 +138,29 @@ def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:
 
 
 def _random_cells(
-    draws: Draws, first_draw: Int[Array, ""], room: Plane, number: Int[Array, ""]
+    draws: Draws, layout: Int[Array, ""], room: Plane, number: Int[Array, ""]
 ) -> Plane:
-    """A uniformly random set of ``number`` cells of ``room``."""
-
-    def choose(index: Array, chosen: Plane) -> Plane:
-        left = room & ~chosen
-        cell = left.nth(draws.below(left.size(), Use.BLOCK_CELL, first_draw + index))
-        return chosen | single(cell).where(index < number)
-
-    return jax.lax.fori_loop(0, _MAX_BLOCKS, choose, empty())
+    """A uniformly random set of ``number`` cells of ``room``: those of the lowest draws."""
+    cells = jnp.arange(NUM_CELLS)
+    draw = draws.word(Use.BLOCK_CELL, layout * NUM_CELLS + cells)
+    last = jnp.uint32(0xFFFFFFFF)
+    return pack(_ranks(jnp.where(room.flags(), draw, last)) < number)
 
 
 def _different_programs(draws: Draws, has_program: Bool[Array, "cells"]) -> Int[Array, "cells"]:
-    """A program for each of the flagged cells, none twice; 0 for the others."""
+    """A program for each of the flagged cells, none twice; for the others, no matter which."""
+    # The n-th cell gets the program that is n-th in a random order.
+    place = _ranks(draws.word(Use.PROGRAM, jnp.arange(NUM_PROGRAMS)))
+    cells, programs = jnp.arange(NUM_CELLS), jnp.arange(NUM_PROGRAMS)
+    number = jnp.sum(has_program & (cells < cells[:, None]), axis=1)  # of flagged cells before it
+    return jnp.sum(jnp.where(place == number[:, None], programs, 0), axis=1, dtype=jnp.int32)
 
-    def choose(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        left, program = carry
-        count = lax.population_count(left).astype(jnp.int32)
-        number = bits.nth_bit(left, draws.below(count, Use.PROGRAM, index))
-        here = has_program & (jnp.cumsum(has_program) == index + 1)
-        bit = jnp.uint32(1) << number.astype(jnp.uint32)
-        return left & ~bit, jnp.where(here, number, program)
 
-    all_programs = jnp.uint32((1 << NUM_PROGRAMS) - 1)
-    start = (all_programs, jnp.zeros(NUM_CELLS, jnp.int32))
-    return lax.fori_loop(0, _MAX_BLOCKS, choose, start)[1]
+def _ranks(words: UInt32[Array, " n"]) -> Int[Array, " n"]:
+    """How many of the words are smaller than each; equal ones (one in 2^26) in their order."""
+    index = jnp.arange(words.shape[0], dtype=jnp.uint32)
+    unique = (words & jnp.uint32(~63 & 0xFFFFFFFF)) | index
+    return jnp.sum(unique[None, :] < unique[:, None], axis=1, dtype=jnp.int32)
 
 
 def _renumbered(table: Entities) -> Entities:

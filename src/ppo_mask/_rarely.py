@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, ArrayLike, Bool
 
+from ppo_mask._members import Members
+
 Operand = TypeVar("Operand")
 Result = TypeVar("Result")
 
@@ -43,6 +45,7 @@ def rarely(
 
     leaves, structure = jax.tree.flatten(operand)
 
+    @jax.jit  # traced once, for the unbatched and the batched form
     def run(*leaves: Any) -> Result:
         return function(jax.tree.unflatten(structure, leaves))
 
@@ -110,39 +113,30 @@ def _serve_in_chunks(
 ) -> Any:
     batch = predicate.shape[0]
     chunk = min(batch, max(_MIN_CHUNK, batch // share))
-    axes = [0 if own else None for own in per_member]
+    # Those who wait first, in their order, then all others; a multiple of the chunk in length.
+    index = jnp.arange(batch, dtype=jnp.uint32)
+    order = jax.lax.sort(jnp.where(predicate, index, index + batch), is_stable=False)
+    order = jnp.pad(order, (0, -batch % chunk), constant_values=batch)
+    count = jnp.sum(predicate, dtype=jnp.uint32)
 
-    def some_left(carry: tuple[Array, Any]) -> Array:
-        return carry[0].any()
+    own = Members([x for x, is_own in zip(leaves, per_member, strict=True) if is_own])
+    shared = [x for x, is_own in zip(leaves, per_member, strict=True) if not is_own]
+    axes = [0 if is_own else None for is_own in per_member]
+    results, structure = jax.tree.flatten(otherwise)
 
-    def serve(carry: tuple[Array, Any]) -> tuple[Array, Any]:
-        waiting, out = carry
-        # The positions of the first `chunk` members waiting; `batch` past the last of them.
-        rows = jnp.searchsorted(jnp.cumsum(waiting), jnp.arange(1, chunk + 1))
-        picked = jnp.minimum(rows, batch - 1)
-        args = [x[picked] if own else x for x, own in zip(leaves, per_member, strict=True)]
-        new = jax.vmap(run, axes, axis_size=chunk)(*args)
-        out = jax.lax.platform_dependent(out, new, rows, cpu=_write_one_by_one, default=_scatter)
-        return waiting.at[rows].set(False, mode="drop"), out
+    def some_left(carry: tuple[Array, Array, Members]) -> Array:
+        return carry[0] < count
 
-    return jax.lax.while_loop(some_left, serve, (predicate, otherwise))[1]
+    def serve(carry: tuple[Array, Array, Members]) -> tuple[Array, Array, Members]:
+        # The order is carried along so that it lies in memory, not in each of its uses.
+        served, order, out = carry
+        rows = jax.lax.dynamic_slice(order, (served,), (chunk,))
+        # Past the last who waits anyone's arguments do: what comes of them is not written.
+        mine, common = iter(own.take(rows)), iter(shared)
+        args = [next(mine) if is_own else next(common) for is_own in per_member]
+        new = jax.tree.leaves(jax.vmap(run, axes, axis_size=chunk)(*args))
+        return served + chunk, order, out.write(rows, new)
 
-
-def _scatter(out: Any, new: Any, rows: Array) -> Any:
-    return jax.tree.map(lambda o, n: o.at[rows].set(n, mode="drop"), out, new)
-
-
-def _write_one_by_one(out: Any, new: Any, rows: Array) -> Any:
-    """The same as :func:`_scatter`, but only as many writes as there are rows to write.
-
-    A CPU runs a scatter as a loop over all rows, one such loop for each array of the tree.
-    """
-    batch = jax.tree.leaves(out)[0].shape[0]
-
-    def write(i: Array, out: Any) -> Any:
-        def one(o: Array, n: Array) -> Array:
-            return jax.lax.dynamic_update_index_in_dim(o, n[i], rows[i], 0)
-
-        return jax.tree.map(one, out, new)
-
-    return jax.lax.fori_loop(0, jnp.sum(rows < batch), write, out)
+    carry = (jnp.uint32(0), order, Members(results))
+    out = jax.lax.while_loop(some_left, serve, carry)[2]
+    return jax.tree.unflatten(structure, out.arrays())

@@ -1,0 +1,127 @@
+"""What the default network is shown of an observation: the board from where the player stands.
+
+In the flat observation the player is two numbers and everything else is tied to cells of the board,
+so "an enemy to my left" is a different pattern on each of the 36 cells, and a plain MLP has to
+learn each of them. Everything here is computed from the observation alone, and nothing that it
+holds is left out.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from hackmatrix import paths
+from hackmatrix.observation import CHANNELS, PLAYER_FEATURES, channels
+from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, constant, pack, single
+from hackmatrix.programs import NUM_PROGRAMS
+
+_DISTANCE_SCALE = 10.0
+_PROGRAM = channels("program")
+_EDGES = (range(30, 36), range(6), range(0, 36, 6), range(5, 36, 6))  # no cell up, down, ...
+# What a player that looks along a line wants to know of whom it sees.
+_TARGET_FIELDS = ("enemy_type", "enemy_hp", "stunned", "from_siphon", "turns")
+_TARGET = [i for name in _TARGET_FIELDS for i in range(CHANNELS)[channels(name)]]
+
+NUM_PLAYER_FEATURES = PLAYER_FEATURES + NUM_PROGRAMS
+NUM_FEATURES = (
+    NUM_PLAYER_FEATURES
+    + NUM_CELLS * (CHANNELS - NUM_PROGRAMS)
+    + NUM_PROGRAMS * 3
+    + NUM_DIRECTIONS * len(_TARGET)
+    + NUM_DIRECTIONS * 2
+    + 1
+)
+
+
+class Features(NamedTuple):
+    """An observation, seen from the player.
+
+    Attributes:
+        player: the player's own numbers and the programs it owns.
+        cells: the board's cells without their programs, rolled so that the player's is the first:
+            cell 6 r + c is r rows above and c columns to the right of it, and past the edge of the
+            board it goes on at the other side.
+        programs: where the block with each program is: rows above and columns to the right of the
+            player, in boards, and 1; zeros if there is none. A stage has no program twice.
+        targets: for each direction, whom a move that way would hit: an enemy's or transmission's
+            channels; zeros if nobody.
+        edges: for each direction, whether the board ends there.
+        ways: for each direction, whether a shortest walk to the exit begins with it.
+        distance: the length of that walk, in tens of steps.
+    """
+
+    player: Float[Array, " player_features"]
+    cells: Float[Array, "cells channels"]
+    programs: Float[Array, "programs 3"]
+    targets: Float[Array, "directions target_channels"]
+    edges: Float[Array, " directions"]
+    ways: Float[Array, " directions"]
+    distance: Float[Array, ""]
+
+    def flat(self) -> Float[Array, " features"]:
+        """All of them as one vector."""
+        return jnp.concatenate([jnp.reshape(x, -1) for x in self])
+
+
+def features(observation: Float[Array, " observation"]) -> Features:
+    """The features of one observation."""
+    player = observation[:NUM_PLAYER_FEATURES]
+    cells = observation[NUM_PLAYER_FEATURES:].reshape(NUM_CELLS, CHANNELS)
+    row, col = (jnp.round(x * (SIZE - 1)).astype(jnp.int32) for x in player[:2])
+    here = single(SIZE * row + col)
+    blocks = _plane(cells, "data", "program_block", "question")
+    ways, distance = _ways(here, blocks, _plane(cells, "exit"))
+    return Features(
+        player=player,
+        cells=_rolled(cells, row, col),
+        programs=_programs(cells[:, _PROGRAM], row, col),
+        targets=_targets(cells, here, blocks),
+        edges=_flags([(here & constant(edge)).any() for edge in _EDGES]),
+        ways=ways,
+        distance=distance,
+    )
+
+
+def _flags(values: list[Array]) -> Float[Array, " n"]:
+    return jnp.stack(values).astype(jnp.float32)
+
+
+def _plane(cells: Float[Array, "cells channels"], *names: str) -> Plane:
+    """The cells on which one of the fields is not 0."""
+    found = [jnp.any(cells[:, channels(name)] != 0, axis=-1) for name in names]
+    return pack(jnp.any(jnp.stack(found), axis=0))
+
+
+def _rolled(
+    cells: Float[Array, "cells channels"], row: Int[Array, ""], col: Int[Array, ""]
+) -> Float[Array, "cells plain_channels"]:
+    plain = jnp.concatenate([cells[:, : _PROGRAM.start], cells[:, _PROGRAM.stop :]], axis=1)
+    index = jnp.arange(SIZE)
+    rows, cols = (index + row) % SIZE, (index + col) % SIZE
+    return plain[(SIZE * rows[:, None] + cols).reshape(-1)]
+
+
+def _programs(
+    held: Float[Array, "cells programs"], row: Int[Array, ""], col: Int[Array, ""]
+) -> Float[Array, "programs 3"]:
+    cell = jnp.arange(NUM_CELLS)
+    place = jnp.stack([(cell // SIZE - row) / SIZE, (cell % SIZE - col) / SIZE, cell * 0 + 1], 1)
+    return jnp.sum(held[:, :, None] * place[:, None, :], axis=0)
+
+
+def _targets(
+    cells: Float[Array, "cells channels"], here: Plane, blocks: Plane
+) -> Float[Array, "directions target_channels"]:
+    entities = _plane(cells, "enemy_type", "turns")
+    hits = [ray & entities for ray in paths.line(here, entities | blocks)]
+    shown = cells[:, jnp.array(_TARGET)]
+    return jnp.stack([jnp.where(hit.any(), shown[hit.lowest()], 0.0) for hit in hits])
+
+
+def _ways(
+    here: Plane, blocks: Plane, exit: Plane
+) -> tuple[Float[Array, " directions"], Float[Array, ""]]:
+    first, steps = paths.first_met(exit, ~blocks, here.neighbours())
+    distance = jnp.where(first.any(), (steps + 1) / _DISTANCE_SCALE, 0.0)
+    return _flags([(there & first).any() for there in here.shifts()]), distance

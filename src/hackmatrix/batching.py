@@ -1,14 +1,15 @@
-"""Two ways to tell the compiler something about the batch a rule runs in.
+"""What the rules do for the compiler's sake.
 
-Rules are written for one game and batched by ``jax.vmap``. Neither function changes a result.
+Rules are written for one game and batched by ``jax.vmap``. Nothing here changes a result.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
-from jaxtyping import Array, Bool, Int, Shaped
+from jaxtyping import Array, Bool, Int, Shaped, UInt32
 
 
 @custom_vmap
@@ -39,3 +40,43 @@ def computed_once(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[
     return lax.while_loop(
         lambda carry: carry[0], lambda carry: (jnp.bool_(False), carry[1] + 1), (never, value)
     )[1]
+
+
+# XLA's CPU compiler makes two reductions of one over more than 32 values, and fuses neither with what
+# it reads. One elementwise operation before it that folds the axis once keeps it whole.
+_LONGEST_AXIS = 32
+
+
+def _reduce(
+    values: Shaped[Array, "*batch n"], combine: Callable[[Array, Array], Array], initial: Any
+) -> Shaped[Array, "*batch"]:
+    while values.shape[-1] > _LONGEST_AXIS and values.shape[-1] % 2 == 0:
+        half = values.shape[-1] // 2
+        values = combine(values[..., :half], values[..., half:])
+    start = jnp.asarray(initial, values.dtype)
+    return lax.reduce(values, start, combine, (values.ndim - 1,))
+
+
+def total(values: Shaped[Array, "*batch n"]) -> Int[Array, "*batch"]:
+    """The sum over the last axis; of flags, how many are on."""
+    return _reduce(values.astype(jnp.int32), lax.add, 0)
+
+
+def anywhere(flags: Bool[Array, "*batch n"]) -> Bool[Array, "*batch"]:
+    """Whether a flag of the last axis is on."""
+    return _reduce(flags, lax.bitwise_or, False)
+
+
+def smallest(values: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch"]:
+    """The smallest value of the last axis, of integers."""
+    return _reduce(values, lax.min, jnp.iinfo(values.dtype).max)
+
+
+def largest(values: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch"]:
+    """The largest value of the last axis, of integers."""
+    return _reduce(values, lax.max, jnp.iinfo(values.dtype).min)
+
+
+def joined(words: UInt32[Array, "*batch n"]) -> UInt32[Array, "*batch"]:
+    """All bits that are set in a word of the last axis."""
+    return _reduce(words, lax.bitwise_or, 0)

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int, Integer, UInt32
 
+from hackmatrix.batching import joined
+
 Words = tuple[UInt32[Array, "*batch"], UInt32[Array, "*batch"]]
 
 
@@ -22,11 +24,20 @@ def single(index: Integer[Array, "*batch"], word_bits: int) -> Words:
 def pack(flags: Bool[Array, "*batch n"], word_bits: int) -> Words:
     """The set of the positions of the flags that are on."""
     weight = jnp.uint32(1) << jnp.arange(word_bits, dtype=jnp.uint32)
-    lo, hi = flags[..., :word_bits], flags[..., word_bits:]
-    return (
-        jnp.sum(jnp.where(lo, weight, 0), -1, dtype=jnp.uint32),
-        jnp.sum(jnp.where(hi, weight, 0), -1, dtype=jnp.uint32),
-    )
+    halves = flags.reshape(*flags.shape[:-1], 2, word_bits)
+    words = joined(jnp.where(halves, weight, jnp.uint32(0)))
+    return words[..., 0], words[..., 1]
+
+
+def union(
+    numbers: Integer[Array, " n"], members: Bool[Array, "*sets n"], word_bits: int
+) -> tuple[UInt32[Array, "*sets"], UInt32[Array, "*sets"]]:
+    """For each set of members, the set of their numbers."""
+    half = jnp.arange(2)[:, None]
+    index = (numbers - word_bits * half).astype(jnp.uint32)
+    bit = jnp.where(index < word_bits, jnp.uint32(1) << index, jnp.uint32(0))
+    words = joined(jnp.where(members[..., None, :], bit, jnp.uint32(0)))
+    return words[..., 0], words[..., 1]
 
 
 def has(

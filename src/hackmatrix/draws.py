@@ -37,8 +37,6 @@ class Use(IntEnum):
     AMOUNT = 13
     CORNER = 14
     BONUS = 15
-    NEW_STAGE_CELL = 16
-    NEW_STAGE_TYPE = 17
 
 
 _NUMBERS_PER_USE = 1 << 20

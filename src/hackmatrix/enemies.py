@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
 from hackmatrix import paths
-from hackmatrix.batching import batch_max
+from hackmatrix.batching import anywhere, batch_max, total
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import (
     ENEMY,
@@ -22,17 +22,15 @@ from hackmatrix.entities import (
     slot_set,
 )
 from hackmatrix.planes import NUM_CELLS, SIZE, Plane, constant, single
-from hackmatrix.spawning import spawn
 from hackmatrix.state import State, replace
 from ppo_mask.env import rarely
 
 
 def enemy_turn(state: State, draws: Draws) -> State:
-    """Plays an enemy turn to its end; what comes after it (history, STEP) is the caller's."""
+    """Plays an enemy turn; what comes after it (transmissions, history, STEP) is the caller's."""
     state = replace(state, turn=state.turn + 1)
     state = _arrive(state)
     state = _act(state, draws)
-    state = _spawn_due(state, draws)
     table = state.entities
     return replace(
         state,
@@ -48,7 +46,7 @@ def _arrive(state: State) -> State:
     """Transmissions count down; those that are due become enemies at the end of the list."""
     table = state.entities
     due = table.is_transmission & (table.turns <= 1)
-    arrivals = jnp.minimum(state.arrivals + jnp.any(due), MAX_ARRIVALS)
+    arrivals = jnp.minimum(state.arrivals + anywhere(due), MAX_ARRIVALS)
     table = replace(
         table,
         kind=jnp.where(due, jnp.int8(ENEMY), table.kind),
@@ -115,22 +113,23 @@ def _act(state: State, draws: Draws) -> State:
     table, player = state.entities, state.player.cell
     awake = table.is_enemy & (table.disabled == 0) & ~table.stunned
     attackers = awake & single(player).neighbours().has(table.cell)
+    occupied = table.occupied()
     ground = _Ground(
         player=player,
         blocks=state.board.blocks,
-        transmissions=state.transmission_cells,
+        transmissions=occupied.transmissions,
         draws=draws,
     )
     movers = _Movers(
         cell=table.cell,
         is_enemy=table.is_enemy,
-        enemies=state.enemy_cells,
+        enemies=occupied.enemies,
         viruses=slot_set(table.is_enemy & (table.type == VIRUS)),
         glitches=slot_set(table.is_enemy & (table.type == GLITCH)),
         waiting=slot_set(awake & ~attackers),
         again=no_slots(),
         second=jnp.bool_(False),
-        damage=jnp.sum(attackers, dtype=jnp.int32),
+        damage=total(attackers),
         moved=jnp.int32(0),
     )
     # Most often one enemy at most has to move, so one is moved in every game of a batch, and the
@@ -165,11 +164,11 @@ def _move_one(ground: _Ground, movers: _Movers) -> _Movers:
     left = waiting.size()
     slot = waiting.nth(ground.draws.below(left, Use.ORDER, movers.moved))
     mine = (jnp.arange(MAX_ENTITIES) == slot) & (left > 0)
-    old = jnp.sum(jnp.where(mine, movers.cell, 0), dtype=jnp.int32)
+    old = total(jnp.where(mine, movers.cell, 0))
     occupied = movers.enemies | ground.transmissions
     new = jnp.where(left > 0, _next_cell(ground, old, movers.glitches.has(slot), occupied), old)
 
-    company = jnp.any(movers.is_enemy & ~mine & (movers.cell == old))
+    company = anywhere(movers.is_enemy & ~mine & (movers.cell == old))
     left_behind = single(old).where((new != old) & ~company)
     arrived = single(ground.player).neighbours().has(new)
     acts_again = movers.viruses.has(slot) & ~second & (left > 0)
@@ -220,11 +219,3 @@ def _closer(cell: Int[Array, ""], player: Int[Array, ""]) -> Plane:
         | here.left().where(to_col < col)
         | here.right().where(to_col > col)
     )
-
-
-def _spawn_due(state: State, draws: Draws) -> State:
-    """The scheduled transmission, then those that siphoned blocks bring."""
-    scheduled = ~state.calm & (state.turn >= state.next_task)
-    state = spawn(state, draws, scheduled, state.pending, from_siphon=True)
-    next_task = jnp.where(scheduled, state.turn + state.interval, state.next_task)
-    return replace(state, next_task=next_task, pending=jnp.zeros_like(state.pending))

@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Int, Int8, Int16, UInt32
 
 from hackmatrix import bits, planes
-from hackmatrix.batching import batch_max
+from hackmatrix.batching import anywhere, batch_max, largest, smallest
 from hackmatrix.planes import Plane
 
 # 36 cells bear at most 35 entities one to a cell; PUSH, PULL and WARP can heap up enemies, which
@@ -75,13 +75,18 @@ class Entities(eqx.Module):
         """The cells on which the members are."""
         return planes.union(self.cell, members)
 
+    def occupied(self) -> "Occupied":
+        """The cells with enemies, and those with transmissions."""
+        both = planes.union(self.cell, self.kind == jnp.array([[ENEMY], [TRANSMISSION]]))
+        return Occupied(*(Plane(both.lo[kind], both.hi[kind]) for kind in range(2)))
+
     def planes(self, word: UInt32[Array, "slots"], width: int) -> Plane:
         """For each of the word's lowest bits, the cells of the entities that have it set.
 
         Low slots are taken first, so the loop over slots ends early.
         """
         bit = jnp.arange(width, dtype=jnp.uint32)
-        used = jnp.max(jnp.where(self.kind != FREE, jnp.arange(1, MAX_ENTITIES + 1), 0))
+        used = largest(jnp.where(self.kind != FREE, jnp.arange(1, MAX_ENTITIES + 1), 0))
 
         def add(slot: Array, plane: Plane) -> Plane:
             has_bit = ((word[slot] >> bit) & 1) != 0
@@ -93,7 +98,7 @@ class Entities(eqx.Module):
     def first(self, members: Bool[Array, "slots"]) -> Bool[Array, "slots"]:
         """The member that comes first in list order; none where there is no member."""
         order = jnp.where(members, self.order, jnp.uint32(0xFFFFFFFF))
-        return members & (order == jnp.min(order))
+        return members & (order == smallest(order))
 
     def first_on_each(
         self, members: Bool[Array, "slots"], key: Int8[Array, "slots"]
@@ -101,7 +106,19 @@ class Entities(eqx.Module):
         """The members with no earlier member of the same key (a cell, say). Compares all pairs."""
         same = key[:, None] == key[None, :]
         earlier = self.order[None, :] < self.order[:, None]
-        return members & ~jnp.any(members[None, :] & same & earlier, axis=1)
+        return members & ~anywhere(members[None, :] & same & earlier)
+
+
+class Occupied(NamedTuple):
+    """Where entities are.
+
+    Attributes:
+        enemies: the cells with an enemy.
+        transmissions: the cells with a transmission.
+    """
+
+    enemies: Plane
+    transmissions: Plane
 
 
 def no_entities() -> Entities:

@@ -8,11 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from hackmatrix import enemies, history, moves, observation, paths, programs, rewards, siphon
+from hackmatrix.batching import total
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import FREE
 from hackmatrix.planes import single
 from hackmatrix.programs import NUM_PROGRAMS, Program
-from hackmatrix.stages import CORNERS, lay_out
+from hackmatrix.spawning import spawn, spawn_due
+from hackmatrix.stages import CORNERS, Layout, enter, lay_out
 from hackmatrix.state import MAX_HP, NUM_STAGES, State, blank_state, choose, replace
 from ppo_mask.env import AbstractEnv, TimeStep, rarely
 
@@ -81,7 +83,9 @@ class HackMatrix(AbstractEnv[State]):
         player = replace(
             state.player, cell=corner, credits=credits, energy=energy, data_siphons=data_siphons
         )
-        state = lay_out(draws, replace(state, player=player))
+        layout = lay_out((draws, corner, state.entities))
+        state = enter(replace(state, player=player), layout)
+        state = spawn(state, draws, False, state.stage, from_siphon=False)
         off = jnp.bool_(False)
         zeros = jnp.zeros(len(rewards.COMPONENTS), jnp.float32)
         return state, self._timestep(state, zeros, off, off, off, off)
@@ -103,11 +107,14 @@ class HackMatrix(AbstractEnv[State]):
             state.player.cell == state.exit
         )
         won = completed & (state.stage == NUM_STAGES)
+        new_stage = completed & ~won
         state = _reward_stage(state, completed)
+        state = _enter_next_stage(draws, state, new_stage)
 
         ends_turn = (act.moves & ~completed) | act.siphons | (act.program == Program.WAIT)
         enemies_act = ends_turn & ~state.step_pending
         state = choose(enemies_act, enemies.enemy_turn(state, draws), state)
+        state = spawn_due(state, draws, enemies_act, new_stage)
         state = replace(
             state,
             step_pending=state.step_pending & ~ends_turn,
@@ -129,7 +136,6 @@ class HackMatrix(AbstractEnv[State]):
             new_distance=jnp.where(completed, 0, new_distance),
         )
         components = jnp.where(valid, rewards.components(before, state, events), 0.0)
-        state = _enter_next_stage(draws, state, completed & ~won)
         return state, self._timestep(state, components, won, died, completed, ~valid)
 
     def observe(self, state: State) -> Float[Array, "observation"]:
@@ -138,12 +144,12 @@ class HackMatrix(AbstractEnv[State]):
 
     def action_mask(self, state: State) -> Bool[Array, "actions"]:
         """Which actions are valid in a position."""
-        enemy_cells, transmission_cells = state.enemy_cells, state.transmission_cells
+        enemies_at, transmissions_at = state.entities.occupied()
         return jnp.concatenate(
             [
-                moves.valid_moves(state, enemy_cells),
+                moves.valid_moves(state, enemies_at),
                 (state.player.data_siphons > 0)[None],
-                programs.valid_programs(state, enemy_cells, transmission_cells),
+                programs.valid_programs(state, enemies_at, transmissions_at),
             ]
         )
 
@@ -199,10 +205,7 @@ def _act(state: State, act: _Action, draws: Draws) -> _Effect:
     """The player's own part of a step: everything before the enemy turn."""
     program = act.program
     at_start = single(state.player.cell)
-    enemy_cells, transmission_cells = state.enemy_cells, state.transmission_cells
-    hit_transmission, hit_enemy = moves.target(
-        state, act.direction, enemy_cells, transmission_cells
-    )
+    hit_transmission, hit_enemy = moves.target(state, act.direction)
     attacks = act.moves & (hit_transmission | hit_enemy).any()
     walks = act.moves & ~attacks
 
@@ -232,7 +235,7 @@ def _act(state: State, act: _Action, draws: Draws) -> _Effect:
     state = replace(state, entities=table, board=board)
     state = choose(act.siphons, siphon.siphon(state), state)
     state = programs.run_on_player(state, program)
-    state = _undo(state, program == Program.UNDO)
+    state = history.undo(state, program == Program.UNDO)
 
     # Where it takes the player.
     cell = jnp.where(walks, moves.next_cell(state, act.direction), state.player.cell)
@@ -241,13 +244,7 @@ def _act(state: State, act: _Action, draws: Draws) -> _Effect:
     player = replace(state.player, cell=cell, data_siphons=state.player.data_siphons + picked_up)
     pickups = state.board.pickups & ~single(cell).where(picked_up)
     state = replace(state, player=player, board=replace(state.board, pickups=pickups))
-    return _Effect(state, jnp.sum(counted, dtype=jnp.int32), walks, picked_up)
-
-
-def _undo(state: State, undone: Bool[Array, ""]) -> State:
-    current = history.snapshot(state)
-    kept = rarely(undone, history.newest, state.history, current)
-    return history.restore(state, kept, undone)
+    return _Effect(state, total(counted), walks, picked_up)
 
 
 def _reward_stage(state: State, completed: Bool[Array, ""]) -> State:
@@ -256,11 +253,9 @@ def _reward_stage(state: State, completed: Bool[Array, ""]) -> State:
 
 
 def _enter_next_stage(draws: Draws, state: State, condition: Bool[Array, ""]) -> State:
-    kept = replace(state.history, length=jnp.where(condition, 0, state.history.length))
-    bare = _bare(state)
-    next_stage = replace(bare, stage=state.stage + 1)
-    bare = rarely(condition, lambda operand: lay_out(*operand), (draws, next_stage), bare)
-    return replace(bare, history=kept)
+    current = Layout(state.exit, state.board, state.entities.order)
+    layout = rarely(condition, lay_out, (draws, state.player.cell, state.entities), current)
+    return choose(condition, enter(replace(state, stage=state.stage + 1), layout), state)
 
 
 def _bare(state: State) -> State:

@@ -11,7 +11,8 @@ from jax import lax
 from jaxtyping import Array, Bool, Int, UInt32
 
 from hackmatrix.entities import Entities
-from hackmatrix.state import Board, History, Player, State, blank_state, replace
+from hackmatrix.state import Board, History, Player, State, blank_state, choose, replace
+from ppo_mask.env import rarely
 
 
 class Snapshot(NamedTuple):
@@ -54,20 +55,19 @@ def push(state: State, condition: Bool[Array, ""]) -> History:
     return History(rows, length, newest)
 
 
-def newest(history: History) -> Snapshot:
-    """The position on top."""
-    return unpack(history.rows[history.newest])
-
-
-def restore(state: State, kept: Snapshot, condition: Bool[Array, ""]) -> State:
-    """The position with all fields of a snapshot; one entry comes off where the condition holds."""
+def undo(state: State, condition: Bool[Array, ""]) -> State:
+    """The newest position, which comes off the history, where the condition holds."""
     history = state.history
     depth = history.rows.shape[0]
+    nothing = jnp.zeros(SNAPSHOT_WORDS, jnp.uint32)
+    row = rarely(condition, lambda h: h.rows[h.newest], history, nothing)
+    current = snapshot(state)
     history = replace(
         history,
         length=history.length - condition,
         newest=jnp.where(condition, (history.newest - 1) % depth, history.newest),
     )
+    kept = choose(condition, unpack(row), current)
     return replace(state, history=history, **kept._asdict())
 
 

@@ -16,13 +16,14 @@ def valid_moves(state: State, enemies: Plane) -> Bool[Array, "4"]:
 
 
 def target(
-    state: State, direction: Int[Array, ""], enemies: Plane, transmissions: Plane
+    state: State, direction: Int[Array, ""]
 ) -> tuple[Plane, Plane]:
     """Whom a move hits: a cell with a transmission, or else one with an enemy, or else none.
 
     Returns:
         The transmission's cell and the enemy's cell; at most one of the two sets holds a cell.
     """
+    enemies, transmissions = state.entities.occupied()
     solid = enemies | transmissions | state.board.blocks
     seen = empty()
     for number, ray in enumerate(paths.line(single(state.player.cell), solid)):

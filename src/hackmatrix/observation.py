@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, UInt32
 
-from hackmatrix.batching import computed_once
+from hackmatrix.batching import computed_once, total
 from hackmatrix.entities import CRYPTOG, NUM_TYPES
 from hackmatrix.planes import NUM_CELLS, column, row
 from hackmatrix.programs import NUM_PROGRAMS, owned_flags
@@ -150,8 +150,8 @@ def visible_enemies(state: State) -> Bool[Array, "slots"]:
 
 
 def _cell_words(state: State) -> UInt32[Array, "cells words"]:
-    enemies, cells = state.entities.is_enemy, state.enemy_cells
-    crowded = jnp.sum(enemies, dtype=jnp.int32) != cells.size()
+    enemies, cells = state.entities.is_enemy, state.entities.occupied().enemies
+    crowded = total(enemies) != cells.size()
     # Few positions have two enemies on a cell. That all others are done by then, and their words
     # are in memory, also keeps the compiler from computing them anew for each of the 42 channels.
     bare = replace(state, history=None)

@@ -121,10 +121,9 @@ def pack(flags: Bool[Array, "*batch 36"]) -> Plane:
     return Plane(*bits.pack(flags, _WORD_BITS))
 
 
-def union(cells: Integer[Array, " n"], members: Bool[Array, " n"]) -> Plane:
-    """The set of the cells of all members."""
-    each = single(cells).where(members)
-    return Plane(_or_all(each.lo), _or_all(each.hi))
+def union(cells: Integer[Array, " n"], members: Bool[Array, "*sets n"]) -> Plane:
+    """The set of the cells of all members; for several sets of members, as many."""
+    return Plane(*bits.union(cells, members, _WORD_BITS))
 
 
 def constant(cells: "list[int] | range | set[int]") -> Plane:
@@ -145,7 +144,3 @@ def column(index: Integer[Array, ""]) -> Plane:
     """The cells of a column."""
     bits = jnp.uint32(_LEFT_COLUMN) << index.astype(jnp.uint32)
     return Plane(bits, bits)
-
-
-def _or_all(words: UInt32[Array, " n"]) -> UInt32[Array, ""]:
-    return lax.reduce(words, jnp.uint32(0), lax.bitwise_or, (0,))

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
 from hackmatrix import paths
+from hackmatrix.batching import anywhere, smallest
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import (
     DAEMON,
@@ -126,11 +127,11 @@ def valid_programs(state: State, enemies: Plane, transmissions: Plane) -> Bool[A
         Program.SHOW: ~state.show,
         Program.RESET: player.hp < MAX_HP,
         Program.CALM: ~state.calm,
-        Program.D_BOM: jnp.any(table.is_enemy & (table.type == DAEMON)),
+        Program.D_BOM: anywhere(table.is_enemy & (table.type == DAEMON)),
         Program.DELAY: any_transmission,
-        Program.ANTI_V: jnp.any(table.is_enemy & (table.type == VIRUS)),
+        Program.ANTI_V: anywhere(table.is_enemy & (table.type == VIRUS)),
         Program.SCORE: state.stage < NUM_STAGES,
-        Program.REDUC: jnp.any(reducible.flags() & (board.spawn_count > 0)),
+        Program.REDUC: anywhere(reducible.flags() & (board.spawn_count > 0)),
         Program.ATK_PLUS: state.atk_uses < _MAX_ATK_USES,
         Program.HACK: board.siphoned.any(),
     }
@@ -174,7 +175,7 @@ def strike(state: State, program: Int[Array, ""], warped_to: Int[Array, ""]) -> 
 
     daemons = table.is_enemy & (table.type == DAEMON)
     distance = jnp.where(daemons, paths.manhattan(table.cell.astype(jnp.int32), player.cell), 99)
-    bombed = table.first(daemons & (distance == jnp.min(distance))) & (program == Program.D_BOM)
+    bombed = table.first(daemons & (distance == smallest(distance))) & (program == Program.D_BOM)
     bomb_cell = table.cells_of(bombed)
 
     struck = (

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from hackmatrix.batching import anywhere
 from hackmatrix.planes import single
 from hackmatrix.state import NUM_STAGES, State
 
@@ -60,7 +61,7 @@ def components(before: State, after: State, events: Events) -> Float[Array, "com
 
     Args:
         before: the position before the action.
-        after: the position after it and the enemy turn, before a new stage is laid out.
+        after: the position after it: after the enemy turn, or on entering the next stage.
         events: what happened in between.
     """
 
@@ -93,6 +94,6 @@ def components(before: State, after: State, events: Events) -> Float[Array, "com
         "hp_recovery": 1.0 * jnp.maximum(hp_change, 0),
         "siphon_quality": events.siphon_quality,
         "program_waste": when(events.wasted_reset, -0.3),
-        "siphon_death_penalty": when(events.died & jnp.any(siphon_killers), -10.0),
+        "siphon_death_penalty": when(events.died & anywhere(siphon_killers), -10.0),
     }
     return jnp.stack([values[name].astype(jnp.float32) for name in COMPONENTS])

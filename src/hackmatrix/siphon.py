@@ -5,6 +5,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
+from hackmatrix.batching import joined, largest, total
 from hackmatrix.planes import NUM_CELLS, SIZE, single
 from hackmatrix.state import Board, State, replace
 
@@ -22,17 +23,17 @@ def siphon(state: State) -> State:
     taken_ground = (fresh & ~board.blocks).flags()
     found = _programs_as_bits(board, (fresh & board.program_blocks).flags())
 
-    def total(values: Array, where: Bool[Array, " cells"]) -> Int[Array, ""]:
-        return jnp.sum(jnp.where(where, values, 0), dtype=jnp.int32)
+    def taken(values: Array, where: Bool[Array, " cells"]) -> Int[Array, ""]:
+        return total(jnp.where(where, values, 0))
 
     return replace(
         state,
         player=replace(
             player,
             data_siphons=player.data_siphons - 1,
-            score=player.score + total(board.points, (fresh & board.data).flags()),
-            credits=player.credits + total(board.credits, taken_ground),
-            energy=player.energy + total(board.energy, taken_ground),
+            score=player.score + taken(board.points, (fresh & board.data).flags()),
+            credits=player.credits + taken(board.credits, taken_ground),
+            energy=player.energy + taken(board.energy, taken_ground),
         ),
         board=replace(
             board,
@@ -43,8 +44,8 @@ def siphon(state: State) -> State:
             credits=jnp.where(taken_ground, jnp.int8(0), board.credits),
             energy=jnp.where(taken_ground, jnp.int8(0), board.energy),
         ),
-        owned=state.owned | jnp.bitwise_or.reduce(found),
-        pending=state.pending + total(board.spawn_count, taken_blocks),
+        owned=state.owned | joined(found),
+        pending=state.pending + taken(board.spawn_count, taken_blocks),
         interval=jnp.maximum(state.interval - 1, _MIN_INTERVAL),
         next_task=state.next_task + _TASK_DELAY,
     )
@@ -85,7 +86,7 @@ def lost_yield(state: State) -> tuple[Int[Array, ""], Int[Array, ""]]:
     on_block = board.blocks.has(state.player.cell)
 
     def own(values: Array) -> Array:
-        return jnp.where(on_block, 0, jnp.sum(jnp.where(here, values, 0), dtype=values.dtype))
+        return jnp.where(on_block, 0, largest(jnp.where(here, values, 0)))
 
     my_credits, my_energy, my_points, my_programs = map(own, (credits, energy, points, programs))
     player = single(state.player.cell)
@@ -102,8 +103,8 @@ def lost_yield(state: State) -> tuple[Int[Array, ""], Int[Array, ""]]:
         & (energy >= my_energy)
         & ((credits > my_credits) | (energy > my_energy))
     )
-    most_credits = jnp.max(jnp.where(better, credits, my_credits))
-    most_energy = jnp.max(jnp.where(better, energy, my_energy))
+    most_credits = largest(jnp.where(better, credits, my_credits))
+    most_energy = largest(jnp.where(better, energy, my_energy))
     return most_credits - my_credits, most_energy - my_energy
 
 

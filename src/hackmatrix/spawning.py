@@ -21,32 +21,50 @@ from hackmatrix.state import State, replace
 _CELL_BITS, _TYPE_BITS = 6, 2
 
 
+def spawn_due(
+    state: State, draws: Draws, enemies_acted: Bool[Array, ""], new_stage: Bool[Array, ""]
+) -> State:
+    """The transmissions that end a step.
+
+    After an enemy turn the scheduled one, then those that siphoned blocks bring; on entering a
+    stage as many as its number; else none.
+    """
+    scheduled = enemies_acted & ~state.calm & (state.turn >= state.next_task)
+    others = jnp.where(new_stage, state.stage, jnp.where(enemies_acted, state.pending, 0))
+    state = spawn(state, draws, scheduled, others, from_siphon=~new_stage)
+    return replace(
+        state,
+        next_task=jnp.where(scheduled, state.turn + state.interval, state.next_task),
+        pending=jnp.where(enemies_acted, 0, state.pending),
+    )
+
+
 def spawn(
     state: State,
     draws: Draws,
     from_task: Bool[Array, ""] | bool,
     others: Int[Array, ""],
-    from_siphon: bool,
-    uses: tuple[Use, Use] = (Use.SPAWN_CELL, Use.SPAWN_TYPE),
+    from_siphon: Bool[Array, ""] | bool,
 ) -> State:
     """One transmission with ``from_task`` if that is on, then ``others`` more, one after another.
 
     Each takes a cell uniformly among the empty ones out of the line of fire; if there is none,
-    among the empty ones; if there is none, nothing spawns. ``uses`` are of the draws of cell and type.
+    among the empty ones; if there is none, nothing spawns.
     """
     player = single(state.player.cell)
-    solid = state.enemy_cells | state.board.blocks
+    enemies, transmissions = state.entities.occupied()
+    solid = enemies | state.board.blocks
     up, down, left, right = paths.line(player, solid)
     in_fire = up | down | left | right
-    vacant = ~(solid | player | state.transmission_cells)
+    vacant = ~(solid | player | transmissions)
     count = jnp.minimum(others + from_task, vacant.size())
 
     def one(made: Array, carry: tuple[Plane, Slots, Array]) -> tuple[Plane, Slots, Array]:
         vacant, free, born = carry
         hidden = vacant & ~in_fire
         choice = hidden.where(hidden.any(), vacant)
-        cell = choice.nth(draws.below(choice.size(), uses[0], made))
-        type = draws.below(NUM_TYPES, uses[1], made)
+        cell = choice.nth(draws.below(choice.size(), Use.SPAWN_CELL, made))
+        type = draws.below(NUM_TYPES, Use.SPAWN_TYPE, made)
         word = cell | (type << _CELL_BITS) | (made << (_CELL_BITS + _TYPE_BITS))
         slot = jnp.where((made < count) & free.any(), free.lowest(), MAX_ENTITIES)
         born = jnp.where(jnp.arange(MAX_ENTITIES) == slot, word.astype(jnp.int16), born)

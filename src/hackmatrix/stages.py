@@ -7,14 +7,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, UInt32
 
 from hackmatrix import paths
+from hackmatrix.batching import total
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import Entities, arrival_order
 from hackmatrix.planes import NUM_CELLS, Plane, constant, empty, pack, single
 from hackmatrix.programs import CARDS, NUM_PROGRAMS
-from hackmatrix.spawning import spawn
 from hackmatrix.state import (
     FIRST_INTERVAL,
     NO_PROGRAM,
+    Board,
     State,
     empty_board,
     replace,
@@ -31,11 +32,26 @@ _PATIENCE = 1024
 _AT_ONCE = 8  # layouts drawn at a time; divides the patience
 
 
-def lay_out(draws: Draws, state: State) -> State:
-    """The stage ``state.stage``, laid out around the player and whoever is left alive."""
-    corners = constant(list(CORNERS)) & ~single(state.player.cell)
+class Layout(NamedTuple):
+    """What is drawn for a stage.
+
+    Attributes:
+        exit: its cell.
+        board: the cells.
+        order: the list order of the entities that have come along, in small numbers.
+    """
+
+    exit: Int[Array, ""]
+    board: Board
+    order: UInt32[Array, " slots"]
+
+
+def lay_out(operand: tuple[Draws, Int[Array, ""], Entities]) -> Layout:
+    """A new stage around the player's cell and the entities that are alive."""
+    draws, player, entities = operand
+    corners = constant(list(CORNERS)) & ~single(player)
     exit = corners.nth(draws.below(corners.size(), Use.EXIT))
-    blocks = place_blocks(draws, state, exit)
+    blocks = place_blocks(draws, entities, exit)
 
     cells = jnp.arange(NUM_CELLS)
     is_block = blocks.flags()
@@ -67,24 +83,28 @@ def lay_out(draws: Draws, state: State) -> State:
         credits=jnp.where(has_resources & is_credits, amount, zero),
         energy=jnp.where(has_resources & ~is_credits, amount, zero),
     )
+    return Layout(exit, board, _renumbered(entities))
+
+
+def enter(state: State, layout: Layout) -> State:
+    """The stage ``state.stage`` from its beginning, but for its transmissions."""
     interval = FIRST_INTERVAL + 1 - state.stage
-    state = replace(
+    return replace(
         state,
         turn=jnp.int32(0),
-        exit=exit,
-        board=board,
-        entities=_renumbered(state.entities),
+        exit=layout.exit,
+        board=layout.board,
+        entities=replace(state.entities, order=layout.order),
         show=jnp.bool_(False),
         calm=jnp.bool_(False),
         step_pending=jnp.bool_(False),
         atk_uses=jnp.int32(0),
         interval=interval,
         next_task=interval,
-        births=jnp.sum(state.entities.is_transmission, dtype=jnp.int32),
+        births=total(state.entities.is_transmission),
         arrivals=jnp.int32(1),
+        history=replace(state.history, length=jnp.int32(0)),
     )
-    uses = (Use.NEW_STAGE_CELL, Use.NEW_STAGE_TYPE)
-    return spawn(state, draws, False, state.stage, from_siphon=False, uses=uses)
 
 
 class _Search(NamedTuple):
@@ -96,13 +116,14 @@ class _Search(NamedTuple):
     valid: Bool[Array, ""]
 
 
-def place_blocks(draws: Draws, state: State, exit: Int[Array, ""]) -> Plane:
+def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plane:
     """The cells of the stage's blocks: drawn whole, again and again, until the layout is valid.
 
     Several layouts are drawn at once and the first valid one is taken, as if they had been drawn
     one after another.
     """
-    taken = state.enemy_cells | state.transmission_cells | constant(list(CORNERS))
+    enemies, transmissions = entities.occupied()
+    taken = enemies | transmissions | constant(list(CORNERS))
     room = ~taken
     wanted = _MIN_BLOCKS + draws.below(_MAX_BLOCKS - _MIN_BLOCKS + 1, Use.BLOCK_COUNT)
 
@@ -152,22 +173,21 @@ def _different_programs(draws: Draws, has_program: Bool[Array, "cells"]) -> Int[
     # The n-th cell gets the program that is n-th in a random order.
     place = _ranks(draws.word(Use.PROGRAM, jnp.arange(NUM_PROGRAMS)))
     cells, programs = jnp.arange(NUM_CELLS), jnp.arange(NUM_PROGRAMS)
-    number = jnp.sum(has_program & (cells < cells[:, None]), axis=1)  # of flagged cells before it
-    return jnp.sum(jnp.where(place == number[:, None], programs, 0), axis=1, dtype=jnp.int32)
+    number = total(has_program & (cells < cells[:, None]))  # of flagged cells before it
+    return total(jnp.where(place == number[:, None], programs, 0))
 
 
 def _ranks(words: UInt32[Array, " n"]) -> Int[Array, " n"]:
     """How many of the words are smaller than each; equal ones (one in 2^26) in their order."""
     index = jnp.arange(words.shape[0], dtype=jnp.uint32)
     unique = (words & jnp.uint32(~63 & 0xFFFFFFFF)) | index
-    return jnp.sum(unique[None, :] < unique[:, None], axis=1, dtype=jnp.int32)
+    return total(unique[None, :] < unique[:, None])
 
 
-def _renumbered(table: Entities) -> Entities:
+def _renumbered(table: Entities) -> UInt32[Array, " slots"]:
     """The same list order in small numbers, so that the stamps of a new stage start afresh."""
     alive = table.kind != 0
     earlier = (table.order[None, :] < table.order[:, None]) & alive[None, :]
     same_kind = table.kind[None, :] == table.kind[:, None]
-    rank = jnp.sum(earlier & same_kind, axis=1).astype(jnp.uint32)
-    order = jnp.where(table.is_enemy, arrival_order(jnp.int32(1), rank), rank)
-    return replace(table, order=order)
+    rank = total(earlier & same_kind).astype(jnp.uint32)
+    return jnp.where(table.is_enemy, arrival_order(jnp.int32(1), rank), rank)

@@ -141,16 +141,6 @@ class State(eqx.Module):
 
         return text(self)
 
-    @property
-    def enemy_cells(self) -> Plane:
-        """The cells with an enemy."""
-        return self.entities.cells_of(self.entities.is_enemy)
-
-    @property
-    def transmission_cells(self) -> Plane:
-        """The cells with a transmission."""
-        return self.entities.cells_of(self.entities.is_transmission)
-
 
 def replace(tree: Tree, **fields: Any) -> Tree:
     """A copy of a module with some fields changed.

@@ -14,8 +14,6 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, ArrayLike, Bool
 
-from ppo_mask._members import Members
-
 Operand = TypeVar("Operand")
 Result = TypeVar("Result")
 
@@ -113,30 +111,56 @@ def _serve_in_chunks(
 ) -> Any:
     batch = predicate.shape[0]
     chunk = min(batch, max(_MIN_CHUNK, batch // share))
-    # Those who wait first, in their order, then all others; a multiple of the chunk in length.
+    # Those who wait first, in their order, then all others, and nobody.
     index = jnp.arange(batch, dtype=jnp.uint32)
     order = jax.lax.sort(jnp.where(predicate, index, index + batch), is_stable=False)
-    order = jnp.pad(order, (0, -batch % chunk), constant_values=batch)
-    count = jnp.sum(predicate, dtype=jnp.uint32)
+    order = jnp.pad(order, (0, chunk), constant_values=batch)
 
-    own = Members([x for x, is_own in zip(leaves, per_member, strict=True) if is_own])
-    shared = [x for x, is_own in zip(leaves, per_member, strict=True) if not is_own]
-    axes = [0 if is_own else None for is_own in per_member]
-    results, structure = jax.tree.flatten(otherwise)
+    axes = [0 if own else None for own in per_member]
 
-    def some_left(carry: tuple[Array, Array, Members]) -> Array:
-        return carry[0] < count
+    def some_left(carry: tuple[Array, Array, Any]) -> Array:
+        served, order, _ = carry
+        return order[served] < batch
 
-    def serve(carry: tuple[Array, Array, Members]) -> tuple[Array, Array, Members]:
+    def serve(carry: tuple[Array, Array, Any]) -> tuple[Array, Array, Any]:
         # The order is carried along so that it lies in memory, not in each of its uses.
         served, order, out = carry
         rows = jax.lax.dynamic_slice(order, (served,), (chunk,))
         # Past the last who waits anyone's arguments do: what comes of them is not written.
-        mine, common = iter(own.take(rows)), iter(shared)
-        args = [next(mine) if is_own else next(common) for is_own in per_member]
-        new = jax.tree.leaves(jax.vmap(run, axes, axis_size=chunk)(*args))
-        return served + chunk, order, out.write(rows, new)
+        args = [
+            x.at[rows].get(mode="clip") if own else x
+            for x, own in zip(leaves, per_member, strict=True)
+        ]
+        new = jax.vmap(run, axes, axis_size=chunk)(*args)
+        out = jax.lax.platform_dependent(out, new, rows, cpu=_write_one_by_one, default=_scatter)
+        return served + chunk, order, out
 
-    carry = (jnp.uint32(0), order, Members(results))
-    out = jax.lax.while_loop(some_left, serve, carry)[2]
-    return jax.tree.unflatten(structure, out.arrays())
+    return jax.lax.while_loop(some_left, serve, (jnp.uint32(0), order, otherwise))[2]
+
+
+def _scatter(out: Any, new: Any, rows: Array) -> Any:
+    return jax.tree.map(lambda o, n: o.at[rows].set(n, mode="drop"), out, new)
+
+
+def _write_one_by_one(out: Any, new: Any, rows: Array) -> Any:
+    """The same as :func:`_scatter`, but only as many writes as there are rows to write.
+
+    A CPU runs a scatter as a loop over all rows, one such loop for each array of the tree.
+    """
+    batch = jax.tree.leaves(out)[0].shape[0]
+
+    def some_left(carry: tuple[Array, Any]) -> Array:
+        i, _ = carry
+        return (i < rows.size) & (rows[jnp.minimum(i, rows.size - 1)] < batch)
+
+    def write(carry: tuple[Array, Any]) -> tuple[Array, Any]:
+        i, out = carry
+
+        def one(o: Array, n: Array) -> Array:
+            new = jax.lax.dynamic_index_in_dim(n, i, keepdims=True)
+            return jax.lax.dynamic_update_slice_in_dim(o, new, rows[i], 0)
+
+        return i + 1, jax.tree.map(one, out, new)
+
+    # Unsigned numbers: no code for negative indices.
+    return jax.lax.while_loop(some_left, write, (jnp.uint32(0), out))[1]

@@ -87,8 +87,8 @@ class HackMatrix(AbstractEnv[State]):
         state = enter(replace(state, player=player), layout)
         state = spawn(state, draws, False, state.stage, from_siphon=False)
         off = jnp.bool_(False)
-        zeros = jnp.zeros(len(rewards.COMPONENTS), jnp.float32)
-        return state, self._timestep(state, zeros, off, off, off, off)
+        nothing = dict.fromkeys(rewards.COMPONENTS, jnp.float32(0))
+        return state, self._timestep(state, nothing, off, off, off, off)
 
     def step(
         self, key: Key[Array, ""], state: State, action: Int[Array, ""]
@@ -135,7 +135,8 @@ class HackMatrix(AbstractEnv[State]):
             old_distance=old_distance,
             new_distance=jnp.where(completed, 0, new_distance),
         )
-        components = jnp.where(valid, rewards.components(before, state, events), 0.0)
+        components = rewards.components(before, state, events)
+        components = {name: jnp.where(valid, x, 0.0) for name, x in components.items()}
         return state, self._timestep(state, components, won, died, completed, ~valid)
 
     def observe(self, state: State) -> Float[Array, "observation"]:
@@ -156,7 +157,7 @@ class HackMatrix(AbstractEnv[State]):
     def _timestep(
         self,
         state: State,
-        components: Float[Array, "components"],
+        components: dict[str, Float[Array, ""]],
         won: Bool[Array, ""],
         died: Bool[Array, ""],
         completed: Bool[Array, ""],
@@ -170,9 +171,7 @@ class HackMatrix(AbstractEnv[State]):
         # Walled in on every side with nothing to run, the player can only lose: any action is
         # invalid and ends the episode, so all are offered.
         stuck = ~jnp.any(mask)
-        info = {
-            f"reward/{name}": components[index] for index, name in enumerate(rewards.COMPONENTS)
-        }
+        info = {f"reward/{name}": component for name, component in components.items()}
         info |= {
             "stage": state.stage,
             "won": won,
@@ -183,7 +182,7 @@ class HackMatrix(AbstractEnv[State]):
         return TimeStep(
             observation=self.observe(state),
             action_mask=mask | terminated | truncated | stuck,
-            reward=jnp.sum(components),
+            reward=sum(components.values(), start=jnp.float32(0)),
             terminated=terminated,
             truncated=truncated,
             info=info,
@@ -217,6 +216,8 @@ def _act(state: State, act: _Action, draws: Draws) -> _Effect:
     interrupted = table.is_transmission & hit_transmission.has(table.cell) & attacks
     gone = strike.gone | interrupted
     warp_cell = table.cell[warped_to].astype(jnp.int32)
+    table = programs.hurt(table, strike.hit | attacked, strike.damage)
+    table = programs.delay(table, program)
     # Of those gone, CRASH and WARP count one enemy and one transmission a cell.
     table, counted_gone = rarely(
         programs.regroups(program),
@@ -224,8 +225,6 @@ def _act(state: State, act: _Action, draws: Draws) -> _Effect:
         (table, gone, state.player.cell, program, draws),
         (table, gone),
     )
-    table = programs.hurt(table, strike.hit | attacked, strike.damage)
-    table = programs.delay(table, program)
     killed = programs.dead(table)
     counted = (killed | counted_gone) & ~table.from_task
     table = replace(table, kind=jnp.where(killed | gone, jnp.int8(FREE), table.kind))

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from hackmatrix.planes import CELL_STEP, SIZE, Plane, single
+from hackmatrix.batching import smallest
+from hackmatrix.planes import CELL_STEP, NUM_DIRECTIONS, SIZE, Plane, single
 
 # A shortest path has no shortcut: it is an induced path, and on a 6×6 grid those have at most 24
 # cells (OEIS A331968), of which a flood already holds the first.
@@ -87,9 +88,14 @@ def first_neighbour(
     Returns:
         That neighbour and True; the cell itself and False if none is.
     """
-    target, found = cell, jnp.bool_(False)
-    for there, step in reversed(list(zip(single(cell).shifts(), CELL_STEP, strict=True))):
-        possible = (there & options).any()
-        target = jnp.where(possible, cell + step, target)
-        found = found | possible
-    return target, found
+    step = jnp.array(CELL_STEP, jnp.int32)
+    possible = neighbour_flags(cell) & options.has(cell + step)
+    direction = smallest(jnp.where(possible, jnp.arange(NUM_DIRECTIONS), NUM_DIRECTIONS))
+    steps = jnp.array((*CELL_STEP, 0), jnp.int32)
+    return cell + steps[direction], direction < NUM_DIRECTIONS
+
+
+def neighbour_flags(cell: Int[Array, ""]) -> Bool[Array, "directions"]:
+    """Whether the board goes on up, down, left and right of a cell."""
+    row, col = cell // SIZE, cell % SIZE
+    return jnp.stack([row < SIZE - 1, row > 0, col > 0, col < SIZE - 1])

@@ -56,8 +56,8 @@ class Events(NamedTuple):
     new_distance: Int[Array, ""]
 
 
-def components(before: State, after: State, events: Events) -> Float[Array, "components"]:
-    """The components in the order of ``COMPONENTS``, for a valid action.
+def components(before: State, after: State, events: Events) -> dict[str, Float[Array, ""]]:
+    """The components by name, in the order of ``COMPONENTS``, for a valid action.
 
     Args:
         before: the position before the action.
@@ -96,4 +96,4 @@ def components(before: State, after: State, events: Events) -> Float[Array, "com
         "program_waste": when(events.wasted_reset, -0.3),
         "siphon_death_penalty": when(events.died & anywhere(siphon_killers), -10.0),
     }
-    return jnp.stack([values[name].astype(jnp.float32) for name in COMPONENTS])
+    return {name: values[name].astype(jnp.float32) for name in COMPONENTS}

@@ -11,8 +11,8 @@ from hackmatrix.state import State
 def valid_moves(state: State, enemies: Plane) -> Bool[Array, "4"]:
     """Whether each direction's next cell is on the board and no block, or an enemy is on it."""
     walkable = ~state.board.blocks | enemies
-    here = single(state.player.cell)
-    return jnp.stack([(there & walkable).any() for there in here.shifts()])
+    there = state.player.cell + jnp.array(CELL_STEP, jnp.int32)
+    return paths.neighbour_flags(state.player.cell) & walkable.has(there)
 
 
 def target(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, UInt32
 
-from hackmatrix.batching import computed_once, total
+from hackmatrix.batching import computed_once, side_by_side, total
 from hackmatrix.entities import CRYPTOG, NUM_TYPES
 from hackmatrix.planes import NUM_CELLS, column, row
 from hackmatrix.programs import NUM_PROGRAMS, owned_flags
@@ -139,7 +139,7 @@ def _player_features(state: State) -> Float[Array, "features"]:
         state.show,
         state.calm,
     )
-    return jnp.stack([jnp.asarray(value).astype(jnp.float32) for value in values])
+    return side_by_side([jnp.asarray(value).astype(jnp.float32) for value in values])
 
 
 def visible_enemies(state: State) -> Bool[Array, "slots"]:

@@ -11,7 +11,15 @@ from jax import lax
 from jaxtyping import Array, Bool, Int
 
 from hackmatrix.batching import smallest
-from hackmatrix.planes import CELL_STEP, NUM_DIRECTIONS, SIZE, Plane, single
+from hackmatrix.planes import (
+    CELL_STEP,
+    COL_STEP,
+    NUM_DIRECTIONS,
+    ROW_STEP,
+    SIZE,
+    Plane,
+    single,
+)
 
 # A shortest path has no shortcut: it is an induced path, and on a 6×6 grid those have at most 24
 # cells (OEIS A331968), of which a flood already holds the first.
@@ -97,5 +105,6 @@ def first_neighbour(
 
 def neighbour_flags(cell: Int[Array, ""]) -> Bool[Array, "directions"]:
     """Whether the board goes on up, down, left and right of a cell."""
-    row, col = cell // SIZE, cell % SIZE
-    return jnp.stack([row < SIZE - 1, row > 0, col > 0, col < SIZE - 1])
+    row = cell // SIZE + jnp.array(ROW_STEP)
+    col = cell % SIZE + jnp.array(COL_STEP)
+    return (row >= 0) & (row < SIZE) & (col >= 0) & (col < SIZE)

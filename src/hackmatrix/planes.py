@@ -18,6 +18,7 @@ SIZE = 6
 NUM_CELLS = SIZE * SIZE
 # In the order in which the rules try them: up (row + 1), down, left, right.
 NUM_DIRECTIONS = 4
+ROW_STEP, COL_STEP = (1, -1, 0, 0), (0, 0, -1, 1)
 CELL_STEP = (SIZE, -SIZE, -1, 1)
 
 _WORD_BITS = 18

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
 from hackmatrix import paths
-from hackmatrix.batching import anywhere, smallest
+from hackmatrix.batching import anywhere, side_by_side, smallest
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import (
     DAEMON,
@@ -135,7 +135,7 @@ def valid_programs(state: State, enemies: Plane, transmissions: Plane) -> Bool[A
         Program.ATK_PLUS: state.atk_uses < _MAX_ATK_USES,
         Program.HACK: board.siphoned.any(),
     }
-    useful = jnp.stack([conditions[program] for program in Program])
+    useful = side_by_side([conditions[program] for program in Program])
     credits = jnp.array([card.credits for card in CARDS], jnp.int32)
     energy = jnp.array([card.energy for card in CARDS], jnp.int32)
     affordable = (player.credits >= credits) & (player.energy >= energy)

@@ -127,8 +127,9 @@ def _serve_in_chunks(
         served, order, out = carry
         rows = jax.lax.dynamic_slice(order, (served,), (chunk,))
         # Past the last who waits anyone's arguments do: what comes of them is not written.
+        picked = jnp.minimum(rows, batch - 1)
         args = [
-            x.at[rows].get(mode="clip") if own else x
+            x.at[picked].get(mode="promise_in_bounds") if own else x
             for x, own in zip(leaves, per_member, strict=True)
         ]
         new = jax.vmap(run, axes, axis_size=chunk)(*args)

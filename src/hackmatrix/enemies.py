@@ -132,26 +132,24 @@ def _act(state: State, draws: Draws) -> State:
         damage=total(attackers),
         moved=jnp.int32(0),
     )
-    # Most often one enemy at most has to move, so one is moved in every game of a batch, and the
-    # few games with more go on among themselves.
-    movers = _move_one(ground, movers)
-    movers = rarely(_anyone_left(movers), _move_rest, (ground, movers), movers, share=8)
+    # Most often one enemy at most has to move; the few games with more go on among themselves.
+    moves = _number_of_moves(movers)
+    movers = rarely(moves > 0, _move_all, (ground, movers), movers, share=8, cost=moves)
     hp = jnp.maximum(state.player.hp - movers.damage, 0)
     return replace(
         state, entities=replace(table, cell=movers.cell), player=replace(state.player, hp=hp)
     )
 
 
-def _anyone_left(movers: _Movers) -> Bool[Array, ""]:
-    return movers.waiting.any() | movers.again.any()
+def _number_of_moves(movers: _Movers) -> Int[Array, ""]:
+    """How many moves there may be: a virus may move twice."""
+    return movers.waiting.size() + (movers.waiting & movers.viruses).size()
 
 
-def _move_rest(operand: tuple[_Ground, _Movers]) -> _Movers:
+def _move_all(operand: tuple[_Ground, _Movers]) -> _Movers:
     ground, movers = operand
-    # A virus may move twice; those that wait in `again` will move once more.
-    moves = movers.waiting.size() + movers.again.size()
-    moves = moves + jnp.where(movers.second, 0, (movers.waiting & movers.viruses).size())
-    return jax.lax.fori_loop(0, batch_max(moves), lambda _, m: _move_one(ground, m), movers)
+    moves = batch_max(_number_of_moves(movers))
+    return jax.lax.fori_loop(0, moves, lambda _, m: _move_one(ground, m), movers)
 
 
 def _move_one(ground: _Ground, movers: _Movers) -> _Movers:

@@ -100,13 +100,14 @@ class Entities(eqx.Module):
         order = jnp.where(members, self.order, jnp.uint32(0xFFFFFFFF))
         return members & (order == smallest(order))
 
-    def first_on_each(
-        self, members: Bool[Array, "slots"], key: Int8[Array, "slots"]
-    ) -> Bool[Array, "slots"]:
-        """The members with no earlier member of the same key (a cell, say). Compares all pairs."""
-        same = key[:, None] == key[None, :]
-        earlier = self.order[None, :] < self.order[:, None]
-        return members & ~anywhere(members[None, :] & same & earlier)
+
+def first_on_each(
+    members: Bool[Array, "slots"], key: Int8[Array, "slots"], order: UInt32[Array, "slots"]
+) -> Bool[Array, "slots"]:
+    """The members with no earlier member of the same key (a cell, say). Compares all pairs."""
+    same = key[:, None] == key[None, :]
+    earlier = order[None, :] < order[:, None]
+    return members & ~anywhere(members[None, :] & same & earlier)
 
 
 class Occupied(NamedTuple):

@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, UInt32
 
 from hackmatrix.batching import computed_once, side_by_side, total
-from hackmatrix.entities import CRYPTOG, NUM_TYPES
+from hackmatrix.entities import CRYPTOG, NUM_TYPES, first_on_each
 from hackmatrix.planes import NUM_CELLS, column, row
 from hackmatrix.programs import NUM_PROGRAMS, owned_flags
-from hackmatrix.state import MAX_HP, State, replace
+from hackmatrix.state import MAX_HP, State
 from ppo_mask.env import rarely
 
 PLAYER_FEATURES = 10
@@ -150,17 +150,14 @@ def visible_enemies(state: State) -> Bool[Array, "slots"]:
 
 
 def _cell_words(state: State) -> UInt32[Array, "cells words"]:
-    enemies, cells = state.entities.is_enemy, state.entities.occupied().enemies
-    crowded = total(enemies) != cells.size()
-    # Few positions have two enemies on a cell. That all others are done by then, and their words
-    # are in memory, also keeps the compiler from computing them anew for each of the 42 channels.
-    bare = replace(state, history=None)
-    return rarely(crowded, _words_of_crowd, bare, _words(state, enemies))
-
-
-def _words_of_crowd(state: State) -> UInt32[Array, "cells words"]:
     table = state.entities
-    return _words(state, table.first_on_each(table.is_enemy, table.cell))
+    enemies, cells = table.is_enemy, table.occupied().enemies
+    # Few positions have two enemies on a cell.
+    crowded = total(enemies) != cells.size()
+    operand = (enemies, table.cell, table.order)
+    first = rarely(crowded, lambda x: first_on_each(*x), operand, enemies)
+    # In memory, or the compiler would compute the words anew for each of the 42 channels.
+    return computed_once(_words(state, first), state.steps < 0)
 
 
 def _words(state: State, first: Bool[Array, "slots"]) -> UInt32[Array, "cells words"]:

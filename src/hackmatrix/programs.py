@@ -20,6 +20,7 @@ from hackmatrix.entities import (
     NUM_TYPES,
     VIRUS,
     Entities,
+    first_on_each,
     full_hp,
     slot_set,
 )
@@ -229,7 +230,7 @@ def regroup(
     goes = push | (program == Program.PULL)
     # Of those that want a cell only the first in list order gets it.
     members = jnp.where(goes, can_go, gone)
-    chosen = table.first_on_each(members, jnp.where(goes, wanted, table.place))
+    chosen = first_on_each(members, jnp.where(goes, wanted, table.place), table.order)
     moved = replace(table, cell=jnp.where(goes & chosen, wanted, table.cell))
     return choose(program == Program.POLY, _poly(table, draws), moved), chosen & gone
 

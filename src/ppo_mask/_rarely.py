@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
-from jaxtyping import Array, ArrayLike, Bool
+from jaxtyping import Array, ArrayLike, Bool, Int, UInt32
 
 Operand = TypeVar("Operand")
 Result = TypeVar("Result")
 
 _MIN_CHUNK = 16  # enough members to fill vector lanes
+_MAX_COST, _INDEX_BITS = 255, 23
 
 
 def rarely(
@@ -26,6 +27,7 @@ def rarely(
     operand: Operand,
     otherwise: Result,
     share: int = 32,
+    cost: Int[Array, ""] | int = 0,
 ) -> Result:
     """``function(operand)`` where ``predicate`` holds, else ``otherwise``.
 
@@ -39,6 +41,8 @@ def rarely(
         operand: the function's argument, a tree of arrays.
         otherwise: the result where the predicate is False, of the function's result's structure.
         share: one member in so many is expected to need the function at a time; the chunk size.
+        cost: 0 to 255, greater for members for which the function's loops run longer. Members of
+            like cost are served together, so that the short ones need not wait for the long ones.
     """
 
     leaves, structure = jax.tree.flatten(operand)
@@ -48,31 +52,33 @@ def rarely(
         return function(jax.tree.unflatten(structure, leaves))
 
     @custom_vmap
-    def single(predicate: Any, otherwise: Any, *leaves: Any) -> Any:
+    def single(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
+        del cost
         return jax.lax.cond(predicate, run, lambda *_: otherwise, *leaves)
 
     @single.def_vmap
-    def _(size: int, batched: Any, predicate: Any, otherwise: Any, *leaves: Any) -> Any:  # pyright: ignore
+    def _(size: int, batched: Any, predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:  # pyright: ignore
         # What all members share, such as a network's parameters, is neither copied nor gathered.
-        per_member = tuple(batched[2:])
-        predicate, otherwise = _broadcast(size, tuple(batched[:2]), (predicate, otherwise))
-        out = _batch(run, per_member, share)(predicate, otherwise, *leaves)
+        per_member = tuple(batched[3:])
+        own = _broadcast(size, tuple(batched[:3]), (predicate, cost, otherwise))
+        out = _batch(run, per_member, share)(*own, *leaves)
         return out, jax.tree.map(lambda _: True, out)
 
-    return single(predicate, otherwise, *leaves)
+    return single(predicate, jnp.asarray(cost, jnp.int32), otherwise, *leaves)
 
 
 def _batch(run: Callable[..., Any], per_member: tuple[bool, ...], share: int) -> Callable[..., Any]:
     """`single` over a batch; leaf i of the operand has a batch axis where ``per_member[i]``."""
 
     @custom_vmap
-    def many(predicate: Any, otherwise: Any, *leaves: Any) -> Any:
-        return _serve_in_chunks(run, per_member, share, predicate, otherwise, leaves)
+    def many(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
+        order = _order(predicate, cost)
+        return _serve_in_chunks(run, per_member, share, order, otherwise, leaves)
 
     @many.def_vmap
     def _(size: int, batched: Any, *args: Any) -> Any:  # pyright: ignore
-        shared_batched = any(b for b, own in zip(batched[2:], per_member, strict=True) if not own)
-        own = (True, True, *per_member)
+        shared_batched = any(b for b, own in zip(batched[3:], per_member, strict=True) if not own)
+        own = (True, True, True, *per_member)
         spread = (shared_batched or o for o in own)
         args = tuple(
             _broadcast(size, b, x) if s else x
@@ -101,21 +107,29 @@ def _broadcast(size: int, batched: Any, tree: Any) -> Any:
     return jax.tree.map(spread, tree, batched)
 
 
+def _order(
+    predicate: Bool[Array, " batch"], cost: Int[Array, " batch"]
+) -> UInt32[Array, " batch"]:
+    """The members for whom the predicate holds, dear ones first; past them, the batch's size."""
+    batch = predicate.shape[0]
+    cheapness = (_MAX_COST - jnp.clip(cost, 0, _MAX_COST)).astype(jnp.uint32)
+    rank = cheapness << _INDEX_BITS | jnp.arange(batch, dtype=jnp.uint32)
+    nobody = jnp.uint32(0xFFFFFFFF)
+    rank = jax.lax.sort(jnp.where(predicate, rank, nobody), is_stable=False)
+    return jnp.where(rank == nobody, batch, rank & ((1 << _INDEX_BITS) - 1))
+
+
 def _serve_in_chunks(
     run: Callable[..., Any],
     per_member: tuple[bool, ...],
     share: int,
-    predicate: Bool[Array, " batch"],
+    order: UInt32[Array, " batch"],
     otherwise: Any,
     leaves: tuple[Any, ...],
 ) -> Any:
-    batch = predicate.shape[0]
+    batch = order.shape[0]
     chunk = min(batch, max(_MIN_CHUNK, batch // share))
-    # Those who wait first, in their order, then all others, and nobody.
-    index = jnp.arange(batch, dtype=jnp.uint32)
-    order = jax.lax.sort(jnp.where(predicate, index, index + batch), is_stable=False)
     order = jnp.pad(order, (0, chunk), constant_values=batch)
-
     axes = [0 if own else None for own in per_member]
 
     def some_left(carry: tuple[Array, Array, Any]) -> Array:

@@ -1,0 +1,93 @@
+"""The default network's view of the board, against the recorded positions it was computed from."""
+
+from collections import deque
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import recordings
+
+from hackmatrix import HackMatrix
+from hackmatrix.features import NUM_FEATURES, Features, features
+from hackmatrix.networks import PlayerCentredMLP
+from hackmatrix.observation import OBSERVATION_SIZE
+
+DIRECTIONS = ((1, 0), (-1, 0), (0, -1), (0, 1))
+PLAIN = [*range(12), *range(35, 42)]  # the channels of a cell but for its program
+TARGET = [*range(7), 36]
+DATA, PROGRAM, QUESTION, TURNS, EXIT = 7, 8, 9, 36, 40
+
+
+def on_board(row, col):
+    return 0 <= row < 6 and 0 <= col < 6
+
+
+def distances_to_exit(blocks, exit):
+    """Steps of the shortest walk from each cell that enters no block but may start on one."""
+    found, queue = {exit: 0}, deque([exit])
+    while queue:
+        row, col = queue.popleft()
+        if blocks[row, col]:
+            continue
+        for dr, dc in DIRECTIONS:
+            cell = row + dr, col + dc
+            if on_board(*cell) and cell not in found:
+                found[cell] = found[row, col] + 1
+                queue.append(cell)
+    return found
+
+
+def test_features_are_the_board_from_where_the_player_stands():
+    dumped = [each["state"] for each in recordings.read("observations.jsonl.gz")]
+    states = recordings.load_all(dumped)
+    observations = np.asarray(jax.jit(jax.vmap(HackMatrix().observe))(states))
+    seen = jax.device_get(jax.jit(jax.vmap(features))(observations))
+    flat = np.asarray(jax.jit(jax.vmap(Features.flat))(seen))
+    assert flat.shape == (len(dumped), NUM_FEATURES)
+    np.testing.assert_array_equal(flat, np.concatenate([x.reshape(len(x), -1) for x in seen], 1))
+
+    for i, observation in enumerate(observations):
+        one = Features(*(x[i] for x in seen))
+        grid = observation[33:].reshape(6, 6, 42)
+        row, col = (int(round(5 * float(x))) for x in observation[:2])
+        np.testing.assert_array_equal(one.player, observation[:33])
+        rolled = np.roll(grid[:, :, PLAIN], (-row, -col), (0, 1))
+        np.testing.assert_array_equal(one.cells, rolled.reshape(36, -1))
+
+        programs = np.zeros((23, 3))
+        for r, c, number in np.argwhere(grid[:, :, 12:35]):
+            programs[number] = (r - row) / 6, (c - col) / 6, 1
+        np.testing.assert_allclose(one.programs, programs, atol=1e-6)
+
+        blocks = grid[:, :, [DATA, PROGRAM, QUESTION]].any(-1)
+        exit = tuple(np.argwhere(grid[:, :, EXIT])[0].tolist())
+        far = distances_to_exit(blocks, exit)
+        beside = [far.get((row + dr, col + dc), 99) for dr, dc in DIRECTIONS]
+        blocked = [
+            on_board(row + dr, col + dc) and blocks[row + dr, col + dc] for dr, dc in DIRECTIONS
+        ]
+        beside = [99 if wall else steps for steps, wall in zip(beside, blocked, strict=True)]
+        nearest = min(beside)
+        assert one.ways.tolist() == [steps == nearest < 99 for steps in beside]
+        np.testing.assert_allclose(one.distance, (nearest + 1) / 10 if nearest < 99 else 0)
+
+        for direction, (dr, dc) in enumerate(DIRECTIONS):
+            r, c = row + dr, col + dc
+            assert one.edges[direction] == (not on_board(r, c))
+            while on_board(r, c) and not (blocks[r, c] or grid[r, c, :4].any() or grid[r, c, TURNS]):
+                r, c = r + dr, c + dc
+            target = np.zeros(len(TARGET))
+            if on_board(r, c) and (grid[r, c, :4].any() or grid[r, c, TURNS]):
+                target = grid[r, c, TARGET]
+            np.testing.assert_array_equal(one.targets[direction], target)
+
+
+def test_hyperparameters_rebuild_the_structure():
+    model = PlayerCentredMLP(16, 1, key=jax.random.key(0))
+    again = PlayerCentredMLP(**model.hyperparameters, key=jax.random.key(1))
+    assert jax.tree.structure(model) == jax.tree.structure(again)
+    observation = jnp.zeros(OBSERVATION_SIZE)
+    distribution, value = eqx.filter_jit(model)(observation, jnp.arange(28) < 3)
+    np.testing.assert_allclose(distribution.probs[:3], 1 / 3, atol=0.05)
+    assert value.shape == ()

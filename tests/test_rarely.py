@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hackmatrix.batching import batch_max
 from ppo_mask.env import rarely
 
 
@@ -28,6 +29,31 @@ def test_equals_cond_under_vmap(batch, share):
     run = jax.jit(jax.vmap(_both, in_axes=(0, 0, None, 0)))
     got, want = run(predicate, x, jnp.ones((2, 3)), keys)
     np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_members_are_served_whatever_their_cost():
+    predicate = jax.random.bernoulli(jax.random.key(0), 0.5, (300,))
+    cost = jax.random.randint(jax.random.key(1), (300,), 0, 400)
+    x = jnp.arange(300.0)
+
+    @jax.jit
+    @jax.vmap
+    def run(predicate, cost, x):
+        return rarely(predicate, jnp.square, x, -x, cost=cost)
+
+    np.testing.assert_array_equal(run(predicate, cost, x), jnp.where(predicate, x**2, -x))
+
+
+def test_dear_members_are_served_first():
+    """A loop as long as the longest of a chunk runs for all of it: the dear ones share theirs."""
+
+    def count(length):
+        # Each member returns the longest loop of its chunk.
+        return batch_max(length)
+
+    length = jnp.array([1, 9] * 160)
+    run = jax.vmap(lambda n: rarely(n > 0, count, n, 0 * n, share=20, cost=n))
+    np.testing.assert_array_equal(jax.jit(run)(length), length)
 
 
 @pytest.mark.parametrize("shared", [True, False])

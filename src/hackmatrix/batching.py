@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Int, Shaped, UInt32
@@ -42,8 +43,8 @@ def computed_once(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[
     )[1]
 
 
-# XLA's CPU compiler makes two reductions of one over more than 32 values, and fuses neither with what
-# it reads. One elementwise operation before it that folds the axis once keeps it whole.
+# XLA's CPU compiler makes two reductions of one over more than 32 values, and fuses neither with
+# what it reads. Folding the axis by an elementwise operation first keeps it whole.
 _LONGEST_AXIS = 32
 
 
@@ -87,7 +88,7 @@ def side_by_side(values: Sequence[Shaped[Array, ""]]) -> Shaped[Array, " n"]:
 
     XLA's CPU compiler makes a kernel of each number that is stacked; this is one for all of them.
     """
-    index = jnp.arange(len(values))
+    index = np.arange(len(values))
     row = jnp.broadcast_to(values[0], index.shape)
     for number, value in enumerate(values):
         row = jnp.where(index == number, value, row)

@@ -5,6 +5,7 @@ The operations that sets of cells (:mod:`hackmatrix.planes`) and sets of slots
 """
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, Integer, UInt32
 
@@ -23,7 +24,7 @@ def single(index: Integer[Array, "*batch"], word_bits: int) -> Words:
 
 def pack(flags: Bool[Array, "*batch n"], word_bits: int) -> Words:
     """The set of the positions of the flags that are on."""
-    weight = jnp.uint32(1) << jnp.arange(word_bits, dtype=jnp.uint32)
+    weight = np.uint32(1) << np.arange(word_bits, dtype=np.uint32)
     halves = flags.reshape(*flags.shape[:-1], 2, word_bits)
     words = joined(jnp.where(halves, weight, jnp.uint32(0)))
     return words[..., 0], words[..., 1]
@@ -33,7 +34,7 @@ def union(
     numbers: Integer[Array, " n"], members: Bool[Array, "*sets n"], word_bits: int
 ) -> tuple[UInt32[Array, "*sets"], UInt32[Array, "*sets"]]:
     """For each set of members, the set of their numbers."""
-    half = jnp.arange(2)[:, None]
+    half = np.arange(2, dtype=np.int32)[:, None]
     index = (numbers - word_bits * half).astype(jnp.uint32)
     bit = jnp.where(index < word_bits, jnp.uint32(1) << index, jnp.uint32(0))
     words = joined(jnp.where(members[..., None, :], bit, jnp.uint32(0)))

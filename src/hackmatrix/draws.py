@@ -11,6 +11,7 @@ from enum import IntEnum
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, Integer, Key, UInt32
 
 from hackmatrix import batching
@@ -55,11 +56,10 @@ class Draws(eqx.Module):
         return eqx.tree_at(lambda d: d.words, self, batching.computed_once(self.words, never))
 
     def word(
-        self, use: Use, number: Integer[Array, "*shape"] | int = 0
+        self, use: Use, number: Integer[Array | np.ndarray, "*shape"] | int = 0
     ) -> UInt32[Array, "*shape"]:
         """32 random bits: the draw of that use and number."""
-        counter = jnp.asarray(number).astype(jnp.uint32) + jnp.uint32(use * _NUMBERS_PER_USE)
-        x = self.words[0] + counter * jnp.uint32(_GOLDEN)
+        x = self.words[0] + _spread(number, use)
         x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
         # The second word comes in half-way: two words of seed for the price of one mixing.
         x = (x ^ (x >> 15) ^ self.words[1]) * jnp.uint32(0x846CA68B)
@@ -69,7 +69,7 @@ class Draws(eqx.Module):
         self,
         bound: Integer[Array, "*#shape"] | int,
         use: Use,
-        number: Integer[Array, "*#shape"] | int = 0,
+        number: Integer[Array | np.ndarray, "*#shape"] | int = 0,
     ) -> Int[Array, "*shape"]:
         """Uniform over 0 … bound - 1: the draw of that use and number.
 
@@ -79,3 +79,12 @@ class Draws(eqx.Module):
         # 23 bits: with more, (1 - 2^-24) * bound would round up to the bound itself.
         bits = (self.word(use, number) >> 9).astype(jnp.float32)
         return (bits * (jnp.asarray(bound).astype(jnp.float32) * 2.0**-23)).astype(jnp.int32)
+
+
+def _spread(number: Array | np.ndarray | int, use: Use) -> UInt32[Array | np.ndarray, "*shape"]:
+    """A draw's number times a large odd one: the states of a Weyl sequence."""
+    first = use * _NUMBERS_PER_USE
+    if isinstance(number, int | np.ndarray):  # constants, which a compiler would compute each time
+        numbers = np.asarray(number, np.uint64) + np.uint64(first)
+        return np.asarray(numbers * np.uint64(_GOLDEN)).astype(np.uint32)
+    return (number.astype(jnp.uint32) + jnp.uint32(first)) * jnp.uint32(_GOLDEN)

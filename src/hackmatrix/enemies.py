@@ -192,7 +192,7 @@ def _next_cell(
     # Shortest paths over cells that are free, and over open ones whoever is on them.
     both = jax.tree.map(lambda *x: jnp.stack(x), open_cells & ~occupied, open_cells)
     met, _ = jax.vmap(paths.first_met, (None, 0, None))(source, both, around)
-    clear, direct = (jax.tree.map(lambda x: x[i], met) for i in range(2))
+    clear, direct = Plane(met.lo[0], met.hi[0]), Plane(met.lo[1], met.hi[1])
 
     # No clear path: the first step of a direct one, if that is free. Else, of the free neighbours,
     # the one nearest to the player. Each is either one step closer or one step farther than here,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, Int8, Int16, UInt32
 
@@ -85,8 +86,8 @@ class Entities(eqx.Module):
 
         Low slots are taken first, so the loop over slots ends early.
         """
-        bit = jnp.arange(width, dtype=jnp.uint32)
-        used = largest(jnp.where(self.kind != FREE, jnp.arange(1, MAX_ENTITIES + 1), 0))
+        bit = np.arange(width, dtype=np.uint32)
+        used = largest(jnp.where(self.kind != FREE, np.arange(1, MAX_ENTITIES + 1), 0))
 
         def add(slot: Array, plane: Plane) -> Plane:
             has_bit = ((word[slot] >> bit) & 1) != 0

@@ -87,7 +87,7 @@ class HackMatrix(AbstractEnv[State]):
         state = enter(replace(state, player=player), layout)
         state = spawn(state, draws, False, state.stage, from_siphon=False)
         off = jnp.bool_(False)
-        nothing = dict.fromkeys(rewards.COMPONENTS, jnp.float32(0))
+        nothing = {name: jnp.float32(0) for name in rewards.COMPONENTS}
         return state, self._timestep(state, nothing, off, off, off, off)
 
     def step(

@@ -15,9 +15,7 @@ def valid_moves(state: State, enemies: Plane) -> Bool[Array, "4"]:
     return paths.neighbour_flags(state.player.cell) & walkable.has(there)
 
 
-def target(
-    state: State, direction: Int[Array, ""]
-) -> tuple[Plane, Plane]:
+def target(state: State, direction: Int[Array, ""]) -> tuple[Plane, Plane]:
     """Whom a move hits: a cell with a transmission, or else one with an enemy, or else none.
 
     Returns:

@@ -183,7 +183,7 @@ def _words(state: State, first: Bool[Array, "slots"]) -> UInt32[Array, "cells wo
     entity_bits = jnp.where(seen, enemy_bits, jnp.where(table.is_transmission, turns, 0))
     # At most one enemy and one transmission a cell: their bits join to one number a cell.
     shown = table.planes(entity_bits, _ENEMY_BITS + _WIDTH["turns"]).flags()
-    weight = jnp.uint32(1) << jnp.arange(shown.shape[0], dtype=jnp.uint32)[:, None]
+    weight = np.uint32(1) << np.arange(shown.shape[0], dtype=np.uint32)[:, None]
     shown = jnp.sum(jnp.where(shown, weight, 0), axis=0, dtype=jnp.uint32)
     enemy_word = (shown % (1 << _ENEMY_BITS)) << _FIELDS["enemy_type"][1]
     program = jnp.uint32(1) << jnp.maximum(board.program, 0).astype(jnp.uint32)

@@ -88,9 +88,7 @@ def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
     return tuple(seen)
 
 
-def first_neighbour(
-    cell: Int[Array, ""], options: Plane
-) -> tuple[Int[Array, ""], Bool[Array, ""]]:
+def first_neighbour(cell: Int[Array, ""], options: Plane) -> tuple[Int[Array, ""], Bool[Array, ""]]:
     """The first of a cell's neighbours, in the order up, down, left, right, that is an option.
 
     Returns:

@@ -9,6 +9,7 @@ few bit operations, which vector units do for many environments at once.
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, Integer, UInt32
 
@@ -101,10 +102,9 @@ class Plane(NamedTuple):
 
     def flags(self) -> Bool[Array, "*batch 36"]:
         """One flag a cell, in cell order."""
-        cell = jnp.arange(NUM_CELLS, dtype=jnp.uint32)
-        lower = cell < _WORD_BITS
-        word = jnp.where(lower, self.lo[..., None], self.hi[..., None])
-        return ((word >> jnp.where(lower, cell, cell - _WORD_BITS)) & 1) != 0
+        cell = np.arange(NUM_CELLS, dtype=np.uint32)
+        word = jnp.where(cell < _WORD_BITS, self.lo[..., None], self.hi[..., None])
+        return ((word >> (cell % _WORD_BITS)) & 1) != 0
 
 
 def empty() -> Plane:

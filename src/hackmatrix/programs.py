@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
 from hackmatrix import paths
@@ -101,7 +102,7 @@ _MAX_ATK_USES = 2
 
 def owned_flags(owned: UInt32[Array, ""]) -> Bool[Array, "programs"]:
     """Which programs are owned; ``owned`` has one bit each."""
-    return ((owned >> jnp.arange(NUM_PROGRAMS, dtype=jnp.uint32)) & 1) != 0
+    return ((owned >> np.arange(NUM_PROGRAMS, dtype=np.uint32)) & 1) != 0
 
 
 def valid_programs(state: State, enemies: Plane, transmissions: Plane) -> Bool[Array, "programs"]:
@@ -237,7 +238,7 @@ def regroup(
 
 def _poly(table: Entities, draws: Draws) -> Entities:
     """Every enemy becomes one of the other types; damage carries over."""
-    shift = 1 + draws.below(NUM_TYPES - 1, Use.POLY, jnp.arange(MAX_ENTITIES)).astype(jnp.int8)
+    shift = 1 + draws.below(NUM_TYPES - 1, Use.POLY, np.arange(MAX_ENTITIES)).astype(jnp.int8)
     type = (table.type + shift) % NUM_TYPES
     hp = full_hp(type) - (full_hp(table.type) - table.hp)
     return replace(

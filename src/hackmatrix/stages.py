@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, UInt32
 
 from hackmatrix import paths
@@ -53,7 +54,7 @@ def lay_out(operand: tuple[Draws, Int[Array, ""], Entities]) -> Layout:
     exit = corners.nth(draws.below(corners.size(), Use.EXIT))
     blocks = place_blocks(draws, entities, exit)
 
-    cells = jnp.arange(NUM_CELLS)
+    cells = np.arange(NUM_CELLS)
     is_block = blocks.flags()
     has_program = is_block & (draws.below(2, Use.BLOCK_KIND, cells) == 0)
     has_data = is_block & ~has_program
@@ -162,7 +163,7 @@ def _random_cells(
     draws: Draws, layout: Int[Array, ""], room: Plane, number: Int[Array, ""]
 ) -> Plane:
     """A uniformly random set of ``number`` cells of ``room``: those of the lowest draws."""
-    cells = jnp.arange(NUM_CELLS)
+    cells = np.arange(NUM_CELLS)
     draw = draws.word(Use.BLOCK_CELL, layout * NUM_CELLS + cells)
     last = jnp.uint32(0xFFFFFFFF)
     return pack(_ranks(jnp.where(room.flags(), draw, last)) < number)
@@ -171,15 +172,15 @@ def _random_cells(
 def _different_programs(draws: Draws, has_program: Bool[Array, "cells"]) -> Int[Array, "cells"]:
     """A program for each of the flagged cells, none twice; for the others, no matter which."""
     # The n-th cell gets the program that is n-th in a random order.
-    place = _ranks(draws.word(Use.PROGRAM, jnp.arange(NUM_PROGRAMS)))
-    cells, programs = jnp.arange(NUM_CELLS), jnp.arange(NUM_PROGRAMS)
+    place = _ranks(draws.word(Use.PROGRAM, np.arange(NUM_PROGRAMS)))
+    cells, programs = np.arange(NUM_CELLS), np.arange(NUM_PROGRAMS)
     number = total(has_program & (cells < cells[:, None]))  # of flagged cells before it
     return total(jnp.where(place == number[:, None], programs, 0))
 
 
 def _ranks(words: UInt32[Array, " n"]) -> Int[Array, " n"]:
     """How many of the words are smaller than each; equal ones (one in 2^26) in their order."""
-    index = jnp.arange(words.shape[0], dtype=jnp.uint32)
+    index = np.arange(words.shape[0], dtype=np.uint32)
     unique = (words & jnp.uint32(~63 & 0xFFFFFFFF)) | index
     return total(unique[None, :] < unique[:, None])
 

@@ -107,9 +107,7 @@ def _broadcast(size: int, batched: Any, tree: Any) -> Any:
     return jax.tree.map(spread, tree, batched)
 
 
-def _order(
-    predicate: Bool[Array, " batch"], cost: Int[Array, " batch"]
-) -> UInt32[Array, " batch"]:
+def _order(predicate: Bool[Array, " batch"], cost: Int[Array, " batch"]) -> UInt32[Array, " batch"]:
     """The members for whom the predicate holds, dear ones first; past them, the batch's size."""
     batch = predicate.shape[0]
     cheapness = (_MAX_COST - jnp.clip(cost, 0, _MAX_COST)).astype(jnp.uint32)

@@ -50,7 +50,7 @@ def test_features_are_the_board_from_where_the_player_stands():
     for i, observation in enumerate(observations):
         one = Features(*(x[i] for x in seen))
         grid = observation[33:].reshape(6, 6, 42)
-        row, col = (int(round(5 * float(x))) for x in observation[:2])
+        row, col = (round(5 * float(x)) for x in observation[:2])
         np.testing.assert_array_equal(one.player, observation[:33])
         rolled = np.roll(grid[:, :, PLAIN], (-row, -col), (0, 1))
         np.testing.assert_array_equal(one.cells, rolled.reshape(36, -1))
@@ -72,14 +72,14 @@ def test_features_are_the_board_from_where_the_player_stands():
         assert one.ways.tolist() == [steps == nearest < 99 for steps in beside]
         np.testing.assert_allclose(one.distance, (nearest + 1) / 10 if nearest < 99 else 0)
 
+        occupied = grid[:, :, :4].any(-1) | (grid[:, :, TURNS] > 0)
         for direction, (dr, dc) in enumerate(DIRECTIONS):
             r, c = row + dr, col + dc
             assert one.edges[direction] == (not on_board(r, c))
-            while on_board(r, c) and not (blocks[r, c] or grid[r, c, :4].any() or grid[r, c, TURNS]):
+            while on_board(r, c) and not (blocks[r, c] or occupied[r, c]):
                 r, c = r + dr, c + dc
-            target = np.zeros(len(TARGET))
-            if on_board(r, c) and (grid[r, c, :4].any() or grid[r, c, TURNS]):
-                target = grid[r, c, TARGET]
+            hit = on_board(r, c) and occupied[r, c]
+            target = grid[r, c, TARGET] if hit else np.zeros(len(TARGET))
             np.testing.assert_array_equal(one.targets[direction], target)
 
 

@@ -1,0 +1,69 @@
+"""``pytest benchmarks/ --benchmark``: measures; without the option everything runs once, small."""
+
+import functools
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import report
+from measure import Measurement, measure, measure_apart
+
+RUNS = 7
+_found: list[Measurement] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the options of the benchmarks."""
+    group = parser.getgroup("benchmarks")
+    group.addoption("--benchmark", action="store_true", help="measure, in full size (minutes)")
+    group.addoption("--benchmark-json", metavar="FILE", help="write what was measured to a file")
+    group.addoption("--benchmark-compare", metavar="FILE", help="show ratios to an earlier file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuses options that cannot work, before anything is measured."""
+    earlier, benchmark = config.getoption("benchmark_compare"), config.getoption("benchmark")
+    if (earlier or config.getoption("benchmark_json")) and not benchmark:
+        raise pytest.UsageError("--benchmark-json and --benchmark-compare go with --benchmark")
+    if earlier:
+        try:
+            report.read(Path(earlier))
+        except ValueError as error:
+            raise pytest.UsageError(str(error)) from None
+    if benchmark and getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError("benchmarks want the machine to themselves: leave -n out")
+
+
+@functools.cache
+def _small(subject: str) -> Measurement:
+    return measure(subject, num_envs=4, runs=1, num_steps=4)
+
+
+@pytest.fixture
+def measured(request: pytest.FixtureRequest):
+    """Measures a subject, or, without ``--benchmark``, runs it once with a few environments."""
+
+    def of(subject: str, num_envs: int, cache: Path | None = None) -> Measurement:
+        if not request.config.getoption("benchmark"):
+            return _small(subject)
+        folder = None if cache is None else str(cache)
+        found = measure_apart(subject=subject, num_envs=num_envs, runs=RUNS, cache=folder)
+        _found.append(found)
+        return found
+
+    return of
+
+
+def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
+    """The table, and the file that was asked for."""
+    if not _found:
+        return
+    earlier, path = config.getoption("benchmark_compare"), config.getoption("benchmark_json")
+    console = report.Console(file=terminalreporter._tw._file, width=120)
+    console.print()
+    report.show(console, _found, report.read(Path(earlier)) if earlier else ())
+    if path:
+        report.write(Path(path), _found)

@@ -1,0 +1,116 @@
+"""Measurements as a table, as a JSON file, and against those of an earlier file."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from measure import Measurement
+from rich.console import Console
+from rich.table import Table
+
+_PACKAGES = ("ppo-mask", "jax", "jaxlib", "equinox", "optax", "numpy")
+_FORMAT = 1
+
+
+def surroundings() -> dict[str, Any]:
+    """The machine, the versions and the commit: what figures are to be compared by."""
+    here = Path(__file__).parent
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True
+    )
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": platform.machine(),
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "commit": commit.stdout.strip() or None,
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "")
+
+
+def write(path: Path, measurements: Sequence[Measurement]) -> None:
+    """Writes the measurements, with their surroundings, as JSON."""
+    found = {
+        "format": _FORMAT,
+        **surroundings(),
+        "measurements": [asdict(each) for each in measurements],
+    }
+    path.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def read(path: Path) -> list[Measurement]:
+    """The measurements of a file.
+
+    Raises:
+        ValueError: it is no such file.
+    """
+    try:
+        found = json.loads(path.read_text())
+        if found["format"] != _FORMAT:
+            raise ValueError(f"its format is {found['format']}, not {_FORMAT}")
+        return [Measurement(**each) for each in found["measurements"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} holds no benchmark results: {error}") from None
+
+
+def show(
+    console: Console, measurements: Sequence[Measurement], before: Sequence[Measurement] = ()
+) -> None:
+    """Prints the measurements as a table, with ratios to earlier ones and to one another."""
+    known = {(each.subject, each.num_envs): each for each in before}
+    table = Table(title="steps per second")
+    for name in ("subject", "envs", "median", "range", "trace s", "compile s", "peak MB", "device"):
+        table.add_column(name, justify="left" if name in ("subject", "device") else "right")
+    if before:
+        table.add_column("to before", justify="right")
+    for each in measurements:
+        row = [
+            each.subject,
+            f"{each.num_envs:,}",
+            f"{each.rate:,.0f}",
+            f"{each.rates[0]:,.0f} - {each.rates[-1]:,.0f}",
+            f"{each.trace_seconds:.1f}",
+            f"{each.compile_seconds:.1f}",
+            f"{each.peak_mb:,.0f}",
+            f"{each.devices} x {each.device}",
+        ]
+        if before:
+            old = known.get((each.subject, each.num_envs))
+            row.append(f"{each.rate / old.rate:.2f}" if old else "new")
+        table.add_row(*row)
+    console.print(table)
+    for line in ratios(measurements):
+        console.print(line)
+
+
+def ratios(measurements: Sequence[Measurement]) -> list[str]:
+    """What the measurements of one run say about one another."""
+    rates = {(each.subject, each.num_envs): each.rate for each in measurements}
+    lines: list[str] = []
+    for (subject, num_envs), rate in rates.items():
+        if subject == "training" and ("matrix products", num_envs) in rates:
+            share = rate / rates["matrix products", num_envs]
+            lines.append(f"training at {num_envs:,}: {share:.0%} of what its products allow")
+        if subject == "training" and ("rollout", num_envs) in rates:
+            share = rate / rates["rollout", num_envs]
+            lines.append(f"training at {num_envs:,}: {share:.0%} of its time is the rollout's")
+        ours = rates.get(("environment", num_envs))
+        if ours and subject not in ("environment", "rollout", "training", "matrix products"):
+            lines.append(f"environment at {num_envs:,}: {ours / rate:.2f} times {subject}")
+    return lines

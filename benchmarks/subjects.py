@@ -1,0 +1,152 @@
+"""What is measured: for each subject, a function to compile and what to call it with.
+
+Every function takes and returns the same tree, so that a run begins where the last one ended.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from hackmatrix import HackMatrix
+from hackmatrix.features import NUM_FEATURES
+from hackmatrix.metrics import METRICS
+from hackmatrix.networks import PlayerCentredMLP
+from ppo_mask import rollout, train
+from ppo_mask.config import PPOConfig
+from ppo_mask.distribution import MaskedCategorical
+from ppo_mask.vector import VectorEnv
+
+
+class Subject(NamedTuple):
+    """Something to measure.
+
+    Attributes:
+        run: pure; to be compiled, its argument donated.
+        start: its first argument.
+        steps: environment steps that a run of it stands for.
+    """
+
+    run: Callable[[Any], Any]
+    start: Any
+    steps: int
+
+
+def environment(num_envs: int, num_steps: int = 64) -> Subject:
+    """Random valid actions; masks, observations and auto-reset included."""
+    env = VectorEnv(HackMatrix(), num_envs)
+
+    def step(carry: Any, _: None) -> tuple[Any, Array]:
+        key, state, mask = carry
+        key, action_key, step_key = jax.random.split(key, 3)
+        state, timestep = env.step(step_key, state, random_actions(action_key, mask))
+        # The sum keeps the compiler from leaving the observation out.
+        return (key, state, timestep.action_mask), timestep.observation.sum()
+
+    state, timestep = eqx.filter_jit(env.reset)(jax.random.key(0))
+    return played(step, (jax.random.key(1), state, timestep.action_mask), num_envs, num_steps)
+
+
+def random_actions(key: Array, mask: Array) -> Array:
+    """A valid action for each environment, uniformly."""
+
+    def draw(key: Array, mask: Array) -> Array:
+        return MaskedCategorical(jnp.zeros(mask.shape), mask).sample(key)
+
+    return jax.vmap(draw)(jax.random.split(key, mask.shape[0]), mask)
+
+
+def played(
+    step: Callable[[Any, None], tuple[Any, Array]], start: Any, num_envs: int, num_steps: int
+) -> Subject:
+    """Many steps in one program."""
+
+    def run(carry: Any) -> Any:
+        carry, sums = jax.lax.scan(step, carry[0], None, length=num_steps)
+        return carry, sums
+
+    return Subject(run, (start, jnp.zeros(num_steps)), num_envs * num_steps)
+
+
+def collected(num_envs: int, num_steps: int = 128) -> Subject:
+    """A rollout with the default network."""
+    env = VectorEnv(HackMatrix(), num_envs)
+    arrays, static = eqx.partition(PlayerCentredMLP(key=jax.random.key(0)), eqx.is_array)
+
+    def run(carry: Any) -> Any:
+        key, arrays, state, _ = carry
+        key, rollout_key = jax.random.split(key)
+        model = eqx.combine(arrays, static)
+        state, transitions = rollout.collect(env, model, state, rollout_key, num_steps)
+        kept = (transitions.observation, transitions.log_prob, transitions.reward)
+        return key, arrays, state, jnp.stack([x.sum() for x in kept])
+
+    state = eqx.filter_jit(rollout.start)(env, jax.random.key(1))
+    return Subject(run, (jax.random.key(2), arrays, state, jnp.zeros(3)), num_envs * num_steps)
+
+
+def trained(num_envs: int, num_steps: int = 128) -> Subject:
+    """One update with the trainer's defaults, metrics included, as the training loop runs it."""
+    env, config = HackMatrix(), PPOConfig(num_envs=num_envs, num_steps=num_steps)
+    model = PlayerCentredMLP(key=jax.random.key(0))
+    state = train.init(env, model, config, jax.random.key(1), metrics=METRICS)
+    arrays, static = eqx.partition(state, eqx.is_array)
+
+    def run(arrays: Any) -> Any:
+        one, many = jnp.int32(1), jnp.int32(1_000_000)
+        state = eqx.combine(arrays, static)
+        return eqx.filter(
+            train.run_updates(env, config, METRICS, one, many, state)[0], eqx.is_array
+        )
+
+    return Subject(run, arrays, config.batch_size)
+
+
+def matrix_products(num_envs: int, num_steps: int = 128) -> Subject:
+    """The matrix products of one update of the default network, and nothing else.
+
+    Forward for each step of a rollout, forward and backward for each gradient step: no update can
+    be faster on the same machine.
+    """
+    config = PPOConfig(num_envs=num_envs, num_steps=num_steps)
+    sizes = [(NUM_FEATURES, 256), (256, 256)]
+    towers = [[jnp.ones(shape) / 256 for shape in (*sizes, (256, outputs))] for outputs in (28, 1)]
+    rows = config.batch_size // config.num_minibatches
+
+    def outputs(towers: Any, x: Array) -> Array:
+        total = jnp.zeros(())
+        for weights in towers:
+            y = x
+            for weight in weights:
+                y = y @ weight
+            total += y.sum()
+        return total
+
+    def forward(carry: Any, _: None) -> tuple[Any, None]:
+        towers, acted, learned = carry
+        return (towers, acted + 1e-9 * outputs(towers, acted), learned), None
+
+    def both(carry: Any, _: None) -> tuple[Any, None]:
+        towers, acted, learned = carry
+        # Of the inputs no gradient is wanted.
+        gradient = jax.grad(lambda towers: outputs(towers, learned))(towers)
+        towers = jax.tree.map(lambda w, g: w - 1e-9 * g, towers, gradient)
+        return (towers, acted, learned), None
+
+    def run(carry: Any) -> Any:
+        carry, _ = jax.lax.scan(forward, carry, None, length=num_steps)
+        return jax.lax.scan(both, carry, None, length=config.gradient_steps)[0]
+
+    start = (towers, jnp.ones((num_envs, NUM_FEATURES)), jnp.ones((rows, NUM_FEATURES)))
+    return Subject(run, start, config.batch_size)
+
+
+SUBJECTS: dict[str, Callable[..., Subject]] = {
+    "environment": environment,
+    "rollout": collected,
+    "training": trained,
+    "matrix products": matrix_products,
+}

@@ -1,0 +1,61 @@
+"""What is measured. A figure is never judged here: machines differ, and are shared."""
+
+import importlib.util
+
+import pytest
+import report
+from measure import Measurement
+from peers import PEERS
+
+
+def check(found: Measurement) -> None:
+    assert found.rate > 0
+    assert len(found.seconds) >= 1
+    assert found.steps % found.num_envs == 0
+
+
+@pytest.mark.parametrize("num_envs", [256, 2048, 8192])
+def test_environment(measured, num_envs):
+    check(measured("environment", num_envs))
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_peer(measured, name):
+    library = name.split()[0]
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed; pip install 'ppo-mask[bench]'")
+    check(measured(name, 2048))
+
+
+@pytest.mark.parametrize("num_envs", [256, 2048])
+@pytest.mark.parametrize("subject", ["matrix products", "rollout", "training"])
+def test_learner(measured, subject, num_envs):
+    check(measured(subject, num_envs))
+
+
+def test_training_with_a_full_cache(measured, tmp_path):
+    """The second start: what was compiled is read."""
+    check(measured("training", 256, cache=tmp_path))
+    check(measured("training", 256, cache=tmp_path))
+
+
+def test_report_keeps_and_compares(tmp_path, capsys):
+    one = Measurement("environment", 4, 400, [2.0, 1.0, 4.0], 0.5, 1.5, 100.0, "cpu", 1)
+    assert one.rates == [100, 200, 400]
+    assert one.rate == 200
+    other = Measurement("pgx 2048", 4, 400, [4.0], 0.5, 1.5, 100.0, "cpu", 1)
+    path = tmp_path / "found.json"
+    report.write(path, [one, other])
+    assert report.read(path) == [one, other]
+    twice = Measurement("environment", 4, 400, [1.0], 0.5, 1.5, 100.0, "cpu", 1)
+    report.show(report.Console(width=120), [twice, other], report.read(path))
+    printed = capsys.readouterr().out
+    assert "2.00" in printed
+    assert "environment at 4: 4.00 times pgx 2048" in printed
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "other.json"
+    path.write_text('{"format": 0}')
+    with pytest.raises(ValueError, match=r"other.json holds no benchmark results: its format is 0"):
+        report.read(path)

@@ -1,5 +1,6 @@
 """``pytest benchmarks/ --benchmark``: measures; without the option everything runs once, small."""
 
+import dataclasses
 import functools
 import sys
 from pathlib import Path
@@ -46,12 +47,14 @@ def _small(subject: str) -> Measurement:
 def measured(request: pytest.FixtureRequest):
     """Measures a subject, or, without ``--benchmark``, runs it once with a few environments."""
 
-    def of(subject: str, num_envs: int, cache: Path | None = None) -> Measurement:
+    def of(
+        subject: str, num_envs: int, cache: Path | None = None, label: str | None = None
+    ) -> Measurement:
         if not request.config.getoption("benchmark"):
             return _small(subject)
         folder = None if cache is None else str(cache)
         found = measure_apart(subject=subject, num_envs=num_envs, runs=RUNS, cache=folder)
-        _found.append(found)
+        _found.append(dataclasses.replace(found, subject=label or subject))
         return found
 
     return of

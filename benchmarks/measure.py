@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+_FEWEST_RUNS, _LONG_ENOUGH = 3, 30.0  # seconds
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -58,7 +60,8 @@ def measure(
     Args:
         subject: a name in ``subjects.SUBJECTS`` or ``peers.PEERS``.
         num_envs: environments side by side.
-        runs: how often the compiled program is run, not counting a first time.
+        runs: how often the compiled program is run, not counting a first time; fewer times, but
+            three at least, where that takes half a minute.
         num_steps: steps of one run in each environment; by default the subject's own.
         cache: a folder for compiled programs; none: every program is compiled.
     """
@@ -85,7 +88,7 @@ def measure(
 
     carry = jax.block_until_ready(compiled(carry))
     seconds: list[float] = []
-    for _ in range(runs):
+    while len(seconds) < runs and (len(seconds) < _FEWEST_RUNS or sum(seconds) < _LONG_ENOUGH):
         started = time.perf_counter()
         carry = jax.block_until_ready(compiled(carry))
         seconds.append(time.perf_counter() - started)

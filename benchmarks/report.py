@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from measure import Measurement
+from peers import PEERS
 from rich.console import Console
 from rich.table import Table
 
@@ -111,6 +112,6 @@ def ratios(measurements: Sequence[Measurement]) -> list[str]:
             share = rate / rates["rollout", num_envs]
             lines.append(f"training at {num_envs:,}: {share:.0%} of its time is the rollout's")
         ours = rates.get(("environment", num_envs))
-        if ours and subject not in ("environment", "rollout", "training", "matrix products"):
+        if ours and subject in PEERS:
             lines.append(f"environment at {num_envs:,}: {ours / rate:.2f} times {subject}")
     return lines

@@ -35,8 +35,8 @@ def test_learner(measured, subject, num_envs):
 
 def test_training_with_a_full_cache(measured, tmp_path):
     """The second start: what was compiled is read."""
-    check(measured("training", 256, cache=tmp_path))
-    check(measured("training", 256, cache=tmp_path))
+    for label in ("training, first start", "training, second start"):
+        check(measured("training", 256, cache=tmp_path, label=label))
 
 
 def test_report_keeps_and_compares(tmp_path, capsys):

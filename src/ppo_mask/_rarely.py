@@ -108,8 +108,13 @@ def _broadcast(size: int, batched: Any, tree: Any) -> Any:
 
 
 def _order(predicate: Bool[Array, " batch"], cost: Int[Array, " batch"]) -> UInt32[Array, " batch"]:
-    """The members for whom the predicate holds, dear ones first; past them, the batch's size."""
+    """The members for whom the predicate holds, dear ones first; past them, the batch's size.
+
+    One sort of one array: a member's cost and its index share a word.
+    """
     batch = predicate.shape[0]
+    if batch > 1 << _INDEX_BITS:
+        raise ValueError(f"a batch may have {1 << _INDEX_BITS:,} members at most, got {batch:,}")
     cheapness = (_MAX_COST - jnp.clip(cost, 0, _MAX_COST)).astype(jnp.uint32)
     rank = cheapness << _INDEX_BITS | jnp.arange(batch, dtype=jnp.uint32)
     nobody = jnp.uint32(0xFFFFFFFF)

@@ -35,14 +35,6 @@ def layouts() -> dict[str, Any]:
     return json.loads((DATA / "layouts.json").read_text())
 
 
-def stack(states: Iterable[State]) -> State:
-    return jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *map(jax.device_get, states))
-
-
-def load_all(dumped: list[dict[str, Any]]) -> State:
-    return stack(positions.load(position) for position in dumped)
-
-
 def _padded(values: list[int]) -> list[int]:
     assert len(values) <= ENTITY_ROOM
     return sorted(values) + [-1] * (ENTITY_ROOM - len(values))

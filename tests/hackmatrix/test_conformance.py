@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import recordings
 
-from hackmatrix import HackMatrix
+from hackmatrix import HackMatrix, positions
 from hackmatrix.programs import CARDS
 
 KEYS = 64
@@ -27,7 +27,7 @@ def _played(cases):
     for start in range(0, len(cases), CASES_AT_ONCE):
         some = cases[start : start + CASES_AT_ONCE]
         some += some[:1] * (CASES_AT_ONCE - len(some))
-        states = recordings.load_all([case["state"] for case in some])
+        states = positions.load_all([case["state"] for case in some])
         states = jax.tree.map(lambda x: np.repeat(x, KEYS, axis=0), jax.device_get(states))
         actions = [case["actions"] for case in some for _ in range(KEYS)]
         row, reward = play(jax.random.key(start), states, actions)
@@ -85,7 +85,7 @@ def test_every_recorded_case():
 def test_every_recorded_observation():
     recorded = recordings.read("observations.jsonl.gz")
     env = HackMatrix()
-    states = recordings.load_all([each["state"] for each in recorded])
+    states = positions.load_all([each["state"] for each in recorded])
     observations = np.asarray(jax.jit(jax.vmap(env.observe))(states))
     masks = np.asarray(jax.jit(jax.vmap(env.action_mask))(states))
     for index, each in enumerate(recorded):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import recordings
 
-from hackmatrix import HackMatrix
+from hackmatrix import HackMatrix, positions
 from hackmatrix.features import NUM_FEATURES, Features, features
 from hackmatrix.networks import PlayerCentredMLP
 from hackmatrix.observation import OBSERVATION_SIZE
@@ -40,7 +40,7 @@ def distances_to_exit(blocks, exit):
 
 def test_features_are_the_board_from_where_the_player_stands():
     dumped = [each["state"] for each in recordings.read("observations.jsonl.gz")]
-    states = recordings.load_all(dumped)
+    states = positions.load_all(dumped)
     observations = np.asarray(jax.jit(jax.vmap(HackMatrix().observe))(states))
     seen = jax.device_get(jax.jit(jax.vmap(features))(observations))
     flat = np.asarray(jax.jit(jax.vmap(Features.flat))(seen))

@@ -51,6 +51,14 @@ def test_a_game_that_is_played_can_be_dumped_and_loaded():
     assert jax.tree.map(lambda x: x.dtype, again) == jax.tree.map(lambda x: x.dtype, state)
 
 
+def test_several_positions_are_a_batch_of_their_states():
+    starts = [position(enemies=[(0, 1, 1)]), position((3, 3), hp=1), position(blocks=[(1, 2)])]
+    batch = positions.load_all(starts)
+    for number, start in enumerate(starts):
+        one = jax.tree.map(lambda x, n=number: x[n], batch)
+        assert jax.tree.all(jax.tree.map(np.array_equal, one, positions.load(start)))
+
+
 def test_the_history_is_as_deep_as_asked():
     assert positions.load(position(), undo_depth=13).history.rows.shape[0] == 13
 

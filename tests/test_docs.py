@@ -34,7 +34,12 @@ def shell_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if not SET_UP.match(line)]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p != DRAWINGS], ids=lambda page: page.name)
+# The README's program trains twice, in processes of its own.
+SLOW = {"README.md": [pytest.mark.slow]}
+RUN = [pytest.param(p, id=p.name, marks=SLOW.get(p.name, [])) for p in PAGES if p != DRAWINGS]
+
+
+@pytest.mark.parametrize("page", RUN)
 def test_every_block_runs(page: Path, tmp_path: Path) -> None:
     for language, text in blocks(page):
         assert language in ("python", "sh"), f"a block of {language}: no test runs it"

@@ -13,12 +13,11 @@ from jaxtyping import Array, Float, Int
 
 from hackmatrix import paths
 from hackmatrix.observation import CHANNELS, PLAYER_FEATURES, channels
-from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, constant, pack, single
+from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, pack, single
 from hackmatrix.programs import NUM_PROGRAMS
 
 _DISTANCE_SCALE = 10.0
 _PROGRAM = channels("program")
-_EDGES = (range(30, 36), range(6), range(0, 36, 6), range(5, 36, 6))  # no cell up, down, ...
 # What a player that looks along a line wants to know of whom it sees.
 _TARGET_FIELDS = ("enemy_type", "enemy_hp", "stunned", "from_siphon", "turns")
 _TARGET = [i for name in _TARGET_FIELDS for i in range(CHANNELS)[channels(name)]]
@@ -69,7 +68,8 @@ def features(observation: Float[Array, " observation"]) -> Features:
     player = observation[:NUM_PLAYER_FEATURES]
     cells = observation[NUM_PLAYER_FEATURES:].reshape(NUM_CELLS, CHANNELS)
     row, col = (jnp.round(x * (SIZE - 1)).astype(jnp.int32) for x in player[:2])
-    here = single(SIZE * row + col)
+    cell = SIZE * row + col
+    here = single(cell)
     blocks = _plane(cells, "data", "program_block", "question")
     ways, distance = _ways(here, blocks, _plane(cells, "exit"))
     return Features(
@@ -77,7 +77,7 @@ def features(observation: Float[Array, " observation"]) -> Features:
         cells=_rolled(cells, row, col),
         programs=_programs(cells[:, _PROGRAM], row, col),
         targets=_targets(cells, here, blocks),
-        edges=_flags([(here & constant(edge)).any() for edge in _EDGES]),
+        edges=(~paths.neighbour_flags(cell)).astype(jnp.float32),
         ways=ways,
         distance=distance,
     )

@@ -22,18 +22,18 @@ from hackmatrix.entities import (
     slot_set,
 )
 from hackmatrix.planes import NUM_CELLS, SIZE, Plane, constant, single
-from hackmatrix.state import State, replace
+from hackmatrix.game import Game, replace
 from ppo_mask.env import rarely
 
 
-def enemy_turn(state: State, draws: Draws) -> State:
+def enemy_turn(game: Game, draws: Draws) -> Game:
     """Plays an enemy turn; what comes after it (transmissions, history, STEP) is the caller's."""
-    state = replace(state, turn=state.turn + 1)
-    state = _arrive(state)
-    state = _act(state, draws)
-    table = state.entities
+    game = replace(game, turn=game.turn + 1)
+    game = _arrive(game)
+    game = _act(game, draws)
+    table = game.entities
     return replace(
-        state,
+        game,
         entities=replace(
             table,
             disabled=jnp.maximum(table.disabled - 1, 0),
@@ -42,11 +42,11 @@ def enemy_turn(state: State, draws: Draws) -> State:
     )
 
 
-def _arrive(state: State) -> State:
+def _arrive(game: Game) -> Game:
     """Transmissions count down; those that are due become enemies at the end of the list."""
-    table = state.entities
+    table = game.entities
     due = table.is_transmission & (table.turns <= 1)
-    arrivals = jnp.minimum(state.arrivals + anywhere(due), MAX_ARRIVALS)
+    arrivals = jnp.minimum(game.arrivals + anywhere(due), MAX_ARRIVALS)
     table = replace(
         table,
         kind=jnp.where(due, jnp.int8(ENEMY), table.kind),
@@ -56,7 +56,7 @@ def _arrive(state: State) -> State:
         turns=table.turns - table.is_transmission,
         order=jnp.where(due, arrival_order(arrivals, table.order), table.order),
     )
-    return replace(state, entities=table, arrivals=arrivals)
+    return replace(game, entities=table, arrivals=arrivals)
 
 
 class _Ground(NamedTuple):
@@ -102,7 +102,7 @@ class _Movers(NamedTuple):
     moved: Int[Array, ""]
 
 
-def _act(state: State, draws: Draws) -> State:
+def _act(game: Game, draws: Draws) -> Game:
     """All enemies attack or move, in one step or, if a virus is alive, two.
 
     Nobody's move changes who stands next to the player but the mover's own. So the enemies next to
@@ -110,13 +110,13 @@ def _act(state: State, draws: Draws) -> State:
     step belongs to viruses that have not attacked: one that its first move has brought next to the
     player attacks then, the others move again.
     """
-    table, player = state.entities, state.player.cell
+    table, player = game.entities, game.player.cell
     awake = table.is_enemy & (table.disabled == 0) & ~table.stunned
     attackers = awake & single(player).neighbours().has(table.cell)
     occupied = table.occupied()
     ground = _Ground(
         player=player,
-        blocks=state.board.blocks,
+        blocks=game.board.blocks,
         transmissions=occupied.transmissions,
         draws=draws,
     )
@@ -135,9 +135,9 @@ def _act(state: State, draws: Draws) -> State:
     # Most often one enemy at most has to move; the few games with more go on among themselves.
     moves = _number_of_moves(movers)
     movers = rarely(moves > 0, _move_all, (ground, movers), movers, share=8, cost=moves)
-    hp = jnp.maximum(state.player.hp - movers.damage, 0)
+    hp = jnp.maximum(game.player.hp - movers.damage, 0)
     return replace(
-        state, entities=replace(table, cell=movers.cell), player=replace(state.player, hp=hp)
+        game, entities=replace(table, cell=movers.cell), player=replace(game.player, hp=hp)
     )
 
 

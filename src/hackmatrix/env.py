@@ -11,12 +11,13 @@ from hackmatrix import enemies, history, moves, observation, paths, programs, re
 from hackmatrix.batching import total
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import FREE
+from hackmatrix.game import MAX_HP, NUM_STAGES, Game, blank_game, choose, replace
 from hackmatrix.planes import single
 from hackmatrix.programs import NUM_PROGRAMS, Program
-from hackmatrix.spawning import spawn, spawn_due
-from hackmatrix.stages import CORNERS, Layout, enter, lay_out
-from hackmatrix.state import MAX_HP, NUM_STAGES, State, blank_state, choose, replace
-from ppo_mask.env import AbstractEnv, TimeStep, rarely
+from hackmatrix.spawning import spawn_due
+from hackmatrix.stages import CORNERS, set_up
+from hackmatrix.state import MAX_UNDO_DEPTH, Kept, State, keep
+from ppo_mask.env import AbstractSelfResettingEnv, Next, TimeStep, rarely
 
 SIPHON_ACTION = 4
 FIRST_PROGRAM = 5
@@ -45,13 +46,47 @@ class _Action(NamedTuple):
 class _Effect(NamedTuple):
     """What the player's own part of a step led to."""
 
-    state: State
+    game: Game
     kills: Int[Array, ""]
     walked: Bool[Array, ""]
     picked_up: Bool[Array, ""]
 
 
-class HackMatrix(AbstractEnv[State]):
+class _Turn(NamedTuple):
+    """A step but for what follows where it ends a stage or the game.
+
+    Attributes:
+        state: after the player's part and the enemy turn; on entering a stage, not yet set up.
+        new_stage: a stage was entered.
+        terminated: the episode ended in a terminal state.
+        truncated: the episode was cut off.
+        reward: the sum of the components.
+        info: as in the step's :class:`TimeStep`.
+    """
+
+    state: State
+    new_stage: Bool[Array, ""]
+    terminated: Bool[Array, ""]
+    truncated: Bool[Array, ""]
+    reward: Float[Array, ""]
+    info: dict[str, Array]
+
+    @property
+    def ended(self) -> Bool[Array, ""]:
+        return self.terminated | self.truncated
+
+    def timestep(self, observation: Float[Array, "n"], mask: Bool[Array, "m"]) -> TimeStep:
+        return TimeStep(
+            observation=observation,
+            action_mask=mask | self.ended,
+            reward=self.reward,
+            terminated=self.terminated,
+            truncated=self.truncated,
+            info=self.info,
+        )
+
+
+class HackMatrix(AbstractSelfResettingEnv[State]):
     """A turn-based roguelike on a 6×6 grid, with 28 actions, 23 programs and 8 stages.
 
     The observation is flat, float32[1545]. An action outside the mask changes nothing, ends the
@@ -70,60 +105,91 @@ class HackMatrix(AbstractEnv[State]):
     def __check_init__(self) -> None:
         if self.undo_depth < MIN_UNDO_DEPTH:
             raise ValueError(f"undo_depth must be at least {MIN_UNDO_DEPTH}, got {self.undo_depth}")
+        if self.undo_depth > MAX_UNDO_DEPTH:
+            raise ValueError(f"undo_depth must be at most {MAX_UNDO_DEPTH}, got {self.undo_depth}")
         if self.max_steps is not None and self.max_steps < 1:
             raise ValueError(f"max_steps must be at least 1 or None, got {self.max_steps}")
 
     def reset(self, key: Key[Array, ""]) -> tuple[State, TimeStep]:
         """A new game."""
         draws = Draws(key)
-        state = blank_state(self.undo_depth, history.SNAPSHOT_WORDS)
-        corner = jnp.array(CORNERS, jnp.int32)[draws.below(len(CORNERS), Use.CORNER)]
-        bonus = draws.below(len(_BONUSES), Use.BONUS)
-        credits, energy, data_siphons = jnp.array(_BONUSES, jnp.int32)[bonus]
-        player = replace(
-            state.player, cell=corner, credits=credits, energy=energy, data_siphons=data_siphons
-        )
-        layout = lay_out((draws, corner, state.entities))
-        state = enter(replace(state, player=player), layout)
-        state = spawn(state, draws, False, state.stage, from_siphon=False)
+        game = set_up(_before_stage_1(draws), draws)
         off = jnp.bool_(False)
-        nothing = {name: jnp.float32(0) for name in rewards.COMPONENTS}
-        return state, self._timestep(state, nothing, off, off, off, off)
+        components = dict.fromkeys(rewards.COMPONENTS, jnp.float32(0))
+        info = _info(components, game, off, off, off, off)
+        state = State(keep(game), history.no_rows(self.undo_depth))
+        start = _Turn(state, off, off, off, jnp.float32(0), info)
+        return state, start.timestep(self.observe(state), self.action_mask(state))
 
     def step(
         self, key: Key[Array, ""], state: State, action: Int[Array, ""]
     ) -> tuple[State, TimeStep]:
         """One action and, if it ends the turn, the enemy turn."""
-        draws = Draws(key).computed_once(state.steps < 0)
+        draws = Draws(key).computed_once(action < -NUM_ACTIONS)
+        turn = self._turn(draws, state, action)
+        kept = turn.state.kept
+        kept = rarely(turn.new_stage, _enter_stage, (kept, draws), kept)
+        state = State(kept, turn.state.history)
+        return state, turn.timestep(self.observe(state), self._offered(state))
+
+    def step_and_reset(
+        self,
+        step_key: Key[Array, ""],
+        reset_key: Key[Array, ""],
+        state: State,
+        action: Int[Array, ""],
+    ) -> tuple[TimeStep, Next[State]]:
+        """A step, and a new game if that ended the game, with one layout of a stage for both."""
+        draws = Draws(step_key).computed_once(action < -NUM_ACTIONS)
+        turn = self._turn(draws, state, action)
+        last = kept = turn.state.kept
+        if self.max_steps is not None:  # The last step may enter a stage that nobody will play.
+            last = rarely(turn.new_stage & turn.ended, _enter_stage, (kept, draws), kept)
+        kept = rarely(
+            turn.new_stage | turn.ended,
+            _enter_stage_or_begin,
+            (kept, draws, reset_key, turn.ended),
+            kept,
+        )
+        state = State(kept, turn.state.history)
+        seen, mask = self.observe(state), self._offered(state)
+        last_seen = rarely(turn.ended, lambda kept: observation.observe(kept.game), last, seen)
+        return turn.timestep(last_seen, mask), Next(state, seen, mask)
+
+    def _turn(self, draws: Draws, state: State, action: Int[Array, ""]) -> _Turn:
         in_range = (action >= 0) & (action < NUM_ACTIONS)
         valid = in_range & self.action_mask(state)[jnp.clip(action, 0, NUM_ACTIONS - 1)]
         act = _take_apart(action, valid)
-        before = state
-        quality = rarely(act.siphons, siphon.quality, _bare(before), jnp.float32(0))
-
-        effect = _act(state, act, draws)
-        state = effect.state
-        completed = (effect.walked | (act.program == Program.WARP)) & (
-            state.player.cell == state.exit
+        before = state.game
+        quality = rarely(
+            act.siphons, lambda kept: siphon.quality(kept.game), state.kept, jnp.float32(0)
         )
-        won = completed & (state.stage == NUM_STAGES)
+
+        effect = _act(before, state.history, act, draws)
+        game = effect.game
+        completed = (effect.walked | (act.program == Program.WARP)) & (
+            game.player.cell == game.exit
+        )
+        won = completed & (game.stage == NUM_STAGES)
         new_stage = completed & ~won
-        state = _reward_stage(state, completed)
-        state = _enter_next_stage(draws, state, new_stage)
+        game = _reward_stage(game, completed)
 
         ends_turn = (act.moves & ~completed) | act.siphons | (act.program == Program.WAIT)
-        enemies_act = ends_turn & ~state.step_pending
-        state = choose(enemies_act, enemies.enemy_turn(state, draws), state)
-        state = spawn_due(state, draws, enemies_act, new_stage)
-        state = replace(
-            state,
-            step_pending=state.step_pending & ~ends_turn,
-            history=history.push(state, enemies_act),
-            steps=state.steps + 1,
+        enemies_act = ends_turn & ~game.step_pending
+        game = choose(enemies_act, enemies.enemy_turn(game, draws), game)
+        game = spawn_due(game, draws, enemies_act)
+        game = history.count(game, self.undo_depth, enemies_act)
+        game = replace(
+            game,
+            stage=game.stage + new_stage,
+            step_pending=game.step_pending & ~ends_turn,
+            steps=game.steps + 1,
         )
-        died = enemies_act & (state.player.hp <= 0)
+        kept = keep(game)
+        rows = history.push(state.history, kept, enemies_act)
+        died = enemies_act & (game.player.hp <= 0)
 
-        old_distance, new_distance = _exit_distances(before, state)
+        old_distance, new_distance = _exit_distances(before, game)
         events = rewards.Events(
             kills=effect.kills,
             picked_up=effect.picked_up,
@@ -135,58 +201,58 @@ class HackMatrix(AbstractEnv[State]):
             old_distance=old_distance,
             new_distance=jnp.where(completed, 0, new_distance),
         )
-        components = rewards.components(before, state, events)
+        components = rewards.components(before, game, events)
         components = {name: jnp.where(valid, x, 0.0) for name, x in components.items()}
-        return state, self._timestep(state, components, won, died, completed, ~valid)
+        terminated, truncated = won | died | ~valid, jnp.bool_(False)
+        if self.max_steps is not None:
+            truncated = ~terminated & (game.steps >= self.max_steps)
+        return _Turn(
+            State(kept, rows),
+            new_stage,
+            terminated,
+            truncated,
+            reward=sum(components.values(), start=jnp.float32(0)),
+            info=_info(components, game, won, died, completed, ~valid),
+        )
 
     def observe(self, state: State) -> Float[Array, "observation"]:
         """The flat observation of a position: player, programs, grid."""
-        return observation.observe(state)
+        return observation.observe(state.game)
 
     def action_mask(self, state: State) -> Bool[Array, "actions"]:
         """Which actions are valid in a position."""
-        enemies_at, transmissions_at = state.entities.occupied()
+        game = state.game
+        enemies_at, transmissions_at = game.entities.occupied()
         return jnp.concatenate(
             [
-                moves.valid_moves(state, enemies_at),
-                (state.player.data_siphons > 0)[None],
-                programs.valid_programs(state, enemies_at, transmissions_at),
+                moves.valid_moves(game, enemies_at),
+                (game.player.data_siphons > 0)[None],
+                programs.valid_programs(game, enemies_at, transmissions_at),
             ]
         )
 
-    def _timestep(
-        self,
-        state: State,
-        components: dict[str, Float[Array, ""]],
-        won: Bool[Array, ""],
-        died: Bool[Array, ""],
-        completed: Bool[Array, ""],
-        invalid: Bool[Array, ""],
-    ) -> TimeStep:
-        terminated = won | died | invalid
-        truncated = jnp.bool_(False)
-        if self.max_steps is not None:
-            truncated = ~terminated & (state.steps >= self.max_steps)
+    def _offered(self, state: State) -> Bool[Array, "actions"]:
+        """The mask. Walled in on every side with nothing to run, the player can only lose: any
+        action is invalid and ends the episode, so all are offered."""
         mask = self.action_mask(state)
-        # Walled in on every side with nothing to run, the player can only lose: any action is
-        # invalid and ends the episode, so all are offered.
-        stuck = ~jnp.any(mask)
-        info = {f"reward/{name}": component for name, component in components.items()}
-        info |= {
-            "stage": state.stage,
-            "won": won,
-            "died": died,
-            "stage_completed": completed,
-            "invalid_action": invalid,
-        }
-        return TimeStep(
-            observation=self.observe(state),
-            action_mask=mask | terminated | truncated | stuck,
-            reward=sum(components.values(), start=jnp.float32(0)),
-            terminated=terminated,
-            truncated=truncated,
-            info=info,
-        )
+        return mask | ~jnp.any(mask)
+
+
+def _info(
+    components: dict[str, Float[Array, ""]],
+    game: Game,
+    won: Bool[Array, ""],
+    died: Bool[Array, ""],
+    completed: Bool[Array, ""],
+    invalid: Bool[Array, ""],
+) -> dict[str, Array]:
+    return {f"reward/{name}": component for name, component in components.items()} | {
+        "stage": game.stage,
+        "won": won,
+        "died": died,
+        "stage_completed": completed,
+        "invalid_action": invalid,
+    }
 
 
 def _take_apart(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:
@@ -200,18 +266,45 @@ def _take_apart(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:
     )
 
 
-def _act(state: State, act: _Action, draws: Draws) -> _Effect:
+def _before_stage_1(draws: Draws) -> Game:
+    """A new game whose first stage is yet to be set up."""
+    game = blank_game()
+    corner = jnp.array(CORNERS, jnp.int32)[draws.below(len(CORNERS), Use.CORNER)]
+    bonus = draws.below(len(_BONUSES), Use.BONUS)
+    credits, energy, data_siphons = jnp.array(_BONUSES, jnp.int32)[bonus]
+    player = replace(
+        game.player, cell=corner, credits=credits, energy=energy, data_siphons=data_siphons
+    )
+    return replace(game, player=player)
+
+
+def _enter_stage(operand: tuple[Kept, Draws]) -> Kept:
+    kept, draws = operand
+    return keep(set_up(kept.game, draws))
+
+
+def _enter_stage_or_begin(
+    operand: tuple[Kept, Draws, Key[Array, ""], Bool[Array, ""]],
+) -> Kept:
+    """The stage that was entered or, where the game is over, a new game."""
+    kept, draws, reset_key, over = operand
+    fresh = Draws(reset_key)
+    game = choose(over, _before_stage_1(fresh), kept.game)
+    return keep(set_up(game, choose(over, fresh, draws)))
+
+
+def _act(game: Game, rows: history.Rows, act: _Action, draws: Draws) -> _Effect:
     """The player's own part of a step: everything before the enemy turn."""
     program = act.program
-    at_start = single(state.player.cell)
-    hit_transmission, hit_enemy = moves.target(state, act.direction)
+    at_start = single(game.player.cell)
+    hit_transmission, hit_enemy = moves.target(game, act.direction)
     attacks = act.moves & (hit_transmission | hit_enemy).any()
     walks = act.moves & ~attacks
 
     # Whom it harms.
-    table = state.entities
+    table = game.entities
     warped_to = programs.warp_slot(table, draws)
-    strike = programs.strike(state, program, warped_to)
+    strike = programs.strike(game, program, warped_to)
     attacked = table.first(table.is_enemy & hit_enemy.has(table.cell)) & attacks
     interrupted = table.is_transmission & hit_transmission.has(table.cell) & attacks
     gone = strike.gone | interrupted
@@ -222,7 +315,7 @@ def _act(state: State, act: _Action, draws: Draws) -> _Effect:
     table, counted_gone = rarely(
         programs.regroups(program),
         programs.regroup,
-        (table, gone, state.player.cell, program, draws),
+        (table, gone, game.player.cell, program, draws),
         (table, gone),
     )
     killed = programs.dead(table)
@@ -230,38 +323,27 @@ def _act(state: State, act: _Action, draws: Draws) -> _Effect:
     table = replace(table, kind=jnp.where(killed | gone, jnp.int8(FREE), table.kind))
 
     # What else it changes.
-    board = programs.run_on_board(state.board, program, at_start.around())
-    state = replace(state, entities=table, board=board)
-    state = choose(act.siphons, siphon.siphon(state), state)
-    state = programs.run_on_player(state, program)
-    state = history.undo(state, program == Program.UNDO)
+    board = programs.run_on_board(game.board, program, at_start.around())
+    game = replace(game, entities=table, board=board)
+    game = choose(act.siphons, siphon.siphon(game), game)
+    game = programs.run_on_player(game, program)
+    game = history.undo(game, rows, program == Program.UNDO)
 
     # Where it takes the player.
-    cell = jnp.where(walks, moves.next_cell(state, act.direction), state.player.cell)
+    cell = jnp.where(walks, moves.next_cell(game, act.direction), game.player.cell)
     cell = jnp.where(program == Program.WARP, warp_cell, cell)
-    picked_up = walks & state.board.pickups.has(cell)
-    player = replace(state.player, cell=cell, data_siphons=state.player.data_siphons + picked_up)
-    pickups = state.board.pickups & ~single(cell).where(picked_up)
-    state = replace(state, player=player, board=replace(state.board, pickups=pickups))
-    return _Effect(state, total(counted), walks, picked_up)
+    picked_up = walks & game.board.pickups.has(cell)
+    player = replace(game.player, cell=cell, data_siphons=game.player.data_siphons + picked_up)
+    pickups = game.board.pickups & ~single(cell).where(picked_up)
+    game = replace(game, player=player, board=replace(game.board, pickups=pickups))
+    return _Effect(game, total(counted), walks, picked_up)
 
 
-def _reward_stage(state: State, completed: Bool[Array, ""]) -> State:
-    hp = jnp.where(completed, jnp.minimum(state.player.hp + 1, MAX_HP), state.player.hp)
-    return replace(state, player=replace(state.player, hp=hp))
+def _reward_stage(game: Game, completed: Bool[Array, ""]) -> Game:
+    hp = jnp.where(completed, jnp.minimum(game.player.hp + 1, MAX_HP), game.player.hp)
+    return replace(game, player=replace(game.player, hp=hp))
 
 
-def _enter_next_stage(draws: Draws, state: State, condition: Bool[Array, ""]) -> State:
-    current = Layout(state.exit, state.board, state.entities.order)
-    layout = rarely(condition, lay_out, (draws, state.player.cell, state.entities), current)
-    return choose(condition, enter(replace(state, stage=state.stage + 1), layout), state)
-
-
-def _bare(state: State) -> State:
-    """The position without its history, for what neither reads nor changes that."""
-    return replace(state, history=None)
-
-
-def _exit_distances(*states: State) -> Int[Array, "states"]:
-    places = [(state.board.blocks, state.player.cell, state.exit) for state in states]
+def _exit_distances(*games: Game) -> Int[Array, "games"]:
+    places = [(game.board.blocks, game.player.cell, game.exit) for game in games]
     return jax.vmap(paths.exit_distance)(*jax.tree.map(lambda *x: jnp.stack(x), *places))

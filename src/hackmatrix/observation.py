@@ -13,7 +13,7 @@ from hackmatrix.batching import computed_once, side_by_side, total
 from hackmatrix.entities import CRYPTOG, NUM_TYPES, first_on_each
 from hackmatrix.planes import NUM_CELLS, column, row
 from hackmatrix.programs import NUM_PROGRAMS, owned_flags
-from hackmatrix.state import MAX_HP, State
+from hackmatrix.game import MAX_HP, Game
 from ppo_mask.env import rarely
 
 PLAYER_FEATURES = 10
@@ -101,14 +101,14 @@ class CompactObservation(eqx.Module):
     cells: UInt32[Array, "cells words"]
 
 
-def observe(state: State) -> Float[Array, "observation"]:
+def observe(game: Game) -> Float[Array, "observation"]:
     """The flat observation: player, programs, grid."""
-    return expand(compact(state))
+    return expand(compact(game))
 
 
-def compact(state: State) -> CompactObservation:
+def compact(game: Game) -> CompactObservation:
     """What the player sees, in compact form."""
-    return CompactObservation(_player_features(state), state.owned, _cell_words(state))
+    return CompactObservation(_player_features(game), game.owned, _cell_words(game))
 
 
 def expand(seen: CompactObservation) -> Float[Array, "observation"]:
@@ -125,46 +125,46 @@ def expand(seen: CompactObservation) -> Float[Array, "observation"]:
     return computed_once(rows, jnp.isnan(seen.player[0])).reshape(-1)[padding.size :]
 
 
-def _player_features(state: State) -> Float[Array, "features"]:
-    player = state.player
+def _player_features(game: Game) -> Float[Array, "features"]:
+    player = game.player
     values = (
         player.row / 5,
         player.col / 5,
         player.hp / MAX_HP,
         jnp.minimum(player.credits / 50, 1),
         jnp.minimum(player.energy / 50, 1),
-        (state.stage - 1) / 7,
+        (game.stage - 1) / 7,
         player.data_siphons / 10,
         (player.attack - 1) / 2,
-        state.show,
-        state.calm,
+        game.show,
+        game.calm,
     )
     return side_by_side([jnp.asarray(value).astype(jnp.float32) for value in values])
 
 
-def visible_enemies(state: State) -> Bool[Array, "slots"]:
+def visible_enemies(game: Game) -> Bool[Array, "slots"]:
     """The enemies that the player sees: cryptogs only in its own lines, or with SHOW on."""
-    table, player = state.entities, state.player
+    table, player = game.entities, game.player
     lines = row(player.row) | column(player.col)
-    return table.is_enemy & ((table.type != CRYPTOG) | state.show | lines.has(table.cell))
+    return table.is_enemy & ((table.type != CRYPTOG) | game.show | lines.has(table.cell))
 
 
-def _cell_words(state: State) -> UInt32[Array, "cells words"]:
-    table = state.entities
+def _cell_words(game: Game) -> UInt32[Array, "cells words"]:
+    table = game.entities
     enemies, cells = table.is_enemy, table.occupied().enemies
     # Few positions have two enemies on a cell.
     crowded = total(enemies) != cells.size()
     operand = (enemies, table.cell, table.order)
     first = rarely(crowded, lambda x: first_on_each(*x), operand, enemies)
     # In memory, or the compiler would compute the words anew for each of the 42 channels.
-    return computed_once(_words(state, first), state.steps < 0)
+    return computed_once(_words(game, first), game.steps < 0)
 
 
-def _words(state: State, first: Bool[Array, "slots"]) -> UInt32[Array, "cells words"]:
+def _words(game: Game, first: Bool[Array, "slots"]) -> UInt32[Array, "cells words"]:
     """The words of all cells; ``first`` are the enemies that are first in list order on theirs."""
-    table, board = state.entities, state.board
+    table, board = game.entities, game.board
     # A hidden cryptog still hides the enemies that come after it on its cell.
-    seen = first & visible_enemies(state)
+    seen = first & visible_enemies(game)
     blocks, question = board.blocks.flags(), board.question.flags()
     siphoned = board.siphoned.flags()
     known = blocks & ~question

@@ -31,19 +31,20 @@ from hackmatrix.entities import (
     Entities,
 )
 from hackmatrix.env import MIN_UNDO_DEPTH
-from hackmatrix.history import SNAPSHOT_WORDS
-from hackmatrix.planes import NUM_CELLS, SIZE, Plane
-from hackmatrix.programs import NUM_PROGRAMS
-from hackmatrix.state import (
+from hackmatrix.game import (
     MAX_HP,
     NO_PROGRAM,
     NUM_STAGES,
     Board,
+    Game,
     Player,
-    State,
-    blank_state,
+    blank_game,
     replace,
 )
+from hackmatrix.history import no_rows
+from hackmatrix.planes import NUM_CELLS, SIZE, Plane
+from hackmatrix.programs import NUM_PROGRAMS
+from hackmatrix.state import State, keep
 
 EMPTY, DATA, PROGRAM, QUESTION_DATA, QUESTION_PROGRAM, PICKUP, EXIT = range(7)
 
@@ -107,17 +108,22 @@ def load(position: Mapping[str, Any], undo_depth: int = MIN_UNDO_DEPTH) -> State
         ValueError: a key is missing or unknown, a value is out of range, or a cell is given twice;
             the message is one line and names it.
     """
-    return jax.device_put(_state(position, undo_depth))
+    return State(_keep(_game(position)), no_rows(undo_depth))
 
 
 def load_all(positions: Sequence[Mapping[str, Any]], undo_depth: int = MIN_UNDO_DEPTH) -> State:
     """The states of several positions as one batch; see :func:`load`."""
-    states = [_state(position, undo_depth) for position in positions]
-    return jax.device_put(jax.tree.map(lambda *x: np.stack(x), *states))
+    games = [_game(position) for position in positions]
+    kept = _keep_all(jax.tree.map(lambda *x: np.stack(x), *games))
+    return jax.vmap(lambda kept: State(kept, no_rows(undo_depth)))(kept)
 
 
-def _state(position: Mapping[str, Any], undo_depth: int) -> State:
-    """The state, of NumPy arrays."""
+_keep = jax.jit(keep)
+_keep_all = jax.jit(jax.vmap(keep))
+
+
+def _game(position: Mapping[str, Any]) -> Game:
+    """The position, taken apart, of NumPy arrays."""
     names = {*_NUMBERS, *_LISTS}
     for problem, keys in (
         ("lacks", names - position.keys()),
@@ -138,31 +144,31 @@ def _state(position: Mapping[str, Any], undo_depth: int) -> State:
         "births": len(position["transmissions"]),
         "arrivals": 1,
     }
-    blank = _blank(undo_depth)
+    blank = _blank()
     numbers = (row * SIZE + col, *others)
     names = [field.name for field in dataclasses.fields(Player)]
-    state = replace(
+    game = replace(
         blank,
         player=replace(blank.player, **dict(zip(names, numbers, strict=True))),
         board=_load_board(blank.board, position["cells"]),
         entities=_load_entities(blank.entities, position["enemies"], position["transmissions"]),
         **values,
     )
-    return jax.tree.map(lambda x, like: np.asarray(x, like.dtype), state, blank)
+    return jax.tree.map(lambda x, like: np.asarray(x, like.dtype), game, blank)
 
 
 @lru_cache
-def _blank(undo_depth: int) -> State:
-    return jax.device_get(blank_state(undo_depth, SNAPSHOT_WORDS))
+def _blank() -> Game:
+    return jax.device_get(blank_game())
 
 
 def dump(state: State) -> dict[str, Any]:
     """The position of a state, of numbers and lists only."""
-    state = jax.device_get(replace(state, history=None))
-    player = state.player
+    game = jax.device_get(_take_apart(state.kept))
+    player = game.player
     return {
-        **{name: int(getattr(state, _FIELD_OF.get(name, name))) for name in _NUMBERS},
-        "exit": list(divmod(int(state.exit), SIZE)),
+        **{name: int(getattr(game, _FIELD_OF.get(name, name))) for name in _NUMBERS},
+        "exit": list(divmod(int(game.exit), SIZE)),
         "player": [
             *divmod(int(player.cell), SIZE),
             int(player.hp),
@@ -172,8 +178,8 @@ def dump(state: State) -> dict[str, Any]:
             int(player.score),
             int(player.attack),
         ],
-        "owned": [number for number in range(NUM_PROGRAMS) if int(state.owned) >> number & 1],
-        "cells": _dump_board(state.board),
+        "owned": [number for number in range(NUM_PROGRAMS) if int(game.owned) >> number & 1],
+        "cells": _dump_board(game.board),
         "enemies": [
             [
                 int(table.type[i]),
@@ -184,7 +190,7 @@ def dump(state: State) -> dict[str, Any]:
                 int(table.from_siphon[i]),
                 int(table.from_task[i]),
             ]
-            for table in [state.entities]
+            for table in [game.entities]
             for i in _in_order(table, ENEMY)
         ],
         "transmissions": [
@@ -195,10 +201,13 @@ def dump(state: State) -> dict[str, Any]:
                 int(table.from_siphon[i]),
                 int(table.from_task[i]),
             ]
-            for table in [state.entities]
+            for table in [game.entities]
             for i in _in_order(table, TRANSMISSION)
         ],
     }
+
+
+_take_apart = jax.jit(lambda kept: kept.game)
 
 
 def _in_range(name: str, value: Any, low: int, high: int) -> int:

@@ -26,7 +26,7 @@ from hackmatrix.entities import (
     slot_set,
 )
 from hackmatrix.planes import SIZE, Plane, column, row, single
-from hackmatrix.state import MAX_HP, NO_PROGRAM, NUM_STAGES, Board, Player, State, choose, replace
+from hackmatrix.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Board, Player, Game, choose, replace
 
 
 class Program(IntEnum):
@@ -105,9 +105,9 @@ def owned_flags(owned: UInt32[Array, ""]) -> Bool[Array, "programs"]:
     return ((owned >> np.arange(NUM_PROGRAMS, dtype=np.uint32)) & 1) != 0
 
 
-def valid_programs(state: State, enemies: Plane, transmissions: Plane) -> Bool[Array, "programs"]:
+def valid_programs(game: Game, enemies: Plane, transmissions: Plane) -> Bool[Array, "programs"]:
     """Which programs can be run: owned, paid for, and of some effect."""
-    player, board, table = state.player, state.board, state.entities
+    player, board, table = game.player, game.board, game.entities
     here = single(player.cell)
     any_enemy, any_transmission = enemies.any(), transmissions.any()
     reducible = ~board.siphoned & board.blocks
@@ -125,23 +125,23 @@ def valid_programs(state: State, enemies: Plane, transmissions: Plane) -> Bool[A
         Program.DEBUG: (enemies & board.blocks).any(),
         Program.ROW: (enemies & row(player.row)).any(),
         Program.COL: (enemies & column(player.col)).any(),
-        Program.UNDO: state.history.length > 0,
-        Program.SHOW: ~state.show,
+        Program.UNDO: game.undo_length > 0,
+        Program.SHOW: ~game.show,
         Program.RESET: player.hp < MAX_HP,
-        Program.CALM: ~state.calm,
+        Program.CALM: ~game.calm,
         Program.D_BOM: anywhere(table.is_enemy & (table.type == DAEMON)),
         Program.DELAY: any_transmission,
         Program.ANTI_V: anywhere(table.is_enemy & (table.type == VIRUS)),
-        Program.SCORE: state.stage < NUM_STAGES,
+        Program.SCORE: game.stage < NUM_STAGES,
         Program.REDUC: anywhere(reducible.flags() & (board.spawn_count > 0)),
-        Program.ATK_PLUS: state.atk_uses < _MAX_ATK_USES,
+        Program.ATK_PLUS: game.atk_uses < _MAX_ATK_USES,
         Program.HACK: board.siphoned.any(),
     }
     useful = side_by_side([conditions[program] for program in Program])
     credits = jnp.array([card.credits for card in CARDS], jnp.int32)
     energy = jnp.array([card.energy for card in CARDS], jnp.int32)
     affordable = (player.credits >= credits) & (player.energy >= energy)
-    return owned_flags(state.owned) & affordable & useful
+    return owned_flags(game.owned) & affordable & useful
 
 
 def pay(player: Player, program: Int[Array, ""]) -> Player:
@@ -170,9 +170,9 @@ class Strike(NamedTuple):
     gone: Bool[Array, " slots"]
 
 
-def strike(state: State, program: Int[Array, ""], warped_to: Int[Array, ""]) -> Strike:
+def strike(game: Game, program: Int[Array, ""], warped_to: Int[Array, ""]) -> Strike:
     """Whom a program harms; ``warped_to`` is the slot that WARP has drawn."""
-    table, player, board = state.entities, state.player, state.board
+    table, player, board = game.entities, game.player, game.board
     here = single(player.cell)
 
     daemons = table.is_enemy & (table.type == DAEMON)
@@ -277,27 +277,27 @@ def _wanted_cells(
     return wanted, found
 
 
-def run_on_player(state: State, program: Int[Array, ""]) -> State:
+def run_on_player(game: Game, program: Int[Array, ""]) -> Game:
     """The price, and the programs that change the player or a switch."""
 
     def runs(which: Program) -> Bool[Array, ""]:
         return program == which
 
-    player = pay(state.player, program)
+    player = pay(game.player, program)
     return replace(
-        state,
+        game,
         player=replace(
             player,
             hp=jnp.where(runs(Program.RESET), MAX_HP, player.hp),
             energy=player.energy + jnp.where(runs(Program.EXCH), _EXCH_ENERGY, 0),
             data_siphons=player.data_siphons + runs(Program.SIPH_PLUS),
-            score=player.score + jnp.where(runs(Program.SCORE), NUM_STAGES - state.stage, 0),
+            score=player.score + jnp.where(runs(Program.SCORE), NUM_STAGES - game.stage, 0),
             attack=player.attack + runs(Program.ATK_PLUS),
         ),
-        show=state.show | runs(Program.SHOW),
-        calm=state.calm | runs(Program.CALM),
-        step_pending=state.step_pending | runs(Program.STEP),
-        atk_uses=state.atk_uses + runs(Program.ATK_PLUS),
+        show=game.show | runs(Program.SHOW),
+        calm=game.calm | runs(Program.CALM),
+        step_pending=game.step_pending | runs(Program.STEP),
+        atk_uses=game.atk_uses + runs(Program.ATK_PLUS),
     )
 
 

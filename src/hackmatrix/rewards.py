@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from hackmatrix.batching import anywhere
 from hackmatrix.planes import single
-from hackmatrix.state import NUM_STAGES, State
+from hackmatrix.game import NUM_STAGES, Game
 
 COMPONENTS = (
     "step_penalty",
@@ -56,7 +56,7 @@ class Events(NamedTuple):
     new_distance: Int[Array, ""]
 
 
-def components(before: State, after: State, events: Events) -> dict[str, Float[Array, ""]]:
+def components(before: Game, after: Game, events: Events) -> dict[str, Float[Array, ""]]:
     """The components by name, in the order of ``COMPONENTS``, for a valid action.
 
     Args:

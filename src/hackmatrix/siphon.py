@@ -7,16 +7,16 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from hackmatrix.batching import joined, largest, total
 from hackmatrix.planes import NUM_CELLS, SIZE, single
-from hackmatrix.state import Board, State, replace
+from hackmatrix.game import Board, Game, replace
 
 _MIN_INTERVAL = 4
 _TASK_DELAY = 5
 _NUM_POINTS = 9
 
 
-def siphon(state: State) -> State:
+def siphon(game: Game) -> Game:
     """Siphons the player's cell and its neighbours; ending the turn is the caller's."""
-    board, player = state.board, state.player
+    board, player = game.board, game.player
     here = single(player.cell)
     fresh = (here | here.neighbours()) & ~board.siphoned
     taken_blocks = (fresh & board.blocks).flags()
@@ -27,7 +27,7 @@ def siphon(state: State) -> State:
         return total(jnp.where(where, values, 0))
 
     return replace(
-        state,
+        game,
         player=replace(
             player,
             data_siphons=player.data_siphons - 1,
@@ -44,10 +44,10 @@ def siphon(state: State) -> State:
             credits=jnp.where(taken_ground, jnp.int8(0), board.credits),
             energy=jnp.where(taken_ground, jnp.int8(0), board.energy),
         ),
-        owned=state.owned | joined(found),
-        pending=state.pending + taken(board.spawn_count, taken_blocks),
-        interval=jnp.maximum(state.interval - 1, _MIN_INTERVAL),
-        next_task=state.next_task + _TASK_DELAY,
+        owned=game.owned | joined(found),
+        pending=game.pending + taken(board.spawn_count, taken_blocks),
+        interval=jnp.maximum(game.interval - 1, _MIN_INTERVAL),
+        next_task=game.next_task + _TASK_DELAY,
     )
 
 
@@ -56,14 +56,14 @@ def _programs_as_bits(board: Board, where: Bool[Array, " cells"]) -> UInt32[Arra
     return jnp.where(where, bit, jnp.uint32(0))
 
 
-def lost_yield(state: State) -> tuple[Int[Array, ""], Int[Array, ""]]:
+def lost_yield(game: Game) -> tuple[Int[Array, ""], Int[Array, ""]]:
     """Credits and energy that siphoning from a strictly better place would have brought.
 
     Better means the same data points and new programs, at least as much of both resources and more
     of one; where the player's place has data or programs, only places that reach all its blocks
     count.
     """
-    board = state.board
+    board = game.board
     fresh = ~board.siphoned
     ground = (fresh & ~board.blocks).flags()
     cell = jnp.arange(NUM_CELLS)
@@ -76,20 +76,20 @@ def lost_yield(state: State) -> tuple[Int[Array, ""], Int[Array, ""]]:
         jnp.uint32(1) << (3 * jnp.maximum(board.points - 1, 0)).astype(jnp.uint32),
         jnp.uint32(0),
     )
-    programs = _programs_as_bits(board, (fresh & board.program_blocks).flags()) & ~state.owned
+    programs = _programs_as_bits(board, (fresh & board.program_blocks).flags()) & ~game.owned
     credits = _reach(jnp.where(ground, board.credits, 0).astype(jnp.int32), jnp.add)
     energy = _reach(jnp.where(ground, board.energy, 0).astype(jnp.int32), jnp.add)
     points = _reach(points, jnp.add)
     programs = _reach(programs, jnp.bitwise_or)
 
-    here = cell == state.player.cell
-    on_block = board.blocks.has(state.player.cell)
+    here = cell == game.player.cell
+    on_block = board.blocks.has(game.player.cell)
 
     def own(values: Array) -> Array:
         return jnp.where(on_block, 0, largest(jnp.where(here, values, 0)))
 
     my_credits, my_energy, my_points, my_programs = map(own, (credits, energy, points, programs))
-    player = single(state.player.cell)
+    player = single(game.player.cell)
     my_blocks = (player | player.neighbours()) & fresh & board.blocks
     places = single(cell)
     reach = places | places.neighbours()
@@ -118,7 +118,7 @@ def _reach(values: Array, combine: Callable[[Array, Array], Array]) -> Array:
     return out.reshape(NUM_CELLS)
 
 
-def quality(state: State) -> Float[Array, ""]:
+def quality(game: Game) -> Float[Array, ""]:
     """The siphon_quality reward: half of what the better place's resources would have earned."""
-    lost_credits, lost_energy = lost_yield(state)
+    lost_credits, lost_energy = lost_yield(game)
     return -0.5 * 0.05 * (lost_credits + lost_energy).astype(jnp.float32)

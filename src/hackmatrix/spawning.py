@@ -16,44 +16,38 @@ from hackmatrix.entities import (
     slot_set,
 )
 from hackmatrix.planes import Plane, single
-from hackmatrix.state import State, replace
+from hackmatrix.game import Game, replace
 
 _CELL_BITS, _TYPE_BITS = 6, 2
 
 
-def spawn_due(
-    state: State, draws: Draws, enemies_acted: Bool[Array, ""], new_stage: Bool[Array, ""]
-) -> State:
-    """The transmissions that end a step.
-
-    After an enemy turn the scheduled one, then those that siphoned blocks bring; on entering a
-    stage as many as its number; else none.
-    """
-    scheduled = enemies_acted & ~state.calm & (state.turn >= state.next_task)
-    others = jnp.where(new_stage, state.stage, jnp.where(enemies_acted, state.pending, 0))
-    state = spawn(state, draws, scheduled, others, from_siphon=~new_stage)
+def spawn_due(game: Game, draws: Draws, enemies_acted: Bool[Array, ""]) -> Game:
+    """What comes after an enemy turn: the scheduled transmission, then siphoned blocks' ones."""
+    scheduled = enemies_acted & ~game.calm & (game.turn >= game.next_task)
+    others = jnp.where(enemies_acted, game.pending, 0)
+    game = spawn(game, draws, scheduled, others, from_siphon=True)
     return replace(
-        state,
-        next_task=jnp.where(scheduled, state.turn + state.interval, state.next_task),
-        pending=jnp.where(enemies_acted, 0, state.pending),
+        game,
+        next_task=jnp.where(scheduled, game.turn + game.interval, game.next_task),
+        pending=jnp.where(enemies_acted, 0, game.pending),
     )
 
 
 def spawn(
-    state: State,
+    game: Game,
     draws: Draws,
     from_task: Bool[Array, ""] | bool,
     others: Int[Array, ""],
-    from_siphon: Bool[Array, ""] | bool,
-) -> State:
+    from_siphon: bool,
+) -> Game:
     """One transmission with ``from_task`` if that is on, then ``others`` more, one after another.
 
     Each takes a cell uniformly among the empty ones out of the line of fire; if there is none,
     among the empty ones; if there is none, nothing spawns.
     """
-    player = single(state.player.cell)
-    enemies, transmissions = state.entities.occupied()
-    solid = enemies | state.board.blocks
+    player = single(game.player.cell)
+    enemies, transmissions = game.entities.occupied()
+    solid = enemies | game.board.blocks
     up, down, left, right = paths.line(player, solid)
     in_fire = up | down | left | right
     vacant = ~(solid | player | transmissions)
@@ -70,7 +64,7 @@ def spawn(
         born = jnp.where(jnp.arange(MAX_ENTITIES) == slot, word.astype(jnp.int16), born)
         return vacant & ~single(cell), free.without(slot), born
 
-    table = state.entities
+    table = game.entities
     none = jnp.full(MAX_ENTITIES, -1, jnp.int16)
     start = (vacant, slot_set(table.kind == FREE), none)
     _, _, born = jax.lax.fori_loop(0, batch_max(count), one, start)
@@ -85,6 +79,6 @@ def spawn(
         turns=jnp.where(new, jnp.int16(1), table.turns),
         from_siphon=jnp.where(new, ~task & from_siphon, table.from_siphon),
         from_task=jnp.where(new, task, table.from_task),
-        order=jnp.where(new, (state.births + number).astype(jnp.uint32), table.order),
+        order=jnp.where(new, (game.births + number).astype(jnp.uint32), table.order),
     )
-    return replace(state, entities=table, births=state.births + count)
+    return replace(game, entities=table, births=game.births + count)

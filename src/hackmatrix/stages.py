@@ -1,4 +1,4 @@
-"""Laying out a stage. It is dear and rare; :mod:`hackmatrix.env` calls it through ``rarely``."""
+"""Setting up a stage: its layout and its first transmissions, which are dear and rare."""
 
 from typing import NamedTuple
 
@@ -13,11 +13,12 @@ from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import Entities, arrival_order
 from hackmatrix.planes import NUM_CELLS, Plane, constant, empty, pack, single
 from hackmatrix.programs import CARDS, NUM_PROGRAMS
-from hackmatrix.state import (
+from hackmatrix.spawning import spawn
+from hackmatrix.game import (
     FIRST_INTERVAL,
     NO_PROGRAM,
     Board,
-    State,
+    Game,
     empty_board,
     replace,
 )
@@ -33,23 +34,32 @@ _PATIENCE = 1024
 _AT_ONCE = 8  # layouts drawn at a time; divides the patience
 
 
-class Layout(NamedTuple):
-    """What is drawn for a stage.
+def set_up(game: Game, draws: Draws) -> Game:
+    """The stage ``game.stage`` from its beginning, around the player and whoever is alive."""
+    exit, board = _lay_out(draws, game.player.cell, game.entities)
+    interval = FIRST_INTERVAL + 1 - game.stage
+    game = replace(
+        game,
+        exit=exit,
+        board=board,
+        entities=replace(game.entities, order=_renumbered(game.entities)),
+        turn=jnp.int32(0),
+        show=jnp.bool_(False),
+        calm=jnp.bool_(False),
+        step_pending=jnp.bool_(False),
+        atk_uses=jnp.int32(0),
+        interval=interval,
+        next_task=interval,
+        births=total(game.entities.is_transmission),
+        arrivals=jnp.int32(1),
+        undo_length=jnp.int32(0),
+    )
+    return spawn(game, draws, False, game.stage, from_siphon=False)
 
-    Attributes:
-        exit: its cell.
-        board: the cells.
-        order: the list order of the entities that have come along, in small numbers.
-    """
 
-    exit: Int[Array, ""]
-    board: Board
-    order: UInt32[Array, " slots"]
-
-
-def lay_out(operand: tuple[Draws, Int[Array, ""], Entities]) -> Layout:
-    """A new stage around the player's cell and the entities that are alive."""
-    draws, player, entities = operand
+def _lay_out(
+    draws: Draws, player: Int[Array, ""], entities: Entities
+) -> tuple[Int[Array, ""], Board]:
     corners = constant(list(CORNERS)) & ~single(player)
     exit = corners.nth(draws.below(corners.size(), Use.EXIT))
     blocks = place_blocks(draws, entities, exit)
@@ -84,28 +94,7 @@ def lay_out(operand: tuple[Draws, Int[Array, ""], Entities]) -> Layout:
         credits=jnp.where(has_resources & is_credits, amount, zero),
         energy=jnp.where(has_resources & ~is_credits, amount, zero),
     )
-    return Layout(exit, board, _renumbered(entities))
-
-
-def enter(state: State, layout: Layout) -> State:
-    """The stage ``state.stage`` from its beginning, but for its transmissions."""
-    interval = FIRST_INTERVAL + 1 - state.stage
-    return replace(
-        state,
-        turn=jnp.int32(0),
-        exit=layout.exit,
-        board=layout.board,
-        entities=replace(state.entities, order=layout.order),
-        show=jnp.bool_(False),
-        calm=jnp.bool_(False),
-        step_pending=jnp.bool_(False),
-        atk_uses=jnp.int32(0),
-        interval=interval,
-        next_task=interval,
-        births=total(state.entities.is_transmission),
-        arrivals=jnp.int32(1),
-        history=replace(state.history, length=jnp.int32(0)),
-    )
+    return exit, board
 
 
 class _Search(NamedTuple):

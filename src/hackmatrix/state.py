@@ -1,206 +1,198 @@
-"""What a game is: one position, as small arrays."""
+"""A game as it lies in memory between two steps: few arrays, several small numbers to a word.
 
-import dataclasses
-from typing import Any, TypeVar
+For a compiler every array of a state is a kernel of its own wherever states are chosen between,
+copied, gathered or written; sixty small arrays are most of what it has to do. So a position is
+taken apart (:meth:`State.game`), played, and put together again (:func:`keep`).
+"""
+
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Int, Int8, UInt32
+from jaxtyping import Array, Int8, Int16, UInt16, UInt32
 
-from hackmatrix.entities import Entities, no_entities
-from hackmatrix.planes import NUM_CELLS, SIZE, Plane, empty
+from hackmatrix.batching import side_by_side
+from hackmatrix.entities import Entities
+from hackmatrix.game import Board, Game, Player, blank_game, build
+from hackmatrix.planes import Plane
 
-NUM_STAGES = 8
-MAX_HP = 3
-FIRST_INTERVAL = 12
-NO_PROGRAM = -1
-
-Tree = TypeVar("Tree")
-
-
-class Player(eqx.Module):
-    """The player; ``cell`` is 6 * row + col."""
-
-    cell: Int[Array, ""]
-    hp: Int[Array, ""]
-    credits: Int[Array, ""]
-    energy: Int[Array, ""]
-    data_siphons: Int[Array, ""]
-    score: Int[Array, ""]
-    attack: Int[Array, ""]
-
-    @property
-    def row(self) -> Int[Array, ""]:
-        """0 at the bottom."""
-        return self.cell // SIZE
-
-    @property
-    def col(self) -> Int[Array, ""]:
-        """0 at the left."""
-        return self.cell % SIZE
-
-
-class Board(eqx.Module):
-    """The 36 cells but for who stands on them.
-
-    Attributes:
-        data: cells with a data block, hidden ones too.
-        program_blocks: cells with a program block, hidden ones too.
-        question: blocks of either sort whose content is hidden.
-        pickups: cells with a data siphon to pick up.
-        exits: the cell that looks like the exit. It is where ``State.exit`` says in every game
-            that is played from its start.
-        siphoned: cells that have been siphoned.
-        centers: cells on which the player stood when siphoning.
-        points: of a data block, else 0.
-        program: of a program block, else NO_PROGRAM.
-        spawn_count: transmissions that siphoning a block still brings, else 0.
-        credits: lying on the cell.
-        energy: lying on the cell.
-    """
-
-    data: Plane
-    program_blocks: Plane
-    question: Plane
-    pickups: Plane
-    exits: Plane
-    siphoned: Plane
-    centers: Plane
-    points: Int8[Array, "cells"]
-    program: Int8[Array, "cells"]
-    spawn_count: Int8[Array, "cells"]
-    credits: Int8[Array, "cells"]
-    energy: Int8[Array, "cells"]
-
-    @property
-    def blocks(self) -> Plane:
-        """Cells with a block of any sort."""
-        return self.data | self.program_blocks
+# The fields of each word of a game's numbers, lowest bits first, and their widths. What grows with
+# the length of a game has a word of its own.
+_WORDS = (
+    {"cell": 6, "exit": 6, "stage": 4, "hp": 2, "show": 1, "calm": 1, "step_pending": 1},
+    {"attack": 16, "data_siphons": 16},
+    {"atk_uses": 16, "interval": 16},
+    {"pending": 16, "arrivals": 16},
+    {"undo_length": 16, "undo_newest": 16},
+    {"credits": 32},
+    {"energy": 32},
+    {"score": 32},
+    {"turn": 32},
+    {"next_task": 32},
+    {"births": 32},
+    {"steps": 32},
+    {"owned": 32},
+)
+_PLAYER = ("cell", "hp", "credits", "energy", "data_siphons", "score", "attack")
+_PLANES = ("data", "program_blocks", "question", "pickups", "exits", "siphoned", "centers")
+_CELL = {"points": 4, "program": 5, "spawn_count": 4, "credits": 4, "energy": 4}
+_FACTS = {
+    "cell": 6,
+    "kind": 2,
+    "type": 2,
+    "hp": 2,
+    "stunned": 1,
+    "from_siphon": 1,
+    "from_task": 1,
+}
+_FLAGS = ("show", "calm", "step_pending", "stunned", "from_siphon", "from_task")
+MAX_UNDO_DEPTH = (1 << 16) - 1
 
 
-class History(eqx.Module):
-    """The newest positions of this stage, for UNDO; see :mod:`hackmatrix.history`.
+class Kept(eqx.Module):
+    """One position of one game, packed.
 
     Attributes:
-        rows: a ring of packed positions.
-        length: how many are kept.
-        newest: where in the ring the newest is.
+        numbers: the game's and the player's.
+        planes: the board's sets of cells, two words each.
+        cells: the board's numbers, a word a cell.
+        facts: what is small of an entity.
+        disabled: see :class:`hackmatrix.entities.Entities`, as the others.
+        turns: until a transmission arrives.
+        order: list order.
     """
 
-    rows: UInt32[Array, "depth words"]
-    length: Int[Array, ""]
-    newest: Int[Array, ""]
+    numbers: tuple[UInt32[Array, ""], ...]
+    planes: UInt32[Array, " planes"]
+    cells: UInt32[Array, " cells"]
+    facts: UInt16[Array, " slots"]
+    disabled: Int8[Array, " slots"]
+    turns: Int16[Array, " slots"]
+    order: UInt32[Array, " slots"]
+
+    @property
+    def game(self) -> Game:
+        """The position, taken apart; of a batch, with its leading axes."""
+        numbers: dict[str, Any] = {}
+        for word, widths in zip(self.numbers, _WORDS, strict=True):
+            numbers |= _split(word, widths)
+        cells = _split(self.cells, _CELL)
+        words = [self.planes[..., i] for i in range(2 * len(_PLANES))]
+        board = {name: Plane(*words[2 * i : 2 * i + 2]) for i, name in enumerate(_PLANES)}
+        board |= {name: value.astype(jnp.int8) for name, value in cells.items()}
+        board["program"] -= 1
+        facts = _split(self.facts, _FACTS)
+        table = {
+            name: value if name in _FLAGS else value.astype(jnp.int8)
+            for name, value in facts.items()
+        }
+        return build(
+            Game,
+            player=build(Player, **{name: numbers.pop(name) for name in _PLAYER}),
+            board=build(Board, **board),
+            entities=build(
+                Entities, **table, disabled=self.disabled, turns=self.turns, order=self.order
+            ),
+            owned=numbers.pop("owned").astype(jnp.uint32),
+            **numbers,
+        )
 
 
 class State(eqx.Module):
-    """One position of one game.
+    """One position of one game, and the positions of this stage that UNDO can go back to.
+
+    ``state.game`` has the position's fields by name.
 
     Attributes:
-        stage: 1 to 8.
-        turn: enemy turns played in this stage.
-        exit: the exit's cell.
-        owned: programs owned, one bit each.
-        show: cryptogs are visible until the stage ends.
-        calm: no scheduled spawns until the stage ends.
-        step_pending: STEP was run: the next enemy turn does not happen.
-        atk_uses: how often ATK+ was run in this stage.
-        interval: turns between scheduled spawns.
-        next_task: the turn of the next scheduled spawn.
-        pending: transmissions that siphoned blocks will bring in the next enemy turn.
-        births: transmissions that came into being so far; see :class:`Entities`.
-        arrivals: enemy turns in which one arrived.
-        steps: actions taken in this episode.
+        kept: the position.
+        history: a ring of positions, a row of words each; see :mod:`hackmatrix.history`.
     """
 
-    stage: Int[Array, ""]
-    turn: Int[Array, ""]
-    exit: Int[Array, ""]
-    player: Player
-    board: Board
-    entities: Entities
-    owned: UInt32[Array, ""]
-    show: Bool[Array, ""]
-    calm: Bool[Array, ""]
-    step_pending: Bool[Array, ""]
-    atk_uses: Int[Array, ""]
-    interval: Int[Array, ""]
-    next_task: Int[Array, ""]
-    pending: Int[Array, ""]
-    births: Int[Array, ""]
-    arrivals: Int[Array, ""]
-    steps: Int[Array, ""]
-    history: History
+    kept: Kept
+    history: UInt32[Array, "depth row"]
+
+    @property
+    def game(self) -> Game:
+        """The position, taken apart."""
+        return self.kept.game
 
     def __str__(self) -> str:
         """The board, as a person reads it; of a batch or inside compiled code, its structure."""
-        if self.stage.ndim or isinstance(self.stage, Tracer):
+        if self.kept.order.ndim > 1 or isinstance(self.kept.order, Tracer):
             return repr(self)
         from hackmatrix.render.text import text  # it is built on top of this module
 
         return text(self)
 
 
-def replace(tree: Tree, **fields: Any) -> Tree:
-    """A copy of a module with some fields changed.
-
-    Like ``dataclasses.replace`` without ``__init__`` and its checks, and many times faster than
-    ``eqx.tree_at``: rules change fields a hundred times a step, and that is traced.
-    """
-    copy = object.__new__(type(tree))
-    for field in dataclasses.fields(tree):  # pyright: ignore[reportArgumentType]
-        value = fields.pop(field.name) if field.name in fields else getattr(tree, field.name)
-        object.__setattr__(copy, field.name, value)
-    if fields:
-        raise TypeError(f"{type(tree).__name__} has no field {', '.join(fields)}")
-    return copy
-
-
-def choose(condition: Bool[Array, ""], then: Tree, otherwise: Tree) -> Tree:
-    """``then`` where the condition holds, else ``otherwise``, leaf by leaf."""
-    return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), then, otherwise)
-
-
-def empty_board() -> Board:
-    """Cells with nothing on them."""
-    zeros = jnp.zeros(NUM_CELLS, jnp.int8)
-    return Board(
-        data=empty(),
-        program_blocks=empty(),
-        question=empty(),
-        pickups=empty(),
-        exits=empty(),
-        siphoned=empty(),
-        centers=empty(),
-        points=zeros,
-        program=jnp.full(NUM_CELLS, NO_PROGRAM, jnp.int8),
-        spawn_count=zeros,
-        credits=zeros,
-        energy=zeros,
+def keep(game: Game) -> Kept:
+    """The position, packed."""
+    numbers = vars(game) | vars(game.player)
+    board, table = game.board, game.entities
+    cells = vars(board) | {"program": board.program + 1}
+    planes = [word for name in _PLANES for word in getattr(board, name)]
+    return Kept(
+        numbers=tuple(_join(numbers, widths, jnp.uint32) for widths in _WORDS),
+        planes=side_by_side(planes),
+        cells=_join(cells, _CELL, jnp.uint32),
+        facts=_join(vars(table), _FACTS, jnp.uint16),
+        disabled=table.disabled,
+        turns=table.turns,
+        order=table.order,
     )
 
 
-def blank_state(undo_depth: int, snapshot_words: int) -> State:
-    """Stage 1 with nothing on it; the player at the bottom left, the exit at the top right."""
-    zero, off = jnp.int32(0), jnp.bool_(False)
-    return State(
-        stage=jnp.int32(1),
-        turn=zero,
-        exit=jnp.int32(NUM_CELLS - 1),
-        player=Player(zero, jnp.int32(MAX_HP), zero, zero, zero, zero, jnp.int32(1)),
-        board=empty_board(),
-        entities=no_entities(),
-        owned=jnp.uint32(0),
-        show=off,
-        calm=off,
-        step_pending=off,
-        atk_uses=zero,
-        interval=jnp.int32(FIRST_INTERVAL),
-        next_task=jnp.int32(FIRST_INTERVAL),
-        pending=zero,
-        births=zero,
-        arrivals=zero,
-        steps=zero,
-        history=History(jnp.zeros((undo_depth, snapshot_words), jnp.uint32), zero, zero),
-    )
+def to_row(kept: Kept) -> UInt32[Array, " row"]:
+    """A position as one row of words: its arrays' bytes, one after another."""
+    parts = [lax.bitcast_convert_type(_by_fours(x), jnp.uint32) for x in _arrays(kept)]
+    return jnp.concatenate([side_by_side(kept.numbers), *(part.reshape(-1) for part in parts)])
+
+
+def from_row(row: UInt32[Array, " row"]) -> Kept:
+    """The position that :func:`to_row` made a row of."""
+    start = len(_LIKE.numbers)
+    leaves = [row[i] for i in range(start)]
+    for x in _arrays(_LIKE):
+        size = x.size * x.dtype.itemsize // 4
+        words = row[start : start + size]
+        leaves.append(lax.bitcast_convert_type(words, x.dtype).reshape(x.shape))
+        start += size
+    return jax.tree.unflatten(jax.tree.structure(_LIKE), leaves)
+
+
+def _arrays(kept: Kept) -> list[Any]:
+    return jax.tree.leaves(kept)[len(kept.numbers) :]
+
+
+def _by_fours(x: Array) -> Array:
+    """Grouped so that each group has four bytes."""
+    return x if x.dtype.itemsize == 4 else x.reshape(-1, 4 // x.dtype.itemsize)
+
+
+def _join(values: dict[str, Any], widths: dict[str, int], dtype: Any) -> Array:
+    """The fields next to each other in one number."""
+    number, shift = jnp.zeros((), dtype), 0
+    for name, width in widths.items():
+        value = values[name].astype(dtype)
+        # Of what has no meaning, such as a free slot's hp, any bits may be set.
+        part = value if width == 32 else value & ((1 << width) - 1)
+        number, shift = number | part << shift, shift + width
+    return number
+
+
+def _split(number: Any, widths: dict[str, int]) -> dict[str, Any]:
+    """The fields that :func:`_join` joined, of a JAX or NumPy array: flags, and int32 numbers."""
+    fields: dict[str, Any] = {}
+    shift = 0
+    for name, width in widths.items():
+        part = number if width == 32 else (number >> shift) & ((1 << width) - 1)
+        fields[name] = part != 0 if name in _FLAGS else part.astype(jnp.int32)
+        shift += width
+    return fields
+
+
+_LIKE = jax.eval_shape(lambda: keep(blank_game()))
+ROW_WORDS = len(_LIKE.numbers) + sum(x.size * x.dtype.itemsize // 4 for x in _arrays(_LIKE))

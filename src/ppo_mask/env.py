@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask._rarely import rarely
 from ppo_mask._types import ArrayTree
 
-__all__ = ["AbstractEnv", "TimeStep", "rarely"]
+__all__ = ["AbstractEnv", "AbstractSelfResettingEnv", "Next", "TimeStep", "rarely"]
 
 State = TypeVar("State")
 
@@ -62,3 +62,40 @@ class AbstractEnv(eqx.Module, Generic[State]):
         self, key: Key[Array, ""], state: State, action: Int[Array, ""]
     ) -> tuple[State, TimeStep]:
         """Takes one action."""
+
+
+class Next(eqx.Module, Generic[State]):
+    """Where the next action is to be taken: in a new episode if the step ended one.
+
+    Attributes:
+        state: the environment's.
+        observation: what the agent sees there.
+        action_mask: what it may do there.
+    """
+
+    state: ArrayTree
+    observation: ArrayTree
+    action_mask: Bool[Array, " actions"]
+
+
+class AbstractSelfResettingEnv(AbstractEnv[State]):
+    """An environment that can step and begin anew in one go, cheaper than one after the other.
+
+    For what a step and a reset share, such as drawing a level. Optional, and of use to
+    :class:`ppo_mask.vector.VectorEnv` alone, which has the only auto-reset.
+    """
+
+    @abstractmethod
+    def step_and_reset(
+        self,
+        step_key: Key[Array, ""],
+        reset_key: Key[Array, ""],
+        state: State,
+        action: Int[Array, ""],
+    ) -> tuple[TimeStep, Next[State]]:
+        """Takes one action and, if that ends the episode, starts another.
+
+        Returns:
+            The timestep that ``step(step_key, state, action)`` gives; and what it leads to, or what
+            ``reset(reset_key)`` gives where the episode has ended.
+        """

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask._types import ArrayTree
-from ppo_mask.env import AbstractEnv, TimeStep, rarely
+from ppo_mask.env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep, rarely
 
 State = TypeVar("State")
 
@@ -104,32 +104,40 @@ class VectorEnv(eqx.Module, Generic[State]):
         actions: Int[Array, " envs"],
     ) -> tuple[VectorState[State], VectorTimeStep]:
         """Takes one action in every environment and starts new episodes where one has ended."""
-        step_key, reset_key = jax.random.split(key)
-        env_state, final = jax.vmap(self.env.step)(
-            jax.random.split(step_key, self.num_envs), state.env_state, actions
+        keys = jax.random.split(key, 2 * self.num_envs)
+        final, following = jax.vmap(self._step_and_reset)(
+            keys[: self.num_envs], keys[self.num_envs :], state.env_state, actions
         )
         ended = final.terminated | final.truncated
         episode_return = state.episode_return + final.reward
         episode_length = state.episode_length + 1
-
-        def fresh(key: Key[Array, ""]) -> tuple[State, ArrayTree, Bool[Array, " actions"]]:
-            env_state, timestep = self.env.reset(key)
-            return env_state, timestep.observation, timestep.action_mask
-
-        def reset_where_ended(ended: Array, key: Array, current: ArrayTree) -> ArrayTree:
-            return rarely(ended, fresh, key, current)
-
-        env_state, observation, action_mask = jax.vmap(reset_where_ended)(
-            ended,
-            jax.random.split(reset_key, self.num_envs),
-            (env_state, final.observation, final.action_mask),
-        )
         state = VectorState(
-            env_state, jnp.where(ended, 0, episode_return), jnp.where(ended, 0, episode_length)
+            following.state,
+            jnp.where(ended, 0, episode_return),
+            jnp.where(ended, 0, episode_length),
         )
         return state, _vector_timestep(
-            observation, action_mask, final, episode_return, episode_length
+            following.observation, following.action_mask, final, episode_return, episode_length
         )
+
+    def _step_and_reset(
+        self,
+        step_key: Key[Array, ""],
+        reset_key: Key[Array, ""],
+        state: State,
+        action: Int[Array, ""],
+    ) -> tuple[TimeStep, Next[State]]:
+        if isinstance(self.env, AbstractSelfResettingEnv):
+            return self.env.step_and_reset(step_key, reset_key, state, action)
+        state, final = self.env.step(step_key, state, action)
+
+        def fresh(key: Key[Array, ""]) -> Next[State]:
+            state, timestep = self.env.reset(key)
+            return Next(state, timestep.observation, timestep.action_mask)
+
+        following = Next(state, final.observation, final.action_mask)
+        ended = final.terminated | final.truncated
+        return final, rarely(ended, fresh, reset_key, following)
 
 
 def _vector_timestep(

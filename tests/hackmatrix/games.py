@@ -125,7 +125,8 @@ def the_outcome(start: dict[str, Any] | State, *actions: int) -> Outcome:
 
 def _rows(states: State) -> np.ndarray:
     """One row a state, equal for equal positions: entities in list order, free slots empty."""
-    table = states.entities
+    games = states.game
+    table = games.entities
     rank = np.where(table.kind == 0, 1 << 40, table.order.astype(np.int64))
     rank = rank + (table.kind == 1) * (1 << 33)
     order = np.argsort(rank, axis=1, kind="stable")
@@ -138,8 +139,8 @@ def _rows(states: State) -> np.ndarray:
     others = jax.tree.leaves(
         [
             leaf
-            for name, leaf in vars(states).items()
-            if name not in ("entities", "history", "births", "arrivals", "steps")
+            for name, leaf in vars(games).items()
+            if name not in ("entities", "births", "arrivals", "steps", "undo_newest")
         ]
     )
     return np.concatenate(

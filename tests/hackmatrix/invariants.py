@@ -11,9 +11,10 @@ import jax.numpy as jnp
 
 from hackmatrix import HackMatrix
 from hackmatrix.entities import ENEMY, FREE, MAX_ENTITIES, TRANSMISSION
+from hackmatrix.game import Game, replace
 from hackmatrix.programs import CARDS, NUM_PROGRAMS, Program
 from hackmatrix.rewards import COMPONENTS
-from hackmatrix.state import replace
+from hackmatrix.state import State, keep
 from ppo_mask.env import AbstractEnv
 
 FULL_HP = jnp.array([2, 3, 2, 2])
@@ -26,7 +27,7 @@ BROKEN = "broken/"
 class WatchedState(eqx.Module):
     """A game and, for UNDO, marks of the positions that its history must hold (newest first)."""
 
-    game: eqx.Module
+    inner: State
     marks: jax.Array
     kept: jax.Array
 
@@ -39,7 +40,8 @@ class Watched(AbstractEnv):
 
     def reset(self, key):
         game_key, gift_key = jax.random.split(key)
-        game, timestep = self.env.reset(game_key)
+        state, timestep = self.env.reset(game_key)
+        game = state.game
         rich, stage_8 = jax.random.uniform(gift_key, (2,)) < jnp.array([0.5, 0.1])
         player = game.player
         gifts = replace(
@@ -54,18 +56,19 @@ class Watched(AbstractEnv):
             owned=jnp.where(rich, jnp.uint32((1 << NUM_PROGRAMS) - 1), game.owned),
             stage=jnp.where(stage_8, 8, game.stage),
         )
+        state = State(keep(game), state.history)
         timestep = replace(
             timestep,
-            observation=self.env.observe(game),
-            action_mask=self.env.action_mask(game),
+            observation=self.env.observe(state),
+            action_mask=self.env.action_mask(state),
             info=timestep.info | dict.fromkeys(_law_names(), jnp.bool_(False)),
         )
         marks = jnp.zeros(self.env.undo_depth, jnp.uint32)
-        return WatchedState(game, marks, jnp.int32(0)), timestep
+        return WatchedState(state, marks, jnp.int32(0)), timestep
 
     def step(self, key, state, action):
-        before = state.game
-        after, timestep = self.env.step(key, before, action)
+        inner, timestep = self.env.step(key, state.inner, action)
+        before, after = state.inner.game, inner.game
         pushed = _enemies_act(before, after, action, timestep)
         mark, undone = _mark(after), action == 5 + Program.UNDO
         broken = laws(before, after, action, timestep)
@@ -74,16 +77,17 @@ class Watched(AbstractEnv):
         down = jnp.roll(state.marks, -1)
         marks = jnp.where(pushed, up, jnp.where(undone, down, state.marks))
         kept = jnp.minimum(state.kept + pushed - undone, self.env.undo_depth)
-        broken["history"] = (after.history.length != kept) & ~timestep.info["stage_completed"]
+        broken["history"] = (after.undo_length != kept) & ~timestep.info["stage_completed"]
         kept = jnp.where(timestep.info["stage_completed"], 0, kept)
         info = timestep.info | {BROKEN + name: flag for name, flag in broken.items()}
-        return WatchedState(after, marks, kept), replace(timestep, info=info)
+        return WatchedState(inner, marks, kept), replace(timestep, info=info)
 
 
 def _law_names():
     env = HackMatrix()
     key = jax.random.key(0)
-    game, timestep = jax.eval_shape(env.reset, key)
+    state, timestep = jax.eval_shape(env.reset, key)
+    game = jax.eval_shape(lambda state: state.game, state)
     made = jax.eval_shape(laws, game, game, jax.ShapeDtypeStruct((), jnp.int32), timestep)
     return [BROKEN + name for name in (*made, "undo", "history")]
 

@@ -92,7 +92,8 @@ def _device_row(
     env: HackMatrix, before: State, state: State, info: dict[str, jax.Array], undone: jax.Array
 ) -> jax.Array:
     """The same row, from our state, on the device."""
-    board, table, player = state.board, state.entities, state.player
+    game = state.game
+    board, table, player = game.board, game.entities, game.player
     new_stage = info["stage_completed"] & ~info["won"]
     kind = jnp.where(board.pickups.flags(), 5, 0)
     kind = jnp.where(board.exits.flags(), 6, kind)
@@ -113,7 +114,7 @@ def _device_row(
         axis=1,
     )
     # A new stage numbers those that stay afresh; UNDO brings all of them back as new ones.
-    known = jnp.where(new_stage, state.births - state.stage, before.births)
+    known = jnp.where(new_stage, game.births - game.stage, before.game.births)
     known = jnp.where(undone, 0, known)
     born_now = table.is_transmission & (table.order >= known.astype(jnp.uint32))
 
@@ -123,7 +124,7 @@ def _device_row(
         return jnp.where(members[:, None], jnp.stack(digits, axis=1), -1)
 
     row, col = table.cell // 6, table.cell % 6
-    numbers = [getattr(state, positions._FIELD_OF.get(name, name)) for name in NUMBERS]
+    numbers = [getattr(game, positions._FIELD_OF.get(name, name)) for name in NUMBERS]
     scalars = [
         *numbers,
         player.cell // 6,
@@ -134,9 +135,9 @@ def _device_row(
         player.data_siphons,
         player.score,
         player.attack,
-        state.owned,
-        jnp.where(new_stage, -1, state.exit // 6),
-        jnp.where(new_stage, -1, state.exit % 6),
+        game.owned,
+        jnp.where(new_stage, -1, game.exit // 6),
+        jnp.where(new_stage, -1, game.exit % 6),
         ~info["invalid_action"],
         info["stage_completed"],
         info["won"],

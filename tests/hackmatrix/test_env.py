@@ -72,7 +72,7 @@ def test_a_deeper_history_goes_further_back(limited):
     for depth in range(1, DEPTH + 1):
         state, timestep = limited(state, UNDO)
         assert not timestep.info["invalid_action"]
-        assert state.turn == 3 + 15 - depth + 1
+        assert state.game.turn == 3 + 15 - depth + 1
     assert limited(state, UNDO)[1].info["invalid_action"]
 
 
@@ -88,15 +88,16 @@ def test_one_key_one_game_and_another_key_another_game():
 def test_a_new_game_begins_with_one_of_three_bonuses_and_nothing_else():
     env = HackMatrix()
     states, timestep = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(1), 64))
-    player = jax.device_get(states.player)
+    games = jax.device_get(states.game)
+    player = games.player
     columns = (player.credits, player.energy, player.data_siphons)
     goods = {tuple(row) for row in np.stack(columns, axis=1).tolist()}
     assert goods == {(10, 0, 0), (0, 11, 0), (0, 0, 1)}
     assert (player.hp == 3).all()
     assert (player.attack == 1).all()
     assert not player.score.any()
-    assert not states.owned.any()
-    assert (states.interval == 12).all()
-    assert (states.next_task == 12).all()
+    assert not games.owned.any()
+    assert (games.interval == 12).all()
+    assert (games.next_task == 12).all()
     assert not timestep.terminated.any()
     assert all(not value.any() for name, value in timestep.info.items() if name != "stage")

@@ -66,7 +66,7 @@ def test_every_law_holds_over_a_million_steps_and_masks_are_what_the_reference_a
     assert min(used.values()) >= ENOUGH, used
     assert len(used) == len(Program)
     assert min(events.values()) >= ENOUGH or events["won"] > 0, events
-    games = state.env_state.game
+    games = state.env_state.inner
     for row in range(NUM_ENVS):
         position = positions.dump(member(games, row))
         allowed = legal(position, undoable=state.env_state.kept[row] > 0)

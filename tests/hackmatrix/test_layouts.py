@@ -24,7 +24,8 @@ SURVIVORS = 30
 @jax.vmap
 def look(state):
     """What a layout holds, as arrays [cells] or [slots]."""
-    board, table, player = state.board, state.entities, state.player
+    game = state.game
+    board, table, player = game.board, game.entities, game.player
     return {
         "data": board.data.flags(),
         "programs": board.program_blocks.flags(),
@@ -37,9 +38,9 @@ def look(state):
         **{name: getattr(table, name) for name in ("kind", "type", "cell", "turns")},
         "flags": table.from_siphon | table.from_task,
         "player": player.cell,
-        "exit": state.exit,
+        "exit": game.exit,
         "bonus": jnp.stack([player.credits, player.energy, player.data_siphons]),
-        "stage": state.stage,
+        "stage": game.stage,
     }
 
 

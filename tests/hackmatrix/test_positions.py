@@ -60,7 +60,7 @@ def test_several_positions_are_a_batch_of_their_states():
 
 
 def test_the_history_is_as_deep_as_asked():
-    assert positions.load(position(), undo_depth=13).history.rows.shape[0] == 13
+    assert positions.load(position(), undo_depth=13).history.shape[0] == 13
 
 
 BAD = {

@@ -39,8 +39,9 @@ def text(state: State, *, color: bool = False, reveal: bool = False) -> str:
     Raises:
         ValueError: the state has a leading axis.
     """
-    if state.stage.ndim:
-        raise ValueError(f"text shows one state, not a batch of shape {state.stage.shape}")
+    batch = state.kept.order.shape[:-1]
+    if batch:
+        raise ValueError(f"text shows one state, not a batch of shape {batch}")
     position = positions.dump(state)
     rule = "  +" + ("-" * _WIDTH + "+") * SIZE
     lines = [*_header(position), rule]

@@ -56,7 +56,9 @@ class _Turn(NamedTuple):
     """A step but for what follows where it ends a stage or the game.
 
     Attributes:
-        state: after the player's part and the enemy turn; on entering a stage, not yet set up.
+        kept: the position after the player's part and the enemy turn; on entering a stage, not yet
+            set up.
+        history: likewise.
         new_stage: a stage was entered.
         terminated: the episode ended in a terminal state.
         truncated: the episode was cut off.
@@ -64,7 +66,8 @@ class _Turn(NamedTuple):
         info: as in the step's :class:`TimeStep`.
     """
 
-    state: State
+    kept: Kept
+    history: history.Rows
     new_stage: Bool[Array, ""]
     terminated: Bool[Array, ""]
     truncated: Bool[Array, ""]
@@ -117,9 +120,9 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         off = jnp.bool_(False)
         components = dict.fromkeys(rewards.COMPONENTS, jnp.float32(0))
         info = _info(components, game, off, off, off, off)
-        state = State(keep(game), history.no_rows(self.undo_depth))
-        start = _Turn(state, off, off, off, jnp.float32(0), info)
-        return state, start.timestep(self.observe(state), self.action_mask(state))
+        state = new_state(game, self.undo_depth)
+        start = _Turn(state.kept, state.history, off, off, off, jnp.float32(0), info)
+        return state, start.timestep(observation.observe(game), state.valid)
 
     def step(
         self, key: Key[Array, ""], state: State, action: Int[Array, ""]
@@ -127,10 +130,9 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         """One action and, if it ends the turn, the enemy turn."""
         draws = Draws(key).computed_once(action < -NUM_ACTIONS)
         turn = self._turn(draws, state, action)
-        kept = turn.state.kept
-        kept = rarely(turn.new_stage, _enter_stage, (kept, draws), kept)
-        state = State(kept, turn.state.history)
-        return state, turn.timestep(self.observe(state), self._offered(state))
+        kept = rarely(turn.new_stage, _enter_stage, (turn.kept, draws), turn.kept)
+        state, seen = _look(kept, turn.history)
+        return state, turn.timestep(seen, _offered(state))
 
     def step_and_reset(
         self,
@@ -142,7 +144,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         """A step, and a new game if that ended the game, with one layout of a stage for both."""
         draws = Draws(step_key).computed_once(action < -NUM_ACTIONS)
         turn = self._turn(draws, state, action)
-        last = kept = turn.state.kept
+        last = kept = turn.kept
         if self.max_steps is not None:  # The last step may enter a stage that nobody will play.
             last = rarely(turn.new_stage & turn.ended, _enter_stage, (kept, draws), kept)
         kept = rarely(
@@ -151,14 +153,14 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             (kept, draws, reset_key, turn.ended),
             kept,
         )
-        state = State(kept, turn.state.history)
-        seen, mask = self.observe(state), self._offered(state)
+        state, seen = _look(kept, turn.history)
+        mask = _offered(state)
         last_seen = rarely(turn.ended, lambda kept: observation.observe(kept.game), last, seen)
         return turn.timestep(last_seen, mask), Next(state, seen, mask)
 
     def _turn(self, draws: Draws, state: State, action: Int[Array, ""]) -> _Turn:
         in_range = (action >= 0) & (action < NUM_ACTIONS)
-        valid = in_range & self.action_mask(state)[jnp.clip(action, 0, NUM_ACTIONS - 1)]
+        valid = in_range & state.valid[jnp.clip(action, 0, NUM_ACTIONS - 1)]
         act = _take_apart(action, valid)
         before = state.game
         quality = rarely(
@@ -186,7 +188,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             steps=game.steps + 1,
         )
         kept = keep(game)
-        rows = history.push(state.history, kept, enemies_act)
+        rows = history.push(state.history, game, kept, enemies_act)
         died = enemies_act & (game.player.hp <= 0)
 
         old_distance, new_distance = _exit_distances(before, game)
@@ -207,7 +209,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         if self.max_steps is not None:
             truncated = ~terminated & (game.steps >= self.max_steps)
         return _Turn(
-            State(kept, rows),
+            kept,
+            rows,
             new_stage,
             terminated,
             truncated,
@@ -221,21 +224,35 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
 
     def action_mask(self, state: State) -> Bool[Array, "actions"]:
         """Which actions are valid in a position."""
-        game = state.game
-        enemies_at, transmissions_at = game.entities.occupied()
-        return jnp.concatenate(
-            [
-                moves.valid_moves(game, enemies_at),
-                (game.player.data_siphons > 0)[None],
-                programs.valid_programs(game, enemies_at, transmissions_at),
-            ]
-        )
+        return state.valid
 
-    def _offered(self, state: State) -> Bool[Array, "actions"]:
-        """The mask. Walled in on every side with nothing to run, the player can only lose: any
-        action is invalid and ends the episode, so all are offered."""
-        mask = self.action_mask(state)
-        return mask | ~jnp.any(mask)
+
+def new_state(game: Game, undo_depth: int) -> State:
+    """The state of a position that nothing has led to: there is nothing to undo."""
+    return State(keep(game), _valid_actions(game), history.no_rows(undo_depth))
+
+
+def _look(kept: Kept, rows: history.Rows) -> tuple[State, Float[Array, "observation"]]:
+    """The state of a position, and its observation."""
+    game = kept.game
+    return State(kept, _valid_actions(game), rows), observation.observe(game)
+
+
+def _valid_actions(game: Game) -> Bool[Array, "actions"]:
+    enemies_at, transmissions_at = game.entities.occupied()
+    return jnp.concatenate(
+        [
+            moves.valid_moves(game, enemies_at),
+            (game.player.data_siphons > 0)[None],
+            programs.valid_programs(game, enemies_at, transmissions_at),
+        ]
+    )
+
+
+def _offered(state: State) -> Bool[Array, "actions"]:
+    """The mask. Walled in on every side with nothing to run, the player can only lose: any action
+    is invalid and ends the episode, so all are offered."""
+    return state.valid | ~jnp.any(state.valid)
 
 
 def _info(

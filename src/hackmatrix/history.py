@@ -28,10 +28,10 @@ def count(game: Game, depth: int, condition: Bool[Array, ""]) -> Game:
     return replace(game, undo_newest=newest, undo_length=length)
 
 
-def push(rows: Rows, kept: Kept, condition: Bool[Array, ""]) -> Rows:
-    """The history with the position in the place that :func:`count` gave it."""
+def push(rows: Rows, game: Game, kept: Kept, condition: Bool[Array, ""]) -> Rows:
+    """The history with the game, as it is kept, in the place that :func:`count` gave it."""
     # An index past the end writes nothing.
-    place = jnp.where(condition, kept.game.undo_newest, rows.shape[0])
+    place = jnp.where(condition, game.undo_newest, rows.shape[0])
     return rows.at[place].set(to_row(kept), mode="drop")
 
 

@@ -30,7 +30,7 @@ from hackmatrix.entities import (
     TRANSMISSION,
     Entities,
 )
-from hackmatrix.env import MIN_UNDO_DEPTH
+from hackmatrix.env import MIN_UNDO_DEPTH, new_state
 from hackmatrix.game import (
     MAX_HP,
     NO_PROGRAM,
@@ -41,10 +41,9 @@ from hackmatrix.game import (
     blank_game,
     replace,
 )
-from hackmatrix.history import no_rows
 from hackmatrix.planes import NUM_CELLS, SIZE, Plane
 from hackmatrix.programs import NUM_PROGRAMS
-from hackmatrix.state import State, keep
+from hackmatrix.state import State
 
 EMPTY, DATA, PROGRAM, QUESTION_DATA, QUESTION_PROGRAM, PICKUP, EXIT = range(7)
 
@@ -108,18 +107,17 @@ def load(position: Mapping[str, Any], undo_depth: int = MIN_UNDO_DEPTH) -> State
         ValueError: a key is missing or unknown, a value is out of range, or a cell is given twice;
             the message is one line and names it.
     """
-    return State(_keep(_game(position)), no_rows(undo_depth))
+    return _to_state(_game(position), undo_depth)
 
 
 def load_all(positions: Sequence[Mapping[str, Any]], undo_depth: int = MIN_UNDO_DEPTH) -> State:
     """The states of several positions as one batch; see :func:`load`."""
     games = [_game(position) for position in positions]
-    kept = _keep_all(jax.tree.map(lambda *x: np.stack(x), *games))
-    return jax.vmap(lambda kept: State(kept, no_rows(undo_depth)))(kept)
+    return _to_states(jax.tree.map(lambda *x: np.stack(x), *games), undo_depth)
 
 
-_keep = jax.jit(keep)
-_keep_all = jax.jit(jax.vmap(keep))
+_to_state = jax.jit(new_state, static_argnums=1)
+_to_states = jax.jit(jax.vmap(new_state, (0, None)), static_argnums=1)
 
 
 def _game(position: Mapping[str, Any]) -> Game:

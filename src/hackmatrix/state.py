@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.core import Tracer
-from jaxtyping import Array, Int8, Int16, UInt16, UInt32
+from jaxtyping import Array, Bool, Int8, Int16, UInt16, UInt32
 
 from hackmatrix.batching import side_by_side
 from hackmatrix.entities import Entities
@@ -108,10 +108,12 @@ class State(eqx.Module):
 
     Attributes:
         kept: the position.
+        valid: which actions can be taken in it.
         history: a ring of positions, a row of words each; see :mod:`hackmatrix.history`.
     """
 
     kept: Kept
+    valid: Bool[Array, " actions"]
     history: UInt32[Array, "depth row"]
 
     @property

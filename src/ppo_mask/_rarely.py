@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, ArrayLike, Bool, Int, UInt32
 
@@ -19,6 +20,7 @@ Result = TypeVar("Result")
 
 _MIN_CHUNK = 16  # enough members to fill vector lanes
 _MAX_COST, _INDEX_BITS = 255, 23
+_NOBODY = np.uint32(0xFFFFFFFF)
 
 
 def rarely(
@@ -72,8 +74,9 @@ def _batch(run: Callable[..., Any], per_member: tuple[bool, ...], share: int) ->
 
     @custom_vmap
     def many(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
-        order = _order(predicate, cost)
-        return _serve_in_chunks(run, per_member, share, order, otherwise, leaves)
+        chunk = min(predicate.size, max(_MIN_CHUNK, predicate.size // share))
+        waiting = _waiting(predicate, cost, padding=chunk)
+        return _serve_in_chunks(run, per_member, chunk, waiting, otherwise, leaves)
 
     @many.def_vmap
     def _(size: int, batched: Any, *args: Any) -> Any:  # pyright: ignore
@@ -107,42 +110,46 @@ def _broadcast(size: int, batched: Any, tree: Any) -> Any:
     return jax.tree.map(spread, tree, batched)
 
 
-def _order(predicate: Bool[Array, " batch"], cost: Int[Array, " batch"]) -> UInt32[Array, " batch"]:
-    """The members for whom the predicate holds, dear ones first; past them, the batch's size.
+def _waiting(
+    predicate: Bool[Array, " batch"], cost: Int[Array, " batch"], padding: int
+) -> UInt32[Array, " padded"]:
+    """The members for whom the predicate holds, dear ones first, then nobody.
 
-    One sort of one array: a member's cost and its index share a word.
+    One sort of one array: a member's cost and its index share a word; :func:`_rows` has the index.
     """
     batch = predicate.shape[0]
     if batch > 1 << _INDEX_BITS:
         raise ValueError(f"a batch may have {1 << _INDEX_BITS:,} members at most, got {batch:,}")
     cheapness = (_MAX_COST - jnp.clip(cost, 0, _MAX_COST)).astype(jnp.uint32)
-    rank = cheapness << _INDEX_BITS | jnp.arange(batch, dtype=jnp.uint32)
-    nobody = jnp.uint32(0xFFFFFFFF)
-    rank = jax.lax.sort(jnp.where(predicate, rank, nobody), is_stable=False)
-    return jnp.where(rank == nobody, batch, rank & ((1 << _INDEX_BITS) - 1))
+    rank = cheapness << _INDEX_BITS | np.arange(batch, dtype=np.uint32)
+    rank = jnp.pad(jnp.where(predicate, rank, _NOBODY), (0, padding), constant_values=_NOBODY)
+    return jax.lax.sort(rank, is_stable=False)
+
+
+def _rows(waiting: UInt32[Array, " n"], batch: int) -> UInt32[Array, " n"]:
+    """Where those who wait are in the batch; past its end, of nobody."""
+    return jnp.where(waiting == _NOBODY, batch, waiting & ((1 << _INDEX_BITS) - 1))
 
 
 def _serve_in_chunks(
     run: Callable[..., Any],
     per_member: tuple[bool, ...],
-    share: int,
-    order: UInt32[Array, " batch"],
+    chunk: int,
+    waiting: UInt32[Array, " padded"],
     otherwise: Any,
     leaves: tuple[Any, ...],
 ) -> Any:
-    batch = order.shape[0]
-    chunk = min(batch, max(_MIN_CHUNK, batch // share))
-    order = jnp.pad(order, (0, chunk), constant_values=batch)
+    batch = waiting.shape[0] - chunk
     axes = [0 if own else None for own in per_member]
 
     def some_left(carry: tuple[Array, Array, Any]) -> Array:
-        served, order, _ = carry
-        return order[served] < batch
+        served, waiting, _ = carry
+        return waiting[served] != _NOBODY
 
     def serve(carry: tuple[Array, Array, Any]) -> tuple[Array, Array, Any]:
-        # The order is carried along so that it lies in memory, not in each of its uses.
-        served, order, out = carry
-        rows = jax.lax.dynamic_slice(order, (served,), (chunk,))
+        # Who waits is carried along so that it lies in memory, not in each of its uses.
+        served, waiting, out = carry
+        rows = _rows(jax.lax.dynamic_slice(waiting, (served,), (chunk,)), batch)
         # Past the last who waits anyone's arguments do: what comes of them is not written.
         picked = jnp.minimum(rows, batch - 1)
         args = [
@@ -151,9 +158,9 @@ def _serve_in_chunks(
         ]
         new = jax.vmap(run, axes, axis_size=chunk)(*args)
         out = jax.lax.platform_dependent(out, new, rows, cpu=_write_one_by_one, default=_scatter)
-        return served + chunk, order, out
+        return served + chunk, waiting, out
 
-    return jax.lax.while_loop(some_left, serve, (jnp.uint32(0), order, otherwise))[2]
+    return jax.lax.while_loop(some_left, serve, (jnp.uint32(0), waiting, otherwise))[2]
 
 
 def _scatter(out: Any, new: Any, rows: Array) -> Any:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Int, Key, TypeCheckError
 
 from ppo_mask._types import ArrayTree
 from ppo_mask.distribution import MaskedCategorical
-from ppo_mask.env import AbstractEnv, TimeStep
+from ppo_mask.env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
 
 _NUM_ENVS = 8
 # Rows of the batched calls that the laws are tested with.
@@ -55,6 +55,8 @@ def check_env(
     _check_batching(env, keys, play, starts, steps)
     _check_keys(keys, play, starts, step, deterministic)
     _check_forbidden_actions(keys, play, step)
+    if isinstance(env, AbstractSelfResettingEnv):
+        _check_step_and_reset(env, keys, play, starts)
 
 
 def _require(holds: Any, law: str) -> None:
@@ -222,6 +224,42 @@ def _check_batching(
         law = "must give the same batched by jax.vmap as alone"
         _require(_close(row(starts), reset(keys[i])), f"reset {law}")
         _require(_close(row(steps), step(keys[i], row(states), actions[i])), f"step {law}")
+
+
+def _check_step_and_reset(
+    env: AbstractSelfResettingEnv[Any],
+    keys: Key[Array, " batch"],
+    play: _Play,
+    starts: tuple[ArrayTree, TimeStep],
+) -> None:
+    # Steps that end an episode, at most half of the batch, and others.
+    goes_on = ~(play.after.terminated | play.after.truncated).reshape(-1)
+    rows = np.argsort(goes_on, stable=True)
+    rows = np.concatenate([rows[: _BATCH // 2], rows[-(_BATCH // 2) :]])
+    states, actions = jax.tree.map(
+        lambda x: x.reshape(-1, *x.shape[2:])[rows], (play.state, play.action)
+    )
+    step = jax.jit(jax.vmap(env.step))
+    state, stepped = step(keys, states, actions)
+    final, following = jax.jit(jax.vmap(env.step_and_reset))(keys, keys, states, actions)
+    _require(_close(final, stepped), "step_and_reset must give step's timestep")
+
+    ended = stepped.terminated | stepped.truncated
+    start, first = starts
+    wanted = jax.tree.map(
+        lambda fresh, old: jnp.where(ended.reshape(-1, *[1] * (old.ndim - 1)), fresh, old),
+        Next(start, first.observation, first.action_mask),
+        Next(state, stepped.observation, stepped.action_mask),
+    )
+    for name in ("observation", "action_mask"):
+        law = f"step_and_reset must give reset's {name} where the episode ended, else step's"
+        _require(_close(getattr(following, name), getattr(wanted, name)), law)
+    # What has no meaning in a state may differ. What is seen from there on may not.
+    action = jnp.argmax(wanted.action_mask, axis=-1).astype(jnp.int32)
+    one, other = (step(keys, each.state, action)[1] for each in (following, wanted))
+    _require(
+        _close(one, other), "step_and_reset must give a state that plays on as reset's or step's"
+    )
 
 
 def _check_keys(

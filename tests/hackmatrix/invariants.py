@@ -11,10 +11,11 @@ import jax.numpy as jnp
 
 from hackmatrix import HackMatrix
 from hackmatrix.entities import ENEMY, FREE, MAX_ENTITIES, TRANSMISSION
+from hackmatrix.env import new_state
 from hackmatrix.game import Game, replace
 from hackmatrix.programs import CARDS, NUM_PROGRAMS, Program
 from hackmatrix.rewards import COMPONENTS
-from hackmatrix.state import State, keep
+from hackmatrix.state import State
 from ppo_mask.env import AbstractEnv
 
 FULL_HP = jnp.array([2, 3, 2, 2])
@@ -56,7 +57,7 @@ class Watched(AbstractEnv):
             owned=jnp.where(rich, jnp.uint32((1 << NUM_PROGRAMS) - 1), game.owned),
             stage=jnp.where(stage_8, 8, game.stage),
         )
-        state = State(keep(game), state.history)
+        state = new_state(game, self.env.undo_depth)
         timestep = replace(
             timestep,
             observation=self.env.observe(state),

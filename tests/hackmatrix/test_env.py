@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from games import position, run
+from games import RIGHT, position, run
 
 from hackmatrix import HackMatrix, positions
 from hackmatrix.programs import Program
@@ -45,6 +45,27 @@ def test_the_history_holds_eight_positions_at_least(depth):
 def test_a_limit_of_no_steps_is_refused():
     with pytest.raises(ValueError, match="max_steps must be at least 1 or None, got 0"):
         HackMatrix(max_steps=0)
+
+
+def test_a_history_that_is_too_deep_is_refused():
+    with pytest.raises(ValueError, match="undo_depth must be at most 65535, got 65536"):
+        HackMatrix(undo_depth=1 << 16)
+
+
+@pytest.mark.slow
+def test_a_last_step_that_enters_a_stage_shows_that_stage_and_goes_on_in_a_new_game():
+    env = HackMatrix(max_steps=1)
+    state = positions.load(position((0, 4), stage=3, exit=[0, 5]))
+    action, key, reset_key = jnp.int32(RIGHT), jax.random.key(0), jax.random.key(1)
+    entered, stepped = jax.jit(env.step)(key, state, action)
+    final, following = jax.jit(env.step_and_reset)(key, reset_key, state, action)
+    assert entered.game.stage == 4
+    assert final.truncated
+    assert final.info["stage_completed"]
+    np.testing.assert_array_equal(final.observation, stepped.observation)
+    start, first = jax.jit(env.reset)(reset_key)
+    np.testing.assert_array_equal(following.observation, first.observation)
+    assert positions.dump(following.state) == positions.dump(start)
 
 
 def test_the_limit_truncates_and_does_not_terminate(limited):

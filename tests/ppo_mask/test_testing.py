@@ -7,7 +7,7 @@ import pytest
 from environments import CartPole, Scripted
 
 from ppo_mask import probes
-from ppo_mask.env import AbstractEnv, TimeStep
+from ppo_mask.env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
 from ppo_mask.testing import ProtocolError, check_env
 from ppo_mask.wrappers import TimeLimit
 
@@ -202,6 +202,43 @@ class _ForbiddenActionBreaks(_Walk):
         return state, _changed(timestep, reward=reward)
 
 
+class _SelfResetting(_Walk, AbstractSelfResettingEnv):
+    """The walk, with a step that resets by itself."""
+
+    def step_and_reset(self, step_key, reset_key, state, action):
+        state, final = self.step(step_key, state, action)
+        start, first = self.reset(reset_key)
+        following = Next(state, final.observation, final.action_mask)
+        fresh = Next(start, first.observation, first.action_mask)
+        return final, jax.tree.map(
+            lambda new, old: jnp.where(final.terminated | final.truncated, new, old),
+            fresh,
+            following,
+        )
+
+
+class _ResetsWithOtherKey(_SelfResetting):
+    def step_and_reset(self, step_key, reset_key, state, action):
+        return super().step_and_reset(step_key, jax.random.split(reset_key)[0], state, action)
+
+
+class _NeverResets(_SelfResetting):
+    def step_and_reset(self, step_key, reset_key, state, action):
+        state, final = self.step(step_key, state, action)
+        return final, Next(state, final.observation, final.action_mask)
+
+
+class _StepsOtherwise(_SelfResetting):
+    def step_and_reset(self, step_key, reset_key, state, action):
+        return super().step_and_reset(step_key, reset_key, state, 1 - action)
+
+
+class _KeepsOldState(_SelfResetting):
+    def step_and_reset(self, step_key, reset_key, state, action):
+        final, following = super().step_and_reset(step_key, reset_key, state, action)
+        return final, Next(state, following.observation, following.action_mask)
+
+
 @pytest.mark.parametrize(
     ("env", "message"),
     [
@@ -225,6 +262,10 @@ class _ForbiddenActionBreaks(_Walk):
         (_ImpureReset, "reset must be pure"),
         (_KeyUnused, "key is not used"),
         (_OtherWhenBatched, "step must give the same batched by jax.vmap as alone"),
+        (_ResetsWithOtherKey, "step_and_reset must give reset's observation where the episode"),
+        (_NeverResets, "step_and_reset must give reset's observation where the episode"),
+        (_StepsOtherwise, "step_and_reset must give step's timestep"),
+        (_KeepsOldState, "step_and_reset must give a state that plays on as"),
         (_ForbiddenActionBreaks, "reward must be finite after a forbidden action"),
     ],
     ids=lambda x: x.__name__.strip("_") if isinstance(x, type) else "",
@@ -233,6 +274,10 @@ def test_each_broken_law_is_found_and_named(env, message):
     with pytest.raises(ProtocolError, match=message) as error:
         check_env(env(), num_steps=20)
     assert "\n" not in str(error.value)
+
+
+def test_a_lawful_environment_that_resets_itself_passes():
+    check_env(_SelfResetting(), num_steps=20)
 
 
 def test_a_false_claim_to_be_deterministic_is_found():

@@ -118,7 +118,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         draws = Draws(key)
         game = set_up(_before_stage_1(draws), draws)
         off = jnp.bool_(False)
-        components = dict.fromkeys(rewards.COMPONENTS, jnp.float32(0))
+        components = {name: jnp.float32(0) for name in rewards.COMPONENTS}
         info = _info(components, game, off, off, off, off)
         state = new_state(game, self.undo_depth)
         start = _Turn(state.kept, state.history, off, off, off, jnp.float32(0), info)

@@ -81,9 +81,9 @@ class Kept(eqx.Module):
             numbers |= _split(word, widths)
         cells = _split(self.cells, _CELL)
         words = [self.planes[..., i] for i in range(2 * len(_PLANES))]
+        cells["program"] -= 1
         board = {name: Plane(*words[2 * i : 2 * i + 2]) for i, name in enumerate(_PLANES)}
         board |= {name: value.astype(jnp.int8) for name, value in cells.items()}
-        board["program"] -= 1
         facts = _split(self.facts, _FACTS)
         table = {
             name: value if name in _FLAGS else value.astype(jnp.int8)

@@ -244,13 +244,12 @@ def _check_step_and_reset(
     final, following = jax.jit(jax.vmap(env.step_and_reset))(keys, keys, states, actions)
     _require(_close(final, stepped), "step_and_reset must give step's timestep")
 
-    ended = stepped.terminated | stepped.truncated
-    start, first = starts
-    wanted = jax.tree.map(
-        lambda fresh, old: jnp.where(ended.reshape(-1, *[1] * (old.ndim - 1)), fresh, old),
-        Next(start, first.observation, first.action_mask),
-        Next(state, stepped.observation, stepped.action_mask),
-    )
+    def follow(stepped: Any, started: Any) -> Next[Any]:
+        ended = stepped[1].terminated | stepped[1].truncated
+        state, timestep = jax.tree.map(lambda a, b: jnp.where(ended, a, b), started, stepped)
+        return Next(state, timestep.observation, timestep.action_mask)
+
+    wanted = jax.vmap(follow)((state, stepped), starts)
     for name in ("observation", "action_mask"):
         law = f"step_and_reset must give reset's {name} where the episode ended, else step's"
         _require(_close(getattr(following, name), getattr(wanted, name)), law)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from hackmatrix import HackMatrix
 from hackmatrix.entities import ENEMY, FREE, MAX_ENTITIES, TRANSMISSION
 from hackmatrix.env import new_state
-from hackmatrix.game import Game, replace
+from hackmatrix.game import replace
 from hackmatrix.programs import CARDS, NUM_PROGRAMS, Program
 from hackmatrix.rewards import COMPONENTS
 from hackmatrix.state import State

@@ -32,6 +32,11 @@ class PPOConfig(eqx.Module):
         vf_coef: weight of the value loss.
         ent_coef: weight of the entropy bonus.
         max_grad_norm: the gradient's largest global norm; longer ones are scaled down.
+        normalize_observations: whether the model sees observations of mean 0 and variance 1
+            (:class:`ppo_mask.normalise.NormalizedActorCritic`).
+        normalize_rewards: whether rewards are divided by the discounted return's deviation
+            (:class:`ppo_mask.normalise.RewardScaler`). Figures on the log stay those of the
+            environment's own rewards.
 
     Raises:
         ValueError: a value that cannot work; the message names it.
@@ -50,6 +55,8 @@ class PPOConfig(eqx.Module):
     vf_coef: float | Float[Array, ""] = eqx.field(default=0.5, converter=_number)
     ent_coef: float | Float[Array, ""] = eqx.field(default=0.15, converter=_number)
     max_grad_norm: float | Float[Array, ""] = eqx.field(default=0.5, converter=_number)
+    normalize_observations: bool = eqx.field(static=True, default=False)
+    normalize_rewards: bool = eqx.field(static=True, default=False)
 
     @property
     def batch_size(self) -> int:

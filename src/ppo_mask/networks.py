@@ -21,7 +21,7 @@ class AbstractActorCritic(eqx.Module):
     @property
     @abstractmethod
     def hyperparameters(self) -> dict[str, Any]:
-        """The constructor's arguments without the key, as plain values.
+        """The constructor's arguments without the key, as plain values or networks.
 
         ``type(model)(**model.hyperparameters, key=key)`` has the same structure and shapes, so that
         a saved policy can carry its architecture.
@@ -32,6 +32,29 @@ class AbstractActorCritic(eqx.Module):
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:
         """The distribution over the allowed actions, and the state's value."""
+
+
+class AbstractFeatureActorCritic(AbstractActorCritic):
+    """A network that is shown features of an observation, computed by rules that do not learn.
+
+    What the library puts around a network, such as normalisation, goes between the two: the rules
+    read the observation as the environment wrote it.
+
+    Attributes:
+        network: what sees the features.
+    """
+
+    network: eqx.AbstractVar[AbstractActorCritic]
+
+    @abstractmethod
+    def features(self, observation: ArrayTree) -> ArrayTree:
+        """What the network sees of one observation. Holds no parameters."""
+
+    def __call__(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
+    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+        """See :class:`AbstractActorCritic`."""
+        return self.network(self.features(observation), action_mask)
 
 
 @final

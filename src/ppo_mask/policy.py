@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import equinox as eqx
 import jax
@@ -12,7 +12,11 @@ from ppo_mask._types import ArrayTree
 from ppo_mask.checkpoint import read_description, restore
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
+from ppo_mask.normalise import NormalizedActorCritic
 from ppo_mask.run_folder import RunFolder
+
+# The library's own.
+_NETWORKS: tuple[type[AbstractActorCritic], ...] = (MLPActorCritic, NormalizedActorCritic)
 
 
 @final
@@ -34,18 +38,16 @@ class Policy(eqx.Module):
         return distribution.mode()
 
 
-def load_policy(
-    path: str | Path, networks: Sequence[type[AbstractActorCritic]] = (MLPActorCritic,)
-) -> Policy:
+def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] = ()) -> Policy:
     """The policy of a run's newest checkpoint, or of the checkpoint given.
 
     Args:
         path: a run's folder or a checkpoint in it.
-        networks: classes that the policy may be of. A checkpoint holds its network's name and
-            sizes; it brings no code.
+        networks: classes, beside the library's own, that the policy may be made of. A checkpoint
+            holds its networks' names and sizes; it brings no code.
 
     Raises:
-        RunError: there is no readable checkpoint, or its network is none of ``networks``.
+        RunError: there is no readable checkpoint, or it holds a network that is not known.
     """
     path = Path(path)
     if RunFolder(path).config.is_file():
@@ -53,20 +55,33 @@ def load_policy(
         if not steps:
             raise RunError(f"run {path} has no complete checkpoint")
         path = RunFolder(path).checkpoints.path(steps[-1])
-    architecture = read_description(path)["architecture"]
-    known = {network.__name__: network for network in networks}
-    name = architecture["network"]
-    if name not in known:
-        raise RunError(
-            f"checkpoint {path} is of the network {name}; give its class to load_policy, which "
-            f"knows {', '.join(known)}"
-        )
-    like = eqx.filter_eval_shape(
-        known[name], **architecture["hyperparameters"], key=jax.random.key(0)
-    )
+    known: dict[str, Any] = {network.__name__: network for network in (*_NETWORKS, *networks)}
+
+    def build(architecture: dict[str, Any]) -> AbstractActorCritic:
+        name = architecture["network"]
+        if name not in known:
+            raise RunError(
+                f"checkpoint {path} is of the network {name}; give its class to load_policy, which "
+                f"knows {', '.join(known)}"
+            )
+        hyperparameters = {
+            name: build(value) if _is_architecture(value) else value
+            for name, value in architecture["hyperparameters"].items()
+        }
+        return known[name](**hyperparameters, key=jax.random.key(0))  # Only shapes come of it.
+
+    like = eqx.filter_eval_shape(build, read_description(path)["architecture"])
     return Policy(restore(path, like, prefix="learner.model."))
 
 
 def architecture_of(model: AbstractActorCritic) -> dict[str, object]:
     """What :func:`load_policy` needs to know of a network, as JSON can hold it."""
-    return {"network": type(model).__name__, "hyperparameters": model.hyperparameters}
+    hyperparameters = {
+        name: architecture_of(value) if isinstance(value, AbstractActorCritic) else value
+        for name, value in model.hyperparameters.items()
+    }
+    return {"network": type(model).__name__, "hyperparameters": hyperparameters}
+
+
+def _is_architecture(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {"network", "hyperparameters"}

@@ -12,6 +12,7 @@ from ppo_mask._types import ArrayTree
 from ppo_mask.config import PPOConfig
 from ppo_mask.gae import generalized_advantages
 from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.normalise import RewardScaler, normalized, observe, partition
 from ppo_mask.rollout import RolloutState, Transition, collect
 from ppo_mask.vector import VectorEnv
 
@@ -27,6 +28,7 @@ class LearnerState(eqx.Module):
         rollout: where the environments stand.
         key: for the updates to come.
         num_updates: updates done.
+        reward_scaler: with the statistics of the rewards, if these are normalised.
     """
 
     model: AbstractActorCritic
@@ -34,6 +36,7 @@ class LearnerState(eqx.Module):
     rollout: RolloutState
     key: Key[Array, ""]
     num_updates: Int[Array, ""]
+    reward_scaler: RewardScaler | None
 
 
 class Batch(eqx.Module):
@@ -96,9 +99,15 @@ def optimizer(config: PPOConfig) -> optax.GradientTransformation:
 def init(
     model: AbstractActorCritic, rollout: RolloutState, config: PPOConfig, key: Key[Array, ""]
 ) -> LearnerState:
-    """A learner that has learned nothing yet."""
-    opt_state = optimizer(config).init(eqx.filter(model, eqx.is_inexact_array))
-    return LearnerState(model, opt_state, rollout, key, jnp.zeros((), jnp.int32))
+    """A learner that has learned nothing yet.
+
+    Its model is the one given, with what the config asks for put around it.
+    """
+    if config.normalize_observations:
+        model = normalized(model, rollout.observation)
+    opt_state = optimizer(config).init(partition(model)[0])
+    scaler = RewardScaler(config.num_envs) if config.normalize_rewards else None
+    return LearnerState(model, opt_state, rollout, key, jnp.zeros((), jnp.int32), scaler)
 
 
 def update(
@@ -125,8 +134,11 @@ def update(
     # Judge.
     _, last_value = jax.vmap(state.model)(rollout.observation, rollout.action_mask)
     following = jnp.concatenate([transitions.value[1:], last_value[None]])
+    scaler, reward = state.reward_scaler, transitions.reward
+    if scaler is not None:
+        scaler, reward = scaler.scale(reward, transitions.ended, config.gamma)
     advantage = generalized_advantages(
-        transitions.reward,
+        reward,
         transitions.value,
         jnp.where(transitions.truncated, transitions.final_value, following),
         transitions.terminated,
@@ -138,7 +150,7 @@ def update(
 
     # Learn. Minibatches are gathered from the batch one by one: it may be hundreds of megabytes.
     tx = optimizer(config)
-    params, static = eqx.partition(state.model, eqx.is_inexact_array)
+    params, static = partition(state.model)
 
     def loss_of_params(params: ArrayTree, batch: Batch) -> tuple[Scalar, dict[str, Scalar]]:
         return loss(eqx.combine(params, static), batch, config)
@@ -170,7 +182,10 @@ def update(
         lr=lrs,
     )
     model = eqx.combine(params, static)
-    state = LearnerState(model, opt_state, rollout, key, state.num_updates + 1)
+    if config.normalize_observations:
+        # Only now: what is learned from must look as it did when it was acted on.
+        model = observe(model, transitions.observation)
+    state = LearnerState(model, opt_state, rollout, key, state.num_updates + 1, scaler)
     return state, transitions, diagnostics
 
 

@@ -62,6 +62,13 @@ class TrainingSettings:
     max_grad_norm: float = setting(
         _PPO.max_grad_norm, "gradients are scaled down to this norm", above=0, changeable=True
     )
+    normalize_observations: bool = setting(
+        _PPO.normalize_observations,
+        "show the network observations of mean 0 and variance 1, by running statistics",
+    )
+    normalize_rewards: bool = setting(
+        _PPO.normalize_rewards, "divide rewards by the running deviation of the discounted return"
+    )
     seed: int = setting(0, "of everything random", at_least=0, at_most=2**32 - 1)
 
 

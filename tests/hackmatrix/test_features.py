@@ -12,6 +12,7 @@ from hackmatrix import HackMatrix, positions
 from hackmatrix.features import NUM_FEATURES, Features, features
 from hackmatrix.networks import PlayerCentredMLP
 from hackmatrix.observation import OBSERVATION_SIZE
+from ppo_mask.normalise import normalized, observe
 
 DIRECTIONS = ((1, 0), (-1, 0), (0, -1), (0, 1))
 PLAIN = [*range(12), *range(35, 42)]  # the channels of a cell but for its program
@@ -91,3 +92,18 @@ def test_hyperparameters_rebuild_the_structure():
     distribution, value = eqx.filter_jit(model)(observation, jnp.arange(28) < 3)
     np.testing.assert_allclose(distribution.probs[:3], 1 / 3, atol=0.05)
     assert value.shape == ()
+
+
+def test_a_normalised_network_reads_the_board_as_it_is_and_normalises_what_it_read():
+    dumped = [each["state"] for each in recordings.read("observations.jsonl.gz")][:32]
+    observations = jax.jit(jax.vmap(HackMatrix().observe))(positions.load_all(dumped))
+    plain = PlayerCentredMLP(16, 1, key=jax.random.key(0))
+    model = eqx.filter_jit(observe)(normalized(plain, observations), observations[None])
+    read = np.asarray(jax.jit(jax.vmap(lambda x: features(x).flat()))(observations))
+    [moments] = model.network.moments
+    np.testing.assert_allclose(moments.mean, read.mean(axis=0), atol=1e-5)
+    shown = np.clip((read - moments.mean) / moments.deviation, -10, 10)
+    mask = jnp.arange(28) < 3
+    value = jax.jit(jax.vmap(lambda x: model(x, mask)[1]))(observations)
+    expected = jax.jit(jax.vmap(lambda x: plain.network(x, mask)[1]))(jnp.asarray(shown))
+    np.testing.assert_allclose(value, expected, atol=1e-4)

@@ -84,8 +84,11 @@ def test_stopping_and_resuming_changes_no_bit(tmp_path: Path, uninterrupted: Run
     assert_same_run(resumed, uninterrupted)
 
 
-def test_annealing_is_resumed_from_where_it_was(tmp_path: Path) -> None:
-    often = (*OFTEN, "--anneal-lr")
+@pytest.mark.parametrize("more", ["", "--normalize-observations --normalize-rewards"])
+def test_annealing_and_statistics_are_resumed_from_where_they_were(
+    tmp_path: Path, more: str
+) -> None:
+    often = (*OFTEN, "--anneal-lr", *more.split())
     whole = train(tmp_path / "whole", 12, *often)
     cut = train(tmp_path / "cut", 12, *often)
     train_on = ["--resume", str(cut.checkpoints.path(8)), "--rewind"]

@@ -13,11 +13,12 @@ import pytest
 from corridor import DEFAULTS, TASK, Corridor
 
 from ppo_mask.callbacks import Progress, Run
-from ppo_mask.checkpoint import CheckpointStore, read_description
+from ppo_mask.checkpoint import CheckpointStore, read_arrays, read_description
 from ppo_mask.config import PPOConfig
 from ppo_mask.env import AbstractEnv, TimeStep
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
+from ppo_mask.normalise import NormalizedActorCritic
 from ppo_mask.policy import load_policy
 from ppo_mask.run import enable_compilation_cache, main, mlp_for
 from ppo_mask.run_folder import RunFolder
@@ -70,9 +71,27 @@ def test_a_saved_policy_loads_with_one_call_and_knows_the_way(trained: RunFolder
         assert policy.model.hidden_dim == 8
 
 
-def test_a_policy_of_an_unknown_network_is_refused(trained: RunFolder, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is of the network MLPActorCritic; give its class"):
-        load_policy(trained.path, networks=[])
+def test_a_loaded_policy_sees_as_it_did_in_training(tmp_path: Path) -> None:
+    more = ("--normalize-observations", "--normalize-rewards", "--total-timesteps", "320")
+    assert main(TASK, DEFAULTS, flags(tmp_path, *more)) == 0
+    folder = RunFolder(tmp_path / "run")
+    model = load_policy(folder.path).model
+    assert isinstance(model, NormalizedActorCritic)
+    saved = read_arrays(folder.checkpoints.path(10))
+    [moments] = model.moments
+    assert moments.count == 320
+    np.testing.assert_array_equal(moments.mean, saved["learner.model.moments.0.mean"])
+    np.testing.assert_allclose(moments.mean.sum(), 1, rtol=1e-5)  # One cell at a time.
+    mask = jnp.array([True, True, True])
+    for i in range(5):
+        seen = (jnp.eye(6)[i] - moments.mean) / moments.deviation
+        probs, value = model(jnp.eye(6)[i], mask)[0].probs, model(jnp.eye(6)[i], mask)[1]
+        expected, expected_value = model.network(seen, mask)
+        np.testing.assert_allclose(probs, expected.probs, rtol=1e-5)
+        np.testing.assert_allclose(value, expected_value, rtol=1e-5)
+
+
+def test_a_policy_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="there is no checkpoint"):
         load_policy(tmp_path / "nothing")
 
@@ -194,6 +213,8 @@ class Bias(AbstractActorCritic):
 def test_a_network_of_ones_own(tmp_path: Path) -> None:
     task = dataclasses.replace(TASK, make_model=lambda env, _, key: Bias(env.num_actions, key=key))
     assert main(task, DEFAULTS, flags(tmp_path)) == 0
+    with pytest.raises(RunError, match="is of the network Bias; give its class to load_policy"):
+        load_policy(tmp_path / "run")
     policy = load_policy(tmp_path / "run", networks=[Bias])
     assert isinstance(policy.model, Bias)
     only = jnp.array([False, True, False])

@@ -1,0 +1,233 @@
+"""Running statistics, and what is normalised by them: observations and rewards.
+
+Statistics are part of the train state, and so of checkpoints. They learn from what was seen, once
+per update; gradients never touch them, and whoever only plays leaves them as they are.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+from ppo_mask._types import ArrayTree
+from ppo_mask.distribution import MaskedCategorical
+from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic
+
+_EPSILON = 1e-8
+_LIMIT = 10.0
+
+
+class RunningMoments(eqx.Module):
+    """Mean and variance, by element, of all that was seen so far.
+
+    Batches are merged as Chan, Golub and LeVeque (1983) do, written as a weighted mean: no number
+    grows with the count but the count itself. That one stops growing after 2²⁴ batches, where
+    float32 has no room for one more; from there on, older ones fade slowly as new ones come.
+
+    Attributes:
+        mean: 0 at first.
+        variance: of the population; 1 at first.
+        count: of what was seen.
+    """
+
+    mean: Float[Array, "*shape"]
+    variance: Float[Array, "*shape"]
+    count: Float[Array, ""]
+
+    def __init__(self, shape: Sequence[int]):
+        self.mean = jnp.zeros(tuple(shape), jnp.float32)
+        self.variance = jnp.ones(tuple(shape), jnp.float32)
+        self.count = jnp.zeros((), jnp.float32)
+
+    @property
+    def deviation(self) -> Float[Array, "*shape"]:
+        """Standard deviation; never quite 0, so that one may divide by it."""
+        return jnp.sqrt(self.variance + _EPSILON)
+
+    def seen(self, batch: Float[Array, "batch *shape"]) -> "RunningMoments":
+        """These moments with a batch more in them."""
+        batch = batch.astype(jnp.float32)
+        # In two passes, the second of which corrects the mean for its rounding.
+        mean = batch.mean(axis=0)
+        residual = batch - mean
+        correction = residual.mean(axis=0)
+        mean = mean + correction
+        variance = jnp.maximum(jnp.square(residual).mean(axis=0) - jnp.square(correction), 0)
+
+        count = self.count + batch.shape[0]
+        weight = batch.shape[0] / count
+        shift = mean - self.mean
+        spread = weight * (1 - weight) * jnp.square(shift)
+        new = (
+            self.mean + weight * shift,
+            (1 - weight) * self.variance + weight * variance + spread,
+            count,
+        )
+        return eqx.tree_at(lambda m: (m.mean, m.variance, m.count), self, new)
+
+
+@final
+class NormalizedActorCritic(AbstractActorCritic):
+    """A network that sees its observations shifted and scaled to mean 0 and variance 1.
+
+    Each number of the observation has statistics of its own, and what comes of it is clipped to
+    ±10. Leaves of the observation that are not floats are passed on as they are.
+
+    The statistics stay as they are until :func:`observe`. PPO calls it after it has learned from a
+    rollout, so that a rollout is learned from with the statistics that it was acted with.
+
+    Attributes:
+        network: what is trained.
+        moments: of each float leaf, in the order of ``jax.tree.leaves``.
+    """
+
+    network: AbstractActorCritic
+    moments: tuple[RunningMoments, ...]
+
+    def __init__(
+        self,
+        network: AbstractActorCritic,
+        shapes: Sequence[Sequence[int]],
+        *,
+        key: Key[Array, ""] | None = None,
+    ):
+        del key  # Nothing here is random; a saved network is made anew with a key.
+        self.network = network
+        self.moments = tuple(RunningMoments(shape) for shape in shapes)
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
+        shapes = [list(moments.mean.shape) for moments in self.moments]
+        return {"network": self.network, "shapes": shapes}
+
+    def __call__(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
+    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
+        leaves, structure = jax.tree.flatten(observation)
+        floats = iter(self.moments)
+        leaves = [_standardized(x, next(floats)) if _is_float(x) else x for x in leaves]
+        return self.network(jax.tree.unflatten(structure, leaves), action_mask)
+
+
+def normalized(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:
+    """The model behind statistics that have seen nothing; as it is if it has statistics already.
+
+    Args:
+        model: what is to be trained.
+        observation: any batch of observations, for their shapes.
+    """
+    return _normalized(model, jax.eval_shape(lambda x: x, observation))
+
+
+def _normalized(model: AbstractActorCritic, seen: Any) -> AbstractActorCritic:
+    if isinstance(model, NormalizedActorCritic):
+        return model
+    if isinstance(model, AbstractFeatureActorCritic):
+        network = _normalized(model.network, jax.eval_shape(jax.vmap(model.features), seen))
+        return eqx.tree_at(lambda m: m.network, model, network)
+    return NormalizedActorCritic(model, [x.shape[1:] for x in _floats(seen)])
+
+
+def observe(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:
+    """The model with a rollout in its statistics, if it has any.
+
+    Args:
+        model: any.
+        observation: its leaves have axes [steps, envs, …]. One step after another is gone through:
+            a rollout may be hundreds of megabytes, and so may be its features.
+    """
+    return _observe(model, observation, lambda observation: observation)
+
+
+def _observe(
+    model: AbstractActorCritic, observation: ArrayTree, seen: Callable[[ArrayTree], ArrayTree]
+) -> AbstractActorCritic:
+    if isinstance(model, AbstractFeatureActorCritic):
+        features = jax.vmap(model.features)
+        network = _observe(model.network, observation, lambda x: features(seen(x)))
+        return eqx.tree_at(lambda m: m.network, model, network)
+    if not isinstance(model, NormalizedActorCritic):
+        return model
+
+    def step(moments: ArrayTree, observation: ArrayTree) -> tuple[ArrayTree, None]:
+        leaves = _floats(seen(observation))
+        return tuple(m.seen(x) for m, x in zip(moments, leaves, strict=True)), None
+
+    moments, _ = jax.lax.scan(step, model.moments, observation)
+    return eqx.tree_at(lambda m: m.moments, model, moments)
+
+
+def partition(model: AbstractActorCritic) -> tuple[ArrayTree, Any]:
+    """What of a model is trained, that is its floats but for statistics, and all the rest.
+
+    ``eqx.combine`` puts the two together again.
+    """
+
+    def is_moments(x: Any) -> bool:
+        return isinstance(x, RunningMoments)
+
+    trained = jax.tree.map(
+        lambda x: not is_moments(x) and eqx.is_inexact_array(x), model, is_leaf=is_moments
+    )
+    return eqx.partition(model, trained)
+
+
+class RewardScaler(eqx.Module):
+    """Divides rewards by the standard deviation of the discounted return, and clips them to ±10.
+
+    Nothing is subtracted: a reward of 0 stays 0, and which policy is best does not change
+    (Engstrom et al. 2020, arXiv:2005.12729, describe it among PPO's code-level optimisations).
+
+    Attributes:
+        discounted_return: of the running episodes, rewards so far: R ← γ R + r.
+        moments: of all its values.
+    """
+
+    discounted_return: Float[Array, " envs"]
+    moments: RunningMoments
+
+    def __init__(self, num_envs: int):
+        self.discounted_return = jnp.zeros(num_envs, jnp.float32)
+        self.moments = RunningMoments(())
+
+    def scale(
+        self,
+        reward: Float[Array, "steps envs"],
+        ended: Bool[Array, "steps envs"],
+        gamma: float | Float[Array, ""],
+    ) -> tuple["RewardScaler", Float[Array, "steps envs"]]:
+        """The scaler with a rollout more in it, and that rollout's rewards scaled by it.
+
+        Args:
+            reward: of each step.
+            ended: the step was its episode's last.
+            gamma: discount per step.
+        """
+
+        def step(running: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+            reward, ended = step
+            running = gamma * running + reward
+            return jnp.where(ended, 0, running), running
+
+        running, returns = jax.lax.scan(step, self.discounted_return, (reward, ended))
+        moments = self.moments.seen(returns.reshape(-1))
+        scaler = eqx.tree_at(lambda s: (s.discounted_return, s.moments), self, (running, moments))
+        return scaler, jnp.clip(reward / moments.deviation, -_LIMIT, _LIMIT)
+
+
+def _floats(tree: Any) -> list[Any]:
+    return [x for x in jax.tree.leaves(tree) if _is_float(x)]
+
+
+def _is_float(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def _standardized(x: Float[Array, "*shape"], moments: RunningMoments) -> Float[Array, "*shape"]:
+    scaled = (x.astype(jnp.float32) - moments.mean) / moments.deviation
+    return jnp.clip(scaled, -_LIMIT, _LIMIT).astype(x.dtype)

@@ -26,6 +26,8 @@ class PPOConfig(eqx.Module):
         gamma: discount per step.
         gae_lambda: decay of the advantage estimate; 1 is Monte Carlo, 0 one-step.
         num_minibatches: gradient steps per pass over the batch; divides ``batch_size``.
+        gradient_accumulation: equal parts that a minibatch is gone through in, to save memory;
+            divides a minibatch. The gradient is the same.
         update_epochs: passes over the batch.
         clip_eps: how far the probability ratio may move from 1 before it is clipped.
         clip_value: whether the value may move at most ``clip_eps`` per update too.
@@ -49,6 +51,7 @@ class PPOConfig(eqx.Module):
     gamma: float | Float[Array, ""] = eqx.field(default=0.99, converter=_number)
     gae_lambda: float | Float[Array, ""] = eqx.field(default=0.95, converter=_number)
     num_minibatches: int = eqx.field(static=True, default=4)
+    gradient_accumulation: int = eqx.field(static=True, default=1)
     update_epochs: int = eqx.field(static=True, default=4)
     clip_eps: float | Float[Array, ""] = eqx.field(default=0.2, converter=_number)
     clip_value: bool = eqx.field(static=True, default=False)
@@ -69,7 +72,8 @@ class PPOConfig(eqx.Module):
         return self.num_minibatches * self.update_epochs
 
     def __check_init__(self) -> None:
-        for name in ("num_envs", "num_steps", "num_minibatches", "update_epochs"):
+        counts = ("num_envs", "num_steps", "num_minibatches", "update_epochs")
+        for name in (*counts, "gradient_accumulation"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
@@ -77,6 +81,12 @@ class PPOConfig(eqx.Module):
             raise ValueError(
                 f"num_minibatches = {self.num_minibatches} does not divide the batch of num_envs "
                 f"× num_steps = {self.num_envs} × {self.num_steps} = {self.batch_size}"
+            )
+        minibatch = self.batch_size // self.num_minibatches
+        if minibatch % self.gradient_accumulation:
+            raise ValueError(
+                f"gradient_accumulation = {self.gradient_accumulation} does not divide the "
+                f"minibatch of {self.batch_size} / {self.num_minibatches} = {minibatch}"
             )
         for name in ("gamma", "gae_lambda"):
             self._require(name, "from 0 to 1", lambda value: 0 <= value <= 1)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
+from ppo_mask._loops import mean_over_parts
 from ppo_mask._types import ArrayTree
 from ppo_mask.config import PPOConfig
 from ppo_mask.gae import generalized_advantages
@@ -158,8 +159,17 @@ def update(
     def gradient_step(carry: ArrayTree, step: tuple[Array, Array]) -> tuple[ArrayTree, ArrayTree]:
         params, opt_state = carry
         rows, lr = step
-        minibatch = jax.tree.map(lambda x: x[rows], batch)
-        grad, diagnostics = jax.grad(loss_of_params, has_aux=True)(params, minibatch)
+        advantage = _standardized(batch.advantage[rows])
+
+        def gradient(part: tuple[Array, Array]) -> ArrayTree:
+            rows, advantage = part
+            minibatch = jax.tree.map(lambda x: x[rows], batch)
+            minibatch = eqx.tree_at(lambda b: b.advantage, minibatch, advantage)
+            return jax.grad(loss_of_params, has_aux=True)(params, minibatch)
+
+        grad, diagnostics = mean_over_parts(
+            gradient, (rows, advantage), config.gradient_accumulation
+        )
         direction, opt_state = tx.update(grad, opt_state, params)
         params = jax.tree.map(lambda p, d: p - lr * d, params, direction)
         return (params, opt_state), (diagnostics, optax.tree.norm(grad), lr)
@@ -192,17 +202,19 @@ def update(
 def loss(
     model: AbstractActorCritic, batch: Batch, config: PPOConfig
 ) -> tuple[Scalar, dict[str, Scalar]]:
-    """The clipped surrogate, the value's error and the entropy bonus, and figures about them."""
+    """The clipped surrogate, the value's error and the entropy bonus, and figures about them.
+
+    Takes the advantages as they are: :func:`update` has standardised them over the minibatch.
+    """
     distribution, value = jax.vmap(model)(batch.observation, batch.action_mask)
     log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, batch.action)
     entropy = jax.vmap(lambda d: d.entropy())(distribution).mean()
 
     # The policy.
-    advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std() + 1e-8)
     log_ratio = log_prob - batch.log_prob
     ratio = jnp.exp(log_ratio)
     clipped_ratio = jnp.clip(ratio, 1 - config.clip_eps, 1 + config.clip_eps)
-    pg_loss = -jnp.minimum(ratio * advantage, clipped_ratio * advantage).mean()
+    pg_loss = -jnp.minimum(ratio * batch.advantage, clipped_ratio * batch.advantage).mean()
 
     # The value.
     error = jnp.square(value - batch.return_)
@@ -233,6 +245,10 @@ def _flatten(transitions: Transition, advantage: Float[Array, "steps envs"]) -> 
         advantage=advantage,
         return_=flat.value + advantage,
     )
+
+
+def _standardized(advantage: Float[Array, " rows"]) -> Float[Array, " rows"]:
+    return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
 
 def _learning_rates(

@@ -52,6 +52,12 @@ class TrainingSettings:
         at_least=1,
         changeable=True,
     )
+    gradient_accumulation: int = setting(
+        _PPO.gradient_accumulation,
+        "parts that a minibatch is gone through in; saves memory, changes no result",
+        at_least=1,
+        changeable=True,
+    )
     clip_eps: float = setting(
         _PPO.clip_eps, "how far the policy's ratio may move", above=0, changeable=True
     )
@@ -158,6 +164,14 @@ def resolve(config: RunConfig[Environment]) -> RunConfig[Environment]:
             f"the batch of --num-envs {training.num_envs} x --num-steps {training.num_steps} = "
             f"{batch} cannot be cut into {scaling.num_minibatches} equal minibatches; "
             f"--num-minibatches {fitting} would do"
+        )
+    minibatch, parts = batch // scaling.num_minibatches, training.gradient_accumulation
+    if minibatch % parts:
+        fitting = max(n for n in range(1, parts) if minibatch % n == 0)
+        raise RunError(
+            f"a minibatch of {batch} / {scaling.num_minibatches} = {minibatch} cannot be cut into "
+            f"--gradient-accumulation {parts} equal parts; --gradient-accumulation {fitting} "
+            "would do"
         )
     training = dataclasses.replace(training, **scaling._asdict())
     return dataclasses.replace(config, training=training)

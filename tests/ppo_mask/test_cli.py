@@ -52,6 +52,12 @@ BAD_FLAGS = [
         "the batch of --num-envs 8 x --num-steps 4 = 32 cannot be cut into 64 equal minibatches; "
         "--num-minibatches 32 would do",
     ),
+    (
+        "--gradient-accumulation 3",
+        "a minibatch of 32 / 4 = 8 cannot be cut into --gradient-accumulation 3 equal parts; "
+        "--gradient-accumulation 2 would do",
+    ),
+    ("--gradient-accumulation 0", "--gradient-accumulation must be at least 1, got 0"),
     ("--length 1", "--length must be at least 2, got 1"),
     ("--length 101", "a corridor of 101 is too long, at most 100"),
     ("--run-name a/b", "--run-name must be a plain folder name, got 'a/b'"),

@@ -1,3 +1,5 @@
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -77,6 +79,16 @@ def test_clipping_is_by_global_norm_and_adams_eps_is_1e5():
     np.testing.assert_allclose(update["a"][0], 0.5, rtol=1e-4)
 
 
+class _Pays(CartPole):
+    """Pays for moving to the right."""
+
+    pay: Any = 1.0
+
+    def step(self, key, state, action):
+        state, timestep = super().step(key, state, action)
+        return state, eqx.tree_at(lambda t: t.reward, timestep, self.pay * action)
+
+
 def _batch(key, n=64):
     keys = jax.random.split(key, 6)
     return Batch(
@@ -85,7 +97,7 @@ def _batch(key, n=64):
         action=jnp.full(n, 2),
         log_prob=-jax.random.uniform(keys[2], (n,), minval=0.5, maxval=3.0),
         value=jax.random.normal(keys[3], (n,)),
-        advantage=5 + jax.random.normal(keys[4], (n,)),
+        advantage=jax.random.normal(keys[4], (n,)),
         return_=jax.random.normal(keys[5], (n,)),
     )
 
@@ -107,7 +119,6 @@ def test_loss_equals_the_formulas_in_float64(clip_value):
         np.float64(x) for x in (batch.log_prob, batch.value, batch.advantage, batch.return_)
     )
     ratio = probs[:, 2] / np.exp(old_log_prob)
-    advantage = (advantage - advantage.mean()) / advantage.std()
     pg = -np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage).mean()
     error = (value - return_) ** 2
     if clip_value:
@@ -129,6 +140,30 @@ def test_loss_equals_the_formulas_in_float64(clip_value):
     assert total == figures["total_loss"]
 
 
+def test_advantages_are_standardised_over_the_minibatch():
+    # Beside rewards of this size the values are near 0, so that advantages grow as rewards do.
+    config = {"vf_coef": 0.0, "ent_coef": 0.0, "gamma": 0.0}
+    small, large = (_diagnostics(1, _Pays(pay=jnp.float32(x)), **config)[0] for x in (1e3, 1e6))
+    np.testing.assert_allclose(small.grad_norm[:4], large.grad_norm[:4], rtol=1e-2)
+    assert large.vf_loss[0] > 1e5 * small.vf_loss[0]
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_gradient_accumulation_changes_no_result(parts):
+    def learn(parts):
+        config = PPOConfig(num_envs=8, num_steps=32, gradient_accumulation=parts)
+        vector_env = VectorEnv(MaskedLocks(), config.num_envs)
+        model = MLPActorCritic(1, 32, 16, 1, key=jax.random.key(0))
+        state = ppo.init(model, start(vector_env, jax.random.key(1)), config, jax.random.key(2))
+        for _ in range(3):
+            state, _, diagnostics = _update(vector_env, config, state, jnp.int32(3))
+        return state.model, diagnostics
+
+    whole, in_parts = learn(1), learn(parts)
+    for x, y in zip(jax.tree.leaves(whole), jax.tree.leaves(in_parts), strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-5)
+
+
 def test_explained_variance_and_norm_before_clipping():
     [diagnostics] = _diagnostics(1, max_grad_norm=1e-3)
     assert diagnostics.explained_variance < 1
@@ -140,6 +175,11 @@ def test_explained_variance_and_norm_before_clipping():
     [
         ({"num_envs": 0}, "num_envs must be a whole number of at least 1, got 0"),
         ({"num_envs": 3, "num_steps": 5}, "num_minibatches = 4 does not divide the batch"),
+        ({"gradient_accumulation": 0}, "gradient_accumulation must be a whole number of at least"),
+        (
+            {"num_envs": 6, "num_steps": 2, "gradient_accumulation": 2},
+            "gradient_accumulation = 2 does not divide the minibatch of 12 / 4 = 3",
+        ),
         ({"gamma": 1.5}, "gamma must be from 0 to 1, got 1.5"),
         ({"learning_rate": float("nan")}, "learning_rate must be finite and not negative"),
         ({"clip_eps": 0}, "clip_eps must be greater than 0"),

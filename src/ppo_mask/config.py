@@ -34,6 +34,8 @@ class PPOConfig(eqx.Module):
         vf_coef: weight of the value loss.
         ent_coef: weight of the entropy bonus.
         max_grad_norm: the gradient's largest global norm; longer ones are scaled down.
+        target_kl: if given, an update's gradient steps end before the first one whose minibatch
+            shows an ``approx_kl`` of more than this; parameters do not move after that.
         normalize_observations: whether the model sees observations of mean 0 and variance 1
             (:class:`ppo_mask.normalise.NormalizedActorCritic`).
         normalize_rewards: whether rewards are divided by the discounted return's deviation
@@ -58,6 +60,7 @@ class PPOConfig(eqx.Module):
     vf_coef: float | Float[Array, ""] = eqx.field(default=0.5, converter=_number)
     ent_coef: float | Float[Array, ""] = eqx.field(default=0.15, converter=_number)
     max_grad_norm: float | Float[Array, ""] = eqx.field(default=0.5, converter=_number)
+    target_kl: float | Float[Array, ""] | None = eqx.field(default=None, converter=_number)
     normalize_observations: bool = eqx.field(static=True, default=False)
     normalize_rewards: bool = eqx.field(static=True, default=False)
 
@@ -92,7 +95,8 @@ class PPOConfig(eqx.Module):
             self._require(name, "from 0 to 1", lambda value: 0 <= value <= 1)
         for name in ("learning_rate", "vf_coef", "ent_coef"):
             self._require(name, "finite and not negative", lambda value: 0 <= value < float("inf"))
-        for name in ("clip_eps", "max_grad_norm"):
+        optional = () if self.target_kl is None else ("target_kl",)
+        for name in ("clip_eps", "max_grad_norm", *optional):
             self._require(name, "greater than 0", lambda value: value > 0)
 
     def _require(self, name: str, law: str, holds: Any) -> None:

@@ -56,8 +56,8 @@ class MetricTotals(eqx.Module):
     Attributes:
         steps: about the steps taken.
         updates: done.
-        diagnostics: sum over the updates, each a mean over its gradient steps; but ``lr`` is the
-            last gradient step's.
+        diagnostics: sum over the updates, each a mean over the gradient steps taken; but ``lr`` is
+            the last gradient step's.
     """
 
     steps: StepTotals
@@ -132,7 +132,11 @@ def add_update(
 ) -> MetricTotals:
     """Adds one update and its rollout."""
     everything = jnp.ones_like(transitions.terminated)
-    summed = jax.tree.map(lambda old, new: old + new.mean(), totals.diagnostics, diagnostics)
+
+    def add(old: Array, new: Array) -> Array:
+        return old + (new.sum() / diagnostics.gradient_steps if new.ndim else new)
+
+    summed = jax.tree.map(add, totals.diagnostics, diagnostics)
     return MetricTotals(
         steps=add_steps(totals.steps, metrics, transitions.action, transitions, everything),
         updates=totals.updates + 1,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
-from ppo_mask._loops import mean_over_parts
+from ppo_mask._loops import mean_over_parts, scan_until
 from ppo_mask._types import ArrayTree
 from ppo_mask.config import PPOConfig
 from ppo_mask.gae import generalized_advantages
@@ -63,7 +63,7 @@ class Batch(eqx.Module):
 
 
 class UpdateDiagnostics(eqx.Module):
-    """How an update went; one number per gradient step unless noted.
+    """How an update went; one number per gradient step unless noted, 0 for steps not taken.
 
     Attributes:
         total_loss: what the gradient is of.
@@ -76,7 +76,9 @@ class UpdateDiagnostics(eqx.Module):
         explained_variance: 1 - Var(return - value) / Var(return) over the batch, a single number
             per update: 1 is perfect, 0 no better than a constant. 0 if the returns are all equal.
         grad_norm: global norm before clipping.
-        lr: step size.
+        lr: step size, also of the steps not taken.
+        gradient_steps: how many were taken, a single number: fewer than planned where
+            ``target_kl`` stopped them.
     """
 
     total_loss: Float[Array, "*steps"]
@@ -88,6 +90,7 @@ class UpdateDiagnostics(eqx.Module):
     explained_variance: Float[Array, ""]
     grad_norm: Float[Array, "*steps"]
     lr: Float[Array, "*steps"]
+    gradient_steps: Float[Array, ""]
 
 
 def optimizer(config: PPOConfig) -> optax.GradientTransformation:
@@ -172,14 +175,15 @@ def update(
         )
         direction, opt_state = tx.update(grad, opt_state, params)
         params = jax.tree.map(lambda p, d: p - lr * d, params, direction)
-        return (params, opt_state), (diagnostics, optax.tree.norm(grad), lr)
+        return (params, opt_state), (diagnostics, optax.tree.norm(grad))
 
     def permutation(key: Key[Array, ""]) -> Int[Array, "minibatches rows"]:
         return jax.random.permutation(key, config.batch_size).reshape(config.num_minibatches, -1)
 
     rows = jax.vmap(permutation)(jax.random.split(epochs_key, config.update_epochs))
     lrs = _learning_rates(config, state.num_updates, total_updates)
-    (params, opt_state), (losses, grad_norm, lrs) = jax.lax.scan(
+    (params, opt_state), (losses, grad_norm), steps_taken = scan_until(
+        None if config.target_kl is None else lambda out: out[0]["approx_kl"] > config.target_kl,
         gradient_step,
         (params, state.opt_state),
         (rows.reshape(config.gradient_steps, -1), lrs),
@@ -190,6 +194,7 @@ def update(
         explained_variance=_explained_variance(batch.value, batch.return_),
         grad_norm=grad_norm,
         lr=lrs,
+        gradient_steps=steps_taken.astype(jnp.float32),
     )
     model = eqx.combine(params, static)
     if config.normalize_observations:

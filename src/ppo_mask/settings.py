@@ -61,6 +61,15 @@ class TrainingSettings:
     clip_eps: float = setting(
         _PPO.clip_eps, "how far the policy's ratio may move", above=0, changeable=True
     )
+    clip_value: bool = setting(
+        _PPO.clip_value, "let the value too move no further than --clip-eps", changeable=True
+    )
+    target_kl: float | None = setting(
+        None,
+        "end an update's gradient steps before one whose minibatch has a larger approx_kl",
+        above=0,
+        changeable=True,
+    )
     vf_coef: float = setting(_PPO.vf_coef, "weight of the value loss", at_least=0, changeable=True)
     ent_coef: float = setting(
         _PPO.ent_coef, "weight of the entropy bonus", at_least=0, changeable=True

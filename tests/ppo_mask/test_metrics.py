@@ -39,7 +39,8 @@ def _transition(reward, ended, episode_return, episode_length, won, stage, actio
 def _diagnostics(x):
     names = [field.name for field in dataclasses.fields(UpdateDiagnostics)]
     values = dict.fromkeys(names, jnp.array([x, x + 2.0]))
-    return UpdateDiagnostics(**{**values, "explained_variance": jnp.float32(x)})
+    single = {"explained_variance": jnp.float32(x), "gradient_steps": jnp.float32(2)}
+    return UpdateDiagnostics(**{**values, **single})
 
 
 @pytest.fixture(scope="module")

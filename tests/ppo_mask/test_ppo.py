@@ -164,6 +164,21 @@ def test_gradient_accumulation_changes_no_result(parts):
         np.testing.assert_allclose(x, y, atol=1e-5)
 
 
+def test_gradient_steps_end_before_the_first_that_is_beyond_target_kl():
+    free = _diagnostics(1)[0]
+    kl = np.array(free.approx_kl)
+    target = float(np.sort(kl)[8])
+    first = int(np.argmax(kl > target))
+    assert 0 < first < 15
+    [stopped] = _diagnostics(1, target_kl=target)
+    assert (free.gradient_steps, stopped.gradient_steps) == (16, first)
+    for name in ("total_loss", "approx_kl", "grad_norm", "entropy"):
+        ours, theirs = getattr(stopped, name), getattr(free, name)
+        np.testing.assert_allclose(ours[:first], theirs[:first], rtol=1e-3, atol=1e-6)
+        np.testing.assert_array_equal(ours[first:], 0)
+    np.testing.assert_array_equal(stopped.lr, free.lr)
+
+
 def test_explained_variance_and_norm_before_clipping():
     [diagnostics] = _diagnostics(1, max_grad_norm=1e-3)
     assert diagnostics.explained_variance < 1
@@ -180,6 +195,8 @@ def test_explained_variance_and_norm_before_clipping():
             {"num_envs": 6, "num_steps": 2, "gradient_accumulation": 2},
             "gradient_accumulation = 2 does not divide the minibatch of 12 / 4 = 3",
         ),
+        ({"target_kl": 0}, "target_kl must be greater than 0, got 0"),
+        ({"target_kl": "off"}, "target_kl must be a number or a scalar array, got 'off'"),
         ({"gamma": 1.5}, "gamma must be from 0 to 1, got 1.5"),
         ({"learning_rate": float("nan")}, "learning_rate must be finite and not negative"),
         ({"clip_eps": 0}, "clip_eps must be greater than 0"),

@@ -1,10 +1,12 @@
 """PPO's hyperparameters."""
 
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
+
+PRECISIONS = ("float32", "bfloat16")
 
 
 def _number(value: Any) -> Any:
@@ -36,6 +38,8 @@ class PPOConfig(eqx.Module):
         max_grad_norm: the gradient's largest global norm; longer ones are scaled down.
         target_kl: if given, an update's gradient steps end before the first one whose minibatch
             shows an ``approx_kl`` of more than this; parameters do not move after that.
+        precision: what the network's matrix work is done in
+            (:class:`ppo_mask.precision.BFloat16ActorCritic`); all else is float32.
         normalize_observations: whether the model sees observations of mean 0 and variance 1
             (:class:`ppo_mask.normalise.NormalizedActorCritic`).
         normalize_rewards: whether rewards are divided by the discounted return's deviation
@@ -61,6 +65,7 @@ class PPOConfig(eqx.Module):
     ent_coef: float | Float[Array, ""] = eqx.field(default=0.15, converter=_number)
     max_grad_norm: float | Float[Array, ""] = eqx.field(default=0.5, converter=_number)
     target_kl: float | Float[Array, ""] | None = eqx.field(default=None, converter=_number)
+    precision: Literal["float32", "bfloat16"] = eqx.field(static=True, default="float32")
     normalize_observations: bool = eqx.field(static=True, default=False)
     normalize_rewards: bool = eqx.field(static=True, default=False)
 
@@ -91,6 +96,8 @@ class PPOConfig(eqx.Module):
                 f"gradient_accumulation = {self.gradient_accumulation} does not divide the "
                 f"minibatch of {self.batch_size} / {self.num_minibatches} = {minibatch}"
             )
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be {' or '.join(PRECISIONS)}, got {self.precision!r}")
         for name in ("gamma", "gae_lambda"):
             self._require(name, "from 0 to 1", lambda value: 0 <= value <= 1)
         for name in ("learning_rate", "vf_coef", "ent_coef"):

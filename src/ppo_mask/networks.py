@@ -141,9 +141,17 @@ class MLPActorCritic(AbstractActorCritic):
         self, layers: tuple[eqx.nn.Linear, ...], x: Float[Array, " n_in"], gain: float
     ) -> Float[Array, " n_out"]:
         for layer in layers[:-1]:
-            x = layer(x)
+            x = _affine(layer, x)
             x = jnp.tanh(jax.nn.standardize(x) if self.layer_norm else x)
-        return layers[-1](gain * x)
+        return _affine(layers[-1], gain * x)
+
+
+def _affine(layer: eqx.nn.Linear, x: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
+    """The layer; its products are of the weights' type, their sums and all else float32 or more."""
+    assert layer.bias is not None  # See _linear.
+    weight = layer.weight
+    sums = jnp.promote_types(weight.dtype, jnp.float32)
+    return jnp.dot(weight, x.astype(weight.dtype), preferred_element_type=sums) + layer.bias
 
 
 def _mlp(

@@ -13,10 +13,15 @@ from ppo_mask.checkpoint import read_description, restore
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.normalise import NormalizedActorCritic
+from ppo_mask.precision import BFloat16ActorCritic
 from ppo_mask.run_folder import RunFolder
 
 # The library's own.
-_NETWORKS: tuple[type[AbstractActorCritic], ...] = (MLPActorCritic, NormalizedActorCritic)
+_NETWORKS: tuple[type[AbstractActorCritic], ...] = (
+    MLPActorCritic,
+    NormalizedActorCritic,
+    BFloat16ActorCritic,
+)
 
 
 @final

@@ -14,6 +14,7 @@ from ppo_mask.config import PPOConfig
 from ppo_mask.gae import generalized_advantages
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.normalise import RewardScaler, normalized, observe, partition
+from ppo_mask.precision import in_bfloat16
 from ppo_mask.rollout import RolloutState, Transition, collect
 from ppo_mask.vector import VectorEnv
 
@@ -107,6 +108,8 @@ def init(
 
     Its model is the one given, with what the config asks for put around it.
     """
+    if config.precision == "bfloat16":
+        model = in_bfloat16(model)
     if config.normalize_observations:
         model = normalized(model, rollout.observation)
     opt_state = optimizer(config).init(partition(model)[0])

@@ -33,6 +33,7 @@ class Rules:
     at_least: int | float | None
     above: int | float | None
     at_most: int | float | None
+    one_of: tuple[str, ...] | None
     changeable: bool
 
 
@@ -43,6 +44,7 @@ def setting(
     at_least: int | float | None = None,
     above: int | float | None = None,
     at_most: int | float | None = None,
+    one_of: tuple[str, ...] | None = None,
     changeable: bool = False,
 ) -> Any:
     """Declares one setting: a dataclass field of type int, float, bool or str, or ``… | None``.
@@ -53,9 +55,10 @@ def setting(
         at_least: smallest value allowed.
         above: the value must be greater than this.
         at_most: largest value allowed.
+        one_of: the values allowed, for text.
         changeable: whether a resumed run may have another value than it began with.
     """
-    rules = Rules(help, at_least, above, at_most, changeable)
+    rules = Rules(help, at_least, above, at_most, one_of, changeable)
     return dataclasses.field(default=default, metadata={_METADATA_KEY: rules})
 
 
@@ -91,6 +94,9 @@ class Setting:
             RunError: it is neither; the message names the setting as ``called``.
         """
         value = self._typed(raw, called)
+        choices = self.rules.one_of
+        if choices is not None and value is not None and value not in choices:
+            raise RunError(f"{called} must be {' or '.join(choices)}, got {raw!r}")
         if value is None or isinstance(value, (bool, str)):
             return value
         rules = self.rules

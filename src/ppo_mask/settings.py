@@ -8,7 +8,7 @@ An application brings a group for its environment and changes defaults where it 
 import dataclasses
 from typing import Generic, TypeVar
 
-from ppo_mask.config import PPOConfig
+from ppo_mask.config import PRECISIONS, PPOConfig
 from ppo_mask.errors import RunError
 from ppo_mask.scaling import scale
 from ppo_mask.schema import check, setting
@@ -76,6 +76,11 @@ class TrainingSettings:
     )
     max_grad_norm: float = setting(
         _PPO.max_grad_norm, "gradients are scaled down to this norm", above=0, changeable=True
+    )
+    precision: str = setting(
+        _PPO.precision,
+        "of the network's matrix work: float32, or bfloat16 for accelerators",
+        one_of=PRECISIONS,
     )
     normalize_observations: bool = setting(
         _PPO.normalize_observations,

@@ -197,6 +197,7 @@ def test_explained_variance_and_norm_before_clipping():
         ),
         ({"target_kl": 0}, "target_kl must be greater than 0, got 0"),
         ({"target_kl": "off"}, "target_kl must be a number or a scalar array, got 'off'"),
+        ({"precision": "half"}, "precision must be float32 or bfloat16, got 'half'"),
         ({"gamma": 1.5}, "gamma must be from 0 to 1, got 1.5"),
         ({"learning_rate": float("nan")}, "learning_rate must be finite and not negative"),
         ({"clip_eps": 0}, "clip_eps must be greater than 0"),

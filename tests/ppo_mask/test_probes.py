@@ -1,5 +1,7 @@
 """PPO finds the answers that are known on paper, and plays CartPole."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -95,11 +97,25 @@ def test_locks_are_opened_with_the_mask_and_not_without():
     assert without.mean_return < 0.5
 
 
+def test_locks_are_opened_with_bfloat16_too():
+    env = probes.MaskedLocks()
+    model = _learn(env, config=dataclasses.replace(_CONFIG, precision="bfloat16"))
+    result = evaluate(model, env, jax.random.key(2), 200, greedy=False)
+    assert result.mean_return > 7.5
+    assert (result.episode_length == 8).all()
+
+
+_HOW = [{}, {"precision": "bfloat16"}, {"normalize_observations": True, "normalize_rewards": True}]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_cart_pole_is_solved_within_500_000_steps(seed):
+@pytest.mark.parametrize("how", _HOW, ids=["plain", "bfloat16", "normalised"])
+def test_cart_pole_is_solved_within_500_000_steps(how, seed):
     env = CartPole()
-    config = PPOConfig(num_envs=16, num_steps=128, learning_rate=1e-3, anneal_lr=True, ent_coef=0.0)
+    config = PPOConfig(
+        num_envs=16, num_steps=128, learning_rate=1e-3, anneal_lr=True, ent_coef=0.0, **how
+    )
     model_key, key, evaluation_key = jax.random.split(jax.random.key(seed), 3)
     model = MLPActorCritic(4, 2, 64, 2, key=model_key)
     num_updates = 490_000 // config.batch_size

@@ -84,7 +84,14 @@ def test_stopping_and_resuming_changes_no_bit(tmp_path: Path, uninterrupted: Run
     assert_same_run(resumed, uninterrupted)
 
 
-@pytest.mark.parametrize("more", ["", "--normalize-observations --normalize-rewards"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "--normalize-observations --normalize-rewards",
+        "--precision bfloat16 --gradient-accumulation 2 --target-kl 1e-5",
+    ],
+)
 def test_annealing_and_statistics_are_resumed_from_where_they_were(
     tmp_path: Path, more: str
 ) -> None:

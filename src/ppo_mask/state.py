@@ -33,8 +33,8 @@ class TrainState(eqx.Module):
         return self.learner.model
 
     @property
-    def update(self) -> Int[Array, ""]:
-        """Updates done."""
+    def update(self) -> Int[Array, "*seeds"]:
+        """Updates done; a number for each seed where several are side by side."""
         return self.learner.num_updates
 
 

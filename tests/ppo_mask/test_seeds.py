@@ -1,0 +1,105 @@
+"""Several seeds in one program are what each of them is alone."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from environments import CartPole
+
+from ppo_mask.metrics import Metric
+from ppo_mask.networks import MLPActorCritic
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.probes import MaskedLocks
+from ppo_mask.seeds import init_seeds, pick, train_seeds
+from ppo_mask.train import Callback, TrainingError, init, train
+
+_METRICS = {"actions/low": Metric(lambda action, info: action < 16)}
+_EVERYTHING = {
+    "normalize_observations": True,
+    "normalize_rewards": True,
+    "target_kl": 1e-5,
+    "gradient_accumulation": 2,
+}
+
+
+class _Recorder(Callback):
+    def __init__(self):
+        self.records = []
+
+    def on_log(self, run, record):
+        self.records.append(record)
+
+
+@pytest.mark.parametrize(
+    ("env", "size", "more"),
+    [
+        (MaskedLocks(), 1, {}),
+        pytest.param(CartPole(), 4, _EVERYTHING, marks=pytest.mark.slow),
+    ],
+    ids=["plain", "everything"],
+)
+def test_four_seeds_in_one_program_are_four_runs(env, size, more):
+    config = PPOConfig(num_envs=4, num_steps=16, anneal_lr=True, learning_rate=1e-3, **more)
+
+    def make_model(key):
+        return MLPActorCritic(size, env.num_actions, 8, 1, key=key)
+
+    keys = jax.random.split(jax.random.key(3), 4)
+    states = init_seeds(env, make_model, config, keys, metrics=_METRICS)
+    # In two goes, the second of which ends between two log lines.
+    states, first = train_seeds(env, states, config, 4, metrics=_METRICS, log_interval=2)
+    states, then = train_seeds(env, states, config, 5, metrics=_METRICS, log_interval=2)
+    for seed, key in enumerate(keys):
+        model_key, init_key = jax.random.split(key)
+        recorder = _Recorder()
+        state = init(env, make_model(model_key), config, init_key, metrics=_METRICS)
+        for total in (4, 5):
+            arguments = {"metrics": _METRICS, "callbacks": [recorder], "log_interval": 2}
+            state = train(env, state, config, total, **arguments)
+        ours = pick(states, seed)
+        assert jax.tree.structure(ours) == jax.tree.structure(state)
+        for x, y in zip(jax.tree.leaves(ours.model), jax.tree.leaves(state.model), strict=True):
+            np.testing.assert_allclose(x, y, atol=1e-4)
+        assert [r.update for r in recorder.records] == [2, 4, 5]
+        for one, other in zip(first[seed] + then[seed], recorder.records, strict=True):
+            assert (one.update, one.env_steps) == (other.update, other.env_steps)
+            alone = {k: v for k, v in other.values.items() if k != "train/steps_per_second"}
+            assert one.values.keys() == alone.keys()
+            for name, x in alone.items():
+                np.testing.assert_allclose(one.values[name], x, rtol=1e-3, atol=1e-4, err_msg=name)
+    values = [log[0].values["train/total_loss"] for log in first]
+    assert len(set(values)) == 4
+
+
+def test_the_states_given_stay_usable_and_nothing_is_compiled_twice():
+    traced = []
+
+    class Counting(CartPole):
+        def step(self, key, state, action):
+            traced.append(1)
+            return super().step(key, state, action)
+
+    env, config = Counting(), PPOConfig(num_envs=4, num_steps=8)
+    keys = jax.random.split(jax.random.key(0), 2)
+    states = init_seeds(env, lambda key: MLPActorCritic(4, 2, 8, 1, key=key), config, keys)
+    train_seeds(env, states, config, 1)
+    once = len(traced)
+    more, _ = train_seeds(env, states, config, 3, log_interval=1)
+    train_seeds(env, more, config, 5)
+    assert len(traced) == once
+
+
+def test_a_seed_that_cannot_go_on_is_named():
+    env, config = CartPole(), PPOConfig(num_envs=4, num_steps=8)
+    keys = jax.random.split(jax.random.key(0), 2)
+    states = init_seeds(env, lambda key: MLPActorCritic(4, 2, 8, 1, key=key), config, keys)
+
+    def bias(states):
+        return states.learner.model.critic[0].bias
+
+    states = eqx.tree_at(bias, states, bias(states).at[1].set(jnp.nan))
+    with pytest.raises(TrainingError, match="seed number 1, update 1: "):
+        train_seeds(env, states, config, 3)
+    with pytest.raises(ValueError, match="log_interval must be at least 1, got 0"):
+        train_seeds(env, states, config, 3, log_interval=0)

@@ -43,8 +43,8 @@ class PPOConfig(eqx.Module):
         normalize_observations: whether the model sees observations of mean 0 and variance 1
             (:class:`ppo_mask.normalise.NormalizedActorCritic`).
         normalize_rewards: whether rewards are divided by the discounted return's deviation
-            (:class:`ppo_mask.normalise.RewardScaler`). Figures on the log stay those of the
-            environment's own rewards.
+            (:class:`ppo_mask.normalise.RewardScaler`). Values are then learned in that unit;
+            rewards and returns on the log stay the environment's own.
 
     Raises:
         ValueError: a value that cannot work; the message names it.

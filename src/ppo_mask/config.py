@@ -1,6 +1,6 @@
 """PPO's hyperparameters."""
 
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -38,7 +38,7 @@ class PPOConfig(eqx.Module):
         max_grad_norm: the gradient's largest global norm; longer ones are scaled down.
         target_kl: if given, an update's gradient steps end before the first one whose minibatch
             shows an ``approx_kl`` of more than this; parameters do not move after that.
-        precision: what the network's matrix work is done in
+        precision: "float32" or "bfloat16", for the network's matrix work
             (:class:`ppo_mask.precision.BFloat16ActorCritic`); all else is float32.
         normalize_observations: whether the model sees observations of mean 0 and variance 1
             (:class:`ppo_mask.normalise.NormalizedActorCritic`).
@@ -65,7 +65,7 @@ class PPOConfig(eqx.Module):
     ent_coef: float | Float[Array, ""] = eqx.field(default=0.15, converter=_number)
     max_grad_norm: float | Float[Array, ""] = eqx.field(default=0.5, converter=_number)
     target_kl: float | Float[Array, ""] | None = eqx.field(default=None, converter=_number)
-    precision: Literal["float32", "bfloat16"] = eqx.field(static=True, default="float32")
+    precision: str = eqx.field(static=True, default="float32")
     normalize_observations: bool = eqx.field(static=True, default=False)
     normalize_rewards: bool = eqx.field(static=True, default=False)
 

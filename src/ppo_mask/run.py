@@ -23,6 +23,7 @@ from ppo_mask.console import ConsoleLog
 from ppo_mask.env import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.evaluator import Evaluator
+from ppo_mask.health_checks import HealthChecks
 from ppo_mask.metrics import Metric
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.plan import Plan, make_plan, settings_to_store
@@ -132,15 +133,24 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     folder, state = _open(task, plan, env, ppo, run_key)
     _introduce(plan, ppo, folder, total_updates)
     outcome = _Outcome()
-    train(
-        env,
-        state,
-        ppo,
-        total_updates,
-        metrics=task.metrics,
-        callbacks=[*_callbacks(task, config, folder, env, state, evaluation_key), outcome],
-        log_interval=config.logging.log_interval,
-    )
+    try:
+        train(
+            env,
+            state,
+            ppo,
+            total_updates,
+            metrics=task.metrics,
+            callbacks=[*_callbacks(task, config, folder, env, state, evaluation_key), outcome],
+            log_interval=config.logging.log_interval,
+        )
+    except TrainingError as error:
+        steps = folder.checkpoints.steps()
+        last = (
+            f"the last good checkpoint is {folder.checkpoints.path(steps[-1])}"
+            if steps
+            else ("nothing had been saved yet (--save-interval saves every so many updates)")
+        )
+        raise TrainingError(f"{error}; {last}") from error
     return outcome.reason
 
 
@@ -190,7 +200,11 @@ def _callbacks(
         "device": _device(),
     }
     log, save = config.logging, config.checkpoints
-    callbacks: list[Callback] = [ConsoleLog(task.figures), JsonLines(folder.metrics)]
+    callbacks: list[Callback] = [
+        ConsoleLog(task.figures),
+        HealthChecks(),
+        JsonLines(folder.metrics),
+    ]
     if log.tensorboard:
         callbacks.append(TensorBoard(folder.tensorboard))
     if log.eval_interval is not None:

@@ -17,6 +17,7 @@ from ppo_mask import ppo
 from ppo_mask._types import ArrayTree
 from ppo_mask.callbacks import Callback, LogRecord, Progress, Run
 from ppo_mask.env import AbstractEnv
+from ppo_mask.health import Health, describe, examine, healthy
 from ppo_mask.metrics import Metric, add_update, no_updates, summarize
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.state import TrainState, init
@@ -70,8 +71,8 @@ def train(
         log_interval: updates between log lines; there is one more at the very end.
 
     Raises:
-        TrainingError: a loss or parameter is not finite, or a mask allowed no action. The
-            callbacks have not seen the bad state.
+        TrainingError: an observation, reward, loss or parameter is not finite, or a mask allowed
+            no action. The callbacks have not seen the bad state.
     """
     if log_interval < 1:
         raise ValueError(f"log_interval must be at least 1, got {log_interval}")
@@ -123,18 +124,6 @@ def train(
     return state
 
 
-class Health(eqx.Module):
-    """Whether a run can go on.
-
-    Attributes:
-        finite: the losses and the parameters are.
-        allowed: every mask allowed an action.
-    """
-
-    finite: Bool[Array, ""]
-    allowed: Bool[Array, ""]
-
-
 def run_updates(
     env: AbstractEnv[Any],
     config: PPOConfig,
@@ -150,7 +139,7 @@ def run_updates(
 
     def going_on(carry: tuple[ArrayTree, Health]) -> Bool[Array, ""]:
         arrays, health = carry
-        return (arrays.update < until) & health.finite & health.allowed
+        return (arrays.update < until) & health.good
 
     def update(carry: tuple[ArrayTree, Health]) -> tuple[ArrayTree, Health]:
         state: TrainState = eqx.combine(carry[0], static)
@@ -158,15 +147,10 @@ def run_updates(
             vector_env, config, state.learner, total_updates
         )
         totals = add_update(state.totals, metrics, transitions, diagnostics)
-        finite = jnp.isfinite(diagnostics.total_loss).all()
-        for leaf in jax.tree.leaves(eqx.filter(learner.model, eqx.is_inexact_array)):
-            finite &= jnp.isfinite(leaf).all()
-        health = Health(finite, transitions.action_mask.any(axis=-1).all())
+        health = examine(learner, transitions, diagnostics)
         return eqx.filter(TrainState(learner, totals), eqx.is_array), health
 
-    arrays, health = jax.lax.while_loop(
-        going_on, update, (arrays, Health(jnp.array(True), jnp.array(True)))
-    )
+    arrays, health = jax.lax.while_loop(going_on, update, (arrays, healthy(state.model)))
     return eqx.combine(arrays, static), health
 
 
@@ -179,18 +163,10 @@ def _run_chunk(
 
 def _raise_if_ill(health: Health, state: TrainState) -> None:
     # Python handles signals only between its own instructions, so wait in Python.
-    while not health.finite.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
+    while not health.allowed.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(_POLL_SECONDS)
-    if not health.allowed:
-        raise TrainingError(
-            f"update {int(state.update)}: an action mask was all False; the environment must "
-            "always allow an action (ppo_mask.testing.check_env finds out where)"
-        )
-    if not health.finite:
-        raise TrainingError(
-            f"update {int(state.update)}: the loss or a parameter is not finite; try a lower "
-            "learning rate, and look for non-finite rewards and observations"
-        )
+    if wrong := describe(health):
+        raise TrainingError(f"update {int(state.update)}: {wrong}")
 
 
 @contextmanager

@@ -1,12 +1,12 @@
 """Warnings about a run that learns badly, with advice."""
 
 import dataclasses
-import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import final
 
 from ppo_mask.callbacks import Callback, LogRecord, Run
+from ppo_mask.errors import warn
 
 # A figure that wavers about its limit is one onset: it has recovered after so many good lines.
 _RECOVERED_AFTER = 3
@@ -70,17 +70,17 @@ class HealthChecks(Callback):
     is no warning but a :class:`~ppo_mask.train.TrainingError`.
 
     Args:
-        report: what to do with a warning, one line of text; by default it goes to the logger
-            ``ppo_mask``, which prints it to standard error if nobody has set up logging.
+        report: what to do with a warning, one line of text; by default it is printed to standard
+            error.
         checks: what to look at.
     """
 
     def __init__(
         self,
-        report: Callable[[str], None] | None = None,
+        report: Callable[[str], None] = warn,
         checks: tuple[Check, ...] = CHECKS,
     ) -> None:
-        self._report = report or logging.getLogger("ppo_mask").warning
+        self._report = report
         self._checks = [_Watch(check) for check in checks]
         self._not_finite = dict[str, _Watch]()
 
@@ -91,7 +91,7 @@ class HealthChecks(Callback):
                 self._not_finite[name] = _Watch(_finite(name))
         for watch in (*self._not_finite.values(), *self._checks):
             if message := watch.look(record.values):
-                self._report(f"warning: update {record.update}: {message}")
+                self._report(f"update {record.update}: {message}")
 
 
 def _finite(name: str) -> Check:

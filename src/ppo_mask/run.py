@@ -34,6 +34,7 @@ from ppo_mask.settings import NetworkSettings, RunConfig, TrainingSettings
 from ppo_mask.sinks import JsonLines, TensorBoard
 from ppo_mask.state import TrainState, init
 from ppo_mask.train import TrainingError, train
+from ppo_mask.wandb_sink import WandB, log_in
 
 Environment = TypeVar("Environment")
 
@@ -129,6 +130,8 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         env = task.make_env(config.environment)
     except ValueError as error:
         raise RunError(str(error)) from error
+    if config.logging.wandb:
+        log_in()
     run_key, evaluation_key = jax.random.split(jax.random.key(config.training.seed))
     folder, state = _open(task, plan, env, ppo, run_key)
     _introduce(plan, ppo, folder, total_updates)
@@ -192,8 +195,8 @@ def _callbacks(
     evaluation_key: Key[Array, ""],
 ) -> list[Callback]:
     """What looks at the run. Saving comes last: a checkpoint is never newer than the log."""
-    description = {
-        "config": settings_to_store(config),
+    stored = settings_to_store(config)
+    about = {
         "architecture": architecture_of(state.model),
         "versions": {name: version(name) for name in _PACKAGES}
         | {"python": platform.python_version()},
@@ -207,6 +210,18 @@ def _callbacks(
     ]
     if log.tensorboard:
         callbacks.append(TensorBoard(folder.tensorboard))
+    if log.wandb:
+        store = folder.checkpoints if log.artifact else None
+        callbacks.append(
+            WandB(
+                folder.path,
+                log.project,
+                log.entity,
+                config=stored | about,
+                history=folder.metrics,
+                checkpoints=store,
+            )
+        )
     if log.eval_interval is not None:
         callbacks.append(
             Evaluator(
@@ -219,7 +234,12 @@ def _callbacks(
             )
         )
     callbacks.append(
-        Saver(folder.checkpoints, description, save.save_interval_minutes, save.save_interval)
+        Saver(
+            folder.checkpoints,
+            {"config": stored, **about},
+            save.save_interval_minutes,
+            save.save_interval,
+        )
     )
     return callbacks
 

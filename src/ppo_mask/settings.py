@@ -89,6 +89,16 @@ class LoggingSettings:
         1000, "steps after which an evaluation cuts an episode off", at_least=1, changeable=True
     )
     tensorboard: bool = setting(True, "write TensorBoard event files", changeable=True)
+    wandb: bool = setting(
+        False, "log to Weights & Biases too; needs the extra 'wandb'", changeable=True
+    )
+    project: str = setting("ppo-mask", "the project on W&B", changeable=True)
+    entity: str | None = setting(
+        None, "the user or team on W&B; none: the account's default", changeable=True
+    )
+    artifact: bool = setting(
+        True, "send the newest and the best checkpoint to W&B at the end", changeable=True
+    )
 
 
 @dataclasses.dataclass(frozen=True)

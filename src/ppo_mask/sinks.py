@@ -1,7 +1,8 @@
 """Log lines written to files: JSON lines, and TensorBoard's event files.
 
 Both go on where a resumed run begins: what they hold of later updates, written before the run was
-killed or wound back, is dropped when training starts. So no point is there twice.
+killed or wound back, is dropped when training starts, and so is a partial last line. So no point is
+there twice.
 """
 
 import json
@@ -39,7 +40,8 @@ class JsonLines(Callback):
     def on_start(self, run: Run, state: TrainState) -> None:
         """See :class:`Callback`."""
         if self._path.exists():
-            kept = [line for line in self._complete_lines() if _update_of(line) <= run.start_update]
+            lines = read_lines(self._path)
+            kept = [json.dumps(line) + "\n" for line in lines if run.keeps(line["step"], line)]
             _write_whole(self._path, "".join(kept).encode())
         self._file = self._path.open("a", encoding="utf-8")
 
@@ -57,13 +59,11 @@ class JsonLines(Callback):
         if self._file is not None:
             self._file.close()
 
-    def _complete_lines(self) -> Iterator[str]:
-        with self._path.open(encoding="utf-8") as file:
-            yield from (line for line in file if line.endswith("\n"))
 
-
-def _update_of(line: str) -> int:
-    return int(json.loads(line)["update"])
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The log lines that :class:`JsonLines` wrote, without a last one that a kill tore."""
+    with path.open(encoding="utf-8") as file:
+        yield from (json.loads(line) for line in file if line.endswith("\n"))
 
 
 @final
@@ -77,16 +77,15 @@ class TensorBoard(Callback):
     def on_start(self, run: Run, state: TrainState) -> None:
         """See :class:`Callback`."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        start_step = run.start_update * run.config.batch_size
         for path in self._directory.glob("*.tfevents.*"):
-            _drop_events_after(path, start_step)
+            _keep_events(path, run)
         # tensorboardX's SummaryWriter hands events to a thread, where a kill loses them. Its
         # writer of files does not. File names hold whole seconds, hence the suffix.
         suffix = f".{os.getpid()}.{run.start_update}"
         self._writer = EventsWriter(str(self._directory / "events"), suffix)
-        if start_step:  # Makes a TensorBoard that is open forget what was dropped.
+        if run.start_step:  # Makes a TensorBoard that is open forget what was dropped.
             restart = _SessionLog(status=_SessionLog.START)
-            self._write(_Event(step=start_step + 1, session_log=restart))
+            self._write(_Event(step=run.start_step + 1, session_log=restart))
 
     def on_log(self, run: Run, record: LogRecord) -> None:
         """See :class:`Callback`."""
@@ -107,11 +106,13 @@ class TensorBoard(Callback):
         self._writer.flush()
 
 
-def _drop_events_after(path: Path, step: int) -> None:
+def _keep_events(path: Path, run: Run) -> None:
+    def keeps(payload: bytes) -> bool:
+        event = _Event.FromString(payload)
+        return run.keeps(event.step, [value.tag for value in event.summary.value])
+
     content = path.read_bytes()
-    kept = b"".join(
-        record for record, payload in _records(content) if _Event.FromString(payload).step <= step
-    )
+    kept = b"".join(record for record, payload in _records(content) if keeps(payload))
     if kept != content:
         _write_whole(path, kept)
 

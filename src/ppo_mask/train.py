@@ -77,7 +77,8 @@ def train(
     if log_interval < 1:
         raise ValueError(f"log_interval must be at least 1, got {log_interval}")
     metrics = dict(metrics or {})
-    run = Run(config, int(state.update), total_updates, callbacks)
+    unlogged = int(state.totals.updates)
+    run = Run(config, int(state.update), total_updates, callbacks, unlogged)
     # The chunks use up their input's buffers; the caller's state, and the model in it, are spared.
     state = jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, state)
 
@@ -107,9 +108,10 @@ def train(
             unlogged_seconds += seconds
             if run.update == log_at:
                 speed = {"train/steps_per_second": unlogged_steps / unlogged_seconds}
-                run.log(summarize(state.totals, metrics) | speed)
+                partial = run.update % log_interval != 0  # The line at the very end may be.
+                run.log(summarize(state.totals, metrics) | speed, partial)
                 unlogged_steps, unlogged_seconds = 0, 0.0
-                if run.update % log_interval == 0:  # The line at the very end may be a part of one.
+                if not partial:
                     state = eqx.tree_at(lambda s: s.totals, state, no_updates(metrics))
             progress = Progress(
                 run.update,

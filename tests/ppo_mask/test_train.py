@@ -101,7 +101,10 @@ def test_stopping_and_going_on_changes_nothing():
 def test_a_total_that_is_no_multiple_of_the_log_interval_changes_nothing_later():
     recorder = _Recorder()
     part = _train(_init(), 6, recorder)
-    assert [record.update for record in recorder.records] == [4, 6]
+    assert [(record.update, record.partial) for record in recorder.records] == [
+        (4, False),
+        (6, True),
+    ]
     assert int(part.totals.updates) == 2  # The line at the very end did not empty them.
     again = _Recorder()
     _train(part, 8, again)

@@ -209,7 +209,7 @@ def _callbacks(
         JsonLines(folder.metrics),
     ]
     if log.tensorboard:
-        callbacks.append(TensorBoard(folder.tensorboard))
+        callbacks.append(TensorBoard(folder.tensorboard, folder.metrics))
     if log.wandb:
         store = folder.checkpoints if log.artifact else None
         callbacks.append(

@@ -10,7 +10,7 @@ import math
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, final
 
@@ -66,37 +66,62 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         yield from (json.loads(line) for line in file if line.endswith("\n"))
 
 
+def read_rows(path: Path, run: Run) -> dict[int, dict[str, float]]:
+    """What a resumed run has logged so far: figures by environment step, of those that stay."""
+    rows: dict[int, dict[str, float]] = {}
+    for line in read_lines(path) if path.exists() else ():
+        figures = {name: x for name, x in line.items() if name not in ("step", "update")}
+        if run.keeps(line["step"], figures):
+            figures = {name: math.nan if x is None else x for name, x in figures.items()}
+            rows.setdefault(line["step"], {}).update(figures)
+    return rows
+
+
 @final
 class TensorBoard(Callback):
-    """Event files for TensorBoard; the axis is environment steps."""
+    """Event files for TensorBoard; the axis is environment steps.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: for the files.
+        history: the file of :class:`JsonLines`, which comes before this callback: what a resumed
+            run finds there and not here, because this sink was turned off, is filled in.
+    """
+
+    def __init__(self, directory: Path, history: Path | None = None) -> None:
         self._directory = directory
+        self._history = history
         self._writer: Any = None
 
     def on_start(self, run: Run, state: TrainState) -> None:
         """See :class:`Callback`."""
         self._directory.mkdir(parents=True, exist_ok=True)
+        steps: set[int] = set()
         for path in self._directory.glob("*.tfevents.*"):
-            _keep_events(path, run)
+            steps |= _keep_events(path, run)
         # tensorboardX's SummaryWriter hands events to a thread, where a kill loses them. Its
         # writer of files does not. File names hold whole seconds, hence the suffix.
         suffix = f".{os.getpid()}.{run.start_update}"
         self._writer = EventsWriter(str(self._directory / "events"), suffix)
+        rows = {} if self._history is None else read_rows(self._history, run)
+        for step in sorted(rows.keys() - steps):
+            self._write_figures(step, rows[step])
         if run.start_step:  # Makes a TensorBoard that is open forget what was dropped.
             restart = _SessionLog(status=_SessionLog.START)
             self._write(_Event(step=run.start_step + 1, session_log=restart))
 
     def on_log(self, run: Run, record: LogRecord) -> None:
         """See :class:`Callback`."""
-        values = [_Summary.Value(tag=k, simple_value=v) for k, v in record.values.items()]
-        self._write(_Event(step=record.env_steps, summary=_Summary(value=values)))
+        self._write_figures(record.env_steps, record.values)
 
     def close(self) -> None:
         """See :class:`Callback`."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+    def _write_figures(self, step: int, figures: Mapping[str, float]) -> None:
+        values = [_Summary.Value(tag=name, simple_value=x) for name, x in figures.items()]
+        self._write(_Event(step=step, summary=_Summary(value=values)))
 
     def _write(self, event: Any) -> None:
         if self._writer is None:
@@ -106,15 +131,18 @@ class TensorBoard(Callback):
         self._writer.flush()
 
 
-def _keep_events(path: Path, run: Run) -> None:
-    def keeps(payload: bytes) -> bool:
+def _keep_events(path: Path, run: Run) -> set[int]:
+    """Drops what does not stay; the steps of the figures that do."""
+    content, kept, steps = path.read_bytes(), list[bytes](), set[int]()
+    for record, payload in _records(content):
         event = _Event.FromString(payload)
-        return run.keeps(event.step, [value.tag for value in event.summary.value])
-
-    content = path.read_bytes()
-    kept = b"".join(record for record, payload in _records(content) if keeps(payload))
-    if kept != content:
-        _write_whole(path, kept)
+        tags = [value.tag for value in event.summary.value]
+        if run.keeps(event.step, tags):
+            kept.append(record)
+            steps |= {event.step} if tags else set()
+    if (new := b"".join(kept)) != content:
+        _write_whole(path, new)
+    return steps
 
 
 def _records(content: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -15,7 +15,7 @@ from typing import Any, final
 from ppo_mask.callbacks import Callback, LogRecord, Run
 from ppo_mask.checkpoint import CheckpointStore
 from ppo_mask.errors import RunError, warn
-from ppo_mask.sinks import read_lines
+from ppo_mask.sinks import read_rows
 from ppo_mask.state import TrainState
 
 
@@ -90,7 +90,7 @@ class WandB(Callback):
         Raises:
             RunError: W&B does not take the run.
         """
-        rows = self._rows(run)
+        rows = read_rows(self._history, run)
         try:
             self._run = self._open(max(rows, default=-1))
         except self._wandb.Error as error:
@@ -124,17 +124,6 @@ class WandB(Callback):
             self._send_checkpoints(self._checkpoints)
         self._run.finish(exit_code=0 if self._in_good_order else 1)
         self._run = None
-
-    def _rows(self, run: Run) -> dict[int, dict[str, float]]:
-        """What W&B is to have: the log so far, a row a step."""
-        rows: dict[int, dict[str, float]] = {}
-        for line in read_lines(self._history) if self._history.exists() else ():
-            step, names = line["step"], line.keys() - {"step", "update"}
-            if run.keeps(step, names):
-                rows.setdefault(step, {}).update(
-                    {k: float("nan") if line[k] is None else line[k] for k in names}
-                )
-        return rows
 
     def _open(self, last: int) -> Any:
         """The run on W&B, with no rows after step ``last``."""

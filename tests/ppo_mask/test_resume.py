@@ -123,16 +123,20 @@ def test_an_older_checkpoint_needs_rewind(
 
 
 def test_safe_settings_may_change_and_are_stored(tmp_path: Path) -> None:
-    folder = train(tmp_path, 2, *OFTEN)
-    train(tmp_path, 4, "--resume", "latest", "--lr", "0.5", "--no-tensorboard")
+    folder = train(tmp_path, 3, *OFTEN)
+    train(tmp_path, 6, "--resume", "latest", "--lr", "0.5", "--no-tensorboard")
     assert "lr: 0.5" in folder.config.read_text()
     assert read_description(newest(folder))["config"]["training"]["lr"] == 0.5
-    assert [x["train/lr"] for x in log(folder) if "train/lr" in x] == [
-        pytest.approx(3e-3),
-        0.5,
-        0.5,
-    ]
-    assert {step for step, _ in tensorboard_points(folder)} == {64}
+    rates = [x["train/lr"] for x in log(folder) if "train/lr" in x]
+    assert rates == [pytest.approx(3e-3), 0.5]
+    assert {step for step, _ in tensorboard_points(folder)} == {96}
+
+
+def test_a_sink_that_was_turned_off_is_filled_up(tmp_path: Path, uninterrupted: RunFolder) -> None:
+    folder = train(tmp_path, 6, *OFTEN)
+    train(tmp_path, 9, "--resume", "latest", "--no-tensorboard")
+    train(tmp_path, 12, "--resume", "latest", "--tensorboard")
+    assert_same_run(folder, uninterrupted)
 
 
 def test_a_finished_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,14 +259,14 @@ def test_killed_fifty_times_at_random_moments(tmp_path: Path) -> None:
 @pytest.mark.parametrize("again", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_terminated_at_a_random_moment(tmp_path: Path, again: int) -> None:
     moments = random.Random(1)
-    folder, last, updates = RunFolder(tmp_path / "run"), 0, 3000
-    often = ("--save-interval", "200", "--log-interval", "7", "--anneal-lr")
+    folder, last, updates = RunFolder(tmp_path / "run"), 0, 1500
+    often = ("--save-interval", "100", "--log-interval", "7", "--anneal-lr")
     more: tuple[str, ...] = ("--run-name", "run", *often)
     for _ in range(again):
         command = [sys.executable, str(CORRIDOR), *flags(tmp_path, updates, *more)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         wait_for_checkpoint(folder, last, process)
-        time.sleep(moments.uniform(0, 0.3))
+        time.sleep(moments.uniform(0, 0.2))
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate()
         assert process.returncode == 128 + signal.SIGTERM, output

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from ppo_mask import run_folder
+from ppo_mask import run_folder, tune
 from ppo_mask.callbacks import Callback, Run
 from ppo_mask.checkpoint import restore
 from ppo_mask.config import PPOConfig
@@ -28,9 +28,10 @@ from ppo_mask.metrics import Metric
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.plan import Plan, make_plan, settings_to_store
 from ppo_mask.policy import architecture_of
+from ppo_mask.profiler import Profiler
 from ppo_mask.run_folder import RunFolder
 from ppo_mask.saver import Saver
-from ppo_mask.settings import NetworkSettings, RunConfig, TrainingSettings
+from ppo_mask.settings import NetworkSettings, RunConfig, TrainingSettings, resolve
 from ppo_mask.sinks import JsonLines, TensorBoard
 from ppo_mask.state import TrainState, init
 from ppo_mask.train import TrainingError, train
@@ -122,8 +123,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     """
     config = plan.config
     ppo = ppo_config(config.training)
-    total_updates = -(-config.training.total_timesteps // ppo.batch_size)
-    if plan.folder is not None and plan.update >= total_updates:
+    if plan.folder is not None and plan.update >= _total_updates(config, ppo):
         print(f"nothing to do: {plan.folder.path} has {plan.update * ppo.batch_size:,} steps")
         return "finished"
     try:
@@ -133,8 +133,16 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     if config.logging.wandb:
         log_in()
     run_key, evaluation_key = jax.random.split(jax.random.key(config.training.seed))
+    if config.run.auto_tune:
+        plan = dataclasses.replace(plan, config=_tuned(task, config, env, run_key))
+        config, ppo = plan.config, ppo_config(plan.config.training)
+    total_updates = _total_updates(config, ppo)
+    profiled = _profiled_update(plan, total_updates)
     folder, state = _open(task, plan, env, ppo, run_key)
     _introduce(plan, ppo, folder, total_updates)
+    callbacks = _callbacks(task, config, folder, env, state, evaluation_key)
+    if profiled is not None:
+        callbacks.insert(0, Profiler(folder.profile, profiled))
     outcome = _Outcome()
     try:
         train(
@@ -143,18 +151,70 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
             ppo,
             total_updates,
             metrics=task.metrics,
-            callbacks=[*_callbacks(task, config, folder, env, state, evaluation_key), outcome],
+            callbacks=[*callbacks, outcome],
             log_interval=config.logging.log_interval,
+            debug_nans=config.run.debug_nans,
         )
     except TrainingError as error:
-        steps = folder.checkpoints.steps()
-        last = (
-            f"the last good checkpoint is {folder.checkpoints.path(steps[-1])}"
-            if steps
-            else ("nothing had been saved yet (--save-interval saves every so many updates)")
-        )
-        raise TrainingError(f"{error}; {last}") from error
+        newest = folder.checkpoints.newest()
+        if newest is None:
+            kept = "nothing had been saved yet (--save-interval saves every so many updates)"
+        else:
+            kept = f"the last good checkpoint is {folder.checkpoints.path(newest)}"
+        raise TrainingError(f"{error}; {kept}") from error
     return outcome.reason
+
+
+def _total_updates(config: RunConfig[Any], ppo: PPOConfig) -> int:
+    return -(-config.training.total_timesteps // ppo.batch_size)
+
+
+def _profiled_update(plan: Plan[Any], total_updates: int) -> int | None:
+    asked = plan.config.run.profile
+    if asked is None:
+        return None
+    update = asked or min(plan.update + 3, total_updates)
+    if not plan.update < update <= total_updates:
+        raise RunError(
+            f"--profile must be one of the updates to come, {plan.update + 1} to {total_updates}, "
+            f"got {update}"
+        )
+    return update
+
+
+def _begin(
+    task: Task[Environment],
+    config: RunConfig[Environment],
+    env: AbstractEnv[Any],
+    ppo: PPOConfig,
+    key: Key[Array, ""],
+) -> TrainState:
+    """A run's first state."""
+    model_key, init_key = jax.random.split(key)
+    model = task.make_model(env, config.network, model_key)
+    state = init(env, model, ppo, init_key, metrics=task.metrics)
+    # What is restored has no weak types; a state that has some would be compiled for anew.
+    return jax.tree.map(lambda x: x.astype(x.dtype) if eqx.is_array(x) else x, state)
+
+
+def _tuned(
+    task: Task[Environment],
+    config: RunConfig[Environment],
+    env: AbstractEnv[Any],
+    key: Key[Array, ""],
+) -> RunConfig[Environment]:
+    """The settings with as many environments as this device does best with."""
+
+    def sized(num_envs: int) -> RunConfig[Environment]:
+        free = {"num_minibatches": None, "update_epochs": None}
+        training = dataclasses.replace(config.training, num_envs=num_envs, **free)
+        return resolve(dataclasses.replace(config, training=training))
+
+    def begin(ppo: PPOConfig) -> TrainState:
+        return eqx.filter_jit(lambda key: _begin(task, config, env, ppo, key))(key)
+
+    sizes = (ppo_config(sized(n).training) for n in tune.SIZES)
+    return sized(tune.fastest(env, sizes, begin, task.metrics).num_envs)
 
 
 def _open(
@@ -167,11 +227,7 @@ def _open(
     """The run's folder and where the run begins or goes on."""
 
     def begin(key: Key[Array, ""]) -> TrainState:
-        model_key, init_key = jax.random.split(key)
-        model = task.make_model(env, plan.config.network, model_key)
-        state = init(env, model, ppo, init_key, metrics=task.metrics)
-        # What is restored has no weak types; a state that has some would be compiled for anew.
-        return jax.tree.map(lambda x: x.astype(x.dtype) if eqx.is_array(x) else x, state)
+        return _begin(task, plan.config, env, ppo, key)
 
     if plan.folder is None:
         state = eqx.filter_jit(begin)(key)

@@ -34,6 +34,7 @@ class Rules:
     above: int | float | None
     at_most: int | float | None
     changeable: bool
+    bare: int | float | None
 
 
 def setting(
@@ -44,6 +45,7 @@ def setting(
     above: int | float | None = None,
     at_most: int | float | None = None,
     changeable: bool = False,
+    bare: int | float | None = None,
 ) -> Any:
     """Declares one setting: a dataclass field of type int, float, bool or str, or ``… | None``.
 
@@ -54,8 +56,9 @@ def setting(
         above: the value must be greater than this.
         at_most: largest value allowed.
         changeable: whether a resumed run may have another value than it began with.
+        bare: what the flag means without a value; None if it needs one.
     """
-    rules = Rules(help, at_least, above, at_most, changeable)
+    rules = Rules(help, at_least, above, at_most, changeable, bare)
     return dataclasses.field(default=default, metadata={_METADATA_KEY: rules})
 
 

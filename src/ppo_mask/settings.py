@@ -129,6 +129,18 @@ class RunSettings:
         False, "with --resume of an older checkpoint: drop what was saved and logged after it"
     )
     config: str | None = setting(None, "a YAML file with these settings; flags win over it")
+    auto_tune: bool = setting(
+        False, "try out how many environments this device does best with, and take so many"
+    )
+    profile: int | None = setting(
+        None,
+        "trace this update into the run's folder; without a number, or 0, the third from now",
+        at_least=0,
+        bare=0,
+    )
+    debug_nans: bool = setting(
+        False, "look after each update, and say which line of code made the first NaN"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

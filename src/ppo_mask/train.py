@@ -19,6 +19,7 @@ from ppo_mask.callbacks import Callback, LogRecord, Progress, Run
 from ppo_mask.env import AbstractEnv
 from ppo_mask.health import Health, describe, examine, healthy
 from ppo_mask.metrics import Metric, add_update, no_updates, summarize
+from ppo_mask.nan_search import find_first_nan
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.state import TrainState, init
 from ppo_mask.vector import VectorEnv
@@ -55,6 +56,7 @@ def train(
     metrics: Mapping[str, Metric] | None = None,
     callbacks: Sequence[Callback] = (),
     log_interval: int = 10,
+    debug_nans: bool = False,
 ) -> TrainState:
     """Trains until ``total_updates`` updates are done, counted from the run's very beginning.
 
@@ -69,6 +71,8 @@ def train(
         metrics: figures of your own by name, logged beside the library's.
         callbacks: called in this order.
         log_interval: updates between log lines; there is one more at the very end.
+        debug_nans: keep a copy of the state and look after each update, so that the error can also
+            say in which line of code the first NaN came about.
 
     Raises:
         TrainingError: an observation, reward, loss or parameter is not finite, or a mask allowed
@@ -80,13 +84,20 @@ def train(
     unlogged = int(state.totals.updates)
     run = Run(config, int(state.update), total_updates, callbacks, unlogged)
     # The chunks use up their input's buffers; the caller's state, and the model in it, are spared.
-    state = jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, state)
+    state = _copy(state)
 
     def advance(state: TrainState, n: int) -> tuple[TrainState, float]:
+        before = _copy(state) if debug_nans else None
         started = time.perf_counter()
-        fixed = (env, config, metrics, jnp.asarray(n), jnp.asarray(total_updates))
-        state, health = _run_chunk(fixed, state)
-        _raise_if_ill(health, state)
+        total = jnp.asarray(total_updates)
+        state, health = run_chunk((env, config, metrics, jnp.asarray(n), total), state)
+        _wait(health)
+        if wrong := describe(health):
+            wrong = f"update {int(state.update)}: {wrong}"
+            if before is not None:
+                place = find_first_nan(env, config, before.learner, total)
+                wrong += f"; {place}" if place else ""
+            raise TrainingError(wrong)
         return state, time.perf_counter() - started
 
     with _closing(callbacks), _signals_stop(run):
@@ -98,7 +109,7 @@ def train(
             log_at = min(total_updates, (run.update // log_interval + 1) * log_interval)
             wishes = [callback.next_update(run.update) for callback in callbacks]
             until = min([log_at, *(wish for wish in wishes if wish and wish > run.update)])
-            n = min(pace, until - run.update)
+            n = 1 if debug_nans else min(pace, until - run.update)
 
             state, seconds = advance(state, n)
 
@@ -157,18 +168,21 @@ def run_updates(
 
 
 @eqx.filter_jit(donate="all-except-first")
-def _run_chunk(
+def run_chunk(
     fixed: tuple[AbstractEnv[Any], PPOConfig, dict[str, Metric], Array, Array], state: TrainState
 ) -> tuple[TrainState, Health]:
+    """:func:`run_updates` as :func:`train` compiles it: the state's buffers are used again."""
     return run_updates(*fixed, state)
 
 
-def _raise_if_ill(health: Health, state: TrainState) -> None:
+def _copy(state: TrainState) -> TrainState:
+    return jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, state)
+
+
+def _wait(health: Health) -> None:
     # Python handles signals only between its own instructions, so wait in Python.
     while not health.allowed.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(_POLL_SECONDS)
-    if wrong := describe(health):
-        raise TrainingError(f"update {int(state.update)}: {wrong}")
 
 
 @contextmanager

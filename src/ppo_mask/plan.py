@@ -79,7 +79,10 @@ def settings_to_store(config: RunConfig[Any]) -> dict[str, Any]:
 
 def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
     if "://" in run.checkpoint_dir:
-        raise RunError(f"--checkpoint-dir must be a local folder, got {run.checkpoint_dir}")
+        raise RunError(
+            f"--checkpoint-dir must be a local folder, got {run.checkpoint_dir}; a bucket that is "
+            "mounted as one (with gcsfuse, say) will do"
+        )
     if run.run_name is not None:
         run_folder.check_name(run.run_name, "--run-name")
     if run.run_suffix is not None:

@@ -192,9 +192,7 @@ def _begin(
     """A run's first state."""
     model_key, init_key = jax.random.split(key)
     model = task.make_model(env, config.network, model_key)
-    state = init(env, model, ppo, init_key, metrics=task.metrics)
-    # What is restored has no weak types; a state that has some would be compiled for anew.
-    return jax.tree.map(lambda x: x.astype(x.dtype) if eqx.is_array(x) else x, state)
+    return init(env, model, ppo, init_key, metrics=task.metrics)
 
 
 def _tuned(

@@ -1,5 +1,6 @@
 """Every figure of a log line against the same figure counted in plain Python, step by step."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -14,7 +15,7 @@ from ppo_mask.callbacks import Callback, LogRecord, Run
 from ppo_mask.env import AbstractEnv, TimeStep
 from ppo_mask.metrics import Metric
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPOConfig, UpdateDiagnostics
 from ppo_mask.state import TrainState, init
 from ppo_mask.train import train
 from ppo_mask.vector import VectorEnv
@@ -101,10 +102,9 @@ def counted_by_hand(env: Walks, config: PPOConfig) -> list[dict[str, float]]:
                     returns[e], lengths[e] = 0.0, 0
                 for name, value in now.items():
                     gathered.setdefault(name, []).append(value)
-        for name in ("total_loss", "pg_loss", "vf_loss", "entropy", "approx_kl", "clip_frac"):
-            gathered.setdefault(name, []).extend(map(float, getattr(diagnostics, name)))
-        gathered.setdefault("grad_norm", []).extend(map(float, diagnostics.grad_norm))
-        gathered.setdefault("explained_variance", []).append(float(diagnostics.explained_variance))
+        for field in dataclasses.fields(diagnostics):  # One number a gradient step, or one alone.
+            values = np.ravel(getattr(diagnostics, field.name))
+            gathered.setdefault(field.name, []).extend(map(float, values))
         gathered["lr"] = [float(diagnostics.lr[-1])]
         if update % INTERVAL == 0:
             lines.append(_line(gathered))
@@ -123,8 +123,7 @@ def _line(gathered: dict[str, list[float]]) -> dict[str, float]:
         line["train/mean_episode_length"] = mean["length"]
         line["stats/mean_length"] = mean["drawn"]
         line["stats/longest"] = max(gathered["drawn"])
-    losses = ("total_loss", "pg_loss", "vf_loss", "entropy", "max_entropy", "approx_kl")
-    for name in (*losses, "clip_frac", "explained_variance", "grad_norm", "lr"):
+    for name in ("max_entropy", *(field.name for field in dataclasses.fields(UpdateDiagnostics))):
         line[f"train/{name}"] = mean[name]
     return line
 

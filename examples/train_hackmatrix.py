@@ -7,7 +7,7 @@ from hackmatrix.metrics import METRICS
 from hackmatrix.networks import PlayerCentredMLP
 from ppo_mask.run import Task, main
 from ppo_mask.schema import setting
-from ppo_mask.settings import RunConfig, TrainingSettings
+from ppo_mask.settings import LoggingSettings, RunConfig, TrainingSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,11 @@ TASK = Task[GameSettings](
     figures={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},
 )
 # Programs are rare among the actions; with less entropy the policy forgets them early.
-DEFAULTS = RunConfig(environment=GameSettings(), training=TrainingSettings(ent_coef=0.15))
+DEFAULTS = RunConfig(
+    environment=GameSettings(),
+    training=TrainingSettings(ent_coef=0.15),
+    logging=LoggingSettings(project="hackmatrix"),
+)
 
 if __name__ == "__main__":
     raise SystemExit(main(TASK, DEFAULTS, description="Trains an agent on HackMatrix with PPO."))

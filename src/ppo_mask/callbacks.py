@@ -1,6 +1,6 @@
 """What a training run shows to the outside, and what the outside may ask of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ppo_mask.config import PPOConfig
@@ -16,11 +16,14 @@ class LogRecord:
         env_steps: environment steps done, over all environments.
         values: figures by name, such as ``train/entropy``. What there is nothing to say about,
             such as the mean return when no episode ended, is not in it.
+        partial: it is the last of a run and covers fewer updates than a log line should. If the run
+            is taken further, these updates are a part of its next line.
     """
 
     update: int
     env_steps: int
     values: dict[str, float]
+    partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,10 @@ class Run:
         start_update: updates done before it began, 0 unless it was resumed.
         update: updates done.
         stop_reason: why it is to stop, or None.
+
+    Args:
+        callbacks: that are told of log lines.
+        unlogged_updates: how many of the updates done are in no log line, or in a partial one only.
     """
 
     def __init__(
@@ -57,6 +64,7 @@ class Run:
         start_update: int,
         total_updates: int,
         callbacks: Sequence["Callback"],
+        unlogged_updates: int = 0,
     ):
         self.config = config
         self.total_updates = total_updates
@@ -64,16 +72,36 @@ class Run:
         self.stop_reason: str | None = None
         self.update = start_update
         self._callbacks = callbacks
+        self._unlogged_updates = unlogged_updates
 
     def request_stop(self, reason: str) -> None:
         """Ends the run in good order after the chunk that is running; the first reason counts."""
         self.stop_reason = self.stop_reason or reason
 
-    def log(self, values: Mapping[str, float]) -> None:
+    @property
+    def start_step(self) -> int:
+        """Environment steps done before it began."""
+        return self.start_update * self.config.batch_size
+
+    def log(self, values: Mapping[str, float], partial: bool = False) -> None:
         """Hands figures, an evaluation's say, to every callback's ``on_log``."""
-        record = LogRecord(self.update, self.update * self.config.batch_size, dict(values))
+        step = self.update * self.config.batch_size
+        record = LogRecord(self.update, step, dict(values), partial)
         for callback in self._callbacks:
             callback.on_log(self, record)
+
+    def keeps(self, env_steps: int, names: Iterable[str]) -> bool:
+        """Whether a log line that an earlier process wrote stays: for sinks, when a run goes on.
+
+        It does not if it is of updates that will be done again, or was partial.
+
+        Args:
+            env_steps: of the line.
+            names: of its figures.
+        """
+        if env_steps == self.start_step and self._unlogged_updates:
+            return not any(name.startswith("train/") for name in names)
+        return env_steps <= self.start_step
 
 
 class Callback:

@@ -54,6 +54,16 @@ class CheckpointStore:
             return []
         return sorted(int(p.name) for p in self.directory.iterdir() if p.name.isdecimal())
 
+    def newest(self) -> int | None:
+        """The step of the newest checkpoint, if there is one."""
+        return max(self.steps(), default=None)
+
+    def best(self) -> int | None:
+        """The step of the checkpoint with the best score, if one has a score."""
+        scores = {step: read_description(self.path(step)).get("score") for step in self.steps()}
+        scored = [step for step in scores if scores[step] is not None]
+        return max(scored, key=lambda step: (scores[step], step), default=None)
+
     def save(
         self,
         step: int,
@@ -106,11 +116,8 @@ class CheckpointStore:
                     shutil.rmtree(path)
 
     def _prune(self) -> None:
-        steps = self.steps()
-        scores = {step: read_description(self.path(step)).get("score") for step in steps}
-        scored = [step for step in steps if scores[step] is not None]
-        best = max(scored, key=lambda step: (scores[step], step), default=None)
-        for step in steps[: -self.keep]:
+        best = self.best()
+        for step in self.steps()[: -self.keep]:
             if step != best:
                 _discard(self.path(step))
 

@@ -58,5 +58,9 @@ def _parser(config: Any, known: dict[str, Setting], description: str) -> _Parser
             groups[each.group].add_argument(each.flag, dest=each.name, action=action, help=text)
         else:
             metavar = {int: "N", float: "X", str: "TEXT"}[each.type]
-            groups[each.group].add_argument(each.flag, dest=each.name, metavar=metavar, help=text)
+            bare = each.rules.bare
+            optional = {} if bare is None else {"nargs": "?", "const": str(bare)}
+            groups[each.group].add_argument(
+                each.flag, dest=each.name, metavar=metavar, help=text, **optional
+            )
     return parser

@@ -1,4 +1,6 @@
-"""The one error that a command line shows as one line."""
+"""What a command line says in one line: the user's mistakes, and warnings."""
+
+import sys
 
 
 class RunError(Exception):
@@ -10,3 +12,8 @@ class RunError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
+
+
+def warn(message: str) -> None:
+    """Prints a warning, one line on standard error."""
+    print(f"warning: {message}", file=sys.stderr)

@@ -58,11 +58,14 @@ class MetricTotals(eqx.Module):
         updates: done.
         diagnostics: sum over the updates, each a mean over the gradient steps taken; but ``lr`` is
             the last gradient step's.
+        max_entropy: sum over the updates of the largest entropy that the masks leave room for:
+            the mean over the steps of the logarithm of how many actions were allowed.
     """
 
     steps: StepTotals
     updates: Int[Array, ""]
     diagnostics: UpdateDiagnostics
+    max_entropy: Float[Array, ""]
 
 
 def no_steps(metrics: Mapping[str, Metric]) -> StepTotals:
@@ -88,6 +91,7 @@ def no_updates(metrics: Mapping[str, Metric]) -> MetricTotals:
         steps=no_steps(metrics),
         updates=jnp.zeros((), jnp.int32),
         diagnostics=UpdateDiagnostics(**{name: jnp.zeros(()) for name in names}),
+        max_entropy=jnp.zeros(()),
     )
 
 
@@ -137,10 +141,12 @@ def add_update(
         return old + (new.sum() / diagnostics.gradient_steps if new.ndim else new)
 
     summed = jax.tree.map(add, totals.diagnostics, diagnostics)
+    allowed = transitions.action_mask.sum(axis=-1, dtype=jnp.int32)
     return MetricTotals(
         steps=add_steps(totals.steps, metrics, transitions.action, transitions, everything),
         updates=totals.updates + 1,
         diagnostics=eqx.tree_at(lambda d: d.lr, summed, diagnostics.lr[-1]),
+        max_entropy=totals.max_entropy + jnp.log(allowed).mean(),
     )
 
 
@@ -175,4 +181,5 @@ def summarize(totals: MetricTotals, metrics: Mapping[str, Metric]) -> dict[str, 
         for field in dataclasses.fields(UpdateDiagnostics)
     }
     values["train/lr"] = float(totals.diagnostics.lr)
+    values["train/max_entropy"] = float(totals.max_entropy) / int(totals.updates)
     return values | summarize_steps(totals.steps, metrics, "train")

@@ -79,11 +79,21 @@ def settings_to_store(config: RunConfig[Any]) -> dict[str, Any]:
 
 def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
     if "://" in run.checkpoint_dir:
-        raise RunError(f"--checkpoint-dir must be a local folder, got {run.checkpoint_dir}")
+        raise RunError(
+            f"--checkpoint-dir must be a local folder, got {run.checkpoint_dir}; a bucket that is "
+            "mounted as one (with gcsfuse, say) will do"
+        )
     if run.run_name is not None:
         run_folder.check_name(run.run_name, "--run-name")
     if run.run_suffix is not None:
         run_folder.check_name(run.run_suffix, "--run-suffix")
+    if run.auto_tune:
+        if run.resume is not None:
+            raise RunError("--auto-tune does not go with --resume: a resumed run keeps its batch")
+        for name in ("num_envs", "num_minibatches", "update_epochs"):
+            if name in given:
+                flag = "--" + name.replace("_", "-")
+                raise RunError(f"--auto-tune chooses {flag}: give one of the two")
     if run.resume is None:
         if run.rewind:
             raise RunError("--rewind goes with --resume PATH of an older checkpoint")

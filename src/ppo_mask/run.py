@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from ppo_mask import run_folder
+from ppo_mask import run_folder, tune
 from ppo_mask.callbacks import Callback, Run
 from ppo_mask.checkpoint import restore
 from ppo_mask.config import PPOConfig
@@ -23,16 +23,19 @@ from ppo_mask.console import ConsoleLog
 from ppo_mask.env import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.evaluator import Evaluator
+from ppo_mask.health_checks import HealthChecks
 from ppo_mask.metrics import Metric
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.plan import Plan, make_plan, settings_to_store
 from ppo_mask.policy import architecture_of
+from ppo_mask.profiler import Profiler
 from ppo_mask.run_folder import RunFolder
 from ppo_mask.saver import Saver
-from ppo_mask.settings import NetworkSettings, RunConfig, TrainingSettings
+from ppo_mask.settings import NetworkSettings, RunConfig, TrainingSettings, resolve
 from ppo_mask.sinks import JsonLines, TensorBoard
 from ppo_mask.state import TrainState, init
 from ppo_mask.train import TrainingError, train
+from ppo_mask.wandb_sink import WandB, log_in
 
 Environment = TypeVar("Environment")
 
@@ -120,28 +123,96 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     """
     config = plan.config
     ppo = ppo_config(config.training)
-    total_updates = -(-config.training.total_timesteps // ppo.batch_size)
-    if plan.folder is not None and plan.update >= total_updates:
+    if plan.folder is not None and plan.update >= _total_updates(config, ppo):
         print(f"nothing to do: {plan.folder.path} has {plan.update * ppo.batch_size:,} steps")
         return "finished"
     try:
         env = task.make_env(config.environment)
     except ValueError as error:
         raise RunError(str(error)) from error
+    if config.logging.wandb:
+        log_in()
     run_key, evaluation_key = jax.random.split(jax.random.key(config.training.seed))
+    if config.run.auto_tune:
+        plan = dataclasses.replace(plan, config=_tuned(task, config, env, run_key))
+        config, ppo = plan.config, ppo_config(plan.config.training)
+    total_updates = _total_updates(config, ppo)
+    profiled = _profiled_update(plan, total_updates)
     folder, state = _open(task, plan, env, ppo, run_key)
     _introduce(plan, ppo, folder, total_updates)
+    callbacks = _callbacks(task, config, folder, env, state, evaluation_key)
+    if profiled is not None:
+        callbacks.insert(0, Profiler(folder.profile, profiled))
     outcome = _Outcome()
-    train(
-        env,
-        state,
-        ppo,
-        total_updates,
-        metrics=task.metrics,
-        callbacks=[*_callbacks(task, config, folder, env, state, evaluation_key), outcome],
-        log_interval=config.logging.log_interval,
-    )
+    try:
+        train(
+            env,
+            state,
+            ppo,
+            total_updates,
+            metrics=task.metrics,
+            callbacks=[*callbacks, outcome],
+            log_interval=config.logging.log_interval,
+            debug_nans=config.run.debug_nans,
+        )
+    except TrainingError as error:
+        newest = folder.checkpoints.newest()
+        if newest is None:
+            kept = "nothing had been saved yet (--save-interval saves every so many updates)"
+        else:
+            kept = f"the last good checkpoint is {folder.checkpoints.path(newest)}"
+        raise TrainingError(f"{error}; {kept}") from error
     return outcome.reason
+
+
+def _total_updates(config: RunConfig[Any], ppo: PPOConfig) -> int:
+    return -(-config.training.total_timesteps // ppo.batch_size)
+
+
+def _profiled_update(plan: Plan[Any], total_updates: int) -> int | None:
+    asked = plan.config.run.profile
+    if asked is None:
+        return None
+    update = asked or min(plan.update + 3, total_updates)
+    if not plan.update < update <= total_updates:
+        raise RunError(
+            f"--profile must be one of the updates to come, {plan.update + 1} to {total_updates}, "
+            f"got {update}"
+        )
+    return update
+
+
+def _begin(
+    task: Task[Environment],
+    config: RunConfig[Environment],
+    env: AbstractEnv[Any],
+    ppo: PPOConfig,
+    key: Key[Array, ""],
+) -> TrainState:
+    """A run's first state."""
+    model_key, init_key = jax.random.split(key)
+    model = task.make_model(env, config.network, model_key)
+    return init(env, model, ppo, init_key, metrics=task.metrics)
+
+
+def _tuned(
+    task: Task[Environment],
+    config: RunConfig[Environment],
+    env: AbstractEnv[Any],
+    key: Key[Array, ""],
+) -> RunConfig[Environment]:
+    """The settings with as many environments as this device does best with."""
+
+    def sized(num_envs: int) -> RunConfig[Environment]:
+        free = {"num_minibatches": None, "update_epochs": None}
+        training = dataclasses.replace(config.training, num_envs=num_envs, **free)
+        return resolve(dataclasses.replace(config, training=training))
+
+    def begin(ppo: PPOConfig) -> TrainState:
+        return eqx.filter_jit(lambda key: _begin(task, config, env, ppo, key))(key)
+
+    sizes = (ppo_config(sized(n).training) for n in tune.SIZES)
+    return sized(tune.fastest(env, sizes, begin, task.metrics).num_envs)
 
 
 def _open(
@@ -154,11 +225,7 @@ def _open(
     """The run's folder and where the run begins or goes on."""
 
     def begin(key: Key[Array, ""]) -> TrainState:
-        model_key, init_key = jax.random.split(key)
-        model = task.make_model(env, plan.config.network, model_key)
-        state = init(env, model, ppo, init_key, metrics=task.metrics)
-        # What is restored has no weak types; a state that has some would be compiled for anew.
-        return jax.tree.map(lambda x: x.astype(x.dtype) if eqx.is_array(x) else x, state)
+        return _begin(task, plan.config, env, ppo, key)
 
     if plan.folder is None:
         state = eqx.filter_jit(begin)(key)
@@ -182,17 +249,33 @@ def _callbacks(
     evaluation_key: Key[Array, ""],
 ) -> list[Callback]:
     """What looks at the run. Saving comes last: a checkpoint is never newer than the log."""
-    description = {
-        "config": settings_to_store(config),
+    stored = settings_to_store(config)
+    about = {
         "architecture": architecture_of(state.model),
         "versions": {name: version(name) for name in _PACKAGES}
         | {"python": platform.python_version()},
         "device": _device(),
     }
     log, save = config.logging, config.checkpoints
-    callbacks: list[Callback] = [ConsoleLog(task.figures), JsonLines(folder.metrics)]
+    callbacks: list[Callback] = [
+        ConsoleLog(task.figures),
+        HealthChecks(),
+        JsonLines(folder.metrics),
+    ]
     if log.tensorboard:
-        callbacks.append(TensorBoard(folder.tensorboard))
+        callbacks.append(TensorBoard(folder.tensorboard, folder.metrics))
+    if log.wandb:
+        store = folder.checkpoints if log.artifact else None
+        callbacks.append(
+            WandB(
+                folder.path,
+                log.project,
+                log.entity,
+                config=stored | about,
+                history=folder.metrics,
+                checkpoints=store,
+            )
+        )
     if log.eval_interval is not None:
         callbacks.append(
             Evaluator(
@@ -205,7 +288,12 @@ def _callbacks(
             )
         )
     callbacks.append(
-        Saver(folder.checkpoints, description, save.save_interval_minutes, save.save_interval)
+        Saver(
+            folder.checkpoints,
+            {"config": stored, **about},
+            save.save_interval_minutes,
+            save.save_interval,
+        )
     )
     return callbacks
 

@@ -36,6 +36,11 @@ class RunFolder:
         return self.path / "tensorboard"
 
     @property
+    def profile(self) -> Path:
+        """The folder of traces."""
+        return self.path / "profile"
+
+    @property
     def checkpoints(self) -> CheckpointStore:
         """The checkpoints."""
         return CheckpointStore(self.path / "checkpoints")

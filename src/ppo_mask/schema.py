@@ -35,6 +35,7 @@ class Rules:
     at_most: int | float | None
     one_of: tuple[str, ...] | None
     changeable: bool
+    bare: int | float | None
 
 
 def setting(
@@ -46,6 +47,7 @@ def setting(
     at_most: int | float | None = None,
     one_of: tuple[str, ...] | None = None,
     changeable: bool = False,
+    bare: int | float | None = None,
 ) -> Any:
     """Declares one setting: a dataclass field of type int, float, bool or str, or ``… | None``.
 
@@ -57,8 +59,9 @@ def setting(
         at_most: largest value allowed.
         one_of: the values allowed, for text.
         changeable: whether a resumed run may have another value than it began with.
+        bare: what the flag means without a value; None if it needs one.
     """
-    rules = Rules(help, at_least, above, at_most, one_of, changeable)
+    rules = Rules(help, at_least, above, at_most, one_of, changeable, bare)
     return dataclasses.field(default=default, metadata={_METADATA_KEY: rules})
 
 

@@ -116,6 +116,16 @@ class LoggingSettings:
         1000, "steps after which an evaluation cuts an episode off", at_least=1, changeable=True
     )
     tensorboard: bool = setting(True, "write TensorBoard event files", changeable=True)
+    wandb: bool = setting(
+        False, "log to Weights & Biases too; needs the extra 'wandb'", changeable=True
+    )
+    project: str = setting("ppo-mask", "the project on W&B", changeable=True)
+    entity: str | None = setting(
+        None, "the user or team on W&B; none: the account's default", changeable=True
+    )
+    artifact: bool = setting(
+        True, "send the newest and the best checkpoint to W&B at the end", changeable=True
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +156,18 @@ class RunSettings:
         False, "with --resume of an older checkpoint: drop what was saved and logged after it"
     )
     config: str | None = setting(None, "a YAML file with these settings; flags win over it")
+    auto_tune: bool = setting(
+        False, "try out how many environments this device does best with, and take so many"
+    )
+    profile: int | None = setting(
+        None,
+        "trace this update into the run's folder; without a number, or 0, the third from now",
+        at_least=0,
+        bare=0,
+    )
+    debug_nans: bool = setting(
+        False, "look after each update, and say which line of code made the first NaN"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Log lines written to files: JSON lines, and TensorBoard's event files.
 
 Both go on where a resumed run begins: what they hold of later updates, written before the run was
-killed or wound back, is dropped when training starts. So no point is there twice.
+killed or wound back, is dropped when training starts, and so is a partial last line. So no point is
+there twice.
 """
 
 import json
@@ -9,7 +10,7 @@ import math
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, final
 
@@ -39,7 +40,8 @@ class JsonLines(Callback):
     def on_start(self, run: Run, state: TrainState) -> None:
         """See :class:`Callback`."""
         if self._path.exists():
-            kept = [line for line in self._complete_lines() if _update_of(line) <= run.start_update]
+            lines = read_lines(self._path)
+            kept = [json.dumps(line) + "\n" for line in lines if run.keeps(line["step"], line)]
             _write_whole(self._path, "".join(kept).encode())
         self._file = self._path.open("a", encoding="utf-8")
 
@@ -57,47 +59,69 @@ class JsonLines(Callback):
         if self._file is not None:
             self._file.close()
 
-    def _complete_lines(self) -> Iterator[str]:
-        with self._path.open(encoding="utf-8") as file:
-            yield from (line for line in file if line.endswith("\n"))
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The log lines that :class:`JsonLines` wrote, without a last one that a kill tore."""
+    with path.open(encoding="utf-8") as file:
+        yield from (json.loads(line) for line in file if line.endswith("\n"))
 
 
-def _update_of(line: str) -> int:
-    return int(json.loads(line)["update"])
+def read_rows(path: Path, run: Run) -> dict[int, dict[str, float]]:
+    """What a resumed run has logged so far: figures by environment step, of those that stay."""
+    rows: dict[int, dict[str, float]] = {}
+    for line in read_lines(path) if path.exists() else ():
+        figures = {name: x for name, x in line.items() if name not in ("step", "update")}
+        if run.keeps(line["step"], figures):
+            figures = {name: math.nan if x is None else x for name, x in figures.items()}
+            rows.setdefault(line["step"], {}).update(figures)
+    return rows
 
 
 @final
 class TensorBoard(Callback):
-    """Event files for TensorBoard; the axis is environment steps."""
+    """Event files for TensorBoard; the axis is environment steps.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: for the files.
+        history: the file of :class:`JsonLines`, which comes before this callback: what a resumed
+            run finds there and not here, because this sink was turned off, is filled in.
+    """
+
+    def __init__(self, directory: Path, history: Path | None = None) -> None:
         self._directory = directory
+        self._history = history
         self._writer: Any = None
 
     def on_start(self, run: Run, state: TrainState) -> None:
         """See :class:`Callback`."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        start_step = run.start_update * run.config.batch_size
+        steps: set[int] = set()
         for path in self._directory.glob("*.tfevents.*"):
-            _drop_events_after(path, start_step)
+            steps |= _keep_events(path, run)
         # tensorboardX's SummaryWriter hands events to a thread, where a kill loses them. Its
         # writer of files does not. File names hold whole seconds, hence the suffix.
         suffix = f".{os.getpid()}.{run.start_update}"
         self._writer = EventsWriter(str(self._directory / "events"), suffix)
-        if start_step:  # Makes a TensorBoard that is open forget what was dropped.
+        rows = {} if self._history is None else read_rows(self._history, run)
+        for step in sorted(rows.keys() - steps):
+            self._write_figures(step, rows[step])
+        if run.start_step:  # Makes a TensorBoard that is open forget what was dropped.
             restart = _SessionLog(status=_SessionLog.START)
-            self._write(_Event(step=start_step + 1, session_log=restart))
+            self._write(_Event(step=run.start_step + 1, session_log=restart))
 
     def on_log(self, run: Run, record: LogRecord) -> None:
         """See :class:`Callback`."""
-        values = [_Summary.Value(tag=k, simple_value=v) for k, v in record.values.items()]
-        self._write(_Event(step=record.env_steps, summary=_Summary(value=values)))
+        self._write_figures(record.env_steps, record.values)
 
     def close(self) -> None:
         """See :class:`Callback`."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+    def _write_figures(self, step: int, figures: Mapping[str, float]) -> None:
+        values = [_Summary.Value(tag=name, simple_value=x) for name, x in figures.items()]
+        self._write(_Event(step=step, summary=_Summary(value=values)))
 
     def _write(self, event: Any) -> None:
         if self._writer is None:
@@ -107,13 +131,18 @@ class TensorBoard(Callback):
         self._writer.flush()
 
 
-def _drop_events_after(path: Path, step: int) -> None:
-    content = path.read_bytes()
-    kept = b"".join(
-        record for record, payload in _records(content) if _Event.FromString(payload).step <= step
-    )
-    if kept != content:
-        _write_whole(path, kept)
+def _keep_events(path: Path, run: Run) -> set[int]:
+    """Drops what does not stay; the steps of the figures that do."""
+    content, kept, steps = path.read_bytes(), list[bytes](), set[int]()
+    for record, payload in _records(content):
+        event = _Event.FromString(payload)
+        tags = [value.tag for value in event.summary.value]
+        if run.keeps(event.step, tags):
+            kept.append(record)
+            steps |= {event.step} if tags else set()
+    if (new := b"".join(kept)) != content:
+        _write_whole(path, new)
+    return steps
 
 
 def _records(content: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
 from ppo_mask import ppo, rollout
@@ -51,4 +52,11 @@ def init(
     vector_env = VectorEnv(env, config.num_envs)
     state = eqx.filter_jit(rollout.start)(vector_env, reset_key)
     learner = ppo.init(model, state, config, learner_key)
-    return TrainState(learner, no_updates(metrics or {}))
+    return jax.tree.map(_strongly_typed, TrainState(learner, no_updates(metrics or {})))
+
+
+def _strongly_typed(leaf: Any) -> Any:
+    # What is restored has no weak types; a state that has some would be compiled for anew.
+    if not eqx.is_array(leaf) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return leaf
+    return leaf.astype(leaf.dtype)

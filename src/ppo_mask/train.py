@@ -17,7 +17,9 @@ from ppo_mask import ppo
 from ppo_mask._types import ArrayTree
 from ppo_mask.callbacks import Callback, LogRecord, Progress, Run
 from ppo_mask.env import AbstractEnv
+from ppo_mask.health import Health, describe, examine, healthy
 from ppo_mask.metrics import Metric, add_update, no_updates, summarize
+from ppo_mask.nan_search import find_first_nan
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.state import TrainState, init
 from ppo_mask.vector import VectorEnv
@@ -54,6 +56,7 @@ def train(
     metrics: Mapping[str, Metric] | None = None,
     callbacks: Sequence[Callback] = (),
     log_interval: int = 10,
+    debug_nans: bool = False,
 ) -> TrainState:
     """Trains until ``total_updates`` updates are done, counted from the run's very beginning.
 
@@ -68,23 +71,33 @@ def train(
         metrics: figures of your own by name, logged beside the library's.
         callbacks: called in this order.
         log_interval: updates between log lines; there is one more at the very end.
+        debug_nans: keep a copy of the state and look after each update, so that the error can also
+            say in which line of code the first NaN came about.
 
     Raises:
-        TrainingError: a loss or parameter is not finite, or a mask allowed no action. The
-            callbacks have not seen the bad state.
+        TrainingError: an observation, reward, loss or parameter is not finite, or a mask allowed
+            no action. The callbacks have not seen the bad state.
     """
     if log_interval < 1:
         raise ValueError(f"log_interval must be at least 1, got {log_interval}")
     metrics = dict(metrics or {})
-    run = Run(config, int(state.update), total_updates, callbacks)
+    unlogged = int(state.totals.updates)
+    run = Run(config, int(state.update), total_updates, callbacks, unlogged)
     # The chunks use up their input's buffers; the caller's state, and the model in it, are spared.
-    state = jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, state)
+    state = _copy(state)
 
     def advance(state: TrainState, n: int) -> tuple[TrainState, float]:
+        before = _copy(state) if debug_nans else None
         started = time.perf_counter()
-        fixed = (env, config, metrics, jnp.asarray(n), jnp.asarray(total_updates))
-        state, health = _run_chunk(fixed, state)
-        _raise_if_ill(health, state)
+        total = jnp.asarray(total_updates)
+        state, health = run_chunk((env, config, metrics, jnp.asarray(n), total), state)
+        _wait(health)
+        if wrong := describe(health):
+            wrong = f"update {int(state.update)}: {wrong}"
+            if before is not None:
+                place = find_first_nan(env, config, before.learner, total)
+                wrong += f"; {place}" if place else ""
+            raise TrainingError(wrong)
         return state, time.perf_counter() - started
 
     with _closing(callbacks), _signals_stop(run):
@@ -96,7 +109,7 @@ def train(
             log_at = min(total_updates, (run.update // log_interval + 1) * log_interval)
             wishes = [callback.next_update(run.update) for callback in callbacks]
             until = min([log_at, *(wish for wish in wishes if wish and wish > run.update)])
-            n = min(pace, until - run.update)
+            n = 1 if debug_nans else min(pace, until - run.update)
 
             state, seconds = advance(state, n)
 
@@ -106,9 +119,10 @@ def train(
             unlogged_seconds += seconds
             if run.update == log_at:
                 speed = {"train/steps_per_second": unlogged_steps / unlogged_seconds}
-                run.log(summarize(state.totals, metrics) | speed)
+                partial = run.update % log_interval != 0  # The line at the very end may be.
+                run.log(summarize(state.totals, metrics) | speed, partial)
                 unlogged_steps, unlogged_seconds = 0, 0.0
-                if run.update % log_interval == 0:  # The line at the very end may be a part of one.
+                if not partial:
                     state = eqx.tree_at(lambda s: s.totals, state, no_updates(metrics))
             progress = Progress(
                 run.update,
@@ -121,18 +135,6 @@ def train(
         for callback in callbacks:
             callback.on_stop(run, state, run.stop_reason or "finished")
     return state
-
-
-class Health(eqx.Module):
-    """Whether a run can go on.
-
-    Attributes:
-        finite: the losses and the parameters are.
-        allowed: every mask allowed an action.
-    """
-
-    finite: Bool[Array, ""]
-    allowed: Bool[Array, ""]
 
 
 def run_updates(
@@ -150,7 +152,7 @@ def run_updates(
 
     def going_on(carry: tuple[ArrayTree, Health]) -> Bool[Array, ""]:
         arrays, health = carry
-        return (arrays.update < until) & health.finite & health.allowed
+        return (arrays.update < until) & health.good
 
     def update(carry: tuple[ArrayTree, Health]) -> tuple[ArrayTree, Health]:
         state: TrainState = eqx.combine(carry[0], static)
@@ -158,39 +160,29 @@ def run_updates(
             vector_env, config, state.learner, total_updates
         )
         totals = add_update(state.totals, metrics, transitions, diagnostics)
-        finite = jnp.isfinite(diagnostics.total_loss).all()
-        for leaf in jax.tree.leaves(eqx.filter(learner.model, eqx.is_inexact_array)):
-            finite &= jnp.isfinite(leaf).all()
-        health = Health(finite, transitions.action_mask.any(axis=-1).all())
+        health = examine(learner, transitions, diagnostics)
         return eqx.filter(TrainState(learner, totals), eqx.is_array), health
 
-    arrays, health = jax.lax.while_loop(
-        going_on, update, (arrays, Health(jnp.array(True), jnp.array(True)))
-    )
+    arrays, health = jax.lax.while_loop(going_on, update, (arrays, healthy(state.model)))
     return eqx.combine(arrays, static), health
 
 
 @eqx.filter_jit(donate="all-except-first")
-def _run_chunk(
+def run_chunk(
     fixed: tuple[AbstractEnv[Any], PPOConfig, dict[str, Metric], Array, Array], state: TrainState
 ) -> tuple[TrainState, Health]:
+    """:func:`run_updates` as :func:`train` compiles it: the state's buffers are used again."""
     return run_updates(*fixed, state)
 
 
-def _raise_if_ill(health: Health, state: TrainState) -> None:
+def _copy(state: TrainState) -> TrainState:
+    return jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, state)
+
+
+def _wait(health: Health) -> None:
     # Python handles signals only between its own instructions, so wait in Python.
-    while not health.finite.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
+    while not health.allowed.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(_POLL_SECONDS)
-    if not health.allowed:
-        raise TrainingError(
-            f"update {int(state.update)}: an action mask was all False; the environment must "
-            "always allow an action (ppo_mask.testing.check_env finds out where)"
-        )
-    if not health.finite:
-        raise TrainingError(
-            f"update {int(state.update)}: the loss or a parameter is not finite; try a lower "
-            "learning rate, and look for non-finite rewards and observations"
-        )
 
 
 @contextmanager

@@ -110,6 +110,21 @@ BAD_FLAGS = [
         "--resume {dir}/taken/checkpoints/7",
         "there is nothing to resume at {dir}/taken/checkpoints/7",
     ),
+    ("--profile -1", "--profile must be at least 0, got -1"),
+    ("--profile soon", "--profile must be a whole number, got 'soon'"),
+    ("--profile 7", "--profile must be one of the updates to come, 1 to 6, got 7"),
+    (
+        "--resume {dir}/taken --total-timesteps 999 --profile 2",
+        "--profile must be one of the updates to come, 3 to 32, got 2",
+    ),
+    ("--auto-tune --num-envs 8", "--auto-tune chooses --num-envs: give one of the two"),
+    ("--auto-tune --update-epochs 2", "--auto-tune chooses --update-epochs: give one of the two"),
+    ("--auto-tune --resume latest", "--auto-tune does not go with --resume"),
+    ("--eval-interval 0", "--eval-interval must be at least 1, got 0"),
+    ("--eval-max-steps 0", "--eval-max-steps must be at least 1, got 0"),
+    ("--update-epochs 0", "--update-epochs must be at least 1, got 0"),
+    ("--vf-coef -1", "--vf-coef must be at least 0, got -1"),
+    ("--anneal-lr=yes", "argument --anneal-lr/--no-anneal-lr: ignored explicit argument 'yes'"),
     ("--resume {dir}/taken/checkpoints/1", "has checkpoints up to update 2; add --rewind"),
 ]
 
@@ -193,6 +208,10 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
         ("--target-kl none", "target_kl", None),
         ("--save-interval none", "save_interval", None),
         ("--eval-interval 5", "eval_interval", 5),
+        ("--profile", "profile", 0),
+        ("--profile 7", "profile", 7),
+        ("--wandb", "wandb", True),
+        ("--no-artifact", "artifact", False),
     ],
 )
 def test_flags_in_all_spellings(flags: str, name: str, value: Any) -> None:

@@ -2,12 +2,14 @@
 
 import json
 import os
+import random
 import signal
 import struct
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +80,13 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return train(tmp_path_factory.mktemp("whole"), 12, *OFTEN)
 
 
-def test_stopping_and_resuming_changes_no_bit(tmp_path: Path, uninterrupted: RunFolder) -> None:
-    train(tmp_path, 6, *OFTEN)
+@pytest.mark.parametrize("half", [6, 7, 8])
+def test_stopping_and_resuming_changes_no_bit(
+    tmp_path: Path, uninterrupted: RunFolder, half: int
+) -> None:
+    # After 7 and 8 updates the last line is partial: the one after 9 takes its place.
+    folder = train(tmp_path, half, *OFTEN)
+    assert [x["update"] for x in log(folder) if "train/lr" in x][-1] == half
     resumed = train(tmp_path, 12, "--resume", "latest")
     assert_same_run(resumed, uninterrupted)
 
@@ -126,16 +133,20 @@ def test_an_older_checkpoint_needs_rewind(
 
 
 def test_safe_settings_may_change_and_are_stored(tmp_path: Path) -> None:
-    folder = train(tmp_path, 2, *OFTEN)
-    train(tmp_path, 4, "--resume", "latest", "--lr", "0.5", "--no-tensorboard")
+    folder = train(tmp_path, 3, *OFTEN)
+    train(tmp_path, 6, "--resume", "latest", "--lr", "0.5", "--no-tensorboard")
     assert "lr: 0.5" in folder.config.read_text()
     assert read_description(newest(folder))["config"]["training"]["lr"] == 0.5
-    assert [x["train/lr"] for x in log(folder) if "train/lr" in x] == [
-        pytest.approx(3e-3),
-        0.5,
-        0.5,
-    ]
-    assert {step for step, _ in tensorboard_points(folder)} == {64}
+    rates = [x["train/lr"] for x in log(folder) if "train/lr" in x]
+    assert rates == [pytest.approx(3e-3), 0.5]
+    assert {step for step, _ in tensorboard_points(folder)} == {96}
+
+
+def test_a_sink_that_was_turned_off_is_filled_up(tmp_path: Path, uninterrupted: RunFolder) -> None:
+    folder = train(tmp_path, 6, *OFTEN)
+    train(tmp_path, 9, "--resume", "latest", "--no-tensorboard")
+    train(tmp_path, 12, "--resume", "latest", "--tensorboard")
+    assert_same_run(folder, uninterrupted)
 
 
 def test_a_finished_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,32 +190,51 @@ def test_a_signal_saves_and_ends_in_good_order(
     assert log(folder)[-1]["update"] == last // 5 * 5
 
 
-def kill_and_resume(tmp_path: Path, times: int) -> None:
-    """Kills a run that saves all the time, at moments spread over what a save takes."""
-    folder, last = RunFolder(tmp_path / "run"), 0
-    often = ("--save-interval", "1", "--log-interval", "1")
-    more: tuple[str, ...] = ("--run-name", "run", *often)
-    for n in range(times):
-        process = start(tmp_path, *more)
-        wait_for_checkpoint(folder, last, process)
-        time.sleep(0.037 * n)
-        process.kill()
-        process.communicate()
-        complete = folder.checkpoints.steps()
-        assert complete[-1] > last
-        last = complete[-1]
-        for step in complete:
-            arrays = read_arrays(folder.checkpoints.path(step))
-            assert arrays["learner.num_updates"] == step
-        more = ("--resume", "latest")
-    total = str((last + 3) * STEPS_PER_UPDATE)
-    ran = subprocess.run(
+def check_checkpoints(folder: RunFolder, at_least: int) -> int:
+    """All are whole, and none is lost; the newest one's update."""
+    complete = folder.checkpoints.steps()
+    for step in complete:
+        assert read_arrays(folder.checkpoints.path(step))["learner.num_updates"] == step
+    last = max(complete, default=0)
+    assert last >= at_least
+    return last
+
+
+def finish(folder: RunFolder, updates: int) -> str:
+    """Resumes in a process of its own; what it printed."""
+    total = str(updates * STEPS_PER_UPDATE)
+    return subprocess.run(
         [sys.executable, str(CORRIDOR), "--resume", str(folder.path), "--total-timesteps", total],
         check=True,
         capture_output=True,
         text=True,
-    )
-    assert f"from update {last}" in ran.stdout
+    ).stdout
+
+
+def kill_and_resume(
+    tmp_path: Path, times: int, patience: Callable[[int], float], save_interval: str = "1"
+) -> None:
+    """Kills a run that saves all the time, and compares what becomes of it with one left alone.
+
+    Args:
+        patience: seconds from the first new checkpoint to the n-th kill; below 0, from the start
+            of the process.
+    """
+    folder, last = RunFolder(tmp_path / "run"), 0
+    often = ("--save-interval", save_interval, "--log-interval", "1")
+    more: tuple[str, ...] = ("--run-name", "run", *often)
+    for n in range(times):
+        process = start(tmp_path, *more)
+        wait = patience(n)
+        if wait >= 0 or last == 0:
+            wait_for_checkpoint(folder, last, process)
+        time.sleep(abs(wait))
+        seen = max(folder.checkpoints.steps())
+        process.kill()
+        process.communicate()
+        last = check_checkpoints(folder, at_least=max(seen, last))
+        more = ("--resume", "latest")
+    assert f"from update {last}" in finish(folder, last + 3)
     lines = log(folder)
     assert [x["update"] for x in lines] == list(range(1, last + 4))
     assert [x["step"] for x in lines] == [x["update"] * STEPS_PER_UPDATE for x in lines]
@@ -217,12 +247,45 @@ def kill_and_resume(tmp_path: Path, times: int) -> None:
 
 
 def test_killed_while_saving(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, times=1)
+    kill_and_resume(tmp_path, 1, lambda n: 0.0)
+
+
+def test_killed_with_more_in_the_log_than_in_the_checkpoint(tmp_path: Path) -> None:
+    kill_and_resume(tmp_path, 1, lambda n: 0.05, save_interval="100")
 
 
 @pytest.mark.slow
-def test_killed_while_saving_ten_times(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, times=10)
+def test_killed_ten_times_at_moments_spread_over_a_save(tmp_path: Path) -> None:
+    kill_and_resume(tmp_path, 10, lambda n: 0.037 * n)
+
+
+@pytest.mark.slow
+def test_killed_fifty_times_at_random_moments(tmp_path: Path) -> None:
+    # Some while the process starts, finds its checkpoint and tidies up; most while it trains.
+    moments = random.Random(0)
+    kill_and_resume(tmp_path, 50, lambda n: moments.uniform(-2.0, 1.0))
+
+
+@pytest.mark.parametrize("again", [1, pytest.param(5, marks=pytest.mark.slow)])
+def test_terminated_at_a_random_moment(tmp_path: Path, again: int) -> None:
+    moments = random.Random(1)
+    folder, last, updates = RunFolder(tmp_path / "run"), 0, 1500
+    often = ("--save-interval", "100", "--log-interval", "7", "--anneal-lr")
+    more: tuple[str, ...] = ("--run-name", "run", *often)
+    for _ in range(again):
+        command = [sys.executable, str(CORRIDOR), *flags(tmp_path, updates, *more)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        wait_for_checkpoint(folder, last, process)
+        time.sleep(moments.uniform(0, 0.2))
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate()
+        assert process.returncode == 128 + signal.SIGTERM, output
+        assert "SIGTERM after" in output
+        last = check_checkpoints(folder, at_least=last + 1)
+        assert last < updates
+        more = ("--resume", "latest")
+    finish(folder, updates)
+    assert_same_run(folder, train(tmp_path / "whole", updates, "--run-name", "run", *often))
 
 
 def test_the_order_of_writing_is_that_of_reading(uninterrupted: RunFolder) -> None:

@@ -101,7 +101,10 @@ def test_stopping_and_going_on_changes_nothing():
 def test_a_total_that_is_no_multiple_of_the_log_interval_changes_nothing_later():
     recorder = _Recorder()
     part = _train(_init(), 6, recorder)
-    assert [record.update for record in recorder.records] == [4, 6]
+    assert [(record.update, record.partial) for record in recorder.records] == [
+        (4, False),
+        (6, True),
+    ]
     assert int(part.totals.updates) == 2  # The line at the very end did not empty them.
     again = _Recorder()
     _train(part, 8, again)
@@ -177,7 +180,7 @@ def test_env_steps_do_not_overflow():
 
 
 class _Broken(AbstractEnv):
-    """From its tenth step on, shows a bad reward or a mask that allows nothing."""
+    """From its tenth step on, shows a bad reward or observation, or a mask that allows nothing."""
 
     what: str = eqx.field(static=True)
     num_actions: int = eqx.field(static=True, default=2)
@@ -191,7 +194,7 @@ class _Broken(AbstractEnv):
     def _timestep(self, steps):
         bad = steps >= 10
         return TimeStep(
-            observation=jnp.ones(1),
+            observation=jnp.where(bad & (self.what == "observation"), jnp.inf, jnp.ones(1)),
             action_mask=jnp.ones(2, bool) & ~(bad & (self.what == "mask")),
             reward=jnp.where(bad & (self.what == "reward"), jnp.nan, 0.0),
             terminated=jnp.array(False),
@@ -203,7 +206,8 @@ class _Broken(AbstractEnv):
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("reward", "update 2: the loss or a parameter is not finite"),
+        ("reward", "update 2: the environment gave a reward that is not finite"),
+        ("observation", "update 2: the environment gave an observation that is not finite"),
         ("mask", "update 2: an action mask was all False"),
     ],
 )

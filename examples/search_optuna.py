@@ -1,0 +1,115 @@
+"""Searches hyperparameters with Optuna; trials that do worse than the others are stopped early.
+
+    pip install 'ppo-mask[search]'
+    python examples/search_optuna.py --trials 30 --steps 500_000 --env hackmatrix
+
+With ``--storage sqlite:///search.db`` the study is kept: it goes on where it was stopped, and any
+number of processes may work on it at once.
+"""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optuna
+
+from hackmatrix import HackMatrix
+from hackmatrix.networks import PlayerCentredMLP
+from ppo_mask.env import AbstractEnv
+from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
+from ppo_mask.probes import MaskedLocks
+from ppo_mask.run import enable_compilation_cache
+from ppo_mask.train import (
+    Callback,
+    LogRecord,
+    PPOConfig,
+    Run,
+    TrainingError,
+    TrainState,
+    init,
+    train,
+)
+
+LOCKS = MaskedLocks()
+
+
+def make(name: str) -> tuple[AbstractEnv[Any], AbstractActorCritic]:
+    """The environment and a fresh network for it. Put your own here."""
+    key = jax.random.key(0)
+    if name == "hackmatrix":
+        return HackMatrix(max_steps=1000), PlayerCentredMLP(128, 2, key=key)
+    observation = jax.eval_shape(LOCKS.reset, key)[1].observation
+    return LOCKS, MLPActorCritic(observation.size, LOCKS.num_actions, 32, key=key)
+
+
+class Pruner(Callback):
+    """Tells Optuna of every log line, and ends a run that Optuna gives up."""
+
+    def __init__(self, trial: optuna.Trial) -> None:
+        self.trial = trial
+        self.score = float("-inf")
+
+    def on_log(self, run: Run, record: LogRecord) -> None:
+        """See :class:`ppo_mask.train.Callback`."""
+        if (score := record.values.get("train/mean_episode_return")) is not None:
+            self.score = score
+            self.trial.report(score, step=record.update)
+            if self.trial.should_prune():
+                run.request_stop("pruned")
+
+    def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
+        """See :class:`ppo_mask.train.Callback`."""
+        if reason not in ("finished", "pruned"):  # Ctrl+C: no more trials either.
+            self.trial.study.stop()
+
+
+def objective(trial: optuna.Trial, flags: argparse.Namespace) -> float:
+    """One run; its last mean return."""
+    env, model = make(flags.env)
+    # As arrays, numbers are no part of the compiled program: all trials share it.
+    config = PPOConfig(
+        num_envs=flags.num_envs,
+        num_steps=32,
+        learning_rate=jnp.float32(trial.suggest_float("lr", 1e-5, 1e-2, log=True)),
+        ent_coef=jnp.float32(trial.suggest_float("ent_coef", 1e-3, 0.3, log=True)),
+        gamma=jnp.float32(1 - trial.suggest_float("1 - gamma", 1e-3, 0.1, log=True)),
+    )
+    total_updates = -(-flags.steps // config.batch_size)
+    log_interval = max(1, total_updates // 20)
+    pruner = Pruner(trial)
+    state = init(env, model, config, jax.random.key(trial.number))
+    state = train(env, state, config, total_updates, callbacks=[pruner], log_interval=log_interval)
+    if int(state.update) < total_updates:
+        raise optuna.TrialPruned
+    return pruner.score
+
+
+def main(arguments: Sequence[str] | None = None) -> optuna.Study:
+    """Searches, and prints the best that it found."""
+    parser = argparse.ArgumentParser(description="Searches hyperparameters.")
+    parser.add_argument("--env", choices=["locks", "hackmatrix"], default="locks")
+    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=100_000, help="environment steps of a trial")
+    parser.add_argument("--num-envs", type=int, default=64)
+    parser.add_argument("--storage", help="a database, so that the study can go on later")
+    flags = parser.parse_args(arguments)
+    enable_compilation_cache()
+    study = optuna.create_study(
+        study_name=f"ppo-mask-{flags.env}",
+        direction="maximize",
+        sampler=optuna.samplers.TPESampler(seed=0),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=5),
+        storage=flags.storage,
+        load_if_exists=True,
+    )
+    study.optimize(lambda trial: objective(trial, flags), flags.trials, catch=(TrainingError,))
+    finished = [t for t in study.trials if t.state == optuna.trial.TrialState.COMPLETE]
+    print(f"{len(finished)} of {len(study.trials)} trials ran to their end")
+    print(f"best return {study.best_value:.3f} with {study.best_params}")
+    return study
+
+
+if __name__ == "__main__":
+    main()

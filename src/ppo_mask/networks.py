@@ -1,6 +1,7 @@
 """Policies with a value function: the abstract one, and an MLP."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, final
 
 import equinox as eqx
@@ -55,6 +56,19 @@ class AbstractFeatureActorCritic(AbstractActorCritic):
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:
         """See :class:`AbstractActorCritic`."""
         return self.network(self.features(observation), action_mask)
+
+
+def features_apart(
+    model: AbstractActorCritic,
+) -> tuple[Callable[[ArrayTree], ArrayTree], AbstractActorCritic]:
+    """A model's rules that do not learn, and the network that sees what they make of what is seen.
+
+    A rollout is learned from several times, and its features are the same each time.
+    """
+    if not isinstance(model, AbstractFeatureActorCritic):
+        return lambda observation: observation, model
+    features, network = features_apart(model.network)
+    return lambda observation: features(model.features(observation)), network
 
 
 @final

@@ -4,7 +4,7 @@ Statistics are part of the train state, and so of checkpoints. They learn from w
 per update; gradients never touch them, and whoever only plays leaves them as they are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 import equinox as eqx
@@ -138,24 +138,16 @@ def observe(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActor
 
     Args:
         model: any.
-        observation: its leaves have axes [steps, envs, …]. One step after another is gone through:
-            a rollout may be hundreds of megabytes, and so may be its features.
+        observation: as in :class:`~ppo_mask.rollout.Transition`; its leaves have axes [steps, envs,
+            …]. One step after another is gone through: a rollout may be hundreds of megabytes.
     """
-    return _observe(model, observation, lambda observation: observation)
-
-
-def _observe(
-    model: AbstractActorCritic, observation: ArrayTree, seen: Callable[[ArrayTree], ArrayTree]
-) -> AbstractActorCritic:
     if isinstance(model, AbstractFeatureActorCritic):
-        features = jax.vmap(model.features)
-        network = _observe(model.network, observation, lambda x: features(seen(x)))
-        return eqx.tree_at(lambda m: m.network, model, network)
+        return eqx.tree_at(lambda m: m.network, model, observe(model.network, observation))
     if not isinstance(model, NormalizedActorCritic):
         return model
 
     def step(moments: ArrayTree, observation: ArrayTree) -> tuple[ArrayTree, None]:
-        leaves = _floats(seen(observation))
+        leaves = _floats(observation)
         return tuple(m.seen(x) for m, x in zip(moments, leaves, strict=True)), None
 
     moments, _ = jax.lax.scan(step, model.moments, observation)

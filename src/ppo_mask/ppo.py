@@ -12,7 +12,7 @@ from ppo_mask._loops import mean_over_parts, scan_until
 from ppo_mask._types import ArrayTree
 from ppo_mask.config import PPOConfig
 from ppo_mask.gae import generalized_advantages
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import AbstractActorCritic, features_apart
 from ppo_mask.normalise import RewardScaler, normalized, observe, partition
 from ppo_mask.precision import in_bfloat16
 from ppo_mask.rollout import RolloutState, Transition, collect
@@ -45,7 +45,7 @@ class Batch(eqx.Module):
     """A rollout with steps and environments in one axis, ready to learn from.
 
     Attributes:
-        observation: what was acted on.
+        observation: what was acted on, as in :class:`~ppo_mask.rollout.Transition`.
         action_mask: likewise.
         action: what was done.
         log_prob: of the action, under the policy that drew it.
@@ -160,7 +160,8 @@ def update(
     params, static = partition(state.model)
 
     def loss_of_params(params: ArrayTree, batch: Batch) -> tuple[Scalar, dict[str, Scalar]]:
-        return loss(eqx.combine(params, static), batch, config)
+        _, network = features_apart(eqx.combine(params, static))
+        return loss(network, batch, config)
 
     def gradient_step(carry: ArrayTree, step: tuple[Array, Array]) -> tuple[ArrayTree, ArrayTree]:
         params, opt_state = carry
@@ -208,13 +209,18 @@ def update(
 
 
 def loss(
-    model: AbstractActorCritic, batch: Batch, config: PPOConfig
+    network: AbstractActorCritic, batch: Batch, config: PPOConfig
 ) -> tuple[Scalar, dict[str, Scalar]]:
     """The clipped surrogate, the value's error and the entropy bonus, and figures about them.
 
     Takes the advantages as they are: :func:`update` has standardised them over the minibatch.
+
+    Args:
+        network: the model, without its features if it has some: those are in the batch already.
+        batch: what to learn from.
+        config: hyperparameters.
     """
-    distribution, value = jax.vmap(model)(batch.observation, batch.action_mask)
+    distribution, value = jax.vmap(network)(batch.observation, batch.action_mask)
     log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, batch.action)
     entropy = jax.vmap(lambda d: d.entropy())(distribution).mean()
 

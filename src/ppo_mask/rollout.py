@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask._types import ArrayTree
 from ppo_mask.env import rarely
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import AbstractActorCritic, features_apart
 from ppo_mask.vector import VectorEnv, VectorState
 
 
@@ -25,7 +25,8 @@ class Transition(eqx.Module):
     """One step of every environment; stacked over time, a rollout.
 
     Attributes:
-        observation: what was acted on, seen **before** the action.
+        observation: what was acted on, seen **before** the action; of a model with features of its
+            own (:class:`~ppo_mask.networks.AbstractFeatureActorCritic`), these.
         action_mask: likewise.
         action: what was drawn.
         log_prob: of the action, under the policy that drew it.
@@ -73,16 +74,18 @@ def collect(
     num_steps: int,
 ) -> tuple[RolloutState, Transition]:
     """Acts for ``num_steps`` in every environment; the transitions have axes [steps, envs, …]."""
+    features, network = features_apart(model)
 
     def act(state: RolloutState, key: Key[Array, ""]) -> tuple[RolloutState, Transition]:
         action_key, step_key = jax.random.split(key)
-        distribution, value = jax.vmap(model)(state.observation, state.action_mask)
+        seen = jax.vmap(features)(state.observation)
+        distribution, value = jax.vmap(network)(seen, state.action_mask)
         action_keys = jax.random.split(action_key, vector_env.num_envs)
         action = jax.vmap(lambda d, k: d.sample(k))(distribution, action_keys)
         log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
         vector_state, timestep = vector_env.step(step_key, state.vector_state, action)
         transition = Transition(
-            observation=state.observation,
+            observation=seen,
             action_mask=state.action_mask,
             action=action,
             log_prob=log_prob,

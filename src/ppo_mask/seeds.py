@@ -10,12 +10,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Key
 
 from ppo_mask.callbacks import LogRecord
 from ppo_mask.config import PPOConfig
 from ppo_mask.env import AbstractEnv
+from ppo_mask.health import Health, describe
 from ppo_mask.metrics import Metric, no_updates, summarize
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.state import TrainState, init
@@ -45,9 +45,7 @@ def init_seeds(
 
     def begin(key: Key[Array, ""]) -> TrainState:
         model_key, init_key = jax.random.split(key)
-        state = init(env, make_model(model_key), config, init_key, metrics=metrics)
-        # What training gives back has no weak types; a state that has some is compiled for anew.
-        return jax.tree.map(lambda x: x.astype(x.dtype) if eqx.is_array(x) else x, state)
+        return init(env, make_model(model_key), config, init_key, metrics=metrics)
 
     return eqx.filter_jit(eqx.filter_vmap(begin))(keys)
 
@@ -116,11 +114,7 @@ def _run_chunk(
     return eqx.filter_vmap(lambda state: run_updates(*fixed, state))(states)
 
 
-def _raise_if_ill(health: Any, states: TrainState) -> None:
-    parts = [np.asarray(part) for part in jax.tree.leaves(health)]
+def _raise_if_ill(health: Health, states: TrainState) -> None:
     for seed in range(len(states.update)):
-        if not all(part[seed] for part in parts):
-            raise TrainingError(
-                f"seed number {seed}, update {int(states.update[seed])}: a loss or a parameter is "
-                "not finite, or an action mask allowed nothing; train this seed alone to be told"
-            )
+        if wrong := describe(pick(health, seed)):
+            raise TrainingError(f"seed number {seed}, update {int(states.update[seed])}: {wrong}")

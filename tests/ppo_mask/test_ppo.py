@@ -8,7 +8,7 @@ import pytest
 from environments import CartPole
 
 from ppo_mask import ppo
-from ppo_mask.networks import MLPActorCritic
+from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MLPActorCritic
 from ppo_mask.ppo import Batch, PPOConfig
 from ppo_mask.probes import MaskedLocks
 from ppo_mask.rollout import start
@@ -208,3 +208,40 @@ def test_config_refuses_what_cannot_work_in_one_line(bad, message):
     with pytest.raises(ValueError, match=message) as error:
         PPOConfig(**bad)
     assert "\n" not in str(error.value)
+
+
+def _pairs(observation):
+    return jnp.concatenate([observation, observation[:2] * observation[2:]])
+
+
+class _WithFeatures(AbstractFeatureActorCritic):
+    network: AbstractActorCritic
+    hyperparameters = None
+
+    def features(self, observation):
+        return _pairs(observation)
+
+
+class _AllInOne(AbstractActorCritic):
+    network: AbstractActorCritic
+    hyperparameters = None
+
+    def __call__(self, observation, action_mask):
+        return self.network(_pairs(observation), action_mask)
+
+
+def test_features_are_computed_once_a_rollout_and_change_no_result():
+    config = PPOConfig(num_envs=8, num_steps=32)
+    env = VectorEnv(CartPole(), config.num_envs)
+    network = MLPActorCritic(6, 2, 16, 1, key=jax.random.key(0))
+    states, rollouts = [], []
+    for model in (_WithFeatures(network), _AllInOne(network)):
+        state = ppo.init(model, start(env, jax.random.key(1)), config, jax.random.key(2))
+        for _ in range(2):
+            state, transitions, _ = _update(env, config, state, jnp.int32(10))
+        states.append(state)
+        rollouts.append(transitions.observation)
+    seen, observed = rollouts
+    np.testing.assert_array_equal(seen, jax.vmap(jax.vmap(_pairs))(observed))
+    for one, other in zip(*(jax.tree.leaves(s.model.network) for s in states), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

@@ -129,6 +129,14 @@ class State(eqx.Module):
 
         return text(self)
 
+    def _repr_svg_(self) -> str | None:
+        """A notebook's picture of one position."""
+        if self.stage.ndim or isinstance(self.stage, Tracer):
+            return None
+        from hackmatrix.render.svg import svg
+
+        return svg(self)
+
 
 def keep(game: Game) -> Kept:
     """The position, packed."""

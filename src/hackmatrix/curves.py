@@ -69,7 +69,9 @@ def draw(logs: Mapping[str, Log], format: str, names: Sequence[str] | None = Non
     found = [name for name in wanted if any(name in log for log in logs.values())]
     if not found:
         known = sorted({name for log in logs.values() for name in log})
-        raise RunError(f"there is nothing to plot; the logs have {', '.join(known) or 'no figures'}")
+        raise RunError(
+            f"there is nothing to plot; the logs have {', '.join(known) or 'no figures'}"
+        )
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -67,7 +67,7 @@ class Frame:
     @property
     def reward(self) -> float:
         """What the action brought in all."""
-        return sum(self.rewards.values())
+        return sum(self.rewards.values(), start=0.0)
 
 
 @dataclass(frozen=True)

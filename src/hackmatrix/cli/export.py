@@ -28,5 +28,8 @@ def _run(options: argparse.Namespace) -> int:
         raise RunError(f"the file to write must end in .npz, got {out}")
     if out.exists():
         raise RunError(f"{out} exists already; nothing was written")
-    write(str(out), exported(load_policy(find(options.checkpoint, options.checkpoint_dir), NETWORKS).model))
+    write(
+        str(out),
+        exported(load_policy(find(options.checkpoint, options.checkpoint_dir), NETWORKS).model),
+    )
     return 0

@@ -61,7 +61,9 @@ def report(path: Path) -> list[str]:
     lines += ["", "architecture", *_tree(description["architecture"], "  ")]
     lines += ["", "settings", *_tree(description["config"], "  ")]
     lines += ["", "arrays", *_groups(description["arrays"])]
-    broken = [name for name, x in arrays.items() if x.dtype.kind == "f" and not np.isfinite(x).all()]
+    broken = [
+        name for name, x in arrays.items() if x.dtype.kind == "f" and not np.isfinite(x).all()
+    ]
     size = sum(x.nbytes for x in arrays.values())
     lines += ["", f"verified: {len(arrays)} arrays, {size / 1e6:.1f} MB, all as they were saved"]
     # Totals of a run begin at minus infinity, the maximum of nothing.

@@ -57,7 +57,11 @@ def _last(frame: Frame) -> list[Piece]:
     if frame.action is None:
         return [("last: none yet", _DIM)]
     total = frame.reward
-    pieces = [("last:", _DIM), (ACTION_NAMES[frame.action], _BOLD), (f"{total:+.2f} =", _sign(total))]
+    pieces = [
+        ("last:", _DIM),
+        (ACTION_NAMES[frame.action], _BOLD),
+        (f"{total:+.2f} =", _sign(total)),
+    ]
     pieces += [
         (f"{name} {value:+.2f}", _sign(value)) for name, value in frame.rewards.items() if value
     ]

@@ -32,7 +32,9 @@ def curves(replay: Replay) -> str:
 
     zero = _HEIGHT - 4 + low * scale
     inside = f'<line class="zero" x1="0" x2="{len(frames)}" y1="{zero:.1f}" y2="{zero:.1f}"/>'
-    return _chart(replay, inside + line(returns, "return") + line(values, "value"), _HEIGHT, _PIXELS)
+    return _chart(
+        replay, inside + line(returns, "return") + line(values, "value"), _HEIGHT, _PIXELS
+    )
 
 
 def components(replay: Replay) -> tuple[str, list[tuple[str, float]]]:

@@ -75,17 +75,18 @@ def _who(cell: Cell) -> str:
 
 
 def _crowd(cell: Cell, room: int) -> str:
-    """The enemies of a cell: the first, then as many of the others as have room."""
-    marks = [_enemy(cell.enemies[0], 6)]
-    for enemy in cell.enemies[1:]:
-        marks.append(_enemy(enemy, 2))
-    more = f"+{cell.more}" if cell.more else ""
-    for length in (6, 5, 4, 3, 2):
-        marks[0] = _enemy(cell.enemies[0], length)
-        if len("".join(marks) + more) <= room:
-            return "".join(marks) + more
-    shown = marks[:1]
-    return "".join(shown) + f"+{len(cell.enemies) - 1 + cell.more}"
+    """The enemies of a cell: all of them if there is room, or the first and how many more."""
+    first, *others = cell.enemies
+    all_others = "".join(_enemy(enemy, 2) for enemy in others)
+    all_others += f"+{cell.more}" if cell.more else ""
+    number = f"+{len(others) + cell.more}" if others or cell.more else ""
+    shown = ""
+    for rest in (all_others, number):
+        for length in range(6, 1, -1):
+            shown = _enemy(first, length) + rest
+            if len(shown) <= room:
+                return shown
+    return shown
 
 
 def _enemy(enemy: Enemy, length: int) -> str:

@@ -152,10 +152,14 @@ def _transmission(each: Transmission, x: Length, y: Length, r: Length) -> list[S
         Label(x, y, str(each.turns), r * 0.8, color),
         Label(x, y + r + 8, each.type or "coming", 13 if r > 18 else 9, color),
     ]
-    return [*shapes, Label(x + r * 0.95, y - r * 0.85, marks, 0.75 * r, CREDITS)][: 5 if marks else 4]
+    return [*shapes, Label(x + r * 0.95, y - r * 0.85, marks, 0.75 * r, CREDITS)][
+        : 5 if marks else 4
+    ]
 
 
-def _ring(corners: int, x: Length, y: Length, r: Length, inner: Length) -> tuple[tuple[Length, Length], ...]:
+def _ring(
+    corners: int, x: Length, y: Length, r: Length, inner: Length
+) -> tuple[tuple[Length, Length], ...]:
     """Points on a circle, from the top; every second one on the inner circle."""
     angles = [2 * math.pi * n / corners for n in range(corners)]
     radii = [inner if n % 2 else r for n in range(corners)]

@@ -32,7 +32,7 @@ def read_log(path: Path) -> Log:
     """The figures in a run's ``metrics.jsonl``.
 
     Raises:
-        RunError: there is no such file, or a line of it is not JSON. (The last may be half written.)
+        RunError: there is no such file, or a line of it, other than the last, is not JSON.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -81,8 +81,8 @@ def draw(logs: Mapping[str, Log], format: str, names: Sequence[str] | None = Non
     columns = min(_COLUMNS, len(found))
     rows = -(-len(found) // columns)
     figure = Figure(figsize=(4.2 * columns, 2.7 * rows + 0.4), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False).flat
-    for axes in list(grid)[len(found) :]:
+    grid = figure.subplots(rows, columns, squeeze=False).flatten()
+    for axes in grid[len(found) :]:
         axes.set_visible(False)
     for name, axes in zip(found, grid, strict=False):
         for run, log in logs.items():

@@ -8,7 +8,7 @@ from hackmatrix.actions import ACTION_NAMES, action_named
 from hackmatrix.cli.options import add_command, add_game, tell
 from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, colored, interactive
-from hackmatrix.env import SIPHON_ACTION, HackMatrix
+from hackmatrix.env import FIRST_PROGRAM, SIPHON_ACTION, HackMatrix
 from hackmatrix.programs import CARDS
 from hackmatrix.replay import Frame, Game
 from ppo_mask.schema import did_you_mean
@@ -17,8 +17,15 @@ _PROGRAM_KEYS = "123456789abcdefghijklmn"
 KEYS = ("↑", "↓", "←", "→", "s", *_PROGRAM_KEYS)
 """What to press for each action."""
 
-_PRESSED = {"up": 0, "down": 1, "left": 2, "right": 3, "s": SIPHON_ACTION, " ": SIPHON_ACTION}
-_PRESSED |= {key: 5 + number for number, key in enumerate(_PROGRAM_KEYS)}
+_PRESSED = {
+    "up": 0,
+    "down": 1,
+    "left": 2,
+    "right": 3,
+    "s": SIPHON_ACTION,
+    " ": SIPHON_ACTION,
+    **{key: FIRST_PROGRAM + number for number, key in enumerate(_PROGRAM_KEYS)},
+}
 
 
 def add_to(commands: Any) -> None:
@@ -66,7 +73,7 @@ def _one_game(terminal: Terminal, seed: int, reveal: bool, scores: list[str]) ->
 
 def why_not(action: int, frame: Frame) -> str:
     """Why an action is not allowed, as far as it is easily said."""
-    name, number = ACTION_NAMES[action], action - 5
+    name, number = ACTION_NAMES[action], action - FIRST_PROGRAM
     if action == SIPHON_ACTION:
         return "no data siphon"
     if action < SIPHON_ACTION:

@@ -29,12 +29,12 @@ def screen(
     head = [_painted((title[:COLUMNS], _BOLD), color), *values(frame.scene)]
     lines = [*head, *board(frame.scene, color=color)[:-1]]
     lines += _flow(_options(frame, keys), color)
-    lines += _flow(_last(frame), color)
     if frame.end:
         lines.append(_painted((f"The game is over: {frame.end}.", _BOLD), color))
     else:
         lines += _flow(_policy(frame), color)
-    return lines[:ROWS]
+    # Last, for it can be longer than there is room.
+    return [*lines, *_flow(_last(frame), color)][:ROWS]
 
 
 def _options(frame: Frame, keys: Sequence[str] | None) -> list[Piece]:

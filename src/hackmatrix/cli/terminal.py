@@ -1,5 +1,6 @@
 """The terminal as a screen with keys, put back as it was whatever happens."""
 
+import importlib.util
 import os
 import select
 import shutil
@@ -21,11 +22,7 @@ def interactive() -> bool:
     """Whether somebody sits at a terminal that can be drawn on."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
         return False
-    try:
-        import termios  # noqa: F401 - there is none on Windows
-    except ImportError:
-        return False
-    return True
+    return importlib.util.find_spec("termios") is not None  # There is none on Windows.
 
 
 def colored() -> bool:

@@ -13,8 +13,8 @@ from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, colored, interactive
 from hackmatrix.render.page import page
 from hackmatrix.render.picture import gif
-from hackmatrix.render.sheet import sheet
 from hackmatrix.render.shapes import Drawing
+from hackmatrix.render.sheet import sheet
 from hackmatrix.replay import Frame, Replay, record, watch
 
 _HELP = "space: pause  ←→: step  +-: speed  q: quit"

@@ -33,7 +33,7 @@ def gif(drawings: Iterable[Drawing], fps: Length = 4.0, width: int = 420) -> byt
         RunError: Pillow is not installed.
         ValueError: there is no drawing.
     """
-    frames = [_painted(drawing, width).quantize(_COLORS, dither=0) for drawing in drawings]
+    frames = [_painted(drawing, width).quantize(_COLORS) for drawing in drawings]
     if not frames:
         raise ValueError("a film needs at least one drawing")
     durations = [round(1000 / fps)] * (len(frames) - 1) + [3000]
@@ -78,7 +78,7 @@ def _paint(brush: Any, shape: Shape, dx: Length, dy: Length, scale: float) -> No
         anchor = "mm" if shape.centred else "lm"
         brush.text(at(shape.x, shape.y), shape.text, shape.fill, font=font, anchor=anchor)
         return
-    paint = {"fill": shape.fill or None, "outline": shape.stroke or None}
+    paint: dict[str, Any] = {"fill": shape.fill or None, "outline": shape.stroke or None}
     paint["width"] = max(1, round(scale * shape.width)) if shape.stroke else 0
     if isinstance(shape, Disc):
         brush.circle(at(shape.x, shape.y), scale * shape.r, **paint)

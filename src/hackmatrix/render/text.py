@@ -21,8 +21,17 @@ BOARD_WIDTH = 2 + (CELL_WIDTH + 1) * SIZE + 1
 
 _PROGRAMS_A_LINE = 4
 _VALUES_A_LINE = 6
-_COLORS = {"virus": 31, "daemon": 91, "glitch": 35, "crypto": 36, "@": 92, ">": 33, "[": 94}
-_COLORS |= {"EXIT": 92, "siphon": 96}
+_COLORS = {
+    "virus": 31,
+    "daemon": 91,
+    "glitch": 35,
+    "crypto": 36,
+    "@": 92,
+    ">": 33,
+    "[": 94,
+    "EXIT": 92,
+    "siphon": 96,
+}
 
 
 def text(state: State, *, color: bool = False, reveal: bool = False) -> str:

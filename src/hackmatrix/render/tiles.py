@@ -119,7 +119,7 @@ def _enemy(enemy: Enemy, x: Length, y: Length, r: Length) -> list[Shape]:
     color = COLORS[enemy.type]
     marks = "!" * enemy.stunned + "z" * bool(enemy.disabled)
     marks += "s" * enemy.from_siphon + "t" * enemy.from_task
-    shapes = [
+    shapes: list[Shape] = [
         _body(enemy.type, x, y, r),
         Label(x, y + (r * 0.12 if enemy.type == "daemon" else 0), str(enemy.hp), r, _DARK),
         Label(x, y + r + 8, enemy.type, 13 if r > 18 else 9, color),

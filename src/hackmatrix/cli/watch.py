@@ -13,7 +13,6 @@ from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, colored, interactive
 from hackmatrix.render.page import page
 from hackmatrix.render.picture import gif
-from hackmatrix.render.shapes import Drawing
 from hackmatrix.render.sheet import sheet
 from hackmatrix.replay import Frame, Replay, record, watch
 
@@ -86,12 +85,8 @@ def film(replay: Replay, fps: float) -> bytes:
     """A replay as an animated GIF."""
     most = max(len(frame.scene.programs) for frame in replay.frames)
     rows = -(-max(most, 1) // 6)
-
-    def drawings() -> Iterator[Drawing]:
-        for frame in replay.frames:
-            yield sheet(frame.scene, caption(frame), card_rows=rows)
-
-    return gif(drawings(), fps)
+    drawings = [sheet(frame.scene, caption(frame), card_rows=rows) for frame in replay.frames]
+    return gif(drawings, fps)
 
 
 def caption(frame: Frame) -> str:

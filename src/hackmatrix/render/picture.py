@@ -1,8 +1,10 @@
 """Drawings as pictures and films, by Pillow (the extra ``gif``)."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from hackmatrix.render.shapes import Disc, Drawing, Label, Length, Polygon, Shape
 from ppo_mask.errors import RunError
@@ -12,7 +14,8 @@ if TYPE_CHECKING:
 
 # Drawn so much larger and then made smaller: Pillow draws no smooth edges of its own.
 _OVERSAMPLING = 2
-_COLORS = 48
+_PALETTE = 256
+_GROUNDS = 2  # of the darkest colours are what most edges are against
 
 
 def png(drawing: Drawing, width: int = 480) -> bytes:
@@ -26,16 +29,18 @@ def png(drawing: Drawing, width: int = 480) -> bytes:
     return out.getvalue()
 
 
-def gif(drawings: Iterable[Drawing], fps: Length = 4.0, width: int = 420) -> bytes:
+def gif(drawings: Sequence[Drawing], fps: Length = 4.0, width: int = 420) -> bytes:
     """Drawings of one size as an animated GIF that begins again; the last stays for 3 s.
 
     Raises:
         RunError: Pillow is not installed.
         ValueError: there is no drawing.
     """
-    frames = [_painted(drawing, width).quantize(_COLORS) for drawing in drawings]
-    if not frames:
+    if not drawings:
         raise ValueError("a film needs at least one drawing")
+    palette = _palette(drawings)
+    # One palette for all, so that only what has changed is stored of a frame.
+    frames = [_painted(drawing, width).quantize(palette=palette) for drawing in drawings]
     durations = [round(1000 / fps)] * (len(frames) - 1) + [3000]
     out = BytesIO()
     frames[0].save(
@@ -50,21 +55,41 @@ def gif(drawings: Iterable[Drawing], fps: Length = 4.0, width: int = 420) -> byt
     return out.getvalue()
 
 
-def _painted(drawing: Drawing, width: int) -> "Image":
+def _palette(drawings: Sequence[Drawing]) -> "Image":
+    """The colours of the drawings, and those of their smooth edges."""
+    image, _ = _pillow()
+    shapes = [shape for drawing in drawings for _, _, shape in drawing.flat()]
+    strokes = [shape.stroke for shape in shapes if not isinstance(shape, Label)]
+    names = {drawings[0].background, *(shape.fill for shape in shapes), *strokes} - {""}
+    colors = np.array([[int(name[i : i + 2], 16) for i in (1, 3, 5)] for name in sorted(names)])
+    dark = colors[colors.sum(axis=1).argsort()[:_GROUNDS]]
+    mixed = [s * colors[:, None] + (1 - s) * dark[None] for s in (0.7, 0.4)]
+    entries = np.concatenate([colors, *(x.reshape(-1, 3) for x in mixed)]).round()
+    palette = image.new("P", (1, 1))
+    palette.putpalette(entries.astype(np.uint8)[:_PALETTE].tobytes())
+    return palette
+
+
+def _pillow() -> tuple[Any, Any]:
     try:
         from PIL import Image, ImageDraw
     except ImportError as error:
         raise RunError(
             "pictures need Pillow; install it with pip install 'ppo-mask[gif]'"
         ) from error
+    return Image, ImageDraw
+
+
+def _painted(drawing: Drawing, width: int) -> "Image":
+    image_module, draw_module = _pillow()
     scale = _OVERSAMPLING * width / drawing.width
     size = (_OVERSAMPLING * width, round(scale * drawing.height))
-    image = Image.new("RGB", size, drawing.background)
-    brush = ImageDraw.Draw(image)
+    image = image_module.new("RGB", size, drawing.background)
+    brush = draw_module.Draw(image)
     for x, y, shape in drawing.flat():
         _paint(brush, shape, x, y, scale)
     small = (width, round(size[1] / _OVERSAMPLING))
-    return image.resize(small, Image.Resampling.LANCZOS)
+    return image.resize(small, image_module.Resampling.LANCZOS)
 
 
 def _paint(brush: Any, shape: Shape, dx: Length, dy: Length, scale: float) -> None:

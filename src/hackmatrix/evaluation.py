@@ -13,7 +13,8 @@ from jaxtyping import Array, Int, Key
 from hackmatrix.actions import ACTION_NAMES
 from hackmatrix.agents import Agent
 from hackmatrix.env import HackMatrix
-from hackmatrix.state import NUM_STAGES, State
+from hackmatrix.game import NUM_STAGES
+from hackmatrix.state import State
 from ppo_mask.env import AbstractEnv, TimeStep
 from ppo_mask.evaluate import evaluate
 
@@ -134,5 +135,5 @@ class _Tallied(AbstractEnv[tuple[State, Int[Array, " actions"]]]):
 
 
 def _with_tally(timestep: TimeStep, state: State, counts: Int[Array, " actions"]) -> TimeStep:
-    info = {**timestep.info, "score": state.player.score, "actions": counts}
+    info = {**timestep.info, "score": state.game.player.score, "actions": counts}
     return eqx.tree_at(lambda t: t.info, timestep, info)

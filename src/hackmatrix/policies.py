@@ -11,10 +11,10 @@ from jaxtyping import Array, Bool, Float
 
 from hackmatrix import paths
 from hackmatrix.env import FIRST_PROGRAM, NUM_ACTIONS
+from hackmatrix.game import MAX_HP
 from hackmatrix.observation import CHANNELS, PLAYER_FEATURES, channels
 from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, pack, single
 from hackmatrix.programs import NUM_PROGRAMS, Program
-from hackmatrix.state import MAX_HP
 from ppo_mask.distribution import MaskedCategorical
 from ppo_mask.networks import AbstractActorCritic
 

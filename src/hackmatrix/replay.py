@@ -1,8 +1,8 @@
 """Games as they were played: frame by frame, for whoever draws them.
 
 A :class:`Frame` is what there is to see before an action is chosen: the position, what is allowed,
-what the policy thinks of it, and what the action before has brought. :class:`Game` makes the
-frames of one game as it goes on; :func:`watch` plays a game by a policy; a :class:`Replay` is a
+what the policy thinks of it, and what the action before has brought. A
+:class:`Session` makes the frames of one game as it goes on; :func:`watch` plays a game by a policy; a :class:`Replay` is a
 whole game.
 """
 
@@ -112,7 +112,7 @@ class Replay:
         )
 
 
-class Game:
+class Session:
     """A game that goes on, one action at a time.
 
     Attributes:
@@ -194,7 +194,7 @@ def watch(
         reveal: see :func:`hackmatrix.render.scene.scene`.
         max_steps: where to cut the game off, for a policy that runs in circles.
     """
-    game = Game(agent.env, seed, reveal=reveal, max_steps=max_steps)
+    game = Session(agent.env, seed, reveal=reveal, max_steps=max_steps)
     while not game.over:
         decision = decide(agent, game.action_key, game.observation, game.mask)
         yield game.frame(decision)

@@ -131,7 +131,7 @@ class State(eqx.Module):
 
     def _repr_svg_(self) -> str | None:
         """A notebook's picture of one position."""
-        if self.stage.ndim or isinstance(self.stage, Tracer):
+        if self.kept.order.ndim > 1 or isinstance(self.kept.order, Tracer):
             return None
         from hackmatrix.render.svg import svg
 

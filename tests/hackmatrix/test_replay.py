@@ -18,7 +18,7 @@ from hackmatrix.networks import PlayerCentredMLP
 from hackmatrix.render.page import page
 from hackmatrix.render.picture import png
 from hackmatrix.render.sheet import sheet
-from hackmatrix.replay import Game, Replay, record
+from hackmatrix.replay import Replay, Session, record
 from hackmatrix.rewards import COMPONENTS
 
 NETWORK = PlayerCentredMLP(8, 1, key=jax.random.key(0))
@@ -98,7 +98,7 @@ def test_a_game_can_be_cut_off():
 
 
 def test_a_game_of_ones_own():
-    game = Game(HackMatrix(), 5)
+    game = Session(HackMatrix(), 5)
     before = game.frame()
     game.act(before.allowed[0])
     after = game.frame()

@@ -10,7 +10,7 @@ from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, colored, interactive
 from hackmatrix.env import FIRST_PROGRAM, SIPHON_ACTION, HackMatrix
 from hackmatrix.programs import CARDS
-from hackmatrix.replay import Frame, Game
+from hackmatrix.replay import Frame, Session
 from ppo_mask.schema import did_you_mean
 
 _PROGRAM_KEYS = "123456789abcdefghijklmn"
@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _one_game(terminal: Terminal, seed: int, reveal: bool, scores: list[str]) -> bool:
     """Plays a game; gives whether the person wants another."""
-    game = Game(HackMatrix(), seed, reveal=reveal)
+    game = Session(HackMatrix(), seed, reveal=reveal)
     note = ""
     while True:
         frame = game.frame()
@@ -92,7 +92,7 @@ def _title(seed: int, frame: Frame, rest: str) -> str:
 
 def _by_words(options: argparse.Namespace) -> int:
     """Without a terminal: a line of input is an action's name."""
-    game = Game(HackMatrix(), options.seed, reveal=options.reveal)
+    game = Session(HackMatrix(), options.seed, reveal=options.reveal)
     frame = game.frame()
     _show(options.seed, frame)
     for line in sys.stdin:

@@ -38,9 +38,13 @@ def gif(drawings: Sequence[Drawing], fps: Length = 4.0, width: int = 420) -> byt
     """
     if not drawings:
         raise ValueError("a film needs at least one drawing")
+    image_module, _ = _pillow()
     palette = _palette(drawings)
     # One palette for all, so that only what has changed is stored of a frame.
-    frames = [_painted(drawing, width).quantize(palette=palette) for drawing in drawings]
+    frames = [
+        _painted(drawing, width).quantize(palette=palette, dither=image_module.Dither.NONE)
+        for drawing in drawings
+    ]
     durations = [round(1000 / fps)] * (len(frames) - 1) + [3000]
     out = BytesIO()
     frames[0].save(

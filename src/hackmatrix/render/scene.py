@@ -11,9 +11,10 @@ from typing import Any
 from hackmatrix import positions
 from hackmatrix.actions import price
 from hackmatrix.entities import CRYPTOG
+from hackmatrix.game import MAX_HP, NUM_STAGES
 from hackmatrix.planes import SIZE
 from hackmatrix.programs import CARDS
-from hackmatrix.state import MAX_HP, NUM_STAGES, State
+from hackmatrix.state import State
 
 TYPES = ("virus", "daemon", "glitch", "cryptog")
 
@@ -186,8 +187,9 @@ def scene(state: State, *, reveal: bool = False) -> Scene:
     Raises:
         ValueError: the state has a leading axis.
     """
-    if state.stage.ndim:
-        raise ValueError(f"one state is shown, not a batch of shape {state.stage.shape}")
+    batch = state.kept.order.shape[:-1]
+    if batch:
+        raise ValueError(f"one state is shown, not a batch of shape {batch}")
     position = positions.dump(state)
     _, _, hp, credits, energy, siphons, score, attack = position["player"]
     return Scene(

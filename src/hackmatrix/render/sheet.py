@@ -1,6 +1,7 @@
 """A scene as a drawing: the player's values, the board, the programs owned."""
 
 from hackmatrix.actions import price
+from hackmatrix.game import MAX_HP
 from hackmatrix.planes import SIZE
 from hackmatrix.programs import CARDS
 from hackmatrix.render.scene import Scene
@@ -18,7 +19,6 @@ from hackmatrix.render.tiles import (
     TILE,
     tile,
 )
-from hackmatrix.state import MAX_HP
 
 _MARGIN = 26
 _LINE = 26

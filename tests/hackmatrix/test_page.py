@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from hackmatrix.agents import scripted
 from hackmatrix.render.page import page
@@ -18,6 +17,8 @@ DESKTOP, PHONE = (1280, 860), (390, 844)
 
 @pytest.fixture(scope="module")
 def browser():
+    from playwright.sync_api import sync_playwright  # dev's, not test's
+
     found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PROGRAMS)), None)
     assert found, f"no Chromium: install it, or set CHROMIUM; looked for {', '.join(PROGRAMS)}"
     with sync_playwright() as playwright:

@@ -62,12 +62,14 @@ def _block(block: Block, siphoned: bool, y: Length) -> list[Shape]:
     if block.content == "data":
         shapes.append(Label(50, y, str(block.points), 24 if small else 44, INK))
     else:
-        size = 17 if small or len(block.program) > 5 else 21
-        shapes.append(Label(50, y, block.program, size, INK))
+        size = 15 if small else 17 if len(block.program) > 5 else 21
+        shapes.append(Label(42 if small else 50, y, block.program, size, INK))
     if block.question:
-        shapes.append(Label(17, 18, "?", 18, DIM))
+        shapes.append(Label(14, 18, "?", 16, DIM))
     if block.spawn_count:
-        shapes.append(Label(80, 83, f"x{block.spawn_count}", 17, COLORS["daemon"]))
+        # Out of the way of whoever stands there.
+        place, size = ((82, 20), 14) if small else ((80, 83), 17)
+        shapes.append(Label(*place, f"x{block.spawn_count}", size, COLORS["daemon"]))
     return shapes
 
 
@@ -102,7 +104,7 @@ def _crowd(crowd: list[Enemy | Transmission | None], y: Length, more: int) -> li
         else:
             shapes += _transmission(each, x, y, r)
     if rest := len(crowd) - len(shown) + more:
-        shapes.append(Label(86, 14, f"+{rest}", 18, INK))
+        shapes.append(Label(86, 86, f"+{rest}", 18, INK))
     return shapes
 
 
@@ -125,7 +127,7 @@ def _enemy(enemy: Enemy, x: Length, y: Length, r: Length) -> list[Shape]:
         Label(x, y + r + 8, enemy.type, 13 if r > 18 else 9, color),
     ]
     if marks:
-        shapes.append(Label(x + r * 0.85, y - r * 0.75, marks, 0.75 * r, CREDITS))
+        shapes.append(Label(x + 1.35 * r, y - 0.2 * r, marks, 0.7 * r, CREDITS))
     return shapes
 
 
@@ -152,9 +154,7 @@ def _transmission(each: Transmission, x: Length, y: Length, r: Length) -> list[S
         Label(x, y, str(each.turns), r * 0.8, color),
         Label(x, y + r + 8, each.type or "coming", 13 if r > 18 else 9, color),
     ]
-    return [*shapes, Label(x + r * 0.95, y - r * 0.85, marks, 0.75 * r, CREDITS)][
-        : 5 if marks else 4
-    ]
+    return [*shapes, Label(x + 1.35 * r, y - 0.2 * r, marks, 0.7 * r, CREDITS)][: 5 if marks else 4]
 
 
 def _ring(

@@ -1,8 +1,8 @@
 """Games as they were played: frame by frame, for whoever draws them.
 
 A :class:`Frame` is what there is to see before an action is chosen: the position, what is allowed,
-what the policy thinks of it, and what the action before has brought. A
-:class:`Session` makes the frames of one game as it goes on; :func:`watch` plays a game by a policy; a :class:`Replay` is a
+what the policy thinks of it, and what the action before has brought. A :class:`Session` makes the
+frames of one game as it goes on; :func:`watch` plays a game by a policy; a :class:`Replay` is a
 whole game.
 """
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import recordings
@@ -17,6 +18,7 @@ from hackmatrix import positions
 from hackmatrix.export import exported
 from hackmatrix.features import features
 from hackmatrix.networks import PlayerCentredMLP
+from ppo_mask.normalise import normalized, observe
 
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
 NUMBER = 1000
@@ -44,14 +46,19 @@ def seen():
     return observations, masks | ~masks.any(axis=-1, keepdims=True)
 
 
-@pytest.fixture(scope="module")
-def network():
+@pytest.fixture(scope="module", params=["plain", "normalized"])
+def network(request, seen):
     """Weights of every layer are random, the last one's large enough to have preferences."""
     model = PlayerCentredMLP(32, 2, key=jax.random.key(1))
     leaves, structure = jax.tree.flatten(eqx.filter(model, eqx.is_array))
     keys = jax.random.split(jax.random.key(2), len(leaves))
     noisy = [x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
-    return eqx.combine(jax.tree.unflatten(structure, noisy), model)
+    model = eqx.combine(jax.tree.unflatten(structure, noisy), model)
+    if request.param == "plain":
+        return model
+    observations = jnp.asarray(seen[0])
+    model = normalized(model, observations)
+    return observe(model, observations.reshape(10, -1, observations.shape[-1]))
 
 
 def test_the_features_are_the_same(program, seen):

@@ -21,8 +21,8 @@ from hackmatrix.entities import (
     no_slots,
     slot_set,
 )
-from hackmatrix.planes import NUM_CELLS, SIZE, Plane, constant, single
 from hackmatrix.game import Game, replace
+from hackmatrix.planes import NUM_CELLS, SIZE, Plane, constant, single
 from ppo_mask.env import rarely
 
 

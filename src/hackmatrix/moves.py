@@ -4,8 +4,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from hackmatrix import paths
-from hackmatrix.planes import CELL_STEP, Plane, empty, single
 from hackmatrix.game import Game
+from hackmatrix.planes import CELL_STEP, Plane, empty, single
 
 
 def valid_moves(game: Game, enemies: Plane) -> Bool[Array, "4"]:

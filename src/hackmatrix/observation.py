@@ -11,9 +11,9 @@ from jaxtyping import Array, Bool, Float, UInt32
 
 from hackmatrix.batching import computed_once, side_by_side, total
 from hackmatrix.entities import CRYPTOG, NUM_TYPES, first_on_each
+from hackmatrix.game import MAX_HP, Game
 from hackmatrix.planes import NUM_CELLS, column, row
 from hackmatrix.programs import NUM_PROGRAMS, owned_flags
-from hackmatrix.game import MAX_HP, Game
 from ppo_mask.env import rarely
 
 PLAYER_FEATURES = 10

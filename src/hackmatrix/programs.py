@@ -25,8 +25,8 @@ from hackmatrix.entities import (
     full_hp,
     slot_set,
 )
+from hackmatrix.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Board, Game, Player, choose, replace
 from hackmatrix.planes import SIZE, Plane, column, row, single
-from hackmatrix.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Board, Player, Game, choose, replace
 
 
 class Program(IntEnum):

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from hackmatrix.batching import anywhere
-from hackmatrix.planes import single
 from hackmatrix.game import NUM_STAGES, Game
+from hackmatrix.planes import single
 
 COMPONENTS = (
     "step_penalty",

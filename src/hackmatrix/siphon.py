@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from hackmatrix.batching import joined, largest, total
-from hackmatrix.planes import NUM_CELLS, SIZE, single
 from hackmatrix.game import Board, Game, replace
+from hackmatrix.planes import NUM_CELLS, SIZE, single
 
 _MIN_INTERVAL = 4
 _TASK_DELAY = 5

@@ -15,8 +15,8 @@ from hackmatrix.entities import (
     Slots,
     slot_set,
 )
-from hackmatrix.planes import Plane, single
 from hackmatrix.game import Game, replace
+from hackmatrix.planes import Plane, single
 
 _CELL_BITS, _TYPE_BITS = 6, 2
 

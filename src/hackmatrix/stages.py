@@ -11,9 +11,6 @@ from hackmatrix import paths
 from hackmatrix.batching import total
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import Entities, arrival_order
-from hackmatrix.planes import NUM_CELLS, Plane, constant, empty, pack, single
-from hackmatrix.programs import CARDS, NUM_PROGRAMS
-from hackmatrix.spawning import spawn
 from hackmatrix.game import (
     FIRST_INTERVAL,
     NO_PROGRAM,
@@ -22,6 +19,9 @@ from hackmatrix.game import (
     empty_board,
     replace,
 )
+from hackmatrix.planes import NUM_CELLS, Plane, constant, empty, pack, single
+from hackmatrix.programs import CARDS, NUM_PROGRAMS
+from hackmatrix.spawning import spawn
 
 CORNERS = (0, 5, 30, 35)
 _MIN_BLOCKS, _MAX_BLOCKS = 5, 11

@@ -129,6 +129,14 @@ class State(eqx.Module):
 
         return text(self)
 
+    def _repr_svg_(self) -> str | None:
+        """A notebook's picture of one position."""
+        if self.kept.order.ndim > 1 or isinstance(self.kept.order, Tracer):
+            return None
+        from hackmatrix.render.svg import svg
+
+        return svg(self)
+
 
 def keep(game: Game) -> Kept:
     """The position, packed."""

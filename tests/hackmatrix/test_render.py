@@ -1,5 +1,7 @@
 """The text of a position: everything the player may see is found in it, and nothing else."""
 
+import re
+
 import pytest
 import recordings
 from games import position, stacked
@@ -47,10 +49,11 @@ def test_every_recorded_entity_is_found_and_hidden_ones_are_not(recorded):
         for type, r, c, hp, *_ in each["enemies"]:
             first.setdefault((r, c), (type, hp))
         for (r, c), (type, hp) in first.items():
-            name = f"{NAMES[type]}{hp}"
+            # In a full cell a name has less room.
+            name = re.compile(rf"{NAMES[type][:2]}[a-z]*{hp}")
             seen = type != CRYPTOG or each["show"] or r == row or c == col
-            assert name in everything[r, c][0], (r, c)
-            assert (name in hidden[r, c][0]) == bool(seen), (r, c)
+            assert name.search(everything[r, c][0]), (r, c)
+            assert bool(name.search(hidden[r, c][0])) == bool(seen), (r, c)
         for r, c, turns, type, *_ in each["transmissions"]:
             assert f">{turns}" in hidden[r, c][0]
             if (r, c) not in first and (r, c) != (row, col):
@@ -117,11 +120,9 @@ def test_colours_change_nothing_but_colours():
     start = position(enemies=[(VIRUS, 4, 2)], blocks=[(1, 1)])
     colored = show(start, color=True)
     assert "\x1b[31mvirus2" in colored
-    for code in ("\x1b[31m", "\x1b[34m", "\x1b[92m", "\x1b[0m"):
-        colored = colored.replace(code, "")
-    assert colored == show(start)
+    assert re.sub(r"\x1b\[\d+m", "", colored) == show(start)
 
 
 def test_a_batch_is_refused():
-    with pytest.raises(ValueError, match="one state, not a batch"):
+    with pytest.raises(ValueError, match="one state is shown, not a batch"):
         text(stacked([positions.load(position())]))

@@ -1,0 +1,12 @@
+"""``python -m hackmatrix``: see :mod:`hackmatrix.cli`."""
+
+from hackmatrix.cli import main
+
+
+def run() -> None:
+    """The program ``hackmatrix``."""
+    raise SystemExit(main())
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,26 @@
+"""The 28 actions by name."""
+
+from hackmatrix.env import FIRST_PROGRAM
+from hackmatrix.programs import CARDS
+
+ACTION_NAMES = ("up", "down", "left", "right", "siphon", *(card.name for card in CARDS))
+"""The name of each action, by its number."""
+
+
+def price(credits: int, energy: int) -> str:
+    """A price or what lies on a cell, such as ``3c 2e``; empty for nothing."""
+    return " ".join(f"{n}{letter}" for n, letter in ((credits, "c"), (energy, "e")) if n)
+
+
+def action_named(name: str) -> int | None:
+    """The number of an action, upper or lower case; None if there is none of this name."""
+    names = [each.lower() for each in ACTION_NAMES]
+    return names.index(name.lower()) if name.lower() in names else None
+
+
+def program_price(action: int) -> str:
+    """What running a program costs; empty for what is no program."""
+    if action < FIRST_PROGRAM:
+        return ""
+    card = CARDS[action - FIRST_PROGRAM]
+    return price(card.credits, card.energy)

@@ -1,0 +1,73 @@
+"""Who plays: a scripted policy by name, or the policy of a run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hackmatrix.env import HackMatrix
+from hackmatrix.networks import PlayerCentredMLP
+from hackmatrix.policies import SCRIPTED
+from ppo_mask import run_folder
+from ppo_mask.errors import RunError
+from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
+from ppo_mask.policy import load_policy
+from ppo_mask.schema import did_you_mean
+
+NETWORKS = (PlayerCentredMLP, MLPActorCritic)
+"""The networks that a run may have trained."""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A policy that plays.
+
+    Attributes:
+        name: to call it by.
+        model: the policy.
+        greedy: it takes the likeliest action instead of drawing one.
+        env: the game as it was trained on.
+    """
+
+    name: str
+    model: AbstractActorCritic
+    greedy: bool
+    env: HackMatrix
+
+
+def scripted(name: str) -> Agent:
+    """A scripted policy.
+
+    Raises:
+        RunError: there is none of this name.
+    """
+    if name not in SCRIPTED:
+        hint = did_you_mean(name, SCRIPTED)
+        raise RunError(f"there is no policy {name}{hint}; there are {', '.join(SCRIPTED)}")
+    # Their probabilities are what they do: all on one action, or spread evenly.
+    return Agent(name, SCRIPTED[name], False, HackMatrix())
+
+
+def trained(path: str, checkpoints: str = "checkpoints", *, sample: bool = False) -> Agent:
+    """The policy of a run's newest checkpoint, or of one checkpoint.
+
+    Args:
+        path: a run's folder, a checkpoint in it, or "latest".
+        checkpoints: where "latest" looks.
+        sample: draw actions from the policy's probabilities instead of taking the likeliest.
+
+    Raises:
+        RunError: there is no readable checkpoint.
+    """
+    folder, step = run_folder.find(path, Path(checkpoints))
+    policy = load_policy(folder.checkpoints.path(step), NETWORKS)
+    return Agent(f"{folder.path.name}/{step}", policy.model, not sample, _game(folder.config))
+
+
+def _game(config: Path) -> HackMatrix:
+    """The game of a run, without its limit of steps: watching and evaluating have their own."""
+    content: Any = yaml.safe_load(config.read_text(encoding="utf-8"))
+    environment: dict[str, Any] = content.get("environment", {})
+    depth = environment.get("undo_depth")
+    return HackMatrix() if depth is None else HackMatrix(undo_depth=depth)

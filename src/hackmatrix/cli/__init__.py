@@ -1,0 +1,51 @@
+"""The command line: watch, play, evaluate, inspect, export and plot."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from hackmatrix.cli import evaluate, export, inspect, play, plot, watch
+from ppo_mask.errors import RunError
+from ppo_mask.run import enable_compilation_cache
+
+_COMMANDS = (watch, play, evaluate, inspect, export, plot)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise RunError(f"{message}; {self.prog} --help shows what there is")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Does what a command line asks.
+
+    Args:
+        arguments: the words after the program's name; None for the process's own.
+
+    Returns:
+        The exit code: 0, or 2 with one line on standard error, or 130 after Ctrl+C.
+    """
+    parser = _Parser(
+        prog="hackmatrix",
+        description="Look at HackMatrix and at what an agent does in it.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add_to(commands)
+    try:
+        options = parser.parse_args(arguments)
+        enable_compilation_cache()
+        return options.run(options)
+    except RunError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Python must not try to flush the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE

@@ -1,0 +1,86 @@
+"""``evaluate``: how well policies play, side by side."""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hackmatrix.cli.options import add_command, add_players, agents, number, tell
+from hackmatrix.evaluation import Estimate, Evaluation, measure
+
+_BAR = 10
+
+
+def add_to(commands: Any) -> None:
+    """Adds the command to the command line."""
+    parser = add_command(commands, "evaluate", _run, "play many games and say how they went")
+    add_players(parser, several=True)
+    parser.add_argument(
+        "--episodes", type=number(1), default=1000, metavar="N", help="games (default: 1000)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="(default: 0)")
+    parser.add_argument(
+        "--max-steps",
+        type=number(1),
+        default=1000,
+        metavar="N",
+        help="actions after which a game is cut off (default: 1000)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def _run(options: argparse.Namespace) -> int:
+    results: list[Evaluation] = []
+    for agent in agents(options):
+        tell(f"{options.episodes:,} games by {agent.name} ...")
+        results.append(measure(agent, options.seed, options.episodes, options.max_steps))
+    if options.json:
+        print(json.dumps([dataclasses.asdict(result) for result in results], indent=2))
+    else:
+        print(table(results))
+    return 0
+
+
+def table(results: Sequence[Evaluation]) -> str:
+    """The results as text, a column each."""
+    rows: list[list[str]] = [["", *(result.name for result in results)]]
+
+    def add(name: str, cell: Callable[[Evaluation], str]) -> None:
+        rows.append([name, *(cell(result) for result in results)])
+
+    add("games", lambda result: f"{result.episodes:,}")
+    for name in ("return", "stage", "score", "length"):
+        add(name, lambda result, name=name: _with_interval(result.estimates[name]))
+    add("won", lambda result: _share(result.win_rate))
+    add("cut off", lambda result: f"{result.cut_off:,}")
+    rows.append([])
+    for stage in range(len(results[0].stages)):
+        add(f"ended in stage {stage + 1}", lambda r, stage=stage: _bar(r.stages[stage], r.episodes))
+    rows.append([])
+    used = [name for name in results[0].actions if any(r.actions[name] for r in results)]
+    for name in used:
+        add(f"{name} a game", lambda result, name=name: f"{result.actions[name]:.2f}")
+    columns = len(results) + 1
+    widths = [max(len(row[n]) for row in rows if row) for n in range(columns)]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        if row
+        else ""
+        for row in rows
+    ]
+    return "\n".join([*lines, "", "Means and, in brackets, their 95% intervals."])
+
+
+def _with_interval(estimate: Estimate) -> str:
+    return f"{estimate.mean:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+def _share(estimate: Estimate) -> str:
+    low, high = 100 * estimate.low, 100 * estimate.high
+    return f"{100 * estimate.mean:.1f}% [{low:.1f}, {high:.1f}]"
+
+
+def _bar(count: int, number: int) -> str:
+    share = count / number
+    return f"{100 * share:5.1f}% " + "█" * round(_BAR * share)

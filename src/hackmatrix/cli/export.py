@@ -1,0 +1,35 @@
+"""``export``: a checkpoint's network for other frameworks."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from hackmatrix.agents import NETWORKS
+from hackmatrix.cli.inspect import find
+from hackmatrix.cli.options import add_command, add_folder, write
+from hackmatrix.export import exported
+from ppo_mask.errors import RunError
+from ppo_mask.policy import load_policy
+
+
+def add_to(commands: Any) -> None:
+    """Adds the command to the command line."""
+    parser = add_command(commands, "export", _run, "write a network as NumPy arrays")
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", help='a checkpoint, a run\'s folder, or "latest"'
+    )
+    parser.add_argument("out", metavar="OUT.npz", help="the file to write; it must not exist")
+    add_folder(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    out = Path(options.out)
+    if out.suffix != ".npz":
+        raise RunError(f"the file to write must end in .npz, got {out}")
+    if out.exists():
+        raise RunError(f"{out} exists already; nothing was written")
+    write(
+        str(out),
+        exported(load_policy(find(options.checkpoint, options.checkpoint_dir), NETWORKS).model),
+    )
+    return 0

@@ -1,0 +1,99 @@
+"""``inspect``: what a checkpoint holds, and whether it is whole."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hackmatrix.cli.options import add_command, add_latest
+from ppo_mask import run_folder
+from ppo_mask.checkpoint import read_arrays, read_description
+from ppo_mask.errors import RunError
+from ppo_mask.run_folder import LATEST
+
+
+def add_to(commands: Any) -> None:
+    """Adds the command to the command line."""
+    parser = add_command(commands, "inspect", _run, "print what a checkpoint holds and verify it")
+    parser.add_argument(
+        "checkpoint", nargs="?", metavar="CHECKPOINT", help="a checkpoint, or a run's folder"
+    )
+    add_latest(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    target = LATEST if options.latest else options.checkpoint
+    if target is None:
+        raise RunError("say which checkpoint: a path, or --latest")
+    print("\n".join(report(find(target, options.checkpoint_dir))))
+    return 0
+
+
+def find(target: str, checkpoints: str) -> Path:
+    """The checkpoint that is meant; of a run, its newest.
+
+    Raises:
+        RunError: there is none.
+    """
+    folder, step = run_folder.find(target, Path(checkpoints))
+    return folder.checkpoints.path(step)
+
+
+def report(path: Path) -> list[str]:
+    """What a checkpoint holds, line by line; every array has been read and compared with its sum.
+
+    Raises:
+        RunError: it is damaged.
+    """
+    description = read_description(path)
+    arrays = read_arrays(path)
+    score = description.get("score")
+    facts = {
+        "checkpoint": str(path),
+        "update": f"{description['update']:,}",
+        "steps": f"{description['env_steps']:,}",
+        "score": "none" if score is None else f"{score:.4g} (mean episode return)",
+        "device": description["device"],
+        "versions": ", ".join(f"{name} {x}" for name, x in description["versions"].items()),
+    }
+    lines = [f"{name:11}{text}" for name, text in facts.items()]
+    lines += ["", "architecture", *_tree(description["architecture"], "  ")]
+    lines += ["", "settings", *_tree(description["config"], "  ")]
+    lines += ["", "arrays", *_groups(description["arrays"])]
+    broken = [
+        name for name, x in arrays.items() if x.dtype.kind == "f" and not np.isfinite(x).all()
+    ]
+    size = sum(x.nbytes for x in arrays.values())
+    lines += ["", f"verified: {len(arrays)} arrays, {size / 1e6:.1f} MB, all as they were saved"]
+    # Totals of a run begin at minus infinity, the maximum of nothing.
+    broken = [name for name in broken if name.startswith("learner.model.")]
+    if broken:
+        lines.append(f"WARNING: not finite: {', '.join(broken)}")
+    return lines
+
+
+def _tree(content: dict[str, Any], indent: str) -> list[str]:
+    lines: list[str] = []
+    for name, value in content.items():
+        if isinstance(value, dict) and value:
+            lines += [f"{indent}{name}", *_tree(value, indent + "  ")]
+        else:
+            lines.append(f"{indent}{name}: {value}")
+    return lines
+
+
+def _groups(described: dict[str, dict[str, Any]]) -> list[str]:
+    """The network's arrays one by one, all others by what they belong to."""
+    lines: list[str] = []
+    others: dict[str, list[int]] = {}
+    for name, each in described.items():
+        size = int(np.prod(each["shape"]))
+        if name.startswith("learner.model."):
+            lines.append(f"  {name}: {each['dtype']}{each['shape']}")
+        else:
+            group = ".".join(name.split(".")[:2])
+            others.setdefault(group, []).append(size)
+    for group, sizes in others.items():
+        lines.append(f"  {group}: {len(sizes)} arrays, {sum(sizes):,} numbers")
+    return lines

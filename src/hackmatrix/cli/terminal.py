@@ -1,0 +1,108 @@
+"""The terminal as a screen with keys, put back as it was whatever happens."""
+
+import importlib.util
+import os
+import select
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType, TracebackType
+from typing import Any
+
+COLUMNS, ROWS = 80, 24
+
+_ENTER = "\x1b[?1049h\x1b[?25l"  # the alternate screen; no cursor
+_LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
+_ESCAPE_TIME = 0.05
+_SEQUENCES = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"}
+
+
+def interactive() -> bool:
+    """Whether somebody sits at a terminal that can be drawn on."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+        return False
+    return importlib.util.find_spec("termios") is not None  # There is none on Windows.
+
+
+def colored() -> bool:
+    """Whether to use colours: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+class Terminal:
+    """A context in which the terminal is a screen; keys come as they are pressed.
+
+    However it is left, by an error, Ctrl+C or SIGTERM too, the terminal is as it was before.
+    """
+
+    def __init__(self) -> None:
+        self._fd = sys.stdin.fileno()
+        self._saved: list[Any] = []
+        self._handler: Any = None
+
+    def __enter__(self) -> "Terminal":
+        import termios
+        import tty
+
+        self._saved = termios.tcgetattr(self._fd)
+        self._handler = signal.signal(signal.SIGTERM, _stop)
+        tty.setcbreak(self._fd)
+        sys.stdout.write(_ENTER)
+        sys.stdout.flush()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        import termios
+
+        sys.stdout.write(_LEAVE)
+        sys.stdout.flush()
+        termios.tcsetattr(self._fd, termios.TCSADRAIN, self._saved)
+        signal.signal(signal.SIGTERM, self._handler)
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Shows lines from the top left corner."""
+        columns, rows = shutil.get_terminal_size((COLUMNS, ROWS))
+        if columns < COLUMNS or rows < ROWS:
+            lines = [f"{columns}x{rows} is too small", f"{COLUMNS}x{ROWS} is needed", "q quits"]
+        body = "\x1b[K\n".join(lines)
+        sys.stdout.write(f"\x1b[H{body}\x1b[K\x1b[J")
+        sys.stdout.flush()
+
+    def key(self, timeout: float | None) -> str:
+        """The next key, or "" when none was pressed in that time.
+
+        A key is its character, or "up", "down", "left", "right", "home", "end", "escape".
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Raises:
+            EOFError: the terminal is gone.
+        """
+        character = self._read(timeout)
+        if character != "\x1b":
+            return character
+        if self._read(_ESCAPE_TIME) not in ("[", "O"):
+            return "escape"
+        last = self._read(_ESCAPE_TIME)
+        while last and not last.isalpha() and last != "~":
+            last = self._read(_ESCAPE_TIME)
+        return _SEQUENCES.get(last, "")
+
+    def _read(self, timeout: float | None) -> str:
+        if not select.select([self._fd], [], [], timeout)[0]:
+            return ""
+        read = os.read(self._fd, 1)
+        if not read:
+            raise EOFError("the terminal is gone")
+        return read.decode(errors="replace")
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)

@@ -1,0 +1,187 @@
+"""``watch``: a policy plays, in the terminal, on a page or in a film."""
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hackmatrix.actions import ACTION_NAMES
+from hackmatrix.agents import Agent
+from hackmatrix.cli.options import add_command, add_game, add_players, agents, number, tell, write
+from hackmatrix.cli.screen import screen
+from hackmatrix.cli.terminal import Terminal, colored, interactive
+from hackmatrix.render.page import page
+from hackmatrix.render.picture import gif
+from hackmatrix.render.sheet import sheet
+from hackmatrix.replay import Frame, Replay, record, watch
+
+_HELP = "space: pause  ←→: step  +-: speed  q: quit"
+_FASTEST, _SLOWEST = 64.0, 0.25
+_END_SECONDS = 2.0
+
+
+def add_to(commands: Any) -> None:
+    """Adds the command to the command line."""
+    parser = add_command(commands, "watch", _run, "watch a policy play")
+    add_players(parser, several=False)
+    add_game(parser)
+    parser.add_argument(
+        "--episodes", type=number(1), default=1, metavar="N", help="games to play (default: 1)"
+    )
+    parser.add_argument(
+        "--fps", type=_speed, default=4.0, metavar="F", help="actions per second (default: 4)"
+    )
+    parser.add_argument(
+        "--max-steps",
+        type=number(1),
+        default=1000,
+        metavar="N",
+        help="actions after which a game is cut off (default: 1000)",
+    )
+    parser.add_argument("--html", metavar="FILE", help="write the game as a page instead")
+    parser.add_argument("--gif", metavar="FILE", help="write the game as a film instead")
+
+
+def _speed(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1000:
+        raise argparse.ArgumentTypeError(f"must be more than 0 and at most 1000, got {text}")
+    return value
+
+
+def _run(options: argparse.Namespace) -> int:
+    players = agents(options)
+    if len(players) > 1:
+        tell(f"watching {players[0].name} only; evaluate compares several")
+    agent = players[0]
+    seeds = range(options.seed, options.seed + options.episodes)
+    if options.html or options.gif:
+        for n, seed in enumerate(seeds):
+            replay = record(agent, seed, reveal=options.reveal, max_steps=options.max_steps)
+            print(replay.summary())
+            _write(replay, options, n)
+    elif interactive():
+        _in_terminal(agent, seeds, options)
+    else:
+        _as_text(agent, seeds, options)
+    return 0
+
+
+def _write(replay: Replay, options: argparse.Namespace, n: int) -> None:
+    """Writes what was asked for; of several games each into a file with its number."""
+    for name in filter(None, (options.html, options.gif)):
+        path = Path(name)
+        if options.episodes > 1:
+            path = path.with_stem(f"{path.stem}-{n + 1}")
+        content = page(replay).encode() if name == options.html else film(replay, options.fps)
+        write(str(path), content)
+
+
+def film(replay: Replay, fps: float) -> bytes:
+    """A replay as an animated GIF."""
+    most = max(len(frame.scene.programs) for frame in replay.frames)
+    rows = -(-max(most, 1) // 6)
+    drawings = [sheet(frame.scene, caption(frame), card_rows=rows) for frame in replay.frames]
+    return gif(drawings, fps)
+
+
+def caption(frame: Frame) -> str:
+    """What happened, in a line below a picture."""
+    if frame.action is None:
+        return "the game begins"
+    end = f"   {frame.end}" if frame.end else ""
+    return f"{ACTION_NAMES[frame.action]}  {frame.reward:+.2f}   return {frame.return_:+.2f}{end}"
+
+
+def _title(agent: Agent, seed: int, frame: Frame, rest: str) -> str:
+    return f"{agent.name}  seed {seed}  step {frame.step}  return {frame.return_:+.2f}  {rest}"
+
+
+def _as_text(agent: Agent, seeds: range, options: argparse.Namespace) -> None:
+    """Frames one below the other, without pauses."""
+    color = colored()
+    for seed in seeds:
+        frames = list[Frame]()
+        for frame in watch(agent, seed, reveal=options.reveal, max_steps=options.max_steps):
+            print("\n".join(screen(frame, _title(agent, seed, frame, ""), color=color)), "\n")
+            frames.append(frame)
+        print(Replay(agent.name, seed, frames).summary(), flush=True)
+
+
+def _in_terminal(agent: Agent, seeds: range, options: argparse.Namespace) -> None:
+    done: list[Replay] = []
+    try:
+        with Terminal() as terminal:
+            viewer = _Viewer(terminal, options.fps)
+            for seed in seeds:
+                terminal.draw(["compiling the game; this takes a while the first time ..."])
+                frames = watch(agent, seed, reveal=options.reveal, max_steps=options.max_steps)
+                seen = viewer.show(agent, seed, frames, last=seed == seeds[-1])
+                done.append(Replay(agent.name, seed, seen))
+                if viewer.quit:
+                    break
+    finally:
+        for replay in done:
+            print(replay.summary())
+
+
+class _Viewer:
+    """What is shown of a game, and how fast.
+
+    Attributes:
+        quit: the person wants no more.
+    """
+
+    def __init__(self, terminal: Terminal, fps: float) -> None:
+        self._terminal = terminal
+        self._fps = fps
+        self._paused = False
+        self._color = colored()
+        self.quit = False
+
+    def show(self, agent: Agent, seed: int, frames: Iterator[Frame], last: bool) -> list[Frame]:
+        """Shows a game until its end, or until the person quits; gives the frames played."""
+        seen = [next(frames)]
+        at = 0
+        while not self.quit:
+            over = at == len(seen) - 1 and bool(seen[at].end)
+            if over and last:
+                self._paused = True
+            state = "PAUSED" if self._paused else f"{self._fps:g}/s"
+            title = _title(agent, seed, seen[at], f"{state}  {_HELP}")
+            self._terminal.draw(screen(seen[at], title, color=self._color))
+            move = self._wait(_END_SECONDS if over else 1 / self._fps)
+            if over and not self._paused and move > 0:
+                break
+            at = max(0, at + move)
+            if at == len(seen):
+                after = next(frames, None)
+                seen += [after] if after is not None else []
+                at = len(seen) - 1
+        return seen
+
+    def _wait(self, seconds: float) -> int:
+        """Serves keys until it is time for the next frame; gives how many frames to go on."""
+        due = time.monotonic() + seconds
+        while True:
+            left = None if self._paused else max(0.0, due - time.monotonic())
+            key = self._terminal.key(left)
+            if key in ("q", "escape"):
+                self.quit = True
+                return 0
+            if key in ("right", "n", "left", "b"):
+                self._paused = True
+                return 1 if key in ("right", "n") else -1
+            if key == " ":
+                self._paused = not self._paused
+                return 0
+            if key in ("+", "=", "-"):
+                factor = 0.5 if key == "-" else 2.0
+                self._fps = min(_FASTEST, max(_SLOWEST, self._fps * factor))
+                return 0
+            if not self._paused and time.monotonic() >= due:
+                return 1

@@ -1,0 +1,115 @@
+"""Learning curves from the logs of runs, by Matplotlib (the extra ``plot``)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from ppo_mask.errors import RunError
+
+FIGURES = {
+    "train/mean_episode_return": "return",
+    "eval/mean_episode_return": "return, evaluated",
+    "stats/mean_stage": "mean stage",
+    "stats/win_rate": "share of games won",
+    "train/mean_episode_length": "length of a game",
+    "train/entropy": "entropy",
+    "train/approx_kl": "approximate KL",
+    "train/explained_variance": "explained variance",
+    "train/steps_per_second": "steps per second",
+}
+"""What is drawn, where it is in the log, and its title."""
+
+_COLUMNS = 3
+
+Log = dict[str, tuple[list[int], list[float]]]
+"""Steps and values of each figure."""
+
+
+def read_log(path: Path) -> Log:
+    """The figures in a run's ``metrics.jsonl``.
+
+    Raises:
+        RunError: there is no such file, or a line of it, other than the last, is not JSON.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise RunError(f"cannot read the log {path}: {error.strerror}") from error
+    log: Log = {}
+    for number, line in enumerate(lines):
+        try:
+            record: dict[str, Any] = json.loads(line)
+        except json.JSONDecodeError as error:
+            if number == len(lines) - 1:
+                break
+            raise RunError(f"{path}, line {number + 1}: {error}") from error
+        for name, value in record.items():
+            if name not in ("step", "update") and isinstance(value, int | float):
+                steps, values = log.setdefault(name, ([], []))
+                steps.append(record["step"])
+                values.append(float(value))
+    return log
+
+
+def draw(logs: Mapping[str, Log], format: str, names: Sequence[str] | None = None) -> bytes:
+    """The curves of several runs in one picture, a plot for each figure that a run has.
+
+    Args:
+        logs: by the run's name.
+        format: "png" or "svg".
+        names: of the figures in the logs; by default ``FIGURES``.
+
+    Raises:
+        RunError: Matplotlib is not installed, or no run has any of the figures.
+    """
+    wanted = list(FIGURES) if names is None else list(names)
+    found = [name for name in wanted if any(name in log for log in logs.values())]
+    if not found:
+        known = sorted({name for log in logs.values() for name in log})
+        raise RunError(
+            f"there is nothing to plot; the logs have {', '.join(known) or 'no figures'}"
+        )
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise RunError(
+            "plots need Matplotlib; install it with pip install 'ppo-mask[plot]'"
+        ) from error
+    columns = min(_COLUMNS, len(found))
+    rows = -(-len(found) // columns)
+    figure = Figure(figsize=(4.2 * columns, 2.7 * rows + 0.4), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).flatten()
+    for axes in grid[len(found) :]:
+        axes.set_visible(False)
+    for name, axes in zip(found, grid, strict=False):
+        for run, log in logs.items():
+            if name in log:
+                steps, values = log[name]
+                axes.plot(steps, values, label=run, linewidth=1.4, marker="." * (len(steps) < 3))
+        axes.set_title(FIGURES.get(name, name), fontsize=10)
+        axes.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4))
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    handles, labels = next(iter(figure.axes)).get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    out = BytesIO()
+    metadata = {"Date": None} if format == "svg" else None
+    figure.savefig(out, format=format, dpi=110, metadata=metadata)
+    return out.getvalue()
+
+
+def html(svg: bytes, title: str) -> bytes:
+    """A page that holds a drawing and needs nothing else."""
+    # Without the XML declaration before it.
+    drawing = svg.decode()
+    drawing = drawing[drawing.index("<svg") :]
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title>"
+        "<style>body{margin:12px;background:#fff}svg{max-width:100%;height:auto}</style>"
+        f"{drawing}</html>"
+    ).encode()

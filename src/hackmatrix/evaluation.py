@@ -1,0 +1,139 @@
+"""How well a policy plays: many games in one compiled program, with what is known for sure."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, Key
+
+from hackmatrix.actions import ACTION_NAMES
+from hackmatrix.agents import Agent
+from hackmatrix.env import HackMatrix
+from hackmatrix.game import NUM_STAGES
+from hackmatrix.state import State
+from ppo_mask.env import AbstractEnv, TimeStep
+from ppo_mask.evaluate import evaluate
+
+_NORMAL_95 = 1.96
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean, and the interval that holds the true one with 95% confidence."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What became of many games by one policy.
+
+    Attributes:
+        name: the policy's.
+        episodes: games played.
+        estimates: of ``return``, ``stage`` (the last one reached), ``score`` (at the end) and
+            ``length`` (in actions).
+        win_rate: share of the games won; Wilson's interval, which is right near 0 and 1, too.
+        cut_off: games that had not ended at the limit of steps.
+        stages: how many games ended in stage 1, 2, … 8.
+        actions: how often each action was taken, a game, by name.
+    """
+
+    name: str
+    episodes: int
+    estimates: dict[str, Estimate]
+    win_rate: Estimate
+    cut_off: int
+    stages: list[int]
+    actions: dict[str, float]
+
+
+def measure(agent: Agent, seed: int, episodes: int, max_steps: int = 1000) -> Evaluation:
+    """Plays whole games side by side, each to its end.
+
+    Args:
+        agent: who plays.
+        seed: of the games.
+        episodes: how many.
+        max_steps: where to cut a game off, for a policy that runs in circles.
+
+    Raises:
+        ValueError: a number that cannot work.
+    """
+    result = evaluate(
+        agent.model,
+        _Tallied(agent.env),
+        jax.random.key(seed),
+        episodes,
+        greedy=agent.greedy,
+        max_steps=max_steps,
+    )
+    info = result.final_info
+    columns = {
+        "return": result.episode_return,
+        "stage": info["stage"],
+        "score": info["score"],
+        "length": result.episode_length,
+    }
+    counts = info["actions"].mean(axis=0)
+    return Evaluation(
+        name=agent.name,
+        episodes=episodes,
+        estimates={name: mean_estimate(values) for name, values in columns.items()},
+        win_rate=share_estimate(int(info["won"].sum()), episodes),
+        cut_off=int(result.truncated.sum()),
+        stages=np.bincount(info["stage"], minlength=NUM_STAGES + 1)[1:].tolist(),
+        actions={name: float(x) for name, x in zip(ACTION_NAMES, counts, strict=True)},
+    )
+
+
+def mean_estimate(values: np.ndarray) -> Estimate:
+    """The mean of independent values; without a spread to judge by, everything is possible."""
+    mean, number = float(values.mean()), len(values)
+    error = math.inf
+    if number > 1:
+        error = _NORMAL_95 * float(values.std(ddof=1)) / math.sqrt(number)
+    return Estimate(mean, mean - error, mean + error)
+
+
+def share_estimate(count: int, number: int) -> Estimate:
+    """A share, with the interval of Wilson (1927, JASA 22: 209-212)."""
+    z2 = _NORMAL_95**2
+    share = count / number
+    middle = (share + z2 / (2 * number)) / (1 + z2 / number)
+    spread = share * (1 - share) / number + z2 / (4 * number**2)
+    half = _NORMAL_95 * math.sqrt(spread) / (1 + z2 / number)
+    return Estimate(share, max(0.0, middle - half), min(1.0, middle + half))
+
+
+class _Tallied(AbstractEnv[tuple[State, Int[Array, " actions"]]]):
+    """The game, with its score and the number of each action so far in the info."""
+
+    env: HackMatrix
+    num_actions: int = eqx.field(static=True)
+
+    def __init__(self, env: HackMatrix):
+        self.env = env
+        self.num_actions = env.num_actions
+
+    def reset(self, key: Key[Array, ""]) -> tuple[Any, TimeStep]:
+        state, timestep = self.env.reset(key)
+        counts = jnp.zeros(self.num_actions, jnp.int32)
+        return (state, counts), _with_tally(timestep, state, counts)
+
+    def step(self, key: Key[Array, ""], state: Any, action: Int[Array, ""]) -> tuple[Any, TimeStep]:
+        inner, counts = state
+        inner, timestep = self.env.step(key, inner, action)
+        counts = counts.at[action].add(1)
+        return (inner, counts), _with_tally(timestep, inner, counts)
+
+
+def _with_tally(timestep: TimeStep, state: State, counts: Int[Array, " actions"]) -> TimeStep:
+    info = {**timestep.info, "score": state.game.player.score, "actions": counts}
+    return eqx.tree_at(lambda t: t.info, timestep, info)

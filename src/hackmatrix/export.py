@@ -1,0 +1,107 @@
+"""A network as NumPy arrays, with all that another program needs to run it.
+
+The file is a plain ``.npz``. Its arrays have the names of their places in the network, such as
+``mlp.actor.0.weight``; one more, ``description``, is text: JSON with
+
+- ``format``: 1.
+- ``architecture``: names and sizes of the network and of those it is made of.
+- ``mlp``: ``layer_norm`` and ``policy_gain`` of :class:`ppo_mask.networks.MLPActorCritic`.
+- ``actions``: the names of the 28 actions.
+- ``observation``: what each of the 1,545 numbers is (:func:`observation_layout`).
+
+docs/export.md reads it with NumPy alone, and plays.
+"""
+
+import json
+from io import BytesIO
+from typing import Any
+
+import jax
+import numpy as np
+
+from hackmatrix.actions import ACTION_NAMES
+from hackmatrix.observation import CHANNELS, OBSERVATION_SIZE, PLAYER_FEATURES, channels
+from hackmatrix.planes import NUM_CELLS
+from hackmatrix.programs import CARDS, NUM_PROGRAMS
+from hackmatrix.render.scene import TYPES
+from ppo_mask.checkpoint import named_arrays
+from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
+from ppo_mask.policy import architecture_of
+
+_FORMAT = 1
+# Each number of the player, and what is divided by what.
+_PLAYER = (
+    "row/5",
+    "col/5",
+    "hp/3",
+    "min(credits/50, 1)",
+    "min(energy/50, 1)",
+    "(stage-1)/7",
+    "data_siphons/10",
+    "(attack-1)/2",
+    "show",
+    "calm",
+)
+# The fields of a cell and the largest value of each, by which it is divided.
+_FIELDS = {
+    "enemy_type": 1,
+    "enemy_hp": 3,
+    "stunned": 1,
+    "from_siphon": 1,
+    "data": 1,
+    "program_block": 1,
+    "question": 1,
+    "points": 9,
+    "block_siphoned": 1,
+    "program": 1,
+    "spawn_count": 9,
+    "turns": 4,
+    "credits": 3,
+    "energy": 3,
+    "pickup": 1,
+    "exit": 1,
+    "center": 1,
+}
+
+
+def exported(model: AbstractActorCritic) -> bytes:
+    """The content of the file."""
+    mlps = [x for x in jax.tree.leaves(model, is_leaf=_is_mlp) if _is_mlp(x)]
+    description = {
+        "format": _FORMAT,
+        "architecture": architecture_of(model),
+        "mlp": [{"layer_norm": m.layer_norm, "policy_gain": m.policy_gain} for m in mlps],
+        "actions": ACTION_NAMES,
+        "observation": observation_layout(),
+    }
+    arrays = {name: np.asarray(x) for name, x in named_arrays(model).items()}
+    out = BytesIO()
+    np.savez(out, allow_pickle=False, description=np.array(json.dumps(description)), **arrays)
+    return out.getvalue()
+
+
+def observation_layout() -> dict[str, Any]:
+    """What each number of an observation is.
+
+    Returns:
+        ``size``; ``player`` and ``programs``: the first numbers, in their order; ``cells`` and
+        ``channels``: then come the cells, row by row from the bottom left, with a number for each
+        of these channels: its name, and what it is divided by.
+    """
+    names: list[tuple[str, int]] = [("", 0)] * CHANNELS
+    for name, largest in _FIELDS.items():
+        place = range(CHANNELS)[channels(name)]
+        several = {"enemy_type": TYPES, "program": tuple(card.name for card in CARDS)}.get(name)
+        for n, channel in enumerate(place):
+            names[channel] = (f"{name} {several[n]}" if several else name, largest)
+    return {
+        "size": OBSERVATION_SIZE,
+        "player": _PLAYER[:PLAYER_FEATURES],
+        "programs": [card.name for card in CARDS[:NUM_PROGRAMS]],
+        "cells": NUM_CELLS,
+        "channels": names,
+    }
+
+
+def _is_mlp(x: Any) -> bool:
+    return isinstance(x, MLPActorCritic)

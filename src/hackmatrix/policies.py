@@ -1,0 +1,154 @@
+"""Policies that were written, not trained: to watch right after installing, and to compare with.
+
+They are actor-critics like any other, so that whatever plays a network plays them. They see what
+the player sees: the observation and the mask.
+"""
+
+from typing import Any, final
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from hackmatrix import paths
+from hackmatrix.env import FIRST_PROGRAM, NUM_ACTIONS
+from hackmatrix.game import MAX_HP
+from hackmatrix.observation import CHANNELS, PLAYER_FEATURES, channels
+from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, pack, single
+from hackmatrix.programs import NUM_PROGRAMS, Program
+from ppo_mask.distribution import MaskedCategorical
+from ppo_mask.networks import AbstractActorCritic
+
+_NO_VALUE = float("nan")
+# What an action is worth that is not the best: its probability becomes exactly 0.
+_NEVER = -1e9
+# Every direction has a distance under this.
+_FAR = 2.0 * SIZE
+
+
+@final
+class RandomPolicy(AbstractActorCritic):
+    """Every allowed action is equally likely. It knows no value: NaN."""
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def __call__(
+        self, observation: Float[Array, " observation"], action_mask: Bool[Array, " actions"]
+    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
+        return MaskedCategorical(jnp.zeros(NUM_ACTIONS), action_mask), jnp.float32(_NO_VALUE)
+
+
+@final
+class GreedyExitPolicy(AbstractActorCritic):
+    """Takes the shortest way to the exit round the blocks, and attacks who stands in that way.
+
+    Where no way is open it takes the first action allowed. It knows no value: NaN.
+    """
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def __call__(
+        self, observation: Float[Array, " observation"], action_mask: Bool[Array, " actions"]
+    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
+        ways = _Seen(observation).ways().astype(jnp.float32)
+        return _best(_on_moves(ways), action_mask), jnp.float32(_NO_VALUE)
+
+
+@final
+class FighterPolicy(AbstractActorCritic):
+    """Attacks the nearest enemy in its line of fire, else the nearest transmission in it.
+
+    Of enemies that are equally near it takes the one with the fewest hp.
+    With nobody there, it runs RESET at hp 1 if it can, and otherwise takes the shortest way to the
+    exit. Where no way is open it takes the first action allowed. It knows no value: NaN.
+    """
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def __call__(
+        self, observation: Float[Array, " observation"], action_mask: Bool[Array, " actions"]
+    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
+        seen = _Seen(observation)
+        enemy, transmission = seen.targets()
+        moves = jnp.select(
+            [enemy < _FAR, transmission < _FAR, seen.ways()],
+            [4 * _FAR - enemy, 2 * _FAR - transmission, jnp.ones(NUM_DIRECTIONS)],
+        )
+        reset = jnp.where(seen.hp == 1, 2.0, 0.0)
+        worth = _on_moves(moves).at[FIRST_PROGRAM + Program.RESET].set(reset)
+        return _best(worth, action_mask), jnp.float32(_NO_VALUE)
+
+
+SCRIPTED: dict[str, AbstractActorCritic] = {
+    "random": RandomPolicy(),
+    "greedy-exit": GreedyExitPolicy(),
+    "fighter": FighterPolicy(),
+}
+"""The scripted policies by name."""
+
+
+class _Seen:
+    """What an observation says of the board."""
+
+    def __init__(self, observation: Float[Array, " observation"]) -> None:
+        player = observation[:3] * jnp.array([SIZE - 1, SIZE - 1, MAX_HP])
+        row, col, self.hp = jnp.round(player).astype(jnp.int32)
+        cells = observation[PLAYER_FEATURES + NUM_PROGRAMS :].reshape(NUM_CELLS, CHANNELS)
+
+        def where(*names: str) -> Plane:
+            fields = [jnp.any(cells[:, channels(name)] != 0, axis=-1) for name in names]
+            return pack(jnp.any(jnp.stack(fields), axis=0))
+
+        self.cell = SIZE * row + col
+        self.blocks = where("data", "program_block", "question")
+        self.exit = where("exit")
+        self.transmissions = where("turns")
+        self.enemies = where("enemy_type")
+        self.enemy_hp = cells[:, channels("enemy_hp")][:, 0]
+
+    def ways(self) -> Bool[Array, " directions"]:
+        """Whether a shortest walk to the exit begins with a direction."""
+        here = single(self.cell)
+        first, _ = paths.first_met(self.exit, ~self.blocks, here.neighbours())
+        return jnp.stack([(there & first).any() for there in here.shifts()])
+
+    def targets(self) -> tuple[Float[Array, " directions"], Float[Array, " directions"]]:
+        """How far off the enemy or the transmission is that an attack would hit; else ``_FAR``.
+
+        An enemy with more hp is a little farther than another at its distance.
+        """
+        solid = self.enemies | self.transmissions | self.blocks
+        rays = paths.line(single(self.cell), solid)
+
+        def distances(of: Plane) -> Float[Array, " directions"]:
+            hits = [ray & of for ray in rays]
+            steps = [paths.manhattan(self.cell, hit.lowest()) for hit in hits]
+            return jnp.stack(
+                [jnp.where(h.any(), s, _FAR) for h, s in zip(hits, steps, strict=True)]
+            )
+
+        # Under one step for any hp there is.
+        tenths = jnp.stack([self.enemy_hp[(ray & self.enemies).lowest()] / 10 for ray in rays])
+        enemy = distances(self.enemies & ~self.transmissions)
+        return jnp.where(enemy < _FAR, enemy + tenths, _FAR), distances(self.transmissions)
+
+
+def _on_moves(worth: Float[Array, " directions"]) -> Float[Array, " actions"]:
+    return jnp.zeros(NUM_ACTIONS).at[:NUM_DIRECTIONS].set(worth)
+
+
+def _best(worth: Float[Array, " actions"], mask: Bool[Array, " actions"]) -> MaskedCategorical:
+    """All probability on the allowed action of the highest worth, the first among equals."""
+    best = jnp.argmax(jnp.where(mask, worth, -1.0))
+    return MaskedCategorical(jnp.full(NUM_ACTIONS, _NEVER).at[best].set(0.0), mask)

@@ -1,0 +1,76 @@
+"""Charts of a replay as SVG: value and return, and what each reward component brought.
+
+One step is one unit wide; the page stretches the charts, and moves a cursor over them.
+"""
+
+from collections.abc import Sequence
+
+from hackmatrix.render.shapes import Length
+from hackmatrix.replay import Replay
+
+_HEIGHT = 100.0
+_PIXELS = 150
+_ROW = 19  # as high as a line of the names beside it
+
+
+def curves(replay: Replay) -> str:
+    """The return so far and the value, one scale for both, from lowest to highest."""
+    frames = replay.frames
+    returns = [(frame.step, frame.return_) for frame in frames]
+    values = [
+        (frame.step, frame.decision.value)
+        for frame in frames
+        if frame.decision and frame.decision.value is not None
+    ]
+    heights = [y for _, y in (*returns, *values)] + [0.0]
+    low, high = min(heights), max(heights)
+    scale = (_HEIGHT - 8) / ((high - low) or 1)
+
+    def line(points: Sequence[tuple[int, float]], name: str) -> str:
+        path = " ".join(f"{x + 0.5:g},{_HEIGHT - 4 - (y - low) * scale:.1f}" for x, y in points)
+        return f'<polyline class="{name}" points="{path}"/>' if points else ""
+
+    zero = _HEIGHT - 4 + low * scale
+    inside = f'<line class="zero" x1="0" x2="{len(frames)}" y1="{zero:.1f}" y2="{zero:.1f}"/>'
+    return _chart(
+        replay, inside + line(returns, "return") + line(values, "value"), _HEIGHT, _PIXELS
+    )
+
+
+def components(replay: Replay) -> tuple[str, list[tuple[str, float]]]:
+    """A row of marks for each component that was ever not 0, and the rows' names and sums.
+
+    A mark is the stronger the larger the reward is, compared with the others of its row.
+    """
+    names = list(replay.frames[-1].rewards)
+    rows: list[tuple[str, float]] = []
+    marks: list[str] = []
+    for name in names:
+        brought = [(frame.step, frame.rewards.get(name, 0.0)) for frame in replay.frames]
+        largest = max(abs(value) for _, value in brought)
+        if not largest:
+            continue
+        y = len(rows) * _ROW
+        for step, value in brought:
+            if value:
+                kind = "gain" if value > 0 else "loss"
+                strength = 0.35 + 0.65 * abs(value) / largest
+                marks.append(
+                    f'<rect class="{kind}" x="{step}" y="{y + 2}" width="1" height="{_ROW - 4}" '
+                    f'opacity="{strength:.2g}"/>'
+                )
+        rows.append((name, sum(value for _, value in brought)))
+    height = max(len(rows), 1) * _ROW
+    return _chart(replay, "".join(marks), height, height), rows
+
+
+def _chart(replay: Replay, inside: str, height: Length, pixels: int) -> str:
+    marks = "".join(
+        f'<line class="stage" x1="{step}" x2="{step}" y1="0" y2="{height:g}"/>'
+        for step, _ in replay.stages[1:]
+    )
+    cursor = f'<rect class="cursor" x="0" y="0" width="1" height="{height:g}"/>'
+    return (
+        f'<svg viewBox="0 0 {len(replay.frames)} {height:g}" preserveAspectRatio="none" '
+        f'class="chart" style="height:{pixels}px" aria-hidden="true">{marks}{inside}{cursor}</svg>'
+    )

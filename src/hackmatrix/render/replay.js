@@ -1,0 +1,149 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const byId = (id) => document.getElementById(id);
+const cells = [...document.querySelectorAll("#board svg > g")];
+const values = [...document.querySelectorAll("#values dd")];
+const actions = [...document.querySelectorAll("#actions li")];
+const names = actions.map((row) => row.querySelector(".name").firstChild.textContent);
+const rewards = [...document.querySelectorAll("#rewards li b")];
+const cursors = [...document.querySelectorAll(".cursor")];
+const scrubber = byId("scrubber");
+const last = data.frames.length - 1;
+const shown = new Array(cells.length).fill(-1);
+let step = 0;
+let timer = null;
+
+const signed = (x) => (x > 0 ? "+" : x < 0 ? "−" : "") + Math.abs(x).toFixed(2);
+const sign = (x) => (x > 0 ? "gain" : x < 0 ? "loss" : "");
+
+function element(tag, text, name) {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  if (name) made.className = name;
+  return made;
+}
+
+function showPolicy(frame) {
+  const known = frame.probabilities;
+  byId("value").textContent = frame.value === null ? "" : "value " + frame.value.toFixed(2);
+  actions.forEach((row, action) => {
+    const allowed = frame.allowed.includes(action);
+    row.className = (allowed ? "" : "no") + (frame.choice === action ? " chosen" : "");
+    row.title = allowed ? "" : "not allowed";
+    const share = known && allowed ? known[action] : 0;
+    row.querySelector("i").style.width = 100 * share + "%";
+    const text = known && allowed ? (100 * share).toFixed(share && share < 0.1 ? 1 : 0) + "%" : "";
+    row.querySelector(".share").textContent = allowed ? text : "–";
+  });
+}
+
+function showLast(frame) {
+  const box = byId("last");
+  box.replaceChildren();
+  if (frame.action === null) {
+    box.append(element("strong", "The game begins"));
+  } else {
+    const total = Object.values(frame.rewards).reduce((sum, x) => sum + x, 0);
+    box.append("last action ", element("strong", names[frame.action]), " ");
+    box.append(element("strong", signed(total), sign(total)));
+    for (const [name, x] of Object.entries(frame.rewards)) {
+      box.append(element("br", ""), name + " ", element("span", signed(x), sign(x)));
+    }
+  }
+  if (frame.end) box.append(element("br", ""), element("strong", "The game is over: " + frame.end));
+}
+
+function show(to) {
+  step = Math.max(0, Math.min(last, to));
+  const frame = data.frames[step];
+  frame.cells.forEach((drawing, n) => {
+    if (shown[n] !== drawing) cells[n].innerHTML = data.cells[drawing];
+    shown[n] = drawing;
+  });
+  frame.values.forEach((value, n) => (values[n].textContent = value));
+  values[0].className = frame.values[0].startsWith("3") ? "" : "loss";
+  const owned = frame.programs.map((card) => {
+    const name = card.split(" ")[0];
+    const item = element("li", card, frame.allowed.includes(names.indexOf(name)) ? "" : "no");
+    return item;
+  });
+  byId("programs").replaceChildren(...(owned.length ? owned : [element("li", "no programs", "no")]));
+  showPolicy(frame);
+  showLast(frame);
+  data.components.forEach((name, n) => {
+    const x = frame.rewards[name] || 0;
+    rewards[n].textContent = x ? signed(x) : "";
+    rewards[n].className = sign(x);
+  });
+  cursors.forEach((cursor) => cursor.setAttribute("x", step));
+  scrubber.value = step;
+  scrubber.setAttribute("aria-valuetext", `step ${step} of ${last}`);
+  byId("where").textContent = `step ${step}/${last} · return ${signed(frame.return)}`;
+  if (step === last) pause();
+}
+
+function pause() {
+  clearInterval(timer);
+  timer = null;
+  byId("play").textContent = "▶ play";
+  byId("play").setAttribute("aria-label", "Play");
+}
+
+function play() {
+  if (step === last) show(0);
+  clearInterval(timer);
+  timer = setInterval(() => show(step + 1), 1000 / Number(byId("speed").value));
+  byId("play").textContent = "❚❚ pause";
+  byId("play").setAttribute("aria-label", "Pause");
+}
+
+function toStage(direction) {
+  const starts = data.stages.map(([start]) => start);
+  const found = direction > 0 ? starts.find((s) => s > step) : starts.filter((s) => s < step).pop();
+  show(found === undefined ? (direction > 0 ? last : 0) : found);
+}
+
+function faster(by) {
+  const speed = byId("speed");
+  speed.selectedIndex = Math.max(0, Math.min(speed.options.length - 1, speed.selectedIndex + by));
+  if (timer) play();
+}
+
+const keys = {
+  ArrowRight: () => show(step + 1), ArrowLeft: () => show(step - 1),
+  ArrowUp: () => show(step + 1), ArrowDown: () => show(step - 1),
+  Home: () => show(0), End: () => show(last),
+  PageDown: () => toStage(1), PageUp: () => toStage(-1),
+  " ": () => (timer ? pause() : play()),
+  "+": () => faster(1), "-": () => faster(-1),
+};
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey || !(event.key in keys)) return;
+  if (event.target.tagName === "SELECT") return;
+  if (event.key === " " && event.target.tagName === "BUTTON" && event.target.id !== "play") return;
+  event.preventDefault();
+  if (event.key !== " " && event.key !== "+" && event.key !== "-") pause();
+  keys[event.key]();
+});
+// A browser turns space on a button into a click when the key goes up; the key has been served.
+byId("play").addEventListener("keyup", (event) => event.key === " " && event.preventDefault());
+const clicks = { first: () => show(0), back: () => show(step - 1), next: () => show(step + 1), end: () => show(last) };
+for (const [id, click] of Object.entries(clicks)) {
+  byId(id).addEventListener("click", () => { pause(); click(); });
+}
+byId("play").addEventListener("click", () => (timer ? pause() : play()));
+byId("speed").addEventListener("change", () => timer && play());
+scrubber.addEventListener("input", () => { pause(); show(Number(scrubber.value)); });
+for (const mark of document.querySelectorAll(".marks button")) {
+  mark.addEventListener("click", () => { pause(); show(Number(mark.dataset.step)); });
+}
+for (const plot of document.querySelectorAll(".plot")) {
+  const seek = (event) => {
+    const box = plot.getBoundingClientRect();
+    pause();
+    show(Math.floor((data.frames.length * (event.clientX - box.left)) / box.width));
+  };
+  plot.addEventListener("pointerdown", seek);
+  plot.addEventListener("pointermove", (event) => event.buttons && seek(event));
+}
+show(0);

@@ -1,0 +1,306 @@
+"""What a person may see of a position, as plain values: taken from the state once, here.
+
+Everything that draws (text, terminal, SVG, pages, pictures) draws a :class:`Scene` and decides
+nothing about what is seen. What the player cannot see is not in it, unless it is asked for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hackmatrix import positions
+from hackmatrix.actions import price
+from hackmatrix.entities import CRYPTOG
+from hackmatrix.game import MAX_HP, NUM_STAGES
+from hackmatrix.planes import SIZE
+from hackmatrix.programs import CARDS
+from hackmatrix.state import State
+
+TYPES = ("virus", "daemon", "glitch", "cryptog")
+
+
+@dataclass(frozen=True)
+class Enemy:
+    """An enemy that is seen.
+
+    Attributes:
+        type: one of ``TYPES``.
+        hp: left.
+        stunned: it sits out the next enemy turn.
+        disabled: turns that it sits out.
+        from_siphon: a siphoned block brought it.
+        from_task: the schedule brought it; known only where everything is revealed.
+    """
+
+    type: str
+    hp: int
+    stunned: bool
+    disabled: int
+    from_siphon: bool
+    from_task: bool
+
+
+@dataclass(frozen=True)
+class Transmission:
+    """An enemy to come.
+
+    Attributes:
+        turns: until it arrives.
+        type: what it will be; None where that is not known.
+        from_siphon: see :class:`Enemy`; known only where everything is revealed.
+        from_task: see :class:`Enemy`; likewise.
+    """
+
+    turns: int
+    type: str | None
+    from_siphon: bool
+    from_task: bool
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block.
+
+    Attributes:
+        content: ``data``, ``program``, or ``unknown``.
+        points: of a data block, else 0.
+        program: name of a program block's program, else empty.
+        spawn_count: transmissions that siphoning it brings.
+        question: its content is hidden from the player, whether it is revealed here or not.
+    """
+
+    content: str
+    points: int
+    program: str
+    spawn_count: int
+    question: bool
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell and who is on it.
+
+    Attributes:
+        row: 0 at the bottom.
+        col: 0 at the left.
+        block: if there is one.
+        pickup: a data siphon lies here.
+        exit: it is the exit.
+        credits: seen here.
+        energy: seen here.
+        siphoned: it has been siphoned.
+        center: the player stood here when siphoning.
+        player: the player is here.
+        enemies: those that are seen, in list order; on a crowded cell only the first, unless
+            everything is revealed.
+        more: how many others are there that would be seen if they stood alone.
+        transmissions: in list order.
+    """
+
+    row: int
+    col: int
+    block: Block | None = None
+    pickup: bool = False
+    exit: bool = False
+    credits: int = 0
+    energy: int = 0
+    siphoned: bool = False
+    center: bool = False
+    player: bool = False
+    enemies: tuple[Enemy, ...] = ()
+    more: int = 0
+    transmissions: tuple[Transmission, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One position.
+
+    Attributes:
+        stage: 1 to 8.
+        turn: enemy turns played in this stage.
+        next_spawn: the turn of the next scheduled spawn.
+        interval: turns between scheduled spawns.
+        pending: transmissions that siphoned blocks will bring in the next enemy turn.
+        show: SHOW is on.
+        calm: CALM is on.
+        step: STEP is on.
+        atk_uses: how often ATK+ was run in this stage.
+        hp: of the player, as are the next five.
+        programs: the numbers of those owned.
+        cells: all 36, row by row from the bottom left.
+        revealed: it holds what the player cannot see, too.
+    """
+
+    stage: int
+    turn: int
+    next_spawn: int
+    interval: int
+    pending: int
+    show: bool
+    calm: bool
+    step: bool
+    atk_uses: int
+    hp: int
+    credits: int
+    energy: int
+    siphons: int
+    score: int
+    attack: int
+    programs: tuple[int, ...]
+    cells: tuple[Cell, ...]
+    revealed: bool
+
+    def values(self) -> list[tuple[str, str]]:
+        """The player's values and the stage's, each with its name, in the order to show them."""
+        return [
+            ("hp", f"{self.hp}/{MAX_HP}"),
+            ("credits", str(self.credits)),
+            ("energy", str(self.energy)),
+            ("siphons", str(self.siphons)),
+            ("attack", str(self.attack)),
+            ("score", str(self.score)),
+            ("stage", f"{self.stage}/{NUM_STAGES}"),
+            ("turn", str(self.turn)),
+            ("next spawn at turn", f"{self.next_spawn} (every {self.interval})"),
+        ]
+
+    def flags(self) -> list[str]:
+        """What is not always so: switches that are on, spawns to come."""
+        switches = (("show", self.show), ("calm", self.calm), ("step", self.step))
+        flags = [name for name, on in switches if on]
+        if self.pending:
+            flags.append(f"{self.pending} pending")
+        if self.atk_uses:
+            flags.append(f"ATK+ used {self.atk_uses}")
+        return flags
+
+
+def scene(state: State, *, reveal: bool = False) -> Scene:
+    """What a person may see of a state.
+
+    Args:
+        state: one position, not a batch.
+        reveal: with what the player cannot see: cryptogs, question blocks, resources under blocks,
+            types of transmissions, and where entities came from.
+
+    Raises:
+        ValueError: the state has a leading axis.
+    """
+    batch = state.kept.order.shape[:-1]
+    if batch:
+        raise ValueError(f"one state is shown, not a batch of shape {batch}")
+    position = positions.dump(state)
+    _, _, hp, credits, energy, siphons, score, attack = position["player"]
+    return Scene(
+        stage=position["stage"],
+        turn=position["turn"],
+        next_spawn=position["next_task"],
+        interval=position["interval"],
+        pending=position["pending"],
+        show=bool(position["show"]),
+        calm=bool(position["calm"]),
+        step=bool(position["step"]),
+        atk_uses=position["atk_uses"],
+        hp=hp,
+        credits=credits,
+        energy=energy,
+        siphons=siphons,
+        score=score,
+        attack=attack,
+        programs=tuple(position["owned"]),
+        cells=_cells(position, reveal),
+        revealed=reveal,
+    )
+
+
+def _cells(position: dict[str, Any], reveal: bool) -> tuple[Cell, ...]:
+    cells: dict[tuple[int, int], dict[str, Any]] = {
+        (row, col): {"enemies": [], "transmissions": []}
+        for row in range(SIZE)
+        for col in range(SIZE)
+    }
+    row, col = position["player"][:2]
+    knows_types = reveal or bool(position["show"])
+    for r, c, *content in position["cells"]:
+        cells[r, c] |= _content(content, reveal)
+    for type, r, c, hp, disabled, stunned, from_siphon, from_task in position["enemies"]:
+        seen = knows_types or type != CRYPTOG or r == row or c == col
+        enemy = Enemy(
+            TYPES[type], hp, bool(stunned), disabled, bool(from_siphon), reveal and bool(from_task)
+        )
+        cells[r, c]["enemies"].append(enemy if seen else None)
+    for r, c, turns, type, from_siphon, from_task in position["transmissions"]:
+        name = TYPES[type] if knows_types else None
+        origin = (reveal and bool(from_siphon), reveal and bool(from_task))
+        cells[r, c]["transmissions"].append(Transmission(turns, name, *origin))
+    cells[row, col]["player"] = True
+    for found in cells.values():
+        found["enemies"], found["more"] = _crowd(found["enemies"], reveal)
+        found["transmissions"] = tuple(found["transmissions"])
+    return tuple(Cell(r, c, **found) for (r, c), found in cells.items())
+
+
+def _crowd(enemies: Sequence[Enemy | None], reveal: bool) -> tuple[tuple[Enemy, ...], int]:
+    """Whom the player sees on one cell, and how many more."""
+    seen = tuple(enemy for enemy in enemies if enemy is not None)
+    if reveal or not enemies:
+        return seen, 0
+    # Who stands first on a cell hides the others there, seen or not.
+    return ((), 0) if enemies[0] is None else (seen[:1], len(seen) - 1)
+
+
+def _content(values: Sequence[int], reveal: bool) -> dict[str, Any]:
+    kind, points, program, spawn_count, credits, energy, siphoned, center = values
+    question = kind in (positions.QUESTION_DATA, positions.QUESTION_PROGRAM)
+    block = None
+    if question and not reveal:
+        block = Block("unknown", 0, "", 0, True)
+    elif program >= 0:
+        block = Block("program", 0, CARDS[program].name, spawn_count, question)
+    elif question or kind == positions.DATA:
+        block = Block("data", points, "", spawn_count, question)
+    ground = reveal or bool(siphoned) or block is None
+    return {
+        "block": block,
+        "pickup": kind == positions.PICKUP,
+        "exit": kind == positions.EXIT,
+        "credits": credits if ground else 0,
+        "energy": energy if ground else 0,
+        "siphoned": bool(siphoned),
+        "center": bool(center),
+    }
+
+
+def describe(cell: Cell) -> str:
+    """Everything about a cell in words; empty where there is nothing."""
+    facts = ["player"] * cell.player
+    for enemy in cell.enemies:
+        words = [f"{enemy.type} hp {enemy.hp}"]
+        words += ["stunned"] * enemy.stunned
+        words += [f"disabled {enemy.disabled}"] if enemy.disabled else []
+        facts.append(" ".join(words + _origin(enemy)))
+    if cell.more:
+        facts.append(f"{cell.more} more")
+    for each in cell.transmissions:
+        words = [f"transmission in {each.turns}"]
+        words += [f"of a {each.type}"] if each.type else []
+        facts.append(" ".join(words + _origin(each)))
+    if cell.block:
+        facts.append(_block_words(cell.block))
+    facts += ["exit"] * cell.exit + ["data siphon"] * cell.pickup
+    facts += [price(cell.credits, cell.energy)] if cell.credits or cell.energy else []
+    facts += ["siphoned"] * cell.siphoned + ["siphoned from here"] * cell.center
+    return ", ".join(facts)
+
+
+def _origin(entity: Enemy | Transmission) -> list[str]:
+    return ["from a siphon"] * entity.from_siphon + ["from the schedule"] * entity.from_task
+
+
+def _block_words(block: Block) -> str:
+    if block.content == "unknown":
+        return "question block"
+    words = f"{block.points} points" if block.content == "data" else f"program {block.program}"
+    spawns = f" spawns {block.spawn_count}" if block.spawn_count else ""
+    return f"{'hidden ' * block.question}block {words}{spawns}"

@@ -1,0 +1,89 @@
+"""A drawing as plain shapes: what SVG and pictures are both made from.
+
+Coordinates go right and down. Labels are centred on their point, or begin at it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+Length = int | float
+
+
+@dataclass(frozen=True)
+class Polygon:
+    """A filled polygon; ``stroke`` empty for no outline."""
+
+    points: tuple[tuple[Length, Length], ...]
+    fill: str
+    stroke: str = ""
+    width: Length = 0
+
+
+@dataclass(frozen=True)
+class Box:
+    """A filled rectangle with round corners; ``fill`` empty for its outline only."""
+
+    x: Length
+    y: Length
+    w: Length
+    h: Length
+    fill: str
+    radius: Length = 0
+    stroke: str = ""
+    width: Length = 0
+
+
+@dataclass(frozen=True)
+class Disc:
+    """A filled circle; ``fill`` empty for its outline only."""
+
+    x: Length
+    y: Length
+    r: Length
+    fill: str
+    stroke: str = ""
+    width: Length = 0
+
+
+@dataclass(frozen=True)
+class Label:
+    """One line of text; its middle is at height ``y``."""
+
+    x: Length
+    y: Length
+    text: str
+    size: Length
+    fill: str
+    centred: bool = True
+
+
+Shape = Polygon | Box | Disc | Label
+
+
+@dataclass(frozen=True)
+class Group:
+    """Shapes moved by ``x`` and ``y``, and what they mean in words."""
+
+    x: Length
+    y: Length
+    title: str
+    shapes: tuple[Shape, ...]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A whole drawing on a background."""
+
+    width: Length
+    height: Length
+    background: str
+    title: str
+    parts: tuple[Group | Shape, ...]
+
+    def flat(self) -> Iterator[tuple[Length, Length, Shape]]:
+        """All shapes, each with how far it is moved."""
+        for part in self.parts:
+            if isinstance(part, Group):
+                yield from ((part.x, part.y, shape) for shape in part.shapes)
+            else:
+                yield 0, 0, part

@@ -1,0 +1,248 @@
+"""Games as they were played: frame by frame, for whoever draws them.
+
+A :class:`Frame` is what there is to see before an action is chosen: the position, what is allowed,
+what the policy thinks of it, and what the action before has brought. A :class:`Session` makes the
+frames of one game as it goes on; :func:`watch` plays a game by a policy; a :class:`Replay` is a
+whole game.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from hackmatrix.agents import Agent
+from hackmatrix.env import HackMatrix
+from hackmatrix.render.scene import Scene, scene
+from hackmatrix.rewards import COMPONENTS
+from hackmatrix.state import State
+from ppo_mask.env import TimeStep
+from ppo_mask.networks import AbstractActorCritic
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a policy makes of a position.
+
+    Attributes:
+        action: the one that it takes.
+        probabilities: of all actions; 0 for those not allowed.
+        value: the return that it expects; None if it knows none.
+    """
+
+    action: int
+    probabilities: tuple[float, ...]
+    value: float | None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A position in a game, and how it came about.
+
+    Attributes:
+        step: actions taken so far.
+        scene: what is seen.
+        allowed: the actions that are; none where the game is over.
+        action: the one that led here; None at the start.
+        rewards: what it brought: all components, also those that are 0; empty at the start.
+        return_: sum of the rewards so far.
+        decision: what the policy makes of it; None for a person, and where the game is over.
+        end: how the game ended, in a word or two; empty while it goes on.
+    """
+
+    step: int
+    scene: Scene
+    allowed: tuple[int, ...]
+    action: int | None
+    rewards: dict[str, float]
+    return_: float
+    decision: Decision | None
+    end: str
+
+    @property
+    def reward(self) -> float:
+        """What the action brought in all."""
+        return sum(self.rewards.values(), start=0.0)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A game from its start, as far as it was played.
+
+    Attributes:
+        name: who played it.
+        seed: of the game.
+        frames: at least one.
+    """
+
+    name: str
+    seed: int
+    frames: list[Frame] = field(repr=False)
+
+    @cached_property
+    def stages(self) -> list[tuple[int, int]]:
+        """The steps at which a stage began, and which stage it was."""
+        marks: list[tuple[int, int]] = []
+        for frame in self.frames:
+            if not marks or frame.scene.stage != marks[-1][1]:
+                marks.append((frame.step, frame.scene.stage))
+        return marks
+
+    def summary(self) -> str:
+        """One line about the game."""
+        last = self.frames[-1]
+        return (
+            f"{self.name}, seed {self.seed}: {last.end or 'not over'} in stage {last.scene.stage} "
+            f"after {last.step} steps, score {last.scene.score}, return {last.return_:.2f}"
+        )
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        from hackmatrix.render.page import page  # it is built on top of this module
+
+        return (
+            f'<iframe srcdoc="{escape(page(self))}" width="100%" height="760" '
+            'style="border:0"></iframe>'
+        )
+
+
+class Session:
+    """A game that goes on, one action at a time.
+
+    Attributes:
+        observation: what a policy sees now.
+        mask: what it may do now.
+    """
+
+    def __init__(
+        self, env: HackMatrix, seed: int, *, reveal: bool = False, max_steps: int | None = None
+    ) -> None:
+        """Begins a game.
+
+        Args:
+            env: the rules.
+            seed: of all chance in it.
+            reveal: see :func:`hackmatrix.render.scene.scene`.
+            max_steps: where to cut it off.
+        """
+        self._env = env
+        self._reveal = reveal
+        self._max_steps = max_steps
+        reset_key, self._step_key, self._action_key = jax.random.split(jax.random.key(seed), 3)
+        self._state, timestep = _reset(env, reset_key)
+        self._step = 0
+        self._action: int | None = None
+        self._rewards: dict[str, float] = {}
+        self._return = 0.0
+        self._end = ""
+        self.observation, self.mask = timestep.observation, timestep.action_mask
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return bool(self._end)
+
+    @property
+    def action_key(self) -> Key[Array, ""]:
+        """For drawing the next action."""
+        return jax.random.fold_in(self._action_key, self._step)
+
+    def act(self, action: int) -> None:
+        """Takes an action."""
+        key = jax.random.fold_in(self._step_key, self._step)
+        self._state, timestep = _step(self._env, key, self._state, jnp.int32(action))
+        info = jax.device_get(timestep.info)
+        self._step += 1
+        self._action = action
+        self._rewards = {name: float(info[f"reward/{name}"]) for name in COMPONENTS}
+        self._return += sum(self._rewards.values())
+        self.observation, self.mask = timestep.observation, timestep.action_mask
+        ends = {"won": "won", "died": "died", "invalid_action": "ended by an invalid action"}
+        self._end = next((word for name, word in ends.items() if info[name]), "")
+        if not self._end and self._max_steps is not None and self._step >= self._max_steps:
+            self._end = "cut off"
+
+    def frame(self, decision: Decision | None = None) -> Frame:
+        """What there is to see now."""
+        allowed = () if self.over else tuple(jnp.flatnonzero(self.mask).tolist())
+        return Frame(
+            step=self._step,
+            scene=scene(self._state, reveal=self._reveal),
+            allowed=allowed,
+            action=self._action,
+            rewards=self._rewards,
+            return_=self._return,
+            decision=None if self.over else decision,
+            end=self._end,
+        )
+
+
+def watch(
+    agent: Agent, seed: int, *, reveal: bool = False, max_steps: int | None = None
+) -> Iterator[Frame]:
+    """Plays a game by a policy and gives its frames, the one before the first action first.
+
+    Args:
+        agent: who plays.
+        seed: of the game and of the actions, if they are drawn.
+        reveal: see :func:`hackmatrix.render.scene.scene`.
+        max_steps: where to cut the game off, for a policy that runs in circles.
+    """
+    game = Session(agent.env, seed, reveal=reveal, max_steps=max_steps)
+    while not game.over:
+        decision = decide(agent, game.action_key, game.observation, game.mask)
+        yield game.frame(decision)
+        game.act(decision.action)
+    yield game.frame()
+
+
+def record(
+    agent: Agent, seed: int, *, reveal: bool = False, max_steps: int | None = 1000
+) -> Replay:
+    """A whole game by a policy; see :func:`watch`."""
+    frames = list(watch(agent, seed, reveal=reveal, max_steps=max_steps))
+    return Replay(agent.name, seed, frames)
+
+
+def decide(
+    agent: Agent,
+    key: Key[Array, ""],
+    observation: Float[Array, " observation"],
+    mask: Bool[Array, " actions"],
+) -> Decision:
+    """What a policy makes of an observation."""
+    chosen = jax.device_get(_decide(agent.model, agent.greedy, key, observation, mask))
+    action, probabilities, value = chosen
+    known = float(value) if math.isfinite(value) else None
+    return Decision(int(action), tuple(probabilities.tolist()), known)
+
+
+@eqx.filter_jit
+def _decide(
+    model: AbstractActorCritic,
+    greedy: bool,
+    key: Key[Array, ""],
+    observation: Float[Array, " observation"],
+    mask: Bool[Array, " actions"],
+) -> tuple[Int[Array, ""], Float[Array, " actions"], Float[Array, ""]]:
+    distribution, value = model(observation, mask)
+    action = distribution.mode() if greedy else distribution.sample(key)
+    return action, distribution.probs, value
+
+
+@eqx.filter_jit
+def _reset(env: HackMatrix, key: Key[Array, ""]) -> tuple[State, TimeStep]:
+    return env.reset(key)
+
+
+@eqx.filter_jit
+def _step(
+    env: HackMatrix, key: Key[Array, ""], state: State, action: Int[Array, ""]
+) -> tuple[State, TimeStep]:
+    return env.step(key, state, action)

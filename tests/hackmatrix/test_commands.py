@@ -1,0 +1,261 @@
+"""The commands, in this process; what they do on a terminal is in test_terminal."""
+
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import yaml
+from games import position
+
+from hackmatrix import cli, positions
+from hackmatrix.actions import ACTION_NAMES
+from hackmatrix.agents import trained
+from hackmatrix.cli.play import KEYS, why_not
+from hackmatrix.cli.screen import screen
+from hackmatrix.networks import PlayerCentredMLP
+from hackmatrix.render import scene
+from hackmatrix.replay import Decision, Frame
+from hackmatrix.rewards import COMPONENTS
+from ppo_mask.errors import RunError
+from ppo_mask.policy import architecture_of
+from ppo_mask.run_folder import RunFolder
+
+NETWORK = PlayerCentredMLP(8, 1, key=jax.random.key(3))
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory) -> Path:
+    """A run with two checkpoints of an untrained network, and a log."""
+    folder = RunFolder(tmp_path_factory.mktemp("checkpoints") / "first")
+    folder.path.mkdir()
+    config = {"environment": {"undo_depth": 9, "max_steps": 5}, "training": {"lr": 0.1}}
+    folder.config.write_text(yaml.safe_dump(config))
+    for update in (3, 7):
+        description = {
+            "config": config,
+            "architecture": architecture_of(NETWORK),
+            "versions": {"jax": "0.10"},
+            "device": "1 x cpu",
+            "update": update,
+            "env_steps": 100 * update,
+        }
+        state = {"learner": {"model": NETWORK, "key": jax.random.key(0)}}
+        folder.checkpoints.save(update, state, description, score=1.5)
+    lines = [
+        {"step": 100 * n, "update": n, "train/mean_episode_return": 0.5 * n, "train/entropy": 1.0}
+        for n in range(1, 6)
+    ]
+    half = '{"step": 600, "upd'
+    folder.metrics.write_text("\n".join([*map(json.dumps, lines), half]))
+    return folder.path
+
+
+def command(capsys, *words):
+    code = cli.main([str(word) for word in words])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_inspect_prints_what_a_checkpoint_holds(capsys, run_folder):
+    for target in ([run_folder], ["--latest", "--checkpoint-dir", run_folder.parent]):
+        code, out, _ = command(capsys, "inspect", *target)
+        assert code == 0
+        for fact in ("update     7", "steps      700", "score      1.5", "PlayerCentredMLP"):
+            assert fact in out
+        assert "undo_depth: 9" in out
+        assert "actor.0.weight: float32[8, " in out
+        assert "verified: " in out
+        assert "WARNING" not in out
+    assert "update     3" in command(capsys, "inspect", run_folder / "checkpoints" / "3")[1]
+
+
+def test_inspect_finds_damage(capsys, run_folder, tmp_path):
+    broken = shutil.copytree(run_folder, tmp_path / "broken")
+    data = [p for p in (broken / "checkpoints" / "7" / "state").rglob("*") if p.is_file()]
+    largest = max(data, key=lambda p: p.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    largest.write_bytes(content)
+    code, out, err = command(capsys, "inspect", broken)
+    assert (code, out) == (2, "")
+    assert "is damaged" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_run_plays_as_it_was_trained(run_folder):
+    agent = trained(str(run_folder))
+    assert agent.name == "first/7"
+    assert agent.greedy
+    assert not trained(str(run_folder), sample=True).greedy
+    assert (agent.env.undo_depth, agent.env.max_steps) == (9, None)
+    with pytest.raises(RunError, match="nothing to resume"):
+        trained(str(run_folder / "nothing"))
+
+
+def test_export_writes_names_architecture_and_layout(capsys, run_folder, tmp_path):
+    out = tmp_path / "policy.npz"
+    code, _, err = command(capsys, "export", run_folder, out)
+    assert code == 0
+    assert f"wrote {out}" in err
+    with np.load(out, allow_pickle=False) as file:
+        arrays = dict(file)
+    description = json.loads(str(arrays.pop("description")))
+    assert len(arrays) == len(jax.tree.leaves(NETWORK))
+    (weight,) = [x for name, x in arrays.items() if name.endswith("actor.0.weight")]
+    assert weight.shape[0] == 8
+    assert description["architecture"]["network"] == "PlayerCentredMLP"
+    assert description["mlp"] == [{"layer_norm": True, "policy_gain": 10.0}]
+    assert description["actions"] == list(ACTION_NAMES)
+    layout = description["observation"]
+    assert layout["size"] == 10 + 23 + 36 * 42
+    assert (len(layout["player"]), len(layout["programs"])) == (10, 23)
+    names = [name for name, _ in layout["channels"]]
+    assert len(names) == len(set(names)) == 42
+    assert (names[0], names[3], names[4]) == ("enemy_type virus", "enemy_type cryptog", "enemy_hp")
+    assert names[12:14] == ["program PUSH", "program PULL"]
+    assert names[39:] == ["pickup", "exit", "center"]
+
+
+def test_export_overwrites_nothing(capsys, run_folder, tmp_path):
+    out = tmp_path / "policy.npz"
+    out.write_bytes(b"mine")
+    code, _, err = command(capsys, "export", run_folder, out)
+    assert (code, err) == (2, f"error: {out} exists already; nothing was written\n")
+    assert out.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.html", b"<!doctype html>")])
+def test_plot_draws_the_log(capsys, run_folder, tmp_path, name, start):
+    other = shutil.copytree(run_folder, tmp_path / "second")
+    out = tmp_path / name
+    assert command(capsys, "plot", run_folder, other, "--out", out)[0] == 0
+    content = out.read_bytes()
+    assert content.startswith(start)
+    if name.endswith("html"):
+        assert content.count(b"<svg") == 1
+        assert b"<!-- return -->" in content
+        assert b"<!-- entropy -->" in content
+        assert b"<!-- second -->" in content
+        assert b"win rate" not in content
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["watch"], "say who plays: a run, --latest, or --policy random|greedy-exit|fighter"),
+        (["watch", "--policy", "figther"], "no policy figther; did you mean fighter?"),
+        (["watch", "--policy", "fighter", "--fps", "0"], "must be more than 0"),
+        (["watch", "nowhere"], "nothing to resume at nowhere"),
+        (["evaluate", "--policy", "random", "--episodes", "0"], "a whole number from 1, got 0"),
+        (["inspect"], "say which checkpoint: a path, or --latest"),
+        (["export", "a", "b.zip"], "must end in .npz, got b.zip"),
+        (["plot", "nowhere"], "cannot read the log"),
+        (["plot", "--out", "a.pdf", "nowhere"], "--out must end in .png, .svg or .html"),
+        (["wach"], "invalid choice: 'wach'"),
+        ([], "COMMAND"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(capsys, words, problem):
+    code, out, err = command(capsys, *words)
+    assert (code, out) == (2, "")
+    assert problem in err
+    assert len(err.splitlines()) == 1
+
+
+def test_plotting_what_no_log_has(capsys, run_folder, tmp_path):
+    words = ("plot", run_folder, "--figures", "eval/none", "--out", tmp_path / "a.png")
+    code, _, err = command(capsys, *words)
+    assert code == 2
+    assert "the logs have train/entropy, train/mean_episode_return" in err
+
+
+def test_watch_without_a_terminal_prints_plain_frames(capsys, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    words = ("watch", "--policy", "fighter", "--seed", "1", "--max-steps", "4", "--episodes", "2")
+    code, out, _ = command(capsys, *words)
+    assert code == 0
+    assert "\x1b" not in out
+    assert out.count("@") >= 10
+    assert "fighter  seed 1  step 4" in out
+    assert "fighter  seed 2  step 4" in out
+    assert "policy: →" in out
+    assert "The game is over: cut off." in out
+
+
+def test_watch_writes_pages_and_films(capsys, tmp_path):
+    files = [tmp_path / "game.html", tmp_path / "game.gif"]
+    words = ("watch", "--policy", "fighter", "--max-steps", "3", "--episodes", "2")
+    code, out, _ = command(capsys, *words, "--html", files[0], "--gif", files[1])
+    assert code == 0
+    assert len(out.splitlines()) == 2
+    written = sorted(path.name for path in tmp_path.iterdir())
+    assert written == ["game-1.gif", "game-1.html", "game-2.gif", "game-2.html"]
+    assert (tmp_path / "game-2.html").read_text().startswith("<!doctype html>")
+    assert (tmp_path / "game-1.gif").read_bytes().startswith(b"GIF89a")
+
+
+def test_a_person_plays_by_words(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("HACK\nupp\nsiphon\nleft\nUP\nquit\nup\n"))
+    code, out, err = command(capsys, "play", "--seed", "3")
+    assert code == 0
+    assert "HACK is not owned" in err
+    assert "there is no action 'upp'; did you mean up?" in err
+    assert "no data siphon" in err
+    assert "left: a wall" in err
+    assert out.count("seed 3  step") == 2
+
+
+def test_evaluate_as_json(capsys):
+    words = ("evaluate", "--policy", "random", "--episodes", "20", "--max-steps", "30", "--json")
+    code, out, err = command(capsys, *words)
+    (result,) = json.loads(out)
+    assert code == 0
+    assert "20 games by random" in err
+    assert result["name"] == "random"
+    assert sum(result["stages"]) == 20
+    assert set(result["estimates"]["return"]) == {"mean", "low", "high"}
+
+
+def heavy_frame():
+    """A frame with as much to say as there can be."""
+    flags = {"show": 1, "calm": 1, "step": 1, "pending": 9, "atk_uses": 2}
+    start = position(credits=123, energy=456, siphons=12, score=78, **flags)
+    seen = scene(positions.load(start))
+    rewards = {name: -12.34 if "penalty" in name else 0.0 for name in COMPONENTS}
+    rewards |= {"kills": 1.2, "resource_gain": 3.4, "distance_shaping": 0.05}
+    probabilities = tuple([0.2] * 4 + [0.1] * 2 + [0.0] * 22)
+    decision = Decision(3, probabilities, -123.456)
+    return Frame(999, seen, tuple(range(28)), 27, rewards, -1234.56, decision, "")
+
+
+@pytest.mark.parametrize("keys", [None, KEYS])
+def test_a_screen_fits_the_terminal(keys):
+    lines = screen(heavy_frame(), "t" * 200, keys=keys)
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    shown = "\n".join(lines)
+    assert ("*n:HACK 2c 2e" if keys else "*HACK 2c 2e") in shown
+    assert "kills +1.20" in shown
+    if not keys:
+        assert "policy: up 20% down 20% left 20% →right 20% siphon 10% value -123.46" in shown
+
+
+def test_colours_change_nothing_but_colours():
+    frame = heavy_frame()
+    colored = "\n".join(screen(frame, "title", color=True))
+    assert "\x1b[" in colored
+    assert re.sub(r"\x1b\[\d+m", "", colored) == "\n".join(screen(frame, "title"))
+
+
+def test_why_an_action_is_not_allowed():
+    start = position(credits=0, energy=0, siphons=0, owned=[0])
+    frame = Frame(0, scene(positions.load(start)), (), None, {}, 0.0, None, "")
+    reasons = {0: "up: a wall", 4: "no data siphon", 5: "PUSH is too dear", 6: "PULL is not owned"}
+    assert {action: why_not(action, frame) for action in reasons} == reasons
+    rich = Frame(0, scene(positions.load(position())), (), None, {}, 0.0, None, "")
+    assert why_not(5, rich) == "PUSH would do nothing"

@@ -1,9 +1,13 @@
 """Small sets of numbers as bits of two words, ``word_bits`` of them in each.
 
 The operations that sets of cells (:mod:`hackmatrix.planes`) and sets of slots
-(:mod:`hackmatrix.entities`) share.
+(:mod:`hackmatrix.entities`) share. The rules use them hundreds of times a step; under ``jax.jit``
+each is traced, batched and lowered once for each shape it is used with.
 """
 
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -14,6 +18,7 @@ from hackmatrix.batching import joined
 Words = tuple[UInt32[Array, "*batch"], UInt32[Array, "*batch"]]
 
 
+@partial(jax.jit, static_argnames="word_bits")
 def single(index: Integer[Array, "*batch"], word_bits: int) -> Words:
     """The set of one number."""
     lower = index < word_bits
@@ -22,6 +27,7 @@ def single(index: Integer[Array, "*batch"], word_bits: int) -> Words:
     return jnp.where(lower, bit, zero), jnp.where(lower, zero, bit)
 
 
+@partial(jax.jit, static_argnames="word_bits")
 def pack(flags: Bool[Array, "*batch n"], word_bits: int) -> Words:
     """The set of the positions of the flags that are on."""
     weight = np.uint32(1) << np.arange(word_bits, dtype=np.uint32)
@@ -30,6 +36,7 @@ def pack(flags: Bool[Array, "*batch n"], word_bits: int) -> Words:
     return words[..., 0], words[..., 1]
 
 
+@partial(jax.jit, static_argnames="word_bits")
 def union(
     numbers: Integer[Array, " n"], members: Bool[Array, "*sets n"], word_bits: int
 ) -> tuple[UInt32[Array, "*sets"], UInt32[Array, "*sets"]]:
@@ -41,6 +48,7 @@ def union(
     return words[..., 0], words[..., 1]
 
 
+@partial(jax.jit, static_argnames="word_bits")
 def has(
     lo: UInt32[Array, ""], hi: UInt32[Array, ""], word_bits: int, index: Integer[Array, "*n"]
 ) -> Bool[Array, "*n"]:
@@ -50,6 +58,7 @@ def has(
     return ((word >> jnp.where(lower, index, index - word_bits).astype(jnp.uint32)) & 1) != 0
 
 
+@partial(jax.jit, static_argnames="word_bits")
 def lowest(
     lo: UInt32[Array, "*batch"], hi: UInt32[Array, "*batch"], word_bits: int
 ) -> Int[Array, "*batch"]:
@@ -57,6 +66,7 @@ def lowest(
     return jnp.where(lo != 0, _trailing_zeros(lo), _trailing_zeros(hi) + word_bits)
 
 
+@partial(jax.jit, static_argnames="word_bits")
 def nth(
     lo: UInt32[Array, "*batch"],
     hi: UInt32[Array, "*batch"],

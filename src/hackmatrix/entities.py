@@ -8,6 +8,7 @@ kept by the ``order`` stamp: first when it became an enemy, then when it was bor
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -76,6 +77,7 @@ class Entities(eqx.Module):
         """The cells on which the members are."""
         return planes.union(self.cell, members)
 
+    @jax.jit
     def occupied(self) -> "Occupied":
         """The cells with enemies, and those with transmissions."""
         both = planes.union(self.cell, self.kind == jnp.array([[ENEMY], [TRANSMISSION]]))

@@ -5,7 +5,7 @@ from jaxtyping import Array, Bool, Int
 
 from hackmatrix import paths
 from hackmatrix.game import Game
-from hackmatrix.planes import CELL_STEP, Plane, empty, single
+from hackmatrix.planes import CELL_STEP, Plane, computed_once, empty, single
 
 
 def valid_moves(game: Game, enemies: Plane) -> Bool[Array, "4"]:
@@ -26,8 +26,9 @@ def target(game: Game, direction: Int[Array, ""]) -> tuple[Plane, Plane]:
     seen = empty()
     for number, ray in enumerate(paths.line(single(game.player.cell), solid)):
         seen = ray.where(direction == number, seen)
-    hit_transmission = seen & transmissions
-    hit_enemy = seen & enemies & ~transmissions
+    hit_transmission, hit_enemy = computed_once(
+        [seen & transmissions, seen & enemies & ~transmissions], game.steps < 0
+    )
     return hit_transmission, hit_enemy
 
 

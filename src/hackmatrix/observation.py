@@ -5,6 +5,7 @@ channels is one field of those words, scaled. The words are also the observation
 """
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, UInt32
@@ -101,6 +102,7 @@ class CompactObservation(eqx.Module):
     cells: UInt32[Array, "cells words"]
 
 
+@jax.jit
 def observe(game: Game) -> Float[Array, "observation"]:
     """The flat observation: player, programs, grid."""
     return expand(compact(game))

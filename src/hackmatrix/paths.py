@@ -6,6 +6,7 @@ A breadth-first search grows a set of cells by its neighbours until it meets its
 from collections.abc import Callable
 from typing import TypeVar
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int
@@ -75,6 +76,7 @@ def manhattan(a: Int[Array, "*#n"], b: Int[Array, "*#n"]) -> Int[Array, "*n"]:
     return jnp.abs(a // SIZE - b // SIZE) + jnp.abs(a % SIZE - b % SIZE)
 
 
+@jax.jit
 def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
     """What is seen up, down, left and right of a cell: up to the first opaque cell, it included."""
     seen: list[Plane] = []

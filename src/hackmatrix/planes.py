@@ -6,14 +6,16 @@ few bit operations, which vector units do for many environments at once.
 ``tests/hackmatrix/test_planes.py`` compares every operation with sets of (row, col) pairs.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, Integer, UInt32
 
-from hackmatrix import bits
+from hackmatrix import batching, bits
 
 SIZE = 6
 NUM_CELLS = SIZE * SIZE
@@ -78,15 +80,18 @@ class Plane(NamedTuple):
         keep = _FULL ^ _RIGHT_COLUMN
         return Plane((self.lo & keep) << 1, (self.hi & keep) << 1)
 
+    @jax.jit
     def shifts(self) -> tuple["Plane", "Plane", "Plane", "Plane"]:
         """The set moved up, down, left and right."""
         return self.up(), self.down(), self.left(), self.right()
 
+    @jax.jit
     def neighbours(self) -> "Plane":
         """The cells orthogonally next to a cell of the set."""
         up, down, left, right = self.shifts()
         return up | down | left | right
 
+    @jax.jit
     def around(self) -> "Plane":
         """The cells next to a cell of the set, diagonals too, the set's own cells left out."""
         wide = self | self.left() | self.right()
@@ -100,11 +105,19 @@ class Plane(NamedTuple):
         """The cell of the given rank (0 is the smallest) in the set, which must have that many."""
         return bits.nth(self.lo, self.hi, _WORD_BITS, rank)
 
+    @jax.jit
     def flags(self) -> Bool[Array, "*batch 36"]:
         """One flag a cell, in cell order."""
         cell = np.arange(NUM_CELLS, dtype=np.uint32)
         word = jnp.where(cell < _WORD_BITS, self.lo[..., None], self.hi[..., None])
         return ((word >> (cell % _WORD_BITS)) & 1) != 0
+
+
+def computed_once(planes: Sequence[Plane], never: Bool[Array, ""]) -> list[Plane]:
+    """The same sets; see :func:`hackmatrix.batching.computed_once`."""
+    words = batching.side_by_side([word for plane in planes for word in plane])
+    words = batching.computed_once(words, never)
+    return [Plane(words[2 * i], words[2 * i + 1]) for i in range(len(planes))]
 
 
 def empty() -> Plane:
@@ -133,6 +146,7 @@ def constant(cells: "list[int] | range | set[int]") -> Plane:
     return Plane(jnp.uint32(bits & _FULL), jnp.uint32(bits >> _WORD_BITS))
 
 
+@jax.jit
 def row(index: Integer[Array, ""]) -> Plane:
     """The cells of a row."""
     lower = index < 3
@@ -141,6 +155,7 @@ def row(index: Integer[Array, ""]) -> Plane:
     return Plane(jnp.where(lower, bits, zero), jnp.where(lower, zero, bits))
 
 
+@jax.jit
 def column(index: Integer[Array, ""]) -> Plane:
     """The cells of a column."""
     bits = jnp.uint32(_LEFT_COLUMN) << index.astype(jnp.uint32)

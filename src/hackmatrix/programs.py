@@ -26,7 +26,7 @@ from hackmatrix.entities import (
     slot_set,
 )
 from hackmatrix.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Board, Game, Player, choose, replace
-from hackmatrix.planes import SIZE, Plane, column, row, single
+from hackmatrix.planes import SIZE, Plane, column, computed_once, row, single
 
 
 class Program(IntEnum):
@@ -191,6 +191,7 @@ def strike(game: Game, program: Int[Array, ""], warped_to: Int[Array, ""]) -> St
     small = (program == Program.ANTI_V) | (program == Program.D_BOM)
 
     crashed = here.around().where(program == Program.CRASH)
+    struck, crashed = computed_once([struck, crashed], game.steps < 0)
     same = (table.kind == table.kind[warped_to]) & (table.cell == table.cell[warped_to])
     warped = same & (program == Program.WARP)
     return Strike(

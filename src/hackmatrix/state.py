@@ -74,6 +74,7 @@ class Kept(eqx.Module):
     order: UInt32[Array, " slots"]
 
     @property
+    @jax.jit  # Traced once for its many uses.
     def game(self) -> Game:
         """The position, taken apart; of a batch, with its leading axes."""
         numbers: dict[str, Any] = {}
@@ -138,6 +139,7 @@ class State(eqx.Module):
         return svg(self)
 
 
+@jax.jit
 def keep(game: Game) -> Kept:
     """The position, packed."""
     numbers = vars(game) | vars(game.player)

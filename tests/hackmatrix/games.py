@@ -125,7 +125,7 @@ def the_outcome(start: dict[str, Any] | State, *actions: int) -> Outcome:
 
 def _rows(states: State) -> np.ndarray:
     """One row a state, equal for equal positions: entities in list order, free slots empty."""
-    games = states.game
+    games = jax.device_get(states.game)
     table = games.entities
     rank = np.where(table.kind == 0, 1 << 40, table.order.astype(np.int64))
     rank = rank + (table.kind == 1) * (1 << 33)

@@ -3,8 +3,10 @@
 import dataclasses
 
 from hackmatrix import HackMatrix
+from hackmatrix.curriculum import starting_stages
 from hackmatrix.metrics import METRICS
 from hackmatrix.networks import PlayerCentredMLP
+from ppo_mask.curriculum import Phases
 from ppo_mask.run import Task, main
 from ppo_mask.schema import setting
 from ppo_mask.settings import LoggingSettings, RunConfig, TrainingSettings
@@ -16,6 +18,11 @@ class GameSettings:
 
     undo_depth: int = setting(8, "positions that UNDO can go back through in a stage")
     max_steps: int | None = setting(None, "actions after which a game is cut off; none: no limit")
+    curriculum: Phases | None = setting(
+        None,
+        "starting stages and their weights by progress, a YAML file; none: stage 1",
+        changeable=True,
+    )
 
 
 TASK = Task[GameSettings](
@@ -25,6 +32,7 @@ TASK = Task[GameSettings](
     ),
     metrics=METRICS,
     figures={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},
+    curriculum=lambda game: starting_stages(game.curriculum),
 )
 # Programs are rare among the actions; with less entropy the policy forgets them early.
 DEFAULTS = RunConfig(

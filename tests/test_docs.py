@@ -34,20 +34,22 @@ def shell_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if not SET_UP.match(line)]
 
 
-# The README's program trains twice, in processes of its own.
-SLOW = {"README.md": [pytest.mark.slow]}
+# The README's program trains twice, in processes of its own; the curriculum's on the game.
+SLOW = {name: [pytest.mark.slow] for name in ("README.md", "curriculum.md")}
 RUN = [pytest.param(p, id=p.name, marks=SLOW.get(p.name, [])) for p in PAGES if p != DRAWINGS]
 
 
 @pytest.mark.parametrize("page", RUN)
 def test_every_block_runs(page: Path, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     for language, text in blocks(page):
-        assert language in ("python", "sh"), f"a block of {language}: no test runs it"
+        file = re.match(r"# (\w+\.(?:py|yaml))", text)
+        assert language in ("python", "sh") or file, f"a block of {language}: no test runs it"
         if language == "sh":
             for line in shell_lines(text):
                 run(["bash", "-c", line], tmp_path)
-        elif name := re.match(r"# (\w+\.py)", text):
-            (tmp_path / name[1]).write_text(text)  # The commands after it run it.
+        elif file:
+            (tmp_path / file[1]).write_text(text)  # The commands after it use it.
         else:
             run([sys.executable, "-c", text], tmp_path)
 

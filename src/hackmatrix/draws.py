@@ -38,6 +38,7 @@ class Use(IntEnum):
     AMOUNT = 13
     CORNER = 14
     BONUS = 15
+    STAGE = 16
 
 
 _NUMBERS_PER_USE = 1 << 20

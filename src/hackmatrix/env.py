@@ -5,6 +5,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from hackmatrix import enemies, history, moves, observation, paths, programs, rewards, siphon
@@ -99,10 +100,15 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     Attributes:
         undo_depth: positions that UNDO can go back through in a stage, at least 8.
         max_steps: actions after which an episode is truncated; None for no limit.
+        starting_weights: how often a new game begins in each stage, relative to the others (a
+            weight below 1/65536 of their sum counts as that); None for always in stage 1. A later
+            one is set up as if it were entered: its layout, transmissions and interval. The player
+            is the one of a new game, and no enemies have come along.
     """
 
     undo_depth: int = eqx.field(default=MIN_UNDO_DEPTH, static=True)
     max_steps: int | None = eqx.field(default=None, static=True)
+    starting_weights: Float[Array, "stages"] | None = None
     num_actions: int = eqx.field(default=NUM_ACTIONS, static=True, init=False)
 
     def __check_init__(self) -> None:
@@ -112,11 +118,17 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             raise ValueError(f"undo_depth must be at most {MAX_UNDO_DEPTH}, got {self.undo_depth}")
         if self.max_steps is not None and self.max_steps < 1:
             raise ValueError(f"max_steps must be at least 1 or None, got {self.max_steps}")
+        weights = self.starting_weights
+        if weights is not None and weights.shape != (NUM_STAGES,):
+            raise ValueError(
+                f"starting_weights must be {NUM_STAGES} numbers, one for each stage, got an array "
+                f"of shape {weights.shape}"
+            )
 
     def reset(self, key: Key[Array, ""]) -> tuple[State, TimeStep]:
         """A new game."""
         draws = Draws(key)
-        game = set_up(_before_stage_1(draws), draws)
+        game = set_up(_before_first_stage(draws, self.starting_weights), draws)
         off = jnp.bool_(False)
         components = {name: jnp.float32(0) for name in rewards.COMPONENTS}
         info = _info(components, game, off, off, off, off)
@@ -150,7 +162,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         kept = rarely(
             turn.new_stage | turn.ended,
             _enter_stage_or_begin,
-            (kept, draws, reset_key, turn.ended),
+            (kept, draws, reset_key, turn.ended, self.starting_weights),
             kept,
         )
         state, seen = _look(kept, turn.history)
@@ -283,8 +295,8 @@ def _take_apart(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:
     )
 
 
-def _before_stage_1(draws: Draws) -> Game:
-    """A new game whose first stage is yet to be set up."""
+def _before_first_stage(draws: Draws, weights: Float[Array, "stages"] | None) -> Game:
+    """A new game whose first stage, 1 or drawn by the weights, is yet to be set up."""
     game = blank_game()
     corner = jnp.array(CORNERS, jnp.int32)[draws.below(len(CORNERS), Use.CORNER)]
     bonus = draws.below(len(_BONUSES), Use.BONUS)
@@ -292,7 +304,17 @@ def _before_stage_1(draws: Draws) -> Game:
     player = replace(
         game.player, cell=corner, credits=credits, energy=energy, data_siphons=data_siphons
     )
-    return replace(game, player=player)
+    game = replace(game, player=player)
+    return game if weights is None else replace(game, stage=_starting_stage(draws, weights))
+
+
+def _starting_stage(draws: Draws, weights: Float[Array, "stages"]) -> Int[Array, ""]:
+    # Whole numbers add up exactly, in any order: a stage without weight is never drawn.
+    shares = jnp.ceil(weights / jnp.sum(weights) * 2**16).astype(jnp.int32)
+    index = np.arange(NUM_STAGES)
+    up_to = total(jnp.where(index <= index[:, None], shares, 0))
+    draw = draws.below(total(shares), Use.STAGE)
+    return 1 + jnp.argmax(draw < up_to).astype(jnp.int32)
 
 
 def _enter_stage(operand: tuple[Kept, Draws]) -> Kept:
@@ -301,12 +323,12 @@ def _enter_stage(operand: tuple[Kept, Draws]) -> Kept:
 
 
 def _enter_stage_or_begin(
-    operand: tuple[Kept, Draws, Key[Array, ""], Bool[Array, ""]],
+    operand: tuple[Kept, Draws, Key[Array, ""], Bool[Array, ""], Float[Array, "stages"] | None],
 ) -> Kept:
     """The stage that was entered or, where the game is over, a new game."""
-    kept, draws, reset_key, over = operand
+    kept, draws, reset_key, over, weights = operand
     fresh = Draws(reset_key)
-    game = choose(over, _before_stage_1(fresh), kept.game)
+    game = choose(over, _before_first_stage(fresh, weights), kept.game)
     return keep(set_up(game, choose(over, fresh, draws)))
 
 

@@ -114,12 +114,12 @@ def _check_resumable(config: RunConfig[Any], folder: RunFolder, update: int) -> 
     saved: dict[str, Any] = {}
     for group in read_description(path)["config"].values():
         saved |= group
+    asked = schema.as_dict(config)
     for name, each in schema.settings(config).items():
         fixed = not each.rules.changeable and each.group != _GROUP_NOT_STORED
-        if fixed and name in saved and saved[name] != each.value:
-            raise RunError(
-                f"checkpoint {path} has {name} {saved[name]}, this run asks for {each.value}"
-            )
+        value = asked[each.group][name]
+        if fixed and name in saved and saved[name] != value:
+            raise RunError(f"checkpoint {path} has {name} {saved[name]}, this run asks for {value}")
     later = [step for step in folder.checkpoints.steps() if step > update]
     if later and not config.run.rewind:
         raise RunError(

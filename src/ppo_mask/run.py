@@ -20,6 +20,7 @@ from ppo_mask.callbacks import Callback, Run
 from ppo_mask.checkpoint import restore
 from ppo_mask.config import PPOConfig
 from ppo_mask.console import ConsoleLog
+from ppo_mask.curriculum import Curriculum
 from ppo_mask.env import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.evaluator import Evaluator
@@ -62,6 +63,10 @@ def mlp_for(
     )
 
 
+def _no_curriculum(environment: object) -> None:
+    del environment
+
+
 @dataclasses.dataclass(frozen=True)
 class Task(Generic[Environment]):
     """What is to be learned.
@@ -71,12 +76,15 @@ class Task(Generic[Environment]):
         make_model: the network for it.
         metrics: figures of its own to log.
         figures: heading to figure, for the columns of the console's table.
+        curriculum: from the environment's settings, how it changes as training goes on. Evaluation
+            is always in the one that ``make_env`` makes.
     """
 
     make_env: Callable[[Environment], AbstractEnv[Any]]
     make_model: Callable[[AbstractEnv[Any], NetworkSettings, Array], AbstractActorCritic] = mlp_for
     metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict[str, Metric])
     figures: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    curriculum: Callable[[Environment], Curriculum | None] = _no_curriculum
 
 
 def main(
@@ -128,6 +136,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         return "finished"
     try:
         env = task.make_env(config.environment)
+        curriculum = task.curriculum(config.environment)
     except ValueError as error:
         raise RunError(str(error)) from error
     if config.logging.wandb:
@@ -151,6 +160,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
             ppo,
             total_updates,
             metrics=task.metrics,
+            curriculum=curriculum,
             callbacks=[*callbacks, outcome],
             log_interval=config.logging.log_interval,
             debug_nans=config.run.debug_nans,
@@ -192,7 +202,8 @@ def _begin(
     """A run's first state."""
     model_key, init_key = jax.random.split(key)
     model = task.make_model(env, config.network, model_key)
-    return init(env, model, ppo, init_key, metrics=task.metrics)
+    curriculum = task.curriculum(config.environment)
+    return init(env, model, ppo, init_key, metrics=task.metrics, curriculum=curriculum)
 
 
 def _tuned(
@@ -212,7 +223,8 @@ def _tuned(
         return eqx.filter_jit(lambda key: _begin(task, config, env, ppo, key))(key)
 
     sizes = (ppo_config(sized(n).training) for n in tune.SIZES)
-    return sized(tune.fastest(env, sizes, begin, task.metrics).num_envs)
+    curriculum = task.curriculum(config.environment)
+    return sized(tune.fastest(env, sizes, begin, task.metrics, curriculum=curriculum).num_envs)
 
 
 def _open(

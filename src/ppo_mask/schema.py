@@ -11,6 +11,7 @@ import difflib
 import math
 import types
 import typing
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +24,27 @@ Config = TypeVar("Config")
 
 _METADATA_KEY = "ppo_mask.setting"
 _TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+class Structured(ABC):
+    """A setting's type of more than one value: a flag names a YAML file that holds it.
+
+    In a ``--config`` file it may also stand itself, as it does in the run's own: going on with a
+    run needs no other file.
+    """
+
+    @classmethod
+    @abstractmethod
+    def from_plain(cls, plain: object, called: str) -> "Structured":
+        """From what YAML holds.
+
+        Raises:
+            RunError: it cannot be; the message names the setting as ``called``.
+        """
+
+    @abstractmethod
+    def to_plain(self) -> Any:
+        """Lists, dictionaries with text as keys, and plain values."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +71,9 @@ def setting(
     changeable: bool = False,
     bare: int | float | None = None,
 ) -> Any:
-    """Declares one setting: a dataclass field of type int, float, bool or str, or ``… | None``.
+    """Declares one setting: a dataclass field of one of the types below, or ``… | None``.
+
+    The types are int, float, bool, str and those made from :class:`Structured`.
 
     Args:
         default: the value where nothing else is given.
@@ -72,7 +96,7 @@ class Setting:
     Attributes:
         name: the field's name, unique in the whole config.
         group: the field of the config that holds its group.
-        type: int, float, bool or str.
+        type: int, float, bool, str or a :class:`Structured` one.
         optional: whether None is a value.
         value: its value in the config at hand.
         rules: what it was declared with.
@@ -97,6 +121,8 @@ class Setting:
             RunError: it is neither; the message names the setting as ``called``.
         """
         value = self._typed(raw, called)
+        if isinstance(value, Structured):
+            return value
         choices = self.rules.one_of
         if choices is not None and value is not None and value not in choices:
             raise RunError(f"{called} must be {' or '.join(choices)}, got {raw!r}")
@@ -119,6 +145,12 @@ class Setting:
     def _typed(self, raw: object, called: str) -> Any:
         if self.optional and (raw is None or (isinstance(raw, str) and raw.lower() == "none")):
             return None
+        if issubclass(self.type, Structured):
+            if isinstance(raw, self.type):
+                return raw
+            if isinstance(raw, str):
+                return self.type.from_plain(_load_yaml(Path(raw)), raw)
+            return self.type.from_plain(raw, called)
         number = isinstance(raw, (int, float)) and not isinstance(raw, bool)
         try:
             if self.type in (bool, str):
@@ -155,7 +187,7 @@ def _walk(config: Any) -> Iterator[Setting]:
             if isinstance(hint, types.UnionType):
                 hint = next(t for t in hint.__args__ if t is not types.NoneType)
                 optional = True
-            if hint not in _TYPE_NAMES:
+            if hint not in _TYPE_NAMES and not issubclass(hint, Structured):
                 raise TypeError(f"{field.name} has type {hint}, which no flag can have")
             value = getattr(group, field.name)
             rules: Rules = field.metadata[_METADATA_KEY]
@@ -207,7 +239,8 @@ def as_dict(config: Any) -> dict[str, dict[str, Any]]:
     """The settings by group and name: plain values only."""
     nested: dict[str, dict[str, Any]] = {}
     for each in settings(config).values():
-        nested.setdefault(each.group, {})[each.name] = each.value
+        value = each.value.to_plain() if isinstance(each.value, Structured) else each.value
+        nested.setdefault(each.group, {})[each.name] = value
     return nested
 
 
@@ -217,16 +250,20 @@ def read_yaml(path: Path, config: Any) -> dict[str, Any]:
     Raises:
         RunError: the file cannot be read, or does not hold settings.
     """
-    try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RunError(f"{path} is not valid YAML: {error}") from error
+    content = _load_yaml(path)
     values: dict[str, Any] = {}
     groups = {field.name for field in dataclasses.fields(config)}
     _collect({} if content is None else content, str(path), groups - set(settings(config)), values)
     return values
+
+
+def _load_yaml(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} is not valid YAML: {error}") from error
 
 
 def _collect(content: Any, where: str, groups: set[str], values: dict[str, Any]) -> None:

@@ -14,12 +14,13 @@ from jaxtyping import Array, Key
 
 from ppo_mask.callbacks import LogRecord
 from ppo_mask.config import PPOConfig
+from ppo_mask.curriculum import Curriculum
 from ppo_mask.env import AbstractEnv
 from ppo_mask.health import Health, describe
 from ppo_mask.metrics import Metric, no_updates, summarize
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.state import TrainState, init
-from ppo_mask.train import TrainingError, run_updates
+from ppo_mask.train import Fixed, TrainingError, run_updates
 
 
 def init_seeds(
@@ -29,6 +30,7 @@ def init_seeds(
     keys: Key[Array, " seeds"],
     *,
     metrics: Mapping[str, Metric] | None = None,
+    curriculum: Curriculum | None = None,
 ) -> TrainState:
     """The beginnings of several runs: a train state whose arrays have a leading axis ``seeds``.
 
@@ -41,11 +43,13 @@ def init_seeds(
         config: hyperparameters, the same for all.
         keys: one per run.
         metrics: those that :func:`train_seeds` will be given.
+        curriculum: likewise.
     """
 
     def begin(key: Key[Array, ""]) -> TrainState:
         model_key, init_key = jax.random.split(key)
-        return init(env, make_model(model_key), config, init_key, metrics=metrics)
+        model = make_model(model_key)
+        return init(env, model, config, init_key, metrics=metrics, curriculum=curriculum)
 
     return eqx.filter_jit(eqx.filter_vmap(begin))(keys)
 
@@ -57,6 +61,7 @@ def train_seeds(
     total_updates: int,
     *,
     metrics: Mapping[str, Metric] | None = None,
+    curriculum: Curriculum | None = None,
     log_interval: int = 10,
 ) -> tuple[TrainState, list[list[LogRecord]]]:
     """Trains all seeds until ``total_updates`` updates are done, as :func:`ppo_mask.train.train`.
@@ -70,6 +75,7 @@ def train_seeds(
         config: hyperparameters, the same for all.
         total_updates: when to end, and where an annealed learning rate reaches 0.
         metrics: figures of your own by name.
+        curriculum: what the environment is at each update.
         log_interval: updates between log lines; there is one more at the very end.
 
     Returns:
@@ -86,7 +92,8 @@ def train_seeds(
     logs: list[list[LogRecord]] = [[] for _ in range(num_seeds)]
     while done < total_updates:
         until = min(total_updates, (done // log_interval + 1) * log_interval)
-        fixed = (env, config, metrics, jnp.asarray(until - done), jnp.asarray(total_updates))
+        n, total = jnp.asarray(until - done), jnp.asarray(total_updates)
+        fixed = (env, config, metrics, curriculum, n, total)
         states, health = _run_chunk(fixed, states)
         _raise_if_ill(health, states)
         done = until
@@ -108,10 +115,11 @@ def pick(states: Any, seed: int) -> Any:
 
 
 @eqx.filter_jit(donate="all-except-first")
-def _run_chunk(
-    fixed: tuple[AbstractEnv[Any], PPOConfig, dict[str, Metric], Array, Array], states: TrainState
-) -> tuple[TrainState, Any]:
-    return eqx.filter_vmap(lambda state: run_updates(*fixed, state))(states)
+def _run_chunk(fixed: Fixed, states: TrainState) -> tuple[TrainState, Any]:
+    env, config, metrics, curriculum, n, total_updates = fixed
+    return eqx.filter_vmap(
+        lambda state: run_updates(env, config, metrics, n, total_updates, state, curriculum)
+    )(states)
 
 
 def _raise_if_ill(health: Health, states: TrainState) -> None:

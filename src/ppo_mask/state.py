@@ -10,6 +10,7 @@ from jaxtyping import Array, Int, Key
 
 from ppo_mask import ppo, rollout
 from ppo_mask.config import PPOConfig
+from ppo_mask.curriculum import Curriculum, env_at
 from ppo_mask.env import AbstractEnv
 from ppo_mask.metrics import Metric, MetricTotals, no_updates
 from ppo_mask.networks import AbstractActorCritic
@@ -46,10 +47,12 @@ def init(
     key: Key[Array, ""],
     *,
     metrics: Mapping[str, Metric] | None = None,
+    curriculum: Curriculum | None = None,
 ) -> TrainState:
-    """A run's beginning. ``metrics`` are those that :func:`train` will be given."""
+    """A run's beginning. ``metrics`` and ``curriculum`` are those that :func:`train` will get."""
     reset_key, learner_key = jax.random.split(key)
-    vector_env = VectorEnv(env, config.num_envs)
+    start_env = env_at(env, curriculum, jnp.int32(0), jnp.int32(1))
+    vector_env = VectorEnv(start_env, config.num_envs)
     state = eqx.filter_jit(rollout.start)(vector_env, reset_key)
     learner = ppo.init(model, state, config, learner_key)
     return jax.tree.map(_strongly_typed, TrainState(learner, no_updates(metrics or {})))

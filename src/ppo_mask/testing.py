@@ -87,7 +87,7 @@ def _require_array_leaves(what: str, tree: Any) -> None:
 def _check_types(env: AbstractEnv[Any], key: Key[Array, ""]) -> None:
     count: Any = env.num_actions
     _require(isinstance(count, int) and count >= 1, f"num_actions is {count!r}, not a positive int")
-    state, first = _compiled("reset", lambda: jax.jit(env.reset)(key))
+    state, first = _compiled("reset", lambda: jax.jit(lambda key: env.reset(key))(key))
     _require(isinstance(first, TimeStep), "reset must return a state and a TimeStep")
     _require_array_leaves("state", state)
     action = jnp.zeros((), jnp.int32)
@@ -191,7 +191,8 @@ def _close(one: ArrayTree, other: ArrayTree) -> bool:
 
 
 def _check_purity(env: AbstractEnv[Any], key: Key[Array, ""]) -> None:
-    state, _ = jax.jit(env.reset)(key)
+    # Not jit(env.reset): a method of an environment that holds arrays cannot be hashed.
+    state, _ = jax.jit(lambda key: env.reset(key))(key)
     action = jnp.zeros((), jnp.int32)
     _require_pure("reset", lambda key: env.reset(key), key)
     _require_pure("step", lambda *args: env.step(*args), key, state, action)
@@ -217,7 +218,8 @@ def _check_batching(
     starts: ArrayTree,
     steps: ArrayTree,
 ) -> None:
-    reset, step = jax.jit(env.reset), jax.jit(env.step)
+    reset = jax.jit(lambda key: env.reset(key))
+    step = jax.jit(lambda *args: env.step(*args))
     states, actions = play.some()
     for i in range(0, _BATCH, _BATCH // 8):
         row = partial(jax.tree.map, lambda x, i=i: x[i])

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Int
 from ppo_mask import ppo
 from ppo_mask._types import ArrayTree
 from ppo_mask.callbacks import Callback, LogRecord, Progress, Run
+from ppo_mask.curriculum import Curriculum, env_at
 from ppo_mask.env import AbstractEnv
 from ppo_mask.health import Health, describe, examine, healthy
 from ppo_mask.metrics import Metric, add_update, no_updates, summarize
@@ -54,6 +55,7 @@ def train(
     total_updates: int,
     *,
     metrics: Mapping[str, Metric] | None = None,
+    curriculum: Curriculum | None = None,
     callbacks: Sequence[Callback] = (),
     log_interval: int = 10,
     debug_nans: bool = False,
@@ -69,6 +71,7 @@ def train(
         config: hyperparameters.
         total_updates: when to end, and where an annealed learning rate reaches 0.
         metrics: figures of your own by name, logged beside the library's.
+        curriculum: what the environment is at each update.
         callbacks: called in this order.
         log_interval: updates between log lines; there is one more at the very end.
         debug_nans: keep a copy of the state and look after each update, so that the error can also
@@ -90,12 +93,14 @@ def train(
         before = _copy(state) if debug_nans else None
         started = time.perf_counter()
         total = jnp.asarray(total_updates)
-        state, health = run_chunk((env, config, metrics, jnp.asarray(n), total), state)
+        fixed = (env, config, metrics, curriculum, jnp.asarray(n), total)
+        state, health = run_chunk(fixed, state)
         _wait(health)
         if wrong := describe(health):
             wrong = f"update {int(state.update)}: {wrong}"
             if before is not None:
-                place = find_first_nan(env, config, before.learner, total)
+                env_then = env_at(env, curriculum, before.update, total)
+                place = find_first_nan(env_then, config, before.learner, total)
                 wrong += f"; {place}" if place else ""
             raise TrainingError(wrong)
         return state, time.perf_counter() - started
@@ -144,9 +149,9 @@ def run_updates(
     n: Int[Array, ""],
     total_updates: Int[Array, ""],
     state: TrainState,
+    curriculum: Curriculum | None = None,
 ) -> tuple[TrainState, Health]:
     """Runs ``n`` updates: pure, to be compiled or vmapped (over seeds, say). Stops when ill."""
-    vector_env = VectorEnv(env, config.num_envs)
     arrays, static = eqx.partition(state, eqx.is_array)
     until = state.update + n
 
@@ -156,8 +161,9 @@ def run_updates(
 
     def update(carry: tuple[ArrayTree, Health]) -> tuple[ArrayTree, Health]:
         state: TrainState = eqx.combine(carry[0], static)
+        env_now = env_at(env, curriculum, state.update, total_updates)
         learner, transitions, diagnostics = ppo.update(
-            vector_env, config, state.learner, total_updates
+            VectorEnv(env_now, config.num_envs), config, state.learner, total_updates
         )
         totals = add_update(state.totals, metrics, transitions, diagnostics)
         health = examine(learner, transitions, diagnostics)
@@ -167,12 +173,16 @@ def run_updates(
     return eqx.combine(arrays, static), health
 
 
+Fixed = tuple[AbstractEnv[Any], PPOConfig, dict[str, Metric], Curriculum | None, Array, Array]
+"""What chunks of updates have in common: environment, config, metrics, curriculum; how many updates
+to run, and how many the whole run has."""
+
+
 @eqx.filter_jit(donate="all-except-first")
-def run_chunk(
-    fixed: tuple[AbstractEnv[Any], PPOConfig, dict[str, Metric], Array, Array], state: TrainState
-) -> tuple[TrainState, Health]:
+def run_chunk(fixed: Fixed, state: TrainState) -> tuple[TrainState, Health]:
     """:func:`run_updates` as :func:`train` compiles it: the state's buffers are used again."""
-    return run_updates(*fixed, state)
+    env, config, metrics, curriculum, n, total_updates = fixed
+    return run_updates(env, config, metrics, n, total_updates, state, curriculum)
 
 
 def _copy(state: TrainState) -> TrainState:

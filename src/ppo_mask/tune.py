@@ -8,11 +8,12 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
+from ppo_mask.curriculum import Curriculum
 from ppo_mask.env import AbstractEnv
 from ppo_mask.metrics import Metric
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.state import TrainState
-from ppo_mask.train import run_chunk
+from ppo_mask.train import Fixed, run_chunk
 
 SIZES = tuple(2**k for k in range(6, 16))
 # A larger batch means fewer updates for the same steps: it has to be worth it.
@@ -28,6 +29,7 @@ def fastest(
     metrics: Mapping[str, Metric],
     report: Callable[[str], None] = print,
     memory: int | None = None,
+    curriculum: Curriculum | None = None,
 ) -> PPOConfig:
     """The config whose updates make the most environment steps per second.
 
@@ -41,11 +43,13 @@ def fastest(
         metrics: of the run.
         report: is given a line for each size.
         memory: bytes that may be used; None for most of what the device has.
+        curriculum: of the run.
     """
     memory = _memory() if memory is None else memory
     best: tuple[float, PPOConfig] | None = None
     for config in configs:
-        speed = _steps_per_second(env, config, begin(config), dict(metrics), memory)
+        fixed = (env, config, dict(metrics), curriculum, jnp.asarray(1), jnp.asarray(1_000_000))
+        speed = _steps_per_second(fixed, begin(config), memory)
         said = "does not fit into memory" if speed is None else f"{speed:,.0f} steps/s"
         report(f"auto-tune: {config.num_envs:,} environments: {said}")
         if best is not None and (speed is None or speed < _WORTH_IT * best[0]):
@@ -56,14 +60,8 @@ def fastest(
     return best[1]
 
 
-def _steps_per_second(
-    env: AbstractEnv[Any],
-    config: PPOConfig,
-    state: TrainState,
-    metrics: dict[str, Metric],
-    memory: int,
-) -> float | None:
-    fixed = (env, config, metrics, jnp.asarray(1), jnp.asarray(1_000_000))
+def _steps_per_second(fixed: Fixed, state: TrainState, memory: int) -> float | None:
+    config = fixed[1]
     try:
         # Compiled as for training, which then finds it in the compilation cache.
         update = cast(Any, run_chunk).lower(fixed, state).compile()

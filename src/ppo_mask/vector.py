@@ -131,13 +131,16 @@ class VectorEnv(eqx.Module, Generic[State]):
             return self.env.step_and_reset(step_key, reset_key, state, action)
         state, final = self.env.step(step_key, state, action)
 
-        def fresh(key: Key[Array, ""]) -> Next[State]:
-            state, timestep = self.env.reset(key)
+        # An environment's arrays are passed on: they may change while a run goes on.
+        arrays, static = eqx.partition(self.env, eqx.is_array)
+
+        def fresh(operand: tuple[ArrayTree, Key[Array, ""]]) -> Next[State]:
+            state, timestep = eqx.combine(operand[0], static).reset(operand[1])
             return Next(state, timestep.observation, timestep.action_mask)
 
         following = Next(state, final.observation, final.action_mask)
         ended = final.terminated | final.truncated
-        return final, rarely(ended, fresh, reset_key, following)
+        return final, rarely(ended, fresh, (arrays, reset_key), following)
 
 
 def _vector_timestep(

@@ -8,8 +8,8 @@ enable_compilation_cache()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves slow tests out unless ``-m`` names them."""
+    """Leaves slow tests, and those that need a browser, out unless ``-m`` names them."""
     if not config.option.markexpr:
         for item in items:
-            if "slow" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="slow; run with -m slow"))
+            for mark in {"slow", "browser"} & set(item.keywords):
+                item.add_marker(pytest.mark.skip(reason=f"{mark}; run with -m {mark}"))

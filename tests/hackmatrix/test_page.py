@@ -10,7 +10,7 @@ from hackmatrix.agents import scripted
 from hackmatrix.render.page import page
 from hackmatrix.replay import record
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.browser
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 DESKTOP, PHONE = (1280, 860), (390, 844)
 

@@ -58,7 +58,8 @@ def network(request, seen):
         return model
     observations = jnp.asarray(seen[0])
     model = normalized(model, observations)
-    return observe(model, observations.reshape(10, -1, observations.shape[-1]))
+    features = jax.jit(jax.vmap(model.features))(observations)
+    return observe(model, features.reshape(10, -1, features.shape[-1]))
 
 
 def test_the_features_are_the_same(program, seen):

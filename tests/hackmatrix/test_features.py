@@ -98,7 +98,8 @@ def test_a_normalised_network_reads_the_board_as_it_is_and_normalises_what_it_re
     dumped = [each["state"] for each in recordings.read("observations.jsonl.gz")][:32]
     observations = jax.jit(jax.vmap(HackMatrix().observe))(positions.load_all(dumped))
     plain = PlayerCentredMLP(16, 1, key=jax.random.key(0))
-    model = eqx.filter_jit(observe)(normalized(plain, observations), observations[None])
+    seen = jax.jit(jax.vmap(plain.features))(observations)
+    model = eqx.filter_jit(observe)(normalized(plain, observations), seen[None])
     read = np.asarray(jax.jit(jax.vmap(lambda x: features(x).flat()))(observations))
     [moments] = model.network.moments
     np.testing.assert_allclose(moments.mean, read.mean(axis=0), atol=1e-5)

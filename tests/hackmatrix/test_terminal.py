@@ -57,7 +57,9 @@ class Screen:
             "TERM": "xterm-256color",
             "PYTHONPATH": os.path.dirname(__file__),
         }
-        environment.pop("NO_COLOR", None)
+        # A size in the environment, as other tests may leave there, goes before the terminal's own.
+        for name in ("NO_COLOR", "COLUMNS", "LINES"):
+            environment.pop(name, None)
         self.process = subprocess.Popen(
             command,
             stdin=self.slave,

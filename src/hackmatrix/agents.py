@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hackmatrix.env import HackMatrix
 from hackmatrix.networks import PlayerCentredMLP
 from hackmatrix.policies import SCRIPTED
@@ -13,7 +11,7 @@ from ppo_mask import run_folder
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.policy import load_policy
-from ppo_mask.schema import did_you_mean
+from ppo_mask.schema import did_you_mean, load_yaml
 
 NETWORKS = (PlayerCentredMLP, MLPActorCritic)
 """The networks that a run may have trained."""
@@ -67,7 +65,6 @@ def trained(path: str, checkpoints: str = "checkpoints", *, sample: bool = False
 
 def _game(config: Path) -> HackMatrix:
     """The game of a run, without its limit of steps: watching and evaluating have their own."""
-    content: Any = yaml.safe_load(config.read_text(encoding="utf-8"))
-    environment: dict[str, Any] = content.get("environment", {})
+    environment: dict[str, Any] = load_yaml(config).get("environment", {})
     depth = environment.get("undo_depth")
     return HackMatrix() if depth is None else HackMatrix(undo_depth=depth)

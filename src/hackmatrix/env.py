@@ -60,6 +60,7 @@ class _Turn(NamedTuple):
         kept: the position after the player's part and the enemy turn; on entering a stage, not yet
             set up.
         history: likewise.
+        draws: the step's.
         new_stage: a stage was entered.
         terminated: the episode ended in a terminal state.
         truncated: the episode was cut off.
@@ -69,6 +70,7 @@ class _Turn(NamedTuple):
 
     kept: Kept
     history: history.Rows
+    draws: Draws
     new_stage: Bool[Array, ""]
     terminated: Bool[Array, ""]
     truncated: Bool[Array, ""]
@@ -133,16 +135,15 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         components = {name: jnp.float32(0) for name in rewards.COMPONENTS}
         info = _info(components, game, off, off, off, off)
         state = new_state(game, self.undo_depth)
-        start = _Turn(state.kept, state.history, off, off, off, jnp.float32(0), info)
+        start = _Turn(state.kept, state.history, draws, off, off, off, jnp.float32(0), info)
         return state, start.timestep(observation.observe(game), state.valid)
 
     def step(
         self, key: Key[Array, ""], state: State, action: Int[Array, ""]
     ) -> tuple[State, TimeStep]:
         """One action and, if it ends the turn, the enemy turn."""
-        draws = Draws(key).computed_once(action < -NUM_ACTIONS)
-        turn = self._turn(draws, state, action)
-        kept = rarely(turn.new_stage, _enter_stage, (turn.kept, draws), turn.kept)
+        turn = self._turn(key, state, action)
+        kept = rarely(turn.new_stage, _enter_stage, (turn.kept, turn.draws), turn.kept)
         state, seen = _look(kept, turn.history)
         return state, turn.timestep(seen, _offered(state))
 
@@ -154,15 +155,14 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         action: Int[Array, ""],
     ) -> tuple[TimeStep, Next[State]]:
         """A step, and a new game if that ended the game, with one layout of a stage for both."""
-        draws = Draws(step_key).computed_once(action < -NUM_ACTIONS)
-        turn = self._turn(draws, state, action)
+        turn = self._turn(step_key, state, action)
         last = kept = turn.kept
         if self.max_steps is not None:  # The last step may enter a stage that nobody will play.
-            last = rarely(turn.new_stage & turn.ended, _enter_stage, (kept, draws), kept)
+            last = rarely(turn.new_stage & turn.ended, _enter_stage, (kept, turn.draws), kept)
         kept = rarely(
             turn.new_stage | turn.ended,
             _enter_stage_or_begin,
-            (kept, draws, reset_key, turn.ended, self.starting_weights),
+            (kept, turn.draws, reset_key, turn.ended, self.starting_weights),
             kept,
         )
         state, seen = _look(kept, turn.history)
@@ -170,11 +170,12 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         last_seen = rarely(turn.ended, lambda kept: observation.observe(kept.game), last, seen)
         return turn.timestep(last_seen, mask), Next(state, seen, mask)
 
-    def _turn(self, draws: Draws, state: State, action: Int[Array, ""]) -> _Turn:
+    def _turn(self, key: Key[Array, ""], state: State, action: Int[Array, ""]) -> _Turn:
         in_range = (action >= 0) & (action < NUM_ACTIONS)
         valid = in_range & state.valid[jnp.clip(action, 0, NUM_ACTIONS - 1)]
         act = _take_apart(action, valid)
         before = state.game
+        draws = Draws(key).computed_once(before.steps < 0)
         quality = rarely(
             act.siphons, lambda kept: siphon.quality(kept.game), state.kept, jnp.float32(0)
         )
@@ -223,6 +224,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         return _Turn(
             kept,
             rows,
+            draws,
             new_stage,
             terminated,
             truncated,

@@ -20,7 +20,14 @@ import jax
 import numpy as np
 
 from hackmatrix.actions import ACTION_NAMES
-from hackmatrix.observation import CHANNELS, OBSERVATION_SIZE, PLAYER_FEATURES, channels
+from hackmatrix.observation import (
+    CELL_FIELDS,
+    CHANNELS,
+    LARGEST,
+    OBSERVATION_SIZE,
+    PLAYER_FEATURES,
+    channels,
+)
 from hackmatrix.planes import NUM_CELLS
 from hackmatrix.programs import CARDS, NUM_PROGRAMS
 from hackmatrix.render.scene import TYPES
@@ -42,26 +49,6 @@ _PLAYER = (
     "show",
     "calm",
 )
-# The fields of a cell and the largest value of each, by which it is divided.
-_FIELDS = {
-    "enemy_type": 1,
-    "enemy_hp": 3,
-    "stunned": 1,
-    "from_siphon": 1,
-    "data": 1,
-    "program_block": 1,
-    "question": 1,
-    "points": 9,
-    "block_siphoned": 1,
-    "program": 1,
-    "spawn_count": 9,
-    "turns": 4,
-    "credits": 3,
-    "energy": 3,
-    "pickup": 1,
-    "exit": 1,
-    "center": 1,
-}
 
 
 def exported(model: AbstractActorCritic) -> bytes:
@@ -89,11 +76,11 @@ def observation_layout() -> dict[str, Any]:
         of these channels: its name, and what it is divided by.
     """
     names: list[tuple[str, int]] = [("", 0)] * CHANNELS
-    for name, largest in _FIELDS.items():
+    for name in CELL_FIELDS:
         place = range(CHANNELS)[channels(name)]
         several = {"enemy_type": TYPES, "program": tuple(card.name for card in CARDS)}.get(name)
         for n, channel in enumerate(place):
-            names[channel] = (f"{name} {several[n]}" if several else name, largest)
+            names[channel] = (f"{name} {several[n]}" if several else name, LARGEST.get(name, 1))
     return {
         "size": OBSERVATION_SIZE,
         "player": _PLAYER[:PLAYER_FEATURES],

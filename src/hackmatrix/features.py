@@ -70,8 +70,8 @@ def features(observation: Float[Array, " observation"]) -> Features:
     row, col = (jnp.round(x * (SIZE - 1)).astype(jnp.int32) for x in player[:2])
     cell = SIZE * row + col
     here = single(cell)
-    blocks = _plane(cells, "data", "program_block", "question")
-    ways, distance = _ways(here, blocks, _plane(cells, "exit"))
+    blocks = plane_of(cells, "data", "program_block", "question")
+    ways, distance = ways_to_exit(here, blocks, plane_of(cells, "exit"))
     return Features(
         player=player,
         cells=_rolled(cells, row, col),
@@ -87,7 +87,7 @@ def _flags(values: list[Array]) -> Float[Array, " n"]:
     return jnp.stack(values).astype(jnp.float32)
 
 
-def _plane(cells: Float[Array, "cells channels"], *names: str) -> Plane:
+def plane_of(cells: Float[Array, "cells channels"], *names: str) -> Plane:
     """The cells on which one of the fields is not 0."""
     found = [jnp.any(cells[:, channels(name)] != 0, axis=-1) for name in names]
     return pack(jnp.any(jnp.stack(found), axis=0))
@@ -113,15 +113,16 @@ def _programs(
 def _targets(
     cells: Float[Array, "cells channels"], here: Plane, blocks: Plane
 ) -> Float[Array, "directions target_channels"]:
-    entities = _plane(cells, "enemy_type", "turns")
+    entities = plane_of(cells, "enemy_type", "turns")
     hits = [ray & entities for ray in paths.line(here, entities | blocks)]
     shown = cells[:, jnp.array(_TARGET)]
     return jnp.stack([jnp.where(hit.any(), shown[hit.lowest()], 0.0) for hit in hits])
 
 
-def _ways(
+def ways_to_exit(
     here: Plane, blocks: Plane, exit: Plane
 ) -> tuple[Float[Array, " directions"], Float[Array, ""]]:
+    """Whether a shortest walk to the exit begins with each direction, and its length in tens."""
     first, steps = paths.first_met(exit, ~blocks, here.neighbours())
     distance = jnp.where(first.any(), (steps + 1) / _DISTANCE_SCALE, 0.0)
     return _flags([(there & first).any() for there in here.shifts()]), distance

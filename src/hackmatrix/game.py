@@ -49,7 +49,7 @@ class Board(eqx.Module):
         program_blocks: cells with a program block, hidden ones too.
         question: blocks of either sort whose content is hidden.
         pickups: cells with a data siphon to pick up.
-        exits: the cell that looks like the exit. It is where ``State.exit`` says in every game
+        exits: the cell that looks like the exit. It is where ``Game.exit`` says in every game
             that is played from its start.
         siphoned: cells that have been siphoned.
         centers: cells on which the player stood when siphoning.

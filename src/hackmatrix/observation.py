@@ -46,8 +46,10 @@ _FIELDS = {
     "center": (1, 21, 1),
 }
 _WIDTH = {"enemy_hp": 2, "points": 4, "spawn_count": 4, "turns": 3, "credits": 2, "energy": 2}
-_LARGEST = {"enemy_hp": 3, "points": 9, "spawn_count": 9, "turns": 4, "credits": 3, "energy": 3}
-_CHANNEL_ORDER = (
+# By which a field is divided, where that is not 1.
+LARGEST = {"enemy_hp": 3, "points": 9, "spawn_count": 9, "turns": 4, "credits": 3, "energy": 3}
+# In the order of their channels.
+CELL_FIELDS = (
     "enemy_type",
     "enemy_hp",
     "stunned",
@@ -71,11 +73,11 @@ _CHANNEL_ORDER = (
 def _channel_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each channel: whether it is in the second word, its bits there, and their scale."""
     rows: list[tuple[bool, int, float]] = []
-    for name in _CHANNEL_ORDER:
+    for name in CELL_FIELDS:
         word, shift, copies = _FIELDS[name]
         mask = (1 << _WIDTH.get(name, 1)) - 1
         for copy in range(shift, shift + copies):
-            rows.append((word == 1, mask << copy, 1 / (_LARGEST.get(name, 1) << copy)))
+            rows.append((word == 1, mask << copy, 1 / (LARGEST.get(name, 1) << copy)))
     second, bits, scale = zip(*rows, strict=True)
     return np.array(second), np.array(bits, np.uint32), np.array(scale, np.float32)
 
@@ -83,7 +85,7 @@ def _channel_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def channels(name: str) -> slice:
     """The channels of a cell that a field takes."""
     start = 0
-    for other in _CHANNEL_ORDER[: _CHANNEL_ORDER.index(name)]:
+    for other in CELL_FIELDS[: CELL_FIELDS.index(name)]:
         start += _FIELDS[other][2]
     return slice(start, start + _FIELDS[name][2])
 

@@ -4,6 +4,7 @@ They are actor-critics like any other, so that whatever plays a network plays th
 the player sees: the observation and the mask.
 """
 
+from abc import abstractmethod
 from typing import Any, final
 
 import jax.numpy as jnp
@@ -11,9 +12,10 @@ from jaxtyping import Array, Bool, Float
 
 from hackmatrix import paths
 from hackmatrix.env import FIRST_PROGRAM, NUM_ACTIONS
+from hackmatrix.features import plane_of, ways_to_exit
 from hackmatrix.game import MAX_HP
 from hackmatrix.observation import CHANNELS, PLAYER_FEATURES, channels
-from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, pack, single
+from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, single
 from hackmatrix.programs import NUM_PROGRAMS, Program
 from ppo_mask.distribution import MaskedCategorical
 from ppo_mask.networks import AbstractActorCritic
@@ -25,9 +27,8 @@ _NEVER = -1e9
 _FAR = 2.0 * SIZE
 
 
-@final
-class RandomPolicy(AbstractActorCritic):
-    """Every allowed action is equally likely. It knows no value: NaN."""
+class _AbstractScripted(AbstractActorCritic):
+    """A policy that has nothing to learn. It knows no value: NaN."""
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -38,47 +39,55 @@ class RandomPolicy(AbstractActorCritic):
         self, observation: Float[Array, " observation"], action_mask: Bool[Array, " actions"]
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:
         """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        return MaskedCategorical(jnp.zeros(NUM_ACTIONS), action_mask), jnp.float32(_NO_VALUE)
+        logits = self.logits(observation, action_mask)
+        return MaskedCategorical(logits, action_mask), jnp.float32(_NO_VALUE)
+
+    @abstractmethod
+    def logits(
+        self, observation: Float[Array, " observation"], action_mask: Bool[Array, " actions"]
+    ) -> Float[Array, " actions"]:
+        """Of all actions; what is not allowed is left out later."""
 
 
 @final
-class GreedyExitPolicy(AbstractActorCritic):
+class RandomPolicy(_AbstractScripted):
+    """Every allowed action is equally likely."""
+
+    def logits(
+        self, observation: Float[Array, " observation"], action_mask: Bool[Array, " actions"]
+    ) -> Float[Array, " actions"]:
+        """Equal ones."""
+        return jnp.zeros(NUM_ACTIONS)
+
+
+@final
+class GreedyExitPolicy(_AbstractScripted):
     """Takes the shortest way to the exit round the blocks, and attacks who stands in that way.
 
-    Where no way is open it takes the first action allowed. It knows no value: NaN.
+    Where no way is open it takes the first action allowed.
     """
 
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """None."""
-        return {}
-
-    def __call__(
+    def logits(
         self, observation: Float[Array, " observation"], action_mask: Bool[Array, " actions"]
-    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
-        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
+    ) -> Float[Array, " actions"]:
+        """All on one action."""
         ways = _Seen(observation).ways().astype(jnp.float32)
-        return _best(_on_moves(ways), action_mask), jnp.float32(_NO_VALUE)
+        return _best(_on_moves(ways), action_mask)
 
 
 @final
-class FighterPolicy(AbstractActorCritic):
+class FighterPolicy(_AbstractScripted):
     """Attacks the nearest enemy in its line of fire, else the nearest transmission in it.
 
     Of enemies that are equally near it takes the one with the fewest hp.
     With nobody there, it runs RESET at hp 1 if it can, and otherwise takes the shortest way to the
-    exit. Where no way is open it takes the first action allowed. It knows no value: NaN.
+    exit. Where no way is open it takes the first action allowed.
     """
 
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """None."""
-        return {}
-
-    def __call__(
+    def logits(
         self, observation: Float[Array, " observation"], action_mask: Bool[Array, " actions"]
-    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
-        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
+    ) -> Float[Array, " actions"]:
+        """All on one action."""
         seen = _Seen(observation)
         enemy, transmission = seen.targets()
         moves = jnp.select(
@@ -87,7 +96,7 @@ class FighterPolicy(AbstractActorCritic):
         )
         reset = jnp.where(seen.hp == 1, 2.0, 0.0)
         worth = _on_moves(moves).at[FIRST_PROGRAM + Program.RESET].set(reset)
-        return _best(worth, action_mask), jnp.float32(_NO_VALUE)
+        return _best(worth, action_mask)
 
 
 SCRIPTED: dict[str, AbstractActorCritic] = {
@@ -106,22 +115,17 @@ class _Seen:
         row, col, self.hp = jnp.round(player).astype(jnp.int32)
         cells = observation[PLAYER_FEATURES + NUM_PROGRAMS :].reshape(NUM_CELLS, CHANNELS)
 
-        def where(*names: str) -> Plane:
-            fields = [jnp.any(cells[:, channels(name)] != 0, axis=-1) for name in names]
-            return pack(jnp.any(jnp.stack(fields), axis=0))
-
         self.cell = SIZE * row + col
-        self.blocks = where("data", "program_block", "question")
-        self.exit = where("exit")
-        self.transmissions = where("turns")
-        self.enemies = where("enemy_type")
+        self.blocks = plane_of(cells, "data", "program_block", "question")
+        self.exit = plane_of(cells, "exit")
+        self.transmissions = plane_of(cells, "turns")
+        self.enemies = plane_of(cells, "enemy_type")
         self.enemy_hp = cells[:, channels("enemy_hp")][:, 0]
 
     def ways(self) -> Bool[Array, " directions"]:
         """Whether a shortest walk to the exit begins with a direction."""
-        here = single(self.cell)
-        first, _ = paths.first_met(self.exit, ~self.blocks, here.neighbours())
-        return jnp.stack([(there & first).any() for there in here.shifts()])
+        ways, _ = ways_to_exit(single(self.cell), self.blocks, self.exit)
+        return ways > 0
 
     def targets(self) -> tuple[Float[Array, " directions"], Float[Array, " directions"]]:
         """How far off the enemy or the transmission is that an attack would hit; else ``_FAR``.
@@ -148,7 +152,9 @@ def _on_moves(worth: Float[Array, " directions"]) -> Float[Array, " actions"]:
     return jnp.zeros(NUM_ACTIONS).at[:NUM_DIRECTIONS].set(worth)
 
 
-def _best(worth: Float[Array, " actions"], mask: Bool[Array, " actions"]) -> MaskedCategorical:
+def _best(
+    worth: Float[Array, " actions"], mask: Bool[Array, " actions"]
+) -> Float[Array, " actions"]:
     """All probability on the allowed action of the highest worth, the first among equals."""
     best = jnp.argmax(jnp.where(mask, worth, -1.0))
-    return MaskedCategorical(jnp.full(NUM_ACTIONS, _NEVER).at[best].set(0.0), mask)
+    return jnp.full(NUM_ACTIONS, _NEVER).at[best].set(0.0)

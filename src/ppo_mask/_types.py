@@ -1,7 +1,8 @@
-"""Types that several modules share."""
+"""Types that several modules share, and how they are told."""
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import jax
 from jaxtyping import Array, PyTree
 
 if TYPE_CHECKING:
@@ -9,3 +10,9 @@ if TYPE_CHECKING:
     ArrayTree: TypeAlias = Any
 else:
     ArrayTree = PyTree[Array]
+
+
+def described(tree: Any) -> dict[str, str]:
+    """The dtype and shape of each leaf, by its place in the tree."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): f"{x.dtype}{list(x.shape)}" for path, x in leaves}

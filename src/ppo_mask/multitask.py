@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from ppo_mask._types import ArrayTree
+from ppo_mask._types import ArrayTree, described
 from ppo_mask.env import AbstractEnv, TimeStep
 
 _TASK = "task"
@@ -107,7 +107,5 @@ def _shapes(env: AbstractEnv[Any]) -> dict[str, str]:
     }
     trees = {"state": state, "observation": timestep.observation, "info": timestep.info}
     for what, tree in trees.items():
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-            name = what + jax.tree_util.keystr(path)
-            parts[name] = f"{leaf.dtype}{list(leaf.shape)}"
+        parts |= {what + place: leaf for place, leaf in described(tree).items()}
     return parts

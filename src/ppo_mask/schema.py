@@ -149,7 +149,7 @@ class Setting:
             if isinstance(raw, self.type):
                 return raw
             if isinstance(raw, str):
-                return self.type.from_plain(_load_yaml(Path(raw)), raw)
+                return self.type.from_plain(load_yaml(Path(raw)), raw)
             return self.type.from_plain(raw, called)
         number = isinstance(raw, (int, float)) and not isinstance(raw, bool)
         try:
@@ -250,14 +250,19 @@ def read_yaml(path: Path, config: Any) -> dict[str, Any]:
     Raises:
         RunError: the file cannot be read, or does not hold settings.
     """
-    content = _load_yaml(path)
+    content = load_yaml(path)
     values: dict[str, Any] = {}
     groups = {field.name for field in dataclasses.fields(config)}
     _collect({} if content is None else content, str(path), groups - set(settings(config)), values)
     return values
 
 
-def _load_yaml(path: Path) -> Any:
+def load_yaml(path: Path) -> Any:
+    """What a YAML file holds.
+
+    Raises:
+        RunError: it cannot be read.
+    """
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

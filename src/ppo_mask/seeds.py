@@ -19,7 +19,7 @@ from ppo_mask.env import AbstractEnv
 from ppo_mask.health import Health, describe
 from ppo_mask.metrics import Metric, no_updates, summarize
 from ppo_mask.networks import AbstractActorCritic
-from ppo_mask.state import TrainState, init
+from ppo_mask.state import TrainState, copied, init
 from ppo_mask.train import Fixed, TrainingError, run_updates
 
 
@@ -87,7 +87,7 @@ def train_seeds(
     if log_interval < 1:
         raise ValueError(f"log_interval must be at least 1, got {log_interval}")
     metrics = dict(metrics or {})
-    states = jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, states)
+    states = copied(states)
     done, num_seeds = int(states.update[0]), len(states.update)
     logs: list[list[LogRecord]] = [[] for _ in range(num_seeds)]
     while done < total_updates:

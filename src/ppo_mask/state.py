@@ -58,6 +58,11 @@ def init(
     return jax.tree.map(_strongly_typed, TrainState(learner, no_updates(metrics or {})))
 
 
+def copied(state: TrainState) -> TrainState:
+    """The same state in buffers of its own, which may be used up."""
+    return jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, state)
+
+
 def _strongly_typed(leaf: Any) -> Any:
     # What is restored has no weak types; a state that has some would be compiled for anew.
     if not eqx.is_array(leaf) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key, TypeCheckError
 
-from ppo_mask._types import ArrayTree
+from ppo_mask._types import ArrayTree, described
 from ppo_mask.distribution import MaskedCategorical
 from ppo_mask.env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
 
@@ -64,13 +64,8 @@ def _require(holds: Any, law: str) -> None:
         raise ProtocolError(law)
 
 
-def _describe(tree: Any) -> dict[str, str]:
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path): f"{x.dtype}{list(x.shape)}" for path, x in leaves}
-
-
 def _require_same_types(what: str, reset: Any, step: Any) -> None:
-    before, after = _describe(reset), _describe(step)
+    before, after = described(reset), described(step)
     for name in sorted(before.keys() | after.keys()):
         was, is_ = before.get(name, "nothing"), after.get(name, "nothing")
         _require(was == is_, f"{what}{name} is {was} from reset but {is_} from step")
@@ -101,11 +96,11 @@ def _check_types(env: AbstractEnv[Any], key: Key[Array, ""]) -> None:
     _require_same_types("timestep", first, second)
 
     flag, mask = "bool[]", f"bool[{count}]"
-    described = _describe(first)
+    types = described(first)
     for name, wanted in ((".terminated", flag), (".truncated", flag), (".action_mask", mask)):
-        _require(described[name] == wanted, f"timestep{name} is {described[name]}, not {wanted}")
+        _require(types[name] == wanted, f"timestep{name} is {types[name]}, not {wanted}")
     is_number = jnp.issubdtype(first.reward.dtype, jnp.floating) and first.reward.shape == ()
-    _require(is_number, f"timestep.reward is {described['.reward']}, not a floating-point scalar")
+    _require(is_number, f"timestep.reward is {types['.reward']}, not a floating-point scalar")
     _require(first.reward == 0, f"reset must give reward 0, not {first.reward}")
     _require(not first.terminated, "reset must not give terminated")
     _require(not first.truncated, "reset must not give truncated")

@@ -22,7 +22,7 @@ from ppo_mask.health import Health, describe, examine, healthy
 from ppo_mask.metrics import Metric, add_update, no_updates, summarize
 from ppo_mask.nan_search import find_first_nan
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.state import TrainState, init
+from ppo_mask.state import TrainState, copied, init
 from ppo_mask.vector import VectorEnv
 
 __all__ = [
@@ -87,10 +87,10 @@ def train(
     unlogged = int(state.totals.updates)
     run = Run(config, int(state.update), total_updates, callbacks, unlogged)
     # The chunks use up their input's buffers; the caller's state, and the model in it, are spared.
-    state = _copy(state)
+    state = copied(state)
 
     def advance(state: TrainState, n: int) -> tuple[TrainState, float]:
-        before = _copy(state) if debug_nans else None
+        before = copied(state) if debug_nans else None
         started = time.perf_counter()
         total = jnp.asarray(total_updates)
         fixed = (env, config, metrics, curriculum, jnp.asarray(n), total)
@@ -183,10 +183,6 @@ def run_chunk(fixed: Fixed, state: TrainState) -> tuple[TrainState, Health]:
     """:func:`run_updates` as :func:`train` compiles it: the state's buffers are used again."""
     env, config, metrics, curriculum, n, total_updates = fixed
     return run_updates(env, config, metrics, n, total_updates, state, curriculum)
-
-
-def _copy(state: TrainState) -> TrainState:
-    return jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, state)
 
 
 def _wait(health: Health) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hackmatrix.cli.options import add_command, add_players, agents, number, tell
+from hackmatrix.cli.options import add_command, add_limit, add_players, agents, number, tell
 from hackmatrix.evaluation import Estimate, Evaluation, measure
 
 _BAR = 10
@@ -20,13 +20,7 @@ def add_to(commands: Any) -> None:
         "--episodes", type=number(1), default=1000, metavar="N", help="games (default: 1000)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="(default: 0)")
-    parser.add_argument(
-        "--max-steps",
-        type=number(1),
-        default=1000,
-        metavar="N",
-        help="actions after which a game is cut off (default: 1000)",
-    )
+    add_limit(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 

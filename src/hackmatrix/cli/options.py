@@ -73,6 +73,17 @@ def add_game(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_limit(parser: argparse.ArgumentParser) -> None:
+    """The option that says how long a game may be."""
+    parser.add_argument(
+        "--max-steps",
+        type=number(1),
+        default=1000,
+        metavar="N",
+        help="actions after which a game is cut off (default: 1000)",
+    )
+
+
 def number(at_least: int) -> Callable[[str], int]:
     """A type for argparse: a whole number, not under a limit."""
 

@@ -8,7 +8,16 @@ from typing import Any
 
 from hackmatrix.actions import ACTION_NAMES
 from hackmatrix.agents import Agent
-from hackmatrix.cli.options import add_command, add_game, add_players, agents, number, tell, write
+from hackmatrix.cli.options import (
+    add_command,
+    add_game,
+    add_limit,
+    add_players,
+    agents,
+    number,
+    tell,
+    write,
+)
 from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, colored, interactive
 from hackmatrix.render.page import page
@@ -32,13 +41,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--fps", type=_speed, default=4.0, metavar="F", help="actions per second (default: 4)"
     )
-    parser.add_argument(
-        "--max-steps",
-        type=number(1),
-        default=1000,
-        metavar="N",
-        help="actions after which a game is cut off (default: 1000)",
-    )
+    add_limit(parser)
     parser.add_argument("--html", metavar="FILE", help="write the game as a page instead")
     parser.add_argument("--gif", metavar="FILE", help="write the game as a film instead")
 

@@ -99,7 +99,7 @@ def trained(num_envs: int, num_steps: int = 128) -> Subject:
         one, many = jnp.int32(1), jnp.int32(1_000_000)
         state = eqx.combine(arrays, static)
         return eqx.filter(
-            train.run_updates(env, config, METRICS, one, many, state)[0], eqx.is_array
+            train.run_updates(train.Setup(env, config, METRICS), one, many, state)[0], eqx.is_array
         )
 
     return Subject(run, arrays, config.batch_size)

@@ -51,7 +51,9 @@ def learner() -> int:
     def chunk(arrays: Any) -> Any:
         state = eqx.combine(arrays, static)
         one = jnp.int32(1)
-        return eqx.filter(train.run_updates(env, config, {}, one, one, state)[0], eqx.is_array)
+        return eqx.filter(
+            train.run_updates(train.Setup(env, config, {}), one, one, state)[0], eqx.is_array
+        )
 
     return size(chunk, arrays)
 

@@ -10,21 +10,23 @@ from jaxtyping import Array, Bool, Int
 from ppo_mask._types import ArrayTree
 
 
-def mean_over_parts(
-    function: Callable[[ArrayTree], ArrayTree], rows: ArrayTree, num_parts: int
-) -> ArrayTree:
-    """The mean of ``function`` over equal parts of the rows, worked out one part after another.
+def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree) -> ArrayTree:
+    """The mean of ``function`` over parts, worked out one after another.
 
     Args:
-        function: from rows to a tree of floats.
-        rows: arrays with one leading axis, which ``num_parts`` divides.
-        num_parts: how many parts.
+        function: from a part to a tree of floats.
+        parts: arrays with a leading axis, one entry for each part.
     """
+
+    def part(index: int) -> ArrayTree:
+        return jax.tree.map(lambda x: x[index], parts)
+
+    num_parts = len(jax.tree.leaves(parts)[0])
     if num_parts == 1:
-        return function(rows)
-    parts = jax.tree.map(lambda x: x.reshape(num_parts, -1, *x.shape[1:]), rows)
-    shapes = jax.eval_shape(lambda parts: function(jax.tree.map(lambda x: x[0], parts)), parts)
-    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return function(part(0))
+    nothing = jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(lambda: function(part(0)))
+    )
 
     def add(total: ArrayTree, part: ArrayTree) -> tuple[ArrayTree, None]:
         return jax.tree.map(jnp.add, total, function(part)), None

@@ -22,6 +22,8 @@ import numpy.typing as npt
 import orbax.checkpoint as ocp
 
 from ppo_mask.errors import RunError
+from ppo_mask.processes import is_first
+from ppo_mask.sharding import fetched
 
 Tree = TypeVar("Tree")
 
@@ -73,6 +75,8 @@ class CheckpointStore:
     ) -> Path:
         """Writes a checkpoint, then deletes those that need not be kept.
 
+        Where several processes share the state, all must save it; each writes what it has.
+
         Args:
             step: its number; there must be none of this number yet.
             state: any tree; its arrays are written, all else is left out.
@@ -80,26 +84,31 @@ class CheckpointStore:
             score: how good the state is; of those with a score the highest is kept.
         """
         leaves = named_arrays(state)
-        arrays = {name: _to_numpy(leaf) for name, leaf in leaves.items()}
+        # Keys as the numbers they are made of, which is what Orbax can write.
+        arrays = {
+            name: jax.random.key_data(leaf) if _is_key(leaf) else leaf
+            for name, leaf in leaves.items()
+        }
         full = {
             **description,
             "format": _FORMAT,
             "score": score,
             "arrays": {
-                name: _describe(leaf) | {"crc32": _checksum(arrays[name])}
+                name: _describe(leaf) | {"crc32": _checksum(fetched(arrays[name]))}
                 for name, leaf in leaves.items()
             },
         }
         # Orbax refuses arrays without elements; their shape is in the description.
         written = {name: x for name, x in arrays.items() if x.size}
-        _checkpointer().save(
+        ocp.Checkpointer(ocp.CompositeCheckpointHandler()).save(
             self.path(step),
             args=ocp.args.Composite(
                 state=ocp.args.PyTreeSave(written),  # pyright: ignore[reportCallIssue]
                 description=ocp.args.JsonSave(full),  # pyright: ignore[reportCallIssue]
             ),
         )
-        self._prune()
+        if is_first():
+            self._prune()
         return self.path(step)
 
     def discard_after(self, step: int) -> None:
@@ -212,10 +221,6 @@ def _describe(leaf: Any) -> dict[str, Any]:
     return described
 
 
-def _to_numpy(leaf: Any) -> npt.NDArray[Any]:
-    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-
-
 def _from_numpy(array: npt.NDArray[Any], described: dict[str, Any], like: Any) -> Any:
     # A copy that JAX owns, since training donates its buffers.
     leaf = jnp.array(array)
@@ -242,13 +247,15 @@ def _text(described: Mapping[str, Any]) -> str:
     return f"{described['dtype']}{described['shape']}"
 
 
-def _checkpointer() -> ocp.Checkpointer:
-    return ocp.Checkpointer(ocp.CompositeCheckpointHandler())
-
-
 def _restore(path: Path, **items: Any) -> Any:
+    # Of several processes each reads for itself, and whatever it needs.
+    me = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(
+        primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
+    )
+    reader = ocp.Checkpointer(ocp.CompositeCheckpointHandler(), multiprocessing_options=alone)
     try:
-        return _checkpointer().restore(path.absolute(), args=ocp.args.Composite(**items))
+        return reader.restore(path.absolute(), args=ocp.args.Composite(**items))
     # Orbax and TensorStore raise errors of all kinds for what they cannot read.
     except Exception as error:
         reason = str(error).partition("\n")[0][:200] or type(error).__name__

@@ -10,6 +10,7 @@ from ppo_mask.callbacks import Callback, Progress, Run
 from ppo_mask.env import AbstractEnv
 from ppo_mask.evaluate import evaluate
 from ppo_mask.metrics import Metric
+from ppo_mask.sharding import local
 from ppo_mask.state import TrainState
 
 
@@ -17,7 +18,8 @@ from ppo_mask.state import TrainState
 class Evaluator(Callback):
     """Plays greedily in environments of its own every so often, and logs how it went.
 
-    Comes before the callback that saves, which scores checkpoints by it.
+    Comes before the callback that saves, which scores checkpoints by it. It uses one device; of
+    several processes each does the same.
 
     Args:
         env: the environment.
@@ -54,7 +56,7 @@ class Evaluator(Callback):
         if run.update % self._every == 0:
             key = jax.random.fold_in(self._key, run.update)
             result = evaluate(
-                state.model,
+                local(state.model),
                 self._env,
                 key,
                 self._num_episodes,

@@ -6,16 +6,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
 from ppo_mask._loops import mean_over_parts, scan_until
 from ppo_mask._types import ArrayTree
 from ppo_mask.config import PPOConfig
 from ppo_mask.gae import generalized_advantages
+from ppo_mask.minibatches import shuffled, take
 from ppo_mask.networks import AbstractActorCritic, features_apart
 from ppo_mask.normalise import RewardScaler, normalized, observe, partition
 from ppo_mask.precision import in_bfloat16
-from ppo_mask.rollout import RolloutState, Transition, collect
+from ppo_mask.rollout import RolloutState, Transition, collect, values
 from ppo_mask.vector import VectorEnv
 
 __all__ = ["Batch", "LearnerState", "PPOConfig", "UpdateDiagnostics", "init", "loss", "update"]
@@ -42,7 +44,7 @@ class LearnerState(eqx.Module):
 
 
 class Batch(eqx.Module):
-    """A rollout with steps and environments in one axis, ready to learn from.
+    """What is learned from: a rollout, with axes [steps, envs, …], or rows of one.
 
     Attributes:
         observation: what was acted on, as in :class:`~ppo_mask.rollout.Transition`.
@@ -55,12 +57,12 @@ class Batch(eqx.Module):
     """
 
     observation: ArrayTree
-    action_mask: Bool[Array, "batch actions"]
-    action: Int[Array, " batch"]
-    log_prob: Float[Array, " batch"]
-    value: Float[Array, " batch"]
-    advantage: Float[Array, " batch"]
-    return_: Float[Array, " batch"]
+    action_mask: Bool[Array, "*batch actions"]
+    action: Int[Array, "*batch"]
+    log_prob: Float[Array, "*batch"]
+    value: Float[Array, "*batch"]
+    advantage: Float[Array, "*batch"]
+    return_: Float[Array, "*batch"]
 
 
 class UpdateDiagnostics(eqx.Module):
@@ -122,6 +124,7 @@ def update(
     config: PPOConfig,
     state: LearnerState,
     total_updates: Int[Array, ""],
+    mesh: Mesh | None = None,
 ) -> tuple[LearnerState, Transition, UpdateDiagnostics]:
     """One update of PPO: act, judge what was done, learn from it.
 
@@ -130,16 +133,17 @@ def update(
         config: hyperparameters.
         state: where the last update left off.
         total_updates: of the whole run; where an annealed learning rate reaches 0.
+        mesh: of the devices that the environments are split over, if there are several.
     """
     key, rollout_key, epochs_key = jax.random.split(state.key, 3)
 
     # Act.
     rollout, transitions = collect(
-        vector_env, state.model, state.rollout, rollout_key, config.num_steps
+        vector_env, state.model, state.rollout, rollout_key, config.num_steps, mesh
     )
 
     # Judge.
-    _, last_value = jax.vmap(state.model)(rollout.observation, rollout.action_mask)
+    last_value = values(state.model, rollout, mesh)
     following = jnp.concatenate([transitions.value[1:], last_value[None]])
     scaler, reward = state.reward_scaler, transitions.reward
     if scaler is not None:
@@ -153,9 +157,17 @@ def update(
         config.gamma,
         config.gae_lambda,
     )
-    batch = _flatten(transitions, advantage)
+    batch = Batch(
+        observation=transitions.observation,
+        action_mask=transitions.action_mask,
+        action=transitions.action,
+        log_prob=transitions.log_prob,
+        value=transitions.value,
+        advantage=advantage,
+        return_=advantage + transitions.value,
+    )
 
-    # Learn. Minibatches are gathered from the batch one by one: it may be hundreds of megabytes.
+    # Learn. Minibatches are gathered one by one: the rollout may be hundreds of megabytes.
     tx = optimizer(config)
     params, static = partition(state.model)
 
@@ -166,31 +178,25 @@ def update(
     def gradient_step(carry: ArrayTree, step: tuple[Array, Array]) -> tuple[ArrayTree, ArrayTree]:
         params, opt_state = carry
         rows, lr = step
-        advantage = _standardized(batch.advantage[rows])
+        advantage = _standardized(take(batch.advantage, rows, mesh))
 
         def gradient(part: tuple[Array, Array]) -> ArrayTree:
             rows, advantage = part
-            minibatch = jax.tree.map(lambda x: x[rows], batch)
+            minibatch = take(batch, rows, mesh)
             minibatch = eqx.tree_at(lambda b: b.advantage, minibatch, advantage)
             return jax.grad(loss_of_params, has_aux=True)(params, minibatch)
 
-        grad, diagnostics = mean_over_parts(
-            gradient, (rows, advantage), config.gradient_accumulation
-        )
+        grad, diagnostics = mean_over_parts(gradient, (rows, advantage))
         direction, opt_state = tx.update(grad, opt_state, params)
         params = jax.tree.map(lambda p, d: p - lr * d, params, direction)
         return (params, opt_state), (diagnostics, optax.tree.norm(grad))
 
-    def permutation(key: Key[Array, ""]) -> Int[Array, "minibatches rows"]:
-        return jax.random.permutation(key, config.batch_size).reshape(config.num_minibatches, -1)
-
-    rows = jax.vmap(permutation)(jax.random.split(epochs_key, config.update_epochs))
     lrs = _learning_rates(config, state.num_updates, total_updates)
     (params, opt_state), (losses, grad_norm), steps_taken = scan_until(
         None if config.target_kl is None else lambda out: out[0]["approx_kl"] > config.target_kl,
         gradient_step,
         (params, state.opt_state),
-        (rows.reshape(config.gradient_steps, -1), lrs),
+        (shuffled(config, epochs_key, mesh), lrs),
     )
 
     diagnostics = UpdateDiagnostics(
@@ -248,20 +254,7 @@ def loss(
     }
 
 
-def _flatten(transitions: Transition, advantage: Float[Array, "steps envs"]) -> Batch:
-    flat, advantage = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (transitions, advantage))
-    return Batch(
-        observation=flat.observation,
-        action_mask=flat.action_mask,
-        action=flat.action,
-        log_prob=flat.log_prob,
-        value=flat.value,
-        advantage=advantage,
-        return_=flat.value + advantage,
-    )
-
-
-def _standardized(advantage: Float[Array, " rows"]) -> Float[Array, " rows"]:
+def _standardized(advantage: Float[Array, "*rows"]) -> Float[Array, "*rows"]:
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
 
@@ -276,7 +269,7 @@ def _learning_rates(
 
 
 def _explained_variance(
-    value: Float[Array, " batch"], return_: Float[Array, " batch"]
+    value: Float[Array, "*batch"], return_: Float[Array, "*batch"]
 ) -> Float[Array, ""]:
     variance = return_.var()
     unexplained = (return_ - value).var() / jnp.where(variance > 0, variance, 1)

@@ -1,15 +1,18 @@
 """Collecting experience: the policy acts in every environment for a number of steps."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask._types import ArrayTree
 from ppo_mask.env import rarely
 from ppo_mask.networks import AbstractActorCritic, features_apart
+from ppo_mask.sharding import on_each
 from ppo_mask.vector import VectorEnv, VectorState
 
 
@@ -72,40 +75,67 @@ def collect(
     state: RolloutState,
     key: Key[Array, ""],
     num_steps: int,
+    mesh: Mesh | None = None,
 ) -> tuple[RolloutState, Transition]:
-    """Acts for ``num_steps`` in every environment; the transitions have axes [steps, envs, …]."""
+    """Acts for ``num_steps`` in every environment; the transitions have axes [steps, envs, …].
+
+    Each device of the mesh acts in its own environments; they need nothing of each other.
+    """
+    arrays, static = eqx.partition((vector_env, model), eqx.is_array)
+
+    def act(arrays: ArrayTree, state: RolloutState, keys: Array) -> tuple[RolloutState, Transition]:
+        return jax.lax.scan(partial(_act, *eqx.combine(arrays, static)), state, keys)
+
+    # For each step of each environment: to draw the action, to step, to reset.
+    keys = jax.random.split(key, (num_steps, 3, vector_env.num_envs))
+    return on_each(mesh, act, (None, 0, 2), (0, 1))(arrays, state, keys)
+
+
+def _act(
+    vector_env: VectorEnv[Any],
+    model: AbstractActorCritic,
+    state: RolloutState,
+    keys: Key[Array, "3 envs"],
+) -> tuple[RolloutState, Transition]:
     features, network = features_apart(model)
+    seen = jax.vmap(features)(state.observation)
+    distribution, value = jax.vmap(network)(seen, state.action_mask)
+    action = jax.vmap(lambda d, k: d.sample(k))(distribution, keys[0])
+    log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
+    vector_state, timestep = vector_env.step_with(keys[1:], state.vector_state, action)
+    transition = Transition(
+        observation=seen,
+        action_mask=state.action_mask,
+        action=action,
+        log_prob=log_prob,
+        value=value,
+        reward=timestep.reward,
+        terminated=timestep.terminated,
+        truncated=timestep.truncated,
+        final_value=_values_where(
+            timestep.truncated & ~timestep.terminated,
+            model,
+            timestep.final_observation,
+            state.action_mask,
+        ),
+        info=timestep.info,
+        episode_return=timestep.episode_return,
+        episode_length=timestep.episode_length,
+    )
+    return RolloutState(vector_state, timestep.observation, timestep.action_mask), transition
 
-    def act(state: RolloutState, key: Key[Array, ""]) -> tuple[RolloutState, Transition]:
-        action_key, step_key = jax.random.split(key)
-        seen = jax.vmap(features)(state.observation)
-        distribution, value = jax.vmap(network)(seen, state.action_mask)
-        action_keys = jax.random.split(action_key, vector_env.num_envs)
-        action = jax.vmap(lambda d, k: d.sample(k))(distribution, action_keys)
-        log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
-        vector_state, timestep = vector_env.step(step_key, state.vector_state, action)
-        transition = Transition(
-            observation=seen,
-            action_mask=state.action_mask,
-            action=action,
-            log_prob=log_prob,
-            value=value,
-            reward=timestep.reward,
-            terminated=timestep.terminated,
-            truncated=timestep.truncated,
-            final_value=_values_where(
-                timestep.truncated & ~timestep.terminated,
-                model,
-                timestep.final_observation,
-                state.action_mask,
-            ),
-            info=timestep.info,
-            episode_return=timestep.episode_return,
-            episode_length=timestep.episode_length,
-        )
-        return RolloutState(vector_state, timestep.observation, timestep.action_mask), transition
 
-    return jax.lax.scan(act, state, jax.random.split(key, num_steps))
+def values(
+    model: AbstractActorCritic, state: RolloutState, mesh: Mesh | None = None
+) -> Float[Array, " envs"]:
+    """The model's estimates for what is to be acted on next."""
+    arrays, static = eqx.partition(model, eqx.is_array)
+
+    def estimate(arrays: ArrayTree, observation: ArrayTree, mask: Array) -> Array:
+        return jax.vmap(eqx.combine(arrays, static))(observation, mask)[1]
+
+    estimates = on_each(mesh, estimate, (None, 0, 0), 0)
+    return estimates(arrays, state.observation, state.action_mask)
 
 
 def _values_where(

@@ -13,11 +13,12 @@ from typing import Any, Generic, TypeVar, final
 import equinox as eqx
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
 from ppo_mask import run_folder, tune
 from ppo_mask.callbacks import Callback, Run
-from ppo_mask.checkpoint import restore
+from ppo_mask.checkpoint import read_description, restore
 from ppo_mask.config import PPOConfig
 from ppo_mask.console import ConsoleLog
 from ppo_mask.curriculum import Curriculum
@@ -26,13 +27,16 @@ from ppo_mask.errors import RunError
 from ppo_mask.evaluator import Evaluator
 from ppo_mask.health_checks import HealthChecks
 from ppo_mask.metrics import Metric
+from ppo_mask.minibatches import check_devices
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.plan import Plan, make_plan, settings_to_store
 from ppo_mask.policy import architecture_of
+from ppo_mask.processes import all_agree, connect, is_first, several, text_from_first, wait_for_all
 from ppo_mask.profiler import Profiler
 from ppo_mask.run_folder import RunFolder
 from ppo_mask.saver import Saver
-from ppo_mask.settings import NetworkSettings, RunConfig, TrainingSettings, resolve
+from ppo_mask.settings import NetworkSettings, RunConfig, RunSettings, TrainingSettings, resolve
+from ppo_mask.sharding import make_mesh
 from ppo_mask.sinks import JsonLines, TensorBoard
 from ppo_mask.state import TrainState, init
 from ppo_mask.train import TrainingError, train
@@ -109,6 +113,7 @@ def main(
     """
     try:
         plan = make_plan(defaults, arguments, description)
+        connect(plan.config.run.distributed)
         enable_compilation_cache()
         reason = execute(task, plan)
     except RunError as error:
@@ -139,18 +144,27 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         curriculum = task.curriculum(config.environment)
     except ValueError as error:
         raise RunError(str(error)) from error
-    if config.logging.wandb:
+    if not all_agree(plan.update):
+        raise RunError("the processes found different checkpoints; --checkpoint-dir must be shared")
+    if config.logging.wandb and is_first():
         log_in()
+    mesh = _mesh(config.run)
     run_key, evaluation_key = jax.random.split(jax.random.key(config.training.seed))
     if config.run.auto_tune:
-        plan = dataclasses.replace(plan, config=_tuned(task, config, env, run_key))
+        plan = dataclasses.replace(plan, config=_tuned(task, config, env, run_key, mesh))
         config, ppo = plan.config, ppo_config(plan.config.training)
+    try:
+        check_devices(ppo, 1 if mesh is None else mesh.size)
+    except ValueError as error:
+        raise RunError(f"{error}; --num-devices says how many to use") from error
     total_updates = _total_updates(config, ppo)
     profiled = _profiled_update(plan, total_updates)
     folder, state = _open(task, plan, env, ppo, run_key)
-    _introduce(plan, ppo, folder, total_updates)
-    callbacks = _callbacks(task, config, folder, env, state, evaluation_key)
-    if profiled is not None:
+    device = f"{1 if mesh is None else mesh.size} x {jax.devices()[0].device_kind}"
+    if is_first():
+        _introduce(plan, ppo, folder, total_updates, device)
+    callbacks = _callbacks(task, config, folder, env, state, evaluation_key, device)
+    if profiled is not None and is_first():
         callbacks.insert(0, Profiler(folder.profile, profiled))
     outcome = _Outcome()
     try:
@@ -164,6 +178,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
             callbacks=[*callbacks, outcome],
             log_interval=config.logging.log_interval,
             debug_nans=config.run.debug_nans,
+            mesh=mesh,
         )
     except TrainingError as error:
         newest = folder.checkpoints.newest()
@@ -173,6 +188,16 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
             kept = f"the last good checkpoint is {folder.checkpoints.path(newest)}"
         raise TrainingError(f"{error}; {kept}") from error
     return outcome.reason
+
+
+def _mesh(run: RunSettings) -> Mesh | None:
+    if several() and (run.num_devices is not None or run.auto_tune):
+        flag = "--auto-tune" if run.auto_tune else "--num-devices"
+        raise RunError(f"{flag} does not go with several processes, which use all their devices")
+    try:
+        return make_mesh(run.num_devices)
+    except ValueError as error:
+        raise RunError(str(error).replace("num_devices", "--num-devices")) from error
 
 
 def _total_updates(config: RunConfig[Any], ppo: PPOConfig) -> int:
@@ -211,8 +236,9 @@ def _tuned(
     config: RunConfig[Environment],
     env: AbstractEnv[Any],
     key: Key[Array, ""],
+    mesh: Mesh | None,
 ) -> RunConfig[Environment]:
-    """The settings with as many environments as this device does best with."""
+    """The settings with as many environments as these devices do best with."""
 
     def sized(num_envs: int) -> RunConfig[Environment]:
         free = {"num_minibatches": None, "update_epochs": None}
@@ -224,7 +250,8 @@ def _tuned(
 
     sizes = (ppo_config(sized(n).training) for n in tune.SIZES)
     curriculum = task.curriculum(config.environment)
-    return sized(tune.fastest(env, sizes, begin, task.metrics, curriculum=curriculum).num_envs)
+    best = tune.fastest(env, sizes, begin, task.metrics, curriculum=curriculum, mesh=mesh)
+    return sized(best.num_envs)
 
 
 def _open(
@@ -242,13 +269,21 @@ def _open(
     if plan.folder is None:
         state = eqx.filter_jit(begin)(key)
         run = plan.config.run
-        folder = run_folder.create(Path(run.checkpoint_dir), run.run_name, run.run_suffix)
+
+        def create() -> str:
+            parent = Path(run.checkpoint_dir)
+            return str(run_folder.create(parent, run.run_name, run.run_suffix).path)
+
+        folder = RunFolder(Path(text_from_first(create, "make the run's folder")))
     else:
         folder = plan.folder
         like = eqx.filter_eval_shape(begin, key)
         state = restore(folder.checkpoints.path(plan.update), like)
-        folder.checkpoints.discard_after(plan.update)
-    folder.write_config(settings_to_store(plan.config))
+        wait_for_all("restored")
+        if is_first():
+            folder.checkpoints.discard_after(plan.update)
+    if is_first():
+        folder.write_config(settings_to_store(plan.config))
     return folder, state
 
 
@@ -259,24 +294,26 @@ def _callbacks(
     env: AbstractEnv[Any],
     state: TrainState,
     evaluation_key: Key[Array, ""],
+    device: str,
 ) -> list[Callback]:
-    """What looks at the run. Saving comes last: a checkpoint is never newer than the log."""
+    """What looks at the run. Saving comes last: a checkpoint is never newer than the log.
+
+    Of several processes the first writes the logs; all evaluate, and save together.
+    """
     stored = settings_to_store(config)
     about = {
         "architecture": architecture_of(state.model),
         "versions": {name: version(name) for name in _PACKAGES}
         | {"python": platform.python_version()},
-        "device": _device(),
+        "device": device,
     }
     log, save = config.logging, config.checkpoints
-    callbacks: list[Callback] = [
-        ConsoleLog(task.figures),
-        HealthChecks(),
-        JsonLines(folder.metrics),
-    ]
-    if log.tensorboard:
+    callbacks: list[Callback] = []
+    if is_first():
+        callbacks += [ConsoleLog(task.figures), HealthChecks(), JsonLines(folder.metrics)]
+    if log.tensorboard and is_first():
         callbacks.append(TensorBoard(folder.tensorboard, folder.metrics))
-    if log.wandb:
+    if log.wandb and is_first():
         store = folder.checkpoints if log.artifact else None
         callbacks.append(
             WandB(
@@ -325,11 +362,17 @@ def enable_compilation_cache() -> None:
         jax.config.update("jax_compilation_cache_dir", str(Path(base) / "ppo_mask" / "jax"))
 
 
-def _introduce(plan: Plan[Any], ppo: PPOConfig, folder: RunFolder, total_updates: int) -> None:
+def _introduce(
+    plan: Plan[Any], ppo: PPOConfig, folder: RunFolder, total_updates: int, device: str
+) -> None:
     since = f", from update {plan.update}" if plan.folder is not None else ""
+    if plan.folder is not None:
+        then = read_description(folder.checkpoints.path(plan.update))["device"]
+        if then != device:
+            print(f"note: saved on {then}, goes on with {device}: sums are rounded differently")
     rows = {
         "run": f"{folder.path}{since}",
-        "device": _device(),
+        "device": device,
         "batch": f"{ppo.num_envs} envs x {ppo.num_steps} steps = {ppo.batch_size:,}; "
         f"{ppo.num_minibatches} minibatches, {ppo.update_epochs} epochs",
         "until": f"update {total_updates:,}, {total_updates * ppo.batch_size:,} steps",
@@ -337,10 +380,6 @@ def _introduce(plan: Plan[Any], ppo: PPOConfig, folder: RunFolder, total_updates
     for name, text in rows.items():
         print(f"{name:8}{text}")
     print("compiling ...", flush=True)
-
-
-def _device() -> str:
-    return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
 
 
 @final

@@ -6,6 +6,7 @@ from typing import Any, final
 
 from ppo_mask.callbacks import Callback, LogRecord, Progress, Run
 from ppo_mask.checkpoint import CheckpointStore
+from ppo_mask.processes import from_first, is_first, wait_for_all
 from ppo_mask.state import TrainState
 
 _SCORES = ("eval/mean_episode_return", "train/mean_episode_return")
@@ -47,7 +48,9 @@ class Saver(Callback):
 
     def on_start(self, run: Run, state: TrainState) -> None:
         """See :class:`Callback`."""
-        self._store.clean()
+        if is_first():
+            self._store.clean()
+        wait_for_all("cleaned")
         self._saved_at = time.monotonic()
         self._saved_update = run.start_update
 
@@ -61,6 +64,7 @@ class Saver(Callback):
             due = run.update % self._every_updates == 0
         else:
             due = time.monotonic() - self._saved_at >= 60 * self._every_minutes
+            due = bool(from_first(due))
         if due:
             self._save(run, state)
 

@@ -20,7 +20,7 @@ from ppo_mask.health import Health, describe
 from ppo_mask.metrics import Metric, no_updates, summarize
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.state import TrainState, copied, init
-from ppo_mask.train import Fixed, TrainingError, run_updates
+from ppo_mask.train import Setup, TrainingError, run_updates
 
 
 def init_seeds(
@@ -93,8 +93,8 @@ def train_seeds(
     while done < total_updates:
         until = min(total_updates, (done // log_interval + 1) * log_interval)
         n, total = jnp.asarray(until - done), jnp.asarray(total_updates)
-        fixed = (env, config, metrics, curriculum, n, total)
-        states, health = _run_chunk(fixed, states)
+        setup = Setup(env, config, metrics, curriculum)
+        states, health = _run_chunk((setup, n, total), states)
         _raise_if_ill(health, states)
         done = until
         totals = jax.device_get(states.totals)
@@ -115,11 +115,8 @@ def pick(states: Any, seed: int) -> Any:
 
 
 @eqx.filter_jit(donate="all-except-first")
-def _run_chunk(fixed: Fixed, states: TrainState) -> tuple[TrainState, Any]:
-    env, config, metrics, curriculum, n, total_updates = fixed
-    return eqx.filter_vmap(
-        lambda state: run_updates(env, config, metrics, n, total_updates, state, curriculum)
-    )(states)
+def _run_chunk(fixed: tuple[Setup, Array, Array], states: TrainState) -> tuple[TrainState, Any]:
+    return eqx.filter_vmap(lambda state: run_updates(*fixed, state))(states)
 
 
 def _raise_if_ill(health: Health, states: TrainState) -> None:

@@ -165,6 +165,14 @@ class RunSettings:
         at_least=0,
         bare=0,
     )
+    num_devices: int | None = setting(
+        None, "devices to split the environments over; none: all there are", at_least=1
+    )
+    distributed: bool | None = setting(
+        None,
+        "train together with other processes; none: on TPU pods, under Slurm, and where "
+        "JAX_NUM_PROCESSES says so",
+    )
     debug_nans: bool = setting(
         False, "look after each update, and say which line of code made the first NaN"
     )

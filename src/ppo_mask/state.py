@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
 from ppo_mask import ppo, rollout
@@ -15,6 +16,7 @@ from ppo_mask.env import AbstractEnv
 from ppo_mask.metrics import Metric, MetricTotals, no_updates
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import LearnerState
+from ppo_mask.sharding import put, split, whole
 from ppo_mask.vector import VectorEnv
 
 
@@ -56,6 +58,36 @@ def init(
     state = eqx.filter_jit(rollout.start)(vector_env, reset_key)
     learner = ppo.init(model, state, config, learner_key)
     return jax.tree.map(_strongly_typed, TrainState(learner, no_updates(metrics or {})))
+
+
+def placed(state: TrainState, mesh: Mesh | None) -> TrainState:
+    """The state on the mesh's devices: environments split over them, all else on each.
+
+    Raises:
+        ValueError: the environments cannot be split evenly.
+    """
+    return state if mesh is None else put(state, _shardings(state, mesh))
+
+
+def constrained(state: TrainState, mesh: Mesh | None) -> TrainState:
+    """The same inside a compiled function."""
+    if mesh is None:
+        return state
+    arrays, rest = eqx.partition(state, eqx.is_array)
+    arrays = jax.lax.with_sharding_constraint(arrays, _shardings(state, mesh))
+    return eqx.combine(arrays, rest)
+
+
+def _shardings(state: TrainState, mesh: Mesh) -> TrainState:
+    def of_envs(state: TrainState) -> Any:
+        scaler = state.learner.reward_scaler
+        returns = () if scaler is None else (scaler.discounted_return,)
+        return state.learner.rollout, *returns
+
+    everywhere, apart = whole(mesh), split(mesh)
+    shardings = jax.tree.map(lambda _: everywhere, eqx.filter(state, eqx.is_array))
+    envs = jax.tree.map(lambda _: apart, of_envs(shardings))
+    return eqx.tree_at(of_envs, shardings, envs)
 
 
 def copied(state: TrainState) -> TrainState:

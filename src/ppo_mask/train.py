@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int
 
 from ppo_mask import ppo
@@ -20,9 +21,12 @@ from ppo_mask.curriculum import Curriculum, env_at
 from ppo_mask.env import AbstractEnv
 from ppo_mask.health import Health, describe, examine, healthy
 from ppo_mask.metrics import Metric, add_update, no_updates, summarize
+from ppo_mask.minibatches import check_devices
 from ppo_mask.nan_search import find_first_nan
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.state import TrainState, copied, init
+from ppo_mask.processes import from_first, reason_of_any, several
+from ppo_mask.sharding import everywhere
+from ppo_mask.state import TrainState, constrained, copied, init, placed
 from ppo_mask.vector import VectorEnv
 
 __all__ = [
@@ -31,6 +35,7 @@ __all__ = [
     "LogRecord",
     "Progress",
     "Run",
+    "Setup",
     "TrainState",
     "TrainingError",
     "init",
@@ -59,6 +64,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     log_interval: int = 10,
     debug_nans: bool = False,
+    mesh: Mesh | None = None,
 ) -> TrainState:
     """Trains until ``total_updates`` updates are done, counted from the run's very beginning.
 
@@ -76,27 +82,31 @@ def train(
         log_interval: updates between log lines; there is one more at the very end.
         debug_nans: keep a copy of the state and look after each update, so that the error can also
             say in which line of code the first NaN came about.
+        mesh: of the devices to train on, from :func:`ppo_mask.sharding.make_mesh`; None for one.
 
     Raises:
+        ValueError: a number that cannot work.
         TrainingError: an observation, reward, loss or parameter is not finite, or a mask allowed
             no action. The callbacks have not seen the bad state.
     """
     if log_interval < 1:
         raise ValueError(f"log_interval must be at least 1, got {log_interval}")
-    metrics = dict(metrics or {})
+    check_devices(config, 1 if mesh is None else mesh.size)
+    setup = Setup(env, config, dict(metrics or {}), curriculum, mesh)
     unlogged = int(state.totals.updates)
     run = Run(config, int(state.update), total_updates, callbacks, unlogged)
     # The chunks use up their input's buffers; the caller's state, and the model in it, are spared.
-    state = copied(state)
+    state = copied(placed(state, mesh))
 
     def advance(state: TrainState, n: int) -> tuple[TrainState, float]:
         before = copied(state) if debug_nans else None
         started = time.perf_counter()
         total = jnp.asarray(total_updates)
-        fixed = (env, config, metrics, curriculum, jnp.asarray(n), total)
-        state, health = run_chunk(fixed, state)
-        _wait(health)
-        if wrong := describe(health):
+        with _telling_of_lost_processes():
+            state, health = run_chunk((setup, jnp.asarray(n), total), state)
+            _wait(health)
+            wrong = describe(health)
+        if wrong:
             wrong = f"update {int(state.update)}: {wrong}"
             if before is not None:
                 env_then = env_at(env, curriculum, before.update, total)
@@ -110,11 +120,12 @@ def train(
         for callback in callbacks:
             callback.on_start(run, state)
         pace, unlogged_steps, unlogged_seconds = 1, 0, 0.0
-        while run.update < total_updates and run.stop_reason is None:
+        stop = reason_of_any(run.stop_reason)
+        while run.update < total_updates and stop is None:
             log_at = min(total_updates, (run.update // log_interval + 1) * log_interval)
             wishes = [callback.next_update(run.update) for callback in callbacks]
             until = min([log_at, *(wish for wish in wishes if wish and wish > run.update)])
-            n = 1 if debug_nans else min(pace, until - run.update)
+            n = from_first(1 if debug_nans else min(pace, until - run.update))
 
             state, seconds = advance(state, n)
 
@@ -125,10 +136,11 @@ def train(
             if run.update == log_at:
                 speed = {"train/steps_per_second": unlogged_steps / unlogged_seconds}
                 partial = run.update % log_interval != 0  # The line at the very end may be.
-                run.log(summarize(state.totals, metrics) | speed, partial)
+                run.log(summarize(state.totals, setup.metrics) | speed, partial)
                 unlogged_steps, unlogged_seconds = 0, 0.0
                 if not partial:
-                    state = eqx.tree_at(lambda s: s.totals, state, no_updates(metrics))
+                    empty = everywhere(no_updates(setup.metrics), mesh)
+                    state = eqx.tree_at(lambda s: s.totals, state, empty)
             progress = Progress(
                 run.update,
                 total_updates,
@@ -137,21 +149,42 @@ def train(
             )
             for callback in callbacks:
                 callback.on_chunk(run, state, progress)
+            stop = reason_of_any(run.stop_reason)
         for callback in callbacks:
-            callback.on_stop(run, state, run.stop_reason or "finished")
+            callback.on_stop(run, state, stop or "finished")
     return state
 
 
+class Setup(eqx.Module):
+    """What does not change as a run goes on.
+
+    Attributes:
+        env: the environment.
+        config: hyperparameters.
+        metrics: figures to gather.
+        curriculum: what the environment is at each update.
+        mesh: of the devices, if there are several.
+    """
+
+    env: AbstractEnv[Any]
+    config: PPOConfig
+    metrics: dict[str, Metric]
+    curriculum: Curriculum | None = None
+    mesh: Mesh | None = eqx.field(static=True, default=None)
+
+
 def run_updates(
-    env: AbstractEnv[Any],
-    config: PPOConfig,
-    metrics: Mapping[str, Metric],
-    n: Int[Array, ""],
-    total_updates: Int[Array, ""],
-    state: TrainState,
-    curriculum: Curriculum | None = None,
+    setup: Setup, n: Int[Array, ""], total_updates: Int[Array, ""], state: TrainState
 ) -> tuple[TrainState, Health]:
-    """Runs ``n`` updates: pure, to be compiled or vmapped (over seeds, say). Stops when ill."""
+    """Runs ``n`` updates: pure, to be compiled or vmapped (over seeds, say). Stops when ill.
+
+    Args:
+        setup: of the run.
+        n: how many.
+        total_updates: of the whole run.
+        state: where it stands.
+    """
+    config, mesh = setup.config, setup.mesh
     arrays, static = eqx.partition(state, eqx.is_array)
     until = state.update + n
 
@@ -161,34 +194,45 @@ def run_updates(
 
     def update(carry: tuple[ArrayTree, Health]) -> tuple[ArrayTree, Health]:
         state: TrainState = eqx.combine(carry[0], static)
-        env_now = env_at(env, curriculum, state.update, total_updates)
+        env = env_at(setup.env, setup.curriculum, state.update, total_updates)
         learner, transitions, diagnostics = ppo.update(
-            VectorEnv(env_now, config.num_envs), config, state.learner, total_updates
+            VectorEnv(env, config.num_envs), config, state.learner, total_updates, mesh
         )
-        totals = add_update(state.totals, metrics, transitions, diagnostics)
+        totals = add_update(state.totals, setup.metrics, transitions, diagnostics)
         health = examine(learner, transitions, diagnostics)
-        return eqx.filter(TrainState(learner, totals), eqx.is_array), health
+        state = constrained(TrainState(learner, totals), mesh)
+        return eqx.filter(state, eqx.is_array), health
 
     arrays, health = jax.lax.while_loop(going_on, update, (arrays, healthy(state.model)))
     return eqx.combine(arrays, static), health
 
 
-Fixed = tuple[AbstractEnv[Any], PPOConfig, dict[str, Metric], Curriculum | None, Array, Array]
-"""What chunks of updates have in common: environment, config, metrics, curriculum; how many updates
-to run, and how many the whole run has."""
-
-
 @eqx.filter_jit(donate="all-except-first")
-def run_chunk(fixed: Fixed, state: TrainState) -> tuple[TrainState, Health]:
+def run_chunk(
+    fixed: tuple[Setup, Int[Array, ""], Int[Array, ""]], state: TrainState
+) -> tuple[TrainState, Health]:
     """:func:`run_updates` as :func:`train` compiles it: the state's buffers are used again."""
-    env, config, metrics, curriculum, n, total_updates = fixed
-    return run_updates(env, config, metrics, n, total_updates, state, curriculum)
+    return run_updates(*fixed, state)
 
 
 def _wait(health: Health) -> None:
     # Python handles signals only between its own instructions, so wait in Python.
     while not health.allowed.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def _telling_of_lost_processes() -> Generator[None]:
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not several():
+            raise
+        reason = str(error).partition("\n")[0]
+        raise TrainingError(
+            f"another process of this run is gone or out of reach ({reason}); end all of them and "
+            "start them again with --resume"
+        ) from error
 
 
 @contextmanager

@@ -7,13 +7,14 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from ppo_mask.curriculum import Curriculum
 from ppo_mask.env import AbstractEnv
 from ppo_mask.metrics import Metric
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.state import TrainState
-from ppo_mask.train import Fixed, run_chunk
+from ppo_mask.state import TrainState, placed
+from ppo_mask.train import Setup, run_chunk
 
 SIZES = tuple(2**k for k in range(6, 16))
 # A larger batch means fewer updates for the same steps: it has to be worth it.
@@ -30,6 +31,7 @@ def fastest(
     report: Callable[[str], None] = print,
     memory: int | None = None,
     curriculum: Curriculum | None = None,
+    mesh: Mesh | None = None,
 ) -> PPOConfig:
     """The config whose updates make the most environment steps per second.
 
@@ -42,14 +44,15 @@ def fastest(
         begin: makes a run's first state.
         metrics: of the run.
         report: is given a line for each size.
-        memory: bytes that may be used; None for most of what the device has.
+        memory: bytes of a device that may be used; None for most of what it has.
         curriculum: of the run.
+        mesh: of the devices of the run, if it has several.
     """
     memory = _memory() if memory is None else memory
     best: tuple[float, PPOConfig] | None = None
     for config in configs:
-        fixed = (env, config, dict(metrics), curriculum, jnp.asarray(1), jnp.asarray(1_000_000))
-        speed = _steps_per_second(fixed, begin(config), memory)
+        setup = Setup(env, config, dict(metrics), curriculum, mesh)
+        speed = _steps_per_second(setup, placed(begin(config), mesh), memory)
         said = "does not fit into memory" if speed is None else f"{speed:,.0f} steps/s"
         report(f"auto-tune: {config.num_envs:,} environments: {said}")
         if best is not None and (speed is None or speed < _WORTH_IT * best[0]):
@@ -60,8 +63,8 @@ def fastest(
     return best[1]
 
 
-def _steps_per_second(fixed: Fixed, state: TrainState, memory: int) -> float | None:
-    config = fixed[1]
+def _steps_per_second(setup: Setup, state: TrainState, memory: int) -> float | None:
+    fixed = (setup, jnp.asarray(1), jnp.asarray(1_000_000))
     try:
         # Compiled as for training, which then finds it in the compilation cache.
         update = cast(Any, run_chunk).lower(fixed, state).compile()
@@ -77,7 +80,7 @@ def _steps_per_second(fixed: Fixed, state: TrainState, memory: int) -> float | N
         if "RESOURCE_EXHAUSTED" in str(error):
             return None
         raise
-    return done * config.batch_size / (time.perf_counter() - began)
+    return done * setup.config.batch_size / (time.perf_counter() - began)
 
 
 def _memory() -> int:

@@ -104,9 +104,24 @@ class VectorEnv(eqx.Module, Generic[State]):
         actions: Int[Array, " envs"],
     ) -> tuple[VectorState[State], VectorTimeStep]:
         """Takes one action in every environment and starts new episodes where one has ended."""
-        keys = jax.random.split(key, 2 * self.num_envs)
+        return self.step_with(jax.random.split(key, (2, self.num_envs)), state, actions)
+
+    def step_with(
+        self,
+        keys: Key[Array, "2 envs"],
+        state: VectorState[State],
+        actions: Int[Array, " envs"],
+    ) -> tuple[VectorState[State], VectorTimeStep]:
+        """:meth:`step` of all environments or of some, such as those of one device.
+
+        Args:
+            keys: for the step of each environment, and for a reset.
+            state: of as many environments.
+            actions: likewise.
+        """
+        step_keys, reset_keys = keys
         final, following = jax.vmap(self._step_and_reset)(
-            keys[: self.num_envs], keys[self.num_envs :], state.env_state, actions
+            step_keys, reset_keys, state.env_state, actions
         )
         ended = final.terminated | final.truncated
         episode_return = state.episode_return + final.reward

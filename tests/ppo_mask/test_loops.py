@@ -16,7 +16,8 @@ def test_a_mean_over_parts_is_that_over_the_whole(num_parts):
         assert len(rows["n"]) == 6 // num_parts
         return rows["x"].mean(axis=0), (rows["x"][:, 0] * rows["n"]).mean()
 
-    mean, product = jax.jit(lambda rows: mean_over_parts(function, rows, num_parts))(rows)
+    parts = jax.tree.map(lambda x: x.reshape(num_parts, -1, *x.shape[1:]), rows)
+    mean, product = jax.jit(lambda parts: mean_over_parts(function, parts))(parts)
     np.testing.assert_allclose(mean, [5, 6])
     np.testing.assert_allclose(product, (2 * np.arange(6) * np.arange(6)).mean(), rtol=1e-6)
 

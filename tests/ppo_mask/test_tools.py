@@ -19,7 +19,7 @@ from ppo_mask.env import AbstractEnv, TimeStep
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.run import main
 from ppo_mask.run_folder import RunFolder
-from ppo_mask.train import Fixed, init, train
+from ppo_mask.train import Setup, init, train
 
 
 class Divides(AbstractEnv[Any]):
@@ -129,8 +129,8 @@ class FakeSpeeds:
     def __init__(self, speeds: dict[int, float | None]) -> None:
         self.speeds = speeds
 
-    def __call__(self, fixed: Fixed, *_: Any) -> float | None:
-        return self.speeds[fixed[1].num_envs]
+    def __call__(self, setup: Setup, *_: Any) -> float | None:
+        return self.speeds[setup.config.num_envs]
 
 
 @pytest.mark.parametrize(

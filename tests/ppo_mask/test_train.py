@@ -14,7 +14,7 @@ from ppo_mask.env import AbstractEnv, TimeStep
 from ppo_mask.metrics import Metric
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.train import Callback, TrainingError, TrainState, init, run_updates, train
+from ppo_mask.train import Callback, Setup, TrainingError, TrainState, init, run_updates, train
 
 _CONFIG = PPOConfig(num_envs=4, num_steps=8, num_minibatches=2, update_epochs=2, anneal_lr=True)
 _ENV = CartPole()
@@ -254,7 +254,7 @@ def test_hyperparameters_that_are_numbers_can_be_vmapped_over():
             num_envs=4, num_steps=8, num_minibatches=2, learning_rate=lr, ent_coef=ent_coef
         )
         state = init(_ENV, model, config, key)
-        state, _ = run_updates(_ENV, config, {}, jnp.int32(3), jnp.int32(3), state)
+        state, _ = run_updates(Setup(_ENV, config, {}), jnp.int32(3), jnp.int32(3), state)
         return state.model.actor[0].weight
 
     lrs, coefs = jnp.array([1e-3, 1e-2]), jnp.array([0.0, 0.1])

@@ -1,0 +1,87 @@
+"""Which steps of a rollout are learned from together.
+
+Environments are in groups, and a minibatch has equally many steps of every group, drawn without
+replacement. A group is as small as that allows; mostly it is a single environment. So a device that
+has whole groups has its share of every minibatch, and needs nothing of what the others have; and
+which steps make a minibatch does not depend on how many devices there are.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import Array, Int, Key
+
+from ppo_mask._types import ArrayTree
+from ppo_mask.config import PPOConfig
+from ppo_mask.sharding import on_each
+
+
+def check_devices(config: PPOConfig, count: int) -> None:
+    """Makes sure that so many devices can have equal shares of everything.
+
+    Raises:
+        ValueError: they cannot; the message says which number is in the way.
+    """
+    envs, groups, minibatches = config.num_envs, config.num_groups, config.num_minibatches
+    if envs % count:
+        raise ValueError(
+            f"{envs} environments cannot be split over {count} devices; "
+            f"{max(envs // count, 1) * count} could"
+        )
+    if groups % count:
+        raise ValueError(
+            f"{minibatches} minibatches of {config.num_steps} steps of {envs} environments can be "
+            f"split over {math.gcd(groups, count)} devices at most, not {count}; a number of "
+            "minibatches that divides the steps has no such limit"
+        )
+    rows = config.batch_size // minibatches // count
+    if rows % config.gradient_accumulation:
+        raise ValueError(
+            f"a minibatch has {rows} rows of each of {count} devices, and they cannot be cut into "
+            f"gradient_accumulation = {config.gradient_accumulation} equal parts"
+        )
+
+
+def shuffled(
+    config: PPOConfig, key: Key[Array, ""], mesh: Mesh | None = None
+) -> Int[Array, "gradient_steps parts rows"]:
+    """For each gradient step the rows of its minibatch, in parts; every epoch has all rows once.
+
+    A row is ``step · envs + env``. On a mesh the last axis is split, and each device's rows are of
+    its own environments, counted from its first.
+    """
+    size = config.num_envs // config.num_groups
+    parts = config.gradient_accumulation
+
+    def shuffle(keys: Array) -> Array:
+        epochs, groups = keys.shape
+        order = jax.vmap(lambda key: jax.random.permutation(key, config.num_steps * size))
+        step, env = jnp.divmod(jax.vmap(order)(keys), size)
+        env += size * jnp.arange(groups)[:, None]
+        rows = (step * groups * size + env).reshape(epochs, groups, config.num_minibatches, -1)
+        return rows.swapaxes(1, 2).reshape(config.gradient_steps, parts, -1)
+
+    keys = jax.random.split(key, (config.update_epochs, config.num_groups))
+    return on_each(mesh, shuffle, (1,), 2)(keys)
+
+
+def take(
+    rollout: ArrayTree, rows: Int[Array, "*parts rows"], mesh: Mesh | None = None
+) -> ArrayTree:
+    """Rows of a rollout, which :func:`shuffled` gives.
+
+    Args:
+        rollout: its arrays have axes [steps, envs, …].
+        rows: of one part or of several.
+        mesh: that the environments are split over.
+
+    Returns:
+        The same tree; in place of steps and envs its arrays have the axes of ``rows``.
+    """
+
+    def gather(rollout: ArrayTree, rows: Array) -> ArrayTree:
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], rollout)
+
+    return on_each(mesh, gather, (1, rows.ndim - 1), rows.ndim - 1)(rollout, rows)

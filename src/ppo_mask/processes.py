@@ -1,0 +1,131 @@
+"""Several processes, on one host or on several, that train together as one run.
+
+Each runs the same program on its own devices, and JAX connects them. What the processes do between
+two chunks of updates must be the same in all, so whatever hangs on a clock, a signal or a file is
+decided by one of them and told to the others.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from ppo_mask.errors import RunError
+
+_HEARTBEAT_SECONDS = 30
+_OTHER_REASON = 255
+_NUMBER, _COUNT, _ADDRESS = "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS"
+
+
+def connect(wanted: bool | None) -> None:
+    """Joins the other processes of the run; call it before JAX is used for anything.
+
+    JAX finds them by itself on TPU pods, under Slurm, in Kubernetes jobs and under Open MPI. Where
+    there is nothing of that kind three variables say it: ``JAX_COORDINATOR_ADDRESS`` (host:port of
+    process 0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``.
+
+    Args:
+        wanted: whether to; None where the surroundings say that there are others.
+
+    Raises:
+        RunError: the others cannot be found.
+    """
+    if wanted is False or (wanted is None and not _expected()) or jax.distributed.is_initialized():
+        return
+    by_hand = {name: os.environ[name] for name in (_NUMBER, _COUNT) if name in os.environ}
+    if len(by_hand) == 1 or (by_hand and _ADDRESS not in os.environ):
+        raise RunError(f"{_ADDRESS}, {_COUNT} and {_NUMBER} go together: set all three or none")
+    try:
+        numbers = {name: int(value) for name, value in by_hand.items()}
+        jax.distributed.initialize(
+            num_processes=numbers.get(_COUNT),
+            process_id=numbers.get(_NUMBER),
+            heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+        )
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise RunError(
+            f"--distributed found no other processes ({reason}); where JAX cannot find them by "
+            f"itself, set {_ADDRESS}, {_COUNT} and {_NUMBER}"
+        ) from error
+
+
+def _expected() -> bool:
+    if _COUNT in os.environ:
+        return True
+    # Set by srun for each of its tasks; a batch script has only what it asked for.
+    if int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+        return True
+    chips = [*Path("/dev").glob("accel*"), *Path("/dev/vfio").glob("[0-9]*")]
+    return find_spec("libtpu") is not None and bool(chips)
+
+
+def several() -> bool:
+    """Whether there are others."""
+    return jax.process_count() > 1
+
+
+def is_first() -> bool:
+    """Whether this is the process that writes logs and talks to people."""
+    return jax.process_index() == 0
+
+
+def from_first(number: int) -> int:
+    """The number that the first process has. All must ask."""
+    if not several():
+        return number
+    return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
+
+
+def text_from_first(make: Callable[[], str], what: str) -> str:
+    """What ``make`` gives in the first process; the others do not call it. All must ask.
+
+    Raises:
+        RunError: from ``make``; in the others, that the first process failed to ``what``.
+    """
+    if not several():
+        return make()
+    text, failure = "", None
+    if is_first():
+        try:
+            text = make()
+        except RunError as error:
+            failure = error
+    content = np.frombuffer(text.encode(), np.uint8)
+    room = np.zeros(from_first(len(content)), np.uint8)
+    if failure is not None:
+        raise failure
+    if not room.size:
+        raise RunError(f"the first process could not {what}; its message says why")
+    return multihost_utils.broadcast_one_to_all(content if is_first() else room).tobytes().decode()
+
+
+def all_agree(number: int) -> bool:
+    """Whether all processes have the same number. All must ask."""
+    if not several():
+        return True
+    return len(np.unique(multihost_utils.process_allgather(np.int32(number)))) == 1
+
+
+def reason_of_any(reason: str | None) -> str | None:
+    """Why the run is to stop, if that is so for any process. All must ask."""
+    if not several():
+        return reason
+    numbers = {member.name: int(member) for member in signal.Signals}
+    mine = 0 if reason is None else numbers.get(reason, _OTHER_REASON)
+    number = int(np.max(multihost_utils.process_allgather(np.int32(mine))))
+    if number in (0, mine):
+        return reason
+    names = {number: name for name, number in numbers.items()}
+    return names.get(number, "another process asked for it")
+
+
+def wait_for_all(what: str) -> None:
+    """Returns when all processes have come here."""
+    if several():
+        multihost_utils.sync_global_devices(what)

@@ -87,6 +87,17 @@ def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
         run_folder.check_name(run.run_name, "--run-name")
     if run.run_suffix is not None:
         run_folder.check_name(run.run_suffix, "--run-suffix")
+    if run.num_seeds > 1:
+        others = {
+            "--resume": run.resume is not None,
+            "--auto-tune": run.auto_tune,
+            "--profile": run.profile is not None,
+            "--debug-nans": run.debug_nans,
+            "--num-devices": run.num_devices is not None,
+            "--wandb": bool(given.get("wandb")),
+        }
+        for flag in (flag for flag, on in others.items() if on):
+            raise RunError(f"--num-seeds does not go with {flag}, which is about one run")
     if run.auto_tune:
         if run.resume is not None:
             raise RunError("--auto-tune does not go with --resume: a resumed run keeps its batch")

@@ -2,93 +2,39 @@
 
 import dataclasses
 import os
-import platform
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar, final
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
-import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
 from ppo_mask import run_folder, tune
-from ppo_mask.callbacks import Callback, Run
 from ppo_mask.checkpoint import read_description, restore
 from ppo_mask.config import PPOConfig
-from ppo_mask.console import ConsoleLog
-from ppo_mask.curriculum import Curriculum
 from ppo_mask.env import AbstractEnv
 from ppo_mask.errors import RunError
-from ppo_mask.evaluator import Evaluator
-from ppo_mask.health_checks import HealthChecks
-from ppo_mask.metrics import Metric
 from ppo_mask.minibatches import check_devices
-from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.plan import Plan, make_plan, settings_to_store
-from ppo_mask.policy import architecture_of
 from ppo_mask.processes import all_agree, connect, is_first, several, text_from_first, wait_for_all
 from ppo_mask.profiler import Profiler
+from ppo_mask.run_callbacks import Outcome, callbacks_for
 from ppo_mask.run_folder import RunFolder
-from ppo_mask.saver import Saver
-from ppo_mask.settings import NetworkSettings, RunConfig, RunSettings, TrainingSettings, resolve
+from ppo_mask.seed_runs import execute_seeds
+from ppo_mask.settings import RunConfig, RunSettings, resolve
 from ppo_mask.sharding import make_mesh
-from ppo_mask.sinks import JsonLines, TensorBoard
-from ppo_mask.state import TrainState, init
+from ppo_mask.state import TrainState
+from ppo_mask.task import Task, first_state, mlp_for, ppo_config, run_keys, total_updates
 from ppo_mask.train import TrainingError, train
-from ppo_mask.wandb_sink import WandB, log_in
+from ppo_mask.wandb_sink import log_in
+
+__all__ = ["Task", "enable_compilation_cache", "execute", "main", "mlp_for"]
 
 Environment = TypeVar("Environment")
-
-_PACKAGES = ("ppo-mask", "jax", "equinox", "optax", "orbax-checkpoint", "numpy")
-
-
-def mlp_for(
-    env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
-) -> AbstractActorCritic:
-    """The default network for an environment.
-
-    Raises:
-        RunError: the observation is not one flat array of floats.
-    """
-    observation = jax.eval_shape(env.reset, key)[1].observation
-    leaves = jax.tree.leaves(observation)
-    if len(leaves) != 1 or leaves[0].ndim != 1 or not np.issubdtype(leaves[0].dtype, np.floating):
-        raise RunError(
-            "the default network needs an observation that is one flat array of floats; give "
-            f"make_model for {observation}"
-        )
-    return MLPActorCritic(
-        leaves[0].shape[0], env.num_actions, network.hidden_dim, network.num_layers, key=key
-    )
-
-
-def _no_curriculum(environment: object) -> None:
-    del environment
-
-
-@dataclasses.dataclass(frozen=True)
-class Task(Generic[Environment]):
-    """What is to be learned.
-
-    Attributes:
-        make_env: the environment from its settings; a ValueError is told as a wrong setting.
-        make_model: the network for it.
-        metrics: figures of its own to log.
-        figures: heading to figure, for the columns of the console's table.
-        curriculum: from the environment's settings, how it changes as training goes on. Evaluation
-            is always in the one that ``make_env`` makes.
-    """
-
-    make_env: Callable[[Environment], AbstractEnv[Any]]
-    make_model: Callable[[AbstractEnv[Any], NetworkSettings, Array], AbstractActorCritic] = mlp_for
-    metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict[str, Metric])
-    figures: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
-    curriculum: Callable[[Environment], Curriculum | None] = _no_curriculum
 
 
 def main(
@@ -136,7 +82,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     """
     config = plan.config
     ppo = ppo_config(config.training)
-    if plan.folder is not None and plan.update >= _total_updates(config, ppo):
+    if plan.folder is not None and plan.update >= total_updates(config, ppo):
         print(f"nothing to do: {plan.folder.path} has {plan.update * ppo.batch_size:,} steps")
         return "finished"
     try:
@@ -149,7 +95,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     if config.logging.wandb and is_first():
         log_in()
     mesh = _mesh(config.run)
-    run_key, evaluation_key = jax.random.split(jax.random.key(config.training.seed))
+    run_key, evaluation_key = run_keys(config)
     if config.run.auto_tune:
         plan = dataclasses.replace(plan, config=_tuned(task, config, env, run_key, mesh))
         config, ppo = plan.config, ppo_config(plan.config.training)
@@ -157,22 +103,24 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         check_devices(ppo, 1 if mesh is None else mesh.size)
     except ValueError as error:
         raise RunError(f"{error}; --num-devices says how many to use") from error
-    total_updates = _total_updates(config, ppo)
-    profiled = _profiled_update(plan, total_updates)
+    if config.run.num_seeds > 1:
+        return execute_seeds(task, config, env, curriculum)
+    updates = total_updates(config, ppo)
+    profiled = _profiled_update(plan, updates)
     folder, state = _open(task, plan, env, ppo, run_key)
     device = f"{1 if mesh is None else mesh.size} x {jax.devices()[0].device_kind}"
     if is_first():
-        _introduce(plan, ppo, folder, total_updates, device)
-    callbacks = _callbacks(task, config, folder, env, state, evaluation_key, device)
+        _introduce(plan, ppo, folder, updates, device)
+    callbacks = callbacks_for(task, config, folder, env, state, evaluation_key, device)
     if profiled is not None and is_first():
         callbacks.insert(0, Profiler(folder.profile, profiled))
-    outcome = _Outcome()
+    outcome = Outcome()
     try:
         train(
             env,
             state,
             ppo,
-            total_updates,
+            updates,
             metrics=task.metrics,
             curriculum=curriculum,
             callbacks=[*callbacks, outcome],
@@ -200,10 +148,6 @@ def _mesh(run: RunSettings) -> Mesh | None:
         raise RunError(str(error).replace("num_devices", "--num-devices")) from error
 
 
-def _total_updates(config: RunConfig[Any], ppo: PPOConfig) -> int:
-    return -(-config.training.total_timesteps // ppo.batch_size)
-
-
 def _profiled_update(plan: Plan[Any], total_updates: int) -> int | None:
     asked = plan.config.run.profile
     if asked is None:
@@ -215,20 +159,6 @@ def _profiled_update(plan: Plan[Any], total_updates: int) -> int | None:
             f"got {update}"
         )
     return update
-
-
-def _begin(
-    task: Task[Environment],
-    config: RunConfig[Environment],
-    env: AbstractEnv[Any],
-    ppo: PPOConfig,
-    key: Key[Array, ""],
-) -> TrainState:
-    """A run's first state."""
-    model_key, init_key = jax.random.split(key)
-    model = task.make_model(env, config.network, model_key)
-    curriculum = task.curriculum(config.environment)
-    return init(env, model, ppo, init_key, metrics=task.metrics, curriculum=curriculum)
 
 
 def _tuned(
@@ -246,7 +176,7 @@ def _tuned(
         return resolve(dataclasses.replace(config, training=training))
 
     def begin(ppo: PPOConfig) -> TrainState:
-        return eqx.filter_jit(lambda key: _begin(task, config, env, ppo, key))(key)
+        return eqx.filter_jit(lambda key: first_state(task, config, env, ppo, key))(key)
 
     sizes = (ppo_config(sized(n).training) for n in tune.SIZES)
     curriculum = task.curriculum(config.environment)
@@ -264,7 +194,7 @@ def _open(
     """The run's folder and where the run begins or goes on."""
 
     def begin(key: Key[Array, ""]) -> TrainState:
-        return _begin(task, plan.config, env, ppo, key)
+        return first_state(task, plan.config, env, ppo, key)
 
     if plan.folder is None:
         state = eqx.filter_jit(begin)(key)
@@ -285,74 +215,6 @@ def _open(
     if is_first():
         folder.write_config(settings_to_store(plan.config))
     return folder, state
-
-
-def _callbacks(
-    task: Task[Environment],
-    config: RunConfig[Environment],
-    folder: RunFolder,
-    env: AbstractEnv[Any],
-    state: TrainState,
-    evaluation_key: Key[Array, ""],
-    device: str,
-) -> list[Callback]:
-    """What looks at the run. Saving comes last: a checkpoint is never newer than the log.
-
-    Of several processes the first writes the logs; all evaluate, and save together.
-    """
-    stored = settings_to_store(config)
-    about = {
-        "architecture": architecture_of(state.model),
-        "versions": {name: version(name) for name in _PACKAGES}
-        | {"python": platform.python_version()},
-        "device": device,
-    }
-    log, save = config.logging, config.checkpoints
-    callbacks: list[Callback] = []
-    if is_first():
-        callbacks += [ConsoleLog(task.figures), HealthChecks(), JsonLines(folder.metrics)]
-    if log.tensorboard and is_first():
-        callbacks.append(TensorBoard(folder.tensorboard, folder.metrics))
-    if log.wandb and is_first():
-        store = folder.checkpoints if log.artifact else None
-        callbacks.append(
-            WandB(
-                folder.path,
-                log.project,
-                log.entity,
-                config=stored | about,
-                history=folder.metrics,
-                checkpoints=store,
-            )
-        )
-    if log.eval_interval is not None:
-        callbacks.append(
-            Evaluator(
-                env,
-                evaluation_key,
-                log.eval_interval,
-                num_episodes=log.eval_episodes,
-                max_steps=log.eval_max_steps,
-                metrics=task.metrics,
-            )
-        )
-    callbacks.append(
-        Saver(
-            folder.checkpoints,
-            {"config": stored, **about},
-            save.save_interval_minutes,
-            save.save_interval,
-        )
-    )
-    return callbacks
-
-
-def ppo_config(training: TrainingSettings) -> PPOConfig:
-    """The learner's config for settings that :func:`ppo_mask.settings.resolve` has filled in."""
-    values = dataclasses.asdict(training)
-    for name in ("total_timesteps", "seed"):
-        del values[name]
-    return PPOConfig(learning_rate=values.pop("lr"), **values)
 
 
 def enable_compilation_cache() -> None:
@@ -380,11 +242,3 @@ def _introduce(
     for name, text in rows.items():
         print(f"{name:8}{text}")
     print("compiling ...", flush=True)
-
-
-@final
-class _Outcome(Callback):
-    reason: str = "finished"
-
-    def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
-        self.reason = reason

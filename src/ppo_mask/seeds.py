@@ -4,15 +4,17 @@ A small network leaves an accelerator idle; a few of them together cost hardly m
 what PPO makes of a problem is only told by several seeds.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Key
 
-from ppo_mask.callbacks import LogRecord
+from ppo_mask._drive import drive
+from ppo_mask.callbacks import Callback, LogRecord, Progress, Run
 from ppo_mask.config import PPOConfig
 from ppo_mask.curriculum import Curriculum
 from ppo_mask.env import AbstractEnv
@@ -20,7 +22,7 @@ from ppo_mask.health import Health, describe
 from ppo_mask.metrics import Metric, no_updates, summarize
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.state import TrainState, copied, init
-from ppo_mask.train import Setup, TrainingError, run_updates
+from ppo_mask.train import Setup, TrainingError, run_updates, wait
 
 
 def init_seeds(
@@ -62,6 +64,8 @@ def train_seeds(
     *,
     metrics: Mapping[str, Metric] | None = None,
     curriculum: Curriculum | None = None,
+    callbacks: Sequence[Sequence[Callback]] = (),
+    of_all: Sequence[Callback] = (),
     log_interval: int = 10,
 ) -> tuple[TrainState, list[list[LogRecord]]]:
     """Trains all seeds until ``total_updates`` updates are done, as :func:`ppo_mask.train.train`.
@@ -76,37 +80,107 @@ def train_seeds(
         total_updates: when to end, and where an annealed learning rate reaches 0.
         metrics: figures of your own by name.
         curriculum: what the environment is at each update.
+        callbacks: for each seed those that look at it, as they would at a run of its own.
+        of_all: these are told the seeds' means, and ``seeds/return_std``, the population standard
+            deviation of ``train/mean_episode_return`` over the seeds; their state is that of all.
         log_interval: updates between log lines; there is one more at the very end.
 
     Returns:
         The states, and for each seed its log lines. :func:`pick` takes one state out.
 
     Raises:
+        ValueError: a number that cannot work.
         TrainingError: a seed cannot go on. The message names it.
     """
     if log_interval < 1:
         raise ValueError(f"log_interval must be at least 1, got {log_interval}")
-    metrics = dict(metrics or {})
-    states = copied(states)
-    done, num_seeds = int(states.update[0]), len(states.update)
-    logs: list[list[LogRecord]] = [[] for _ in range(num_seeds)]
-    while done < total_updates:
-        until = min(total_updates, (done // log_interval + 1) * log_interval)
-        n, total = jnp.asarray(until - done), jnp.asarray(total_updates)
-        setup = Setup(env, config, metrics, curriculum)
-        states, health = _run_chunk((setup, n, total), states)
+    setup = Setup(env, config, dict(metrics or {}), curriculum)
+    num_seeds, begun = len(states.update), int(states.update[0])
+    unlogged = int(states.totals.updates[0])
+    recorders = [_Recorder() for _ in range(num_seeds)]
+    mine = [list(callbacks[seed]) if callbacks else [] for seed in range(num_seeds)]
+    of_seed = [
+        _OfSeed(
+            seed, Run(config, begun, total_updates, [recorder, *mine[seed]], unlogged), mine[seed]
+        )
+        for seed, recorder in enumerate(recorders)
+    ]
+    run = Run(config, begun, total_updates, of_all, unlogged)
+
+    def advance(states: TrainState, n: int) -> TrainState:
+        fixed = setup, jnp.asarray(n), jnp.asarray(total_updates)
+        states, health = _run_chunk(fixed, states)
+        wait(health)
         _raise_if_ill(health, states)
-        done = until
-        totals = jax.device_get(states.totals)
-        for seed, log in enumerate(logs):
-            values = summarize(pick(totals, seed), metrics)
-            log.append(LogRecord(done, done * config.batch_size, values))
-        if done % log_interval == 0:
-            empty = jax.tree.map(
-                lambda x: jnp.broadcast_to(x, (num_seeds, *x.shape)), no_updates(metrics)
-            )
-            states = eqx.tree_at(lambda s: s.totals, states, empty)
-    return states, logs
+        return states
+
+    def log(state: TrainState, steps_per_second: float, partial: bool) -> TrainState:
+        totals = jax.device_get(state.totals)
+        lines = [summarize(pick(totals, seed), setup.metrics) for seed in range(num_seeds)]
+        for each, line in zip(of_seed, lines, strict=True):
+            each.run.update = run.update
+            each.run.log(line | {"train/steps_per_second": steps_per_second}, partial)
+        run.log(_means(lines) | {"train/steps_per_second": num_seeds * steps_per_second}, partial)
+        if partial:
+            return state
+        empty = jax.tree.map(
+            lambda x: jnp.broadcast_to(x, (num_seeds, *x.shape)), no_updates(setup.metrics)
+        )
+        return eqx.tree_at(lambda s: s.totals, state, empty)
+
+    states = drive(run, copied(states), [*of_seed, *of_all], log_interval, advance, log)
+    return states, [recorder.records for recorder in recorders]
+
+
+@final
+class _Recorder(Callback):
+    def __init__(self) -> None:
+        self.records: list[LogRecord] = []
+
+    def on_log(self, run: Run, record: LogRecord) -> None:
+        self.records.append(record)
+
+
+@final
+class _OfSeed(Callback):
+    """Shows callbacks one seed as if it were alone."""
+
+    def __init__(self, seed: int, run: Run, callbacks: Sequence[Callback]) -> None:
+        self._seed = seed
+        self.run = run
+        self._callbacks = callbacks
+
+    def next_update(self, update: int) -> int | None:
+        wishes = [callback.next_update(update) for callback in self._callbacks]
+        return min((wish for wish in wishes if wish and wish > update), default=None)
+
+    def on_start(self, run: Run, state: TrainState) -> None:
+        for callback in self._callbacks:
+            callback.on_start(self.run, pick(state, self._seed))
+
+    def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
+        self.run.update = run.update
+        for callback in self._callbacks:
+            callback.on_chunk(self.run, pick(state, self._seed), progress)
+        if self.run.stop_reason is not None:
+            run.request_stop(self.run.stop_reason)
+
+    def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
+        for callback in self._callbacks:
+            callback.on_stop(self.run, pick(state, self._seed), reason)
+
+    def close(self) -> None:
+        for callback in self._callbacks:
+            callback.close()
+
+
+def _means(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of each figure, over the seeds that have it."""
+    values = {name: [line[name] for line in lines if name in line] for name in lines[0]}
+    means = {name: float(np.mean(of_seeds)) for name, of_seeds in values.items()}
+    if returns := values.get("train/mean_episode_return"):
+        means["seeds/return_std"] = float(np.std(returns))
+    return means
 
 
 def pick(states: Any, seed: int) -> Any:

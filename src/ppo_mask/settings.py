@@ -165,6 +165,12 @@ class RunSettings:
         at_least=0,
         bare=0,
     )
+    num_seeds: int = setting(
+        1,
+        "train so many seeds, from --seed on, in one compiled program; each has a folder",
+        at_least=1,
+        at_most=1000,
+    )
     num_devices: int | None = setting(
         None, "devices to split the environments over; none: all there are", at_least=1
     )

@@ -1,11 +1,8 @@
 """The training loop: compiled chunks of updates, and a plain Python loop around them."""
 
-import signal
-import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import equinox as eqx
@@ -15,6 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int
 
 from ppo_mask import ppo
+from ppo_mask._drive import drive
 from ppo_mask._types import ArrayTree
 from ppo_mask.callbacks import Callback, LogRecord, Progress, Run
 from ppo_mask.curriculum import Curriculum, env_at
@@ -24,7 +22,7 @@ from ppo_mask.metrics import Metric, add_update, no_updates, summarize
 from ppo_mask.minibatches import check_devices
 from ppo_mask.nan_search import find_first_nan
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.processes import from_first, reason_of_any, several
+from ppo_mask.processes import several
 from ppo_mask.sharding import everywhere
 from ppo_mask.state import TrainState, constrained, copied, init, placed
 from ppo_mask.vector import VectorEnv
@@ -43,9 +41,6 @@ __all__ = [
     "train",
 ]
 
-# A chunk of updates lasts about this long: short enough for a live progress bar and for Ctrl+C,
-# long enough for the time between chunks not to matter.
-_CHUNK_SECONDS = 1.0
 _POLL_SECONDS = 0.002
 
 
@@ -98,13 +93,12 @@ def train(
     # The chunks use up their input's buffers; the caller's state, and the model in it, are spared.
     state = copied(placed(state, mesh))
 
-    def advance(state: TrainState, n: int) -> tuple[TrainState, float]:
+    def advance(state: TrainState, n: int) -> TrainState:
         before = copied(state) if debug_nans else None
-        started = time.perf_counter()
         total = jnp.asarray(total_updates)
         with _telling_of_lost_processes():
             state, health = run_chunk((setup, jnp.asarray(n), total), state)
-            _wait(health)
+            wait(health)
             wrong = describe(health)
         if wrong:
             wrong = f"update {int(state.update)}: {wrong}"
@@ -113,46 +107,18 @@ def train(
                 place = find_first_nan(env_then, config, before.learner, total)
                 wrong += f"; {place}" if place else ""
             raise TrainingError(wrong)
-        return state, time.perf_counter() - started
+        return state
 
-    with _closing(callbacks), _signals_stop(run):
-        state, _ = advance(state, 0)  # Compiles, and does nothing else.
-        for callback in callbacks:
-            callback.on_start(run, state)
-        pace, unlogged_steps, unlogged_seconds = 1, 0, 0.0
-        stop = reason_of_any(run.stop_reason)
-        while run.update < total_updates and stop is None:
-            log_at = min(total_updates, (run.update // log_interval + 1) * log_interval)
-            wishes = [callback.next_update(run.update) for callback in callbacks]
-            until = min([log_at, *(wish for wish in wishes if wish and wish > run.update)])
-            n = from_first(1 if debug_nans else min(pace, until - run.update))
+    def log(state: TrainState, steps_per_second: float, partial: bool) -> TrainState:
+        speed = {"train/steps_per_second": steps_per_second}
+        run.log(summarize(state.totals, setup.metrics) | speed, partial)
+        if partial:
+            return state
+        empty = everywhere(no_updates(setup.metrics), mesh)
+        return eqx.tree_at(lambda s: s.totals, state, empty)
 
-            state, seconds = advance(state, n)
-
-            run.update += n
-            pace = max(1, min(2 * pace, round(_CHUNK_SECONDS * n / seconds)))
-            unlogged_steps += n * config.batch_size
-            unlogged_seconds += seconds
-            if run.update == log_at:
-                speed = {"train/steps_per_second": unlogged_steps / unlogged_seconds}
-                partial = run.update % log_interval != 0  # The line at the very end may be.
-                run.log(summarize(state.totals, setup.metrics) | speed, partial)
-                unlogged_steps, unlogged_seconds = 0, 0.0
-                if not partial:
-                    empty = everywhere(no_updates(setup.metrics), mesh)
-                    state = eqx.tree_at(lambda s: s.totals, state, empty)
-            progress = Progress(
-                run.update,
-                total_updates,
-                run.update * config.batch_size,
-                n * config.batch_size / seconds,
-            )
-            for callback in callbacks:
-                callback.on_chunk(run, state, progress)
-            stop = reason_of_any(run.stop_reason)
-        for callback in callbacks:
-            callback.on_stop(run, state, stop or "finished")
-    return state
+    # To find a NaN, one update at a time.
+    return drive(run, state, callbacks, log_interval, advance, log, 1 if debug_nans else None)
 
 
 class Setup(eqx.Module):
@@ -215,7 +181,8 @@ def run_chunk(
     return run_updates(*fixed, state)
 
 
-def _wait(health: Health) -> None:
+def wait(health: Health) -> None:
+    """Returns when a chunk is done."""
     # Python handles signals only between its own instructions, so wait in Python.
     while not health.allowed.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(_POLL_SECONDS)
@@ -233,31 +200,3 @@ def _telling_of_lost_processes() -> Generator[None]:
             f"another process of this run is gone or out of reach ({reason}); end all of them and "
             "start them again with --resume"
         ) from error
-
-
-@contextmanager
-def _closing(callbacks: Sequence[Callback]) -> Generator[None]:
-    try:
-        yield
-    finally:
-        for callback in callbacks:
-            callback.close()
-
-
-@contextmanager
-def _signals_stop(run: Run) -> Generator[None]:
-    """Ctrl+C and SIGTERM ask for a stop; a second Ctrl+C interrupts. For the main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ask(number: int, _: FrameType | None) -> None:
-        run.request_stop(signal.Signals(number).name)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

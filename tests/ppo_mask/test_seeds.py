@@ -64,9 +64,9 @@ def test_four_seeds_in_one_program_are_four_runs(env, size, more):
         assert [r.update for r in recorder.records] == [2, 4, 5]
         for one, other in zip(first[seed] + then[seed], recorder.records, strict=True):
             assert (one.update, one.env_steps) == (other.update, other.env_steps)
-            alone = {k: v for k, v in other.values.items() if k != "train/steps_per_second"}
-            assert one.values.keys() == alone.keys()
-            for name, x in alone.items():
+            assert one.values.keys() == other.values.keys()
+            for name in other.values.keys() - {"train/steps_per_second"}:
+                x = other.values[name]
                 np.testing.assert_allclose(one.values[name], x, rtol=1e-3, atol=1e-4, err_msg=name)
     values = [log[0].values["train/total_loss"] for log in first]
     assert len(set(values)) == 4
@@ -103,3 +103,42 @@ def test_a_seed_that_cannot_go_on_is_named():
         train_seeds(env, states, config, 3)
     with pytest.raises(ValueError, match="log_interval must be at least 1, got 0"):
         train_seeds(env, states, config, 3, log_interval=0)
+
+
+def test_callbacks_see_one_seed_and_those_of_all_see_means():
+    env, config = CartPole(), PPOConfig(num_envs=4, num_steps=8)
+    keys = jax.random.split(jax.random.key(0), 2)
+    states = init_seeds(env, lambda key: MLPActorCritic(4, 2, 8, 1, key=key), config, keys)
+
+    class Looking(_Recorder):
+        def __init__(self, every):
+            super().__init__()
+            self.every, self.seen, self.reasons = every, {}, []
+
+        def next_update(self, update):
+            return (update // self.every + 1) * self.every
+
+        def on_chunk(self, run, state, progress):
+            self.seen[run.update] = np.asarray(state.model.critic[0].weight)
+            if self.every == 3 and run.update == 6:
+                run.request_stop("enough")
+
+        def on_stop(self, run, state, reason):
+            self.reasons.append((run.update, reason))
+
+    first, second, means = Looking(2), Looking(3), Looking(100)
+    after, logs = train_seeds(
+        env, states, config, 50, callbacks=[[first], [second]], of_all=[means], log_interval=4
+    )
+    assert first.reasons == second.reasons == means.reasons == [(6, "enough")]
+    assert {2, 4, 6} <= first.seen.keys()
+    assert {3, 6} <= second.seen.keys()
+    assert first.seen[6].shape == (8, 4)
+    np.testing.assert_array_equal(first.seen[6], after.model.critic[0].weight[0])
+    np.testing.assert_array_equal(second.seen[6], after.model.critic[0].weight[1])
+    assert [r.update for r in first.records] == [4]
+    assert [log[0].values for log in logs] == [first.records[0].values, second.records[0].values]
+    returns = [log[0].values["train/mean_episode_return"] for log in logs]
+    line = means.records[0].values
+    assert line["train/mean_episode_return"] == pytest.approx(np.mean(returns))
+    assert line["seeds/return_std"] == pytest.approx(np.std(returns))

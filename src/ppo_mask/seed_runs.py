@@ -1,0 +1,118 @@
+"""Several seeds of the command line: one compiled program, and a run's folder for each of them."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ppo_mask import run_folder
+from ppo_mask.callbacks import Callback
+from ppo_mask.console import ConsoleLog
+from ppo_mask.curriculum import Curriculum
+from ppo_mask.env import AbstractEnv
+from ppo_mask.errors import RunError, warn
+from ppo_mask.health_checks import HealthChecks
+from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.plan import settings_to_store
+from ppo_mask.processes import several
+from ppo_mask.run_callbacks import Outcome, callbacks_for
+from ppo_mask.run_folder import RunFolder
+from ppo_mask.seeds import init_seeds, pick, train_seeds
+from ppo_mask.settings import RunConfig
+from ppo_mask.task import Task, ppo_config, run_keys, total_updates
+
+Environment = TypeVar("Environment")
+
+
+def execute_seeds(
+    task: Task[Environment],
+    config: RunConfig[Environment],
+    env: AbstractEnv[Any],
+    curriculum: Curriculum | None,
+) -> str:
+    """Trains ``--num-seeds`` runs side by side, of the seeds from ``--seed`` on.
+
+    Each has a folder of its own, and is what ``--seed`` of it alone would be; so any of them can be
+    resumed, watched and evaluated like any other run.
+
+    Returns:
+        Why it ended: "finished", or a signal's name.
+
+    Raises:
+        RunError: it cannot be; nothing has been written.
+        TrainingError: see :func:`ppo_mask.seeds.train_seeds`.
+    """
+    run, ppo = config.run, ppo_config(config.training)
+    if several():
+        raise RunError("--num-seeds does not go with several processes: give each its --seed")
+    first, count = config.training.seed, run.num_seeds
+    configs = [
+        dataclasses.replace(config, training=dataclasses.replace(config.training, seed=seed))
+        for seed in range(first, first + count)
+    ]
+    keys = [run_keys(each) for each in configs]
+
+    def make_model(key: Array) -> AbstractActorCritic:
+        return task.make_model(env, config.network, key)
+
+    states = init_seeds(
+        env,
+        make_model,
+        ppo,
+        jnp.stack([key for key, _ in keys]),
+        metrics=task.metrics,
+        curriculum=curriculum,
+    )
+    folders = _folders(config)
+    device = f"1 x {jax.devices()[0].device_kind}"
+    callbacks: list[list[Callback]] = []
+    for n, each in enumerate(configs):
+        state, evaluation_key = pick(states, n), keys[n][1]
+        health = HealthChecks(_named(f"seed {each.training.seed}"))
+        others = callbacks_for(
+            task, each, folders[n], env, state, evaluation_key, device, alone=False
+        )
+        callbacks.append([health, *others])
+    for each, folder in zip(configs, folders, strict=True):
+        folder.write_config(settings_to_store(each))
+    updates = total_updates(config, ppo)
+    print(f"runs    {folders[0].path} to {folders[-1].path.name}, one per seed")
+    print(f"device  {device}")
+    print(f"until   update {updates:,}, {updates * ppo.batch_size:,} steps of each seed")
+    print("compiling ...", flush=True)
+    outcome = Outcome()
+    train_seeds(
+        env,
+        states,
+        ppo,
+        updates,
+        metrics=task.metrics,
+        curriculum=curriculum,
+        callbacks=callbacks,
+        of_all=[ConsoleLog({"± seeds": "seeds/return_std", **task.figures}), outcome],
+        log_interval=config.logging.log_interval,
+    )
+    return outcome.reason
+
+
+def _folders(config: RunConfig[Any]) -> list[RunFolder]:
+    run, first = config.run, config.training.seed
+    parent = Path(run.checkpoint_dir)
+    suffixes = [
+        "-".join(filter(None, (run.run_suffix, f"seed{seed}")))
+        for seed in range(first, first + run.num_seeds)
+    ]
+    if run.run_name is not None:
+        for suffix in suffixes:
+            run_folder.check_new(parent / f"{run.run_name}-{suffix}")
+    folders = [run_folder.create(parent, run.run_name, suffixes[0])]
+    name = folders[0].path.name.removesuffix(f"-{suffixes[0]}")
+    return folders + [run_folder.create(parent, name, suffix) for suffix in suffixes[1:]]
+
+
+def _named(seed: str) -> Callable[[str], None]:
+    return lambda message: warn(f"{seed}, {message}")

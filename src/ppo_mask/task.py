@@ -1,0 +1,97 @@
+"""What a program trains on, and from which state it begins."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+from ppo_mask.config import PPOConfig
+from ppo_mask.curriculum import Curriculum
+from ppo_mask.env import AbstractEnv
+from ppo_mask.errors import RunError
+from ppo_mask.metrics import Metric
+from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
+from ppo_mask.settings import NetworkSettings, RunConfig, TrainingSettings
+from ppo_mask.state import TrainState, init
+
+Environment = TypeVar("Environment")
+
+
+def mlp_for(
+    env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
+) -> AbstractActorCritic:
+    """The default network for an environment.
+
+    Raises:
+        RunError: the observation is not one flat array of floats.
+    """
+    observation = jax.eval_shape(env.reset, key)[1].observation
+    leaves = jax.tree.leaves(observation)
+    if len(leaves) != 1 or leaves[0].ndim != 1 or not np.issubdtype(leaves[0].dtype, np.floating):
+        raise RunError(
+            "the default network needs an observation that is one flat array of floats; give "
+            f"make_model for {observation}"
+        )
+    return MLPActorCritic(
+        leaves[0].shape[0], env.num_actions, network.hidden_dim, network.num_layers, key=key
+    )
+
+
+def _no_curriculum(environment: object) -> None:
+    del environment
+
+
+@dataclasses.dataclass(frozen=True)
+class Task(Generic[Environment]):
+    """What is to be learned.
+
+    Attributes:
+        make_env: the environment from its settings; a ValueError is told as a wrong setting.
+        make_model: the network for it.
+        metrics: figures of its own to log.
+        figures: heading to figure, for the columns of the console's table.
+        curriculum: from the environment's settings, how it changes as training goes on. Evaluation
+            is always in the one that ``make_env`` makes.
+    """
+
+    make_env: Callable[[Environment], AbstractEnv[Any]]
+    make_model: Callable[[AbstractEnv[Any], NetworkSettings, Array], AbstractActorCritic] = mlp_for
+    metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict[str, Metric])
+    figures: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    curriculum: Callable[[Environment], Curriculum | None] = _no_curriculum
+
+
+def ppo_config(training: TrainingSettings) -> PPOConfig:
+    """The learner's config for settings that :func:`ppo_mask.settings.resolve` has filled in."""
+    values = dataclasses.asdict(training)
+    for name in ("total_timesteps", "seed"):
+        del values[name]
+    return PPOConfig(learning_rate=values.pop("lr"), **values)
+
+
+def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:
+    """For the run itself, and for its evaluations."""
+    run_key, evaluation_key = jax.random.split(jax.random.key(config.training.seed))
+    return run_key, evaluation_key
+
+
+def total_updates(config: RunConfig[Any], ppo: PPOConfig) -> int:
+    """Of the whole run; the last may go past the steps asked for."""
+    return -(-config.training.total_timesteps // ppo.batch_size)
+
+
+def first_state(
+    task: Task[Environment],
+    config: RunConfig[Environment],
+    env: AbstractEnv[Any],
+    ppo: PPOConfig,
+    key: Key[Array, ""],
+) -> TrainState:
+    """A run's first state."""
+    model_key, init_key = jax.random.split(key)
+    model = task.make_model(env, config.network, model_key)
+    curriculum = task.curriculum(config.environment)
+    return init(env, model, ppo, init_key, metrics=task.metrics, curriculum=curriculum)

@@ -17,7 +17,9 @@ from jax.experimental import multihost_utils
 
 from ppo_mask.errors import RunError
 
-_HEARTBEAT_SECONDS = 30
+HEARTBEAT_SECONDS = 30
+"""A process that is not heard of for so long is lost, and JAX ends the others."""
+
 _OTHER_REASON = 255
 _NUMBER, _COUNT, _ADDRESS = "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS"
 
@@ -45,7 +47,7 @@ def connect(wanted: bool | None) -> None:
         jax.distributed.initialize(
             num_processes=numbers.get(_COUNT),
             process_id=numbers.get(_NUMBER),
-            heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
         )
     except (RuntimeError, ValueError) as error:
         reason = str(error).partition("\n")[0]

@@ -20,7 +20,15 @@ from ppo_mask.env import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.minibatches import check_devices
 from ppo_mask.plan import Plan, make_plan, settings_to_store
-from ppo_mask.processes import all_agree, connect, is_first, several, text_from_first, wait_for_all
+from ppo_mask.processes import (
+    HEARTBEAT_SECONDS,
+    all_agree,
+    connect,
+    is_first,
+    several,
+    text_from_first,
+    wait_for_all,
+)
 from ppo_mask.profiler import Profiler
 from ppo_mask.run_callbacks import Outcome, callbacks_for
 from ppo_mask.run_folder import RunFolder
@@ -239,6 +247,11 @@ def _introduce(
         f"{ppo.num_minibatches} minibatches, {ppo.update_epochs} epochs",
         "until": f"update {total_updates:,}, {total_updates * ppo.batch_size:,} steps",
     }
+    if several():
+        rows["others"] = (
+            f"{jax.process_count() - 1}; one that is lost ends all of them within "
+            f"{HEARTBEAT_SECONDS} s: go on with --resume {folder.path}"
+        )
     for name, text in rows.items():
         print(f"{name:8}{text}")
     print("compiling ...", flush=True)

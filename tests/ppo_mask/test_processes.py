@@ -29,7 +29,9 @@ def _free_port():
 def _start(parent, count, *flags):
     """So many processes of one run, each with two devices."""
     address = f"127.0.0.1:{_free_port()}"
-    command = [sys.executable, str(_CORRIDOR), "--checkpoint-dir", str(parent), *flags]
+    command = [sys.executable, str(_CORRIDOR), *flags]
+    if "--resume" not in flags:
+        command += ["--checkpoint-dir", str(parent)]
     return [
         subprocess.Popen(
             command,
@@ -126,10 +128,11 @@ def test_a_lost_process_ends_the_other_and_the_run_goes_on(tmp_path):
     both = _start(tmp_path, 2, "--run-name", "run", "--save-interval", "4", *_updates(100_000))
     _until(lambda: 4 in folder.checkpoints.steps(), both)
     both[1].kill()
-    _, err = both[0].communicate(timeout=120)
-    assert both[0].returncode == 1
-    assert "another process of this run is gone" in err
-    assert "--resume" in err
+    out, err = both[0].communicate(timeout=120)
+    # In its own words where a collective fails first, in JAX's where the heartbeat does.
+    assert both[0].returncode in (1, -signal.SIGABRT)
+    assert "another process of this run is gone" in err or "another task died" in err
+    assert f"go on with --resume {folder.path}" in out
     last = folder.checkpoints.steps()[-1]
     _finish(_start(tmp_path, 2, "--resume", str(folder.path), *_updates(last + 4)))
     assert folder.checkpoints.steps()[-1] == last + 4

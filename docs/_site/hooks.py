@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -26,6 +27,7 @@ FILES = ("LICENSE", *(f"examples/{path.name}" for path in sorted(ROOT.glob("exam
 """What pages link to and the site holds as it is."""
 
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
+_FETCHED = re.compile(r"""<(?:[^>]*\ssrc|link\s[^>]*href)=["']?((?:https?:)?//[^"'\s>]+)""")
 _FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -34,6 +36,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, target in {**PAGES, **{file: file for file in FILES}}.items():
         files.append(File.generated(config, target, abs_src_path=str(ROOT / source)))
     return files
+
+
+def on_post_page(output: str, page: Page, **_: Any) -> str:
+    """The page as it is, if a browser fetches nothing from elsewhere to show it."""
+    if found := _FETCHED.search(output):
+        raise PluginError(f"{page.file.src_uri}: it would be fetched from elsewhere: {found[1]}")
+    return output
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:

@@ -91,7 +91,8 @@ def side_by_side(scenes: Sequence[Scene], headers: Sequence[str], area: Area, ti
     parts: list[Group | Shape] = []
     for n, (each, header) in enumerate(zip(scenes, headers, strict=True)):
         x = _MARGIN + n * (width + _GAP)
-        parts.append(Label(x + 2, _MARGIN + 12, header, 20, INK, centred=False))
+        if header:
+            parts.append(Label(x + 2, _MARGIN + 12, header, 20, INK, centred=False))
         tiles = board(each, x - left * TILE, y - (SIZE - 1 - high) * TILE)
         parts += [
             cell

@@ -66,7 +66,8 @@ def _run(options: argparse.Namespace) -> int:
     agent = players[0]
     seeds = range(options.seed, options.seed + options.episodes)
     if options.html or options.gif:
-        refuse_existing((p for n in range(len(seeds)) for p, _ in _files(options, n)), options.force)
+        files = [path for n in range(len(seeds)) for path, _ in _files(options, n)]
+        refuse_existing(files, options.force)
         for n, seed in enumerate(seeds):
             replay = record(agent, seed, reveal=options.reveal, max_steps=options.max_steps)
             print(replay.summary())

@@ -73,16 +73,17 @@ def test_every_block_runs(page: Path, tmp_path: Path) -> None:
 
 def commands() -> list[tuple[str, list[str]]]:
     """The project's own commands in the blocks for elsewhere: the page, and the words of each."""
-    ours = re.compile(r"(?:examples/train_hackmatrix\.py|\bhackmatrix) .*")
+    ours = re.compile(r"(?:examples/train_hackmatrix\.py |\bhackmatrix |\bflags=).*")
     texts = [
         (page.name, text.replace("\\\n", " "))
         for page in PAGES
         for language, text in blocks(page)
         if language == "bash"
     ]
-    # A command goes up to where it ends, or to the quotes that it is in.
+    # A command goes up to where it ends, or to the quotes that it is in. The startup script of a
+    # TPU VM is given flags alone.
     return [
-        (page, shlex.split(re.split(r"['|>;&]", found)[0]))
+        (page, shlex.split(re.split(r"['|>;&]", found.replace("flags=", "flags "))[0]))
         for page, text in texts
         for found in ours.findall(text)
     ]
@@ -102,6 +103,7 @@ def trainer() -> ModuleType:
 def test_commands_for_elsewhere_are_ones_that_there_are() -> None:
     defaults, found = trainer().DEFAULTS, commands()
     assert {page for page, _ in found} >= {"gpu.md", "tpu.md", "slurm.md"}
+    assert {words[0] for _, words in found} >= {"flags", "hackmatrix"}
     for page, (program, *words) in found:
         # Of the shell's variables those that are several words are left out.
         plain = [re.sub(r"\$\w+", "1", word) for word in words if not word.startswith("${")]

@@ -26,6 +26,8 @@ PAGES = {
 FILES = ("LICENSE", *(f"examples/{path.name}" for path in sorted(ROOT.glob("examples/*.*"))))
 """What pages link to and the site holds as it is."""
 
+STYLE = {"docs/_site/site.css": "site.css"}
+
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 _FETCHED = re.compile(r"""<(?:[^>]*\ssrc|link\s[^>]*href)=["']?((?:https?:)?//[^"'\s>]+)""")
 _FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
@@ -33,7 +35,7 @@ _FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds what lies outside of ``docs``."""
-    for source, target in {**PAGES, **{file: file for file in FILES}}.items():
+    for source, target in {**PAGES, **STYLE, **{file: file for file in FILES}}.items():
         files.append(File.generated(config, target, abs_src_path=str(ROOT / source)))
     return files
 

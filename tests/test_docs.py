@@ -83,7 +83,10 @@ def commands() -> list[tuple[str, list[str]]]:
     # A command goes up to where it ends, or to the quotes that it is in. The startup script of a
     # TPU VM is given flags alone.
     return [
-        (page, shlex.split(re.split(r"['|>;&]", found.replace("flags=", "flags "))[0]))
+        (
+            page,
+            shlex.split(re.split(r"['|>;&]", found.replace("flags=", "flags "))[0], comments=True),
+        )
         for page, text in texts
         for found in ours.findall(text)
     ]

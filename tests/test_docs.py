@@ -1,23 +1,38 @@
-"""Every block of code in README and docs runs: programs, and commands in their order."""
+"""Every block of code in README and docs runs: programs, and commands in their order.
 
+But for guides to machines that are not here, and to work on the project itself: their commands are
+``bash`` blocks, not ``sh``. Bash reads them, and their flags are compared with what there is.
+"""
+
+import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from markdown_it import MarkdownIt
+
+from hackmatrix import cli
+from ppo_mask.cli import parse_flags
+from ppo_mask.errors import RunError
 
 ROOT = Path(__file__).parents[1]
 # Its blocks are drawings: of the flow, and of types without their bodies.
 DRAWINGS = ROOT / "docs" / "architecture.md"
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
+# Whose commands are for other machines, or change this one.
+ELSEWHERE = ("devices.md", "gpu.md", "tpu.md", "slurm.md", "colab.md", "CONTRIBUTING.md")
 SET_UP = re.compile(r"python3 -m venv \.venv && \.venv/bin/pip install -e \S+ && \.venv/bin/")
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
     """Language and text of each block."""
-    return re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    tokens = MarkdownIt("commonmark").parse(page.read_text())
+    return [(token.info, token.content) for token in tokens if token.type == "fence"]
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -43,6 +58,8 @@ RUN = [pytest.param(p, id=p.name, marks=SLOW.get(p.name, [])) for p in PAGES if 
 def test_every_block_runs(page: Path, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for language, text in blocks(page):
+        if language == "bash" and page.name in ELSEWHERE:
+            continue
         file = re.match(r"# (\w+\.(?:py|yaml))", text)
         assert language in ("python", "sh") or file, f"a block of {language}: no test runs it"
         if language == "sh":
@@ -52,6 +69,63 @@ def test_every_block_runs(page: Path, tmp_path: Path) -> None:
             (tmp_path / file[1]).write_text(text)  # The commands after it use it.
         else:
             run([sys.executable, "-c", text], tmp_path)
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    """The project's own commands in the blocks for elsewhere: the page, and the words of each."""
+    ours = re.compile(r"(?:examples/train_hackmatrix\.py |\bhackmatrix |\bflags=).*")
+    texts = [
+        (page.name, text.replace("\\\n", " "))
+        for page in PAGES
+        for language, text in blocks(page)
+        if language == "bash"
+    ]
+    # A command goes up to where it ends, or to the quotes that it is in. The startup script of a
+    # TPU VM is given flags alone.
+    return [
+        (
+            page,
+            shlex.split(re.split(r"['|>;&]", found.replace("flags=", "flags "))[0], comments=True),
+        )
+        for page, text in texts
+        for found in ours.findall(text)
+    ]
+
+
+def trainer() -> ModuleType:
+    path = ROOT / "examples" / "train_hackmatrix.py"
+    spec = importlib.util.spec_from_file_location("trainer_of_docs", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # Dataclasses look for their module.
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_commands_for_elsewhere_are_ones_that_there_are() -> None:
+    defaults, found = trainer().DEFAULTS, commands()
+    assert {page for page, _ in found} >= {"gpu.md", "tpu.md", "slurm.md"}
+    assert {words[0] for _, words in found} >= {"flags", "hackmatrix"}
+    for page, (program, *words) in found:
+        # Of the shell's variables those that are several words are left out.
+        plain = [re.sub(r"\$\w+", "1", word) for word in words if not word.startswith("${")]
+        try:
+            if program == "hackmatrix":
+                cli.parser().parse_args(plain)
+            else:
+                parse_flags(defaults, plain, "")
+        except RunError as error:
+            pytest.fail(f"{page}: {program} {' '.join(words)}: {error}")
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_bash_can_read_commands_for_elsewhere(name: str) -> None:
+    (page,) = (page for page in PAGES if page.name == name)
+    for language, text in blocks(page):
+        if language == "bash":
+            done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
+            assert (done.returncode, done.stderr) == (0, ""), text
 
 
 def set_ups() -> list[str]:

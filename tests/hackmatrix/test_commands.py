@@ -15,6 +15,7 @@ from games import position
 from hackmatrix import cli, positions
 from hackmatrix.actions import ACTION_NAMES
 from hackmatrix.agents import trained
+from hackmatrix.cli.options import refuse_existing, write
 from hackmatrix.cli.play import KEYS, why_not
 from hackmatrix.cli.screen import screen
 from hackmatrix.networks import PlayerCentredMLP
@@ -121,12 +122,43 @@ def test_export_writes_names_architecture_and_layout(capsys, run_folder, tmp_pat
     assert names[39:] == ["pickup", "exit", "center"]
 
 
-def test_export_overwrites_nothing(capsys, run_folder, tmp_path):
-    out = tmp_path / "policy.npz"
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("export", "RUN", "FILE"), "policy.npz"),
+        (("plot", "RUN", "--out", "FILE"), "curves.svg"),
+        (("watch", "--policy", "random", "--max-steps", "1", "--html", "FILE"), "game.html"),
+        (("watch", "--policy", "random", "--max-steps", "1", "--gif", "FILE"), "game.gif"),
+    ],
+)
+def test_nothing_is_overwritten_unless_it_is_said(capsys, run_folder, tmp_path, words, name):
+    out = tmp_path / name
     out.write_bytes(b"mine")
-    code, _, err = command(capsys, "export", run_folder, out)
-    assert (code, err) == (2, f"error: {out} exists already; nothing was written\n")
+    words = [{"RUN": run_folder, "FILE": out}.get(word, word) for word in words]
+    code, said, err = command(capsys, *words)
+    problem = f"error: {out} exists already; nothing was written (--force replaces it)\n"
+    assert (code, said, err) == (2, "", problem)  # Before anything was played or drawn.
     assert out.read_bytes() == b"mine"
+    assert command(capsys, *words, "-f")[0] == 0
+    assert out.stat().st_size > 1000
+
+
+def test_of_several_films_no_one_is_overwritten(capsys, tmp_path):
+    last = tmp_path / "game-3.gif"
+    last.write_bytes(b"mine")
+    words = ("watch", "--policy", "random", "--max-steps", "1", "--episodes", "3")
+    code, _, err = command(capsys, *words, "--gif", tmp_path / "game.gif")
+    assert (code, str(last) in err) == (2, True)
+    assert list(tmp_path.iterdir()) == [last]
+
+
+def test_a_file_that_comes_into_being_meanwhile_is_kept(tmp_path):
+    late = tmp_path / "late.html"
+    refuse_existing([str(late)], force=False)
+    late.write_bytes(b"mine")
+    with pytest.raises(RunError, match="exists already"):
+        write(str(late), b"ours", force=False)
+    assert late.read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.html", b"<!doctype html>")])

@@ -19,6 +19,19 @@ class _Parser(argparse.ArgumentParser):
         raise RunError(f"{message}; {self.prog} --help shows what there is")
 
 
+def parser() -> argparse.ArgumentParser:
+    """What the command line may say; what it cannot be is a ``RunError``."""
+    whole = _Parser(
+        prog="hackmatrix",
+        description="Look at HackMatrix and at what an agent does in it.",
+        allow_abbrev=False,
+    )
+    commands = whole.add_subparsers(metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add_to(commands)
+    return whole
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Does what a command line asks.
 
@@ -28,16 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0, or 2 with one line on standard error, or 130 after Ctrl+C.
     """
-    parser = _Parser(
-        prog="hackmatrix",
-        description="Look at HackMatrix and at what an agent does in it.",
-        allow_abbrev=False,
-    )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in _COMMANDS:
-        command.add_to(commands)
     try:
-        options = parser.parse_args(arguments)
+        options = parser().parse_args(arguments)
         enable_compilation_cache()
         return options.run(options)
     except RunError as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hackmatrix.agents import NETWORKS
 from hackmatrix.cli.inspect import find
-from hackmatrix.cli.options import add_command, add_folder, write
+from hackmatrix.cli.options import add_command, add_folder, add_force, refuse_existing, write
 from hackmatrix.export import exported
 from ppo_mask.errors import RunError
 from ppo_mask.policy import load_policy
@@ -18,18 +18,15 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "checkpoint", metavar="CHECKPOINT", help='a checkpoint, a run\'s folder, or "latest"'
     )
-    parser.add_argument("out", metavar="OUT.npz", help="the file to write; it must not exist")
+    parser.add_argument("out", metavar="OUT.npz", help="the file to write")
     add_folder(parser)
+    add_force(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
-    out = Path(options.out)
-    if out.suffix != ".npz":
-        raise RunError(f"the file to write must end in .npz, got {out}")
-    if out.exists():
-        raise RunError(f"{out} exists already; nothing was written")
-    write(
-        str(out),
-        exported(load_policy(find(options.checkpoint, options.checkpoint_dir), NETWORKS).model),
-    )
+    if Path(options.out).suffix != ".npz":
+        raise RunError(f"the file to write must end in .npz, got {options.out}")
+    refuse_existing([options.out], options.force)
+    policy = load_policy(find(options.checkpoint, options.checkpoint_dir), NETWORKS)
+    write(options.out, exported(policy.model), options.force)
     return 0

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -113,17 +113,43 @@ def agents(options: argparse.Namespace) -> list[Agent]:
     return found
 
 
-def write(path: str, content: bytes) -> None:
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """The option that lets files be replaced."""
+    parser.add_argument(
+        "-f", "--force", action="store_true", help="replace files that exist already"
+    )
+
+
+def refuse_existing(paths: Iterable[str], force: bool) -> None:
+    """Says, before the work is done, that its result could not be written.
+
+    Raises:
+        RunError: a file exists already, and ``force`` does not allow to replace it.
+    """
+    for path in paths:
+        if Path(path).exists() and not force:
+            raise _existing(path)
+
+
+def write(path: str, content: bytes, force: bool) -> None:
     """Writes a file and says so.
 
     Raises:
-        RunError: it cannot be written.
+        RunError: it cannot be written; or it exists already, and ``force`` is not set.
     """
     try:
-        Path(path).write_bytes(content)
+        # The mode x refuses what has come into being since it was looked for.
+        with Path(path).open("wb" if force else "xb") as file:
+            file.write(content)
+    except FileExistsError as error:
+        raise _existing(path) from error
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}") from error
     tell(f"wrote {path} ({len(content) / 1000:,.0f} kB)")
+
+
+def _existing(path: str) -> RunError:
+    return RunError(f"{path} exists already; nothing was written (--force replaces it)")
 
 
 def tell(message: str) -> None:

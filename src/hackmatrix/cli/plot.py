@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from hackmatrix.cli.options import add_command, add_latest, write
+from hackmatrix.cli.options import add_command, add_force, add_latest, refuse_existing, write
 from hackmatrix.curves import FIGURES, draw, html, read_log
 from ppo_mask import run_folder
 from ppo_mask.errors import RunError
@@ -28,6 +28,7 @@ def add_to(commands: Any) -> None:
         metavar="NAME",
         help=f"figures of the log (default: {' '.join(FIGURES)})",
     )
+    add_force(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -39,10 +40,12 @@ def _run(options: argparse.Namespace) -> int:
     kind = Path(options.out).suffix.lower()
     if kind not in (".png", ".svg", ".html"):
         raise RunError(f"--out must end in .png, .svg or .html, got {options.out}")
+    refuse_existing([options.out], options.force)
     # Of two runs of one name the later would hide the first.
     names = [folder.path.name for folder in folders]
     labels = [str(f.path) if names.count(f.path.name) > 1 else f.path.name for f in folders]
     logs = {label: read_log(f.metrics) for label, f in zip(labels, folders, strict=True)}
     picture = draw(logs, "png" if kind == ".png" else "svg", options.figures)
-    write(options.out, html(picture, ", ".join(logs)) if kind == ".html" else picture)
+    content = html(picture, ", ".join(logs)) if kind == ".html" else picture
+    write(options.out, content, options.force)
     return 0

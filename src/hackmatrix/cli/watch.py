@@ -10,11 +10,13 @@ from hackmatrix.actions import ACTION_NAMES
 from hackmatrix.agents import Agent
 from hackmatrix.cli.options import (
     add_command,
+    add_force,
     add_game,
     add_limit,
     add_players,
     agents,
     number,
+    refuse_existing,
     tell,
     write,
 )
@@ -44,6 +46,7 @@ def add_to(commands: Any) -> None:
     add_limit(parser)
     parser.add_argument("--html", metavar="FILE", help="write the game as a page instead")
     parser.add_argument("--gif", metavar="FILE", help="write the game as a film instead")
+    add_force(parser)
 
 
 def _speed(text: str) -> float:
@@ -63,6 +66,8 @@ def _run(options: argparse.Namespace) -> int:
     agent = players[0]
     seeds = range(options.seed, options.seed + options.episodes)
     if options.html or options.gif:
+        files = [path for n in range(len(seeds)) for path, _ in _files(options, n)]
+        refuse_existing(files, options.force)
         for n, seed in enumerate(seeds):
             replay = record(agent, seed, reveal=options.reveal, max_steps=options.max_steps)
             print(replay.summary())
@@ -74,14 +79,21 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _files(options: argparse.Namespace, n: int) -> Iterator[tuple[str, bool]]:
+    """The files of the ``n``-th game, and whether each is a page; several games have a number."""
+    for name, is_page in ((options.html, True), (options.gif, False)):
+        if name and options.episodes > 1:
+            path = Path(name)
+            yield str(path.with_stem(f"{path.stem}-{n + 1}")), is_page
+        elif name:
+            yield name, is_page
+
+
 def _write(replay: Replay, options: argparse.Namespace, n: int) -> None:
-    """Writes what was asked for; of several games each into a file with its number."""
-    for name in filter(None, (options.html, options.gif)):
-        path = Path(name)
-        if options.episodes > 1:
-            path = path.with_stem(f"{path.stem}-{n + 1}")
-        content = page(replay).encode() if name == options.html else film(replay, options.fps)
-        write(str(path), content)
+    """Writes what was asked for."""
+    for path, is_page in _files(options, n):
+        content = page(replay).encode() if is_page else film(replay, options.fps)
+        write(path, content, options.force)
 
 
 def film(replay: Replay, fps: float) -> bytes:

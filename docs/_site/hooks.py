@@ -1,0 +1,63 @@
+"""What the site takes from outside of ``docs``: pages that lie in the repository's root, and files.
+
+Every page is written for the repository, where its relative links work. Here those that lead out of
+``docs``, or from the root into it, are led to the same thing on the site.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
+"""Where pages of the repository's root are on the site."""
+
+FILES = ("LICENSE", *(f"examples/{path.name}" for path in sorted(ROOT.glob("examples/*.*"))))
+"""What pages link to and the site holds as it is."""
+
+STYLE = {"docs/_site/site.css": "site.css"}
+
+_LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
+_FETCHED = re.compile(r"""<(?:[^>]*\ssrc|link\s[^>]*href)=["']?((?:https?:)?//[^"'\s>]+)""")
+_FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds what lies outside of ``docs``."""
+    for source, target in {**PAGES, **STYLE, **{file: file for file in FILES}}.items():
+        files.append(File.generated(config, target, abs_src_path=str(ROOT / source)))
+    return files
+
+
+def on_post_page(output: str, page: Page, **_: Any) -> str:
+    """The page as it is, if a browser fetches nothing from elsewhere to show it."""
+    if found := _FETCHED.search(output):
+        raise PluginError(f"{page.file.src_uri}: it would be fetched from elsewhere: {found[1]}")
+    return output
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """The page with its links as they are on the site; what is code stays as it is."""
+    here = page.file.src_uri
+    sources = {target: source for source, target in PAGES.items()}
+    source = sources.get(here, f"docs/{here}")
+
+    def moved(match: re.Match[str]) -> str:
+        aim = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[1]))
+        on_site = PAGES.get(aim, aim.removeprefix("docs/"))
+        return posixpath.relpath(on_site, posixpath.dirname(here) or ".")
+
+    parts = _FENCED.split(markdown)
+    parts[::2] = [_LINK.sub(moved, text) for text in parts[::2]]
+    return "".join(parts)

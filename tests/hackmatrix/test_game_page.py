@@ -1,0 +1,59 @@
+"""The game's page says what the game is: its tables are the game's own, its pictures fresh."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from hackmatrix.actions import price
+from hackmatrix.programs import CARDS
+from hackmatrix.rewards import COMPONENTS, STAGE_REWARDS
+
+DOCS = Path(__file__).parents[2] / "docs"
+SPEC = importlib.util.spec_from_file_location("pictures", DOCS / "_site" / "pictures.py")
+assert SPEC is not None
+assert SPEC.loader is not None
+pictures = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(pictures)
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the first table after a heading, without the table's head."""
+    page = (DOCS / "hackmatrix.md").read_text()
+    lines = page[page.index(f"\n### {heading}\n") :].splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("|"))
+    rows = []
+    for line in lines[first + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+@pytest.mark.parametrize("name", pictures.PICTURES)
+def test_pictures_are_fresh(name):
+    drawn = pictures.PICTURES[name]() + "\n"
+    assert (pictures.FOLDER / f"{name}.svg").read_text() == drawn, (
+        "draw the pictures anew: python docs/_site/pictures.py"
+    )
+
+
+def test_every_picture_is_drawn_and_shown():
+    files = {path.stem for path in pictures.FOLDER.iterdir()}
+    assert files == set(pictures.PICTURES)
+    shown = re.findall(r"\(images/game/(\w+)\.svg\)", (DOCS / "hackmatrix.md").read_text())
+    assert sorted(shown) == sorted(files)
+
+
+def test_the_table_of_programs_is_the_games():
+    rows = [(name, cost, int(brings)) for name, cost, _, brings in table("Programs")]
+    cards = [(card.name, price(card.credits, card.energy), card.spawn_count) for card in CARDS]
+    assert rows == cards
+
+
+def test_the_table_of_rewards_is_the_games():
+    rows = {name: said for cell, said in table("The reward") for name in re.findall(r"\w+", cell)}
+    assert tuple(rows) == COMPONENTS
+    numbers = re.findall(r"\d+", rows["stage_completion"])
+    assert tuple(map(float, numbers)) == STAGE_REWARDS

@@ -1,0 +1,106 @@
+"""What of the site can be checked without building it; ``mkdocs build --strict`` does the rest."""
+
+import importlib.util
+import logging
+import re
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import griffe
+import pytest
+from mkdocs.exceptions import PluginError
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTED = re.findall(
+    r"^::: ([\w.]+)$",
+    "\n".join(page.read_text() for page in ROOT.glob("docs/api/*.md")),
+    re.MULTILINE,
+)
+
+
+def modules(package: str) -> list[str]:
+    """The public modules of a package, sub-packages' too."""
+    source = ROOT / "src"
+    paths = [path.relative_to(source) for path in (source / package).rglob("*.py")]
+    named = [path.with_suffix("").parts for path in paths if path.name != "__init__.py"]
+    return sorted(".".join(n) for n in named if not any(part.startswith("_") for part in n))
+
+
+def test_every_public_module_of_the_library_has_its_place() -> None:
+    of_the_library = [name for name in DOCUMENTED if name.startswith("ppo_mask.")]
+    assert sorted(of_the_library) == modules("ppo_mask")
+
+
+def test_what_is_documented_exists() -> None:
+    assert set(DOCUMENTED) <= {*modules("ppo_mask"), *modules("hackmatrix")}
+    assert len(DOCUMENTED) == len(set(DOCUMENTED))
+
+
+def tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "_site" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def page(path: str) -> SimpleNamespace:
+    return SimpleNamespace(file=SimpleNamespace(src_uri=path))
+
+
+@pytest.mark.parametrize(
+    ("where", "link", "on_site"),
+    [
+        ("index.md", "docs/tuning.md#lessons", "tuning.md#lessons"),
+        ("index.md", "docs/images/a.gif", "images/a.gif"),
+        ("index.md", "CONTRIBUTING.md", "contributing.md"),
+        ("tpu.md", "../examples/tpu_startup.sh", "examples/tpu_startup.sh"),
+        ("tpu.md", "../README.md#watch", "index.md#watch"),
+        ("tpu.md", "support.md", "support.md"),
+        ("tpu.md", "#speed", "#speed"),
+        ("tpu.md", "https://a.org/docs/x", "https://a.org/docs/x"),
+        ("api/hackmatrix.md", "../architecture.md#the-game", "../architecture.md#the-game"),
+    ],
+)
+def test_links_lead_to_the_same_on_the_site(where: str, link: str, on_site: str) -> None:
+    code = "\n\n```python\nx[0](docs/a.md)\n```\n"
+    moved = tool("hooks").on_page_markdown(f"[a]({link}){code}", page(where))
+    assert moved == f"[a]({on_site}){code}"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        '<script async src="https://a.org/b.js">',
+        "<img alt='x' src='//a.org/b.png'>",
+        '<link rel="stylesheet" href="http://a.org/b.css">',
+    ],
+)
+def test_a_page_that_fetches_from_elsewhere_is_refused(part: str) -> None:
+    hooks, good = tool("hooks"), '<a href="https://a.org"><img src="images/a.png"></a>'
+    assert hooks.on_post_page(good, page("a.md")) == good
+    with pytest.raises(PluginError, match=r"a\.md: it would be fetched from elsewhere"):
+        hooks.on_post_page(good + part, page("a.md"))
+
+
+def test_roles_become_links_and_wrong_ones_warnings(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    package = tmp_path / "some"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "a.py").write_text("class A:\n    def go(self):\n        pass\n")
+    (package / "b.py").write_text(
+        "from some.a import A\n\n"
+        'def f():\n    """Of :class:`A`, :meth:`A.go`, :func:`~some.b.f`, :func:`g`."""\n'
+    )
+    extensions = griffe.load_extensions(tool("roles").Roles)
+    with caplog.at_level(logging.WARNING):
+        loaded = griffe.load("some", search_paths=[tmp_path], extensions=extensions)
+    docstring = loaded["b.f"].docstring
+    assert docstring is not None
+    links = re.findall(r'<autoref identifier="(\S+)" optional>`(\S+)`</autoref>', docstring.value)
+    assert links == [("some.a.A", "A"), ("some.a.A.go", "A.go"), ("some.b.f", "f")]
+    assert docstring.value.endswith(", `g`.")
+    assert [r.getMessage() for r in caplog.records] == ["roles: some.b.f: :func:`g` names nothing"]

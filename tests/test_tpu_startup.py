@@ -1,0 +1,109 @@
+"""The startup script of a TPU VM, on this machine: Google's programs and the installation are
+stand-ins, training is real. A VM is preempted; the next one, which has nothing but the bucket, goes
+on.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "examples" / "tpu_startup.sh"
+FLAGS = "--num-envs 16 --num-steps 8 --hidden-dim 16 --num-layers 1 --log-interval 1"
+
+# What stands in for the programs of a VM. A bucket gs://x/y is the folder of that name.
+CURL = 'cat "$METADATA/${!###*/}"'
+GIT = f'ln -s "{ROOT}" "${{!#}}"'
+PYTHON = f"""
+case "$*" in
+    *"uv venv"*)
+        mkdir -p .venv/bin && printf '#!/bin/sh\\nexec {sys.executable} "$@"\\n' > .venv/bin/python
+        chmod +x .venv/bin/python ;;
+esac
+"""
+GCLOUD = """
+here() { case "$1" in gs://*) echo "$BUCKETS/${1#gs://}" ;; *) echo "$1" ;; esac }
+from=$(here "${@: -2:1}") to=$(here "${@: -1}")
+case "$2" in
+    ls) [ -e "$to" ] ;;
+    cp) mkdir -p "$(dirname "$to")" && cp "$from" "$to.part" && mv "$to.part" "$to" ;;
+    rsync) [ -d "$from" ] && mkdir -p "$to" && cp -r "$from/." "$to" ;;
+    *) exit 2 ;;
+esac
+"""
+
+
+def vm(tmp_path: Path, folder: str, flags: str) -> subprocess.Popen[str]:
+    """A VM boots."""
+    programs = {"curl": CURL, "git": GIT, "python3": PYTHON, "gcloud": GCLOUD}
+    stand_ins, metadata = tmp_path / "bin", tmp_path / "metadata"
+    for place in (stand_ins, metadata):
+        place.mkdir(exist_ok=True)
+    for name, text in programs.items():
+        (stand_ins / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
+        (stand_ins / name).chmod(0o755)
+    said = {"bucket": "gs://b/runs", "run-name": "first", "flags": flags, "source": "https://a.b/c"}
+    for name, text in said.items():
+        (metadata / name).write_text(text)
+    environment = {
+        **os.environ,
+        "PATH": f"{stand_ins}{os.pathsep}{os.environ['PATH']}",
+        "METADATA": str(metadata),
+        "BUCKETS": str(tmp_path / "buckets"),
+        "PPO_MASK_FOLDER": str(tmp_path / folder),
+        "PPO_MASK_COPY_SECONDS": "1",
+    }
+    out = (tmp_path / f"{folder}.log").open("w")
+    return subprocess.Popen([SCRIPT], env=environment, stdout=out, stderr=out, text=True)
+
+
+def kept(tmp_path: Path) -> tuple[list[int], list[int]]:
+    """Checkpoints, and the log's updates, of the run in the bucket."""
+    path = tmp_path / "buckets" / "b" / "runs" / "first.tar"
+    if not path.exists():
+        return [], []
+    with tarfile.open(path) as tar:
+        names = [name.split("/") for name in tar.getnames()]
+        file = tar.extractfile("checkpoints/first/metrics.jsonl")
+        assert file is not None
+        updates = [json.loads(line)["update"] for line in file.read().splitlines()]
+    assert not any("orbax-checkpoint-tmp" in part for name in names for part in name)
+    return sorted({int(n[3]) for n in names if len(n) > 3 and n[2] == "checkpoints"}), updates
+
+
+@pytest.mark.slow
+def test_a_preempted_run_goes_on_from_the_bucket(tmp_path: Path) -> None:
+    machine = vm(tmp_path, "one", f"{FLAGS} --save-interval 5 --total-timesteps 100000000")
+    try:
+        until = time.monotonic() + 400
+        while not kept(tmp_path)[0]:
+            assert machine.poll() is None, (tmp_path / "one.log").read_text()
+            assert time.monotonic() < until
+            time.sleep(0.2)
+    finally:
+        machine.send_signal(signal.SIGTERM)
+        machine.wait(timeout=120)
+    checkpoints, log = kept(tmp_path)
+    # The last one was saved because of the signal.
+    done = checkpoints[-1]
+    assert log[-1] >= done
+    assert f"SIGTERM after {done} updates" in (tmp_path / "one.log").read_text()
+    assert list((tmp_path / "buckets" / "b" / "runs" / "compiled").iterdir())
+
+    flags = f"{FLAGS} --save-interval 5 --total-timesteps {(done + 10) * 128}"
+    machine = vm(tmp_path, "two", flags)
+    assert machine.wait(timeout=400) == 0, (tmp_path / "two.log").read_text()
+    checkpoints, log = kept(tmp_path)
+    assert checkpoints[-1] == done + 10
+    assert log == list(range(1, done + 11))
+
+    # Booted once more when all is done, it does no harm.
+    assert vm(tmp_path, "two", flags).wait(timeout=400) == 0, (tmp_path / "two.log").read_text()
+    assert kept(tmp_path) == (checkpoints, log)

@@ -13,6 +13,7 @@ from ppo_mask import run_folder, schema
 from ppo_mask.checkpoint import read_description
 from ppo_mask.cli import parse_flags
 from ppo_mask.errors import RunError
+from ppo_mask.processes import connect
 from ppo_mask.run_folder import RunFolder
 from ppo_mask.settings import RunConfig, RunSettings, resolve
 
@@ -42,6 +43,8 @@ def make_plan(
 ) -> Plan[Environment]:
     """Reads the command line and whatever it points to. Writes nothing.
 
+    Joins the run's other processes, if there are any.
+
     Args:
         defaults: the program's.
         arguments: the command line; None for the process's own.
@@ -62,6 +65,7 @@ def make_plan(
 
     config = lay_over(defaults)
     _check_run_settings(config.run, {**in_file, **flags})
+    connect(config.run.distributed)  # Before checkpoints are read: that starts JAX.
     if config.run.resume is None:
         return Plan(resolve(config), None, 0)
     folder, update = run_folder.find(config.run.resume, Path(config.run.checkpoint_dir))

@@ -23,7 +23,6 @@ from ppo_mask.plan import Plan, make_plan, settings_to_store
 from ppo_mask.processes import (
     HEARTBEAT_SECONDS,
     all_agree,
-    connect,
     is_first,
     several,
     text_from_first,
@@ -67,7 +66,6 @@ def main(
     """
     try:
         plan = make_plan(defaults, arguments, description)
-        connect(plan.config.run.distributed)
         enable_compilation_cache()
         reason = execute(task, plan)
     except RunError as error:

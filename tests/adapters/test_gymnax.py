@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from playing import assert_equal, keys_of, learned, played, replayed
 
@@ -39,7 +38,7 @@ def test_a_step_is_gymnax_s_own(name):
     assert_equal(steps.reward, reward)
     assert_equal(steps.terminated, terminated)
     assert_equal(steps.truncated, truncated & ~terminated)
-    assert truncated.any()
+    assert (terminated | truncated).any()
     assert_equal(steps.info, {name: info[name] for name in steps.info})
     assert steps.info.keys() == info.keys() - {"terminated", "truncated", "final_observation"}
     assert steps.action_mask.all()
@@ -51,7 +50,9 @@ def test_keys_are_split_as_gymnax_does():
     assert (jax.random.split(key)[0] == keys_of(key)[0]).all()
 
 
-@pytest.mark.parametrize("name", CLASSIC)
+@pytest.mark.parametrize(
+    "name", [CLASSIC[0], *(pytest.param(name, marks=pytest.mark.slow) for name in CLASSIC[1:])]
+)
 def test_the_laws_hold_for_classic_control(name):
     env, params = gymnax.make(name)
     check_env(GymnaxEnv(env, params.replace(max_steps_in_episode=30)), num_steps=60)
@@ -94,7 +95,9 @@ def test_actions_that_are_not_discrete_and_names_that_are_not_known_are_refused(
 
 def test_catch_is_learned():
     # Caught: 1, missed: -1. A random player catches about one in five.
-    result = learned(FlatObservation(GymnaxEnv("Catch-bsuite")), 40, ent_coef=0.01)
+    result = learned(
+        FlatObservation(GymnaxEnv("Catch-bsuite")), 30, learning_rate=3e-3, ent_coef=0.01
+    )
     assert result.mean_return > 0.9
 
 

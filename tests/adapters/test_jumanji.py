@@ -154,5 +154,6 @@ def test_what_cannot_be_one_masked_choice_is_refused():
 
 def test_snake_is_learned():
     env = FlatObservation(JumanjiEnv(snake(60)), of=lambda observation: observation.grid)
-    result = learned(env, 60, ent_coef=0.01, num_steps=64)
-    assert result.mean_return > 5
+    # Of fifteen fruits a random player that hits no wall eats three.
+    result = learned(env, 40, learning_rate=3e-3, ent_coef=0.01)
+    assert result.mean_return > 7

@@ -40,6 +40,9 @@ class Foreign:
     def __hash__(self) -> int:
         return id(self.environment)
 
+    def __repr__(self) -> str:
+        return repr(self.environment)
+
 
 def settled(tree: Any) -> ArrayTree:
     """Arrays of definite types, in containers of their own.

@@ -64,8 +64,8 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         """Starts an episode."""
         observation, state = self.environment.reset_env(key, self.params)
         action = jnp.zeros((), jnp.int32)
-        step = jax.eval_shape(self._step, key, state, action)
-        info = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), told(step[-1]))
+        info = jax.eval_shape(lambda: told(self._step(key, state, action)[-1]))
+        info = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), info)
         never = jnp.array(False)
         return self._shown(state, observation, 0.0, never, never, info)
 

@@ -46,7 +46,12 @@ GAMES = {
 }
 
 
-@pytest.mark.parametrize("name", GAMES)
+SLOW = ["2048", "cube, no mask"]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in GAMES]
+)
 def test_a_step_is_jumanji_s_own(name):
     game = GAMES[name]()
     env = JumanjiEnv(game)
@@ -92,7 +97,9 @@ def test_a_step_is_jumanji_s_own(name):
         assert not np.asarray(steps.action_mask).all()
 
 
-@pytest.mark.parametrize("name", ["snake", "mines, two parts"])
+@pytest.mark.parametrize(
+    "name", ["snake", pytest.param("mines, two parts", marks=pytest.mark.slow)]
+)
 def test_the_laws_hold(name):
     check_env(JumanjiEnv(GAMES[name]()), num_steps=60)
 

@@ -22,7 +22,7 @@ GAMES = {
     "pictures": lambda: room(observation_fn=navix.observations.rgb_first_person),
     "obstacles": lambda: room("Navix-Dynamic-Obstacles-5x5-v0"),
 }
-SLOW = ["obstacles"]
+SLOW = ["pictures", "obstacles"]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def first_allowed(observation, mask, key):
     return jnp.argmax(mask)
 
 
-@pytest.mark.parametrize("name", ["2048", "minatar-breakout"])
+@pytest.mark.parametrize("name", ["2048", pytest.param("minatar-breakout", marks=pytest.mark.slow)])
 def test_a_game_played_alone_is_pgx_s_own(name):
     game = pgx.make(name)
     resets, keys, actions, (first, steps, following) = played(PgxEnv(name), num_steps=200)
@@ -160,6 +160,7 @@ def test_a_network_may_be_the_opponent():
     assert list(np.flatnonzero(~timestep.action_mask)) == [0, 6, 7, 8]
 
 
+@pytest.mark.slow
 def test_three_players_take_turns_until_it_is_the_agent_s():
     env = PgxEnv("sparrow_mahjong", random_opponent)
     _, _, _, (first, steps, following) = played(env, num_envs=32, num_steps=12)
@@ -170,7 +171,7 @@ def test_three_players_take_turns_until_it_is_the_agent_s():
     assert (steps.reward[~steps.terminated] == 0).all()
 
 
-@pytest.mark.parametrize("game", ["tic_tac_toe", "2048"])
+@pytest.mark.parametrize("game", ["tic_tac_toe", pytest.param("2048", marks=pytest.mark.slow)])
 def test_the_laws_hold(game):
     env = PgxEnv(game, random_opponent) if game == "tic_tac_toe" else PgxEnv(game)
     check_env(TimeLimit(env, 50), num_steps=60)

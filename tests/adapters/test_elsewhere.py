@@ -11,7 +11,7 @@ from ppo_mask.policy import load_policy
 from ppo_mask.run import main
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_elsewhere.py"
-SMALL = "--num-envs 4 --num-steps 8 --hidden-dim 8 --log-interval 1 --no-tensorboard".split()
+SMALL = ["--num-envs=4", "--num-steps=8", "--hidden-dim=8", "--log-interval=1", "--no-tensorboard"]
 HOW = {
     "gymnax": ["--name", "FrozenLake-misc"],
     "jumanji": ["--name", "Snake-v1"],

@@ -59,6 +59,7 @@ def test_a_step_is_navix_s_own(name):
     assert steps.action_mask.all()
 
 
+@pytest.mark.slow
 def test_the_laws_hold():
     check_env(NavixEnv(room()), num_steps=40)
 
@@ -85,6 +86,7 @@ def test_names_that_are_not_known_are_refused():
         NavixEnv("Navix-Empty-5x6-v0")
 
 
+@pytest.mark.slow
 def test_an_empty_room_is_crossed():
     # Five moves to the goal, of a hundred that are allowed.
     env = FlatObservation(NavixEnv(room("Navix-Empty-5x5-v0", 100)))

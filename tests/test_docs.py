@@ -50,8 +50,11 @@ def shell_lines(text: str) -> list[str]:
 
 
 # The README's program trains twice, in processes of its own; the curriculum's on the game.
-SLOW = {name: [pytest.mark.slow] for name in ("README.md", "curriculum.md")}
-RUN = [pytest.param(p, id=p.name, marks=SLOW.get(p.name, [])) for p in PAGES if p != DRAWINGS]
+MARKS = {name: [pytest.mark.slow] for name in ("README.md", "curriculum.md", "adapters.md")}
+ABSENT = [x for x in ("gymnax", "jumanji", "navix", "pgx") if importlib.util.find_spec(x) is None]
+NEEDS_THEM = f"{', '.join(ABSENT)} not installed; pip install 'ppo-mask[adapters]'"
+MARKS["adapters.md"].append(pytest.mark.skipif(bool(ABSENT), reason=NEEDS_THEM))
+RUN = [pytest.param(p, id=p.name, marks=MARKS.get(p.name, [])) for p in PAGES if p != DRAWINGS]
 
 
 @pytest.mark.parametrize("page", RUN)

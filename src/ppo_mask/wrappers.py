@@ -1,11 +1,15 @@
 """Environments made from environments."""
 
-from typing import TypeVar
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
+from ppo_mask._types import ArrayTree
 from ppo_mask.env import AbstractEnv, TimeStep
 
 State = TypeVar("State")
@@ -53,3 +57,51 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
             info=timestep.info,
         )
         return (inner, steps + 1), timestep
+
+
+class FlatObservation(AbstractEnv[State]):
+    """An environment whose observation is made one row of numbers, as an MLP wants it.
+
+    ``FlatObservation(env, of=lambda observation: observation.grid)`` is of one part of it.
+
+    Attributes:
+        env: the environment.
+        of: what of the observation to show; None: all of it.
+        num_actions: the environment's.
+        observation_size: how many numbers there are.
+    """
+
+    env: AbstractEnv[State]
+    of: Callable[[Any], ArrayTree] | None
+    num_actions: int = eqx.field(static=True)
+    observation_size: int = eqx.field(static=True)
+
+    def __init__(self, env: AbstractEnv[State], of: Callable[[Any], ArrayTree] | None = None):
+        self.env = env
+        self.of = of
+        self.num_actions = env.num_actions
+        _, first = jax.eval_shape(lambda key: self._flat(*env.reset(key)), jax.random.key(0))
+        self.observation_size = first.observation.size
+
+    def reset(self, key: Key[Array, ""]) -> tuple[State, TimeStep]:
+        """Starts an episode."""
+        return self._flat(*self.env.reset(key))
+
+    def step(
+        self, key: Key[Array, ""], state: State, action: Int[Array, ""]
+    ) -> tuple[State, TimeStep]:
+        """Takes one action."""
+        return self._flat(*self.env.step(key, state, action))
+
+    def _flat(self, state: State, timestep: TimeStep) -> tuple[State, TimeStep]:
+        seen = timestep.observation if self.of is None else self.of(timestep.observation)
+        return state, dataclasses.replace(timestep, observation=flatten(seen))
+
+
+def flatten(observation: ArrayTree) -> Float[Array, " features"]:
+    """All arrays of an observation in a row, in the order of its tree, as float32.
+
+    Truth values become 0 and 1; other numbers stay as they are.
+    """
+    leaves = jax.tree.leaves(observation)
+    return jnp.concatenate([jnp.asarray(x, jnp.float32).reshape(-1) for x in leaves])

@@ -1,0 +1,191 @@
+"""Games of pgx: board games and cards against an opponent, 2048 and MinAtar alone.
+
+Koyamada et al. 2023, arXiv:2303.17503; https://github.com/sotetsuk/pgx
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from ppo_mask._types import ArrayTree
+from ppo_mask.adapters._shared import Foreign, lawful, library, settled
+from ppo_mask.distribution import MaskedCategorical
+from ppo_mask.env import AbstractEnv, TimeStep
+from ppo_mask.networks import AbstractActorCritic
+
+Opponent: TypeAlias = Callable[[Any, Any, Any], Any] | AbstractActorCritic
+
+
+def random_opponent(
+    observation: ArrayTree, mask: Bool[Array, " actions"], key: Key[Array, ""]
+) -> Int[Array, ""]:
+    """Any of the allowed actions, uniformly."""
+    del observation
+    return MaskedCategorical(jnp.zeros(mask.shape), mask).sample(key)
+
+
+class Match(eqx.Module):
+    """A game, and who the agent is in it.
+
+    Attributes:
+        game: the state of pgx.
+        agent: the agent's number among the players.
+        begins: whether the first move is the agent's.
+    """
+
+    game: ArrayTree
+    agent: Int[Array, ""]
+    begins: Bool[Array, ""]
+
+
+@final
+class PgxEnv(AbstractEnv[Match]):
+    """A game of pgx as one of its players sees it, such as ``PgxEnv("2048")``.
+
+    In games of several players the opponent plays all others, within ``step``, and within
+    ``reset`` where the agent does not begin. Observations are from the agent's side, the reward is
+    the sum of what the agent was given until its next turn. A game that is over before the agent's
+    first move is replaced by another. ``info`` has ``begins`` for games of several players.
+
+    The mask is pgx's; an action outside of it ends the game and loses it.
+
+    Attributes:
+        opponent: see ``__init__``; a network's parameters are arrays of the environment.
+        begins: who makes the first move; None: drawn for each episode.
+        num_actions: the game's.
+        num_players: the game's.
+    """
+
+    opponent: Opponent | None
+    begins: bool | None = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True)
+    num_players: int = eqx.field(static=True)
+    _held: Foreign = eqx.field(static=True)
+
+    def __init__(self, game: Any, opponent: Opponent | None = None, begins: bool | None = None):
+        """Takes a game.
+
+        Args:
+            game: a name that ``pgx.make`` knows, or an environment of pgx.
+            opponent: for games of several players: a function of an observation, a mask and a key
+                that gives an action, or a network, from whose distribution actions are drawn. An
+                action that is not allowed is replaced by the first that is.
+            begins: whether the agent makes the first move; None: any player does, by chance.
+
+        Raises:
+            RunError: pgx is not installed.
+            ValueError: the name is not known; an opponent is missing or has nobody to play.
+        """
+        pgx = library("pgx")
+        game = pgx.make(game) if isinstance(game, str) else game
+        if game.num_players > 1 and opponent is None:
+            raise ValueError(
+                f"{game.id} of pgx has {game.num_players} players: it needs an opponent, such as "
+                "ppo_mask.adapters.pgx.random_opponent"
+            )
+        if game.num_players == 1 and (opponent is not None or begins is not None):
+            raise ValueError(f"{game.id} of pgx is played alone: leave opponent and begins out")
+        self.opponent = opponent
+        self.begins = begins
+        self.num_actions = int(game.num_actions)
+        self.num_players = int(game.num_players)
+        self._held = Foreign(game)
+
+    @property
+    def game(self) -> Any:
+        """The environment of pgx."""
+        return self._held.environment
+
+    def reset(self, key: Key[Array, ""]) -> tuple[Match, TimeStep]:
+        """Starts a game, up to the agent's first turn."""
+        if self.num_players == 1:
+            return self._shown(self._deal(key), jnp.zeros(()))
+
+        def deal(carry: tuple[Any, Match]) -> tuple[Any, Match]:
+            key, deal_key = jax.random.split(carry[0])
+            return key, self._deal(deal_key)
+
+        def over(carry: tuple[Any, Match]) -> Bool[Array, ""]:
+            return _ended(carry[1].game)
+
+        nothing = jax.tree.map(
+            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(self._deal, key)
+        )
+        # Not dealt yet is as good as over.
+        none = eqx.tree_at(lambda match: match.game.terminated, nothing, jnp.array(True))
+        _, match = jax.lax.while_loop(over, deal, (key, none))
+        return self._shown(match, jnp.zeros(()))
+
+    def step(
+        self, key: Key[Array, ""], state: Match, action: Int[Array, ""]
+    ) -> tuple[Match, TimeStep]:
+        """Takes one action and lets the others move until it is the agent's turn again."""
+        step_key, others_key = jax.random.split(key)
+        game = settled(self.game.step(state.game, action, step_key))
+        reward = game.rewards[state.agent]
+        match = Match(game, state.agent, state.begins)
+        match, gained = self._let_others_move(others_key, match)
+        return self._shown(match, reward + gained)
+
+    def _deal(self, key: Key[Array, ""]) -> Match:
+        game_key, agent_key, others_key = jax.random.split(key, 3)
+        game = settled(self.game.init(game_key))
+        first, players = game.current_player, self.num_players
+        if self.begins is None:
+            agent = jax.random.randint(agent_key, (), 0, players)
+        elif self.begins:
+            agent = first
+        else:
+            agent = (first + jax.random.randint(agent_key, (), 1, players)) % players
+        match = Match(game, agent.astype(jnp.int32), agent == first)
+        return self._let_others_move(others_key, match)[0]
+
+    def _let_others_move(self, key: Any, match: Match) -> tuple[Match, Float[Array, ""]]:
+        """Until it is the agent's turn or the game is over; and what that brought the agent."""
+        if self.num_players == 1:
+            return match, jnp.zeros(())
+
+        def others_turn(carry: tuple[Any, Any, Any]) -> Bool[Array, ""]:
+            _, game, _ = carry
+            return (game.current_player != match.agent) & ~_ended(game)
+
+        def move(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+            key, game, reward = carry
+            key, action_key, step_key = jax.random.split(key, 3)
+            mask = game.legal_action_mask
+            action = self._answer(game.observation, mask, action_key)
+            action = jnp.where(mask[action], action, jnp.argmax(mask)).astype(jnp.int32)
+            game = settled(self.game.step(game, action, step_key))
+            return key, game, reward + game.rewards[match.agent]
+
+        _, game, reward = jax.lax.while_loop(others_turn, move, (key, match.game, jnp.zeros(())))
+        return Match(game, match.agent, match.begins), reward
+
+    def _answer(self, observation: Any, mask: Any, key: Any) -> Any:
+        if isinstance(self.opponent, AbstractActorCritic):
+            return self.opponent(observation, mask)[0].sample(key)
+        assert self.opponent is not None  # See __init__.
+        return self.opponent(observation, mask, key)
+
+    def _shown(self, match: Match, reward: Float[Array, ""]) -> tuple[Match, TimeStep]:
+        # From the agent's side, even where the game ended in another's turn. `observe` does not
+        # want to be told the player any more; what it calls does.
+        game = match.game
+        observation = settled(self.game._observe(game, match.agent))
+        match = Match(game.replace(observation=observation), match.agent, match.begins)
+        return match, TimeStep(
+            observation=observation,
+            action_mask=lawful(game.legal_action_mask, _ended(game)),
+            reward=reward.astype(jnp.float32),
+            terminated=game.terminated,
+            truncated=game.truncated & ~game.terminated,
+            info={"begins": match.begins} if self.num_players > 1 else {},
+        )
+
+
+def _ended(game: Any) -> Bool[Array, ""]:
+    return game.terminated | game.truncated

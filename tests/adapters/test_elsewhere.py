@@ -1,0 +1,56 @@
+"""The example that trains on other libraries' environments, and what a checkpoint keeps of them."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+
+from ppo_mask.policy import load_policy
+from ppo_mask.run import main
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "train_elsewhere.py"
+SMALL = ["--num-envs=4", "--num-steps=8", "--hidden-dim=8", "--log-interval=1", "--no-tensorboard"]
+HOW = {
+    "gymnax": ["--name", "FrozenLake-misc"],
+    "jumanji": ["--name", "Snake-v1"],
+    "navix": ["--name", "Navix-Empty-5x5-v0"],
+    "pgx": ["--name", "tic_tac_toe", "--opponent", "random"],
+}
+SIZES = {"gymnax": (1, 4), "jumanji": (12 * 12 * 5 + 1 + 4, 4), "navix": (75, 7), "pgx": (18, 9)}
+
+
+@pytest.fixture
+def example():
+    spec = importlib.util.spec_from_file_location("train_elsewhere", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["train_elsewhere"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "library", [pytest.param(x, marks=[] if x == "gymnax" else [pytest.mark.slow]) for x in HOW]
+)
+def test_a_run_is_saved_and_goes_on(library, example, tmp_path, monkeypatch):
+    pytest.importorskip(library, reason=f"pip install 'ppo-mask[{library}]'")
+    monkeypatch.chdir(tmp_path)
+    begin = ["--library", library, *HOW[library], *SMALL, "--run-name", "first"]
+    assert main(example.TASK, example.DEFAULTS, [*begin, "--total-timesteps", "64"]) == 0
+    go_on = ["--resume", "latest", "--total-timesteps", "128"]
+    assert main(example.TASK, example.DEFAULTS, go_on) == 0
+    size, actions = SIZES[library]
+    only_the_last = jnp.arange(actions) == actions - 1
+    policy = load_policy("checkpoints/first")
+    assert policy(jnp.zeros(size), only_the_last) == actions - 1
+
+
+def test_what_does_not_fit_is_one_line(example, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("gymnax", reason="pip install 'ppo-mask[gymnax]'")
+    monkeypatch.chdir(tmp_path)
+    assert main(example.TASK, example.DEFAULTS, ["--name", "Pendulum-v1"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: Pendulum-v1 of gymnax has actions of Box(")

@@ -1,0 +1,166 @@
+"""jumanji's environments as ours: equal to their own steps, masks kept, and learned on."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from playing import assert_equal, keys_of, learned, played, replayed
+
+from ppo_mask.adapters.jumanji import JumanjiEnv
+from ppo_mask.testing import check_env
+from ppo_mask.wrappers import FlatObservation
+
+jumanji = pytest.importorskip("jumanji", reason="pip install 'ppo-mask[jumanji]'")
+
+from jumanji.environments import Minesweeper, RubiksCube, Snake  # noqa: E402
+from jumanji.environments.logic.minesweeper.generator import (  # noqa: E402
+    UniformSamplingGenerator,
+)
+from jumanji.types import StepType  # noqa: E402
+
+
+def snake(time_limit=25):
+    return Snake(num_rows=4, num_cols=4, time_limit=time_limit)
+
+
+class CutSnake(Snake):
+    """Cut off after five steps, in jumanji's way: the last step with a discount that is not 0."""
+
+    def step(self, state, action):
+        state, timestep = super().step(state, action)
+        cut = (state.step_count >= 5) & ~timestep.last()
+        last = jnp.where(cut, StepType.LAST, timestep.step_type)
+        return state, timestep.replace(step_type=last)
+
+
+def minesweeper():
+    return Minesweeper(UniformSamplingGenerator(num_rows=3, num_cols=4, num_mines=2))
+
+
+GAMES = {
+    "snake": snake,
+    "snake, cut off": lambda: CutSnake(num_rows=4, num_cols=4),
+    "2048": lambda: jumanji.make("Game2048-v1"),
+    "mines, two parts": minesweeper,
+    "cube, no mask": lambda: RubiksCube(time_limit=12),
+}
+
+
+SLOW = ["2048", "cube, no mask"]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in GAMES]
+)
+def test_a_step_is_jumanji_s_own(name):
+    game = GAMES[name]()
+    env = JumanjiEnv(game)
+    resets, keys, actions, (first, steps, following) = played(env)
+    values = env.parts or None
+
+    def reset(key):
+        return game.reset(jax.random.key_data(key))
+
+    def step(key, state, action):
+        step_key, reset_key = keys_of(key)
+        if values:  # By hand: the last part counts fastest.
+            parts = []
+            for n in reversed(values):
+                parts.insert(0, action % n)
+                action = action // n
+            action = jnp.stack(parts)
+        state, timestep = game.step(state.replace(key=jax.random.key_data(step_key)), action)
+        following = jax.tree.map(
+            lambda fresh, old: jnp.where(timestep.last(), fresh, old),
+            reset(reset_key),
+            (state, timestep),
+        )
+        return following[0], (timestep, following[1])
+
+    begun, (seen, begun_again) = replayed(reset, step, resets, keys, actions)
+    assert_equal(first.observation, begun.observation)
+    assert_equal(steps.observation, seen.observation)
+    assert_equal(following.observation, begun_again.observation)
+    assert_equal(steps.reward, seen.reward)
+    assert_equal(steps.info, seen.extras)
+    last, over = np.asarray(seen.step_type) == 2, np.asarray(seen.discount) == 0
+    assert last.any()
+    assert_equal(steps.terminated, last & over)
+    assert_equal(steps.truncated, last & ~over)
+    mask = getattr(seen.observation, "action_mask", None)
+    if mask is None:
+        assert steps.action_mask.all()
+    else:
+        mask = np.asarray(mask).reshape(steps.action_mask.shape)
+        nothing = ~mask.any(axis=-1, keepdims=True)
+        assert_equal(steps.action_mask, mask | last[..., None] | nothing)
+        assert not np.asarray(steps.action_mask).all()
+
+
+@pytest.mark.parametrize(
+    "name", ["snake", pytest.param("mines, two parts", marks=pytest.mark.slow)]
+)
+def test_the_laws_hold(name):
+    check_env(JumanjiEnv(GAMES[name]()), num_steps=60)
+
+
+def test_cut_off_is_not_over():
+    env = JumanjiEnv(CutSnake(num_rows=4, num_cols=4))
+    _, _, _, (_, steps, _) = played(env)
+    assert steps.truncated.any()
+    assert steps.action_mask[steps.truncated].all()
+
+
+def test_a_trapped_snake_may_do_anything_and_dies():
+    env = JumanjiEnv(snake())
+    step, key = jax.jit(lambda *args: env.step(*args)), jax.random.key(0)
+    state, _ = env.reset(key)
+    # Its tail is 1, its head 5; to the left is a corner between its body and the walls.
+    body = jnp.array([[0, 5, 0, 0], [3, 4, 0, 0], [2, 0, 0, 0], [1, 0, 0, 0]])
+    head, fruit = (type(state.head_position)(*map(jnp.int32, at)) for at in ((0, 1), (3, 3)))
+    state = state.replace(
+        body=body > 0,
+        body_state=body,
+        tail=body == 1,
+        head_position=head,
+        fruit_position=fruit,
+        length=jnp.int32(5),
+    )
+    left = jnp.int32(3)
+    state, timestep = step(key, state, left)
+    assert not timestep.observation.action_mask.any()
+    assert not timestep.terminated
+    assert timestep.action_mask.all()
+    for action in range(4):
+        assert step(key, state, jnp.int32(action))[1].terminated
+
+
+def test_a_mask_of_parts_is_one_of_their_combinations():
+    env = JumanjiEnv(minesweeper())
+    assert env.parts == (3, 4)
+    assert env.num_actions == 12
+    key = jax.random.key(0)
+    state, timestep = env.reset(key)
+    assert timestep.action_mask.all()
+    _, timestep = env.step(key, state, jnp.int32(6))  # Row 1, column 2.
+    assert [tuple(at) for at in np.argwhere(timestep.observation.board >= 0)] == [(1, 2)]
+    assert not timestep.terminated
+    assert list(np.flatnonzero(~timestep.action_mask)) == [6]
+
+
+def test_what_cannot_be_one_masked_choice_is_refused():
+    with pytest.raises(ValueError, match=r"mask of shape \(3, 4\) for actions of \(4, 4, 4\)"):
+        JumanjiEnv("Cleaner-v0")
+    with pytest.raises(ValueError, match=r"LevelBasedForaging of jumanji gives rewards of shape"):
+        JumanjiEnv("LevelBasedForaging-v0")
+    with pytest.raises(ValueError, match="they must be discrete"):
+        JumanjiEnv("MultiCVRP-v0")
+    with pytest.raises(ValueError, match="Unregistered environment Snake-v9"):
+        JumanjiEnv("Snake-v9")
+
+
+def test_snake_is_learned():
+    env = FlatObservation(JumanjiEnv(snake(60)), of=lambda observation: observation.grid)
+    # Of fifteen fruits a random player that hits no wall eats three.
+    result = learned(env, 40, learning_rate=3e-3, ent_coef=0.01)
+    assert result.mean_return > 7

@@ -1,0 +1,95 @@
+"""navix's environments as ours: equal to their own steps, and learned on."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from playing import assert_equal, keys_of, learned, played, replayed
+
+from ppo_mask.adapters.navix import NavixEnv
+from ppo_mask.testing import check_env
+from ppo_mask.wrappers import FlatObservation
+
+navix = pytest.importorskip("navix", reason="pip install 'ppo-mask[navix]'")
+
+
+def room(name="Navix-Empty-Random-5x5-v0", max_steps=15, **settings):
+    return navix.make(name, max_steps=max_steps, **settings)
+
+
+GAMES = {
+    "room": room,
+    "pictures": lambda: room(observation_fn=navix.observations.rgb_first_person),
+    "obstacles": lambda: room("Navix-Dynamic-Obstacles-5x5-v0"),
+}
+SLOW = ["pictures", "obstacles"]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in GAMES]
+)
+def test_a_step_is_navix_s_own(name):
+    game = GAMES[name]()
+    resets, keys, actions, (first, steps, following) = played(NavixEnv(game), num_steps=60)
+
+    def reset(key):
+        timestep = game.reset(jax.random.key_data(key))
+        return timestep, timestep
+
+    def step(key, before, action):
+        step_key, reset_key = keys_of(key)
+        state = before.state.replace(key=jax.random.key_data(step_key))
+        after = game.step(before.replace(state=state), action)
+        fresh, _ = reset(reset_key)
+        following = jax.tree.map(
+            lambda new, old: jnp.where(after.is_done(), new, old), fresh, after
+        )
+        return following, (after, following)
+
+    begun, (seen, begun_again) = replayed(reset, step, resets, keys, actions)
+    assert_equal(first.observation, begun.observation)
+    assert_equal(steps.observation, seen.observation)
+    assert_equal(following.observation, begun_again.observation)
+    assert_equal(steps.reward, seen.reward)
+    assert_equal(steps.info, seen.info)
+    assert_equal(steps.terminated, np.asarray(seen.step_type) == 2)
+    assert_equal(steps.truncated, np.asarray(seen.step_type) == 1)
+    assert steps.terminated.any()
+    assert steps.truncated.any()
+    assert steps.action_mask.all()
+
+
+@pytest.mark.slow
+def test_the_laws_hold():
+    check_env(NavixEnv(room()), num_steps=40)
+
+
+def test_a_state_is_kept_without_the_empty_grid_s_picture():
+    env = NavixEnv(room())
+    state, _ = env.reset(jax.random.key(0))
+    theirs = env.environment.reset(jax.random.PRNGKey(0))
+    ours, whole = (sum(x.nbytes for x in jax.tree.leaves(each)) for each in (state, theirs))
+    assert ours < whole / 10
+
+
+def test_a_step_leaves_the_state_that_it_was_given_alone():
+    env = NavixEnv(room())
+    key = jax.random.key(0)
+    state, _ = env.reset(key)
+    before = jax.tree.map(np.array, state)
+    env.step(key, state, jnp.int32(2))
+    assert_equal(before, state)
+
+
+def test_names_that_are_not_known_are_refused():
+    with pytest.raises(ValueError, match="Environment Navix-Empty-5x6-v0 not yet implemented"):
+        NavixEnv("Navix-Empty-5x6-v0")
+
+
+@pytest.mark.slow
+def test_an_empty_room_is_crossed():
+    # Five moves to the goal, of a hundred that are allowed.
+    env = FlatObservation(NavixEnv(room("Navix-Empty-5x5-v0", 100)))
+    result = learned(env, 30, learning_rate=3e-3, ent_coef=0.01, gamma=0.95)
+    assert result.mean_return == 1
+    assert result.mean_length < 7

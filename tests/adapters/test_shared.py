@@ -1,0 +1,83 @@
+"""What all adapters do: errors that say what to install, and wrappers around them."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from ppo_mask.adapters._shared import lawful
+from ppo_mask.env import AbstractEnv, TimeStep
+from ppo_mask.errors import RunError
+from ppo_mask.testing import check_env
+from ppo_mask.wrappers import FlatObservation, flatten
+
+LIBRARIES = {"gymnax": "GymnaxEnv", "jumanji": "JumanjiEnv", "navix": "NavixEnv", "pgx": "PgxEnv"}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_library_that_is_missing_is_named_with_its_extra(library, monkeypatch):
+    adapter = getattr(
+        __import__(f"ppo_mask.adapters.{library}", fromlist=["_"]), LIBRARIES[library]
+    )
+    monkeypatch.setitem(sys.modules, library, None)  # As if it were not installed.
+    with pytest.raises(RunError, match=rf"pip install 'ppo-mask\[{library}\]', or 'ppo-mask\[ad"):
+        adapter("anything")
+
+
+def test_no_library_is_imported_before_it_is_needed():
+    modules = ", ".join(f"ppo_mask.adapters.{name}" for name in LIBRARIES)
+    there = f"import sys, {modules}; print(sorted({set(LIBRARIES)!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", there], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_lawful_mask_allows_something():
+    some, none = jnp.array([True, False]), jnp.zeros(2, bool)
+    going_on, ended = jnp.array(False), jnp.array(True)
+    assert list(lawful(some, going_on)) == [True, False]
+    assert list(lawful(some, ended)) == [True, True]
+    assert list(lawful(none, going_on)) == [True, True]
+
+
+class Tree(AbstractEnv[jax.Array]):
+    """Shows a number as a tree of three arrays."""
+
+    num_actions: int = 2
+
+    def reset(self, key):
+        state = jax.random.randint(key, (), 0, 100)
+        return state, self.show(state)
+
+    def step(self, key, state, action):
+        return state + action, self.show(state + action)
+
+    def show(self, state):
+        return TimeStep(
+            observation={"b": jnp.full((2, 2), state), "a": state > 50, "c": (state / 8)[None]},
+            action_mask=jnp.ones(2, bool),
+            reward=jnp.zeros(()),
+            terminated=jnp.array(False),
+            truncated=jnp.array(False),
+            info={},
+        )
+
+
+def test_an_observation_is_laid_out_in_the_order_of_its_tree():
+    env = FlatObservation(Tree())
+    assert env.observation_size == 6
+    check_env(env, num_steps=20)
+    state, timestep = env.reset(jax.random.key(0))
+    n = float(state)
+    assert timestep.observation.dtype == jnp.float32
+    assert list(timestep.observation) == [n > 50, n, n, n, n, n / 8]
+    assert list(flatten(Tree().show(state).observation)) == list(timestep.observation)
+
+
+def test_a_part_of_an_observation_may_be_chosen():
+    env = FlatObservation(Tree(), of=lambda observation: (observation["c"], observation["a"]))
+    assert env.observation_size == 2
+    state, _ = env.reset(jax.random.key(0))
+    _, timestep = env.step(jax.random.key(1), state, jnp.int32(1))
+    assert list(timestep.observation) == [(float(state) + 1) / 8, float(state) + 1 > 50]

@@ -1,0 +1,1 @@
+"""Environments for other libraries, and environments of other libraries."""

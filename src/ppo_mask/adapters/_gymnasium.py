@@ -3,11 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
-import numpy as np
-from jaxtyping import PyTree
-
-from ppo_mask.env import AbstractEnv
+from ppo_mask.adapters._spaces import Spaces
 
 try:
     import gymnasium
@@ -16,37 +12,14 @@ except ImportError as error:
         "Gymnasium is not installed; install it with pip install 'ppo-mask[gymnasium]'"
     ) from error
 
-__all__ = ["Renderers", "gymnasium", "render_metadata", "space_of"]
+__all__ = ["SPACES", "Renderers", "gymnasium", "render_metadata"]
 
 Renderers = Mapping[str, Callable[[Any], Any]]
 """For each render mode, what makes a frame of a state."""
 
 
-def space_of(env: AbstractEnv[Any]) -> gymnasium.Space[Any]:
-    """The space of an environment's observations; of numbers, as wide as their dtype.
-
-    Raises:
-        TypeError: observations are no tree of arrays, dicts, lists and tuples.
-    """
-    _, timestep = jax.eval_shape(lambda: env.reset(jax.random.key(0)))
-    return _space(timestep.observation)
-
-
-def _space(shapes: PyTree[Any]) -> gymnasium.Space[Any]:
-    if isinstance(shapes, dict):
-        return gymnasium.spaces.Dict({name: _space(part) for name, part in shapes.items()})
-    if isinstance(shapes, list | tuple):
-        return gymnasium.spaces.Tuple([_space(part) for part in shapes])
-    if not isinstance(shapes, jax.ShapeDtypeStruct):
-        raise TypeError(
-            f"observations hold a {type(shapes).__name__}; Gymnasium's spaces are of arrays, "
-            "dicts, lists and tuples"
-        )
-    dtype: Any = np.dtype(shapes.dtype)
-    if np.issubdtype(dtype, np.floating):
-        return gymnasium.spaces.Box(-np.inf, np.inf, shapes.shape, dtype)
-    limits = (0, 1) if dtype == np.bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return gymnasium.spaces.Box(*map(int, limits), shapes.shape, dtype)
+SPACES = Spaces(gymnasium.spaces.Box, gymnasium.spaces.Dict, gymnasium.spaces.Tuple)
+"""For :func:`ppo_mask.adapters._spaces.observation_space`."""
 
 
 def render_metadata(renderers: Renderers, render_mode: str | None, fps: int) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from jaxtyping import Bool
 
 from ppo_mask._types import ArrayTree
 from ppo_mask.adapters._driver import Driver, Packed
-from ppo_mask.adapters._gymnasium import Renderers, gymnasium, render_metadata, space_of
+from ppo_mask.adapters._gymnasium import SPACES, Renderers, gymnasium, render_metadata
+from ppo_mask.adapters._spaces import observation_space as space_of
 from ppo_mask.env import AbstractEnv, TimeStep
 
 
@@ -58,7 +59,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         self._renderers = renderers or {}
         self.metadata = render_metadata(self._renderers, render_mode, render_fps)
         self.render_mode = render_mode
-        self.observation_space = observation_space or space_of(env)
+        self.observation_space = observation_space or space_of(env, SPACES)
         self.action_space = gymnasium.spaces.Discrete(env.num_actions)
         self._driver = Driver(env, _parts)
         self._mask: Bool[np.ndarray, " actions"] | None = None

@@ -1,13 +1,15 @@
 """A vector of environments as one of Gymnasium's."""
 
+from collections.abc import Sequence
 from typing import Any, final
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from ppo_mask.adapters._driver import Driver
-from ppo_mask.adapters._gymnasium import Renderers, gymnasium, render_metadata, space_of
+from ppo_mask.adapters._gymnasium import SPACES, Renderers, gymnasium, render_metadata
+from ppo_mask.adapters._spaces import observation_space as space_of
 from ppo_mask.env import AbstractEnv
 from ppo_mask.vector import VectorEnv, VectorTimeStep
 
@@ -65,7 +67,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self.metadata = render_metadata(self._renderers, render_mode, render_fps)
         self.metadata["autoreset_mode"] = gymnasium.vector.AutoresetMode.SAME_STEP
         self.render_mode = render_mode
-        self.single_observation_space = observation_space or space_of(env)
+        self.single_observation_space = observation_space or space_of(env, SPACES)
         self.single_action_space = gymnasium.spaces.Discrete(env.num_actions)
         batch = gymnasium.vector.utils.batch_space
         self.observation_space = batch(self.single_observation_space, num_envs)
@@ -74,7 +76,10 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self._mask: Bool[np.ndarray, "envs actions"] | None = None
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
         """Begins an episode in every environment.
 
@@ -91,7 +96,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         if options and "reset_mask" in options:
             raise ValueError("a reset_mask is for vectors without autoreset; this one resets all")
-        if not isinstance(seed, int | np.integer | None):
+        if isinstance(seed, Sequence):
             raise ValueError(f"seed must be one whole number for all environments, got {seed!r}")
         super().reset(seed=seed)
         timestep: VectorTimeStep = self._driver.reset(self.np_random)
@@ -101,12 +106,12 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return observation, _marked(info, np.ones(self.num_envs, bool))
 
     def step(
-        self, actions: Int[np.ndarray, " envs"]
+        self, actions: Any
     ) -> tuple[Any, Float[np.ndarray, " envs"], _Flags, _Flags, dict[str, Any]]:
         """Takes an action in every environment.
 
         Args:
-            actions: whole numbers, allowed or not.
+            actions: one whole number for each, allowed or not.
 
         Returns:
             Observations to act on next, and of the step: rewards (float64), where episodes were
@@ -125,7 +130,9 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 f"got {actions.dtype}{list(actions.shape)}"
             )
         if actions.min() < 0 or actions.max() >= count:
-            raise ValueError(f"actions are 0 to {count - 1}, got {actions.min()} to {actions.max()}")
+            raise ValueError(
+                f"actions are 0 to {count - 1}, got {actions.min()} to {actions.max()}"
+            )
         timestep: VectorTimeStep = self._driver.step(actions.astype(np.int32))
         observation, self._mask, reward, terminated, truncated, step_info = _on_host(
             (

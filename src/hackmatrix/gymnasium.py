@@ -8,13 +8,13 @@ newer look for no plugins of installed packages: without either, a name is not k
 from ppo_mask.adapters.to_gymnasium import GymnasiumEnv
 
 # isort: split
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import UInt8
+from numpy.typing import ArrayLike
 
 from hackmatrix.cli.terminal import colored
 from hackmatrix.env import MIN_UNDO_DEPTH, HackMatrix
@@ -34,7 +34,7 @@ def make_env(
     *,
     max_steps: int | None = None,
     undo_depth: int = MIN_UNDO_DEPTH,
-    starting_weights: Sequence[float] | None = None,
+    starting_weights: ArrayLike | None = None,
     render_mode: str | None = None,
 ) -> GymnasiumEnv:
     """What ``gymnasium.make`` calls.
@@ -61,7 +61,7 @@ def make_vector_env(
     max_steps: int | None = None,
     max_episode_steps: int | None = None,
     undo_depth: int = MIN_UNDO_DEPTH,
-    starting_weights: Sequence[float] | None = None,
+    starting_weights: ArrayLike | None = None,
     render_mode: str | None = None,
 ) -> GymnasiumVectorEnv:
     """What ``gymnasium.make_vec`` calls.
@@ -86,7 +86,7 @@ def make_vector_env(
 
 
 def _game(
-    max_steps: int | None, undo_depth: int, starting_weights: Sequence[float] | None
+    max_steps: int | None, undo_depth: int, starting_weights: ArrayLike | None
 ) -> HackMatrix:
     weights = None if starting_weights is None else jnp.asarray(starting_weights, jnp.float32)
     return HackMatrix(undo_depth, max_steps, weights)

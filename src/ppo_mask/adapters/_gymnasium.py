@@ -9,7 +9,7 @@ try:
     import gymnasium
 except ImportError as error:
     raise ImportError(
-        "Gymnasium is not installed; install it with pip install 'ppo-mask[gymnasium]'"
+        f"Gymnasium cannot be imported ({error}); install it with pip install 'ppo-mask[gymnasium]'"
     ) from error
 
 __all__ = ["SPACES", "Renderers", "gymnasium", "render_metadata"]

@@ -15,7 +15,7 @@ try:
     from gymnax.environments import environment, spaces
 except ImportError as error:
     raise ImportError(
-        "gymnax is not installed; install it with pip install 'ppo-mask[gymnax]'"
+        f"gymnax cannot be imported ({error}); install it with pip install 'ppo-mask[gymnax]'"
     ) from error
 
 _NO_LIMIT = (1 << 31) - 1
@@ -33,10 +33,12 @@ class GymnaxState(environment.EnvState):
         truncated: the environment has cut it off.
     """
 
-    env_state: ArrayTree
-    action_mask: Bool[Array, " actions"]
-    terminated: Bool[Array, ""]
-    truncated: Bool[Array, ""]
+    # Flax makes them of whatever jax.tree.map gives; a check of types would be wrong here.
+    time: Any
+    env_state: Any
+    action_mask: Any
+    terminated: Any
+    truncated: Any
 
 
 @struct.dataclass
@@ -47,7 +49,7 @@ class GymnaxParams(environment.EnvParams):
         max_steps_in_episode: where gymnax truncates an episode that the environment has not.
     """
 
-    max_steps_in_episode: int = _NO_LIMIT
+    max_steps_in_episode: Any = _NO_LIMIT
 
 
 @final
@@ -93,7 +95,7 @@ class GymnaxEnv(environment.Environment[GymnaxState, GymnaxParams]):
         """Begins an episode."""
         del params
         state, timestep = self.env.reset(_typed(key))
-        return timestep.observation, _state(0, state, timestep)
+        return timestep.observation, _state(jnp.int32(0), state, timestep)
 
     def step_env(
         self,
@@ -153,7 +155,7 @@ def _typed(key: Array) -> Key[Array, ""]:
 
 def _state(time: Any, state: ArrayTree, timestep: TimeStep) -> GymnaxState:
     return GymnaxState(
-        time=jnp.asarray(time, jnp.int32),
+        time=time,
         env_state=state,
         action_mask=timestep.action_mask,
         terminated=timestep.terminated,

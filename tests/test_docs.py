@@ -34,8 +34,8 @@ def shell_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if not SET_UP.match(line)]
 
 
-# The README's program trains twice, in processes of its own; the curriculum's on the game.
-SLOW = {name: [pytest.mark.slow] for name in ("README.md", "curriculum.md")}
+# The README's program trains twice, in processes of its own; others compile the game anew.
+SLOW = {name: [pytest.mark.slow] for name in ("README.md", "curriculum.md", "gymnasium.md")}
 RUN = [pytest.param(p, id=p.name, marks=SLOW.get(p.name, [])) for p in PAGES if p != DRAWINGS]
 
 

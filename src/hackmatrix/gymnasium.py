@@ -5,7 +5,7 @@ newer look for no plugins of installed packages: without either, a name is not k
 """
 
 # First, for it says what to install where Gymnasium is missing.
-from ppo_mask.adapters.to_gymnasium import GymnasiumEnv
+from ppo_mask.adapters.to_gymnasium import ToGymnasium
 
 # isort: split
 from typing import Any
@@ -24,7 +24,7 @@ from hackmatrix.render.scene import scene
 from hackmatrix.render.sheet import ALL_CARD_ROWS, sheet
 from hackmatrix.render.text import text
 from hackmatrix.state import State
-from ppo_mask.adapters.to_gymnasium_vector import GymnasiumVectorEnv
+from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
 
 ID = "HackMatrix-v0"
 """The name that is registered."""
@@ -36,7 +36,7 @@ def make_env(
     undo_depth: int = MIN_UNDO_DEPTH,
     starting_weights: ArrayLike | None = None,
     render_mode: str | None = None,
-) -> GymnasiumEnv:
+) -> ToGymnasium:
     """What ``gymnasium.make`` calls.
 
     Args:
@@ -50,7 +50,7 @@ def make_env(
         ValueError: a parameter is out of its range, or there is no such render mode.
     """
     game = _game(max_steps, undo_depth, starting_weights)
-    return GymnasiumEnv(
+    return ToGymnasium(
         game, observation_space=_space(), renderers=_RENDERERS, render_mode=render_mode
     )
 
@@ -63,7 +63,7 @@ def make_vector_env(
     undo_depth: int = MIN_UNDO_DEPTH,
     starting_weights: ArrayLike | None = None,
     render_mode: str | None = None,
-) -> GymnasiumVectorEnv:
+) -> ToGymnasiumVector:
     """What ``gymnasium.make_vec`` calls.
 
     Args:
@@ -80,14 +80,12 @@ def make_vector_env(
     """
     limits = [limit for limit in (max_steps, max_episode_steps) if limit is not None]
     game = _game(min(limits, default=None), undo_depth, starting_weights)
-    return GymnasiumVectorEnv(
+    return ToGymnasiumVector(
         game, num_envs, observation_space=_space(), renderers=_RENDERERS, render_mode=render_mode
     )
 
 
-def _game(
-    max_steps: int | None, undo_depth: int, starting_weights: ArrayLike | None
-) -> HackMatrix:
+def _game(max_steps: int | None, undo_depth: int, starting_weights: ArrayLike | None) -> HackMatrix:
     weights = None if starting_weights is None else jnp.asarray(starting_weights, jnp.float32)
     return HackMatrix(undo_depth, max_steps, weights)
 

@@ -18,7 +18,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Tuple
 from gymnasium.utils import seeding
 from gymnasium.utils.env_checker import check_env
 
-from ppo_mask.adapters.to_gymnasium import GymnasiumEnv
+from ppo_mask.adapters.to_gymnasium import ToGymnasium
 from ppo_mask.env import AbstractEnv, TimeStep
 
 GO_ON, TERMINATE, TRUNCATE, BOTH = range(4)
@@ -83,7 +83,7 @@ def by_hand(env, seed, actions):
 def test_episodes_are_the_environments_own():
     env, actions = Corridor(), np.random.default_rng(0).integers(3, size=60)
     wanted = by_hand(env, 7, actions)
-    wrapped = GymnasiumEnv(env)
+    wrapped = ToGymnasium(env)
     observation, info = wrapped.reset(seed=7)
     reward, terminated, truncated, episodes = 0.0, False, False, 1
     for i, timestep in enumerate(wanted):
@@ -107,7 +107,7 @@ def test_episodes_are_the_environments_own():
     [(TERMINATE, True, False), (TRUNCATE, False, True), (BOTH, True, True), (GO_ON, False, False)],
 )
 def test_the_two_ends_are_told_apart(action, terminated, truncated):
-    env = GymnasiumEnv(Scripted())
+    env = ToGymnasium(Scripted())
     env.reset()
     np.testing.assert_array_equal(env.action_masks(), [True, False, False, False])
     assert env.step(action)[1:4] == (1.0, terminated, truncated)
@@ -119,7 +119,7 @@ def test_the_two_ends_are_told_apart(action, terminated, truncated):
 def test_gymnasiums_checker_is_content():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        check_env(GymnasiumEnv(Corridor()))
+        check_env(ToGymnasium(Corridor()))
     # It is right: of a float's limits nothing is known here. And nobody has registered it.
     known = ("infinity", "infinite", "alternative render modes")
     assert [w for w in caught if not any(words in str(w.message) for words in known)] == []
@@ -130,17 +130,17 @@ def starts(env, number=6, **first):
 
 
 def test_a_seed_is_a_sequence_of_episodes_and_without_one_it_goes_on():
-    env = GymnasiumEnv(Corridor(50))
+    env = ToGymnasium(Corridor(50))
     one = starts(env, seed=1)
-    assert starts(env, seed=1) == one == starts(GymnasiumEnv(Corridor(50)), seed=1)
+    assert starts(env, seed=1) == one == starts(ToGymnasium(Corridor(50)), seed=1)
     assert len(set(one)) > 2
     assert starts(env, seed=2) != one
     assert starts(env) != starts(env)
-    assert starts(GymnasiumEnv(Corridor(50))) != starts(GymnasiumEnv(Corridor(50)))
+    assert starts(ToGymnasium(Corridor(50))) != starts(ToGymnasium(Corridor(50)))
 
 
 def test_trees_of_observations_have_spaces_and_numpy_arrays():
-    env = GymnasiumEnv(Rich(jnp.float32(0.5), Traces()))
+    env = ToGymnasium(Rich(jnp.float32(0.5), Traces()))
     limits = np.iinfo(np.int32)
     assert env.observation_space == Dict(
         flag=Box(0, 1, (), np.bool_),
@@ -167,11 +167,11 @@ def test_observations_without_a_space_are_refused():
             return eqx.tree_at(lambda t: t.observation, super()._show(state), eqx.nn.Identity())
 
     with pytest.raises(TypeError, match="observations hold a Identity; spaces are of arrays"):
-        GymnasiumEnv(Odd(jnp.float32(0.5), Traces()))
+        ToGymnasium(Odd(jnp.float32(0.5), Traces()))
 
 
 def test_what_was_seen_stays_and_may_be_changed():
-    env = GymnasiumEnv(Scripted())
+    env = ToGymnasium(Scripted())
     first, _ = env.reset()
     mask = env.action_masks()
     second = env.step(GO_ON)[0]
@@ -186,7 +186,7 @@ def test_environments_that_differ_in_values_alone_are_compiled_once():
     traces = Traces()
     offsets = []
     for offset in (1.0, 2.0, 3.0):
-        env = GymnasiumEnv(Rich(jnp.float32(offset), traces))
+        env = ToGymnasium(Rich(jnp.float32(offset), traces))
         env.reset()
         for _ in range(3):
             offsets.append(env.step(0)[0]["grid"][1].item())
@@ -195,7 +195,7 @@ def test_environments_that_differ_in_values_alone_are_compiled_once():
 
 
 def test_misuse_is_told_in_one_line():
-    env = GymnasiumEnv(Scripted())
+    env = ToGymnasium(Scripted())
     for call in (lambda: env.step(0), env.action_masks, lambda: env.state):
         with pytest.raises(ResetNeeded, match="call reset before"):
             call()
@@ -216,8 +216,8 @@ def test_render_modes_are_those_that_were_given():
     shown = []
     renderers = {"ansi": lambda state: f"after {state}", "human": lambda state: shown.append(state)}
     with pytest.raises(ValueError, match="render_mode must be one of ansi, human; got 'rgb_array'"):
-        GymnasiumEnv(Scripted(), renderers=renderers, render_mode="rgb_array")
-    env = GymnasiumEnv(Scripted(), renderers=renderers, render_mode="ansi")
+        ToGymnasium(Scripted(), renderers=renderers, render_mode="rgb_array")
+    env = ToGymnasium(Scripted(), renderers=renderers, render_mode="ansi")
     assert env.metadata == {"render_modes": ["ansi", "human"], "render_fps": 4}
     with pytest.raises(ResetNeeded, match="call reset before render"):
         env.render()
@@ -226,20 +226,20 @@ def test_render_modes_are_those_that_were_given():
     assert env.render() == "after 1"
     assert shown == []
 
-    env = GymnasiumEnv(Scripted(), renderers=renderers, render_mode="human")
+    env = ToGymnasium(Scripted(), renderers=renderers, render_mode="human")
     env.reset()
     env.step(GO_ON)
     assert env.render() is None
     assert [int(state) for state in shown] == [0, 1]
 
-    env = GymnasiumEnv(Scripted(), renderers=renderers)
+    env = ToGymnasium(Scripted(), renderers=renderers)
     env.reset()
     with pytest.warns(UserWarning, match="render does nothing without a render_mode"):
         assert env.render() is None
 
 
 def test_gymnasiums_own_wrappers_fit():
-    env = gymnasium.wrappers.TimeLimit(GymnasiumEnv(Scripted()), max_episode_steps=2)
+    env = gymnasium.wrappers.TimeLimit(ToGymnasium(Scripted()), max_episode_steps=2)
     env.reset()
     assert env.step(GO_ON)[2:4] == (False, False)
     assert env.step(GO_ON)[2:4] == (False, True)

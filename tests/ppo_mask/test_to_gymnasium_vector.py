@@ -11,8 +11,8 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from ppo_mask.adapters.to_gymnasium import GymnasiumEnv
-from ppo_mask.adapters.to_gymnasium_vector import GymnasiumVectorEnv
+from ppo_mask.adapters.to_gymnasium import ToGymnasium
+from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
 from ppo_mask.vector import VectorEnv
 
 GO_ON, TERMINATE, TRUNCATE, BOTH = range(4)
@@ -21,7 +21,7 @@ SCRIPT = [[0, 0, 1], [1, 0, 0], [0, 2, 0], [0, 0, 3], [0, 0, 0]]
 
 
 def test_steps_are_those_of_vector_env():
-    vector, envs = VectorEnv(Corridor(), 4), GymnasiumVectorEnv(Corridor(), 4)
+    vector, envs = VectorEnv(Corridor(), 4), ToGymnasiumVector(Corridor(), 4)
     words = seeding.np_random(3)[0].integers(2**32, size=2, dtype=np.uint32)
     key, reset_key = jax.random.split(jax.random.fold_in(jax.random.key(words[0]), words[1]))
     state, timestep = vector.reset(reset_key)
@@ -52,10 +52,10 @@ def test_steps_are_those_of_vector_env():
 
 def test_gymnasiums_own_vector_of_single_environments_tells_the_same():
     own = SyncVectorEnv(
-        [lambda: GymnasiumEnv(Scripted()) for _ in range(3)],
+        [lambda: ToGymnasium(Scripted()) for _ in range(3)],
         autoreset_mode=AutoresetMode.SAME_STEP,
     )
-    envs = GymnasiumVectorEnv(Scripted(), 3)
+    envs = ToGymnasiumVector(Scripted(), 3)
     assert envs.metadata["autoreset_mode"] == own.metadata["autoreset_mode"]
     assert envs.observation_space == own.observation_space
     assert envs.action_space == own.action_space
@@ -93,7 +93,7 @@ def compare(mine, theirs):
 
 
 def test_masks_are_the_new_episodes_where_one_ended():
-    envs = GymnasiumVectorEnv(Scripted(), 3)
+    envs = ToGymnasiumVector(Scripted(), 3)
     envs.reset()
     only_go_on = [[True, False, False, False]] * 3
     for actions in SCRIPT:
@@ -107,9 +107,9 @@ def starts(envs, number=4, **first):
 
 
 def test_a_seed_is_a_sequence_and_without_one_it_goes_on():
-    envs = GymnasiumVectorEnv(Corridor(50), 5)
+    envs = ToGymnasiumVector(Corridor(50), 5)
     one = starts(envs, seed=1)
-    assert starts(envs, seed=1) == one == starts(GymnasiumVectorEnv(Corridor(50), 5), seed=1)
+    assert starts(envs, seed=1) == one == starts(ToGymnasiumVector(Corridor(50), 5), seed=1)
     assert len(set(one[0])) > 2
     assert starts(envs, seed=2) != one
     assert starts(envs) != starts(envs)
@@ -118,7 +118,7 @@ def test_a_seed_is_a_sequence_and_without_one_it_goes_on():
 def test_gymnasiums_own_wrappers_fit():
     wrappers = gymnasium.wrappers.vector
     envs = wrappers.DictInfoToList(
-        wrappers.RecordEpisodeStatistics(GymnasiumVectorEnv(Scripted(), 3))
+        wrappers.RecordEpisodeStatistics(ToGymnasiumVector(Scripted(), 3))
     )
     envs.reset()
     info = [envs.step(np.array(actions))[-1] for actions in SCRIPT][1]
@@ -129,7 +129,7 @@ def test_gymnasiums_own_wrappers_fit():
 
 
 def test_what_was_seen_stays_and_may_be_changed():
-    envs = GymnasiumVectorEnv(Scripted(), 2)
+    envs = ToGymnasiumVector(Scripted(), 2)
     first, _ = envs.reset()
     second = envs.step(np.zeros(2, int))[0]
     assert (first.tolist(), second.tolist()) == ([[0.0], [0.0]], [[1.0], [1.0]])
@@ -141,8 +141,8 @@ def test_what_was_seen_stays_and_may_be_changed():
 
 def test_misuse_is_told_in_one_line():
     with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
-        GymnasiumVectorEnv(Scripted(), 0)
-    envs = GymnasiumVectorEnv(Scripted(), 2)
+        ToGymnasiumVector(Scripted(), 0)
+    envs = ToGymnasiumVector(Scripted(), 2)
     for call in (lambda: envs.step([0, 0]), envs.action_masks):
         with pytest.raises(ResetNeeded, match="call reset before"):
             call()
@@ -161,13 +161,13 @@ def test_misuse_is_told_in_one_line():
 
 def test_frames_are_of_each_environment():
     renderers = {"ansi": lambda state: f"after {state}", "human": print}
-    envs = GymnasiumVectorEnv(Scripted(), 2, renderers=renderers, render_mode="ansi")
+    envs = ToGymnasiumVector(Scripted(), 2, renderers=renderers, render_mode="ansi")
     assert envs.metadata["render_modes"] == ["ansi"]
     envs.reset()
     envs.step([GO_ON, TERMINATE])
     assert envs.render() == ("after 1", "after 0")
     with pytest.raises(ValueError, match="render_mode must be one of ansi; got 'human'"):
-        GymnasiumVectorEnv(Scripted(), 2, renderers=renderers, render_mode="human")
-    envs = GymnasiumVectorEnv(Scripted(), 2, renderers=renderers)
+        ToGymnasiumVector(Scripted(), 2, renderers=renderers, render_mode="human")
+    envs = ToGymnasiumVector(Scripted(), 2, renderers=renderers)
     with pytest.warns(UserWarning, match="render does nothing without a render_mode"):
         assert envs.render() is None

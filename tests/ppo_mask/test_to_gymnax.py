@@ -10,7 +10,7 @@ from environments import Scripted
 from gymnax.environments import spaces
 from gymnax.wrappers import purerl
 
-from ppo_mask.adapters.to_gymnax import GymnaxEnv
+from ppo_mask.adapters.to_gymnax import ToGymnax
 
 GO_ON, TERMINATE, TRUNCATE, BOTH = range(4)
 
@@ -34,7 +34,7 @@ def rollout(env, params, key, num_steps):
 @pytest.mark.parametrize("make_key", [jax.random.key, jax.random.PRNGKey])
 def test_a_jitted_rollout_with_gymnaxs_auto_reset_is_the_environments_own_play(make_key):
     inner = Corridor()
-    env = GymnaxEnv(inner)
+    env = ToGymnax(inner)
     params = env.default_params
     play = jax.jit(jax.vmap(lambda key: rollout(env, params, key, 200)))
     keys = jax.random.split(make_key(0), 4)
@@ -74,7 +74,7 @@ def test_a_jitted_rollout_with_gymnaxs_auto_reset_is_the_environments_own_play(m
     [(TERMINATE, True, False), (TRUNCATE, False, True), (BOTH, True, True), (GO_ON, False, False)],
 )
 def test_the_two_ends_are_told_apart_and_both_begin_anew(action, terminated, truncated):
-    env = GymnaxEnv(Scripted())
+    env = ToGymnax(Scripted())
     _, state = env.reset(jax.random.key(0))
     seen, after, reward, ended, cut, info = env.step(jax.random.key(1), state, action)
     assert (float(reward), bool(ended), bool(cut)) == (1.0, terminated, truncated)
@@ -90,7 +90,7 @@ def test_the_two_ends_are_told_apart_and_both_begin_anew(action, terminated, tru
 
 
 def test_gymnaxs_own_limit_truncates():
-    env = GymnaxEnv(Scripted())
+    env = ToGymnax(Scripted())
     params = env.default_params.replace(max_steps_in_episode=3)
     _, state = env.reset(jax.random.key(0), params)
     flags = []
@@ -101,9 +101,9 @@ def test_gymnaxs_own_limit_truncates():
 
 
 def test_gymnaxs_spaces_and_wrappers_fit():
-    env = GymnaxEnv(Corridor(6))
+    env = ToGymnax(Corridor(6))
     assert (env.name, env.num_actions) == ("Corridor", 3)
-    assert GymnaxEnv(Corridor(), name="corridor").name == "corridor"
+    assert ToGymnax(Corridor(), name="corridor").name == "corridor"
     params = env.default_params
     space = env.observation_space(params)
     assert isinstance(space, spaces.Box)

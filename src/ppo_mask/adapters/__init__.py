@@ -1,1 +1,1 @@
-"""Environments for other libraries, and environments of other libraries."""
+"""Environments of other libraries, and ours for them: a file for each, none of them required."""

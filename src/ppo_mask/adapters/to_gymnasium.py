@@ -14,7 +14,7 @@ from ppo_mask.env import AbstractEnv, TimeStep
 
 
 @final
-class GymnasiumEnv(gymnasium.Env[Any, Any]):
+class ToGymnasium(gymnasium.Env[Any, Any]):
     """One environment for libraries that take Gymnasium's.
 
     Observations and infos are NumPy's arrays and Python's numbers. ``action_masks()`` is what

@@ -17,7 +17,7 @@ _Flags = Bool[np.ndarray, " envs"]
 
 
 @final
-class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
+class ToGymnasiumVector(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """Many environments in one compiled program, for libraries that take Gymnasium's.
 
     What ``ppo_mask.vector.VectorEnv`` does, in NumPy's arrays. Where an episode ends, the next
@@ -52,7 +52,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             env: the environment.
             num_envs: how many of it, at least 1.
-            observation_space: of one; see :class:`ppo_mask.adapters.to_gymnasium.GymnasiumEnv`.
+            observation_space: of one; see :class:`ppo_mask.adapters.to_gymnasium.ToGymnasium`.
             renderers: see there; they are given the state of one environment.
             render_mode: one of them, but not ``human``.
             render_fps: frames a second, for films.

@@ -53,7 +53,7 @@ class GymnaxParams(environment.EnvParams):
 
 
 @final
-class GymnaxEnv(environment.Environment[GymnaxState, GymnaxParams]):
+class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
     """One environment for programs that take gymnax's.
 
     ``reset`` and ``step``, with its auto-reset, are gymnax's own: a step draws a new episode
@@ -116,8 +116,8 @@ class GymnaxEnv(environment.Environment[GymnaxState, GymnaxParams]):
             timestep.info,
         )
 
-    def action_mask(self, state: GymnaxState) -> Bool[Array, " actions"]:
-        """True where an action is allowed."""
+    def action_mask(self, state: GymnaxState) -> Bool[Array, "*batch actions"]:
+        """True where an action is allowed, in one state or a batch of them."""
         return state.action_mask
 
     def is_terminated(self, state: GymnaxState, params: GymnaxParams) -> Bool[Array, ""]:

@@ -148,7 +148,7 @@ class ToGymnasiumVector(gymnasium.vector.VectorEnv[Any, Any, Any]):
         info = _marked(step_info, ~ended)
         if ended.any():
             info |= {
-                "final_obs": _rows(_on_host(timestep.final_observation), ended),
+                "final_obs": _rows(jax.device_get(timestep.final_observation), ended),
                 "final_info": _marked(step_info, ended),
                 "_final_obs": ended,
                 "_final_info": ended.copy(),
@@ -198,10 +198,10 @@ def _row(tree: Any, number: Any) -> Any:
 
 
 def _rows(tree: Any, where: _Flags) -> Any:
-    """An array of objects: rows of the tree, and None elsewhere."""
+    """An array of objects: rows of the tree, of memory of their own, and None elsewhere."""
     rows = np.full(len(where), None, dtype=object)
     for number in np.flatnonzero(where):
-        rows[number] = _row(tree, number)
+        rows[number] = jax.tree.map(np.array, _row(tree, number))
     return rows
 
 

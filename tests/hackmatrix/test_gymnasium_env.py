@@ -66,6 +66,7 @@ def test_random_play_is_the_games_own():
     assert episodes > 3
 
 
+@pytest.mark.slow
 def test_the_vector_plays_with_its_masks_and_says_how_it_resets():
     envs = gymnasium.make_vec(
         ID, num_envs=16, vectorization_mode="vector_entry_point", max_episode_steps=12

@@ -115,17 +115,19 @@ def test_a_seed_is_a_sequence_and_without_one_it_goes_on():
     assert starts(envs) != starts(envs)
 
 
-def test_gymnasiums_own_wrappers_fit():
-    wrappers = gymnasium.wrappers.vector
-    envs = wrappers.DictInfoToList(
-        wrappers.RecordEpisodeStatistics(ToGymnasiumVector(Scripted(), 3))
-    )
+def last_info_of_two_steps(envs):
     envs.reset()
-    info = [envs.step(np.array(actions))[-1] for actions in SCRIPT][1]
-    assert info[1] == {"steps": 2}
-    assert info[0]["final_info"] == {"steps": 2}
-    assert info[0]["final_obs"].tolist() == [2.0]
-    assert (info[0]["episode"]["r"], info[0]["episode"]["l"]) == (3.0, 2)
+    return [envs.step(np.array(actions))[-1] for actions in SCRIPT[:2]][-1]
+
+
+def test_gymnasiums_own_wrappers_fit():
+    wrappers, envs = gymnasium.wrappers.vector, ToGymnasiumVector(Scripted(), 3)
+    first, second, _ = last_info_of_two_steps(wrappers.DictInfoToList(envs))
+    assert second == {"steps": 2}
+    assert first["final_info"] == {"steps": 2}
+    assert first["final_obs"].tolist() == [2.0]
+    episode = last_info_of_two_steps(wrappers.RecordEpisodeStatistics(envs))["episode"]
+    assert (episode["r"][0], episode["l"][0]) == (3.0, 2)
 
 
 def test_what_was_seen_stays_and_may_be_changed():

@@ -49,8 +49,9 @@ def shell_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if not SET_UP.match(line)]
 
 
-# The README's program trains twice, in processes of its own; the curriculum's on the game.
-MARKS = {name: [pytest.mark.slow] for name in ("README.md", "curriculum.md", "adapters.md")}
+# The README's program trains twice, in processes of its own; the others compile the game anew.
+_LONG = ("README", "adapters", "curriculum", "devices", "gymnasium", "seeds")
+MARKS = {f"{name}.md": [pytest.mark.slow] for name in _LONG}
 ABSENT = [x for x in ("gymnax", "jumanji", "navix", "pgx") if importlib.util.find_spec(x) is None]
 NEEDS_THEM = f"{', '.join(ABSENT)} not installed; pip install 'ppo-mask[adapters]'"
 MARKS["adapters.md"].append(pytest.mark.skipif(bool(ABSENT), reason=NEEDS_THEM))

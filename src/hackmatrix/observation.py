@@ -21,6 +21,7 @@ PLAYER_FEATURES = 10
 CHANNELS = 42
 OBSERVATION_SIZE = PLAYER_FEATURES + NUM_PROGRAMS + NUM_CELLS * CHANNELS
 
+_DATA_SIPHONS, _ATTACK = 6, 7  # places of the player's features that may be more than 1
 _ENEMY_BITS = 8  # type, hp, stunned and from_siphon, next to each other in a cell's first word
 _MAX_TURNS = 4  # a transmission's turns left are seen up to here
 
@@ -80,6 +81,19 @@ def _channel_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             rows.append((word == 1, mask << copy, 1 / (LARGEST.get(name, 1) << copy)))
     second, bits, scale = zip(*rows, strict=True)
     return np.array(second), np.array(bits, np.uint32), np.array(scale, np.float32)
+
+
+def bounds() -> tuple[Float[np.ndarray, "observation"], Float[np.ndarray, "observation"]]:
+    """The least and the greatest that each number of an observation can be.
+
+    All are from 0 to 1, but for data siphons and attack, which a game never limits: of these a
+    state holds 16 bits.
+    """
+    low = np.zeros(OBSERVATION_SIZE, np.float32)
+    high = np.ones(OBSERVATION_SIZE, np.float32)
+    most = (1 << 16) - 1
+    high[[_DATA_SIPHONS, _ATTACK]] = most / 10, (most - 1) / 2
+    return low, high
 
 
 def channels(name: str) -> slice:

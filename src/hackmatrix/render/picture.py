@@ -5,6 +5,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import UInt8
 
 from hackmatrix.render.shapes import Disc, Drawing, Label, Length, Polygon, Shape
 from ppo_mask.errors import RunError
@@ -27,6 +28,15 @@ def png(drawing: Drawing, width: int = 480) -> bytes:
     out = BytesIO()
     _painted(drawing, width).save(out, "png", optimize=True)
     return out.getvalue()
+
+
+def pixels(drawing: Drawing, width: int = 480) -> UInt8[np.ndarray, "height width 3"]:
+    """A drawing as an array of red, green and blue, ``width`` pixels wide.
+
+    Raises:
+        RunError: Pillow is not installed.
+    """
+    return np.array(_painted(drawing, width))
 
 
 def gif(drawings: Sequence[Drawing], fps: Length = 4.0, width: int = 420) -> bytes:

@@ -3,7 +3,7 @@
 from hackmatrix.actions import price
 from hackmatrix.game import MAX_HP
 from hackmatrix.planes import SIZE
-from hackmatrix.programs import CARDS
+from hackmatrix.programs import CARDS, NUM_PROGRAMS
 from hackmatrix.render.scene import Scene
 from hackmatrix.render.shapes import Box, Drawing, Group, Label, Length, Polygon, Shape
 from hackmatrix.render.tiles import (
@@ -24,6 +24,8 @@ _MARGIN = 26
 _LINE = 26
 _BOARD = SIZE * TILE
 _CARDS_A_ROW = 6
+ALL_CARD_ROWS = -(-NUM_PROGRAMS // _CARDS_A_ROW)
+"""Room for every program there is."""
 _CARD_HEIGHT = 34
 _HEADER = 78
 _VALUE_COLORS = {"credits": CREDITS, "energy": ENERGY, "siphons": SIPHON, "stage": EXIT}

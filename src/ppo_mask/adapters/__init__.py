@@ -1,1 +1,1 @@
-"""Environments of other libraries, to train on: a file for each library, none of them required."""
+"""Environments of other libraries, and ours for them: a file for each, none of them required."""

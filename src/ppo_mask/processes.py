@@ -17,7 +17,7 @@ from jax.experimental import multihost_utils
 
 from ppo_mask.errors import RunError
 
-HEARTBEAT_SECONDS = 30
+HEARTBEAT_SECONDS = 60
 """A process that is not heard of for so long is lost, and JAX ends the others."""
 
 _OTHER_REASON = 255

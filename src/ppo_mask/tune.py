@@ -52,7 +52,7 @@ def fastest(
     best: tuple[float, PPOConfig] | None = None
     for config in configs:
         setup = Setup(env, config, dict(metrics), curriculum, mesh)
-        speed = _steps_per_second(setup, placed(begin(config), mesh), memory)
+        speed = _steps_per_second(setup, begin(config), memory)
         said = "does not fit into memory" if speed is None else f"{speed:,.0f} steps/s"
         report(f"auto-tune: {config.num_envs:,} environments: {said}")
         if best is not None and (speed is None or speed < _WORTH_IT * best[0]):
@@ -66,6 +66,7 @@ def fastest(
 def _steps_per_second(setup: Setup, state: TrainState, memory: int) -> float | None:
     fixed = (setup, jnp.asarray(1), jnp.asarray(1_000_000))
     try:
+        state = placed(state, setup.mesh)
         # Compiled as for training, which then finds it in the compilation cache.
         update = cast(Any, run_chunk).lower(fixed, state).compile()
         needs = update.compiled.memory_analysis()

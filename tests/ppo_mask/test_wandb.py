@@ -122,8 +122,8 @@ def kill_at(update: int, parent: Path, *more: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         from ppo_mask import run, wandb_sink
 
-        callbacks = run._callbacks
-        patch.setattr(run, "_callbacks", lambda *a: [*callbacks(*a), KillAt(update)])
+        callbacks = run.callbacks_for
+        patch.setattr(run, "callbacks_for", lambda *a: [*callbacks(*a), KillAt(update)])
         patch.setattr(wandb_sink.WandB, "close", lambda self: None)
         with pytest.raises(Killed):
             train(parent, 21, *more)

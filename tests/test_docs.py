@@ -49,8 +49,18 @@ def shell_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if not SET_UP.match(line)]
 
 
-# The README's program trains twice, in processes of its own; the others compile the game anew.
-_LONG = ("README", "adapters", "curriculum", "devices", "gymnasium", "seeds")
+# They train, or compile the game, again and again in processes of their own.
+_LONG = (
+    "README",
+    "adapters",
+    "curriculum",
+    "devices",
+    "export",
+    "gymnasium",
+    "own_environment",
+    "seeds",
+    "watching",
+)
 MARKS = {f"{name}.md": [pytest.mark.slow] for name in _LONG}
 ABSENT = [x for x in ("gymnax", "jumanji", "navix", "pgx") if importlib.util.find_spec(x) is None]
 NEEDS_THEM = f"{', '.join(ABSENT)} not installed; pip install 'ppo-mask[adapters]'"

@@ -37,7 +37,12 @@ def drive(
         log: writes a line, from the state, steps per second, and whether the line is partial;
             returns the state with nothing unlogged, unless it is.
         largest_chunk: updates between two looks, at most.
+
+    Raises:
+        ValueError: ``log_interval`` is below 1.
     """
+    if log_interval < 1:
+        raise ValueError(f"log_interval must be at least 1, got {log_interval}")
     with _closing(callbacks), _signals_stop(run):
         state = advance(state, 0)  # Compiles, and does nothing else.
         for callback in callbacks:

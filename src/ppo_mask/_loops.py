@@ -10,6 +10,11 @@ from jaxtyping import Array, Bool, Int
 from ppo_mask._types import ArrayTree
 
 
+def zeros_of(shapes: ArrayTree, *leading: int) -> ArrayTree:
+    """Zeros for what ``jax.eval_shape`` tells of, each array with more axes before its own."""
+    return jax.tree.map(lambda x: jnp.zeros((*leading, *x.shape), x.dtype), shapes)
+
+
 def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree) -> ArrayTree:
     """The mean of ``function`` over parts, worked out one after another.
 
@@ -24,9 +29,7 @@ def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree
     num_parts = len(jax.tree.leaves(parts)[0])
     if num_parts == 1:
         return function(part(0))
-    nothing = jax.tree.map(
-        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(lambda: function(part(0)))
-    )
+    nothing = zeros_of(jax.eval_shape(lambda: function(part(0))))
 
     def add(total: ArrayTree, part: ArrayTree) -> tuple[ArrayTree, None]:
         return jax.tree.map(jnp.add, total, function(part)), None
@@ -73,7 +76,7 @@ def scan_until(
         return taken + ~stopped, stopped, carry, outs
 
     shapes = jax.eval_shape(lambda xs: step(carry, jax.tree.map(lambda x: x[0], xs))[1], xs)
-    outs = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype), shapes)
+    outs = zeros_of(shapes, length)
     begin = jnp.int32(0), jnp.array(False), carry, outs
     taken, _, carry, outs = jax.lax.while_loop(going_on, body, begin)
     return carry, outs, taken

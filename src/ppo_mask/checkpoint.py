@@ -89,17 +89,23 @@ class CheckpointStore:
             name: jax.random.key_data(leaf) if _is_key(leaf) else leaf
             for name, leaf in leaves.items()
         }
+        contents = {name: fetched(x) for name, x in arrays.items()}
         full = {
             **description,
             "format": _FORMAT,
             "score": score,
             "arrays": {
-                name: _describe(leaf) | {"crc32": _checksum(fetched(arrays[name]))}
+                name: _describe(leaf) | {"crc32": _checksum(contents[name])}
                 for name, leaf in leaves.items()
             },
         }
-        # Orbax refuses arrays without elements; their shape is in the description.
-        written = {name: x for name, x in arrays.items() if x.size}
+        # Orbax refuses arrays without elements; their shape is in the description. What one process
+        # has whole has been fetched already; of what several share, each writes its part.
+        written = {
+            name: contents[name] if x.is_fully_addressable else x
+            for name, x in arrays.items()
+            if x.size
+        }
         ocp.Checkpointer(ocp.CompositeCheckpointHandler()).save(
             self.path(step),
             args=ocp.args.Composite(

@@ -21,6 +21,13 @@ _FIGURES = {
 }
 
 
+def introduce(facts: Mapping[str, str]) -> None:
+    """What a run is, by name; what follows is compiled first, and that takes a while."""
+    for name, text in facts.items():
+        print(f"{name:8}{text}")
+    print("compiling ...", flush=True)
+
+
 @final
 class ConsoleLog(Callback):
     """A table with a row per log line; on a terminal, a progress bar below it.

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from ppo_mask._loops import zeros_of
 from ppo_mask.env import AbstractEnv
 from ppo_mask.metrics import Metric, StepTotals, add_steps, no_steps, summarize_steps
 from ppo_mask.networks import AbstractActorCritic
@@ -172,12 +173,12 @@ def _play(
 
     reset_key, key = jax.random.split(key)
     rollout = start(vector_env, reset_key)
-    info = jax.eval_shape(lambda k: vector_env.reset(k)[1].info, reset_key)
+    info = jax.eval_shape(lambda k: vector_env.env.reset(k)[1].info, reset_key)
     record = _Record(
         jnp.zeros(num_episodes),
         jnp.zeros(num_episodes, jnp.int32),
         jnp.zeros(num_episodes, bool),
-        jax.tree.map(lambda x: jnp.zeros((num_episodes, *x.shape[1:]), x.dtype), info),
+        zeros_of(info, num_episodes),
         jnp.array(True),
     )
     playing = _Playing(rollout, key, jnp.arange(num_envs), record, no_steps(metrics))

@@ -16,6 +16,7 @@ from jaxtyping import Array, Key
 from ppo_mask import run_folder, tune
 from ppo_mask.checkpoint import read_description, restore
 from ppo_mask.config import PPOConfig
+from ppo_mask.console import introduce
 from ppo_mask.env import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.minibatches import check_devices
@@ -100,6 +101,8 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         raise RunError("the processes found different checkpoints; --checkpoint-dir must be shared")
     if config.logging.wandb and is_first():
         log_in()
+    if config.run.num_seeds > 1:
+        return execute_seeds(task, config, env, curriculum)
     mesh = _mesh(config.run)
     run_key, evaluation_key = run_keys(config)
     if config.run.auto_tune:
@@ -109,8 +112,6 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         check_devices(ppo, 1 if mesh is None else mesh.size)
     except ValueError as error:
         raise RunError(f"{error}; --num-devices says how many to use") from error
-    if config.run.num_seeds > 1:
-        return execute_seeds(task, config, env, curriculum)
     updates = total_updates(config, ppo)
     profiled = _profiled_update(plan, updates)
     folder, state = _open(task, plan, env, ppo, run_key)
@@ -250,6 +251,4 @@ def _introduce(
             f"{jax.process_count() - 1}; one that is lost ends all of them within "
             f"{HEARTBEAT_SECONDS} s: go on with --resume {folder.path}"
         )
-    for name, text in rows.items():
-        print(f"{name:8}{text}")
-    print("compiling ...", flush=True)
+    introduce(rows)

@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from ppo_mask import run_folder
 from ppo_mask.callbacks import Callback
-from ppo_mask.console import ConsoleLog
+from ppo_mask.console import ConsoleLog, introduce
 from ppo_mask.curriculum import Curriculum
 from ppo_mask.env import AbstractEnv
 from ppo_mask.errors import RunError, warn
@@ -70,20 +70,20 @@ def execute_seeds(
     folders = _folders(config)
     device = f"1 x {jax.devices()[0].device_kind}"
     callbacks: list[list[Callback]] = []
-    for n, each in enumerate(configs):
+    for n, (each, folder) in enumerate(zip(configs, folders, strict=True)):
+        folder.write_config(settings_to_store(each))
         state, evaluation_key = pick(states, n), keys[n][1]
         health = HealthChecks(_named(f"seed {each.training.seed}"))
-        others = callbacks_for(
-            task, each, folders[n], env, state, evaluation_key, device, alone=False
-        )
+        others = callbacks_for(task, each, folder, env, state, evaluation_key, device, alone=False)
         callbacks.append([health, *others])
-    for each, folder in zip(configs, folders, strict=True):
-        folder.write_config(settings_to_store(each))
     updates = total_updates(config, ppo)
-    print(f"runs    {folders[0].path} to {folders[-1].path.name}, one per seed")
-    print(f"device  {device}")
-    print(f"until   update {updates:,}, {updates * ppo.batch_size:,} steps of each seed")
-    print("compiling ...", flush=True)
+    introduce(
+        {
+            "runs": f"{folders[0].path} to {folders[-1].path.name}, one per seed",
+            "device": device,
+            "until": f"update {updates:,}, {updates * ppo.batch_size:,} steps of each seed",
+        }
+    )
     outcome = Outcome()
     train_seeds(
         env,

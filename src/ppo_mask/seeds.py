@@ -92,8 +92,6 @@ def train_seeds(
         ValueError: a number that cannot work.
         TrainingError: a seed cannot go on. The message names it.
     """
-    if log_interval < 1:
-        raise ValueError(f"log_interval must be at least 1, got {log_interval}")
     setup = Setup(env, config, dict(metrics or {}), curriculum)
     num_seeds, begun = len(states.update), int(states.update[0])
     unlogged = int(states.totals.updates[0])

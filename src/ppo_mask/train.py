@@ -84,8 +84,6 @@ def train(
         TrainingError: an observation, reward, loss or parameter is not finite, or a mask allowed
             no action. The callbacks have not seen the bad state.
     """
-    if log_interval < 1:
-        raise ValueError(f"log_interval must be at least 1, got {log_interval}")
     check_devices(config, 1 if mesh is None else mesh.size)
     setup = Setup(env, config, dict(metrics or {}), curriculum, mesh)
     unlogged = int(state.totals.updates)

@@ -84,6 +84,16 @@ def assert_equal(ours, theirs):
         )
 
 
+def assert_same_play(ours, theirs):
+    """What ``played`` saw, and what ``replayed`` saw with timesteps of observation and reward."""
+    first, steps, following = ours
+    begun, (seen, begun_again) = theirs
+    assert_equal(first.observation, begun.observation)
+    assert_equal(steps.observation, seen.observation)
+    assert_equal(following.observation, begun_again.observation)
+    assert_equal(steps.reward, seen.reward)
+
+
 def learned(env, num_updates, seed=0, evaluations=200, **config):
     """What an MLP's policy is worth after some updates, drawing its actions."""
     config = PPOConfig(num_envs=32, **{"num_steps": 32, "learning_rate": 1e-3, **config})

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from corridor import DEFAULTS, TASK
 
+from ppo_mask import run
 from ppo_mask.checkpoint import read_arrays
 from ppo_mask.policy import load_policy
 from ppo_mask.run import main
@@ -53,6 +54,17 @@ def test_one_of_them_goes_on_alone(tmp_path: Path) -> None:
     assert main(TASK, DEFAULTS, resumed) == 0
     assert second.checkpoints.steps()[-1] == 8
     assert [x["update"] for x in _log(second) if "train/entropy" in x] == [2, 4, 6, 8]
+
+
+def test_more_devices_than_they_could_share_are_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_mesh(num_devices: int | None) -> None:
+        raise ValueError("not for several seeds, which use one device")
+
+    monkeypatch.setattr(run, "make_mesh", no_mesh)
+    monkeypatch.setattr(run, "execute_seeds", lambda *_: "finished")
+    assert main(TASK, DEFAULTS, _flags(tmp_path, "--num-seeds", "2")) == 0
 
 
 @pytest.mark.parametrize(

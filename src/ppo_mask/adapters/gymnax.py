@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
+from ppo_mask._loops import zeros_of
 from ppo_mask._types import ArrayTree
 from ppo_mask.adapters._shared import Foreign, library, settled, told
 from ppo_mask.env import AbstractEnv, TimeStep
@@ -64,8 +65,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         """Starts an episode."""
         observation, state = self.environment.reset_env(key, self.params)
         action = jnp.zeros((), jnp.int32)
-        info = jax.eval_shape(lambda: told(self._step(key, state, action)[-1]))
-        info = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), info)
+        info = zeros_of(jax.eval_shape(lambda: told(self._step(key, state, action)[-1])))
         never = jnp.array(False)
         return self._shown(state, observation, 0.0, never, never, info)
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from ppo_mask._loops import zeros_of
 from ppo_mask._types import ArrayTree
 from ppo_mask.adapters._shared import Foreign, lawful, library, settled
 from ppo_mask.distribution import MaskedCategorical
@@ -112,9 +113,7 @@ class PgxEnv(AbstractEnv[Match]):
         def over(carry: tuple[Any, Match]) -> Bool[Array, ""]:
             return _ended(carry[1].game)
 
-        nothing = jax.tree.map(
-            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(self._deal, key)
-        )
+        nothing = zeros_of(jax.eval_shape(self._deal, key))
         # Not dealt yet is as good as over.
         none = eqx.tree_at(lambda match: match.game.terminated, nothing, jnp.array(True))
         _, match = jax.lax.while_loop(over, deal, (key, none))

@@ -8,7 +8,7 @@ from jaxtyping import Bool
 
 from ppo_mask._types import ArrayTree
 from ppo_mask.adapters._driver import Driver, Packed
-from ppo_mask.adapters._gymnasium import SPACES, Renderers, gymnasium, render_metadata
+from ppo_mask.adapters._gymnasium import SPACES, Renderers, begun, gymnasium, render_metadata
 from ppo_mask.adapters._spaces import observation_space as space_of
 from ppo_mask.env import AbstractEnv, TimeStep
 
@@ -72,7 +72,7 @@ class ToGymnasium(gymnasium.Env[Any, Any]):
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
         """
-        self._require_reset("state")
+        begun(self._mask, "state")
         return self._driver.state
 
     def reset(
@@ -108,7 +108,7 @@ class ToGymnasium(gymnasium.Env[Any, Any]):
             ValueError: it is no action's number.
             gymnasium.error.ResetNeeded: no episode is going on.
         """
-        self._require_reset("step")
+        begun(self._mask, "step")
         if self._ended:
             raise gymnasium.error.ResetNeeded("the episode has ended; call reset before step")
         number = operator.index(action)
@@ -127,9 +127,7 @@ class ToGymnasium(gymnasium.Env[Any, Any]):
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
         """
-        self._require_reset("action_masks")
-        assert self._mask is not None
-        return self._mask.copy()
+        return begun(self._mask, "action_masks").copy()
 
     def render(self) -> Any:
         """A frame, of the kind that ``render_mode`` says; None for ``human``, which shows itself.
@@ -140,14 +138,10 @@ class ToGymnasium(gymnasium.Env[Any, Any]):
         if self.render_mode is None:
             gymnasium.logger.warn("render does nothing without a render_mode; make takes one")
             return None
-        self._require_reset("render")
+        begun(self._mask, "render")
         if self.render_mode == "human":
             return None
         return self._renderers[self.render_mode](self._driver.state)
-
-    def _require_reset(self, what: str) -> None:
-        if self._mask is None:
-            raise gymnasium.error.ResetNeeded(f"call reset before {what}")
 
 
 def _parts(timestep: TimeStep) -> Packed:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ppo_mask.adapters._driver import Driver
-from ppo_mask.adapters._gymnasium import SPACES, Renderers, gymnasium, render_metadata
+from ppo_mask.adapters._gymnasium import SPACES, Renderers, begun, gymnasium, render_metadata
 from ppo_mask.adapters._spaces import observation_space as space_of
 from ppo_mask.env import AbstractEnv
 from ppo_mask.vector import VectorEnv, VectorTimeStep
@@ -72,7 +72,7 @@ class ToGymnasiumVector(gymnasium.vector.VectorEnv[Any, Any, Any]):
         batch = gymnasium.vector.utils.batch_space
         self.observation_space = batch(self.single_observation_space, num_envs)
         self.action_space = batch(self.single_action_space, num_envs)
-        self._driver = Driver(VectorEnv(env, num_envs), _same)
+        self._driver = Driver(VectorEnv(env, num_envs), _whole)
         self._mask: Bool[np.ndarray, "envs actions"] | None = None
 
     def reset(
@@ -121,7 +121,7 @@ class ToGymnasiumVector(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ValueError: there is not one action for each environment, or one is no action's number.
             gymnasium.error.ResetNeeded: before the first reset.
         """
-        self._require_reset("step")
+        begun(self._mask, "step")
         actions = np.asarray(actions)
         count = self.env.num_actions
         if actions.shape != (self.num_envs,) or not np.issubdtype(actions.dtype, np.integer):
@@ -161,9 +161,7 @@ class ToGymnasiumVector(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
         """
-        self._require_reset("action_masks")
-        assert self._mask is not None
-        return self._mask.copy()
+        return begun(self._mask, "action_masks").copy()
 
     def render(self) -> tuple[Any, ...] | None:
         """A frame of each environment, of the kind that ``render_mode`` says.
@@ -174,17 +172,14 @@ class ToGymnasiumVector(gymnasium.vector.VectorEnv[Any, Any, Any]):
         if self.render_mode is None:
             gymnasium.logger.warn("render does nothing without a render_mode; make_vec takes one")
             return None
-        self._require_reset("render")
+        begun(self._mask, "render")
         states = jax.device_get(self._driver.state.env_state)
         frame = self._renderers[self.render_mode]
         return tuple(frame(_row(states, number)) for number in range(self.num_envs))
 
-    def _require_reset(self, what: str) -> None:
-        if self._mask is None:
-            raise gymnasium.error.ResetNeeded(f"call reset before {what}")
 
-
-def _same(timestep: VectorTimeStep) -> VectorTimeStep:
+def _whole(timestep: VectorTimeStep) -> VectorTimeStep:
+    # A function of the module: what is compiled is shared by those of one output.
     return timestep
 
 

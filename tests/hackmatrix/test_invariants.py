@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from games import member
-from invariants import BROKEN, Watched
 from reference import legal
+from watched import BROKEN, Watched
 
 from hackmatrix import positions
 from hackmatrix.programs import CARDS, Program

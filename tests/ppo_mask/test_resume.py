@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import marathon
 import numpy as np
 import pytest
 from corridor import DEFAULTS, TASK
@@ -23,6 +24,7 @@ from ppo_mask.run import main
 from ppo_mask.run_folder import RunFolder
 
 CORRIDOR = Path(__file__).with_name("corridor.py")
+MARATHON = Path(__file__).with_name("marathon.py")
 STEPS_PER_UPDATE = 32
 
 
@@ -200,11 +202,11 @@ def check_checkpoints(folder: RunFolder, at_least: int) -> int:
     return last
 
 
-def finish(folder: RunFolder, updates: int) -> str:
+def finish(folder: RunFolder, updates: int, program: Path = CORRIDOR) -> str:
     """Resumes in a process of its own; what it printed."""
     total = str(updates * STEPS_PER_UPDATE)
     return subprocess.run(
-        [sys.executable, str(CORRIDOR), "--resume", str(folder.path), "--total-timesteps", total],
+        [sys.executable, str(program), "--resume", str(folder.path), "--total-timesteps", total],
         check=True,
         capture_output=True,
         text=True,
@@ -266,26 +268,52 @@ def test_killed_fifty_times_at_random_moments(tmp_path: Path) -> None:
     kill_and_resume(tmp_path, 50, lambda n: moments.uniform(-2.0, 1.0))
 
 
-@pytest.mark.parametrize("again", [1, pytest.param(5, marks=pytest.mark.slow)])
-def test_terminated_at_a_random_moment(tmp_path: Path, again: int) -> None:
+PHASES = """
+- {until: 0.3, weights: {near: 1}}
+- {until: 0.6, weights: {middle: 1, near: 1}}
+- {weights: {far: 2, near: 1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "again"),
+    [
+        (signal.SIGTERM, 1),
+        pytest.param(signal.SIGTERM, 5, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, 5, marks=pytest.mark.slow),
+    ],
+)
+def test_ended_at_a_random_moment_with_all_that_changes_as_a_run_goes_on(
+    tmp_path: Path, number: signal.Signals, again: int
+) -> None:
+    phases = tmp_path / "phases.yaml"
+    phases.write_text(PHASES)
     moments = random.Random(1)
     folder, last, updates = RunFolder(tmp_path / "run"), 0, 1500
-    often = ("--save-interval", "100", "--log-interval", "7", "--anneal-lr")
-    more: tuple[str, ...] = ("--run-name", "run", *often)
+    often = ("--run-name", "run", "--save-interval", "100", "--log-interval", "7")
+    often += ("--anneal-lr", "--normalize-observations", "--normalize-rewards")
+    often += ("--curriculum", str(phases))
+    more: tuple[str, ...] = often
     for _ in range(again):
-        command = [sys.executable, str(CORRIDOR), *flags(tmp_path, updates, *more)]
+        command = [sys.executable, str(MARATHON), *flags(tmp_path, updates, *more)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         wait_for_checkpoint(folder, last, process)
         time.sleep(moments.uniform(0, 0.2))
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         output, _ = process.communicate()
-        assert process.returncode == 128 + signal.SIGTERM, output
-        assert "SIGTERM after" in output
+        if number == signal.SIGTERM:
+            assert process.returncode == 128 + number, output
+            assert "SIGTERM after" in output
         last = check_checkpoints(folder, at_least=last + 1)
         assert last < updates
         more = ("--resume", "latest")
-    finish(folder, updates)
-    assert_same_run(folder, train(tmp_path / "whole", updates, "--run-name", "run", *often))
+    finish(folder, updates, MARATHON)
+    whole = tmp_path / "whole"
+    assert marathon.main(marathon.TASK, marathon.DEFAULTS, flags(whole, updates, *often)) == 0
+    assert_same_run(folder, RunFolder(whole / "run"))
+    starts = [x["stats/start"] for x in log(folder) if "stats/start" in x]
+    assert starts[0] == 2  # What was practised did change.
+    assert starts[-1] < 1.5
 
 
 def test_the_order_of_writing_is_that_of_reading(uninterrupted: RunFolder) -> None:

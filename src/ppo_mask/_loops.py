@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Int
 from ppo_mask._types import ArrayTree
 
 
-def zeros_of(shapes: ArrayTree, *leading: int) -> ArrayTree:
+def zeros_of(shapes: Any, *leading: int) -> ArrayTree:
     """Zeros for what ``jax.eval_shape`` tells of, each array with more axes before its own."""
     return jax.tree.map(lambda x: jnp.zeros((*leading, *x.shape), x.dtype), shapes)
 

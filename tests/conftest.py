@@ -1,10 +1,27 @@
 """What all tests share: compiled programs are kept between them, and slow tests wait for a flag."""
 
+import os
+from typing import Any
+
+import jax
 import pytest
 
 from ppo_mask.run import enable_compilation_cache
 
 enable_compilation_cache()
+
+_WITHOUT_OPTIMIZATIONS = "JAX_DISABLE_MOST_OPTIMIZATIONS"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Fast tests compile a lot and run what they compiled for a moment.
+
+    Compiling takes a third of the time without optimisations. Slow tests have them, and so has what
+    is run with the variable set to 0.
+    """
+    if not config.option.markexpr:
+        value = os.environ.setdefault(_WITHOUT_OPTIMIZATIONS, "1")  # Processes inherit it.
+        jax.config.update(_WITHOUT_OPTIMIZATIONS.lower(), value != "0")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -13,3 +30,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             for mark in {"slow", "browser"} & set(item.keywords):
                 item.add_marker(pytest.mark.skip(reason=f"{mark}; run with -m {mark}"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file's tests stay in one process, which compiles what they share once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log) if config.getvalue("dist") == "load" else None

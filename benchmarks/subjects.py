@@ -74,7 +74,8 @@ def played(
 def collected(num_envs: int, num_steps: int = 128) -> Subject:
     """A rollout with the default network."""
     env = VectorEnv(HackMatrix(), num_envs)
-    arrays, static = eqx.partition(PlayerCentredMLP(key=jax.random.key(0)), eqx.is_array)
+    model = PlayerCentredMLP(key=jax.random.key(0))
+    arrays, static = eqx.partition(model, eqx.is_array)
 
     def run(carry: Any) -> Any:
         key, arrays, state, _ = carry
@@ -84,7 +85,7 @@ def collected(num_envs: int, num_steps: int = 128) -> Subject:
         kept = (transitions.observation, transitions.log_prob, transitions.reward)
         return key, arrays, state, jnp.stack([x.sum() for x in kept])
 
-    state = eqx.filter_jit(rollout.start)(env, jax.random.key(1))
+    state = eqx.filter_jit(rollout.start)(env, model, jax.random.key(1))
     return Subject(run, (jax.random.key(2), arrays, state, jnp.zeros(3)), num_envs * num_steps)
 
 

@@ -21,8 +21,9 @@ from hackmatrix.env import HackMatrix
 from hackmatrix.render.scene import Scene, scene
 from hackmatrix.rewards import COMPONENTS
 from hackmatrix.state import State
+from ppo_mask._types import ArrayTree
 from ppo_mask.env import TimeStep
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import AbstractActorCritic, advance, initial_hidden
 
 
 @dataclass(frozen=True)
@@ -195,8 +196,9 @@ def watch(
         max_steps: where to cut the game off, for a policy that runs in circles.
     """
     game = Session(agent.env, seed, reveal=reveal, max_steps=max_steps)
+    hidden = initial_hidden(agent.model)
     while not game.over:
-        decision = decide(agent, game.action_key, game.observation, game.mask)
+        decision, hidden = decide(agent, game.action_key, game.observation, game.mask, hidden)
         yield game.frame(decision)
         game.act(decision.action)
     yield game.frame()
@@ -215,12 +217,13 @@ def decide(
     key: Key[Array, ""],
     observation: Float[Array, " observation"],
     mask: Bool[Array, " actions"],
-) -> Decision:
-    """What a policy makes of an observation."""
-    chosen = jax.device_get(_decide(agent.model, agent.greedy, key, observation, mask))
-    action, probabilities, value = chosen
+    hidden: ArrayTree,
+) -> tuple[Decision, ArrayTree]:
+    """What a policy makes of an observation, and the hidden state that it goes on with."""
+    *chosen, hidden = _decide(agent.model, agent.greedy, key, observation, mask, hidden)
+    action, probabilities, value = jax.device_get(chosen)
     known = float(value) if math.isfinite(value) else None
-    return Decision(int(action), tuple(probabilities.tolist()), known)
+    return Decision(int(action), tuple(probabilities.tolist()), known), hidden
 
 
 @eqx.filter_jit
@@ -230,10 +233,11 @@ def _decide(
     key: Key[Array, ""],
     observation: Float[Array, " observation"],
     mask: Bool[Array, " actions"],
-) -> tuple[Int[Array, ""], Float[Array, " actions"], Float[Array, ""]]:
-    distribution, value = model(observation, mask)
+    hidden: ArrayTree,
+) -> tuple[Int[Array, ""], Float[Array, " actions"], Float[Array, ""], ArrayTree]:
+    distribution, value, hidden = advance(model, observation, mask, hidden)
     action = distribution.mode() if greedy else distribution.sample(key)
-    return action, distribution.probs, value
+    return action, distribution.probs, value, hidden
 
 
 @eqx.filter_jit

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +14,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask._loops import zeros_of
 from ppo_mask.env import AbstractEnv
 from ppo_mask.metrics import Metric, StepTotals, add_steps, no_steps, summarize_steps
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import AbstractActorCritic, advance
+from ppo_mask.recurrent import forgotten
 from ppo_mask.rollout import RolloutState, start
 from ppo_mask.vector import VectorEnv
 from ppo_mask.wrappers import TimeLimit
@@ -140,7 +142,9 @@ def _play(
     def step(playing: _Playing) -> _Playing:
         key, action_key, step_key = jax.random.split(playing.key, 3)
         rollout = playing.rollout
-        distribution, _ = jax.vmap(model)(rollout.observation, rollout.action_mask)
+        distribution, _, hidden = jax.vmap(partial(advance, model))(
+            rollout.observation, rollout.action_mask, rollout.hidden
+        )
         if greedy:
             action = jax.vmap(lambda d: d.mode())(distribution)
         else:
@@ -164,7 +168,12 @@ def _play(
         )
         counted = playing.episode < num_episodes
         return _Playing(
-            RolloutState(vector_state, timestep.observation, timestep.action_mask),
+            RolloutState(
+                vector_state,
+                timestep.observation,
+                timestep.action_mask,
+                forgotten(model, timestep.ended, hidden),
+            ),
             key,
             jnp.where(timestep.ended, playing.episode + num_envs, playing.episode),
             record,
@@ -172,7 +181,7 @@ def _play(
         )
 
     reset_key, key = jax.random.split(key)
-    rollout = start(vector_env, reset_key)
+    rollout = start(vector_env, model, reset_key)
     info = jax.eval_shape(lambda k: vector_env.env.reset(k)[1].info, reset_key)
     record = _Record(
         jnp.zeros(num_episodes),

@@ -6,6 +6,7 @@ has whole groups has its share of every minibatch, and needs nothing of what the
 which steps make a minibatch does not depend on how many devices there are.
 """
 
+import dataclasses
 import math
 
 import jax
@@ -15,6 +16,7 @@ from jaxtyping import Array, Int, Key
 
 from ppo_mask._types import ArrayTree
 from ppo_mask.config import PPOConfig
+from ppo_mask.networks import AbstractActorCritic, is_recurrent
 from ppo_mask.sharding import on_each
 
 
@@ -42,6 +44,26 @@ def check_devices(config: PPOConfig, count: int) -> None:
             f"a minibatch has {rows} rows of each of {count} devices, and they cannot be cut into "
             f"gradient_accumulation = {config.gradient_accumulation} equal parts"
         )
+
+
+def of_rows(config: PPOConfig, model: AbstractActorCritic) -> PPOConfig:
+    """The config as :func:`shuffled` and :func:`check_devices` want it for a model.
+
+    A recurrent one learns through time, so a row is not a step of an environment but all of them.
+
+    Raises:
+        ValueError: the environments cannot be dealt out to minibatches.
+    """
+    if not is_recurrent(model):
+        return config
+    parts = config.num_minibatches * config.gradient_accumulation
+    if config.num_envs % parts:
+        raise ValueError(
+            f"a recurrent network learns from all steps of an environment at once: num_envs = "
+            f"{config.num_envs} must be a multiple of num_minibatches x gradient_accumulation = "
+            f"{parts}"
+        )
+    return dataclasses.replace(config, num_steps=1)
 
 
 def shuffled(

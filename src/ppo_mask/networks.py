@@ -35,27 +35,102 @@ class AbstractActorCritic(eqx.Module):
         """The distribution over the allowed actions, and the state's value."""
 
 
-class AbstractFeatureActorCritic(AbstractActorCritic):
-    """A network that is shown features of an observation, computed by rules that do not learn.
+class AbstractRecurrentActorCritic(AbstractActorCritic):
+    """A policy that remembers: a hidden state goes from each step of an episode to the next.
 
-    What the library puts around a network, such as normalisation, goes between the two: the rules
-    read the observation as the environment wrote it.
+    Whoever plays it keeps the hidden state (:func:`advance`) and begins every episode with
+    :meth:`initial_hidden`. PPO learns from whole rollouts of an environment, through time.
+    """
+
+    @abstractmethod
+    def initial_hidden(self) -> ArrayTree:
+        """The hidden state at the start of an episode: arrays of floats."""
+
+    @abstractmethod
+    def advance(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
+    ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
+        """The distribution, the value, and the hidden state for the next step."""
+
+    def __call__(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
+    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+        """What is done at the first step of an episode, where there is nothing to remember."""
+        return self.advance(observation, action_mask, self.initial_hidden())[:2]
+
+
+class AbstractWrappedActorCritic(AbstractActorCritic):
+    """Something around a network, which may be a recurrent one.
 
     Attributes:
-        network: what sees the features.
+        network: what is wrapped.
     """
 
     network: eqx.AbstractVar[AbstractActorCritic]
 
     @abstractmethod
-    def features(self, observation: ArrayTree) -> ArrayTree:
-        """What the network sees of one observation. Holds no parameters."""
+    def advance(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
+    ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
+        """What :func:`advance` makes of the network, with whatever this is for."""
 
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:
         """See :class:`AbstractActorCritic`."""
-        return self.network(self.features(observation), action_mask)
+        return self.advance(observation, action_mask, initial_hidden(self.network))[:2]
+
+
+class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
+    """A network that is shown features of an observation, computed by rules that do not learn.
+
+    What the library puts around a network, such as normalisation, goes between the two: the rules
+    read the observation as the environment wrote it.
+    """
+
+    @abstractmethod
+    def features(self, observation: ArrayTree) -> ArrayTree:
+        """What the network sees of one observation. Holds no parameters."""
+
+    def advance(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
+    ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
+        """See :class:`AbstractWrappedActorCritic`."""
+        return advance(self.network, self.features(observation), action_mask, hidden)
+
+
+def advance(
+    model: AbstractActorCritic,
+    observation: ArrayTree,
+    action_mask: Bool[Array, " actions"],
+    hidden: ArrayTree,
+) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
+    """One step of any model, recurrent or not.
+
+    Args:
+        model: any.
+        observation: of one environment, as is the mask.
+        action_mask: what is allowed.
+        hidden: :func:`initial_hidden` in an episode's first step, then what the last step gave.
+
+    Returns:
+        The distribution, the value, and the hidden state for the episode's next step.
+    """
+    if isinstance(model, AbstractRecurrentActorCritic | AbstractWrappedActorCritic):
+        return model.advance(observation, action_mask, hidden)
+    return *model(observation, action_mask), hidden
+
+
+def initial_hidden(model: AbstractActorCritic) -> ArrayTree:
+    """The hidden state in which a model begins an episode; ``()`` if it has none."""
+    if isinstance(model, AbstractWrappedActorCritic):
+        return initial_hidden(model.network)
+    return model.initial_hidden() if isinstance(model, AbstractRecurrentActorCritic) else ()
+
+
+def is_recurrent(model: AbstractActorCritic) -> bool:
+    """Whether a model has a hidden state."""
+    return bool(jax.tree.leaves(initial_hidden(model)))
 
 
 def features_apart(
@@ -155,14 +230,14 @@ class MLPActorCritic(AbstractActorCritic):
         self, layers: tuple[eqx.nn.Linear, ...], x: Float[Array, " n_in"], gain: float
     ) -> Float[Array, " n_out"]:
         for layer in layers[:-1]:
-            x = _affine(layer, x)
+            x = affine(layer, x)
             x = jnp.tanh(jax.nn.standardize(x) if self.layer_norm else x)
-        return _affine(layers[-1], gain * x)
+        return affine(layers[-1], gain * x)
 
 
-def _affine(layer: eqx.nn.Linear, x: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
+def affine(layer: eqx.nn.Linear, x: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
     """The layer; its products are of the weights' type, their sums and all else float32 or more."""
-    assert layer.bias is not None  # See _linear.
+    assert layer.bias is not None  # See linear.
     weight = layer.weight
     sums = jnp.promote_types(weight.dtype, jnp.float32)
     return jnp.dot(weight, x.astype(weight.dtype), preferred_element_type=sums) + layer.bias
@@ -174,12 +249,13 @@ def _mlp(
     keys = jax.random.split(key, len(sizes) - 1)
     gains = [2**0.5] * (len(sizes) - 2) + [head_gain]
     return tuple(
-        _linear(n_in, n_out, gain, key)
+        linear(n_in, n_out, gain, key)
         for n_in, n_out, gain, key in zip(sizes[:-1], sizes[1:], gains, keys, strict=True)
     )
 
 
-def _linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Linear:
+def linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Linear:
+    """A layer of orthogonal weights (Saxe et al. 2014, arXiv:1312.6120) and biases of 0."""
     layer = eqx.filter_eval_shape(eqx.nn.Linear, n_in, n_out, key=key)
     weight = gain * _orthogonal(key, n_out, n_in)
     return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(n_out)))

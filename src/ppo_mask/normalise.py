@@ -14,7 +14,12 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask._types import ArrayTree
 from ppo_mask.distribution import MaskedCategorical
-from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    AbstractFeatureActorCritic,
+    AbstractWrappedActorCritic,
+    advance,
+)
 
 _EPSILON = 1e-8
 _LIMIT = 10.0
@@ -70,7 +75,7 @@ class RunningMoments(eqx.Module):
 
 
 @final
-class NormalizedActorCritic(AbstractActorCritic):
+class NormalizedActorCritic(AbstractWrappedActorCritic):
     """A network that sees its observations shifted and scaled to mean 0 and variance 1.
 
     Each number of the observation has statistics of its own, and what comes of it is clipped to
@@ -104,14 +109,15 @@ class NormalizedActorCritic(AbstractActorCritic):
         shapes = [list(moments.mean.shape) for moments in self.moments]
         return {"network": self.network, "shapes": shapes}
 
-    def __call__(
-        self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
-    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
-        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
+    def advance(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
+    ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
+        """See :class:`ppo_mask.networks.AbstractWrappedActorCritic`."""
         leaves, structure = jax.tree.flatten(observation)
         floats = iter(self.moments)
         leaves = [_standardized(x, next(floats)) if _is_float(x) else x for x in leaves]
-        return self.network(jax.tree.unflatten(structure, leaves), action_mask)
+        seen = jax.tree.unflatten(structure, leaves)
+        return advance(self.network, seen, action_mask, hidden)
 
 
 def normalized(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:

@@ -11,14 +11,22 @@ from jaxtyping import Array, Bool, Int
 from ppo_mask._types import ArrayTree
 from ppo_mask.checkpoint import read_description, restore
 from ppo_mask.errors import RunError
-from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    MLPActorCritic,
+    advance,
+    initial_hidden,
+    is_recurrent,
+)
 from ppo_mask.normalise import NormalizedActorCritic
 from ppo_mask.precision import BFloat16ActorCritic
+from ppo_mask.recurrent import GRUActorCritic
 from ppo_mask.run_folder import RunFolder
 
 # The library's own.
 _NETWORKS: tuple[type[AbstractActorCritic], ...] = (
     MLPActorCritic,
+    GRUActorCritic,
     NormalizedActorCritic,
     BFloat16ActorCritic,
 )
@@ -38,9 +46,26 @@ class Policy(eqx.Module):
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
     ) -> Int[Array, ""]:
-        """The action to take."""
-        distribution, _ = self.model(observation, action_mask)
-        return distribution.mode()
+        """The action to take.
+
+        Raises:
+            ValueError: the policy is a recurrent one: what it does depends on what it remembers.
+        """
+        if is_recurrent(self.model):
+            raise ValueError("this policy is recurrent: call act, which carries its hidden state")
+        return self.act(observation, action_mask, ())[0]
+
+    def initial_hidden(self) -> ArrayTree:
+        """What :meth:`act` is given at the first step of an episode; ``()`` if not recurrent."""
+        return initial_hidden(self.model)
+
+    @eqx.filter_jit
+    def act(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
+    ) -> tuple[Int[Array, ""], ArrayTree]:
+        """The action to take, and the hidden state for the episode's next step."""
+        distribution, _, hidden = advance(self.model, observation, action_mask, hidden)
+        return distribution.mode(), hidden
 
 
 def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] = ()) -> Policy:

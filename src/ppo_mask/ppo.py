@@ -1,5 +1,6 @@
 """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347), in order of events."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -13,10 +14,11 @@ from ppo_mask._loops import mean_over_parts, scan_until
 from ppo_mask._types import ArrayTree
 from ppo_mask.config import PPOConfig
 from ppo_mask.gae import generalized_advantages
-from ppo_mask.minibatches import shuffled, take
-from ppo_mask.networks import AbstractActorCritic, features_apart
+from ppo_mask.minibatches import of_rows, shuffled, take
+from ppo_mask.networks import AbstractActorCritic, features_apart, is_recurrent
 from ppo_mask.normalise import RewardScaler, normalized, observe, partition
 from ppo_mask.precision import in_bfloat16
+from ppo_mask.recurrent import Memory, outputs
 from ppo_mask.rollout import RolloutState, Transition, collect, values
 from ppo_mask.vector import VectorEnv
 
@@ -54,6 +56,9 @@ class Batch(eqx.Module):
         value: estimate at that time.
         advantage: how much better the action was than that.
         return_: ``value + advantage``, the value's target.
+        memory: what a recurrent model needs to know beside; None if it is none. A row is then a
+            whole rollout of one environment: in place of [steps, envs, …] axes are [1, envs, steps,
+            …], and in place of [rows, …] they are [rows, steps, …].
     """
 
     observation: ArrayTree
@@ -63,6 +68,7 @@ class Batch(eqx.Module):
     value: Float[Array, "*batch"]
     advantage: Float[Array, "*batch"]
     return_: Float[Array, "*batch"]
+    memory: Memory | None = None
 
 
 class UpdateDiagnostics(eqx.Module):
@@ -109,7 +115,11 @@ def init(
     """A learner that has learned nothing yet.
 
     Its model is the one given, with what the config asks for put around it.
+
+    Raises:
+        ValueError: the model is recurrent, and the environments cannot be dealt out to minibatches.
     """
+    of_rows(config, model)
     if config.precision == "bfloat16":
         model = in_bfloat16(model)
     if config.normalize_observations:
@@ -166,6 +176,11 @@ def update(
         advantage=advantage,
         return_=advantage + transitions.value,
     )
+    if is_recurrent(state.model):
+        batch = jax.tree.map(lambda x: x.swapaxes(0, 1), batch)
+        memory = Memory(state.rollout.hidden, transitions.ended.swapaxes(0, 1))
+        batch = eqx.tree_at(lambda b: b.memory, batch, memory, is_leaf=lambda x: x is None)
+        batch = jax.tree.map(lambda x: x[None], batch)
 
     # Learn. Minibatches are gathered one by one: the rollout may be hundreds of megabytes.
     tx = optimizer(config)
@@ -196,7 +211,7 @@ def update(
         None if config.target_kl is None else lambda out: out[0]["approx_kl"] > config.target_kl,
         gradient_step,
         (params, state.opt_state),
-        (shuffled(config, epochs_key, mesh), lrs),
+        (shuffled(of_rows(config, state.model), epochs_key, mesh), lrs),
     )
 
     diagnostics = UpdateDiagnostics(
@@ -226,9 +241,9 @@ def loss(
         batch: what to learn from.
         config: hyperparameters.
     """
-    distribution, value = jax.vmap(network)(batch.observation, batch.action_mask)
-    log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, batch.action)
-    entropy = jax.vmap(lambda d: d.entropy())(distribution).mean()
+    distribution, value = outputs(network, batch.observation, batch.action_mask, batch.memory)
+    log_prob = _each(lambda d, a: d.log_prob(a), value.ndim)(distribution, batch.action)
+    entropy = _each(lambda d: d.entropy(), value.ndim)(distribution).mean()
 
     # The policy.
     log_ratio = log_prob - batch.log_prob
@@ -252,6 +267,10 @@ def loss(
         "approx_kl": (jnp.expm1(log_ratio) - log_ratio).mean(),
         "clip_frac": (jnp.abs(ratio - 1) > config.clip_eps).astype(jnp.float32).mean(),
     }
+
+
+def _each(function: Callable[..., Array], axes: int) -> Callable[..., Array]:
+    return function if axes == 0 else jax.vmap(_each(function, axes - 1))
 
 
 def _standardized(advantage: Float[Array, "*rows"]) -> Float[Array, "*rows"]:

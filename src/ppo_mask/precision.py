@@ -10,17 +10,23 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask._types import ArrayTree
 from ppo_mask.distribution import MaskedCategorical
-from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    AbstractFeatureActorCritic,
+    AbstractWrappedActorCritic,
+    advance,
+)
 from ppo_mask.normalise import NormalizedActorCritic
 
 
 @final
-class BFloat16ActorCritic(AbstractActorCritic):
+class BFloat16ActorCritic(AbstractWrappedActorCritic):
     """A network that computes in bfloat16, whatever it is.
 
     Parameters are kept in float32, which is what the optimiser sees, and rounded for each use; so
-    are the observation's floats. What comes out is float32: the distribution masks float32 logits,
-    as every :class:`~ppo_mask.distribution.MaskedCategorical` does, and so does the value.
+    are the floats of the observation and of a hidden state. What comes out is float32: the
+    distribution masks float32 logits, as every :class:`~ppo_mask.distribution.MaskedCategorical`
+    does, and so are the value and the hidden state that goes on.
 
     A layer of the network may ask for float32 sums of its bfloat16 products, by
     ``preferred_element_type``, and go on in float32; :class:`~ppo_mask.networks.MLPActorCritic`
@@ -41,13 +47,14 @@ class BFloat16ActorCritic(AbstractActorCritic):
         """See :class:`ppo_mask.networks.AbstractActorCritic`."""
         return {"network": self.network}
 
-    def __call__(
-        self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
-    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
-        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        network, observation = jax.tree.map(_rounded, (self.network, observation))
-        distribution, value = network(observation, action_mask)
-        return distribution, value.astype(jnp.float32)
+    def advance(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
+    ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
+        """See :class:`ppo_mask.networks.AbstractWrappedActorCritic`."""
+        network, observation, before = jax.tree.map(_rounded, (self.network, observation, hidden))
+        distribution, value, after = advance(network, observation, action_mask, before)
+        hidden = jax.tree.map(lambda old, new: new.astype(old.dtype), hidden, after)
+        return distribution, value.astype(jnp.float32), hidden
 
 
 def in_bfloat16(model: AbstractActorCritic) -> AbstractActorCritic:

@@ -12,6 +12,7 @@ EndlessOrOver      truncation is bootstrapped, termination is not               
 ActionValue        the advantage reaches the policy                             plays 1, V = 1
 MatchObservation   the observation reaches the policy                           a = o, V = 1
 MaskedLocks        the mask reaches the policy, and is obeyed                   return ``length``
+RememberedCue      the hidden state lasts, and is learned through time          plays o(0), return 1
 ================== ============================================================ ==================
 """
 
@@ -205,3 +206,33 @@ class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
         mask = jnp.zeros(self.num_actions, bool).at[jnp.stack([low, self.keys + high])].set(True)
         observation = jax.random.rademacher(observation_key, dtype=jnp.float32)
         return (opened, observation, mask), _timestep(observation, mask=mask)
+
+
+@final
+class RememberedCue(AbstractEnv[tuple[Array, Array]]):
+    """The first observation, 1 or -1, is the cue; then there are ``delay`` zeros.
+
+    The action at the last of them is judged: reward 1 if it is 1 after the cue 1 or 0 after -1,
+    else -1. Who does not remember gets 0 on average.
+
+    Attributes:
+        delay: steps after the cue, at least 1.
+    """
+
+    delay: int = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True, default=2)
+
+    def reset(self, key: Key[Array, ""]) -> tuple[tuple[Array, Array], TimeStep]:
+        """Shows the cue."""
+        cue = jax.random.rademacher(key, dtype=jnp.float32)
+        return (cue, jnp.zeros((), jnp.int32)), _timestep(cue)
+
+    def step(
+        self, key: Key[Array, ""], state: tuple[Array, Array], action: Int[Array, ""]
+    ) -> tuple[tuple[Array, Array], TimeStep]:
+        """Shows nothing; the last action ends the episode."""
+        del key
+        cue, taken = state
+        last = taken == self.delay
+        reward = jnp.where(last, cue * (2.0 * action - 1.0), 0.0)
+        return (cue, taken + 1), _timestep(jnp.zeros(()), reward, last)

@@ -11,17 +11,26 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask._types import ArrayTree
 from ppo_mask.env import rarely
-from ppo_mask.networks import AbstractActorCritic, features_apart
+from ppo_mask.networks import AbstractActorCritic, advance, features_apart, initial_hidden
+from ppo_mask.recurrent import forgotten
 from ppo_mask.sharding import on_each
 from ppo_mask.vector import VectorEnv, VectorState
 
 
 class RolloutState(eqx.Module):
-    """Where the environments stand, and what to act on next."""
+    """Where the environments stand, and what to act on next.
+
+    Attributes:
+        vector_state: the environments'.
+        observation: what to act on.
+        action_mask: what is allowed.
+        hidden: a recurrent model's hidden state in each environment, else ``()``.
+    """
 
     vector_state: VectorState[Any]
     observation: ArrayTree
     action_mask: Bool[Array, "envs actions"]
+    hidden: ArrayTree
 
 
 class Transition(eqx.Module):
@@ -63,10 +72,15 @@ class Transition(eqx.Module):
         return self.terminated | self.truncated
 
 
-def start(vector_env: VectorEnv[Any], key: Key[Array, ""]) -> RolloutState:
+def start(
+    vector_env: VectorEnv[Any], model: AbstractActorCritic, key: Key[Array, ""]
+) -> RolloutState:
     """Starts an episode in every environment."""
     vector_state, timestep = vector_env.reset(key)
-    return RolloutState(vector_state, timestep.observation, timestep.action_mask)
+    hidden = jax.tree.map(
+        lambda x: jnp.broadcast_to(x, (vector_env.num_envs, *x.shape)), initial_hidden(model)
+    )
+    return RolloutState(vector_state, timestep.observation, timestep.action_mask, hidden)
 
 
 def collect(
@@ -99,7 +113,9 @@ def _act(
 ) -> tuple[RolloutState, Transition]:
     features, network = features_apart(model)
     seen = jax.vmap(features)(state.observation)
-    distribution, value = jax.vmap(network)(seen, state.action_mask)
+    distribution, value, hidden = jax.vmap(partial(advance, network))(
+        seen, state.action_mask, state.hidden
+    )
     action = jax.vmap(lambda d, k: d.sample(k))(distribution, keys[0])
     log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
     vector_state, timestep = vector_env.step_with(keys[1:], state.vector_state, action)
@@ -117,12 +133,15 @@ def _act(
             model,
             timestep.final_observation,
             state.action_mask,
+            hidden,
         ),
         info=timestep.info,
         episode_return=timestep.episode_return,
         episode_length=timestep.episode_length,
     )
-    return RolloutState(vector_state, timestep.observation, timestep.action_mask), transition
+    hidden = forgotten(network, timestep.ended, hidden)
+    state = RolloutState(vector_state, timestep.observation, timestep.action_mask, hidden)
+    return state, transition
 
 
 def values(
@@ -131,11 +150,11 @@ def values(
     """The model's estimates for what is to be acted on next."""
     arrays, static = eqx.partition(model, eqx.is_array)
 
-    def estimate(arrays: ArrayTree, observation: ArrayTree, mask: Array) -> Array:
-        return jax.vmap(eqx.combine(arrays, static))(observation, mask)[1]
+    def estimate(arrays: ArrayTree, *seen: ArrayTree) -> Array:
+        return jax.vmap(partial(advance, eqx.combine(arrays, static)))(*seen)[1]
 
-    estimates = on_each(mesh, estimate, (None, 0, 0), 0)
-    return estimates(arrays, state.observation, state.action_mask)
+    estimates = on_each(mesh, estimate, (None, 0, 0, 0), 0)
+    return estimates(arrays, state.observation, state.action_mask, state.hidden)
 
 
 def _values_where(
@@ -143,6 +162,7 @@ def _values_where(
     model: AbstractActorCritic,
     observation: ArrayTree,
     action_mask: Bool[Array, "envs actions"],
+    hidden: ArrayTree,
 ) -> Float[Array, " envs"]:
     """The model's values in the rows wanted, computed for those alone; 0 in the others."""
     weights, static = eqx.partition(model, eqx.is_array)
@@ -150,10 +170,11 @@ def _values_where(
     everything = jnp.ones_like(action_mask[0])
 
     def value(operand: ArrayTree) -> Float[Array, ""]:
-        weights, observation, mask = operand
-        return eqx.combine(weights, static)(observation, mask)[1]
+        weights, *seen = operand
+        return advance(eqx.combine(weights, static), *seen)[1]
 
-    def one(wanted: Array, observation: ArrayTree) -> Array:
-        return rarely(wanted, value, (weights, observation, everything), jnp.zeros(()))
+    def one(wanted: Array, observation: ArrayTree, hidden: ArrayTree) -> Array:
+        operand = (weights, observation, everything, hidden)
+        return rarely(wanted, value, operand, jnp.zeros(()))
 
-    return jax.vmap(one)(wanted, observation)
+    return jax.vmap(one)(wanted, observation, hidden)

@@ -19,7 +19,7 @@ from ppo_mask.config import PPOConfig
 from ppo_mask.console import introduce
 from ppo_mask.env import AbstractEnv
 from ppo_mask.errors import RunError
-from ppo_mask.minibatches import check_devices
+from ppo_mask.minibatches import check_devices, of_rows
 from ppo_mask.plan import Plan, make_plan, settings_to_store
 from ppo_mask.processes import (
     HEARTBEAT_SECONDS,
@@ -101,17 +101,14 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         raise RunError("the processes found different checkpoints; --checkpoint-dir must be shared")
     if config.logging.wandb and is_first():
         log_in()
-    if config.run.num_seeds > 1:
-        return execute_seeds(task, config, env, curriculum)
-    mesh = _mesh(config.run)
+    mesh = None if config.run.num_seeds > 1 else _mesh(config.run)
     run_key, evaluation_key = run_keys(config)
     if config.run.auto_tune:
         plan = dataclasses.replace(plan, config=_tuned(task, config, env, run_key, mesh))
         config, ppo = plan.config, ppo_config(plan.config.training)
-    try:
-        check_devices(ppo, 1 if mesh is None else mesh.size)
-    except ValueError as error:
-        raise RunError(f"{error}; --num-devices says how many to use") from error
+    _check_batch(task, config, env, ppo, mesh)
+    if config.run.num_seeds > 1:
+        return execute_seeds(task, config, env, curriculum)
     updates = total_updates(config, ppo)
     profiled = _profiled_update(plan, updates)
     folder, state = _open(task, plan, env, ppo, run_key)
@@ -153,6 +150,26 @@ def _mesh(run: RunSettings) -> Mesh | None:
         return make_mesh(run.num_devices)
     except ValueError as error:
         raise RunError(str(error).replace("num_devices", "--num-devices")) from error
+
+
+def _check_batch(
+    task: Task[Environment],
+    config: RunConfig[Environment],
+    env: AbstractEnv[Any],
+    ppo: PPOConfig,
+    mesh: Mesh | None,
+) -> None:
+    def check(key: Key[Array, ""]) -> None:
+        rows = of_rows(ppo, task.make_model(env, config.network, key))
+        try:
+            check_devices(rows, 1 if mesh is None else mesh.size)
+        except ValueError as error:
+            raise RunError(f"{error}; --num-devices says how many to use") from error
+
+    try:
+        jax.eval_shape(check, jax.random.key(0))  # What the network is, without making it.
+    except ValueError as error:
+        raise RunError(str(error)) from error
 
 
 def _profiled_update(plan: Plan[Any], total_updates: int) -> int | None:

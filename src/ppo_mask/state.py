@@ -55,7 +55,7 @@ def init(
     reset_key, learner_key = jax.random.split(key)
     start_env = env_at(env, curriculum, jnp.int32(0), jnp.int32(1))
     vector_env = VectorEnv(start_env, config.num_envs)
-    state = eqx.filter_jit(rollout.start)(vector_env, reset_key)
+    state = eqx.filter_jit(rollout.start)(vector_env, model, reset_key)
     learner = ppo.init(model, state, config, learner_key)
     return jax.tree.map(_strongly_typed, TrainState(learner, no_updates(metrics or {})))
 

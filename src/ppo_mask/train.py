@@ -19,7 +19,7 @@ from ppo_mask.curriculum import Curriculum, env_at
 from ppo_mask.env import AbstractEnv
 from ppo_mask.health import Health, describe, examine, healthy
 from ppo_mask.metrics import Metric, add_update, no_updates, summarize
-from ppo_mask.minibatches import check_devices
+from ppo_mask.minibatches import check_devices, of_rows
 from ppo_mask.nan_search import find_first_nan
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.processes import several
@@ -84,7 +84,7 @@ def train(
         TrainingError: an observation, reward, loss or parameter is not finite, or a mask allowed
             no action. The callbacks have not seen the bad state.
     """
-    check_devices(config, 1 if mesh is None else mesh.size)
+    check_devices(of_rows(config, state.model), 1 if mesh is None else mesh.size)
     setup = Setup(env, config, dict(metrics or {}), curriculum, mesh)
     unlogged = int(state.totals.updates)
     run = Run(config, int(state.update), total_updates, callbacks, unlogged)

@@ -14,6 +14,8 @@ from environments import CartPole
 
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
+from ppo_mask.probes import RememberedCue
+from ppo_mask.recurrent import GRUActorCritic
 from ppo_mask.sharding import make_mesh
 from ppo_mask.state import placed
 from ppo_mask.train import Callback, Setup, init, run_chunk, train
@@ -55,6 +57,10 @@ def _game(key):
 
 def _cart_pole(key):
     return CartPole(), MLPActorCritic(4, 2, 32, 2, key=key)
+
+
+def _cue(key):
+    return RememberedCue(delay=4), GRUActorCritic(1, 2, 16, key=key)
 
 
 def curves(make, counts, config):
@@ -109,6 +115,8 @@ if __name__ == "__main__":
         found = curves(_game, [1, 8], PPOConfig(num_envs=16, num_steps=16))
     elif sys.argv[1] == "all":
         found = curves(_cart_pole, [1, 2, 8], PPOConfig(**small, **_EVERYTHING))
+    elif sys.argv[1] == "recurrent":
+        found = curves(_cue, [1, 4], PPOConfig(**small, normalize_observations=True))
     elif sys.argv[1] == "parts":
         config = PPOConfig(**small, gradient_accumulation=4, num_minibatches=8)
         found = curves(_cart_pole, [1, 4], config)

@@ -154,7 +154,7 @@ def updates():
     """Three updates: what was acted on, the diagnostics, and the model after each."""
     vector_env = VectorEnv(_Far(), _CONFIG.num_envs)
     model = MLPActorCritic(4, 2, 16, 1, key=jax.random.key(0))
-    state = ppo.init(model, start(vector_env, jax.random.key(1)), _CONFIG, jax.random.key(2))
+    state = ppo.init(model, start(vector_env, model, jax.random.key(1)), _CONFIG, jax.random.key(2))
     update = eqx.filter_jit(ppo.update)
     out = []
     for _ in range(3):

@@ -31,7 +31,7 @@ def _diagnostics(n, env=None, total=10, observation_size=4, **config):
     )
     model = MLPActorCritic(observation_size, env.num_actions, 16, 1, key=jax.random.key(0))
     vector_env = VectorEnv(env, config.num_envs)
-    state = ppo.init(model, start(vector_env, jax.random.key(1)), config, jax.random.key(2))
+    state = ppo.init(model, start(vector_env, model, jax.random.key(1)), config, jax.random.key(2))
     out = []
     for _ in range(n):
         state, _, diagnostics = _update(vector_env, config, state, jnp.int32(total))
@@ -154,7 +154,9 @@ def test_gradient_accumulation_changes_no_result(parts):
         config = PPOConfig(num_envs=8, num_steps=32, gradient_accumulation=parts)
         vector_env = VectorEnv(MaskedLocks(), config.num_envs)
         model = MLPActorCritic(1, 32, 16, 1, key=jax.random.key(0))
-        state = ppo.init(model, start(vector_env, jax.random.key(1)), config, jax.random.key(2))
+        state = ppo.init(
+            model, start(vector_env, model, jax.random.key(1)), config, jax.random.key(2)
+        )
         for _ in range(3):
             state, _, diagnostics = _update(vector_env, config, state, jnp.int32(3))
         return state.model, diagnostics
@@ -236,7 +238,7 @@ def test_features_are_computed_once_a_rollout_and_change_no_result():
     network = MLPActorCritic(6, 2, 16, 1, key=jax.random.key(0))
     states, rollouts = [], []
     for model in (_WithFeatures(network), _AllInOne(network)):
-        state = ppo.init(model, start(env, jax.random.key(1)), config, jax.random.key(2))
+        state = ppo.init(model, start(env, model, jax.random.key(1)), config, jax.random.key(2))
         for _ in range(2):
             state, transitions, _ = _update(env, config, state, jnp.int32(10))
         states.append(state)

@@ -31,7 +31,8 @@ class _Told(AbstractActorCritic):
 
 def _collect(script, num_steps):
     env = VectorEnv(Scripted(), 2)
-    run = eqx.filter_jit(lambda key: collect(env, _Told(script), start(env, key), key, num_steps))
+    model = _Told(script)
+    run = eqx.filter_jit(lambda key: collect(env, model, start(env, model, key), key, num_steps))
     return run(jax.random.key(0))
 
 
@@ -50,7 +51,7 @@ def test_observation_is_that_before_the_action_and_bootstrap_that_after(last, fi
 
 def test_the_next_rollout_goes_on_where_the_last_one_stopped():
     env, model = VectorEnv(Scripted(), 2), _Told(jnp.array([0, 0, 0, 0, 1]))
-    state, key = start(env, jax.random.key(0)), jax.random.key(1)
+    state, key = start(env, model, jax.random.key(0)), jax.random.key(1)
     seen = []
     for _ in range(3):
         state, transitions = eqx.filter_jit(collect)(env, model, state, key, 4)
@@ -95,7 +96,7 @@ def test_no_key_is_used_twice(monkeypatch):
 
     monkeypatch.setattr(MaskedCategorical, "sample", spy)
     env, model = VectorEnv(_KeyTeller(), 4), MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0))
-    begin = eqx.filter_jit(start)(env, jax.random.key(1))
+    begin = eqx.filter_jit(start)(env, model, jax.random.key(1))
     _, transitions = eqx.filter_jit(collect)(env, model, begin, jax.random.key(2), 9)
     jax.effects_barrier()
     stepped = [tuple(k) for k in np.array(transitions.info["key"]).reshape(-1, 2)]

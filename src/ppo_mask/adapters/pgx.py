@@ -16,7 +16,7 @@ from ppo_mask._types import ArrayTree
 from ppo_mask.adapters._shared import Foreign, lawful, library, settled
 from ppo_mask.distribution import MaskedCategorical
 from ppo_mask.env import AbstractEnv, TimeStep
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import AbstractActorCritic, is_recurrent
 
 Opponent: TypeAlias = Callable[[Any, Any, Any], Any] | AbstractActorCritic
 
@@ -79,7 +79,8 @@ class PgxEnv(AbstractEnv[Match]):
 
         Raises:
             RunError: pgx is not installed.
-            ValueError: the name is not known; an opponent is missing or has nobody to play.
+            ValueError: the name is not known; an opponent is missing, is recurrent, or has nobody
+                to play.
         """
         pgx = library("pgx")
         game = pgx.make(game) if isinstance(game, str) else game
@@ -90,6 +91,8 @@ class PgxEnv(AbstractEnv[Match]):
             )
         if game.num_players == 1 and (opponent is not None or begins is not None):
             raise ValueError(f"{game.id} of pgx is played alone: leave opponent and begins out")
+        if isinstance(opponent, AbstractActorCritic) and is_recurrent(opponent):
+            raise ValueError("a recurrent network cannot be the opponent: nobody keeps its state")
         self.opponent = opponent
         self.begins = begins
         self.num_actions = int(game.num_actions)

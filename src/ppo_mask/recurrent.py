@@ -1,0 +1,163 @@
+"""Networks with a hidden state: how it is carried through episodes, and a GRU that has one."""
+
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+from ppo_mask._types import ArrayTree
+from ppo_mask.distribution import MaskedCategorical
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    AbstractRecurrentActorCritic,
+    advance,
+    affine,
+    initial_hidden,
+    linear,
+)
+
+
+class Memory(eqx.Module):
+    """What a recurrent model's outputs in a rollout depend on, beside what is seen.
+
+    Attributes:
+        hidden: its hidden state before the rollout's first step.
+        ended: the step was its episode's last: what comes next is not to remember it.
+    """
+
+    hidden: ArrayTree
+    ended: Bool[Array, "*envs steps"]
+
+
+def forgotten(
+    model: AbstractActorCritic, ended: Bool[Array, "*envs"], hidden: ArrayTree
+) -> ArrayTree:
+    """The hidden states, those of an episode's start where an episode has ended."""
+
+    def one(old: Array, initial: Array) -> Array:
+        return jnp.where(ended.reshape(*ended.shape, *[1] * initial.ndim), initial, old)
+
+    return jax.tree.map(one, hidden, initial_hidden(model))
+
+
+def outputs(
+    model: AbstractActorCritic,
+    observation: ArrayTree,
+    action_mask: Bool[Array, "rows *steps actions"],
+    memory: Memory | None,
+) -> tuple[MaskedCategorical, Float[Array, "rows *steps"]]:
+    """A batch of distributions and values, as they were when the model acted.
+
+    Args:
+        model: any.
+        observation: with axes [rows, …]; with a memory, [rows, steps, …].
+        action_mask: likewise.
+        memory: of a recurrent model, with axes [rows, …]. Gradients flow back through all steps of
+            an episode that the rollout has.
+    """
+    if memory is None:
+        return jax.vmap(model)(observation, action_mask)
+
+    def step(hidden: ArrayTree, step: tuple[Any, Any, Any]) -> tuple[ArrayTree, ArrayTree]:
+        observation, action_mask, ended = step
+        distribution, value, hidden = advance(model, observation, action_mask, hidden)
+        return forgotten(model, ended, hidden), (distribution, value)
+
+    def through_time(*row: Any) -> Any:
+        observation, action_mask, memory = row
+        return jax.lax.scan(step, memory.hidden, (observation, action_mask, memory.ended))[1]
+
+    return jax.vmap(through_time)(observation, action_mask, memory)
+
+
+@final
+class GRUActorCritic(AbstractRecurrentActorCritic):
+    """A layer, a gated recurrent unit, and a head for the policy and for the value.
+
+    The GRU is that of Cho et al. 2014 (arXiv:1406.1078). All weights start orthogonal: with gain √2
+    before the unit, 1 in it, 0.01 for the policy's head, 1 for the value's; biases start at 0.
+
+    Attributes:
+        layer_norm: what the unit sees is normalised to mean 0 and variance 1 before its tanh.
+        policy_gain: what the hidden state is multiplied by before the policy's head; see
+            :class:`ppo_mask.networks.MLPActorCritic`.
+    """
+
+    encoder: eqx.nn.Linear
+    gates: eqx.nn.Linear
+    recurrent_gates: eqx.nn.Linear
+    actor: eqx.nn.Linear
+    critic: eqx.nn.Linear
+    observation_size: int = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True)
+    hidden_dim: int = eqx.field(static=True)
+    layer_norm: bool = eqx.field(static=True)
+    policy_gain: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        observation_size: int,
+        num_actions: int,
+        hidden_dim: int = 256,
+        layer_norm: bool = False,
+        policy_gain: float = 1.0,
+        *,
+        key: Key[Array, ""],
+    ):
+        sizes = {"observation_size": observation_size, "num_actions": num_actions}
+        for name, value in {**sizes, "hidden_dim": hidden_dim}.items():
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        keys = jax.random.split(key, 9)
+        self.encoder = linear(observation_size, hidden_dim, 2**0.5, keys[0])
+        self.gates = _stacked(hidden_dim, keys[1:4])
+        self.recurrent_gates = _stacked(hidden_dim, keys[4:7])
+        self.actor = linear(hidden_dim, num_actions, 0.01, keys[7])
+        self.critic = linear(hidden_dim, 1, 1.0, keys[8])
+        self.observation_size = observation_size
+        self.num_actions = num_actions
+        self.hidden_dim = hidden_dim
+        self.layer_norm = layer_norm
+        self.policy_gain = policy_gain
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
+        return {
+            "observation_size": self.observation_size,
+            "num_actions": self.num_actions,
+            "hidden_dim": self.hidden_dim,
+            "layer_norm": self.layer_norm,
+            "policy_gain": self.policy_gain,
+        }
+
+    def initial_hidden(self) -> Float[Array, " hidden"]:
+        """Zeros."""
+        return jnp.zeros(self.hidden_dim, jnp.float32)
+
+    def advance(
+        self,
+        observation: Float[Array, " features"],
+        action_mask: Bool[Array, " actions"],
+        hidden: Float[Array, " hidden"],
+    ) -> tuple[MaskedCategorical, Float[Array, ""], Float[Array, " hidden"]]:
+        """See :class:`ppo_mask.networks.AbstractRecurrentActorCritic`."""
+        seen = affine(self.encoder, observation)
+        seen = jnp.tanh(jax.nn.standardize(seen) if self.layer_norm else seen)
+        new = jnp.split(affine(self.gates, seen), 3)
+        old = jnp.split(affine(self.recurrent_gates, hidden), 3)
+        reset, update = jax.nn.sigmoid(new[0] + old[0]), jax.nn.sigmoid(new[1] + old[1])
+        candidate = jnp.tanh(new[2] + reset * old[2])
+        hidden = update * hidden + (1 - update) * candidate
+        logits = affine(self.actor, self.policy_gain * hidden)
+        return MaskedCategorical(logits, action_mask), affine(self.critic, hidden)[0], hidden
+
+
+def _stacked(size: int, keys: Key[Array, " gates"]) -> eqx.nn.Linear:
+    """One layer of several gates, each orthogonal by itself."""
+    gates = [linear(size, size, 1.0, key).weight for key in keys]
+    layer = eqx.filter_eval_shape(eqx.nn.Linear, size, len(gates) * size, key=keys[0])
+    arrays = jnp.concatenate(gates), jnp.zeros(len(gates) * size)
+    return eqx.tree_at(lambda x: (x.weight, x.bias), layer, arrays)

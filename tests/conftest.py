@@ -1,6 +1,8 @@
 """What all tests share: compiled programs are kept between them, and slow tests wait for a flag."""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -30,6 +32,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             for mark in {"slow", "browser"} & set(item.keywords):
                 item.add_marker(pytest.mark.skip(reason=f"{mark}; run with -m {mark}"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def room_for_programs() -> Iterator[None]:
+    """Every kernel lies in a memory mapping of its own, and Linux gives a process 65,530 of them.
+
+    A learner has 800. Where there are no more, the process crashes.
+    """
+    yield
+    mappings = Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_text().count("\n") > 20_000:
+        jax.clear_caches()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -93,6 +93,7 @@ def test_actions_that_are_not_discrete_and_names_that_are_not_known_are_refused(
         GymnaxEnv("Pong-v9")
 
 
+@pytest.mark.slow
 def test_catch_is_learned():
     # Caught: 1, missed: -1. A random player catches about one in five.
     result = learned(

@@ -157,6 +157,7 @@ def test_what_cannot_be_one_masked_choice_is_refused():
         JumanjiEnv("Snake-v9")
 
 
+@pytest.mark.slow
 def test_snake_is_learned():
     env = FlatObservation(JumanjiEnv(snake(60)), of=lambda observation: observation.grid)
     # Of fifteen fruits a random player that hits no wall eats three.

@@ -96,6 +96,7 @@ def test_who_begins_can_be_fixed(begins):
     assert set(np.asarray(match.agent)) == {0, 1}
 
 
+@pytest.mark.slow
 def test_the_random_opponent_makes_every_move_that_is_allowed():
     env = PgxEnv("tic_tac_toe", random_opponent, begins=True)
 
@@ -171,7 +172,8 @@ def test_three_players_take_turns_until_it_is_the_agent_s():
     assert (steps.reward[~steps.terminated] == 0).all()
 
 
-@pytest.mark.parametrize("game", ["tic_tac_toe", pytest.param("2048", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("game", ["tic_tac_toe", "2048"])
 def test_the_laws_hold(game):
     env = PgxEnv(game, random_opponent) if game == "tic_tac_toe" else PgxEnv(game)
     check_env(TimeLimit(env, 50), num_steps=60)
@@ -186,6 +188,7 @@ def test_opponents_are_asked_for_where_they_are_needed():
         PgxEnv("go_7x7")
 
 
+@pytest.mark.slow
 def test_tic_tac_toe_is_learned():
     # A random player against another: 0.
     env = FlatObservation(PgxEnv("tic_tac_toe", random_opponent))

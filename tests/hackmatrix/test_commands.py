@@ -242,6 +242,7 @@ def test_a_person_plays_by_words(capsys, monkeypatch):
     assert out.count("seed 3  step") == 2
 
 
+@pytest.mark.slow
 def test_evaluate_as_json(capsys):
     words = ("evaluate", "--policy", "random", "--episodes", "20", "--max-steps", "30", "--json")
     code, out, err = command(capsys, *words)

@@ -198,6 +198,7 @@ def model(key: jax.Array) -> MLPActorCritic:
     return MLPActorCritic(4, 2, 8, 1, key=key)
 
 
+@pytest.mark.slow
 def test_without_the_runner_and_for_several_seeds():
     curriculum = Starts(phases().schedule(("far", "middle", "near")))
     more: Any = {"metrics": TASK.metrics, "curriculum": curriculum}

@@ -120,6 +120,7 @@ def test_the_largest_entropy_is_the_mean_logarithm_of_the_allowed_actions() -> N
     assert seen[0]["train/entropy"] == pytest.approx(expected, rel=0.01)
 
 
+@pytest.mark.slow
 def test_collapse_is_warned_of_in_a_real_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

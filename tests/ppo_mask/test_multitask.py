@@ -139,6 +139,7 @@ def model():
     return MLPActorCritic(2, 2, 16, 2, key=jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_one_policy_learns_both():
     state = init(ARRAYS, model(), CONFIG, jax.random.key(1))
     state = train(ARRAYS, state, CONFIG, 80)

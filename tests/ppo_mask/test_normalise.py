@@ -215,6 +215,7 @@ class _FarAway(MatchObservation):
         return self._show(*super().step(key, state, action))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", [True, False])
 def test_what_is_far_from_0_is_learned_with_normalised_observations_only(on):
     env = _FarAway()
@@ -271,6 +272,7 @@ class _Recorder(Callback):
         self.records.append(record.values)
 
 
+@pytest.mark.slow
 def test_figures_on_the_log_are_of_raw_rewards():
     env = Scripted(length=5)
     logs = []

@@ -97,6 +97,7 @@ def test_locks_are_opened_with_the_mask_and_not_without():
     assert without.mean_return < 0.5
 
 
+@pytest.mark.slow
 def test_locks_are_opened_with_bfloat16_too():
     env = probes.MaskedLocks()
     model = _learn(env, config=dataclasses.replace(_CONFIG, precision="bfloat16"))

@@ -129,6 +129,7 @@ def test_the_first_minibatch_has_the_ratio_1(how):
         np.testing.assert_allclose(diagnostics.clip_frac, 0)
 
 
+@pytest.mark.slow
 def test_parts_of_a_minibatch_have_its_gradient():
     def learned(parts):
         config = dataclasses.replace(_CONFIG, gradient_accumulation=parts, num_minibatches=2)
@@ -234,6 +235,7 @@ def _gru_for(env, network, key):
     return GRUActorCritic(6, env.num_actions, network.hidden_dim, key=key)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_what_it_remembers(tmp_path):
     task = dataclasses.replace(TASK, make_model=_gru_for)
 

@@ -96,9 +96,11 @@ def test_stopping_and_resuming_changes_no_bit(
 @pytest.mark.parametrize(
     "more",
     [
-        "",
         "--normalize-observations --normalize-rewards",
-        "--precision bfloat16 --gradient-accumulation 2 --target-kl 1e-5",
+        pytest.param(
+            "--precision bfloat16 --gradient-accumulation 2 --target-kl 1e-5",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_annealing_and_statistics_are_resumed_from_where_they_were(
@@ -252,6 +254,7 @@ def test_killed_while_saving(tmp_path: Path) -> None:
     kill_and_resume(tmp_path, 1, lambda n: 0.0)
 
 
+@pytest.mark.slow
 def test_killed_with_more_in_the_log_than_in_the_checkpoint(tmp_path: Path) -> None:
     kill_and_resume(tmp_path, 1, lambda n: 0.05, save_interval="100")
 
@@ -278,11 +281,11 @@ PHASES = """
 @pytest.mark.parametrize(
     ("number", "again"),
     [
-        (signal.SIGTERM, 1),
-        pytest.param(signal.SIGTERM, 5, marks=pytest.mark.slow),
-        pytest.param(signal.SIGKILL, 5, marks=pytest.mark.slow),
+        (signal.SIGTERM, 5),
+        (signal.SIGKILL, 5),
     ],
 )
+@pytest.mark.slow
 def test_ended_at_a_random_moment_with_all_that_changes_as_a_run_goes_on(
     tmp_path: Path, number: signal.Signals, again: int
 ) -> None:

@@ -23,6 +23,7 @@ def _flags(parent: Path, *more: str) -> list[str]:
     return ["--checkpoint-dir", str(parent), "--log-interval", "2", "--eval-interval", "3", *more]
 
 
+@pytest.mark.slow
 def test_each_seed_is_the_run_that_it_would_be_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

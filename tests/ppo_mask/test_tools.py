@@ -44,6 +44,7 @@ LINE = 1 + next(
 )
 
 
+@pytest.mark.slow
 def test_debug_nans_names_the_line_of_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_trace_of_one_update(
     assert "profile" not in folder.config.read_text()
 
 
+@pytest.mark.slow
 def test_auto_tune_stores_what_it_chose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -244,6 +244,7 @@ def test_no_episode_figures_when_none_ended():
     assert record.values["train/mean_reward"] == 4.5
 
 
+@pytest.mark.slow
 def test_hyperparameters_that_are_numbers_can_be_vmapped_over():
     model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
 

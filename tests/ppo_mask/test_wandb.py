@@ -254,6 +254,7 @@ def offline_rows(folder: Path) -> list[tuple[int, dict[str, float]]]:
     return rows
 
 
+@pytest.mark.slow
 def test_the_real_package_offline(tmp_path: Path) -> None:
     environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
 

@@ -12,6 +12,7 @@ from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.policy import load_policy
 from ppo_mask.schema import did_you_mean, load_yaml
+from ppo_mask.sync import pulled
 
 NETWORKS = (PlayerCentredMLP, MLPActorCritic)
 """The networks that a run may have trained."""
@@ -51,14 +52,14 @@ def trained(path: str, checkpoints: str = "checkpoints", *, sample: bool = False
     """The policy of a run's newest checkpoint, or of one checkpoint.
 
     Args:
-        path: a run's folder, a checkpoint in it, or "latest".
+        path: a run's folder, a checkpoint in it, the URL of one in a bucket, or "latest".
         checkpoints: where "latest" looks.
         sample: draw actions from the policy's probabilities instead of taking the likeliest.
 
     Raises:
         RunError: there is no readable checkpoint.
     """
-    folder, step = run_folder.find(path, Path(checkpoints))
+    folder, step = run_folder.find(pulled(path, checkpoints)[0], Path(checkpoints))
     policy = load_policy(folder.checkpoints.path(step), NETWORKS)
     return Agent(f"{folder.path.name}/{step}", policy.model, not sample, _game(folder.config))
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ppo_mask import run_folder, schema
+from ppo_mask.bucket import Bucket, is_url, open_bucket
 from ppo_mask.checkpoint import read_description
 from ppo_mask.cli import parse_flags
 from ppo_mask.errors import RunError
-from ppo_mask.processes import connect
+from ppo_mask.processes import connect, several
 from ppo_mask.run_folder import RunFolder
 from ppo_mask.settings import RunConfig, RunSettings, resolve
+from ppo_mask.sync import pulled
 
 Environment = TypeVar("Environment")
 
@@ -31,11 +33,13 @@ class Plan(Generic[Environment]):
         config: the settings, everything filled in.
         folder: of the run to go on with; None for a new one.
         update: of the checkpoint to go on from; 0 for a new run.
+        bucket: what the run's folder is copied to; None if it is kept where it is.
     """
 
     config: RunConfig[Environment]
     folder: RunFolder | None
     update: int
+    bucket: Bucket | None = None
 
 
 def make_plan(
@@ -66,13 +70,26 @@ def make_plan(
     config = lay_over(defaults)
     _check_run_settings(config.run, {**in_file, **flags})
     connect(config.run.distributed)  # Before checkpoints are read: that starts JAX.
-    if config.run.resume is None:
-        return Plan(resolve(config), None, 0)
-    folder, update = run_folder.find(config.run.resume, Path(config.run.checkpoint_dir))
+    place, resume = config.run.checkpoint_dir, config.run.resume
+    if several() and (is_url(place) or is_url(resume or "")):
+        raise RunError(
+            "several processes need a folder that all of them share, and a bucket is none; one "
+            "that is mounted as a folder (with gcsfuse, say) will do"
+        )
+    if resume is None:
+        config = resolve(config)
+        bucket = open_bucket(place) if is_url(place) else None
+        if bucket is not None:
+            run = dataclasses.replace(config.run, checkpoint_dir=str(bucket.local))
+            config = dataclasses.replace(config, run=run)
+        _check_new(config.run, bucket)
+        return Plan(config, None, 0, bucket)
+    path, bucket = pulled(resume, place)
+    folder, update = run_folder.find(path, Path(place))
     stored = schema.read_yaml(folder.config, defaults)
     config = resolve(lay_over(schema.replace(defaults, stored, source=str(folder.config))))
     _check_resumable(config, folder, update)
-    return Plan(config, folder, update)
+    return Plan(config, folder, update, bucket)
 
 
 def settings_to_store(config: RunConfig[Any]) -> dict[str, Any]:
@@ -82,11 +99,6 @@ def settings_to_store(config: RunConfig[Any]) -> dict[str, Any]:
 
 
 def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
-    if "://" in run.checkpoint_dir:
-        raise RunError(
-            f"--checkpoint-dir must be a local folder, got {run.checkpoint_dir}; a bucket that is "
-            "mounted as one (with gcsfuse, say) will do"
-        )
     if run.run_name is not None:
         run_folder.check_name(run.run_name, "--run-name")
     if run.run_suffix is not None:
@@ -112,9 +124,6 @@ def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
     if run.resume is None:
         if run.rewind:
             raise RunError("--rewind goes with --resume PATH of an older checkpoint")
-        if run.run_name is not None:
-            suffix = f"-{run.run_suffix}" if run.run_suffix else ""
-            run_folder.check_new(Path(run.checkpoint_dir) / f"{run.run_name}{suffix}")
         return
     for name in ("run_name", "run_suffix"):
         if name in given:
@@ -122,6 +131,13 @@ def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
             raise RunError(f"{flag} does not go with --resume: a resumed run keeps its name")
     if "checkpoint_dir" in given and run.resume != run_folder.LATEST:
         raise RunError("--checkpoint-dir does not go with --resume PATH: the path says it all")
+
+
+def _check_new(run: RunSettings, bucket: Bucket | None) -> None:
+    taken = None if bucket is None else bucket.runs()  # Reaches the bucket, or says that it cannot.
+    if run.run_name is not None:
+        suffix = f"-{run.run_suffix}" if run.run_suffix else ""
+        run_folder.check_new(Path(run.checkpoint_dir) / f"{run.run_name}{suffix}", taken)
 
 
 def _check_resumable(config: RunConfig[Any], folder: RunFolder, update: int) -> None:

@@ -22,6 +22,7 @@ from ppo_mask.normalise import NormalizedActorCritic
 from ppo_mask.precision import BFloat16ActorCritic
 from ppo_mask.recurrent import GRUActorCritic
 from ppo_mask.run_folder import RunFolder
+from ppo_mask.sync import pulled
 
 # The library's own.
 _NETWORKS: tuple[type[AbstractActorCritic], ...] = (
@@ -72,14 +73,14 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
     """The policy of a run's newest checkpoint, or of the checkpoint given.
 
     Args:
-        path: a run's folder or a checkpoint in it.
+        path: a run's folder or a checkpoint in it; or the URL of one in a bucket.
         networks: classes, beside the library's own, that the policy may be made of. A checkpoint
             holds its networks' names and sizes; it brings no code.
 
     Raises:
         RunError: there is no readable checkpoint, or it holds a network that is not known.
     """
-    path = Path(path)
+    path = Path(pulled(str(path))[0])
     if RunFolder(path).config.is_file():
         steps = RunFolder(path).checkpoints.steps()
         if not steps:

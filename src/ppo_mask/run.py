@@ -1,7 +1,6 @@
 """A whole run for an environment of one's own: flags, folder, logs, checkpoints, resume."""
 
 import dataclasses
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from ppo_mask.console import introduce
 from ppo_mask.env import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.minibatches import check_devices, of_rows
+from ppo_mask.mirror import Mirror, make_sure
 from ppo_mask.plan import Plan, make_plan, settings_to_store
 from ppo_mask.processes import (
     HEARTBEAT_SECONDS,
@@ -36,6 +36,7 @@ from ppo_mask.seed_runs import execute_seeds
 from ppo_mask.settings import RunConfig, RunSettings, resolve
 from ppo_mask.sharding import make_mesh
 from ppo_mask.state import TrainState
+from ppo_mask.sync import claim, forget_after, push
 from ppo_mask.task import Task, first_state, mlp_for, ppo_config, run_keys, total_updates
 from ppo_mask.train import TrainingError, train
 from ppo_mask.wandb_sink import log_in
@@ -63,7 +64,7 @@ def main(
 
     Returns:
         The exit code: 0 at the end of the run, 128 + n if signal n ended it (in good order), 2 if
-        nothing was done, 1 if training broke off.
+        nothing was done, 1 if training broke off or its end did not come into the bucket.
     """
     try:
         plan = make_plan(defaults, arguments, description)
@@ -85,12 +86,15 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
 
     Raises:
         RunError: what is planned cannot be; nothing has been written.
-        TrainingError: see :func:`ppo_mask.train.train`.
+        TrainingError: see :func:`ppo_mask.train.train`; or the run's end is in its local folder and
+            could not be copied to its bucket.
     """
-    config = plan.config
+    config, bucket = plan.config, plan.bucket
     ppo = ppo_config(config.training)
     if plan.folder is not None and plan.update >= total_updates(config, ppo):
         print(f"nothing to do: {plan.folder.path} has {plan.update * ppo.batch_size:,} steps")
+        if bucket is not None:
+            push(bucket, plan.folder)
         return "finished"
     try:
         env = task.make_env(config.environment)
@@ -108,7 +112,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         config, ppo = plan.config, ppo_config(plan.config.training)
     _check_batch(task, config, env, ppo, mesh)
     if config.run.num_seeds > 1:
-        return execute_seeds(task, config, env, curriculum)
+        return execute_seeds(task, config, env, curriculum, bucket)
     updates = total_updates(config, ppo)
     profiled = _profiled_update(plan, updates)
     folder, state = _open(task, plan, env, ppo, run_key)
@@ -118,6 +122,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     callbacks = callbacks_for(task, config, folder, env, state, evaluation_key, device)
     if profiled is not None and is_first():
         callbacks.insert(0, Profiler(folder.profile, profiled))
+    mirrors = [] if bucket is None else [Mirror(bucket, folder)]
     outcome = Outcome()
     try:
         train(
@@ -127,7 +132,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
             updates,
             metrics=task.metrics,
             curriculum=curriculum,
-            callbacks=[*callbacks, outcome],
+            callbacks=[*callbacks, *mirrors, outcome],
             log_interval=config.logging.log_interval,
             debug_nans=config.run.debug_nans,
             mesh=mesh,
@@ -139,6 +144,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         else:
             kept = f"the last good checkpoint is {folder.checkpoints.path(newest)}"
         raise TrainingError(f"{error}; {kept}") from error
+    make_sure(mirrors)
     return outcome.reason
 
 
@@ -226,7 +232,8 @@ def _open(
 
         def create() -> str:
             parent = Path(run.checkpoint_dir)
-            return str(run_folder.create(parent, run.run_name, run.run_suffix).path)
+            taken = None if plan.bucket is None else plan.bucket.runs()
+            return str(run_folder.create(parent, run.run_name, run.run_suffix, taken).path)
 
         folder = RunFolder(Path(text_from_first(create, "make the run's folder")))
     else:
@@ -234,18 +241,21 @@ def _open(
         like = eqx.filter_eval_shape(begin, key)
         state = restore(folder.checkpoints.path(plan.update), like)
         wait_for_all("restored")
+        if plan.bucket is not None:
+            forget_after(plan.bucket, folder, plan.update)
         if is_first():
             folder.checkpoints.discard_after(plan.update)
     if is_first():
         folder.write_config(settings_to_store(plan.config))
+    if plan.bucket is not None and plan.folder is None:
+        claim(plan.bucket, [folder])
     return folder, state
 
 
 def enable_compilation_cache() -> None:
     """Keeps compiled programs in ``~/.cache/ppo_mask/jax``, if JAX has not been told otherwise."""
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        jax.config.update("jax_compilation_cache_dir", str(Path(base) / "ppo_mask" / "jax"))
+        jax.config.update("jax_compilation_cache_dir", str(run_folder.cache_folder() / "jax"))
 
 
 def _introduce(
@@ -258,6 +268,7 @@ def _introduce(
             print(f"note: saved on {then}, goes on with {device}: sums are rounded differently")
     rows = {
         "run": f"{folder.path}{since}",
+        **({} if plan.bucket is None else {"bucket": f"{plan.bucket.url}/{folder.path.name}"}),
         "device": device,
         "batch": f"{ppo.num_envs} envs x {ppo.num_steps} steps = {ppo.batch_size:,}; "
         f"{ppo.num_minibatches} minibatches, {ppo.update_epochs} epochs",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -52,15 +53,28 @@ class RunFolder:
         os.replace(new, self.config)
 
 
-def create(parent: Path, name: str | None, suffix: str | None) -> RunFolder:
+def cache_folder() -> Path:
+    """Where this user's programs keep what can be made or fetched again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ppo_mask"
+
+
+def create(
+    parent: Path, name: str | None, suffix: str | None, taken: Mapping[str, str] | None = None
+) -> RunFolder:
     """Makes the folder of a new run; without a name, one of today's date and a running number.
+
+    Args:
+        parent: holds the folder.
+        name: of the run.
+        suffix: put after the name.
+        taken: names of runs elsewhere, and where they are.
 
     Raises:
         RunError: there is a run of this name, or the folder cannot be made.
     """
     ending = f"-{suffix}" if suffix else ""
-    path = parent / f"{name}{ending}" if name else _next_free(parent, ending)
-    check_new(path)
+    path = parent / f"{name}{ending}" if name else _next_free(parent, ending, taken or {})
+    check_new(path, taken)
     try:
         path.mkdir(parents=True)
     except OSError as error:
@@ -78,23 +92,26 @@ def check_name(name: str, flag: str) -> None:
         raise RunError(f"{flag} must be a plain folder name, got {name!r}")
 
 
-def check_new(path: Path) -> None:
-    """Makes sure that a run's folder does not exist yet.
+def check_new(path: Path, taken: Mapping[str, str] | None = None) -> None:
+    """Makes sure that a run's folder does not exist yet, and is not ``taken`` elsewhere.
 
     Raises:
         RunError: it does.
     """
-    if path.exists():
+    place = (taken or {}).get(path.name, path if path.exists() else None)
+    if place is not None:
         raise RunError(
-            f"there is a run {path} already; go on with it by --resume {path}, or choose another "
+            f"there is a run {place} already; go on with it by --resume {place}, or choose another "
             "--run-name"
         )
 
 
-def _next_free(parent: Path, ending: str) -> Path:
+def _next_free(parent: Path, ending: str, taken: Mapping[str, str]) -> Path:
     today = date.today().isoformat()
-    taken = [p.name for p in parent.glob(f"{today}-*")] if parent.is_dir() else []
-    numbers = [int(part) for name in taken if (part := name[11:14]).isdecimal()]
+    names = [*taken, *(path.name for path in parent.glob(f"{today}-*"))]
+    numbers = [
+        int(name[11:14]) for name in names if name.startswith(today) and name[11:14].isdecimal()
+    ]
     return parent / f"{today}-{max(numbers, default=0) + 1:03d}{ending}"
 
 

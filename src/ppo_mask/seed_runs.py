@@ -1,7 +1,7 @@
 """Several seeds of the command line: one compiled program, and a run's folder for each of them."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,12 +10,14 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ppo_mask import run_folder
+from ppo_mask.bucket import Bucket
 from ppo_mask.callbacks import Callback
 from ppo_mask.console import ConsoleLog, introduce
 from ppo_mask.curriculum import Curriculum
 from ppo_mask.env import AbstractEnv
 from ppo_mask.errors import RunError, warn
 from ppo_mask.health_checks import HealthChecks
+from ppo_mask.mirror import Mirror, make_sure
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.plan import settings_to_store
 from ppo_mask.processes import several
@@ -23,6 +25,7 @@ from ppo_mask.run_callbacks import Outcome, callbacks_for
 from ppo_mask.run_folder import RunFolder
 from ppo_mask.seeds import init_seeds, pick, train_seeds
 from ppo_mask.settings import RunConfig
+from ppo_mask.sync import claim
 from ppo_mask.task import Task, ppo_config, run_keys, total_updates
 
 Environment = TypeVar("Environment")
@@ -33,6 +36,7 @@ def execute_seeds(
     config: RunConfig[Environment],
     env: AbstractEnv[Any],
     curriculum: Curriculum | None,
+    bucket: Bucket | None = None,
 ) -> str:
     """Trains ``--num-seeds`` runs side by side, of the seeds from ``--seed`` on.
 
@@ -44,7 +48,7 @@ def execute_seeds(
 
     Raises:
         RunError: it cannot be; nothing has been written.
-        TrainingError: see :func:`ppo_mask.seeds.train_seeds`.
+        TrainingError: see :func:`ppo_mask.seeds.train_seeds` and :func:`ppo_mask.run.execute`.
     """
     run, ppo = config.run, ppo_config(config.training)
     if several():
@@ -67,19 +71,26 @@ def execute_seeds(
         metrics=task.metrics,
         curriculum=curriculum,
     )
-    folders = _folders(config)
+    folders = _folders(config, None if bucket is None else bucket.runs())
     device = f"1 x {jax.devices()[0].device_kind}"
-    callbacks: list[list[Callback]] = []
-    for n, (each, folder) in enumerate(zip(configs, folders, strict=True)):
+    for each, folder in zip(configs, folders, strict=True):
         folder.write_config(settings_to_store(each))
+    if bucket is not None:
+        claim(bucket, folders)
+    callbacks: list[list[Callback]] = []
+    mirrors: list[Mirror] = []
+    for n, (each, folder) in enumerate(zip(configs, folders, strict=True)):
         state, evaluation_key = pick(states, n), keys[n][1]
         health = HealthChecks(_named(f"seed {each.training.seed}"))
         others = callbacks_for(task, each, folder, env, state, evaluation_key, device, alone=False)
-        callbacks.append([health, *others])
+        mine = [] if bucket is None else [Mirror(bucket, folder)]
+        callbacks.append([health, *others, *mine])
+        mirrors += mine
     updates = total_updates(config, ppo)
     introduce(
         {
             "runs": f"{folders[0].path} to {folders[-1].path.name}, one per seed",
+            **({} if bucket is None else {"bucket": bucket.url}),
             "device": device,
             "until": f"update {updates:,}, {updates * ppo.batch_size:,} steps of each seed",
         }
@@ -96,10 +107,11 @@ def execute_seeds(
         of_all=[ConsoleLog({"± seeds": "seeds/return_std", **task.figures}), outcome],
         log_interval=config.logging.log_interval,
     )
+    make_sure(mirrors)
     return outcome.reason
 
 
-def _folders(config: RunConfig[Any]) -> list[RunFolder]:
+def _folders(config: RunConfig[Any], taken: Mapping[str, str] | None) -> list[RunFolder]:
     run, first = config.run, config.training.seed
     parent = Path(run.checkpoint_dir)
     suffixes = [
@@ -108,8 +120,8 @@ def _folders(config: RunConfig[Any]) -> list[RunFolder]:
     ]
     if run.run_name is not None:
         for suffix in suffixes:
-            run_folder.check_new(parent / f"{run.run_name}-{suffix}")
-    folders = [run_folder.create(parent, run.run_name, suffixes[0])]
+            run_folder.check_new(parent / f"{run.run_name}-{suffix}", taken)
+    folders = [run_folder.create(parent, run.run_name, suffixes[0], taken)]
     name = folders[0].path.name.removesuffix(f"-{suffixes[0]}")
     return folders + [run_folder.create(parent, name, suffix) for suffix in suffixes[1:]]
 

@@ -144,13 +144,16 @@ class CheckpointSettings:
 class RunSettings:
     """Which run this is."""
 
-    checkpoint_dir: str = setting("checkpoints", "the folder that holds a folder per run")
+    checkpoint_dir: str = setting(
+        "checkpoints",
+        "what holds a folder per run: a folder, or one in a bucket (gs://..., s3://...)",
+    )
     run_name: str | None = setting(
         None, "the run's folder; none: made up from the date and a number"
     )
     run_suffix: str | None = setting(None, "put after the run's name")
     resume: str | None = setting(
-        None, "go on with a run: its folder, one checkpoint in it, or 'latest'"
+        None, "go on with a run: its folder or URL, one checkpoint in it, or 'latest'"
     )
     rewind: bool = setting(
         False, "with --resume of an older checkpoint: drop what was saved and logged after it"

@@ -11,13 +11,14 @@ from ppo_mask import run_folder
 from ppo_mask.checkpoint import read_arrays, read_description
 from ppo_mask.errors import RunError
 from ppo_mask.run_folder import LATEST
+from ppo_mask.sync import pulled
 
 
 def add_to(commands: Any) -> None:
     """Adds the command to the command line."""
     parser = add_command(commands, "inspect", _run, "print what a checkpoint holds and verify it")
     parser.add_argument(
-        "checkpoint", nargs="?", metavar="CHECKPOINT", help="a checkpoint, or a run's folder"
+        "checkpoint", nargs="?", metavar="CHECKPOINT", help="a checkpoint, or a run's folder, or a URL of one"
     )
     add_latest(parser)
 
@@ -36,7 +37,7 @@ def find(target: str, checkpoints: str) -> Path:
     Raises:
         RunError: there is none.
     """
-    folder, step = run_folder.find(target, Path(checkpoints))
+    folder, step = run_folder.find(pulled(target, checkpoints)[0], Path(checkpoints))
     return folder.checkpoints.path(step)
 
 

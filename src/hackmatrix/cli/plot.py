@@ -9,12 +9,13 @@ from hackmatrix.curves import FIGURES, draw, html, read_log
 from ppo_mask import run_folder
 from ppo_mask.errors import RunError
 from ppo_mask.run_folder import LATEST, RunFolder
+from ppo_mask.sync import pulled
 
 
 def add_to(commands: Any) -> None:
     """Adds the command to the command line."""
     parser = add_command(commands, "plot", _run, "draw learning curves from the logs of runs")
-    parser.add_argument("runs", nargs="*", metavar="RUN", help="runs' folders")
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="runs' folders or URLs")
     add_latest(parser)
     parser.add_argument(
         "--out",
@@ -32,9 +33,10 @@ def add_to(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    folders = [RunFolder(Path(run)) for run in options.runs]
+    folders = [RunFolder(Path(pulled(run)[0])) for run in options.runs]
     if options.latest:
-        folders.append(run_folder.find(LATEST, Path(options.checkpoint_dir))[0])
+        path, _ = pulled(LATEST, options.checkpoint_dir)
+        folders.append(run_folder.find(path, Path(options.checkpoint_dir))[0])
     if not folders:
         raise RunError("say which runs: their folders, or --latest")
     kind = Path(options.out).suffix.lower()

@@ -51,6 +51,13 @@ class Mirror(Callback):
                 time.sleep(pause)
                 self._push()
 
+    def __str__(self) -> str:
+        folder, bucket = self._folder.path, self._bucket.url
+        return (
+            f"{self.failure}; {folder} has the whole run, and --resume {bucket}/{folder.name} "
+            "copies it"
+        )
+
     def _push(self) -> None:
         try:
             push(self._bucket, self._folder)
@@ -66,6 +73,6 @@ def make_sure(mirrors: Iterable[Mirror]) -> None:
     Raises:
         TrainingError: one is not.
     """
-    failures = [str(mirror.failure) for mirror in mirrors if mirror.failure is not None]
-    if failures:
-        raise TrainingError("; ".join(failures))
+    behind = [mirror for mirror in mirrors if mirror.failure is not None]
+    if behind:
+        raise TrainingError("; ".join(map(str, behind)))

@@ -70,7 +70,6 @@ BAD_FLAGS = [
         "there is a run {dir}/taken already; go on with it by --resume {dir}/taken",
     ),
     ("--rewind", "--rewind goes with --resume PATH of an older checkpoint"),
-    ("--checkpoint-dir gs://bucket/runs", "--checkpoint-dir must be a local folder"),
     ("--checkpoint-dir {dir}/file.txt", "cannot make the run folder {dir}/file.txt/"),
     ("--config {dir}/none.yaml", "cannot read {dir}/none.yaml: No such file or directory"),
     ("--config {dir}/bad.yaml", "{dir}/bad.yaml is not valid YAML"),

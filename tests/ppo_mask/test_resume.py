@@ -1,23 +1,19 @@
 """A run that is stopped, killed or wound back goes on as if nothing had happened."""
 
-import json
 import os
 import random
 import signal
-import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import marathon
-import numpy as np
 import pytest
 from corridor import DEFAULTS, TASK
-from tensorboardX.proto.event_pb2 import Event
+from same_run import assert_same_run, log, newest, tensorboard_points
 
 from ppo_mask.checkpoint import read_arrays, read_description
 from ppo_mask.run import main
@@ -36,41 +32,6 @@ def flags(parent: Path, updates: int, *more: str) -> list[str]:
 def train(parent: Path, updates: int, *more: str) -> RunFolder:
     assert main(TASK, DEFAULTS, flags(parent, updates, *more)) == 0
     return RunFolder(parent / "run")
-
-
-def log(folder: RunFolder) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
-    return [{k: v for k, v in x.items() if k != "train/steps_per_second"} for x in lines]
-
-
-def tensorboard_points(folder: RunFolder) -> list[tuple[int, str]]:
-    points: list[tuple[int, str]] = []
-    for path in sorted(folder.tensorboard.iterdir()):
-        content, at = path.read_bytes(), 0
-        while at < len(content):
-            (length,) = struct.unpack_from("<Q", content, at)
-            event = Event.FromString(content[at + 12 : at + 12 + length])
-            points += [(event.step, value.tag) for value in event.summary.value]
-            at += 16 + length
-    return points
-
-
-def newest(folder: RunFolder) -> Path:
-    return folder.checkpoints.path(folder.checkpoints.steps()[-1])
-
-
-def assert_same_run(one: RunFolder, other: RunFolder) -> None:
-    assert newest(one).name == newest(other).name
-    ours, theirs = read_arrays(newest(one)), read_arrays(newest(other))
-    assert ours.keys() == theirs.keys()
-    assert len(ours) > 20
-    for name in ours:
-        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name, strict=True)
-    assert log(one) == log(other)
-    assert sorted(tensorboard_points(one)) == sorted(tensorboard_points(other))
-    wanted = [(x["step"], name) for x in log(one) for name in x if name not in ("step", "update")]
-    wanted += [(x["step"], "train/steps_per_second") for x in log(one) if "train/lr" in x]
-    assert sorted(tensorboard_points(one)) == sorted(wanted)
 
 
 OFTEN = ("--log-interval", "3", "--save-interval", "2", "--eval-interval", "4")

@@ -16,7 +16,9 @@ def add_to(commands: Any) -> None:
     """Adds the command to the command line."""
     parser = add_command(commands, "export", _run, "write a network as NumPy arrays")
     parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", help='a checkpoint, a run\'s folder, or "latest"'
+        "checkpoint",
+        metavar="CHECKPOINT",
+        help='a checkpoint, a run\'s folder, a URL of one, or "latest"',
     )
     parser.add_argument("out", metavar="OUT.npz", help="the file to write")
     add_folder(parser)

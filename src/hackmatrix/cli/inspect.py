@@ -18,7 +18,10 @@ def add_to(commands: Any) -> None:
     """Adds the command to the command line."""
     parser = add_command(commands, "inspect", _run, "print what a checkpoint holds and verify it")
     parser.add_argument(
-        "checkpoint", nargs="?", metavar="CHECKPOINT", help="a checkpoint, or a run's folder, or a URL of one"
+        "checkpoint",
+        nargs="?",
+        metavar="CHECKPOINT",
+        help="a checkpoint, a run's folder, or a URL of one",
     )
     add_latest(parser)
 

@@ -1,0 +1,47 @@
+"""What two runs must have in common to be the same: for tests of stopping and going on."""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tensorboardX.proto.event_pb2 import Event
+
+from ppo_mask.checkpoint import read_arrays
+from ppo_mask.run_folder import RunFolder
+
+
+def log(folder: RunFolder) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+    return [{k: v for k, v in x.items() if k != "train/steps_per_second"} for x in lines]
+
+
+def tensorboard_points(folder: RunFolder) -> list[tuple[int, str]]:
+    points: list[tuple[int, str]] = []
+    for path in sorted(folder.tensorboard.iterdir()):
+        content, at = path.read_bytes(), 0
+        while at < len(content):
+            (length,) = struct.unpack_from("<Q", content, at)
+            event = Event.FromString(content[at + 12 : at + 12 + length])
+            points += [(event.step, value.tag) for value in event.summary.value]
+            at += 16 + length
+    return points
+
+
+def newest(folder: RunFolder) -> Path:
+    return folder.checkpoints.path(folder.checkpoints.steps()[-1])
+
+
+def assert_same_run(one: RunFolder, other: RunFolder) -> None:
+    assert newest(one).name == newest(other).name
+    ours, theirs = read_arrays(newest(one)), read_arrays(newest(other))
+    assert ours.keys() == theirs.keys()
+    assert len(ours) > 20
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name, strict=True)
+    assert log(one) == log(other)
+    assert sorted(tensorboard_points(one)) == sorted(tensorboard_points(other))
+    wanted = [(x["step"], name) for x in log(one) for name in x if name not in ("step", "update")]
+    wanted += [(x["step"], "train/steps_per_second") for x in log(one) if "train/lr" in x]
+    assert sorted(tensorboard_points(one)) == sorted(wanted)

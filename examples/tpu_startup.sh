@@ -1,29 +1,22 @@
 #!/usr/bin/env bash
-# Startup script of a TPU VM: installs the project, trains, and copies the run to a bucket. A new VM
+# Startup script of a TPU VM: installs the project and trains a run that lives in a bucket. A new VM
 # with the same script and metadata goes on where the last one was preempted. See docs/tpu.md.
 #
 # The VM's metadata say what to do:
-#   bucket    where the run is kept, such as gs://my-bucket/ppo-mask
+#   bucket    where the runs are kept, such as gs://my-bucket/runs
 #   source    what git can clone the project from
 #   run-name  the run's name
 #   flags     flags of examples/train_hackmatrix.py (separated by spaces), the same for every VM
 set -euo pipefail
-shopt -s extglob nullglob
 
 metadata() {
     curl -sf -H "Metadata-Flavor: Google" \
         "http://metadata.google.internal/computeMetadata/v1/instance/attributes/$1"
 }
 
-# Puts the run and what was compiled into the bucket. The run is one object, which is there as a
-# whole or not at all. Its checkpoints are read before its log, which must not be the older one.
+# What was compiled serves the next VM as well. The run itself is copied by the trainer.
 save() {
-    local parts=("checkpoints/$run/checkpoints" checkpoints/"$run"/!(checkpoints))
-    [ -d "${parts[0]}" ] || return 0
-    # 1 is tar's word for files that came or went meanwhile: old checkpoints do, the newest does not.
-    { tar -cf run.tar --exclude='*.orbax-checkpoint-tmp*' "${parts[@]}" || [ $? -eq 1 ]; } &&
-        gcloud storage cp --quiet run.tar "$bucket/$run.tar" &&
-        gcloud storage rsync --quiet -r compiled "$bucket/compiled" ||
+    gcloud storage rsync --quiet -r compiled "$bucket/compiled" ||
         echo "could not save to $bucket; will try again"
 }
 
@@ -31,7 +24,7 @@ bucket=$(metadata bucket)
 run=$(metadata run-name)
 read -ra flags < <(metadata flags && echo)
 folder=${PPO_MASK_FOLDER:-/opt/ppo-mask}
-mkdir -p "$folder/compiled" "$folder/checkpoints"
+mkdir -p "$folder/compiled"
 cd "$folder"
 
 if [ ! -e installed ]; then
@@ -40,28 +33,28 @@ if [ ! -e installed ]; then
     # The VM's own Python may be older than 3.11.
     python3 -m pip install --quiet uv
     python3 -m uv venv --python 3.12 .venv
-    python3 -m uv pip install --quiet --python .venv/bin/python -e 'source[tpu]'
+    python3 -m uv pip install --quiet --python .venv/bin/python -e 'source[tpu,gcs]'
     touch installed
 fi
 
 gcloud storage rsync --quiet -r "$bucket/compiled" compiled || echo "nothing compiled yet"
-if [ ! -d "checkpoints/$run" ] && gcloud storage ls "$bucket/$run.tar"; then
-    gcloud storage cp --quiet "$bucket/$run.tar" run.tar
-    tar -xf run.tar
-fi
-saved=(checkpoints/"$run"/checkpoints/+([0-9]))
-if [ ${#saved[@]} -gt 0 ]; then
-    begin=(--resume "checkpoints/$run")
+export XDG_CACHE_HOME=$folder # Holds the local copies of the bucket's runs.
+manifest=$(gcloud storage cat "$bucket/$run/manifest.json") || manifest=
+if grep -q '"checkpoints/' <<< "$manifest"; then
+    begin=(--resume "$bucket/$run")
 else
     # A run that came to no checkpoint has nothing to go on from.
-    [ ! -d "checkpoints/$run" ] || mv "checkpoints/$run" "checkpoints/$run.$(date +%s)"
-    begin=(--run-name "$run")
+    now=$(date +%s)
+    copy=$folder/ppo_mask/runs/gs/${bucket#gs://}/$run
+    [ ! -d "$copy" ] || mv "$copy" "$copy.$now"
+    [ -z "$manifest" ] || gcloud storage mv "$bucket/$run" "$bucket/$run.$now"
+    begin=(--checkpoint-dir "$bucket" --run-name "$run")
 fi
 
 export JAX_COMPILATION_CACHE_DIR=$folder/compiled
 .venv/bin/python source/examples/train_hackmatrix.py "${begin[@]}" "${flags[@]}" &
 trainer=$!
-# The trainer saves on SIGTERM and ends.
+# On SIGTERM the trainer saves, copies the run to the bucket, and ends.
 trap 'kill -TERM "$trainer" 2> /dev/null' TERM
 while kill -0 "$trainer" 2> /dev/null; do
     sleep "${PPO_MASK_COPY_SECONDS:-600}" &

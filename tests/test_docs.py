@@ -25,7 +25,15 @@ ROOT = Path(__file__).parents[1]
 DRAWINGS = ROOT / "docs" / "architecture.md"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 # Whose commands are for other machines, or change this one.
-ELSEWHERE = ("devices.md", "gpu.md", "tpu.md", "slurm.md", "colab.md", "CONTRIBUTING.md")
+ELSEWHERE = (
+    "checkpoints.md",
+    "devices.md",
+    "gpu.md",
+    "tpu.md",
+    "slurm.md",
+    "colab.md",
+    "CONTRIBUTING.md",
+)
 SET_UP = re.compile(r"python3 -m venv \.venv && \.venv/bin/pip install -e \S+ && \.venv/bin/")
 
 

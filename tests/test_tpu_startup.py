@@ -1,6 +1,6 @@
-"""The startup script of a TPU VM, on this machine: Google's programs and the installation are
-stand-ins, training is real. A VM is preempted; the next one, which has nothing but the bucket, goes
-on.
+"""The startup script of a TPU VM, on this machine: Google's programs, the package for buckets and
+the installation are stand-ins, training is real. A VM is preempted; the next one, which has nothing
+but the bucket, goes on.
 """
 
 import json
@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 
@@ -32,11 +31,27 @@ GCLOUD = """
 here() { case "$1" in gs://*) echo "$BUCKETS/${1#gs://}" ;; *) echo "$1" ;; esac }
 from=$(here "${@: -2:1}") to=$(here "${@: -1}")
 case "$2" in
-    ls) [ -e "$to" ] ;;
-    cp) mkdir -p "$(dirname "$to")" && cp "$from" "$to.part" && mv "$to.part" "$to" ;;
+    cat) cat "$to" ;;
+    mv) mv "$from" "$to" ;;
     rsync) [ -d "$from" ] && mkdir -p "$to" && cp -r "$from/." "$to" ;;
     *) exit 2 ;;
 esac
+"""
+# What stands in for the package gcsfs.
+GCSFS = """
+import os
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
+
+class GCSFileSystem(DirFileSystem):
+    protocol = ("gs", "gcs")
+
+    def __init__(self, **options):
+        super().__init__(os.environ["BUCKETS"], LocalFileSystem(auto_mkdir=True), **options)
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return path.removeprefix("gs://").rstrip("/")
 """
 
 
@@ -49,12 +64,14 @@ def vm(tmp_path: Path, folder: str, flags: str) -> subprocess.Popen[str]:
     for name, text in programs.items():
         (stand_ins / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
         (stand_ins / name).chmod(0o755)
+    (stand_ins / "gcsfs.py").write_text(GCSFS)
     said = {"bucket": "gs://b/runs", "run-name": "first", "flags": flags, "source": "https://a.b/c"}
     for name, text in said.items():
         (metadata / name).write_text(text)
     environment = {
         **os.environ,
         "PATH": f"{stand_ins}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([str(stand_ins), *sys.path[1:]]),
         "METADATA": str(metadata),
         "BUCKETS": str(tmp_path / "buckets"),
         "PPO_MASK_FOLDER": str(tmp_path / folder),
@@ -64,22 +81,26 @@ def vm(tmp_path: Path, folder: str, flags: str) -> subprocess.Popen[str]:
     return subprocess.Popen([SCRIPT], env=environment, stdout=out, stderr=out, text=True)
 
 
+RUN = ("buckets", "b", "runs", "first")
+
+
 def kept(tmp_path: Path) -> tuple[list[int], list[int]]:
     """Checkpoints, and the log's updates, of the run in the bucket."""
-    path = tmp_path / "buckets" / "b" / "runs" / "first.tar"
-    if not path.exists():
+    path = tmp_path.joinpath(*RUN)
+    try:
+        steps = json.loads((path / "manifest.json").read_text())["steps"]
+    except (FileNotFoundError, json.JSONDecodeError):  # It is just being written.
         return [], []
-    with tarfile.open(path) as tar:
-        names = [name.split("/") for name in tar.getnames()]
-        file = tar.extractfile("checkpoints/first/metrics.jsonl")
-        assert file is not None
-        updates = [json.loads(line)["update"] for line in file.read().splitlines()]
-    assert not any("orbax-checkpoint-tmp" in part for name in names for part in name)
-    return sorted({int(n[3]) for n in names if len(n) > 3 and n[2] == "checkpoints"}), updates
+    log = (path / "metrics.jsonl").read_text().splitlines() if steps else []
+    return steps, [json.loads(line)["update"] for line in log]
 
 
 @pytest.mark.slow
 def test_a_preempted_run_goes_on_from_the_bucket(tmp_path: Path) -> None:
+    # A VM that was lost before its first checkpoint left no more than this.
+    path = tmp_path.joinpath(*RUN)
+    path.mkdir(parents=True)
+    (path / "manifest.json").write_text('{"format": 1, "steps": [], "files": {"config.yaml": "0"}}')
     machine = vm(tmp_path, "one", f"{FLAGS} --save-interval 5 --total-timesteps 100000000")
     try:
         until = time.monotonic() + 400
@@ -95,7 +116,8 @@ def test_a_preempted_run_goes_on_from_the_bucket(tmp_path: Path) -> None:
     done = checkpoints[-1]
     assert log[-1] >= done
     assert f"SIGTERM after {done} updates" in (tmp_path / "one.log").read_text()
-    assert list((tmp_path / "buckets" / "b" / "runs" / "compiled").iterdir())
+    assert list((path.parent / "compiled").iterdir())
+    assert len([*path.parent.glob("first.*")]) == 1
 
     flags = f"{FLAGS} --save-interval 5 --total-timesteps {(done + 10) * 128}"
     machine = vm(tmp_path, "two", flags)

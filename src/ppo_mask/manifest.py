@@ -120,7 +120,8 @@ def files_in(folder: Path) -> dict[str, str]:
         if first == _CHECKPOINTS:
             counts = bool(others) and others[0].isdecimal()
         else:
-            counts = first != "wandb" and not any(x.startswith(".") for x in (first, *others))
+            hidden = any(part.startswith(".") for part in (first, *others))
+            counts = first not in ("wandb", MANIFEST) and not hidden
         if counts and path.is_file() and not path.is_symlink():
             stat = path.stat()
             relative = path.relative_to(folder).as_posix()

@@ -13,6 +13,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -149,6 +150,9 @@ def claim(bucket: Bucket, folders: Sequence[RunFolder]) -> None:
     except RunError:
         for folder in folders:
             shutil.rmtree(folder.path)
+            with suppress(RunError):
+                for path in bucket.files(folder.path.name):
+                    bucket.delete(folder.path.name, path)
         raise
 
 

@@ -22,9 +22,11 @@ from hackmatrix.networks import PlayerCentredMLP
 from hackmatrix.render import scene
 from hackmatrix.replay import Decision, Frame
 from hackmatrix.rewards import COMPONENTS
+from ppo_mask.bucket import open_bucket
 from ppo_mask.errors import RunError
 from ppo_mask.policy import architecture_of
 from ppo_mask.run_folder import RunFolder
+from ppo_mask.sync import push
 
 NETWORK = PlayerCentredMLP(8, 1, key=jax.random.key(3))
 
@@ -73,6 +75,22 @@ def test_inspect_prints_what_a_checkpoint_holds(capsys, run_folder):
         assert "verified: " in out
         assert "WARNING" not in out
     assert "update     3" in command(capsys, "inspect", run_folder / "checkpoints" / "3")[1]
+
+
+def test_commands_take_the_url_of_a_run(capsys, run_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    url = "memory://commands/runs"
+    push(open_bucket(url), RunFolder(Path(shutil.copytree(run_folder, tmp_path / "first"))))
+    for target in ([f"{url}/first"], ["--latest", "--checkpoint-dir", url]):
+        assert "update     7" in command(capsys, "inspect", *target)[1]
+    assert "update     3" in command(capsys, "inspect", f"{url}/first/checkpoints/3")[1]
+    assert trained(f"{url}/first").name == "first/7"
+    for words in (["export", f"{url}/first"], ["plot", f"{url}/first", "--out"]):
+        out = tmp_path / ("a.npz" if words[0] == "export" else "a.svg")
+        assert command(capsys, *words, out)[0] == 0
+        assert out.stat().st_size > 100
+    code, _, error = command(capsys, "inspect", f"{url}/none")
+    assert (code, error) == (2, f"error: there is no run {url}/none\n")
 
 
 def test_inspect_finds_damage(capsys, run_folder, tmp_path):

@@ -122,8 +122,8 @@ def push(bucket: Bucket, folder: RunFolder) -> None:
     bucket.put(name, (path for path in changed if is_log(path)), folder.path)
     _write(bucket, folder, here)
     for path in bucket.files(name):
-        # What this run never wrote is left alone, but for the remains of a torn checkpoint.
-        ours = path in there.files or path.startswith("checkpoints/")
+        # A push that was killed may have left files that no manifest names. Others are not ours.
+        ours = path in there.files or path.startswith("checkpoints/") or is_log(path)
         if ours and path not in here.files:
             bucket.delete(name, path)
 

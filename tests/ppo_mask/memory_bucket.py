@@ -28,6 +28,13 @@ class Killed(BaseException):
     """The process is gone."""
 
 
+def empty_bucket(patch: pytest.MonkeyPatch, home: Path) -> Path:
+    """A new bucket, and a machine; its folder for the runs of the bucket."""
+    patch.setattr(MemoryFileSystem, "store", {})
+    patch.setattr(MemoryFileSystem, "pseudo_dirs", [""])
+    return use_machine(patch, home)
+
+
 def use_machine(patch: pytest.MonkeyPatch, home: Path) -> Path:
     """From now on this is that machine; its folder for the runs of the bucket."""
     patch.setenv("XDG_CACHE_HOME", str(home))

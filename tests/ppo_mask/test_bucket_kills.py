@@ -5,13 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 from memory_bucket import (
     URL,
     Killed,
     Objects,
     assert_in_step,
     begin,
+    empty_bucket,
     go_on,
     kill_at,
     manifest,
@@ -31,9 +31,7 @@ from ppo_mask.sync import pull, push
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The local folder of the runs in the bucket, which is empty."""
-    monkeypatch.setattr(MemoryFileSystem, "store", {})
-    monkeypatch.setattr(MemoryFileSystem, "pseudo_dirs", [""])
-    return use_machine(monkeypatch, tmp_path / "one")
+    return empty_bucket(monkeypatch, tmp_path / "one")
 
 
 def moments(machine: Path, patch: pytest.MonkeyPatch, into: Path) -> list[RunFolder]:

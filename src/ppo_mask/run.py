@@ -66,7 +66,7 @@ def main(
         nothing was done, 1 if training broke off.
     """
     try:
-        plan = make_plan(defaults, arguments, description)
+        plan = make_plan(task.offer(defaults), arguments, description)
         enable_compilation_cache()
         reason = execute(task, plan)
     except RunError as error:

@@ -1,4 +1,4 @@
-"""The network that a HackMatrix run trains by default."""
+"""Networks that see the board from where the player stands; one is what a run trains by default."""
 
 from typing import Any, final
 
@@ -7,6 +7,9 @@ from jaxtyping import Array, Float, Key
 from hackmatrix.env import NUM_ACTIONS
 from hackmatrix.features import NUM_FEATURES, features
 from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MLPActorCritic
+from ppo_mask.recurrent import GRUActorCritic
+
+_POLICY_GAIN = 10.0
 
 
 @final
@@ -26,7 +29,7 @@ class PlayerCentredMLP(AbstractFeatureActorCritic):
         """With a ``network`` for the features, the sizes say nothing."""
         if network is None:
             network = MLPActorCritic(
-                NUM_FEATURES, NUM_ACTIONS, hidden_dim, num_layers, True, 10.0, key=key
+                NUM_FEATURES, NUM_ACTIONS, hidden_dim, num_layers, True, _POLICY_GAIN, key=key
             )
         self.network = network
 
@@ -38,3 +41,9 @@ class PlayerCentredMLP(AbstractFeatureActorCritic):
     def features(self, observation: Float[Array, " observation"]) -> Float[Array, " features"]:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
         return features(observation).flat()
+
+
+def player_centred_gru(hidden_dim: int = 256, *, key: Key[Array, ""]) -> PlayerCentredMLP:
+    """The same with a network that remembers in place of the MLP."""
+    network = GRUActorCritic(NUM_FEATURES, NUM_ACTIONS, hidden_dim, True, _POLICY_GAIN, key=key)
+    return PlayerCentredMLP(network=network, key=key)  # Whose own key is not used then.

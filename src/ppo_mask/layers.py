@@ -1,0 +1,36 @@
+"""Linear layers as the library's networks have them, for networks of one's own."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+
+def linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Linear:
+    """A layer of orthogonal weights (Saxe et al. 2014, arXiv:1312.6120) and biases of 0."""
+    layer = eqx.filter_eval_shape(eqx.nn.Linear, n_in, n_out, key=key)
+    weight = gain * _orthogonal(key, n_out, n_in)
+    return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(n_out)))
+
+
+def affine(layer: eqx.nn.Linear, x: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
+    """The layer; its products are of the weights' type, their sums and all else float32 or more.
+
+    What has axes before its last is a batch: the same weights for each of its vectors.
+    """
+    assert layer.bias is not None  # See linear.
+    weight = layer.weight
+    sums = jnp.promote_types(weight.dtype, jnp.float32)
+    x = x.astype(weight.dtype)
+    return jnp.matmul(x, weight.T, preferred_element_type=sums) + layer.bias
+
+
+@eqx.filter_jit  # Operation by operation it takes seconds to compile.
+def _orthogonal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
+    # One after another for several seeds: XLA's CPU runtime shares a batch of decompositions out
+    # to the threads that wait for it, and on two cores two batches wait for each other for ever.
+    @jax.custom_batching.sequential_vmap
+    def draw(key: Array) -> Array:
+        return jax.nn.initializers.orthogonal()(key, (rows, columns))
+
+    return draw(key)

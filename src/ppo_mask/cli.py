@@ -57,7 +57,8 @@ def _parser(config: Any, known: dict[str, Setting], description: str) -> _Parser
             action = argparse.BooleanOptionalAction
             groups[each.group].add_argument(each.flag, dest=each.name, action=action, help=text)
         else:
-            metavar = {int: "N", float: "X", str: "TEXT"}.get(each.type, "FILE")
+            kinds = {int: "N", float: "X", str: "TEXT"}
+            metavar = "|".join(each.choices) or kinds.get(each.type, "FILE")
             bare = each.rules.bare
             optional = {} if bare is None else {"nargs": "?", "const": str(bare)}
             groups[each.group].add_argument(

@@ -9,13 +9,12 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask._types import ArrayTree
 from ppo_mask.distribution import MaskedCategorical
+from ppo_mask.layers import affine, linear
 from ppo_mask.networks import (
     AbstractActorCritic,
     AbstractRecurrentActorCritic,
     advance,
-    affine,
     initial_hidden,
-    linear,
 )
 
 

@@ -67,7 +67,7 @@ def main(
         nothing was done, 1 if training broke off or its end did not come into the bucket.
     """
     try:
-        plan = make_plan(defaults, arguments, description)
+        plan = make_plan(task.offer(defaults), arguments, description)
         enable_compilation_cache()
         reason = execute(task, plan)
     except RunError as error:

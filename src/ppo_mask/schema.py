@@ -55,7 +55,7 @@ class Rules:
     at_least: int | float | None
     above: int | float | None
     at_most: int | float | None
-    one_of: tuple[str, ...] | None
+    one_of: tuple[str, ...] | str | None
     changeable: bool
     bare: int | float | None
 
@@ -67,7 +67,7 @@ def setting(
     at_least: int | float | None = None,
     above: int | float | None = None,
     at_most: int | float | None = None,
-    one_of: tuple[str, ...] | None = None,
+    one_of: tuple[str, ...] | str | None = None,
     changeable: bool = False,
     bare: int | float | None = None,
 ) -> Any:
@@ -81,7 +81,8 @@ def setting(
         at_least: smallest value allowed.
         above: the value must be greater than this.
         at_most: largest value allowed.
-        one_of: the values allowed, for text.
+        one_of: the values allowed, for text; or the name of the group's attribute that holds them,
+            where a program decides. An empty one allows any.
         changeable: whether a resumed run may have another value than it began with.
         bare: what the flag means without a value; None if it needs one.
     """
@@ -100,6 +101,7 @@ class Setting:
         optional: whether None is a value.
         value: its value in the config at hand.
         rules: what it was declared with.
+        choices: the values allowed, for text; empty if any is.
     """
 
     name: str
@@ -108,6 +110,7 @@ class Setting:
     optional: bool
     value: Any
     rules: Rules
+    choices: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -123,9 +126,8 @@ class Setting:
         value = self._typed(raw, called)
         if isinstance(value, Structured):
             return value
-        choices = self.rules.one_of
-        if choices is not None and value is not None and value not in choices:
-            raise RunError(f"{called} must be {' or '.join(choices)}, got {raw!r}")
+        if self.choices and value is not None and value not in self.choices:
+            raise RunError(f"{called} must be {' or '.join(self.choices)}, got {raw!r}")
         if value is None or isinstance(value, (bool, str)):
             return value
         rules = self.rules
@@ -183,6 +185,8 @@ def _walk(config: Any) -> Iterator[Setting]:
         group = getattr(config, group_field.name)
         hints = typing.get_type_hints(type(group))
         for field in dataclasses.fields(group):
+            if _METADATA_KEY not in field.metadata:
+                continue
             hint, optional = hints[field.name], False
             if isinstance(hint, types.UnionType):
                 hint = next(t for t in hint.__args__ if t is not types.NoneType)
@@ -191,7 +195,10 @@ def _walk(config: Any) -> Iterator[Setting]:
                 raise TypeError(f"{field.name} has type {hint}, which no flag can have")
             value = getattr(group, field.name)
             rules: Rules = field.metadata[_METADATA_KEY]
-            yield Setting(field.name, group_field.name, hint, optional, value, rules)
+            choices = rules.one_of or ()
+            if isinstance(choices, str):
+                choices = getattr(group, choices)
+            yield Setting(field.name, group_field.name, hint, optional, value, rules, choices)
 
 
 def replace(config: Config, values: Mapping[str, Any], source: str = "") -> Config:
@@ -253,7 +260,7 @@ def read_yaml(path: Path, config: Any) -> dict[str, Any]:
     content = load_yaml(path)
     values: dict[str, Any] = {}
     groups = {field.name for field in dataclasses.fields(config)}
-    _collect({} if content is None else content, str(path), groups - set(settings(config)), values)
+    _collect({} if content is None else content, str(path), groups, set(settings(config)), values)
     return values
 
 
@@ -271,13 +278,16 @@ def load_yaml(path: Path) -> Any:
         raise RunError(f"{path} is not valid YAML: {error}") from error
 
 
-def _collect(content: Any, where: str, groups: set[str], values: dict[str, Any]) -> None:
+def _collect(
+    content: Any, where: str, groups: set[str], names: set[str], values: dict[str, Any]
+) -> None:
     if not isinstance(content, Mapping):
         raise RunError(f"{where} must hold 'name: value' lines, got {content!r}")
     for key, value in typing.cast(Mapping[Any, Any], content).items():
         name = str(key).replace("-", "_")
-        if name in groups:
-            _collect(value, f"{where}, group {name}", set(), values)
+        # A setting may be called as a group is; then lines of its own make it the group.
+        if name in groups and (name not in names or isinstance(value, Mapping)):
+            _collect(value, f"{where}, group {name}", set(), names, values)
         elif name in values:
             raise RunError(f"{where} gives {name} twice")
         else:

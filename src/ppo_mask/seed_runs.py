@@ -61,7 +61,7 @@ def execute_seeds(
     keys = [run_keys(each) for each in configs]
 
     def make_model(key: Array) -> AbstractActorCritic:
-        return task.make_model(env, config.network, key)
+        return task.new_model(env, config.network, key)
 
     states = init_seeds(
         env,

@@ -94,10 +94,17 @@ class TrainingSettings:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSettings:
-    """The default policy and value network."""
+    """The policy and value network.
 
+    Attributes:
+        offered: the networks that there are to choose from, no setting itself; the runner takes
+            them from :class:`ppo_mask.task.Task`. Empty: any name.
+    """
+
+    network: str = setting("default", "which of the program's networks", one_of="offered")
     hidden_dim: int = setting(256, "width of the hidden layers", at_least=1)
     num_layers: int = setting(2, "hidden layers", at_least=1)
+    offered: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

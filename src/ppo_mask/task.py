@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import jax
 import numpy as np
@@ -18,6 +18,8 @@ from ppo_mask.settings import NetworkSettings, RunConfig, TrainingSettings
 from ppo_mask.state import TrainState, init
 
 Environment = TypeVar("Environment")
+
+_UNNAMED = NetworkSettings().network
 
 
 def mlp_for(
@@ -40,6 +42,10 @@ def mlp_for(
     )
 
 
+MakeModel: TypeAlias = Callable[[AbstractEnv[Any], NetworkSettings, Array], AbstractActorCritic]
+"""A network for an environment, from its settings and a key."""
+
+
 def _no_curriculum(environment: object) -> None:
     del environment
 
@@ -50,7 +56,9 @@ class Task(Generic[Environment]):
 
     Attributes:
         make_env: the environment from its settings; a ValueError is told as a wrong setting.
-        make_model: the network for it.
+        make_model: the network for it, called "default".
+        networks: several by name, in place of ``make_model``; ``--network`` chooses one. The first
+            is taken where nothing is chosen.
         metrics: figures of its own to log.
         figures: heading to figure, for the columns of the console's table.
         curriculum: from the environment's settings, how it changes as training goes on. Evaluation
@@ -58,10 +66,44 @@ class Task(Generic[Environment]):
     """
 
     make_env: Callable[[Environment], AbstractEnv[Any]]
-    make_model: Callable[[AbstractEnv[Any], NetworkSettings, Array], AbstractActorCritic] = mlp_for
+    make_model: MakeModel = mlp_for
     metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict[str, Metric])
     figures: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     curriculum: Callable[[Environment], Curriculum | None] = _no_curriculum
+    networks: Mapping[str, MakeModel] = dataclasses.field(default_factory=dict[str, MakeModel])
+
+    def __post_init__(self) -> None:
+        if self.networks and self.make_model is not mlp_for:
+            raise ValueError("a task has make_model or networks, not both")
+
+    def offer(self, defaults: RunConfig[Environment]) -> RunConfig[Environment]:
+        """The defaults, with the task's networks to choose from."""
+        offered = tuple(self._makers)
+        chosen = defaults.network.network
+        network = dataclasses.replace(
+            defaults.network,
+            network=offered[0] if chosen == _UNNAMED else chosen,
+            offered=offered,
+        )
+        return dataclasses.replace(defaults, network=network)
+
+    def new_model(
+        self, env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
+    ) -> AbstractActorCritic:
+        """The network that the settings ask for.
+
+        Raises:
+            RunError: the task has no network of that name.
+        """
+        makers = self._makers
+        name = next(iter(makers)) if network.network == _UNNAMED else network.network
+        if name not in makers:
+            raise RunError(f"there is no network {name}; there are {', '.join(makers)}")
+        return makers[name](env, network, key)
+
+    @property
+    def _makers(self) -> Mapping[str, MakeModel]:
+        return self.networks or {_UNNAMED: self.make_model}
 
 
 def ppo_config(training: TrainingSettings) -> PPOConfig:
@@ -92,6 +134,6 @@ def first_state(
 ) -> TrainState:
     """A run's first state."""
     model_key, init_key = jax.random.split(key)
-    model = task.make_model(env, config.network, model_key)
+    model = task.new_model(env, config.network, model_key)
     curriculum = task.curriculum(config.environment)
     return init(env, model, ppo, init_key, metrics=task.metrics, curriculum=curriculum)

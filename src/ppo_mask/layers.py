@@ -1,0 +1,26 @@
+"""Linear layers as the library's networks have them, for networks of one's own."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+
+def linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Linear:
+    """A layer of orthogonal weights (Saxe et al. 2014, arXiv:1312.6120) and biases of 0."""
+    layer = eqx.filter_eval_shape(eqx.nn.Linear, n_in, n_out, key=key)
+    weight = gain * _orthogonal(key, n_out, n_in)
+    return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(n_out)))
+
+
+def affine(layer: eqx.nn.Linear, x: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
+    """The layer; its products are of the weights' type, their sums and all else float32 or more."""
+    assert layer.bias is not None  # See linear.
+    weight = layer.weight
+    sums = jnp.promote_types(weight.dtype, jnp.float32)
+    return jnp.dot(weight, x.astype(weight.dtype), preferred_element_type=sums) + layer.bias
+
+
+@eqx.filter_jit  # Operation by operation it takes seconds to compile.
+def _orthogonal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
+    return jax.nn.initializers.orthogonal()(key, (rows, columns))

@@ -3,11 +3,12 @@
 import dataclasses
 
 from hackmatrix import HackMatrix
+from hackmatrix.board_network import BoardActorCritic
 from hackmatrix.curriculum import starting_stages
 from hackmatrix.metrics import METRICS
 from hackmatrix.networks import PlayerCentredMLP
 from ppo_mask.curriculum import Phases
-from ppo_mask.run import Task, main
+from ppo_mask.run import Task, main, mlp_for
 from ppo_mask.schema import setting
 from ppo_mask.settings import LoggingSettings, RunConfig, TrainingSettings
 
@@ -27,9 +28,15 @@ class GameSettings:
 
 TASK = Task[GameSettings](
     lambda game: HackMatrix(undo_depth=game.undo_depth, max_steps=game.max_steps),
-    make_model=lambda env, network, key: PlayerCentredMLP(
-        network.hidden_dim, network.num_layers, key=key
-    ),
+    networks={
+        "mlp": lambda env, sizes, key: PlayerCentredMLP(
+            sizes.hidden_dim, sizes.num_layers, key=key
+        ),
+        "board": lambda env, sizes, key: BoardActorCritic(
+            sizes.hidden_dim, sizes.num_layers, key=key
+        ),
+        "flat": mlp_for,
+    },
     metrics=METRICS,
     figures={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},
     curriculum=lambda game: starting_stages(game.curriculum),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hackmatrix.board_network import BoardActorCritic, BoardNetwork
 from hackmatrix.env import HackMatrix
 from hackmatrix.networks import PlayerCentredMLP
 from hackmatrix.policies import SCRIPTED
@@ -14,8 +15,8 @@ from ppo_mask.policy import load_policy
 from ppo_mask.schema import did_you_mean, load_yaml
 from ppo_mask.sync import pulled
 
-NETWORKS = (PlayerCentredMLP, MLPActorCritic)
-"""The networks that a run may have trained."""
+NETWORKS = (PlayerCentredMLP, BoardActorCritic, BoardNetwork, MLPActorCritic)
+"""What the networks that a run may have trained are made of, for :func:`load_policy`."""
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,8 @@ _TARGET_FIELDS = ("enemy_type", "enemy_hp", "stunned", "from_siphon", "turns")
 _TARGET = [i for name in _TARGET_FIELDS for i in range(CHANNELS)[channels(name)]]
 
 NUM_PLAYER_FEATURES = PLAYER_FEATURES + NUM_PROGRAMS
-NUM_FEATURES = (
-    NUM_PLAYER_FEATURES
-    + NUM_CELLS * (CHANNELS - NUM_PROGRAMS)
-    + NUM_PROGRAMS * 3
-    + NUM_DIRECTIONS * len(_TARGET)
-    + NUM_DIRECTIONS * 2
-    + 1
-)
+NUM_AROUND_PLAYER = NUM_PLAYER_FEATURES + NUM_DIRECTIONS * (len(_TARGET) + 2) + 1
+NUM_FEATURES = NUM_AROUND_PLAYER + NUM_CELLS * (CHANNELS - NUM_PROGRAMS) + NUM_PROGRAMS * 3
 
 
 class Features(NamedTuple):
@@ -62,19 +56,28 @@ class Features(NamedTuple):
         """All of them as one vector."""
         return jnp.concatenate([jnp.reshape(x, -1) for x in self])
 
+    def around_player(self) -> Float[Array, " around"]:
+        """As one vector, all that is not said of cells one by one."""
+        rest = (self.player, self.targets, self.edges, self.ways, self.distance)
+        return jnp.concatenate([jnp.reshape(x, -1) for x in rest])
+
 
 def features(observation: Float[Array, " observation"]) -> Features:
     """The features of one observation."""
     player = observation[:NUM_PLAYER_FEATURES]
     cells = observation[NUM_PLAYER_FEATURES:].reshape(NUM_CELLS, CHANNELS)
-    row, col = (jnp.round(x * (SIZE - 1)).astype(jnp.int32) for x in player[:2])
+    row, col = place_of(observation)
     cell = SIZE * row + col
     here = single(cell)
     blocks = plane_of(cells, "data", "program_block", "question")
     ways, distance = ways_to_exit(here, blocks, plane_of(cells, "exit"))
     return Features(
         player=player,
-        cells=_rolled(cells, row, col),
+        cells=rolled(
+            jnp.concatenate([cells[:, : _PROGRAM.start], cells[:, _PROGRAM.stop :]], axis=1),
+            row,
+            col,
+        ),
         programs=_programs(cells[:, _PROGRAM], row, col),
         targets=_targets(cells, here, blocks),
         edges=(~paths.neighbour_flags(cell)).astype(jnp.float32),
@@ -93,13 +96,21 @@ def plane_of(cells: Float[Array, "cells channels"], *names: str) -> Plane:
     return pack(jnp.any(jnp.stack(found), axis=0))
 
 
-def _rolled(
+def place_of(
+    observation: Float[Array, " observation"],
+) -> tuple[Int[Array, ""], Int[Array, ""]]:
+    """The player's row and column."""
+    row, col = jnp.round(observation[:2] * (SIZE - 1)).astype(jnp.int32)
+    return row, col
+
+
+def rolled(
     cells: Float[Array, "cells channels"], row: Int[Array, ""], col: Int[Array, ""]
-) -> Float[Array, "cells plain_channels"]:
-    plain = jnp.concatenate([cells[:, : _PROGRAM.start], cells[:, _PROGRAM.stop :]], axis=1)
+) -> Float[Array, "cells channels"]:
+    """The cells, rolled so that the one in this row and column is the first."""
     index = jnp.arange(SIZE)
     rows, cols = (index + row) % SIZE, (index + col) % SIZE
-    return plain[(SIZE * rows[:, None] + cols).reshape(-1)]
+    return cells[(SIZE * rows[:, None] + cols).reshape(-1)]
 
 
 def _programs(

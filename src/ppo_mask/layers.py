@@ -13,12 +13,16 @@ def linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Li
     return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(n_out)))
 
 
-def affine(layer: eqx.nn.Linear, x: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
-    """The layer; its products are of the weights' type, their sums and all else float32 or more."""
+def affine(layer: eqx.nn.Linear, x: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
+    """The layer; its products are of the weights' type, their sums and all else float32 or more.
+
+    What has axes before its last is a batch: the same weights for each of its vectors.
+    """
     assert layer.bias is not None  # See linear.
     weight = layer.weight
     sums = jnp.promote_types(weight.dtype, jnp.float32)
-    return jnp.dot(weight, x.astype(weight.dtype), preferred_element_type=sums) + layer.bias
+    x = x.astype(weight.dtype)
+    return jnp.matmul(x, weight.T, preferred_element_type=sums) + layer.bias
 
 
 @eqx.filter_jit  # Operation by operation it takes seconds to compile.

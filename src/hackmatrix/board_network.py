@@ -1,0 +1,222 @@
+"""An actor-critic that knows the board: one set of weights for all of its cells.
+
+An MLP's first layer has weights for each number of each cell, so what an enemy is has to be
+learned on all 36 of them. Here it is learned once: a *code* of a cell is made of its channels, by
+weights that all cells share, and then of its own code and those of its neighbours, which is a
+convolution. Only then does it matter where the cell is, seen from the player.
+
+What the player knows of itself, its lines of fire and its ways to the exit is 74 numbers beside
+576 of codes. Each of the two gets a layer of its own, normalised by itself, so that neither drowns
+the other.
+"""
+
+from typing import Any, NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key, UInt8
+
+from hackmatrix.env import NUM_ACTIONS
+from hackmatrix.features import NUM_AROUND_PLAYER, features, place_of, rolled
+from hackmatrix.observation import CHANNELS, PLAYER_FEATURES
+from hackmatrix.planes import NUM_CELLS, SIZE
+from hackmatrix.programs import NUM_PROGRAMS
+from ppo_mask.distribution import MaskedCategorical
+from ppo_mask.layers import affine, linear
+from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic
+
+_POLICY_GAIN = 10.0
+_PARTS = 36  # All channels of a cell are multiples of a 36th: of 1, 1/3, 1/4 or 1/9.
+
+
+class BoardView(NamedTuple):
+    """What a :class:`BoardNetwork` sees.
+
+    Attributes:
+        player: what :mod:`hackmatrix.features` tells of it, without the cells.
+        cells: all channels of the cells in 36ths, a quarter of their size as floats; from the
+            player's cell on, as :attr:`hackmatrix.features.Features.cells`.
+        place: the player's row and column.
+    """
+
+    player: Float[Array, " around"]
+    cells: UInt8[Array, "cells channels"]
+    place: UInt8[Array, "2"]
+
+
+def view(observation: Float[Array, " observation"]) -> BoardView:
+    """The view of one observation."""
+    seen = features(observation)
+    place = place_of(observation)
+    cells = observation[PLAYER_FEATURES + NUM_PROGRAMS :].reshape(NUM_CELLS, CHANNELS)
+    cells = jnp.round(rolled(cells, *place) * _PARTS).astype(jnp.uint8)
+    return BoardView(seen.around_player(), cells, jnp.stack(place).astype(jnp.uint8))
+
+
+def neighbour_sums(
+    codes: Float[Array, "cells code"], place: UInt8[Array, "2"]
+) -> Float[Array, "cells code"]:
+    """For each cell the sum over the cells next to it; past the edge of the board there is none.
+
+    Args:
+        codes: of the cells, from the player's on.
+        place: the player's row and column, which say where the edges are.
+    """
+    rows, cols = (jnp.arange(SIZE) + place[:, None].astype(jnp.int32)) % SIZE
+    above = (rows != SIZE - 1).astype(codes.dtype)[:, None, None]
+    right = (cols != SIZE - 1).astype(codes.dtype)[None, :, None]
+    board = codes.reshape(SIZE, SIZE, -1)
+    sums = (
+        jnp.roll(board, -1, 0) * above
+        + jnp.roll(board * above, 1, 0)
+        + jnp.roll(board, -1, 1) * right
+        + jnp.roll(board * right, 1, 1)
+    )
+    return sums.reshape(codes.shape)
+
+
+class _Codes(eqx.Module):
+    """From cells to their codes; the weights are the same for all."""
+
+    own: eqx.nn.Linear
+    again: eqx.nn.Linear
+    neighbours: eqx.nn.Linear
+
+    def __init__(self, size: int, key: Key[Array, ""]):
+        keys = jax.random.split(key, 3)
+        self.own = linear(CHANNELS, size, 2**0.5, keys[0])
+        self.again = linear(size, size, 1.0, keys[1])
+        self.neighbours = linear(size, size, 1.0, keys[2])
+
+    def __call__(
+        self, cells: Float[Array, "cells channels"], place: UInt8[Array, "2"]
+    ) -> Float[Array, "cells code"]:
+        own = jnp.tanh(affine(self.own, cells))
+        around = affine(self.neighbours, neighbour_sums(own, place))
+        return jnp.tanh(affine(self.again, own) + around)
+
+
+class _Tower(eqx.Module):
+    """From the board's codes and the player's own numbers to what is wanted of them."""
+
+    board: eqx.nn.Linear
+    player: eqx.nn.Linear
+    hidden: tuple[eqx.nn.Linear, ...]
+    head: eqx.nn.Linear
+
+    def __init__(
+        self, codes: int, width: int, layers: int, n_out: int, gain: float, key: Key[Array, ""]
+    ):
+        keys = jax.random.split(key, layers + 2)
+        beside = -(-width // 2)
+        sizes = [width + beside, *[width] * (layers - 1)]
+        self.board = linear(codes, width, 2**0.5, keys[0])
+        self.player = linear(NUM_AROUND_PLAYER, beside, 2**0.5, keys[1])
+        self.hidden = tuple(
+            linear(n, width, 2**0.5, k) for n, k in zip(sizes[:-1], keys[2:-1], strict=True)
+        )
+        self.head = linear(sizes[-1], n_out, gain, keys[-1])
+
+    def __call__(
+        self, codes: Float[Array, " codes"], player: Float[Array, " around"], gain: float
+    ) -> Float[Array, " n_out"]:
+        x = jnp.concatenate([_normed(self.board, codes), _normed(self.player, player)])
+        for layer in self.hidden:
+            x = _normed(layer, x)
+        return affine(self.head, gain * x)
+
+
+def _normed(layer: eqx.nn.Linear, x: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
+    return jnp.tanh(jax.nn.standardize(affine(layer, x)))
+
+
+@final
+class BoardNetwork(AbstractActorCritic):
+    """What of a :class:`BoardActorCritic` is trained, on a :class:`BoardView`.
+
+    Policy and value share the cells' codes and nothing else. Layers start as those of
+    :class:`ppo_mask.networks.MLPActorCritic`, with its layer norm and its gain of 10 before the
+    policy's head.
+
+    Attributes:
+        hidden_dim: width of the hidden layers; the first one has half of it more, for the player.
+        num_layers: hidden layers after the codes.
+        code_size: numbers in a cell's code.
+    """
+
+    codes: _Codes
+    actor: _Tower
+    critic: _Tower
+    hidden_dim: int = eqx.field(static=True)
+    num_layers: int = eqx.field(static=True)
+    code_size: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        hidden_dim: int = 256,
+        num_layers: int = 2,
+        code_size: int = 16,
+        *,
+        key: Key[Array, ""],
+    ):
+        sizes = {"hidden_dim": hidden_dim, "num_layers": num_layers, "code_size": code_size}
+        for name, value in sizes.items():
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        codes_key, actor_key, critic_key = jax.random.split(key, 3)
+        seen = NUM_CELLS * code_size
+        self.codes = _Codes(code_size, codes_key)
+        self.actor = _Tower(seen, hidden_dim, num_layers, NUM_ACTIONS, 0.01, actor_key)
+        self.critic = _Tower(seen, hidden_dim, num_layers, 1, 1.0, critic_key)
+        self.hidden_dim = hidden_dim
+        self.num_layers = num_layers
+        self.code_size = code_size
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
+        return {
+            "hidden_dim": self.hidden_dim,
+            "num_layers": self.num_layers,
+            "code_size": self.code_size,
+        }
+
+    def __call__(
+        self, observation: BoardView, action_mask: Bool[Array, " actions"]
+    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
+        player, cells, place = observation
+        codes = self.codes(cells.astype(jnp.float32) / _PARTS, place).reshape(-1)
+        logits = self.actor(codes, player, _POLICY_GAIN)
+        value = self.critic(codes, player, 1.0)
+        return MaskedCategorical(logits, action_mask), value[0]
+
+
+@final
+class BoardActorCritic(AbstractFeatureActorCritic):
+    """An actor-critic with one set of weights for all cells of the board; see this module."""
+
+    network: AbstractActorCritic
+
+    def __init__(
+        self,
+        hidden_dim: int = 256,
+        num_layers: int = 2,
+        network: AbstractActorCritic | None = None,
+        *,
+        key: Key[Array, ""],
+    ):
+        """With a ``network`` for the view, the sizes say nothing."""
+        if network is None:
+            network = BoardNetwork(hidden_dim, num_layers, key=key)
+        self.network = network
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
+        return {"network": self.network}
+
+    def features(self, observation: Float[Array, " observation"]) -> BoardView:
+        """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
+        return view(observation)

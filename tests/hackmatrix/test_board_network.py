@@ -1,0 +1,154 @@
+"""The board network: weights shared by all cells, neighbours, and nothing of the view ignored."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import recordings
+from games import ENV
+
+from hackmatrix import positions
+from hackmatrix.agents import NETWORKS
+from hackmatrix.board_network import BoardActorCritic, BoardNetwork, neighbour_sums, view
+from hackmatrix.features import NUM_AROUND_PLAYER
+from hackmatrix.observation import OBSERVATION_SIZE
+from ppo_mask.normalise import NormalizedActorCritic, normalized, observe
+from ppo_mask.policy import architecture_of
+from ppo_mask.precision import in_bfloat16
+
+MASK = jnp.arange(28) < 5
+
+
+def small(seed: int = 0) -> BoardActorCritic:
+    """With weights of every layer random, the heads' as well."""
+    model = BoardActorCritic(8, 2, key=jax.random.key(seed))
+    leaves, structure = jax.tree.flatten(eqx.filter(model, eqx.is_array))
+    keys = jax.random.split(jax.random.key(1), len(leaves))
+    noisy = [x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
+    return eqx.combine(jax.tree.unflatten(structure, noisy), model)
+
+
+@pytest.fixture(scope="module")
+def observations() -> jax.Array:
+    dumped = [each["state"] for each in recordings.read("observations.jsonl.gz")][:64]
+    return jax.jit(jax.vmap(ENV.observe))(positions.load_all(dumped))
+
+
+def test_the_view_is_the_whole_observation(observations):
+    views = jax.device_get(jax.jit(jax.vmap(view))(observations))
+    assert views.player.shape == (64, NUM_AROUND_PLAYER)
+    assert views.cells.dtype == np.uint8
+    for seen, observation in zip(np.asarray(observations), range(64), strict=True):
+        place, cells = views.place[observation], views.cells[observation] / 36
+        np.testing.assert_array_equal(place, np.round(seen[:2] * 5))
+        np.testing.assert_array_equal(views.player[observation, :33], seen[:33])
+        board = np.roll(cells.reshape(6, 6, 42), tuple(place.astype(int)), (0, 1))
+        np.testing.assert_allclose(board, seen[33:].reshape(6, 6, 42), atol=1e-6)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (2, 5), (3, 1), (5, 5)])
+def test_neighbours_are_those_on_the_board(place):
+    board = np.asarray(jax.random.normal(jax.random.key(2), (6, 6, 3)))
+    padded = np.pad(board, ((1, 1), (1, 1), (0, 0)))
+    sums = padded[2:, 1:-1] + padded[:-2, 1:-1] + padded[1:-1, 2:] + padded[1:-1, :-2]
+    back = (-place[0], -place[1])
+    rolled = jnp.asarray(np.roll(board, back, (0, 1)).reshape(36, 3))
+    got = neighbour_sums(rolled, jnp.array(place, jnp.uint8))
+    np.testing.assert_allclose(got, np.roll(sums, back, (0, 1)).reshape(36, 3), atol=1e-6)
+
+
+def test_cells_share_their_weights(observations):
+    """A cell's code depends on what is on it and around it, and not on where it is."""
+    codes = small().network.codes
+    seen = jax.jit(view)(observations[0])
+    cells = seen.cells.astype(jnp.float32) / 36
+    place = jnp.array([0, 0], jnp.uint8)
+    inner = np.zeros((6, 6), bool)
+    inner[1:4, 1:4] = True  # They have four neighbours, and so they have one row higher.
+    moved = jnp.roll(cells.reshape(6, 6, -1), 1, 0).reshape(36, -1)
+    before = np.asarray(codes(cells, place)).reshape(6, 6, -1)
+    after = np.asarray(codes(moved, place)).reshape(6, 6, -1)
+    np.testing.assert_allclose(after[np.roll(inner, 1, 0)], before[inner], atol=1e-6)
+    changed = np.asarray(codes(cells.at[14].add(1.0), place)) - np.asarray(codes(cells, place))
+    assert set(np.abs(changed).max(axis=1).nonzero()[0]) == {14, 8, 20, 13, 15}
+
+
+def test_the_number_of_weights_for_the_board_does_not_depend_on_its_channels_times_its_cells():
+    codes = BoardNetwork(8, 1, code_size=4, key=jax.random.key(0)).codes
+    sizes = sorted(x.size for x in jax.tree.leaves(eqx.filter(codes, eqx.is_array)))
+    assert sizes == [4, 4, 4, 16, 16, 42 * 4]
+
+
+def test_nothing_of_an_observation_is_ignored(observations):
+    """Policy and value depend on every number that the observation has."""
+    network = small().network
+    seen = jax.jit(jax.vmap(view))(observations)
+
+    def outputs(player, codes_in, place):
+        codes = network.codes(codes_in, place).reshape(-1)
+        return jnp.stack(
+            [network.actor(codes, player, 1.0).sum(), *network.critic(codes, player, 1.0)]
+        )
+
+    slopes = jax.jit(jax.vmap(jax.jacobian(outputs, (0, 1))))
+    by_player, by_cells = slopes(seen.player, seen.cells.astype(jnp.float32) / 36, seen.place)
+    assert np.all(np.abs(by_player).max(axis=0) > 0)
+    assert np.all(np.abs(by_cells).max(axis=0) > 0)
+
+
+def test_it_plays_what_is_allowed_and_starts_near_uniform(observations):
+    model = BoardActorCritic(8, 2, key=jax.random.key(0))
+    distribution, value = eqx.filter_jit(model)(observations[0], MASK)
+    np.testing.assert_allclose(distribution.probs[:5], 0.2, atol=0.05)
+    assert np.all(np.asarray(distribution.probs[5:]) == 0)
+    assert value.shape == ()
+
+
+def test_hyperparameters_rebuild_it():
+    for model in (BoardActorCritic(8, 3, key=jax.random.key(0)), small()):
+        again = eqx.filter_eval_shape(
+            BoardActorCritic, **model.hyperparameters, key=jax.random.key(1)
+        )
+        assert jax.tree.structure(again) == jax.tree.structure(model)
+    inner = architecture_of(model)["hyperparameters"]["network"]
+    assert inner == {
+        "network": "BoardNetwork",
+        "hyperparameters": {"hidden_dim": 8, "num_layers": 2, "code_size": 16},
+    }
+    assert {BoardActorCritic, BoardNetwork} <= set(NETWORKS)
+
+
+@pytest.mark.parametrize("name", ["hidden_dim", "num_layers", "code_size"])
+def test_sizes_must_be_positive(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        BoardNetwork(**{name: 0}, key=jax.random.key(0))
+
+
+def test_in_bfloat16_it_is_nearly_the_same(observations):
+    model = small()
+    rounded = in_bfloat16(model)
+    assert isinstance(rounded, BoardActorCritic)
+    both = [jax.jit(jax.vmap(lambda x, m=m: m(x, MASK)))(observations) for m in (model, rounded)]
+    (plain, value), (close, close_value) = both
+    assert close_value.dtype == jnp.float32
+    np.testing.assert_allclose(close.probs, plain.probs, atol=0.1)
+    np.testing.assert_allclose(close_value, value, atol=0.2)
+
+
+def test_normalisation_is_of_the_players_side_and_leaves_the_cells(observations):
+    model = normalized(BoardActorCritic(8, 1, key=jax.random.key(0)), observations)
+    assert isinstance(model.network, NormalizedActorCritic)
+    (moments,) = model.network.moments
+    assert moments.mean.shape == (NUM_AROUND_PLAYER,)
+    seen = jax.jit(jax.vmap(model.features))(observations)
+    model = eqx.filter_jit(observe)(model, jax.tree.map(lambda x: x[None], seen))
+    (moments,) = model.network.moments
+    np.testing.assert_allclose(moments.mean, seen.player.mean(axis=0), atol=1e-5)
+    values = jax.jit(jax.vmap(lambda x: model(x, MASK)[1]))(observations)
+    assert np.isfinite(values).all()
+
+
+def test_a_row_of_a_rollout_is_smaller_than_that_of_the_default_network():
+    seen = jax.eval_shape(view, jax.ShapeDtypeStruct((OBSERVATION_SIZE,), jnp.float32))
+    assert sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(seen)) < 2000

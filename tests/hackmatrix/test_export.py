@@ -15,6 +15,7 @@ import recordings
 from games import ENV
 
 from hackmatrix import positions
+from hackmatrix.board_network import BoardActorCritic
 from hackmatrix.export import exported
 from hackmatrix.features import features
 from hackmatrix.networks import PlayerCentredMLP
@@ -106,3 +107,14 @@ def test_arrays_are_not_pickled(network, tmp_path):
     (tmp_path / "policy.npz").write_bytes(exported(network))
     with np.load(tmp_path / "policy.npz", allow_pickle=False) as file:
         assert all(x.dtype == np.float32 for name, x in file.items() if name != "description")
+
+
+def test_it_says_that_it_does_not_play_the_board_network(program, tmp_path):
+    model = BoardActorCritic(4, 1, key=jax.random.key(0))
+    path = tmp_path / "board.npz"
+    path.write_bytes(exported(model))
+    with pytest.raises(ValueError, match=r"board\.npz holds BoardActorCritic, not the MLP"):
+        program.Policy(path)
+    with np.load(path) as file:
+        weight = file["network.codes.own.weight"]
+    np.testing.assert_array_equal(weight, model.network.codes.own.weight)

@@ -126,14 +126,21 @@ def test_sizes_must_be_positive(name):
 
 
 def test_in_bfloat16_it_is_nearly_the_same(observations):
-    model = small()
+    model = BoardActorCritic(8, 2, key=jax.random.key(0))
     rounded = in_bfloat16(model)
     assert isinstance(rounded, BoardActorCritic)
-    both = [jax.jit(jax.vmap(lambda x, m=m: m(x, MASK)))(observations) for m in (model, rounded)]
-    (plain, value), (close, close_value) = both
-    assert close_value.dtype == jnp.float32
-    np.testing.assert_allclose(close.probs, plain.probs, atol=0.1)
-    np.testing.assert_allclose(close_value, value, atol=0.2)
+
+    def outputs(model):
+        def one(observation):
+            distribution, value = model(observation, MASK)
+            return distribution.probs, value
+
+        return jax.jit(jax.vmap(one))(observations)
+
+    (probs, values), (close_probs, close_values) = outputs(model), outputs(rounded)
+    assert close_values.dtype == jnp.float32
+    assert 0 < np.abs(values - close_values).max() < 0.1
+    assert 0 < np.abs(probs - close_probs).max() < 0.05
 
 
 def test_normalisation_is_of_the_players_side_and_leaves_the_cells(observations):

@@ -27,4 +27,10 @@ def affine(layer: eqx.nn.Linear, x: Float[Array, "*batch n_in"]) -> Float[Array,
 
 @eqx.filter_jit  # Operation by operation it takes seconds to compile.
 def _orthogonal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
-    return jax.nn.initializers.orthogonal()(key, (rows, columns))
+    # One after another for several seeds: XLA's CPU runtime shares a batch of decompositions out
+    # to the threads that wait for it, and on two cores two batches wait for each other for ever.
+    @jax.custom_batching.sequential_vmap
+    def draw(key: Array) -> Array:
+        return jax.nn.initializers.orthogonal()(key, (rows, columns))
+
+    return draw(key)

@@ -1,0 +1,36 @@
+"""Layers of networks: how they start, and what they do with a batch."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ppo_mask.layers import affine, linear
+
+
+def test_weights_start_orthogonal_and_biases_at_zero():
+    layer = linear(6, 4, 3.0, jax.random.key(0))
+    assert layer.bias is not None
+    np.testing.assert_array_equal(layer.bias, 0)
+    np.testing.assert_allclose(layer.weight @ layer.weight.T, 9 * np.eye(4), atol=1e-5)
+
+
+def test_a_batch_goes_through_the_same_weights_one_by_one():
+    layer = linear(6, 4, 1.0, jax.random.key(0))
+    x = jax.random.normal(jax.random.key(1), (3, 5, 6))
+    one_by_one = jax.vmap(jax.vmap(lambda each: affine(layer, each)))(x)
+    np.testing.assert_allclose(affine(layer, x), one_by_one, atol=1e-6)
+    half = jax.tree.map(lambda w: w.astype(jnp.bfloat16), layer)
+    assert affine(half, x).dtype == jnp.float32
+
+
+def test_networks_of_several_seeds_start_on_two_cores():
+    """In a process of its own: what went wrong was a wait without an end."""
+    start = (
+        "import equinox as eqx, jax; from ppo_mask.networks import MLPActorCritic; "
+        "make = lambda key: eqx.filter(MLPActorCritic(827, 28, key=key), eqx.is_array); "
+        "jax.block_until_ready(eqx.filter_jit(jax.vmap(make))(jax.random.split(jax.random.key(0), 3)))"
+    )
+    subprocess.run([sys.executable, "-c", start], check=True, timeout=240)

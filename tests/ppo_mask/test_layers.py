@@ -31,6 +31,7 @@ def test_networks_of_several_seeds_start_on_two_cores():
     start = (
         "import equinox as eqx, jax; from ppo_mask.networks import MLPActorCritic; "
         "make = lambda key: eqx.filter(MLPActorCritic(827, 28, key=key), eqx.is_array); "
-        "jax.block_until_ready(eqx.filter_jit(jax.vmap(make))(jax.random.split(jax.random.key(0), 3)))"
+        "keys = jax.random.split(jax.random.key(0), 3); "
+        "jax.block_until_ready(eqx.filter_jit(jax.vmap(make))(keys))"
     )
     subprocess.run([sys.executable, "-c", start], check=True, timeout=240)

@@ -113,7 +113,9 @@ def test_it_says_that_it_does_not_play_the_board_network(program, tmp_path):
     model = BoardActorCritic(4, 1, key=jax.random.key(0))
     path = tmp_path / "board.npz"
     path.write_bytes(exported(model))
-    with pytest.raises(ValueError, match=r"board\.npz holds BoardActorCritic, not the MLP"):
+    with pytest.raises(
+        ValueError, match=r"board\.npz does not hold the default network, but .*BoardActorCritic"
+    ):
         program.Policy(path)
     with np.load(path) as file:
         weight = file["network.codes.own.weight"]

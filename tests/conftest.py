@@ -18,8 +18,8 @@ _WITHOUT_OPTIMIZATIONS = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 def pytest_configure(config: pytest.Config) -> None:
     """Fast tests compile a lot and run what they compiled for a moment.
 
-    Compiling takes a third of the time without optimisations. Slow tests have them, and so has what
-    is run with the variable set to 0.
+    Compiling takes a third of the time without optimisations. Slow tests have them, and modules
+    marked ``optimized``, which run what they compile for long.
     """
     if not config.option.markexpr:
         value = os.environ.setdefault(_WITHOUT_OPTIMIZATIONS, "1")  # Processes inherit it.
@@ -32,6 +32,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             for mark in {"slow", "browser"} & set(item.keywords):
                 item.add_marker(pytest.mark.skip(reason=f"{mark}; run with -m {mark}"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiler(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Optimises where a module is marked so."""
+    name = _WITHOUT_OPTIMIZATIONS.lower()
+    usual = jax.config.read(name)
+    if usual and request.node.get_closest_marker("optimized"):
+        jax.clear_caches()
+        jax.config.update(name, False)
+    yield
+    jax.config.update(name, usual)
 
 
 @pytest.fixture(autouse=True, scope="module")

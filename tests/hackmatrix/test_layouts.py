@@ -13,6 +13,8 @@ from scipy import stats
 from hackmatrix import positions
 from hackmatrix.programs import CARDS
 
+pytestmark = pytest.mark.optimized
+
 SIGNIFICANCE = 1e-4
 NEW_GAME, STAGE_8 = "new_game_stage_1", "stage_8_empty_board"
 CORNERS = ((0, 0), (0, 5), (5, 0), (5, 5))

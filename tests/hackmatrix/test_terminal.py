@@ -160,6 +160,7 @@ def test_ctrl_c_restores_the_terminal(screen):
     assert "Traceback" not in shown.written
 
 
+@pytest.mark.slow
 def test_sigterm_restores_the_terminal(screen):
     shown = screen(still=True)
     shown.wait_for(r"step 2 ")
@@ -168,6 +169,7 @@ def test_sigterm_restores_the_terminal(screen):
     assert shown.is_restored()
 
 
+@pytest.mark.slow
 def test_an_error_restores_the_terminal_and_is_told(screen):
     shown = screen(still=True, fails_at=3)
     assert shown.finish() == 1
@@ -176,6 +178,7 @@ def test_an_error_restores_the_terminal_and_is_told(screen):
     assert "RuntimeError: a mishap" in after
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_too_small_is_told_so(screen):
     shown = screen(still=True)
     shown.wait_for(r"step 1 ")

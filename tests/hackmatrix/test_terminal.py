@@ -27,6 +27,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 # A game that needs no compiling: the frames of one position.
 STILL = """
 import sys
+import time
 import hackmatrix.cli.watch as watch_module
 from games import position
 from hackmatrix import positions
@@ -37,6 +38,11 @@ def frames(agent, seed, **options):
     for n in range(1000):
         if n == {fails_at}:
             raise RuntimeError("a mishap")
+        if n == {deaf_at}:
+            try:
+                time.sleep(100)
+            except BaseException:
+                pass
         yield Frame(n, scene(positions.load(position())), (0, 1), None, {{}}, 0.0, None, "")
 
 watch_module.watch = frames
@@ -110,10 +116,9 @@ class Screen:
 def screen():
     screens = []
 
-    def start(*arguments, still=False, fails_at=-1):
-        words = (
-            ["-c", STILL.format(fails_at=fails_at)] if still else ["-m", "hackmatrix", *arguments]
-        )
+    def start(*arguments, still=False, fails_at=-1, deaf_at=-1):
+        program = STILL.format(fails_at=fails_at, deaf_at=deaf_at)
+        words = ["-c", program] if still else ["-m", "hackmatrix", *arguments]
         screens.append(Screen([sys.executable, "-c", ON_THE_TERMINAL, *words]))
         return screens[-1]
 
@@ -158,6 +163,17 @@ def test_ctrl_c_restores_the_terminal(screen):
     assert shown.finish() == 130
     assert shown.is_restored()
     assert "Traceback" not in shown.written
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_that_comes_where_its_exception_is_lost_is_not_lost(screen, number, code):
+    shown = screen(still=True, deaf_at=3)
+    shown.wait_for(r"step 2 ")
+    time.sleep(0.5)
+    shown.process.send_signal(number)
+    assert shown.finish() == code
+    assert shown.is_restored()
 
 
 @pytest.mark.slow

@@ -34,19 +34,24 @@ class Terminal:
     """A context in which the terminal is a screen; keys come as they are pressed.
 
     However it is left, by an error, Ctrl+C or SIGTERM too, the terminal is as it was before.
+
+    An exception that a signal raises is lost where Python can raise none, in a callback of the
+    garbage collector, say; JAX has one. So signals are remembered, and heard of at the next key.
     """
 
     def __init__(self) -> None:
         self._fd = sys.stdin.fileno()
         self._saved: list[Any] = []
-        self._handler: Any = None
+        self._handlers: dict[signal.Signals, Any] = {}
+        self._signal: int | None = None
 
     def __enter__(self) -> "Terminal":
         import termios
         import tty
 
         self._saved = termios.tcgetattr(self._fd)
-        self._handler = signal.signal(signal.SIGTERM, _stop)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._handlers[number] = signal.signal(number, self._stop)
         tty.setcbreak(self._fd)
         sys.stdout.write(_ENTER)
         sys.stdout.flush()
@@ -63,7 +68,8 @@ class Terminal:
         sys.stdout.write(_LEAVE)
         sys.stdout.flush()
         termios.tcsetattr(self._fd, termios.TCSADRAIN, self._saved)
-        signal.signal(signal.SIGTERM, self._handler)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
 
     def draw(self, lines: Sequence[str]) -> None:
         """Shows lines from the top left corner."""
@@ -95,14 +101,16 @@ class Terminal:
             last = self._read(_ESCAPE_TIME)
         return _SEQUENCES.get(last, "")
 
+    def _stop(self, number: int, frame: FrameType | None = None) -> None:
+        self._signal = number
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
     def _read(self, timeout: float | None) -> str:
+        if self._signal is not None:
+            self._stop(self._signal)
         if not select.select([self._fd], [], [], timeout)[0]:
             return ""
         read = os.read(self._fd, 1)
         if not read:
             raise EOFError("the terminal is gone")
         return read.decode(errors="replace")
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)

@@ -206,7 +206,10 @@ def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, npt
 def named_arrays(tree: Any) -> dict[str, Any]:
     """The array leaves of a tree by their place in it, such as ``model.actor.0.weight``."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, _is_array))
-    named = {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
+    # A tree that is one array has no place to be called by.
+    named = {
+        jax.tree_util.keystr(path, simple=True, separator=".") or "array": x for path, x in leaves
+    }
     if len(named) != len(leaves):
         raise ValueError("two arrays of the tree have the same name")
     return named

@@ -23,7 +23,7 @@ from hackmatrix.observation import CHANNELS, PLAYER_FEATURES
 from hackmatrix.planes import NUM_CELLS, SIZE
 from hackmatrix.programs import NUM_PROGRAMS
 from ppo_mask.distribution import MaskedCategorical
-from ppo_mask.layers import affine, linear
+from ppo_mask.layers import activated, affine, check_sizes, linear
 from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic
 
 _POLICY_GAIN = 10.0
@@ -92,7 +92,7 @@ class _Codes(eqx.Module):
     def __call__(
         self, cells: Float[Array, "cells channels"], place: UInt8[Array, "2"]
     ) -> Float[Array, "cells code"]:
-        own = jnp.tanh(affine(self.own, cells))
+        own = activated(self.own, cells, False)
         around = affine(self.neighbours, neighbour_sums(own, place))
         return jnp.tanh(affine(self.again, own) + around)
 
@@ -121,14 +121,11 @@ class _Tower(eqx.Module):
     def __call__(
         self, codes: Float[Array, " codes"], player: Float[Array, " around"], gain: float
     ) -> Float[Array, " n_out"]:
-        x = jnp.concatenate([_normed(self.board, codes), _normed(self.player, player)])
+        parts = activated(self.board, codes, True), activated(self.player, player, True)
+        x = jnp.concatenate(parts)
         for layer in self.hidden:
-            x = _normed(layer, x)
+            x = activated(layer, x, True)
         return affine(self.head, gain * x)
-
-
-def _normed(layer: eqx.nn.Linear, x: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
-    return jnp.tanh(jax.nn.standardize(affine(layer, x)))
 
 
 @final
@@ -160,10 +157,7 @@ class BoardNetwork(AbstractActorCritic):
         *,
         key: Key[Array, ""],
     ):
-        sizes = {"hidden_dim": hidden_dim, "num_layers": num_layers, "code_size": code_size}
-        for name, value in sizes.items():
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        check_sizes(hidden_dim=hidden_dim, num_layers=num_layers, code_size=code_size)
         codes_key, actor_key, critic_key = jax.random.split(key, 3)
         seen = NUM_CELLS * code_size
         self.codes = _Codes(code_size, codes_key)

@@ -15,8 +15,7 @@ from ppo_mask._loops import zeros_of
 from ppo_mask.env import AbstractEnv
 from ppo_mask.metrics import Metric, StepTotals, add_steps, no_steps, summarize_steps
 from ppo_mask.networks import AbstractActorCritic, advance
-from ppo_mask.recurrent import forgotten
-from ppo_mask.rollout import RolloutState, start
+from ppo_mask.rollout import RolloutState, following, start
 from ppo_mask.vector import VectorEnv
 from ppo_mask.wrappers import TimeLimit
 
@@ -168,12 +167,7 @@ def _play(
         )
         counted = playing.episode < num_episodes
         return _Playing(
-            RolloutState(
-                vector_state,
-                timestep.observation,
-                timestep.action_mask,
-                forgotten(model, timestep.ended, hidden),
-            ),
+            following(model, vector_state, timestep, hidden),
             key,
             jnp.where(timestep.ended, playing.episode + num_envs, playing.episode),
             record,

@@ -8,8 +8,13 @@ from jaxtyping import Array, Float, Key
 
 def linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Linear:
     """A layer of orthogonal weights (Saxe et al. 2014, arXiv:1312.6120) and biases of 0."""
-    layer = eqx.filter_eval_shape(eqx.nn.Linear, n_in, n_out, key=key)
-    weight = gain * _orthogonal(key, n_out, n_in)
+    return layer_of(gain * _orthogonal(key, n_out, n_in))
+
+
+def layer_of(weight: Float[Array, "n_out n_in"]) -> eqx.nn.Linear:
+    """A layer of these weights and biases of 0."""
+    n_out, n_in = weight.shape
+    layer = eqx.filter_eval_shape(lambda: eqx.nn.Linear(n_in, n_out, key=jax.random.key(0)))
     return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(n_out)))
 
 
@@ -23,6 +28,25 @@ def affine(layer: eqx.nn.Linear, x: Float[Array, "*batch n_in"]) -> Float[Array,
     sums = jnp.promote_types(weight.dtype, jnp.float32)
     x = x.astype(weight.dtype)
     return jnp.matmul(x, weight.T, preferred_element_type=sums) + layer.bias
+
+
+def activated(
+    layer: eqx.nn.Linear, x: Float[Array, "*batch n_in"], layer_norm: bool
+) -> Float[Array, "*batch n_out"]:
+    """What the layer makes of it, through tanh; on request first with mean 0 and variance 1."""
+    x = affine(layer, x)
+    return jnp.tanh(jax.nn.standardize(x) if layer_norm else x)
+
+
+def check_sizes(**sizes: int) -> None:
+    """Makes sure that a network can be made.
+
+    Raises:
+        ValueError: a size is below 1; the message names it.
+    """
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size}")
 
 
 @eqx.filter_jit  # Operation by operation it takes seconds to compile.

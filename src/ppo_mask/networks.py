@@ -6,12 +6,11 @@ from typing import Any, final
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask._types import ArrayTree
 from ppo_mask.distribution import MaskedCategorical
-from ppo_mask.layers import affine, linear
+from ppo_mask.layers import activated, affine, check_sizes, linear
 
 
 class AbstractActorCritic(eqx.Module):
@@ -60,8 +59,8 @@ class AbstractRecurrentActorCritic(AbstractActorCritic):
         return self.advance(observation, action_mask, self.initial_hidden())[:2]
 
 
-class AbstractWrappedActorCritic(AbstractActorCritic):
-    """Something around a network, which may be a recurrent one.
+class AbstractWrappedActorCritic(AbstractRecurrentActorCritic):
+    """Something around a network. It has the network's hidden state: ``()`` if that has none.
 
     Attributes:
         network: what is wrapped.
@@ -69,17 +68,9 @@ class AbstractWrappedActorCritic(AbstractActorCritic):
 
     network: eqx.AbstractVar[AbstractActorCritic]
 
-    @abstractmethod
-    def advance(
-        self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
-    ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
-        """What :func:`advance` makes of the network, with whatever this is for."""
-
-    def __call__(
-        self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
-    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
-        """See :class:`AbstractActorCritic`."""
-        return self.advance(observation, action_mask, initial_hidden(self.network))[:2]
+    def initial_hidden(self) -> ArrayTree:
+        """See :class:`AbstractRecurrentActorCritic`."""
+        return initial_hidden(self.network)
 
 
 class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
@@ -96,7 +87,7 @@ class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
     ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
-        """See :class:`AbstractWrappedActorCritic`."""
+        """See :class:`AbstractRecurrentActorCritic`."""
         return advance(self.network, self.features(observation), action_mask, hidden)
 
 
@@ -117,15 +108,13 @@ def advance(
     Returns:
         The distribution, the value, and the hidden state for the episode's next step.
     """
-    if isinstance(model, AbstractRecurrentActorCritic | AbstractWrappedActorCritic):
+    if isinstance(model, AbstractRecurrentActorCritic):
         return model.advance(observation, action_mask, hidden)
     return *model(observation, action_mask), hidden
 
 
 def initial_hidden(model: AbstractActorCritic) -> ArrayTree:
     """The hidden state in which a model begins an episode; ``()`` if it has none."""
-    if isinstance(model, AbstractWrappedActorCritic):
-        return initial_hidden(model.network)
     return model.initial_hidden() if isinstance(model, AbstractRecurrentActorCritic) else ()
 
 
@@ -188,14 +177,12 @@ class MLPActorCritic(AbstractActorCritic):
         *,
         key: Key[Array, ""],
     ):
-        for name, value in (
-            ("observation_size", observation_size),
-            ("num_actions", num_actions),
-            ("hidden_dim", hidden_dim),
-            ("num_layers", num_layers),
-        ):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        check_sizes(
+            observation_size=observation_size,
+            num_actions=num_actions,
+            hidden_dim=hidden_dim,
+            num_layers=num_layers,
+        )
         actor_key, critic_key = jax.random.split(key)
         hidden = (observation_size, *[hidden_dim] * num_layers)
         self.actor = _mlp((*hidden, num_actions), 0.01, actor_key)
@@ -231,8 +218,7 @@ class MLPActorCritic(AbstractActorCritic):
         self, layers: tuple[eqx.nn.Linear, ...], x: Float[Array, " n_in"], gain: float
     ) -> Float[Array, " n_out"]:
         for layer in layers[:-1]:
-            x = affine(layer, x)
-            x = jnp.tanh(jax.nn.standardize(x) if self.layer_norm else x)
+            x = activated(layer, x, self.layer_norm)
         return affine(layers[-1], gain * x)
 
 

@@ -112,7 +112,7 @@ class NormalizedActorCritic(AbstractWrappedActorCritic):
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
     ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
-        """See :class:`ppo_mask.networks.AbstractWrappedActorCritic`."""
+        """See :class:`ppo_mask.networks.AbstractRecurrentActorCritic`."""
         leaves, structure = jax.tree.flatten(observation)
         floats = iter(self.moments)
         leaves = [_standardized(x, next(floats)) if _is_float(x) else x for x in leaves]

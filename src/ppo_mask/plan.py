@@ -17,7 +17,7 @@ from ppo_mask.errors import RunError
 from ppo_mask.processes import connect, several
 from ppo_mask.run_folder import RunFolder
 from ppo_mask.settings import RunConfig, RunSettings, resolve
-from ppo_mask.sync import pulled
+from ppo_mask.sync import find
 
 Environment = TypeVar("Environment")
 
@@ -84,8 +84,7 @@ def make_plan(
             config = dataclasses.replace(config, run=run)
         _check_new(config.run, bucket)
         return Plan(config, None, 0, bucket)
-    path, bucket = pulled(resume, place)
-    folder, update = run_folder.find(path, Path(place))
+    folder, update, bucket = find(resume, place)
     stored = schema.read_yaml(folder.config, defaults)
     config = resolve(lay_over(schema.replace(defaults, stored, source=str(folder.config))))
     _check_resumable(config, folder, update)

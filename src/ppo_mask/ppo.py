@@ -1,5 +1,6 @@
 """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347), in order of events."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -179,7 +180,7 @@ def update(
     if is_recurrent(state.model):
         batch = jax.tree.map(lambda x: x.swapaxes(0, 1), batch)
         memory = Memory(state.rollout.hidden, transitions.ended.swapaxes(0, 1))
-        batch = eqx.tree_at(lambda b: b.memory, batch, memory, is_leaf=lambda x: x is None)
+        batch = dataclasses.replace(batch, memory=memory)
         batch = jax.tree.map(lambda x: x[None], batch)
 
     # Learn. Minibatches are gathered one by one: the rollout may be hundreds of megabytes.

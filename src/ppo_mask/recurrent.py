@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask._types import ArrayTree
 from ppo_mask.distribution import MaskedCategorical
-from ppo_mask.layers import affine, linear
+from ppo_mask.layers import activated, affine, check_sizes, layer_of, linear
 from ppo_mask.networks import (
     AbstractActorCritic,
     AbstractRecurrentActorCritic,
@@ -105,10 +105,9 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
         *,
         key: Key[Array, ""],
     ):
-        sizes = {"observation_size": observation_size, "num_actions": num_actions}
-        for name, value in {**sizes, "hidden_dim": hidden_dim}.items():
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        check_sizes(
+            observation_size=observation_size, num_actions=num_actions, hidden_dim=hidden_dim
+        )
         keys = jax.random.split(key, 9)
         self.encoder = linear(observation_size, hidden_dim, 2**0.5, keys[0])
         self.gates = _stacked(hidden_dim, keys[1:4])
@@ -143,8 +142,7 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
         hidden: Float[Array, " hidden"],
     ) -> tuple[MaskedCategorical, Float[Array, ""], Float[Array, " hidden"]]:
         """See :class:`ppo_mask.networks.AbstractRecurrentActorCritic`."""
-        seen = affine(self.encoder, observation)
-        seen = jnp.tanh(jax.nn.standardize(seen) if self.layer_norm else seen)
+        seen = activated(self.encoder, observation, self.layer_norm)
         new = jnp.split(affine(self.gates, seen), 3)
         old = jnp.split(affine(self.recurrent_gates, hidden), 3)
         reset, update = jax.nn.sigmoid(new[0] + old[0]), jax.nn.sigmoid(new[1] + old[1])
@@ -156,7 +154,4 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
 
 def _stacked(size: int, keys: Key[Array, " gates"]) -> eqx.nn.Linear:
     """One layer of several gates, each orthogonal by itself."""
-    gates = [linear(size, size, 1.0, key).weight for key in keys]
-    layer = eqx.filter_eval_shape(eqx.nn.Linear, size, len(gates) * size, key=keys[0])
-    arrays = jnp.concatenate(gates), jnp.zeros(len(gates) * size)
-    return eqx.tree_at(lambda x: (x.weight, x.bias), layer, arrays)
+    return layer_of(jnp.concatenate([linear(size, size, 1.0, key).weight for key in keys]))

@@ -14,7 +14,7 @@ from ppo_mask.env import rarely
 from ppo_mask.networks import AbstractActorCritic, advance, features_apart, initial_hidden
 from ppo_mask.recurrent import forgotten
 from ppo_mask.sharding import on_each
-from ppo_mask.vector import VectorEnv, VectorState
+from ppo_mask.vector import VectorEnv, VectorState, VectorTimeStep
 
 
 class RolloutState(eqx.Module):
@@ -139,9 +139,18 @@ def _act(
         episode_return=timestep.episode_return,
         episode_length=timestep.episode_length,
     )
-    hidden = forgotten(network, timestep.ended, hidden)
-    state = RolloutState(vector_state, timestep.observation, timestep.action_mask, hidden)
-    return state, transition
+    return following(network, vector_state, timestep, hidden), transition
+
+
+def following(
+    model: AbstractActorCritic,
+    vector_state: VectorState[Any],
+    timestep: VectorTimeStep,
+    hidden: ArrayTree,
+) -> RolloutState:
+    """Where the environments stand after a step, from what they and the model made of it."""
+    hidden = forgotten(model, timestep.ended, hidden)
+    return RolloutState(vector_state, timestep.observation, timestep.action_mask, hidden)
 
 
 def values(

@@ -166,7 +166,7 @@ def _check_batch(
     mesh: Mesh | None,
 ) -> None:
     def check(key: Key[Array, ""]) -> None:
-        rows = of_rows(ppo, task.make_model(env, config.network, key))
+        rows = of_rows(ppo, task.new_model(env, config.network, key))
         try:
             check_devices(rows, 1 if mesh is None else mesh.size)
         except ValueError as error:

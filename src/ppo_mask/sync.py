@@ -18,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ppo_mask import run_folder
 from ppo_mask.bucket import Bucket, is_url, open_bucket
 from ppo_mask.errors import RunError, warn
 from ppo_mask.manifest import Manifest, Marker, files_in, is_log, of_step
@@ -54,6 +55,16 @@ def pulled(path: str, parent: str = "") -> tuple[str, Bucket | None]:
         has = ", ".join(map(str, steps)) or "none"
         raise RunError(f"there is no checkpoint {path}; the run's are: {has}")
     return str(folder.checkpoints.path(int(parts[3]))), bucket
+
+
+def find(path: str, parent: str) -> tuple[RunFolder, int, Bucket | None]:
+    """:func:`ppo_mask.run_folder.find` of what may be in a bucket, and the bucket.
+
+    Raises:
+        RunError: as that, and as :func:`pulled`.
+    """
+    local, bucket = pulled(path, parent)
+    return *run_folder.find(local, Path(parent)), bucket
 
 
 def pull(bucket: Bucket, name: str) -> Path:

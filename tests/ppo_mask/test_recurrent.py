@@ -19,7 +19,7 @@ from ppo_mask.ppo import PPOConfig
 from ppo_mask.precision import BFloat16ActorCritic
 from ppo_mask.recurrent import GRUActorCritic, Memory, outputs
 from ppo_mask.rollout import collect, start, values
-from ppo_mask.run import main
+from ppo_mask.run import main, mlp_for
 from ppo_mask.train import init, train
 from ppo_mask.vector import VectorEnv
 from ppo_mask.wrappers import TimeLimit
@@ -255,11 +255,13 @@ def test_a_run_goes_on_with_what_it_remembers(tmp_path):
     assert is_recurrent(policy.model)
 
 
-@pytest.mark.parametrize("more", [[], ["--num-seeds", "2"]])
+@pytest.mark.parametrize("more", [[], ["--num-seeds", "2"], ["--network", "gru"]])
 def test_a_run_that_cannot_be_dealt_out_is_refused_before_anything_is_written(
     tmp_path, capsys, more
 ):
     task = dataclasses.replace(TASK, make_model=_gru_for)
+    if "--network" in more:
+        task = dataclasses.replace(TASK, networks={"mlp": mlp_for, "gru": _gru_for})
     flags = ["--checkpoint-dir", str(tmp_path), "--num-envs", "6", *more]
     assert main(task, DEFAULTS, flags) == 2
     assert "num_envs = 6 must be a multiple of" in capsys.readouterr().err

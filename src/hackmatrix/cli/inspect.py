@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from hackmatrix.cli.options import add_command, add_latest
-from ppo_mask import run_folder
+from ppo_mask import sync
 from ppo_mask.checkpoint import read_arrays, read_description
 from ppo_mask.errors import RunError
 from ppo_mask.run_folder import LATEST
-from ppo_mask.sync import pulled
 
 
 def add_to(commands: Any) -> None:
@@ -40,7 +39,7 @@ def find(target: str, checkpoints: str) -> Path:
     Raises:
         RunError: there is none.
     """
-    folder, step = run_folder.find(pulled(target, checkpoints)[0], Path(checkpoints))
+    folder, step, _ = sync.find(target, checkpoints)
     return folder.checkpoints.path(step)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -21,14 +22,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("benchmarks")
     group.addoption("--benchmark", action="store_true", help="measure, in full size (minutes)")
     group.addoption("--benchmark-json", metavar="FILE", help="write what was measured to a file")
+    group.addoption("--benchmark-plot", metavar="FILE", help="draw steps/s over environments")
     group.addoption("--benchmark-compare", metavar="FILE", help="show ratios to an earlier file")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuses options that cannot work, before anything is measured."""
     earlier, benchmark = config.getoption("benchmark_compare"), config.getoption("benchmark")
-    if (earlier or config.getoption("benchmark_json")) and not benchmark:
-        raise pytest.UsageError("--benchmark-json and --benchmark-compare go with --benchmark")
+    plot = config.getoption("benchmark_plot")
+    if (earlier or plot or config.getoption("benchmark_json")) and not benchmark:
+        names = "--benchmark-json, --benchmark-plot and --benchmark-compare"
+        raise pytest.UsageError(f"{names} go with --benchmark")
+    if plot and importlib.util.find_spec("matplotlib") is None:
+        raise pytest.UsageError(
+            "--benchmark-plot needs Matplotlib; install it with pip install 'ppo-mask[plot]'"
+        )
     if earlier:
         try:
             report.read(Path(earlier))
@@ -61,7 +69,7 @@ def measured(request: pytest.FixtureRequest):
 
 
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
-    """The table, and the file that was asked for."""
+    """The table, and the files that were asked for."""
     if not _found:
         return
     earlier, path = config.getoption("benchmark_compare"), config.getoption("benchmark_json")
@@ -70,3 +78,5 @@ def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     report.show(console, _found, report.read(Path(earlier)) if earlier else ())
     if path:
         report.write(Path(path), _found)
+    if plot := config.getoption("benchmark_plot"):
+        report.plot(Path(plot), _found)

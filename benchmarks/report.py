@@ -100,6 +100,29 @@ def show(
         console.print(line)
 
 
+def plot(path: Path, measurements: Sequence[Measurement]) -> None:
+    """Draws the rates over the number of environments; the file's ending says in which format.
+
+    A subject that was measured with one number only is a point.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for subject in dict.fromkeys(each.subject for each in measurements):
+        found = sorted((x for x in measurements if x.subject == subject), key=lambda x: x.num_envs)
+        rates = [each.rate for each in found]
+        beyond = [[x.rate - x.rates[0] for x in found], [x.rates[-1] - x.rate for x in found]]
+        label = f"{subject}, {found[0].devices} x {found[0].device}"
+        axes.errorbar([x.num_envs for x in found], rates, beyond, label=label, marker=".")
+    axes.set(yscale="log", xlabel="environments side by side", ylabel="steps/s")
+    axes.set_xscale("log", base=2)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
 def ratios(measurements: Sequence[Measurement]) -> list[str]:
     """What the measurements of one run say about one another."""
     rates = {(each.subject, each.num_envs): each.rate for each in measurements}

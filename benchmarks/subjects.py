@@ -82,11 +82,12 @@ def collected(num_envs: int, num_steps: int = 128) -> Subject:
         key, rollout_key = jax.random.split(key)
         model = eqx.combine(arrays, static)
         state, transitions = rollout.collect(env, model, state, rollout_key, num_steps)
-        kept = (transitions.observation, transitions.log_prob, transitions.reward)
-        return key, arrays, state, jnp.stack([x.sum() for x in kept])
+        # The sum keeps the compiler from leaving out what is only kept.
+        kept = jax.tree.leaves((transitions.observation, transitions.log_prob, transitions.reward))
+        return key, arrays, state, sum(jnp.sum(x, dtype=jnp.float32) for x in kept)
 
     state = eqx.filter_jit(rollout.start)(env, model, jax.random.key(1))
-    return Subject(run, (jax.random.key(2), arrays, state, jnp.zeros(3)), num_envs * num_steps)
+    return Subject(run, (jax.random.key(2), arrays, state, jnp.zeros(())), num_envs * num_steps)
 
 
 def trained(num_envs: int, num_steps: int = 128) -> Subject:

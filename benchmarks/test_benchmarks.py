@@ -14,7 +14,7 @@ def check(found: Measurement) -> None:
     assert found.steps % found.num_envs == 0
 
 
-@pytest.mark.parametrize("num_envs", [256, 2048, 8192])
+@pytest.mark.parametrize("num_envs", [16, 64, 256, 1024, 2048, 8192, 32768])
 def test_environment(measured, num_envs):
     check(measured("environment", num_envs))
 
@@ -27,7 +27,7 @@ def test_peer(measured, name):
     check(measured(name, 2048))
 
 
-@pytest.mark.parametrize("num_envs", [256, 2048])
+@pytest.mark.parametrize("num_envs", [256, 2048, 8192])
 @pytest.mark.parametrize("subject", ["matrix products", "rollout", "training"])
 def test_learner(measured, subject, num_envs):
     check(measured(subject, num_envs))
@@ -52,6 +52,17 @@ def test_report_keeps_and_compares(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "2.00" in printed
     assert "environment at 4: 4.00 times pgx 2048" in printed
+
+
+def test_report_draws(tmp_path):
+    pytest.importorskip("matplotlib")
+    found = [
+        Measurement(subject, n, n, [1.0, 2.0], 0.5, 1.5, 100.0, "cpu", 1)
+        for subject, n in [("environment", 16), ("environment", 64), ("pgx 2048", 16)]
+    ]
+    path = tmp_path / "rates.svg"
+    report.plot(path, found)
+    assert path.read_text().count("<use") > 3
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):

@@ -15,19 +15,17 @@ from typing import Any, NamedTuple, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key, UInt8
+from jaxtyping import Array, Bool, Float, Int8, Key, UInt8
 
 from hackmatrix.env import NUM_ACTIONS
-from hackmatrix.features import NUM_AROUND_PLAYER, features, place_of, rolled
-from hackmatrix.observation import CHANNELS, PLAYER_FEATURES
+from hackmatrix.features import NUM_AROUND_PLAYER, PARTS, board_of, features_on, place_of, rolled
+from hackmatrix.observation import CHANNELS
 from hackmatrix.planes import NUM_CELLS, SIZE
-from hackmatrix.programs import NUM_PROGRAMS
 from ppo_mask.distribution import MaskedCategorical
 from ppo_mask.layers import activated, affine, check_sizes, linear
 from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic
 
 _POLICY_GAIN = 10.0
-_PARTS = 36  # All channels of a cell are multiples of a 36th: of 1, 1/3, 1/4 or 1/9.
 
 
 class BoardView(NamedTuple):
@@ -41,17 +39,17 @@ class BoardView(NamedTuple):
     """
 
     player: Float[Array, " around"]
-    cells: UInt8[Array, "cells channels"]
+    cells: Int8[Array, "cells channels"]
     place: UInt8[Array, "2"]
 
 
 def view(observation: Float[Array, " observation"]) -> BoardView:
     """The view of one observation."""
-    seen = features(observation)
-    place = place_of(observation)
-    cells = observation[PLAYER_FEATURES + NUM_PROGRAMS :].reshape(NUM_CELLS, CHANNELS)
-    cells = jnp.round(rolled(cells, *place) * _PARTS).astype(jnp.uint8)
-    return BoardView(seen.around_player(), cells, jnp.stack(place).astype(jnp.uint8))
+    board, place = board_of(observation), place_of(observation)
+    seen = features_on(board, observation)
+    return BoardView(
+        seen.around_player(), rolled(board, *place), jnp.stack(place).astype(jnp.uint8)
+    )
 
 
 def neighbour_sums(
@@ -92,7 +90,7 @@ class _Codes(eqx.Module):
     def __call__(
         self, cells: Float[Array, "cells channels"], place: UInt8[Array, "2"]
     ) -> Float[Array, "cells code"]:
-        own = activated(self.own, cells, False)
+        own = jnp.tanh(affine(self.own, cells))
         around = affine(self.neighbours, neighbour_sums(own, place))
         return jnp.tanh(affine(self.again, own) + around)
 
@@ -125,7 +123,7 @@ class _Tower(eqx.Module):
         x = jnp.concatenate(parts)
         for layer in self.hidden:
             x = activated(layer, x, True)
-        return affine(self.head, gain * x)
+        return affine(self.head, x, gain)
 
 
 @final
@@ -181,7 +179,7 @@ class BoardNetwork(AbstractActorCritic):
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:
         """See :class:`ppo_mask.networks.AbstractActorCritic`."""
         player, cells, place = observation
-        codes = self.codes(cells.astype(jnp.float32) / _PARTS, place).reshape(-1)
+        codes = self.codes(cells.astype(jnp.float32) / PARTS, place).reshape(-1)
         logits = self.actor(codes, player, _POLICY_GAIN)
         value = self.critic(codes, player, 1.0)
         return MaskedCategorical(logits, action_mask), value[0]
@@ -214,3 +212,7 @@ class BoardActorCritic(AbstractFeatureActorCritic):
     def features(self, observation: Float[Array, " observation"]) -> BoardView:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
         return view(observation)
+
+    def unpacked(self, features: BoardView) -> BoardView:
+        """The same: the network has a use for the bytes."""
+        return features

@@ -6,15 +6,22 @@ learn each of them. Everything here is computed from the observation alone, and 
 holds is left out.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Int8, Num
 
 from hackmatrix import paths
+from hackmatrix.batching import computed_once
+from hackmatrix.game import MAX_HP, NUM_STAGES
 from hackmatrix.observation import CHANNELS, PLAYER_FEATURES, channels
 from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, pack, single
 from hackmatrix.programs import NUM_PROGRAMS
+
+PARTS = 36
+"""What 1 is in whole numbers: a channel of a cell is a multiple of 1, 1/3, 1/4 or 1/9."""
 
 _DISTANCE_SCALE = 10.0
 _PROGRAM = channels("program")
@@ -23,12 +30,20 @@ _TARGET_FIELDS = ("enemy_type", "enemy_hp", "stunned", "from_siphon", "turns")
 _TARGET = [i for name in _TARGET_FIELDS for i in range(CHANNELS)[channels(name)]]
 
 NUM_PLAYER_FEATURES = PLAYER_FEATURES + NUM_PROGRAMS
-NUM_AROUND_PLAYER = NUM_PLAYER_FEATURES + NUM_DIRECTIONS * (len(_TARGET) + 2) + 1
+_NUM_BESIDE_PLAYER = NUM_DIRECTIONS * (len(_TARGET) + 2) + 1
+NUM_AROUND_PLAYER = NUM_PLAYER_FEATURES + _NUM_BESIDE_PLAYER
 NUM_FEATURES = NUM_AROUND_PLAYER + NUM_CELLS * (CHANNELS - NUM_PROGRAMS) + NUM_PROGRAMS * 3
+
+# What 1 is in each packed feature. The player's are row, column, hp, credits, energy, stage, data
+# siphons, attack, show and calm; the distance is in steps.
+_ONE = np.full(NUM_FEATURES, PARTS, np.float32)
+_ONE[:PLAYER_FEATURES] = SIZE - 1, SIZE - 1, MAX_HP, 50, 50, NUM_STAGES - 1, 10, 2, 1, 1
+_ONE[-1] = _DISTANCE_SCALE
 
 
 class Features(NamedTuple):
-    """An observation, seen from the player.
+    """An observation, seen from the player. All but the player's own are whole numbers, ``PARTS``
+    for 1, but for the distance.
 
     Attributes:
         player: the player's own numbers and the programs it owns.
@@ -41,56 +56,77 @@ class Features(NamedTuple):
             channels; zeros if nobody.
         edges: for each direction, whether the board ends there.
         ways: for each direction, whether a shortest walk to the exit begins with it.
-        distance: the length of that walk, in tens of steps.
+        distance: the length of that walk, in steps.
     """
 
     player: Float[Array, " player_features"]
-    cells: Float[Array, "cells channels"]
-    programs: Float[Array, "programs 3"]
-    targets: Float[Array, "directions target_channels"]
-    edges: Float[Array, " directions"]
-    ways: Float[Array, " directions"]
-    distance: Float[Array, ""]
+    cells: Int8[Array, "cells channels"]
+    programs: Int8[Array, "programs 3"]
+    targets: Int8[Array, "directions target_channels"]
+    edges: Int8[Array, " directions"]
+    ways: Int8[Array, " directions"]
+    distance: Int8[Array, ""]
 
-    def flat(self) -> Float[Array, " features"]:
-        """All of them as one vector."""
-        return jnp.concatenate([jnp.reshape(x, -1) for x in self])
+    def packed(self) -> Int8[Array, " features"]:
+        """All of them as one vector of whole numbers, a quarter of their size as floats.
+
+        More than 127 data siphons are 127, and an attack of more than 128 is 128.
+        """
+        player = jnp.clip(jnp.round(self.player * _ONE[:NUM_PLAYER_FEATURES]), max=127)
+        return _joined((player.astype(jnp.int8), *self[1:]))
 
     def around_player(self) -> Float[Array, " around"]:
-        """As one vector, all that is not said of cells one by one."""
-        rest = (self.player, self.targets, self.edges, self.ways, self.distance)
-        return jnp.concatenate([jnp.reshape(x, -1) for x in rest])
+        """As one vector of floats, all that is not said of cells one by one."""
+        return jnp.concatenate([self.player, _joined(self[3:]) / _ONE[-_NUM_BESIDE_PLAYER:]])
+
+
+def unpacked(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
+    """All features as one vector of floats, in the order of :class:`Features`."""
+    return packed.astype(jnp.float32) / _ONE
+
+
+def _joined(values: Iterable[Array]) -> Int8[Array, " n"]:
+    return jnp.concatenate([jnp.reshape(x, -1) for x in values])
+
+
+def board_of(observation: Float[Array, " observation"]) -> Int8[Array, "cells channels"]:
+    """All channels of the cells, in whole numbers: a quarter of what is to be read again."""
+    cells = observation[NUM_PLAYER_FEATURES:].reshape(NUM_CELLS, CHANNELS)
+    cells = jnp.round(cells * PARTS).astype(jnp.int8)
+    return computed_once(cells, jnp.isnan(observation[0]))
 
 
 def features(observation: Float[Array, " observation"]) -> Features:
     """The features of one observation."""
-    player = observation[:NUM_PLAYER_FEATURES]
-    cells = observation[NUM_PLAYER_FEATURES:].reshape(NUM_CELLS, CHANNELS)
+    return features_on(board_of(observation), observation)
+
+
+def features_on(
+    board: Int8[Array, "cells channels"], observation: Float[Array, " observation"]
+) -> Features:
+    """:func:`features` of an observation whose :func:`board_of` there is already."""
     row, col = place_of(observation)
     cell = SIZE * row + col
     here = single(cell)
-    blocks = plane_of(cells, "data", "program_block", "question")
-    ways, distance = ways_to_exit(here, blocks, plane_of(cells, "exit"))
+    blocks = plane_of(board, "data", "program_block", "question")
+    ways, distance = ways_to_exit(here, blocks, plane_of(board, "exit"))
+    rest = jnp.concatenate([board[:, : _PROGRAM.start], board[:, _PROGRAM.stop :]], axis=1)
     return Features(
-        player=player,
-        cells=rolled(
-            jnp.concatenate([cells[:, : _PROGRAM.start], cells[:, _PROGRAM.stop :]], axis=1),
-            row,
-            col,
-        ),
-        programs=_programs(cells[:, _PROGRAM], row, col),
-        targets=_targets(cells, here, blocks),
-        edges=(~paths.neighbour_flags(cell)).astype(jnp.float32),
-        ways=ways,
-        distance=distance,
+        player=observation[:NUM_PLAYER_FEATURES],
+        cells=rolled(rest, row, col),
+        programs=_programs(board[:, _PROGRAM], row, col),
+        targets=_targets(board, here, blocks),
+        edges=_in_parts(~paths.neighbour_flags(cell)),
+        ways=_in_parts(ways),
+        distance=distance.astype(jnp.int8),
     )
 
 
-def _flags(values: list[Array]) -> Float[Array, " n"]:
-    return jnp.stack(values).astype(jnp.float32)
+def _in_parts(flags: Bool[Array, " n"]) -> Int8[Array, " n"]:
+    return jnp.where(flags, jnp.int8(PARTS), jnp.int8(0))
 
 
-def plane_of(cells: Float[Array, "cells channels"], *names: str) -> Plane:
+def plane_of(cells: Num[Array, "cells channels"], *names: str) -> Plane:
     """The cells on which one of the fields is not 0."""
     found = [jnp.any(cells[:, channels(name)] != 0, axis=-1) for name in names]
     return pack(jnp.any(jnp.stack(found), axis=0))
@@ -105,8 +141,8 @@ def place_of(
 
 
 def rolled(
-    cells: Float[Array, "cells channels"], row: Int[Array, ""], col: Int[Array, ""]
-) -> Float[Array, "cells channels"]:
+    cells: Int8[Array, "cells channels"], row: Int[Array, ""], col: Int[Array, ""]
+) -> Int8[Array, "cells channels"]:
     """The cells, rolled so that the one in this row and column is the first."""
     index = jnp.arange(SIZE)
     rows, cols = (index + row) % SIZE, (index + col) % SIZE
@@ -114,26 +150,30 @@ def rolled(
 
 
 def _programs(
-    held: Float[Array, "cells programs"], row: Int[Array, ""], col: Int[Array, ""]
-) -> Float[Array, "programs 3"]:
-    cell = jnp.arange(NUM_CELLS)
-    place = jnp.stack([(cell // SIZE - row) / SIZE, (cell % SIZE - col) / SIZE, cell * 0 + 1], 1)
-    return jnp.sum(held[:, :, None] * place[:, None, :], axis=0)
+    held: Int8[Array, "cells programs"], row: Int[Array, ""], col: Int[Array, ""]
+) -> Int8[Array, "programs 3"]:
+    found = jnp.where(held != 0, np.arange(1, NUM_CELLS + 1, dtype=np.int8)[:, None], 0)
+    for _ in range(2):  # Halves by halves: see hackmatrix.batching.
+        found = jnp.maximum(found[: len(found) // 2], found[len(found) // 2 :])
+    number = jnp.max(found, axis=0).astype(jnp.int32)
+    cell, step = number - 1, PARTS // SIZE
+    place = [(cell // SIZE - row) * step, (cell % SIZE - col) * step, jnp.full_like(cell, PARTS)]
+    return jnp.where(number[:, None] > 0, jnp.stack(place, axis=1), 0).astype(jnp.int8)
 
 
 def _targets(
-    cells: Float[Array, "cells channels"], here: Plane, blocks: Plane
-) -> Float[Array, "directions target_channels"]:
+    cells: Int8[Array, "cells channels"], here: Plane, blocks: Plane
+) -> Int8[Array, "directions target_channels"]:
     entities = plane_of(cells, "enemy_type", "turns")
     hits = [ray & entities for ray in paths.line(here, entities | blocks)]
     shown = cells[:, jnp.array(_TARGET)]
-    return jnp.stack([jnp.where(hit.any(), shown[hit.lowest()], 0.0) for hit in hits])
+    return jnp.stack([jnp.where(hit.any(), shown[hit.lowest()], jnp.int8(0)) for hit in hits])
 
 
 def ways_to_exit(
     here: Plane, blocks: Plane, exit: Plane
-) -> tuple[Float[Array, " directions"], Float[Array, ""]]:
-    """Whether a shortest walk to the exit begins with each direction, and its length in tens."""
+) -> tuple[Bool[Array, " directions"], Int[Array, ""]]:
+    """Whether a shortest walk to the exit begins with each direction, and its length in steps."""
     first, steps = paths.first_met(exit, ~blocks, here.neighbours())
-    distance = jnp.where(first.any(), (steps + 1) / _DISTANCE_SCALE, 0.0)
-    return _flags([(there & first).any() for there in here.shifts()]), distance
+    ways = jnp.stack([(there & first).any() for there in here.shifts()])
+    return ways, jnp.where(first.any(), steps + 1, 0)

@@ -2,10 +2,10 @@
 
 from typing import Any, final
 
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int8, Key
 
 from hackmatrix.env import NUM_ACTIONS
-from hackmatrix.features import NUM_FEATURES, features
+from hackmatrix.features import NUM_FEATURES, features, unpacked
 from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MLPActorCritic
 from ppo_mask.recurrent import GRUActorCritic
 
@@ -38,9 +38,13 @@ class PlayerCentredMLP(AbstractFeatureActorCritic):
         """See :class:`ppo_mask.networks.AbstractActorCritic`."""
         return {"network": self.network}
 
-    def features(self, observation: Float[Array, " observation"]) -> Float[Array, " features"]:
+    def features(self, observation: Float[Array, " observation"]) -> Int8[Array, " features"]:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
-        return features(observation).flat()
+        return features(observation).packed()
+
+    def unpacked(self, features: Int8[Array, " features"]) -> Float[Array, " features"]:
+        """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
+        return unpacked(features)
 
 
 def player_centred_gru(hidden_dim: int = 256, *, key: Key[Array, ""]) -> PlayerCentredMLP:

@@ -124,8 +124,7 @@ class _Seen:
 
     def ways(self) -> Bool[Array, " directions"]:
         """Whether a shortest walk to the exit begins with a direction."""
-        ways, _ = ways_to_exit(single(self.cell), self.blocks, self.exit)
-        return ways > 0
+        return ways_to_exit(single(self.cell), self.blocks, self.exit)[0]
 
     def targets(self) -> tuple[Float[Array, " directions"], Float[Array, " directions"]]:
         """How far off the enemy or the transmission is that an attack would hit; else ``_FAR``.

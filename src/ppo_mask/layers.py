@@ -5,6 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+_EPSILON = 1e-5  # added to a variance, as in Flax and PyTorch
+
 
 def linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Linear:
     """A layer of orthogonal weights (Saxe et al. 2014, arXiv:1312.6120) and biases of 0."""
@@ -18,24 +20,44 @@ def layer_of(weight: Float[Array, "n_out n_in"]) -> eqx.nn.Linear:
     return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(n_out)))
 
 
-def affine(layer: eqx.nn.Linear, x: Float[Array, "*batch n_in"]) -> Float[Array, "*batch n_out"]:
+def affine(
+    layer: eqx.nn.Linear, x: Float[Array, "*batch n_in"], gain: float = 1.0
+) -> Float[Array, "*batch n_out"]:
     """The layer; its products are of the weights' type, their sums and all else float32 or more.
 
-    What has axes before its last is a batch: the same weights for each of its vectors.
+    Args:
+        layer: with a bias, as :func:`linear` makes it.
+        x: a vector; what has axes before its last is a batch of vectors.
+        gain: of the weights, and so of ``x``, of which there is more.
     """
-    assert layer.bias is not None  # See linear.
-    weight = layer.weight
+    assert layer.bias is not None
+    weight = layer.weight if gain == 1 else gain * layer.weight
     sums = jnp.promote_types(weight.dtype, jnp.float32)
     x = x.astype(weight.dtype)
     return jnp.matmul(x, weight.T, preferred_element_type=sums) + layer.bias
 
 
 def activated(
-    layer: eqx.nn.Linear, x: Float[Array, "*batch n_in"], layer_norm: bool
-) -> Float[Array, "*batch n_out"]:
-    """What the layer makes of it, through tanh; on request first with mean 0 and variance 1."""
-    x = affine(layer, x)
-    return jnp.tanh(jax.nn.standardize(x) if layer_norm else x)
+    layer: eqx.nn.Linear, x: Float[Array, " n_in"], layer_norm: bool
+) -> Float[Array, " n_out"]:
+    """What the layer makes of it, through tanh; on request first with mean 0 and variance 1.
+
+    Outputs have mean 0 where the weights of every input, and the biases, have it over the outputs.
+    So it is the weights from which a mean is taken: there are fewer of them than outputs in a
+    batch, and neither outputs nor their gradients are gone through once more for it.
+    """
+    if not layer_norm:
+        return jnp.tanh(affine(layer, x))
+    centred = jax.tree.map(_centred, layer)
+    x = affine(centred, x)
+    # Not jnp.square, whose gradient XLA's CPU compiler leaves to a library that is slow with it.
+    variance = (x * x).sum() * (1 / x.size)
+    return jnp.tanh(x * jax.lax.rsqrt(variance + _EPSILON))
+
+
+def _centred(parameters: Float[Array, "n_out *n_in"]) -> Float[Array, "n_out *n_in"]:
+    mean = parameters.mean(axis=0, dtype=jnp.float32)
+    return (parameters - mean).astype(parameters.dtype)
 
 
 def check_sizes(**sizes: int) -> None:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import equinox as eqx
 import jax
@@ -82,13 +82,18 @@ class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
 
     @abstractmethod
     def features(self, observation: ArrayTree) -> ArrayTree:
-        """What the network sees of one observation. Holds no parameters."""
+        """What a rollout keeps of one observation, as small as can be. Holds no parameters."""
+
+    @abstractmethod
+    def unpacked(self, features: ArrayTree) -> ArrayTree:
+        """What the network sees of one observation's features: made of them for each use."""
 
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
     ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
         """See :class:`AbstractRecurrentActorCritic`."""
-        return advance(self.network, self.features(observation), action_mask, hidden)
+        seen = self.unpacked(self.features(observation))
+        return advance(self.network, seen, action_mask, hidden)
 
 
 def advance(
@@ -123,17 +128,31 @@ def is_recurrent(model: AbstractActorCritic) -> bool:
     return bool(jax.tree.leaves(initial_hidden(model)))
 
 
-def features_apart(
-    model: AbstractActorCritic,
-) -> tuple[Callable[[ArrayTree], ArrayTree], AbstractActorCritic]:
+class Parts(NamedTuple):
+    """A model taken apart.
+
+    Attributes:
+        features: from an observation to what a rollout keeps of it.
+        unpacked: from that to what the network sees.
+        network: what learns.
+    """
+
+    features: Callable[[ArrayTree], ArrayTree]
+    unpacked: Callable[[ArrayTree], ArrayTree]
+    network: AbstractActorCritic
+
+
+def features_apart(model: AbstractActorCritic) -> Parts:
     """A model's rules that do not learn, and the network that sees what they make of what is seen.
 
     A rollout is learned from several times, and its features are the same each time.
     """
     if not isinstance(model, AbstractFeatureActorCritic):
-        return lambda observation: observation, model
-    features, network = features_apart(model.network)
-    return lambda observation: features(model.features(observation)), network
+        return Parts(lambda observation: observation, lambda features: features, model)
+    inner = features_apart(model.network)
+    if inner.network is model.network:
+        return Parts(model.features, model.unpacked, model.network)
+    return inner._replace(features=lambda x: inner.features(model.unpacked(model.features(x))))
 
 
 @final
@@ -219,7 +238,7 @@ class MLPActorCritic(AbstractActorCritic):
     ) -> Float[Array, " n_out"]:
         for layer in layers[:-1]:
             x = activated(layer, x, self.layer_norm)
-        return affine(layers[-1], gain * x)
+        return affine(layers[-1], x, gain)
 
 
 def _mlp(

@@ -19,6 +19,7 @@ from ppo_mask.networks import (
     AbstractFeatureActorCritic,
     AbstractWrappedActorCritic,
     advance,
+    features_apart,
 )
 
 _EPSILON = 1e-8
@@ -134,7 +135,8 @@ def _normalized(model: AbstractActorCritic, seen: Any) -> AbstractActorCritic:
     if isinstance(model, NormalizedActorCritic):
         return model
     if isinstance(model, AbstractFeatureActorCritic):
-        network = _normalized(model.network, jax.eval_shape(jax.vmap(model.features), seen))
+        seen = jax.eval_shape(jax.vmap(lambda x: model.unpacked(model.features(x))), seen)
+        network = _normalized(model.network, seen)
         return eqx.tree_at(lambda m: m.network, model, network)
     return NormalizedActorCritic(model, [x.shape[1:] for x in _floats(seen)])
 
@@ -147,17 +149,17 @@ def observe(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActor
         observation: as in :class:`~ppo_mask.rollout.Transition`; its leaves have axes [steps, envs,
             …]. One step after another is gone through: a rollout may be hundreds of megabytes.
     """
-    if isinstance(model, AbstractFeatureActorCritic):
-        return eqx.tree_at(lambda m: m.network, model, observe(model.network, observation))
-    if not isinstance(model, NormalizedActorCritic):
+    _, unpacked, network = features_apart(model)
+    if not isinstance(network, NormalizedActorCritic):
         return model
 
-    def step(moments: ArrayTree, observation: ArrayTree) -> tuple[ArrayTree, None]:
-        leaves = _floats(observation)
+    def step(moments: ArrayTree, kept: ArrayTree) -> tuple[ArrayTree, None]:
+        leaves = _floats(jax.vmap(unpacked)(kept))
         return tuple(m.seen(x) for m, x in zip(moments, leaves, strict=True)), None
 
-    moments, _ = jax.lax.scan(step, model.moments, observation)
-    return eqx.tree_at(lambda m: m.moments, model, moments)
+    moments, _ = jax.lax.scan(step, network.moments, observation)
+    network = eqx.tree_at(lambda n: n.moments, network, moments)
+    return eqx.tree_at(lambda m: features_apart(m).network, model, network)
 
 
 def partition(model: AbstractActorCritic) -> tuple[ArrayTree, Any]:

@@ -183,13 +183,14 @@ def update(
         batch = dataclasses.replace(batch, memory=memory)
         batch = jax.tree.map(lambda x: x[None], batch)
 
-    # Learn. Minibatches are gathered one by one: the rollout may be hundreds of megabytes.
+    # Learn. Minibatches are gathered and unpacked one by one: the rollout may be gigabytes.
     tx = optimizer(config)
     params, static = partition(state.model)
 
     def loss_of_params(params: ArrayTree, batch: Batch) -> tuple[Scalar, dict[str, Scalar]]:
-        _, network = features_apart(eqx.combine(params, static))
-        return loss(network, batch, config)
+        _, unpacked, network = features_apart(eqx.combine(params, static))
+        seen = _each(unpacked, batch.action.ndim)(batch.observation)
+        return loss(network, dataclasses.replace(batch, observation=seen), config)
 
     def gradient_step(carry: ArrayTree, step: tuple[Array, Array]) -> tuple[ArrayTree, ArrayTree]:
         params, opt_state = carry
@@ -270,7 +271,7 @@ def loss(
     }
 
 
-def _each(function: Callable[..., Array], axes: int) -> Callable[..., Array]:
+def _each(function: Callable[..., Any], axes: int) -> Callable[..., Any]:
     return function if axes == 0 else jax.vmap(_each(function, axes - 1))
 
 

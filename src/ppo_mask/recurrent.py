@@ -148,7 +148,7 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
         reset, update = jax.nn.sigmoid(new[0] + old[0]), jax.nn.sigmoid(new[1] + old[1])
         candidate = jnp.tanh(new[2] + reset * old[2])
         hidden = update * hidden + (1 - update) * candidate
-        logits = affine(self.actor, self.policy_gain * hidden)
+        logits = affine(self.actor, hidden, self.policy_gain)
         return MaskedCategorical(logits, action_mask), affine(self.critic, hidden)[0], hidden
 
 

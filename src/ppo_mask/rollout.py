@@ -111,16 +111,16 @@ def _act(
     state: RolloutState,
     keys: Key[Array, "3 envs"],
 ) -> tuple[RolloutState, Transition]:
-    features, network = features_apart(model)
-    seen = jax.vmap(features)(state.observation)
+    features, unpacked, network = features_apart(model)
+    kept = jax.vmap(features)(state.observation)
     distribution, value, hidden = jax.vmap(partial(advance, network))(
-        seen, state.action_mask, state.hidden
+        jax.vmap(unpacked)(kept), state.action_mask, state.hidden
     )
     action = jax.vmap(lambda d, k: d.sample(k))(distribution, keys[0])
     log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
     vector_state, timestep = vector_env.step_with(keys[1:], state.vector_state, action)
     transition = Transition(
-        observation=seen,
+        observation=kept,
         action_mask=state.action_mask,
         action=action,
         log_prob=log_prob,

@@ -38,7 +38,7 @@ def observations() -> jax.Array:
 def test_the_view_is_the_whole_observation(observations):
     views = jax.device_get(jax.jit(jax.vmap(view))(observations))
     assert views.player.shape == (64, NUM_AROUND_PLAYER)
-    assert views.cells.dtype == np.uint8
+    assert views.cells.dtype == np.int8
     for seen, observation in zip(np.asarray(observations), range(64), strict=True):
         place, cells = views.place[observation], views.cells[observation] / 36
         np.testing.assert_array_equal(place, np.round(seen[:2] * 5))

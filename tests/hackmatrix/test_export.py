@@ -17,7 +17,7 @@ from games import ENV
 from hackmatrix import positions
 from hackmatrix.board_network import BoardActorCritic
 from hackmatrix.export import exported
-from hackmatrix.features import features
+from hackmatrix.features import features, unpacked
 from hackmatrix.networks import PlayerCentredMLP
 from ppo_mask.normalise import normalized, observe
 
@@ -59,12 +59,12 @@ def network(request, seen):
         return model
     observations = jnp.asarray(seen[0])
     model = normalized(model, observations)
-    features = jax.jit(jax.vmap(model.features))(observations)
-    return observe(model, features.reshape(10, -1, features.shape[-1]))
+    kept = jax.jit(jax.vmap(model.features))(observations)
+    return observe(model, jax.tree.map(lambda x: x.reshape(10, -1, x.shape[-1]), kept))
 
 
 def test_the_features_are_the_same(program, seen):
-    ours = jax.jit(jax.vmap(lambda x: features(x).flat()))(seen[0])
+    ours = jax.jit(jax.vmap(lambda x: unpacked(features(x).packed())))(seen[0])
     theirs = np.stack([program.features(x) for x in seen[0]])
     np.testing.assert_allclose(theirs, ours, atol=1e-6)
 

@@ -9,7 +9,7 @@ import numpy as np
 import recordings
 
 from hackmatrix import HackMatrix, positions
-from hackmatrix.features import NUM_FEATURES, Features, features
+from hackmatrix.features import NUM_FEATURES, Features, features, unpacked
 from hackmatrix.networks import PlayerCentredMLP
 from hackmatrix.observation import OBSERVATION_SIZE
 from ppo_mask.normalise import normalized, observe
@@ -39,17 +39,28 @@ def distances_to_exit(blocks, exit):
     return found
 
 
+def in_floats(flat):
+    """The features of one vector."""
+    sizes = [33, 36 * 19, 23 * 3, 4 * 8, 4, 4, 1]
+    player, cells, programs, targets, *rest = np.split(flat, np.cumsum(sizes)[:-1])
+    return Features(
+        player, cells.reshape(36, 19), programs.reshape(23, 3), targets.reshape(4, 8), *rest
+    )
+
+
 def test_features_are_the_board_from_where_the_player_stands():
     dumped = [each["state"] for each in recordings.read("observations.jsonl.gz")]
     states = positions.load_all(dumped)
     observations = np.asarray(jax.jit(jax.vmap(HackMatrix().observe))(states))
     seen = jax.device_get(jax.jit(jax.vmap(features))(observations))
-    flat = np.asarray(jax.jit(jax.vmap(Features.flat))(seen))
+    packed = jax.jit(jax.vmap(Features.packed))(seen)
+    flat = np.asarray(jax.jit(jax.vmap(unpacked))(packed))
     assert flat.shape == (len(dumped), NUM_FEATURES)
-    np.testing.assert_array_equal(flat, np.concatenate([x.reshape(len(x), -1) for x in seen], 1))
+    assert packed.dtype == np.int8
+    np.testing.assert_array_equal(flat[:, :33], seen.player)
 
     for i, observation in enumerate(observations):
-        one = Features(*(x[i] for x in seen))
+        one = in_floats(flat[i])
         grid = observation[33:].reshape(6, 6, 42)
         row, col = (round(5 * float(x)) for x in observation[:2])
         np.testing.assert_array_equal(one.player, observation[:33])
@@ -99,8 +110,10 @@ def test_a_normalised_network_reads_the_board_as_it_is_and_normalises_what_it_re
     observations = jax.jit(jax.vmap(HackMatrix().observe))(positions.load_all(dumped))
     plain = PlayerCentredMLP(16, 1, key=jax.random.key(0))
     seen = jax.jit(jax.vmap(plain.features))(observations)
-    model = eqx.filter_jit(observe)(normalized(plain, observations), seen[None])
-    read = np.asarray(jax.jit(jax.vmap(lambda x: features(x).flat()))(observations))
+    model = eqx.filter_jit(observe)(
+        normalized(plain, observations), jax.tree.map(lambda x: x[None], seen)
+    )
+    read = np.asarray(jax.jit(jax.vmap(lambda x: unpacked(features(x).packed())))(observations))
     [moments] = model.network.moments
     np.testing.assert_allclose(moments.mean, read.mean(axis=0), atol=1e-5)
     shown = np.clip((read - moments.mean) / moments.deviation, -10, 10)

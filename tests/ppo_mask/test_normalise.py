@@ -118,7 +118,10 @@ class _Doubles(AbstractFeatureActorCritic):
         return {"network": self.network}
 
     def features(self, observation):
-        return jnp.concatenate([observation, 2 * observation])
+        return observation
+
+    def unpacked(self, features):
+        return jnp.concatenate([features, 2 * features])
 
 
 def test_features_are_of_the_raw_observation_and_normalised_themselves():
@@ -126,7 +129,7 @@ def test_features_are_of_the_raw_observation_and_normalised_themselves():
     model = normalized(_Doubles(network), jnp.zeros((3, 1)))
     assert isinstance(model, _Doubles)
     assert isinstance(model.network, NormalizedActorCritic)
-    model = observe(model, jnp.array([[[1.0, 2.0], [3.0, 6.0]]]))
+    model = observe(model, jnp.array([[[1.0], [3.0]]]))
     np.testing.assert_allclose(model.network.moments[0].mean, [2, 4])
     np.testing.assert_allclose(model.network.moments[0].variance, [1, 4])
     mask = jnp.ones(2, bool)

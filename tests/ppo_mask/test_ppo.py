@@ -221,7 +221,10 @@ class _WithFeatures(AbstractFeatureActorCritic):
     hyperparameters = None
 
     def features(self, observation):
-        return _pairs(observation)
+        return _pairs(observation), observation
+
+    def unpacked(self, features):
+        return features[0]
 
 
 class _AllInOne(AbstractActorCritic):
@@ -244,6 +247,6 @@ def test_features_are_computed_once_a_rollout_and_change_no_result():
         states.append(state)
         rollouts.append(transitions.observation)
     seen, observed = rollouts
-    np.testing.assert_array_equal(seen, jax.vmap(jax.vmap(_pairs))(observed))
+    np.testing.assert_array_equal(seen[0], jax.vmap(jax.vmap(_pairs))(observed))
     for one, other in zip(*(jax.tree.leaves(s.model.network) for s in states), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

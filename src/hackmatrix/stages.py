@@ -151,11 +151,13 @@ def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:
 def _random_cells(
     draws: Draws, layout: Int[Array, ""], room: Plane, number: Int[Array, ""]
 ) -> Plane:
-    """A uniformly random set of ``number`` cells of ``room``: those of the lowest draws."""
-    cells = np.arange(NUM_CELLS)
-    draw = draws.word(Use.BLOCK_CELL, layout * NUM_CELLS + cells)
-    last = jnp.uint32(0xFFFFFFFF)
-    return pack(_ranks(jnp.where(room.flags(), draw, last)) < number)
+    """A uniformly random set of ``number`` cells of ``room``, taken one after another."""
+
+    def take(i: Array, left: Plane) -> Plane:
+        rank = draws.below(left.size(), Use.BLOCK_CELL, layout * _MAX_BLOCKS + i)
+        return left & ~single(left.nth(rank)).where(i < number)
+
+    return room & ~jax.lax.fori_loop(0, _MAX_BLOCKS, take, room)
 
 
 def _different_programs(draws: Draws, has_program: Bool[Array, "cells"]) -> Int[Array, "cells"]:

@@ -157,35 +157,7 @@ def _serve_in_chunks(
             for x, own in zip(leaves, per_member, strict=True)
         ]
         new = jax.vmap(run, axes, axis_size=chunk)(*args)
-        out = jax.lax.platform_dependent(out, new, rows, cpu=_write_one_by_one, default=_scatter)
+        out = jax.tree.map(lambda o, n: o.at[rows].set(n, mode="drop"), out, new)
         return served + chunk, waiting, out
 
     return jax.lax.while_loop(some_left, serve, (jnp.uint32(0), waiting, otherwise))[2]
-
-
-def _scatter(out: Any, new: Any, rows: Array) -> Any:
-    return jax.tree.map(lambda o, n: o.at[rows].set(n, mode="drop"), out, new)
-
-
-def _write_one_by_one(out: Any, new: Any, rows: Array) -> Any:
-    """The same as :func:`_scatter`, but only as many writes as there are rows to write.
-
-    A CPU runs a scatter as a loop over all rows, one such loop for each array of the tree.
-    """
-    batch = jax.tree.leaves(out)[0].shape[0]
-
-    def some_left(carry: tuple[Array, Any]) -> Array:
-        i, _ = carry
-        return (i < rows.size) & (rows[jnp.minimum(i, rows.size - 1)] < batch)
-
-    def write(carry: tuple[Array, Any]) -> tuple[Array, Any]:
-        i, out = carry
-
-        def one(o: Array, n: Array) -> Array:
-            new = jax.lax.dynamic_index_in_dim(n, i, keepdims=True)
-            return jax.lax.dynamic_update_slice_in_dim(o, new, rows[i], 0)
-
-        return i + 1, jax.tree.map(one, out, new)
-
-    # Unsigned numbers: no code for negative indices.
-    return jax.lax.while_loop(some_left, write, (jnp.uint32(0), out))[1]

@@ -103,20 +103,28 @@ def show(
 def plot(path: Path, measurements: Sequence[Measurement]) -> None:
     """Draws the rates over the number of environments; the file's ending says in which format.
 
-    A subject that was measured with one number only is a point.
+    A subject that was measured with one number only is a point. First and second starts are left
+    out: they differ in compile time alone.
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
     axes = figure.subplots()
-    for subject in dict.fromkeys(each.subject for each in measurements):
+    subjects = dict.fromkeys(each.subject for each in measurements)
+    for subject in [x for x in subjects if not x.endswith(" start")]:
         found = sorted((x for x in measurements if x.subject == subject), key=lambda x: x.num_envs)
         rates = [each.rate for each in found]
         beyond = [[x.rate - x.rates[0] for x in found], [x.rates[-1] - x.rate for x in found]]
-        label = f"{subject}, {found[0].devices} x {found[0].device}"
-        axes.errorbar([x.num_envs for x in found], rates, beyond, label=label, marker=".")
-    axes.set(yscale="log", xlabel="environments side by side", ylabel="steps/s")
+        numbers = [each.num_envs for each in found]
+        axes.errorbar(numbers, rates, beyond, label=subject, marker="o", markersize=4)
     axes.set_xscale("log", base=2)
+    axes.set(
+        yscale="log", xlabel="environments side by side", ylabel="environment steps per second"
+    )
+    axes.set_xticks(sorted({each.num_envs for each in measurements}))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.set_title(" and ".join({f"{x.devices} x {x.device}": 0 for x in measurements}), fontsize=9)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)

@@ -3,11 +3,12 @@
 import subprocess
 import sys
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ppo_mask.layers import affine, linear
+from ppo_mask.layers import activated, affine, linear
 
 
 def test_weights_start_orthogonal_and_biases_at_zero():
@@ -24,6 +25,34 @@ def test_a_batch_goes_through_the_same_weights_one_by_one():
     np.testing.assert_allclose(affine(layer, x), one_by_one, atol=1e-6)
     half = jax.tree.map(lambda w: w.astype(jnp.bfloat16), layer)
     assert affine(half, x).dtype == jnp.float32
+
+
+def test_normed_outputs_are_those_of_layer_norm_and_so_are_their_gradients():
+    layer = linear(6, 8, 1.5, jax.random.key(0))
+    assert layer.bias is not None
+    bias = 0.3 * jax.random.normal(jax.random.key(1), (8,))
+    layer = eqx.tree_at(lambda x: x.bias, layer, bias)
+    x = jax.random.normal(jax.random.key(2), (5, 6))
+
+    def plain(layer, x):
+        return jnp.tanh(jax.nn.standardize(affine(layer, x)))
+
+    def gradients(function):
+        def loss(layer, x):
+            out = jax.vmap(lambda each: function(layer, each))(x)
+            return (out * jnp.arange(8)).sum()
+
+        return jax.value_and_grad(loss, argnums=(0, 1))(layer, x)
+
+    ours = jax.tree.leaves(gradients(lambda layer, x: activated(layer, x, True)))
+    for one, other in zip(ours, jax.tree.leaves(gradients(plain)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+def test_a_gain_is_that_of_the_input():
+    layer = linear(6, 4, 1.0, jax.random.key(0))
+    x = jax.random.normal(jax.random.key(1), (6,))
+    np.testing.assert_allclose(affine(layer, x, 10.0), affine(layer, 10 * x), rtol=1e-5)
 
 
 def test_networks_of_several_seeds_start_on_two_cores():

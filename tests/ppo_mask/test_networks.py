@@ -4,7 +4,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppo_mask.networks import MLPActorCritic
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    AbstractFeatureActorCritic,
+    MLPActorCritic,
+    features_apart,
+)
 
 
 def test_initialisation_is_orthogonal_with_the_fields_gains():
@@ -65,3 +70,30 @@ def test_gain_and_norm_lift_the_policys_hidden_gradients_over_adams_epsilon():
     lifted = MLPActorCritic(1500, 6, 256, 2, True, 10.0, key=keys[2])
     assert hidden_gradient(plain) < 1e-5
     assert hidden_gradient(lifted) > 10 * hidden_gradient(plain)
+
+
+class _Tripled(AbstractFeatureActorCritic):
+    """A rollout keeps whole numbers; the network sees thirds of them, and how many there are."""
+
+    network: AbstractActorCritic
+    hyperparameters = None
+
+    def features(self, observation):
+        return jnp.round(observation * 3).astype(jnp.int8)
+
+    def unpacked(self, features):
+        return jnp.append(features / 3, features.size)
+
+
+def test_features_inside_features_are_taken_apart():
+    network = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
+    model = _Tripled(_Tripled(network))
+    observation, mask = jnp.array([1 / 3, 2.0]), jnp.ones(2, bool)
+    features, unpacked, inner = features_apart(model)
+    assert inner is network
+    kept = features(observation)
+    np.testing.assert_array_equal(kept, np.array([1, 6, 6], np.int8))
+    assert kept.dtype == jnp.int8
+    np.testing.assert_allclose(unpacked(kept), [1 / 3, 2, 2, 3], rtol=1e-6)
+    _, value = model(observation, mask)
+    np.testing.assert_allclose(value, network(unpacked(kept), mask)[1], rtol=1e-6)

@@ -32,9 +32,8 @@ def example():
     return module
 
 
-@pytest.mark.parametrize(
-    "library", [pytest.param(x, marks=[] if x == "gymnax" else [pytest.mark.slow]) for x in HOW]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("library", HOW)
 def test_a_run_is_saved_and_goes_on(library, example, tmp_path, monkeypatch):
     pytest.importorskip(library, reason=f"pip install 'ppo-mask[{library}]'")
     monkeypatch.chdir(tmp_path)

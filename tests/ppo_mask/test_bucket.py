@@ -85,7 +85,14 @@ def test_an_older_checkpoint_is_gone_on_from_with_rewind(
     assert_in_step(RunFolder(machine / "run"))
 
 
-@pytest.mark.parametrize("at", ["config.yaml", "checkpoints/10", "metrics.jsonl", "manifest.json"])
+@pytest.mark.parametrize(
+    "at",
+    [
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("config.yaml", "checkpoints/10")),
+        "metrics.jsonl",
+        "manifest.json",
+    ],
+)
 def test_a_kill_after_winding_back_leaves_no_later_checkpoint(
     machine: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
@@ -275,6 +282,7 @@ def test_latest_is_the_run_with_the_newest_manifest(machine: Path) -> None:
     assert not (machine / "b").exists()
 
 
+@pytest.mark.slow
 def test_each_seed_is_copied(machine: Path) -> None:
     seeds = ["--checkpoint-dir", URL, "--run-name", "run", "--num-seeds", "2"]
     assert main(TASK, DEFAULTS, [*seeds, "--total-timesteps", "64"]) == 0
@@ -319,6 +327,7 @@ def test_a_run_may_be_fetched_while_it_is_trained(
     assert [path.name for path in bucket_here.iterdir()] == ["run"]
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_another_process_goes_on_from_the_bucket(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/bucket/runs"
     there = tmp_path / "bucket" / "runs" / "run" / "manifest.json"

@@ -63,6 +63,7 @@ def pulled_elsewhere(patch: pytest.MonkeyPatch, home: Path) -> RunFolder:
         return RunFolder(pull(open_bucket(URL), "run"))
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_operation_leaves_a_run_that_goes_on(
     tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

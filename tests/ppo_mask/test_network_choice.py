@@ -45,6 +45,7 @@ def test_a_run_trains_the_one_that_is_named_or_else_the_first(
     assert model.layer_norm == normed
 
 
+@pytest.mark.slow
 def test_so_do_several_seeds(tmp_path: Path) -> None:
     several = ("--run-name", "run", "--total-timesteps", "32", "--num-seeds", "2")
     assert run(tmp_path, *several, "--network", "normed") == 0

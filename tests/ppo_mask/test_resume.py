@@ -54,14 +54,12 @@ def test_stopping_and_resuming_changes_no_bit(
     assert_same_run(resumed, uninterrupted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
         "--normalize-observations --normalize-rewards",
-        pytest.param(
-            "--precision bfloat16 --gradient-accumulation 2 --target-kl 1e-5",
-            marks=pytest.mark.slow,
-        ),
+        "--precision bfloat16 --gradient-accumulation 2 --target-kl 1e-5",
     ],
 )
 def test_annealing_and_statistics_are_resumed_from_where_they_were(
@@ -211,6 +209,7 @@ def kill_and_resume(
     assert_same_run(folder, whole)
 
 
+@pytest.mark.slow
 def test_killed_while_saving(tmp_path: Path) -> None:
     kill_and_resume(tmp_path, 1, lambda n: 0.0)
 

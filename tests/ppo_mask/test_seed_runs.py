@@ -47,6 +47,7 @@ def test_each_seed_is_the_run_that_it_would_be_alone(
         load_policy(ours.path)
 
 
+@pytest.mark.slow
 def test_one_of_them_goes_on_alone(tmp_path: Path) -> None:
     assert main(TASK, DEFAULTS, _flags(tmp_path, "--num-seeds", "2")) == 0
     second = RunFolder(max(tmp_path.iterdir()))

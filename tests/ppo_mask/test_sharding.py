@@ -24,10 +24,8 @@ def _on_8_devices(what):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-_LONG = [pytest.param(what, marks=pytest.mark.slow) for what in ("parts", "recurrent", "game")]
-
-
-@pytest.mark.parametrize("what", ["all", *_LONG])
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["all", "parts", "recurrent", "game"])
 def test_the_curve_is_that_of_one_device(what):
     by_count = _on_8_devices(what)
     one = by_count.pop("1")

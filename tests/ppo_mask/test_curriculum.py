@@ -171,7 +171,8 @@ def test_training_follows_the_phases_and_evaluation_begins_at_the_beginning(
     assert [line["eval/stats/start"] for line in evaluations] == [0, 0]
 
 
-@pytest.mark.parametrize("half", [4, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("half", [4, 8])
 def test_going_on_is_exact_and_needs_no_file(tmp_path: Path, whole: RunFolder, half: int) -> None:
     """In a process of its own, from a checkpoint in the first and one in the last phase."""
     file = tmp_path / "curriculum.yaml"

@@ -31,12 +31,10 @@ class _Recorder(Callback):
         self.records.append(record)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "size", "more"),
-    [
-        (MaskedLocks(), 1, {}),
-        pytest.param(CartPole(), 4, _EVERYTHING, marks=pytest.mark.slow),
-    ],
+    [(MaskedLocks(), 1, {}), (CartPole(), 4, _EVERYTHING)],
     ids=["plain", "everything"],
 )
 def test_four_seeds_in_one_program_are_four_runs(env, size, more):

@@ -124,7 +124,8 @@ def plot(path: Path, measurements: Sequence[Measurement]) -> None:
     axes.set_xticks(sorted({each.num_envs for each in measurements}))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.set_title(" and ".join({f"{x.devices} x {x.device}": 0 for x in measurements}), fontsize=9)
+    devices = dict.fromkeys(f"{each.devices} x {each.device}" for each in measurements)
+    axes.set_title(" and ".join(devices), fontsize=9)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)

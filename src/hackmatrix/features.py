@@ -3,7 +3,7 @@
 In the flat observation the player is two numbers and everything else is tied to cells of the board,
 so "an enemy to my left" is a different pattern on each of the 36 cells, and a plain MLP has to
 learn each of them. Everything here is computed from the observation alone, and nothing that it
-holds is left out.
+holds is left out, but for amounts that no game comes near (:meth:`Features.packed`).
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8, Num
 
 from hackmatrix import paths
-from hackmatrix.batching import computed_once
+from hackmatrix.batching import computed_once, largest
 from hackmatrix.game import MAX_HP, NUM_STAGES
 from hackmatrix.observation import CHANNELS, PLAYER_FEATURES, channels
 from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, pack, single
@@ -152,10 +152,8 @@ def rolled(
 def _programs(
     held: Int8[Array, "cells programs"], row: Int[Array, ""], col: Int[Array, ""]
 ) -> Int8[Array, "programs 3"]:
-    found = jnp.where(held != 0, np.arange(1, NUM_CELLS + 1, dtype=np.int8)[:, None], 0)
-    for _ in range(2):  # Halves by halves: see hackmatrix.batching.
-        found = jnp.maximum(found[: len(found) // 2], found[len(found) // 2 :])
-    number = jnp.max(found, axis=0).astype(jnp.int32)
+    found = jnp.where(held.T != 0, np.arange(1, NUM_CELLS + 1, dtype=np.int8), 0)
+    number = largest(found).astype(jnp.int32)
     cell, step = number - 1, PARTS // SIZE
     place = [(cell // SIZE - row) * step, (cell % SIZE - col) * step, jnp.full_like(cell, PARTS)]
     return jnp.where(number[:, None] > 0, jnp.stack(place, axis=1), 0).astype(jnp.int8)

@@ -149,9 +149,9 @@ def features_apart(model: AbstractActorCritic) -> Parts:
     """
     if not isinstance(model, AbstractFeatureActorCritic):
         return Parts(lambda observation: observation, lambda features: features, model)
-    inner = features_apart(model.network)
-    if inner.network is model.network:
+    if not isinstance(model.network, AbstractFeatureActorCritic):
         return Parts(model.features, model.unpacked, model.network)
+    inner = features_apart(model.network)
     return inner._replace(features=lambda x: inner.features(model.unpacked(model.features(x))))
 
 

@@ -16,7 +16,6 @@ from ppo_mask._types import ArrayTree
 from ppo_mask.distribution import MaskedCategorical
 from ppo_mask.networks import (
     AbstractActorCritic,
-    AbstractFeatureActorCritic,
     AbstractWrappedActorCritic,
     advance,
     features_apart,
@@ -128,17 +127,12 @@ def normalized(model: AbstractActorCritic, observation: ArrayTree) -> AbstractAc
         model: what is to be trained.
         observation: any batch of observations, for their shapes.
     """
-    return _normalized(model, jax.eval_shape(lambda x: x, observation))
-
-
-def _normalized(model: AbstractActorCritic, seen: Any) -> AbstractActorCritic:
-    if isinstance(model, NormalizedActorCritic):
+    features, unpacked, network = features_apart(model)
+    if isinstance(network, NormalizedActorCritic):
         return model
-    if isinstance(model, AbstractFeatureActorCritic):
-        seen = jax.eval_shape(jax.vmap(lambda x: model.unpacked(model.features(x))), seen)
-        network = _normalized(model.network, seen)
-        return eqx.tree_at(lambda m: m.network, model, network)
-    return NormalizedActorCritic(model, [x.shape[1:] for x in _floats(seen)])
+    seen = jax.eval_shape(jax.vmap(lambda x: unpacked(features(x))), observation)
+    network = NormalizedActorCritic(network, [x.shape[1:] for x in _floats(seen)])
+    return eqx.tree_at(lambda m: features_apart(m).network, model, network)
 
 
 def observe(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:

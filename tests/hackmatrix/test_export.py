@@ -60,7 +60,7 @@ def network(request, seen):
     observations = jnp.asarray(seen[0])
     model = normalized(model, observations)
     kept = jax.jit(jax.vmap(model.features))(observations)
-    return observe(model, jax.tree.map(lambda x: x.reshape(10, -1, x.shape[-1]), kept))
+    return observe(model, kept.reshape(10, -1, kept.shape[-1]))
 
 
 def test_the_features_are_the_same(program, seen):

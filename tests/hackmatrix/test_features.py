@@ -110,9 +110,7 @@ def test_a_normalised_network_reads_the_board_as_it_is_and_normalises_what_it_re
     observations = jax.jit(jax.vmap(HackMatrix().observe))(positions.load_all(dumped))
     plain = PlayerCentredMLP(16, 1, key=jax.random.key(0))
     seen = jax.jit(jax.vmap(plain.features))(observations)
-    model = eqx.filter_jit(observe)(
-        normalized(plain, observations), jax.tree.map(lambda x: x[None], seen)
-    )
+    model = eqx.filter_jit(observe)(normalized(plain, observations), seen[None])
     read = np.asarray(jax.jit(jax.vmap(lambda x: unpacked(features(x).packed())))(observations))
     [moments] = model.network.moments
     np.testing.assert_allclose(moments.mean, read.mean(axis=0), atol=1e-5)

@@ -56,12 +56,18 @@ def measured(request: pytest.FixtureRequest):
     """Measures a subject, or, without ``--benchmark``, runs it once with a few environments."""
 
     def of(
-        subject: str, num_envs: int, cache: Path | None = None, label: str | None = None
+        subject: str,
+        num_envs: int,
+        devices: int | None = 1,
+        cache: Path | None = None,
+        label: str | None = None,
     ) -> Measurement:
         if not request.config.getoption("benchmark"):
             return _small(subject)
         folder = None if cache is None else str(cache)
-        found = measure_apart(subject=subject, num_envs=num_envs, runs=RUNS, cache=folder)
+        found = measure_apart(
+            subject=subject, num_envs=num_envs, runs=RUNS, cache=folder, devices=devices
+        )
         _found.append(dataclasses.replace(found, subject=label or subject))
         return found
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ class Measurement:
         compile_seconds: until it was compiled, or read from the cache.
         peak_mb: most memory that the process held on the host.
         device: kind of device.
-        devices: how many there are.
+        devices: on how many at once.
     """
 
     subject: str
@@ -53,30 +54,41 @@ class Measurement:
 
 
 def measure(
-    subject: str, num_envs: int, runs: int, num_steps: int | None = None, cache: str | None = None
+    subject: str,
+    num_envs: int,
+    runs: int,
+    num_steps: int | None = None,
+    cache: str | None = None,
+    devices: int | None = 1,
 ) -> Measurement:
     """Measures here, in this process.
 
     Args:
-        subject: a name in ``subjects.SUBJECTS`` or ``peers.PEERS``.
+        subject: "training", or a name in ``subjects.SUBJECTS`` or ``peers.PEERS``.
         num_envs: environments side by side.
         runs: how often the compiled program is run, not counting a first time; fewer times, but
             three at least, where that takes half a minute.
         num_steps: steps of one run in each environment; by default the subject's own.
         cache: a folder for compiled programs; none: every program is compiled.
+        devices: on how many at once; None for all that there are, of a CPU its cores.
     """
     import jax
 
     sys.path.insert(0, str(Path(__file__).parent))
+    import subjects
     from peers import PEERS
-    from subjects import SUBJECTS
 
+    from ppo_mask import cores
+
+    if devices is None:
+        cores.make_devices()
+        devices = jax.device_count()
     steps = {} if num_steps is None else {"num_steps": num_steps}
     if subject in PEERS:
         make, name = PEERS[subject]
-        run, carry, count = make(name, num_envs, **steps)
+        run, carry, count = subjects.spread(partial(make, name), num_envs, devices, **steps)
     else:
-        run, carry, count = SUBJECTS[subject](num_envs, **steps)
+        run, carry, count = subjects.subject(subject, num_envs, devices, **steps)
     if cache is not None:  # From here on: building the start is not what is measured.
         jax.config.update("jax_compilation_cache_dir", cache)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -103,7 +115,7 @@ def measure(
         compile_seconds=ready - traced,
         peak_mb=peak,
         device=device.device_kind,
-        devices=jax.device_count(),
+        devices=devices,
     )
 
 

@@ -74,7 +74,7 @@ def show(
     console: Console, measurements: Sequence[Measurement], before: Sequence[Measurement] = ()
 ) -> None:
     """Prints the measurements as a table, with ratios to earlier ones and to one another."""
-    known = {(each.subject, each.num_envs): each for each in before}
+    known = {_what(each): each for each in before}
     table = Table(title="steps per second")
     for name in ("subject", "envs", "median", "range", "trace s", "compile s", "peak MB", "device"):
         table.add_column(name, justify="left" if name in ("subject", "device") else "right")
@@ -89,10 +89,10 @@ def show(
             f"{each.trace_seconds:.1f}",
             f"{each.compile_seconds:.1f}",
             f"{each.peak_mb:,.0f}",
-            f"{each.devices} x {each.device}",
+            _device(each),
         ]
         if before:
-            old = known.get((each.subject, each.num_envs))
+            old = known.get(_what(each))
             row.append(f"{each.rate / old.rate:.2f}" if old else "new")
         table.add_row(*row)
     console.print(table)
@@ -110,13 +110,26 @@ def plot(path: Path, measurements: Sequence[Measurement]) -> None:
 
     figure = Figure(figsize=(8, 4.2), layout="constrained")
     axes = figure.subplots()
-    subjects = dict.fromkeys(each.subject for each in measurements)
-    for subject in [x for x in subjects if not x.endswith(" start")]:
-        found = sorted((x for x in measurements if x.subject == subject), key=lambda x: x.num_envs)
+    colours: dict[str, str] = {}
+    subjects = dict.fromkeys((each.subject, _device(each)) for each in measurements)
+    for subject, device in [x for x in subjects if not x[0].endswith(" start")]:
+        of_it = (x for x in measurements if (x.subject, _device(x)) == (subject, device))
+        found = sorted(of_it, key=lambda x: x.num_envs)
         rates = [each.rate for each in found]
         beyond = [[x.rate - x.rates[0] for x in found], [x.rates[-1] - x.rate for x in found]]
         numbers = [each.num_envs for each in found]
-        axes.errorbar(numbers, rates, beyond, label=subject, marker="o", markersize=4)
+        label, alone = f"{subject}, {device}", found[0].devices == 1
+        axes.errorbar(
+            numbers,
+            rates,
+            beyond,
+            label=label,
+            marker="o",
+            markersize=4,
+            color=colours.setdefault(subject, f"C{len(colours)}"),
+            linestyle="--" if alone else "-",
+            markerfacecolor="white" if alone else None,
+        )
     axes.set_xscale("log", base=2)
     axes.set(
         yscale="log", xlabel="environments side by side", ylabel="environment steps per second"
@@ -124,8 +137,6 @@ def plot(path: Path, measurements: Sequence[Measurement]) -> None:
     axes.set_xticks(sorted({each.num_envs for each in measurements}))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    devices = dict.fromkeys(f"{each.devices} x {each.device}" for each in measurements)
-    axes.set_title(" and ".join(devices), fontsize=9)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
@@ -134,16 +145,26 @@ def plot(path: Path, measurements: Sequence[Measurement]) -> None:
 
 def ratios(measurements: Sequence[Measurement]) -> list[str]:
     """What the measurements of one run say about one another."""
-    rates = {(each.subject, each.num_envs): each.rate for each in measurements}
+    rates = {_what(each): each.rate for each in measurements}
     lines: list[str] = []
-    for (subject, num_envs), rate in rates.items():
-        if subject == "training" and ("matrix products", num_envs) in rates:
-            share = rate / rates["matrix products", num_envs]
-            lines.append(f"training at {num_envs:,}: {share:.0%} of what its products allow")
-        if subject == "training" and ("rollout", num_envs) in rates:
-            share = rate / rates["rollout", num_envs]
-            lines.append(f"training at {num_envs:,}: {share:.0%} of its time is the rollout's")
-        ours = rates.get(("environment", num_envs))
+    for (subject, num_envs, device), rate in rates.items():
+        place = f"at {num_envs:,} on {device}"
+        products = rates.get(("matrix products", num_envs, device))
+        if subject == "training" and products:
+            lines.append(f"training {place}: {rate / products:.0%} of what its products allow")
+        rollout = rates.get(("rollout", num_envs, device))
+        if subject == "training" and rollout:
+            lines.append(f"training {place}: {rate / rollout:.0%} of its time is the rollout's")
+        ours = rates.get(("environment", num_envs, device))
         if ours and subject in PEERS:
-            lines.append(f"environment at {num_envs:,}: {ours / rate:.2f} times {subject}")
+            lines.append(f"environment {place}: {ours / rate:.2f} times {subject}")
     return lines
+
+
+def _what(each: Measurement) -> tuple[str, int, str]:
+    """What was measured, and on what: figures of the same can be compared."""
+    return each.subject, each.num_envs, _device(each)
+
+
+def _device(each: Measurement) -> str:
+    return f"{each.devices} x {each.device}"

@@ -18,6 +18,8 @@ from hackmatrix.networks import PlayerCentredMLP
 from ppo_mask import rollout, train
 from ppo_mask.config import PPOConfig
 from ppo_mask.distribution import MaskedCategorical
+from ppo_mask.sharding import make_mesh, on_each, split
+from ppo_mask.state import placed
 from ppo_mask.vector import VectorEnv
 
 
@@ -90,19 +92,19 @@ def collected(num_envs: int, num_steps: int = 128) -> Subject:
     return Subject(run, (jax.random.key(2), arrays, state, jnp.zeros(())), num_envs * num_steps)
 
 
-def trained(num_envs: int, num_steps: int = 128) -> Subject:
+def trained(num_envs: int, num_steps: int = 128, devices: int = 1) -> Subject:
     """One update with the trainer's defaults, metrics included, as the training loop runs it."""
+    mesh = make_mesh(devices)
     env, config = HackMatrix(), PPOConfig(num_envs=num_envs, num_steps=num_steps)
     model = PlayerCentredMLP(key=jax.random.key(0))
-    state = train.init(env, model, config, jax.random.key(1), metrics=METRICS)
+    state = placed(train.init(env, model, config, jax.random.key(1), metrics=METRICS), mesh)
+    setup = train.Setup(env, config, METRICS, mesh=mesh)
     arrays, static = eqx.partition(state, eqx.is_array)
 
     def run(arrays: Any) -> Any:
         one, many = jnp.int32(1), jnp.int32(1_000_000)
         state = eqx.combine(arrays, static)
-        return eqx.filter(
-            train.run_updates(train.Setup(env, config, METRICS), one, many, state)[0], eqx.is_array
-        )
+        return eqx.filter(train.run_updates(setup, one, many, state)[0], eqx.is_array)
 
     return Subject(run, arrays, config.batch_size)
 
@@ -146,9 +148,30 @@ def matrix_products(num_envs: int, num_steps: int = 128) -> Subject:
     return Subject(run, start, config.batch_size)
 
 
+def spread(make: Callable[..., Subject], num_envs: int, devices: int, **steps: int) -> Subject:
+    """A subject on several devices at once, each of which plays its share of the environments."""
+    if devices == 1:
+        return make(num_envs, **steps)
+    one, mesh = make(num_envs // devices, **steps), make_mesh(devices)
+
+    def run(carry: Any) -> Any:
+        carry = one.run(jax.tree.map(lambda x: x[0], carry))
+        return jax.tree.map(lambda x: x[None], carry)
+
+    start = jax.tree.map(lambda x: jnp.stack([x] * devices), one.start)
+    start = jax.device_put(start, None if mesh is None else split(mesh))
+    return Subject(on_each(mesh, run, (0,), 0), start, one.steps * devices)
+
+
 SUBJECTS: dict[str, Callable[..., Subject]] = {
     "environment": environment,
     "rollout": collected,
-    "training": trained,
     "matrix products": matrix_products,
 }
+
+
+def subject(name: str, num_envs: int, devices: int, **steps: int) -> Subject:
+    """A subject by name, on so many devices."""
+    if name == "training":  # Its devices learn from one gradient.
+        return trained(num_envs, devices=devices, **steps)
+    return spread(SUBJECTS[name], num_envs, devices, **steps)

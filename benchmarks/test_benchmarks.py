@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 import report
-from measure import Measurement
+from measure import Measurement, measure_apart
 from peers import PEERS
 
 
@@ -14,29 +14,40 @@ def check(found: Measurement) -> None:
     assert found.steps % found.num_envs == 0
 
 
+ON = pytest.mark.parametrize("devices", [1, None], ids=["one", "all"])
+
+
+@ON
 @pytest.mark.parametrize("num_envs", [16, 64, 256, 1024, 2048, 8192, 32768])
-def test_environment(measured, num_envs):
-    check(measured("environment", num_envs))
+def test_environment(measured, num_envs, devices):
+    check(measured("environment", num_envs, devices))
 
 
+@ON
 @pytest.mark.parametrize("name", PEERS)
-def test_peer(measured, name):
+def test_peer(measured, name, devices):
     library = name.split()[0]
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed; pip install 'ppo-mask[bench]'")
-    check(measured(name, 2048))
+    check(measured(name, 2048, devices))
 
 
+@ON
 @pytest.mark.parametrize("num_envs", [256, 2048, 8192])
 @pytest.mark.parametrize("subject", ["matrix products", "rollout", "training"])
-def test_learner(measured, subject, num_envs):
-    check(measured(subject, num_envs))
+def test_learner(measured, subject, num_envs, devices):
+    check(measured(subject, num_envs, devices))
+
+
+@pytest.mark.parametrize("subject", ["matrix products", "training"])
+def test_all_devices_in_a_process_of_their_own(subject):
+    check(measure_apart(subject=subject, num_envs=16, runs=1, num_steps=4, devices=None))
 
 
 def test_training_with_a_full_cache(measured, tmp_path):
     """The second start: what was compiled is read."""
     for label in ("training, first start", "training, second start"):
-        check(measured("training", 256, cache=tmp_path, label=label))
+        check(measured("training", 256, None, tmp_path, label))
 
 
 def test_report_keeps_and_compares(tmp_path, capsys):
@@ -51,7 +62,7 @@ def test_report_keeps_and_compares(tmp_path, capsys):
     report.show(report.Console(width=120), [twice, other], report.read(path))
     printed = capsys.readouterr().out
     assert "2.00" in printed
-    assert "environment at 4: 4.00 times pgx 2048" in printed
+    assert "environment at 4 on 1 x cpu: 4.00 times pgx 2048" in printed
 
 
 def test_report_draws(tmp_path):

@@ -24,6 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.option.markexpr:
         value = os.environ.setdefault(_WITHOUT_OPTIMIZATIONS, "1")  # Processes inherit it.
         jax.config.update(_WITHOUT_OPTIMIZATIONS.lower(), value != "0")
+    jax.devices()  # One, then, in whatever order tests come; a run would ask for a device per core.
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

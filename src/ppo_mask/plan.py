@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ppo_mask import run_folder, schema
+from ppo_mask import cores, run_folder, schema
 from ppo_mask.bucket import Bucket, is_url, open_bucket
 from ppo_mask.checkpoint import read_description
 from ppo_mask.cli import parse_flags
@@ -69,7 +69,9 @@ def make_plan(
 
     config = lay_over(defaults)
     _check_run_settings(config.run, {**in_file, **flags})
-    connect(config.run.distributed)  # Before checkpoints are read: that starts JAX.
+    # Before checkpoints are read: that starts JAX.
+    if not connect(config.run.distributed):
+        cores.make_devices()
     place, resume = config.run.checkpoint_dir, config.run.resume
     if several() and (is_url(place) or is_url(resume or "")):
         raise RunError(

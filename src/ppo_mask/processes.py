@@ -24,7 +24,7 @@ _OTHER_REASON = 255
 _NUMBER, _COUNT, _ADDRESS = "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS"
 
 
-def connect(wanted: bool | None) -> None:
+def connect(wanted: bool | None) -> bool:
     """Joins the other processes of the run; call it before JAX is used for anything.
 
     JAX finds them by itself on TPU pods, under Slurm, in Kubernetes jobs and under Open MPI. Where
@@ -34,11 +34,16 @@ def connect(wanted: bool | None) -> None:
     Args:
         wanted: whether to; None where the surroundings say that there are others.
 
+    Returns:
+        Whether this process is connected.
+
     Raises:
         RunError: the others cannot be found.
     """
-    if wanted is False or (wanted is None and not _expected()) or jax.distributed.is_initialized():
-        return
+    if jax.distributed.is_initialized():
+        return True
+    if wanted is False or (wanted is None and not _expected()):
+        return False
     by_hand = {name: os.environ[name] for name in (_NUMBER, _COUNT) if name in os.environ}
     if len(by_hand) == 1 or (by_hand and _ADDRESS not in os.environ):
         raise RunError(f"{_ADDRESS}, {_COUNT} and {_NUMBER} go together: set all three or none")
@@ -55,6 +60,7 @@ def connect(wanted: bool | None) -> None:
             f"--distributed found no other processes ({reason}); where JAX cannot find them by "
             f"itself, set {_ADDRESS}, {_COUNT} and {_NUMBER}"
         ) from error
+    return True
 
 
 def _expected() -> bool:

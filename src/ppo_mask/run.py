@@ -12,7 +12,7 @@ import jax
 from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
-from ppo_mask import run_folder, tune
+from ppo_mask import cores, run_folder, tune
 from ppo_mask.checkpoint import read_description, restore
 from ppo_mask.config import PPOConfig
 from ppo_mask.console import introduce
@@ -105,12 +105,17 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         raise RunError("the processes found different checkpoints; --checkpoint-dir must be shared")
     if config.logging.wandb and is_first():
         log_in()
-    mesh = None if config.run.num_seeds > 1 else _mesh(config.run)
+    rows = _rows(task, config, env, ppo)
+    mesh = None if config.run.num_seeds > 1 else _mesh(config.run, rows)
     run_key, evaluation_key = run_keys(config)
     if config.run.auto_tune:
         plan = dataclasses.replace(plan, config=_tuned(task, config, env, run_key, mesh))
         config, ppo = plan.config, ppo_config(plan.config.training)
-    _check_batch(task, config, env, ppo, mesh)
+        rows = _rows(task, config, env, ppo)
+    try:
+        check_devices(rows, 1 if mesh is None else mesh.size)
+    except ValueError as error:
+        raise RunError(f"{error}; --num-devices says how many to use") from error
     if config.run.num_seeds > 1:
         return execute_seeds(task, config, env, curriculum, bucket)
     updates = total_updates(config, ppo)
@@ -148,34 +153,31 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     return outcome.reason
 
 
-def _mesh(run: RunSettings) -> Mesh | None:
+def _mesh(run: RunSettings, rows: PPOConfig) -> Mesh | None:
     if several() and (run.num_devices is not None or run.auto_tune):
         flag = "--auto-tune" if run.auto_tune else "--num-devices"
         raise RunError(f"{flag} does not go with several processes, which use all their devices")
     try:
-        return make_mesh(run.num_devices)
+        count = run.num_devices if several() or run.num_devices else cores.best_count(rows)
+        return make_mesh(count)
     except ValueError as error:
         raise RunError(str(error).replace("num_devices", "--num-devices")) from error
 
 
-def _check_batch(
-    task: Task[Environment],
-    config: RunConfig[Environment],
-    env: AbstractEnv[Any],
-    ppo: PPOConfig,
-    mesh: Mesh | None,
-) -> None:
-    def check(key: Key[Array, ""]) -> None:
-        rows = of_rows(ppo, task.new_model(env, config.network, key))
-        try:
-            check_devices(rows, 1 if mesh is None else mesh.size)
-        except ValueError as error:
-            raise RunError(f"{error}; --num-devices says how many to use") from error
+def _rows(
+    task: Task[Environment], config: RunConfig[Environment], env: AbstractEnv[Any], ppo: PPOConfig
+) -> PPOConfig:
+    """The batch as the run's network learns from it, which is not made for this."""
+    found: list[PPOConfig] = []
+
+    def look(key: Key[Array, ""]) -> None:
+        found.append(of_rows(ppo, task.new_model(env, config.network, key)))
 
     try:
-        jax.eval_shape(check, jax.random.key(0))  # What the network is, without making it.
+        jax.eval_shape(look, jax.random.key(0))
     except ValueError as error:
         raise RunError(str(error)) from error
+    return found[0]
 
 
 def _profiled_update(plan: Plan[Any], total_updates: int) -> int | None:

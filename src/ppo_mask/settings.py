@@ -182,7 +182,10 @@ class RunSettings:
         at_most=1000,
     )
     num_devices: int | None = setting(
-        None, "devices to split the environments over; none: all there are", at_least=1
+        None,
+        "devices to split the environments over; none: all there are, and of a CPU's cores as many "
+        "as have 128 environments each",
+        at_least=1,
     )
     distributed: bool | None = setting(
         None,

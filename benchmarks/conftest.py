@@ -11,10 +11,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import report
-from measure import Measurement, measure, measure_apart
+from measure import Measurement, Ratio, in_turn, in_turn_apart, measure, measure_apart
 
 RUNS = 7
 _found: list[Measurement] = []
+_ratios: list[Ratio] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,6 +52,11 @@ def _small(subject: str) -> Measurement:
     return measure(subject, num_envs=4, runs=1, num_steps=4)
 
 
+@functools.cache
+def _small_ratio(subject: str, other: str) -> Ratio:
+    return in_turn(subject, other, num_envs=4, runs=1, num_steps=4)
+
+
 @pytest.fixture
 def measured(request: pytest.FixtureRequest):
     """Measures a subject, or, without ``--benchmark``, runs it once with a few environments."""
@@ -74,15 +80,31 @@ def measured(request: pytest.FixtureRequest):
     return of
 
 
+@pytest.fixture
+def compared(request: pytest.FixtureRequest):
+    """Measures two subjects in turn; likewise."""
+
+    def of(subject: str, other: str, num_envs: int, devices: int | None) -> Ratio:
+        if not request.config.getoption("benchmark"):
+            return _small_ratio(subject, other)
+        found = in_turn_apart(
+            subject=subject, other=other, num_envs=num_envs, runs=RUNS, devices=devices
+        )
+        _ratios.append(found)
+        return found
+
+    return of
+
+
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     """The table, and the files that were asked for."""
-    if not _found:
+    if not (_found or _ratios):
         return
     earlier, path = config.getoption("benchmark_compare"), config.getoption("benchmark_json")
     console = report.Console(file=terminalreporter._tw._file, width=120)
     console.print()
-    report.show(console, _found, report.read(Path(earlier)) if earlier else ())
+    report.show(console, _found, _ratios, report.read(Path(earlier)) if earlier else ())
     if path:
-        report.write(Path(path), _found)
+        report.write(Path(path), _found, _ratios)
     if plot := config.getoption("benchmark_plot"):
         report.plot(Path(plot), _found)

@@ -53,6 +53,95 @@ class Measurement:
         return self.rates[len(self.seconds) // 2]
 
 
+@dataclass(frozen=True)
+class Ratio:
+    """Two subjects, run in turn in one process: what the machine does meanwhile falls on both.
+
+    Attributes:
+        subject: the one whose rate is divided.
+        other: the one by whose rate.
+        num_envs: environments side by side, in each.
+        ratios: one for each turn.
+        device: kind of device.
+        devices: on how many at once.
+    """
+
+    subject: str
+    other: str
+    num_envs: int
+    ratios: list[float]
+    device: str
+    devices: int
+
+    @property
+    def ratio(self) -> float:
+        """The median."""
+        return sorted(self.ratios)[len(self.ratios) // 2]
+
+
+class Program:
+    """A compiled subject.
+
+    Attributes:
+        trace_seconds: until it was ready to be compiled.
+        compile_seconds: until it was compiled, or read from the cache.
+        steps: environment steps of one run.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        num_envs: int,
+        num_steps: int | None,
+        devices: int,
+        cache: str | None = None,
+    ) -> None:
+        """Makes the subject, compiles it, and runs it once; arguments as for :func:`measure`."""
+        import jax
+        import subjects
+        from peers import PEERS
+
+        steps = {} if num_steps is None else {"num_steps": num_steps}
+        if name in PEERS:
+            make, game = PEERS[name]
+            made = subjects.spread(partial(make, game), num_envs, devices, **steps)
+        else:
+            made = subjects.subject(name, num_envs, devices, **steps)
+        if cache is not None:  # From here on: building the start is not what is measured.
+            jax.config.update("jax_compilation_cache_dir", cache)
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        began = time.perf_counter()
+        lowered = jax.jit(made.run, donate_argnums=0).lower(made.start)
+        traced = time.perf_counter()
+        self._run = lowered.compile()
+        self.trace_seconds, self.compile_seconds = traced - began, time.perf_counter() - traced
+        self.steps = made.steps
+        self._carry = jax.block_until_ready(self._run(made.start))
+
+    def seconds(self) -> float:
+        """Runs it once more, and says how long that took."""
+        import jax
+
+        started = time.perf_counter()
+        self._carry = jax.block_until_ready(self._run(self._carry))
+        return time.perf_counter() - started
+
+
+def _count(devices: int | None) -> int:
+    import jax
+
+    sys.path.insert(0, str(Path(__file__).parent))
+    from ppo_mask import cores
+
+    if devices is None:
+        cores.make_devices()
+    return jax.device_count() if devices is None else devices
+
+
+def _enough(seconds: list[float], runs: int) -> bool:
+    return len(seconds) >= runs or (len(seconds) >= _FEWEST_RUNS and sum(seconds) >= _LONG_ENOUGH)
+
+
 def measure(
     subject: str,
     num_envs: int,
@@ -74,49 +163,51 @@ def measure(
     """
     import jax
 
-    sys.path.insert(0, str(Path(__file__).parent))
-    import subjects
-    from peers import PEERS
-
-    from ppo_mask import cores
-
-    if devices is None:
-        cores.make_devices()
-        devices = jax.device_count()
-    steps = {} if num_steps is None else {"num_steps": num_steps}
-    if subject in PEERS:
-        make, name = PEERS[subject]
-        run, carry, count = subjects.spread(partial(make, name), num_envs, devices, **steps)
-    else:
-        run, carry, count = subjects.subject(subject, num_envs, devices, **steps)
-    if cache is not None:  # From here on: building the start is not what is measured.
-        jax.config.update("jax_compilation_cache_dir", cache)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    began = time.perf_counter()
-    lowered = jax.jit(run, donate_argnums=0).lower(carry)
-    traced = time.perf_counter()
-    compiled = lowered.compile()
-    ready = time.perf_counter()
-
-    carry = jax.block_until_ready(compiled(carry))
+    devices = _count(devices)
+    program = Program(subject, num_envs, num_steps, devices, cache)
     seconds: list[float] = []
-    while len(seconds) < runs and (len(seconds) < _FEWEST_RUNS or sum(seconds) < _LONG_ENOUGH):
-        started = time.perf_counter()
-        carry = jax.block_until_ready(compiled(carry))
-        seconds.append(time.perf_counter() - started)
-    device = jax.devices()[0]
+    while not _enough(seconds, runs):
+        seconds.append(program.seconds())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return Measurement(
         subject=subject,
         num_envs=num_envs,
-        steps=count,
+        steps=program.steps,
         seconds=seconds,
-        trace_seconds=traced - began,
-        compile_seconds=ready - traced,
+        trace_seconds=program.trace_seconds,
+        compile_seconds=program.compile_seconds,
         peak_mb=peak,
-        device=device.device_kind,
+        device=jax.devices()[0].device_kind,
         devices=devices,
     )
+
+
+def in_turn(
+    subject: str,
+    other: str,
+    num_envs: int,
+    runs: int,
+    num_steps: int | None = None,
+    devices: int | None = 1,
+) -> Ratio:
+    """Measures two subjects here, one after the other again and again.
+
+    Args:
+        subject: as in :func:`measure`, as are the other arguments.
+        other: what it is compared with.
+    """
+    import jax
+
+    devices = _count(devices)
+    one, two = (Program(name, num_envs, num_steps, devices) for name in (subject, other))
+    ratios: list[float] = []
+    seconds: list[float] = []
+    while not _enough(seconds, runs):
+        ones, twos = one.seconds(), two.seconds()
+        seconds.append(ones + twos)
+        ratios.append(one.steps / ones / (two.steps / twos))
+    device = jax.devices()[0].device_kind
+    return Ratio(subject, other, num_envs, ratios, device, devices)
 
 
 def measure_apart(**arguments: Any) -> Measurement:
@@ -125,12 +216,22 @@ def measure_apart(**arguments: Any) -> Measurement:
     Raises:
         RuntimeError: the process failed; the message ends with what it printed last.
     """
+    return Measurement(**_apart(arguments))
+
+
+def in_turn_apart(**arguments: Any) -> Ratio:
+    """The same for :func:`in_turn`."""
+    return Ratio(**_apart(arguments))
+
+
+def _apart(arguments: dict[str, Any]) -> dict[str, Any]:
     command = [sys.executable, __file__, json.dumps(arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"measuring {arguments['subject']} failed:\n{done.stderr[-3000:]}")
-    return Measurement(**json.loads(done.stdout.splitlines()[-1]))
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(measure(**json.loads(sys.argv[1])))))
+    given = json.loads(sys.argv[1])
+    print(json.dumps(asdict(in_turn(**given) if "other" in given else measure(**given))))

@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from measure import Measurement
-from peers import PEERS
+from measure import Measurement, Ratio
 from rich.console import Console
 from rich.table import Table
 
@@ -45,12 +44,13 @@ def _cpu() -> str:
     return next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "")
 
 
-def write(path: Path, measurements: Sequence[Measurement]) -> None:
-    """Writes the measurements, with their surroundings, as JSON."""
+def write(path: Path, measurements: Sequence[Measurement], ratios: Sequence[Ratio] = ()) -> None:
+    """Writes the measurements and ratios, with their surroundings, as JSON."""
     found = {
         "format": _FORMAT,
         **surroundings(),
         "measurements": [asdict(each) for each in measurements],
+        "ratios": [asdict(each) for each in ratios],
     }
     path.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -71,9 +71,12 @@ def read(path: Path) -> list[Measurement]:
 
 
 def show(
-    console: Console, measurements: Sequence[Measurement], before: Sequence[Measurement] = ()
+    console: Console,
+    measurements: Sequence[Measurement],
+    ratios: Sequence[Ratio] = (),
+    before: Sequence[Measurement] = (),
 ) -> None:
-    """Prints the measurements as a table, with ratios to earlier ones and to one another."""
+    """Prints the measurements as a table, with ratios to earlier ones, and the ratios."""
     known = {_what(each): each for each in before}
     table = Table(title="steps per second")
     for name in ("subject", "envs", "median", "range", "trace s", "compile s", "peak MB", "device"):
@@ -96,8 +99,12 @@ def show(
             row.append(f"{each.rate / old.rate:.2f}" if old else "new")
         table.add_row(*row)
     console.print(table)
-    for line in ratios(measurements):
-        console.print(line)
+    for each in ratios:
+        least, most = min(each.ratios), max(each.ratios)
+        console.print(
+            f"{each.subject} at {each.num_envs:,} on {_device(each)}: {each.ratio:.2f} times "
+            f"{each.other} in turn ({least:.2f} to {most:.2f})"
+        )
 
 
 def plot(path: Path, measurements: Sequence[Measurement]) -> None:
@@ -143,28 +150,10 @@ def plot(path: Path, measurements: Sequence[Measurement]) -> None:
     figure.savefig(path, dpi=110)
 
 
-def ratios(measurements: Sequence[Measurement]) -> list[str]:
-    """What the measurements of one run say about one another."""
-    rates = {_what(each): each.rate for each in measurements}
-    lines: list[str] = []
-    for (subject, num_envs, device), rate in rates.items():
-        place = f"at {num_envs:,} on {device}"
-        products = rates.get(("matrix products", num_envs, device))
-        if subject == "training" and products:
-            lines.append(f"training {place}: {rate / products:.0%} of what its products allow")
-        rollout = rates.get(("rollout", num_envs, device))
-        if subject == "training" and rollout:
-            lines.append(f"training {place}: {rate / rollout:.0%} of its time is the rollout's")
-        ours = rates.get(("environment", num_envs, device))
-        if ours and subject in PEERS:
-            lines.append(f"environment {place}: {ours / rate:.2f} times {subject}")
-    return lines
-
-
 def _what(each: Measurement) -> tuple[str, int, str]:
     """What was measured, and on what: figures of the same can be compared."""
     return each.subject, each.num_envs, _device(each)
 
 
-def _device(each: Measurement) -> str:
+def _device(each: Measurement | Ratio) -> str:
     return f"{each.devices} x {each.device}"

@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 import report
-from measure import Measurement, measure_apart
+from measure import Measurement, Ratio, in_turn_apart, measure_apart
 from peers import PEERS
 
 
@@ -23,12 +23,16 @@ def test_environment(measured, num_envs, devices):
     check(measured("environment", num_envs, devices))
 
 
+def _installed(peer: str) -> None:
+    library = peer.split()[0]
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed; pip install 'ppo-mask[bench]'")
+
+
 @ON
 @pytest.mark.parametrize("name", PEERS)
 def test_peer(measured, name, devices):
-    library = name.split()[0]
-    if importlib.util.find_spec(library) is None:
-        pytest.skip(f"{library} is not installed; pip install 'ppo-mask[bench]'")
+    _installed(name)
     check(measured(name, 2048, devices))
 
 
@@ -39,9 +43,33 @@ def test_learner(measured, subject, num_envs, devices):
     check(measured(subject, num_envs, devices))
 
 
+@ON
+@pytest.mark.parametrize(
+    ("subject", "other", "num_envs"),
+    [
+        ("training", "matrix products", 256),
+        ("training", "matrix products", 2048),
+        ("environment", "jumanji PacMan", 2048),
+        ("environment", "pgx 2048", 2048),
+    ],
+)
+def test_in_turn(compared, subject, other, num_envs, devices):
+    if other in PEERS:
+        _installed(other)
+    found = compared(subject, other, num_envs, devices)
+    assert found.ratio > 0
+
+
 @pytest.mark.parametrize("subject", ["matrix products", "training"])
 def test_all_devices_in_a_process_of_their_own(subject):
     check(measure_apart(subject=subject, num_envs=16, runs=1, num_steps=4, devices=None))
+
+
+def test_in_turn_in_a_process_of_its_own():
+    names = {"subject": "matrix products", "other": "matrix products"}
+    found = in_turn_apart(**names, num_envs=16, runs=3, num_steps=4)
+    assert len(found.ratios) == 3
+    assert 0.01 < found.ratio < 100
 
 
 def test_training_with_a_full_cache(measured, tmp_path):
@@ -56,13 +84,15 @@ def test_report_keeps_and_compares(tmp_path, capsys):
     assert one.rate == 200
     other = Measurement("pgx 2048", 4, 400, [4.0], 0.5, 1.5, 100.0, "cpu", 1)
     path = tmp_path / "found.json"
-    report.write(path, [one, other])
+    ratio = Ratio("environment", "pgx 2048", 4, [2.0, 1.0, 4.0], "cpu", 1)
+    report.write(path, [one, other], [ratio])
     assert report.read(path) == [one, other]
     twice = Measurement("environment", 4, 400, [1.0], 0.5, 1.5, 100.0, "cpu", 1)
-    report.show(report.Console(width=120), [twice, other], report.read(path))
+    report.show(report.Console(width=120), [twice, other], [ratio], report.read(path))
     printed = capsys.readouterr().out
     assert "2.00" in printed
-    assert "environment at 4 on 1 x cpu: 4.00 times pgx 2048" in printed
+    said = "environment at 4 on 1 x cpu: 2.00 times pgx 2048 in turn (1.00 to 4.00)"
+    assert said in printed
 
 
 def test_report_draws(tmp_path):

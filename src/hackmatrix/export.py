@@ -25,7 +25,7 @@ from hackmatrix.observation import (
     CHANNELS,
     LARGEST,
     OBSERVATION_SIZE,
-    PLAYER_FEATURES,
+    PLAYER_NUMBERS,
     channels,
 )
 from hackmatrix.planes import NUM_CELLS
@@ -36,19 +36,6 @@ from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.policy import architecture_of
 
 _FORMAT = 1
-# Each number of the player, and what is divided by what.
-_PLAYER = (
-    "row/5",
-    "col/5",
-    "hp/3",
-    "min(credits/50, 1)",
-    "min(energy/50, 1)",
-    "(stage-1)/7",
-    "data_siphons/10",
-    "(attack-1)/2",
-    "show",
-    "calm",
-)
 
 
 def exported(model: AbstractActorCritic) -> bytes:
@@ -83,7 +70,7 @@ def observation_layout() -> dict[str, Any]:
             names[channel] = (f"{name} {several[n]}" if several else name, LARGEST.get(name, 1))
     return {
         "size": OBSERVATION_SIZE,
-        "player": _PLAYER[:PLAYER_FEATURES],
+        "player": [number.formula() for number in PLAYER_NUMBERS],
         "programs": [card.name for card in CARDS[:NUM_PROGRAMS]],
         "cells": NUM_CELLS,
         "channels": names,

@@ -15,8 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Int8, Num
 
 from hackmatrix import paths
 from hackmatrix.batching import computed_once, largest
-from hackmatrix.game import MAX_HP, NUM_STAGES
-from hackmatrix.observation import CHANNELS, PLAYER_FEATURES, channels
+from hackmatrix.observation import CHANNELS, PLAYER_FEATURES, PLAYER_NUMBERS, channels
 from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, pack, single
 from hackmatrix.programs import NUM_PROGRAMS
 
@@ -34,10 +33,9 @@ _NUM_BESIDE_PLAYER = NUM_DIRECTIONS * (len(_TARGET) + 2) + 1
 NUM_AROUND_PLAYER = NUM_PLAYER_FEATURES + _NUM_BESIDE_PLAYER
 NUM_FEATURES = NUM_AROUND_PLAYER + NUM_CELLS * (CHANNELS - NUM_PROGRAMS) + NUM_PROGRAMS * 3
 
-# What 1 is in each packed feature. The player's are row, column, hp, credits, energy, stage, data
-# siphons, attack, show and calm; the distance is in steps.
+# What 1 is in each packed feature: the player's are as in the game, the distance is in steps.
 _ONE = np.full(NUM_FEATURES, PARTS, np.float32)
-_ONE[:PLAYER_FEATURES] = SIZE - 1, SIZE - 1, MAX_HP, 50, 50, NUM_STAGES - 1, 10, 2, 1, 1
+_ONE[:PLAYER_FEATURES] = [number.span for number in PLAYER_NUMBERS]
 _ONE[-1] = _DISTANCE_SCALE
 
 

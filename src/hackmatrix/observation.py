@@ -4,6 +4,8 @@ First everything visible about a cell is packed into two words of bits; then eac
 channels is one field of those words, scaled. The words are also the observation's compact form.
 """
 
+from typing import Any, NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,16 +14,58 @@ from jaxtyping import Array, Bool, Float, UInt32
 
 from hackmatrix.batching import computed_once, side_by_side, total
 from hackmatrix.entities import CRYPTOG, NUM_TYPES, first_on_each
-from hackmatrix.game import MAX_HP, Game
-from hackmatrix.planes import NUM_CELLS, column, row
+from hackmatrix.game import MAX_HP, NUM_STAGES, Game
+from hackmatrix.planes import NUM_CELLS, SIZE, column, row
 from hackmatrix.programs import NUM_PROGRAMS, owned_flags
 from ppo_mask.env import rarely
 
-PLAYER_FEATURES = 10
+
+class PlayerNumber(NamedTuple):
+    """One of the player's numbers as an observation has it: ``(value - least) / span``.
+
+    Attributes:
+        name: of the value.
+        least: what is 0.
+        span: how much more is 1.
+        cut: whether all that is more is 1, too.
+    """
+
+    name: str
+    least: int = 0
+    span: int = 1
+    cut: bool = False
+
+    def of(self, value: Any) -> Any:
+        """The number for a value."""
+        number = (value - self.least) / self.span
+        return jnp.minimum(number, 1) if self.cut else number
+
+    def formula(self) -> str:
+        """The same as text."""
+        less = f"({self.name}-{self.least})" if self.least else self.name
+        number = less if self.span == 1 else f"{less}/{self.span}"
+        return f"min({number}, 1)" if self.cut else number
+
+
+PLAYER_NUMBERS = (
+    PlayerNumber("row", span=SIZE - 1),
+    PlayerNumber("col", span=SIZE - 1),
+    PlayerNumber("hp", span=MAX_HP),
+    PlayerNumber("credits", span=50, cut=True),
+    PlayerNumber("energy", span=50, cut=True),
+    PlayerNumber("stage", least=1, span=NUM_STAGES - 1),
+    PlayerNumber("data_siphons", span=10),
+    PlayerNumber("attack", least=1, span=2),
+    PlayerNumber("show"),
+    PlayerNumber("calm"),
+)
+"""In the order of an observation."""
+
+PLAYER_FEATURES = len(PLAYER_NUMBERS)
 CHANNELS = 42
 OBSERVATION_SIZE = PLAYER_FEATURES + NUM_PROGRAMS + NUM_CELLS * CHANNELS
 
-_DATA_SIPHONS, _ATTACK = 6, 7  # places of the player's features that may be more than 1
+_NEVER_LIMITED = ("data_siphons", "attack")
 _ENEMY_BITS = 8  # type, hp, stunned and from_siphon, next to each other in a cell's first word
 _MAX_TURNS = 4  # a transmission's turns left are seen up to here
 
@@ -91,8 +135,9 @@ def bounds() -> tuple[Float[np.ndarray, "observation"], Float[np.ndarray, "obser
     """
     low = np.zeros(OBSERVATION_SIZE, np.float32)
     high = np.ones(OBSERVATION_SIZE, np.float32)
-    most = (1 << 16) - 1
-    high[[_DATA_SIPHONS, _ATTACK]] = most / 10, (most - 1) / 2
+    for place, number in enumerate(PLAYER_NUMBERS):
+        if number.name in _NEVER_LIMITED:
+            high[place] = number.of((1 << 16) - 1)
     return low, high
 
 
@@ -146,18 +191,19 @@ def expand(seen: CompactObservation) -> Float[Array, "observation"]:
 def _player_features(game: Game) -> Float[Array, "features"]:
     player = game.player
     values = (
-        player.row / 5,
-        player.col / 5,
-        player.hp / MAX_HP,
-        jnp.minimum(player.credits / 50, 1),
-        jnp.minimum(player.energy / 50, 1),
-        (game.stage - 1) / 7,
-        player.data_siphons / 10,
-        (player.attack - 1) / 2,
+        player.row,
+        player.col,
+        player.hp,
+        player.credits,
+        player.energy,
+        game.stage,
+        player.data_siphons,
+        player.attack,
         game.show,
         game.calm,
     )
-    return side_by_side([jnp.asarray(value).astype(jnp.float32) for value in values])
+    numbers = [number.of(x) for number, x in zip(PLAYER_NUMBERS, values, strict=True)]
+    return side_by_side([x.astype(jnp.float32) for x in numbers])
 
 
 def visible_enemies(game: Game) -> Bool[Array, "slots"]:

@@ -13,9 +13,9 @@ from ppo_mask.config import PPOConfig
 from ppo_mask.minibatches import check_devices
 
 ENVS_PER_CORE = 128
-"""With fewer, starting an operation takes longer than doing it."""
+"""The fewest that a core was found to be worth using for."""
 
-_MOST = 16  # More were never tried.
+_MOST = 16
 _OPTION, _XLA_FLAG = "jax_num_cpu_devices", "xla_force_host_platform_device_count"
 
 

@@ -10,7 +10,6 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 _FEWEST_RUNS, _LONG_ENOUGH = 3, 30.0  # seconds
@@ -130,12 +129,12 @@ class Program:
 def _count(devices: int | None) -> int:
     import jax
 
-    sys.path.insert(0, str(Path(__file__).parent))
     from ppo_mask import cores
 
-    if devices is None:
-        cores.make_devices()
-    return jax.device_count() if devices is None else devices
+    if devices is not None:
+        return devices
+    cores.make_devices()
+    return jax.device_count()
 
 
 def _enough(seconds: list[float], runs: int) -> bool:

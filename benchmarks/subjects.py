@@ -150,16 +150,17 @@ def matrix_products(num_envs: int, num_steps: int = 128) -> Subject:
 
 def spread(make: Callable[..., Subject], num_envs: int, devices: int, **steps: int) -> Subject:
     """A subject on several devices at once, each of which plays its share of the environments."""
-    if devices == 1:
+    mesh = make_mesh(devices)
+    if mesh is None:
         return make(num_envs, **steps)
-    one, mesh = make(num_envs // devices, **steps), make_mesh(devices)
+    one = make(num_envs // devices, **steps)
 
     def run(carry: Any) -> Any:
         carry = one.run(jax.tree.map(lambda x: x[0], carry))
         return jax.tree.map(lambda x: x[None], carry)
 
     start = jax.tree.map(lambda x: jnp.stack([x] * devices), one.start)
-    start = jax.device_put(start, None if mesh is None else split(mesh))
+    start = jax.device_put(start, split(mesh))
     return Subject(on_each(mesh, run, (0,), 0), start, one.steps * devices)
 
 

@@ -41,7 +41,7 @@ def best_count(config: PPOConfig) -> int | None:
     """
     if _number() < 0 or jax.default_backend() != "cpu":
         return None
-    most = min(_number(), jax.device_count(), config.num_envs // ENVS_PER_CORE)
+    most = min(jax.device_count(), config.num_envs // ENVS_PER_CORE)
     return next((n for n in range(most, 1, -1) if _fits(config, n)), 1)
 
 

@@ -20,6 +20,7 @@ from ppo_mask.env import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.minibatches import check_devices, of_rows
 from ppo_mask.mirror import Mirror, make_sure
+from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.plan import Plan, make_plan, settings_to_store
 from ppo_mask.processes import (
     HEARTBEAT_SECONDS,
@@ -158,7 +159,9 @@ def _mesh(run: RunSettings, rows: PPOConfig) -> Mesh | None:
         flag = "--auto-tune" if run.auto_tune else "--num-devices"
         raise RunError(f"{flag} does not go with several processes, which use all their devices")
     try:
-        count = run.num_devices if several() or run.num_devices else cores.best_count(rows)
+        count = run.num_devices
+        if count is None and not several():
+            count = cores.best_count(rows)
         return make_mesh(count)
     except ValueError as error:
         raise RunError(str(error).replace("num_devices", "--num-devices")) from error
@@ -168,16 +171,14 @@ def _rows(
     task: Task[Environment], config: RunConfig[Environment], env: AbstractEnv[Any], ppo: PPOConfig
 ) -> PPOConfig:
     """The batch as the run's network learns from it, which is not made for this."""
-    found: list[PPOConfig] = []
 
-    def look(key: Key[Array, ""]) -> None:
-        found.append(of_rows(ppo, task.new_model(env, config.network, key)))
+    def new_model(key: Key[Array, ""]) -> AbstractActorCritic:
+        return task.new_model(env, config.network, key)
 
     try:
-        jax.eval_shape(look, jax.random.key(0))
+        return of_rows(ppo, eqx.filter_eval_shape(new_model, jax.random.key(0)))
     except ValueError as error:
         raise RunError(str(error)) from error
-    return found[0]
 
 
 def _profiled_update(plan: Plan[Any], total_updates: int) -> int | None:

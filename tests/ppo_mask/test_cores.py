@@ -15,15 +15,19 @@ _CORRIDOR = Path(__file__).with_name("corridor.py")
 _FREE = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
 
 
-def _found(program: str, **environment: str):
+def _printed(*arguments: str, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, *arguments],
         env=_FREE | {"JAX_PLATFORMS": "cpu"} | environment,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return done.stdout
+
+
+def _found(program: str, **environment: str):
+    return json.loads(_printed("-c", program, **environment).splitlines()[-1])
 
 
 _COUNT = """
@@ -82,15 +86,10 @@ def test_devices_that_are_no_cores_are_all_taken():
 def _train(parent: Path, cores: int, updates: int, *flags: str) -> tuple[str, RunFolder]:
     numbers = {"num-envs": 512, "num-steps": 4, "total-timesteps": 2048 * updates}
     settings = [f"--{name}={value}" for name, value in (numbers | {"log-interval": 2}).items()]
-    done = subprocess.run(
-        [sys.executable, str(_CORRIDOR), f"--checkpoint-dir={parent}", *settings, *flags],
-        env=_FREE | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(cores)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    arguments = (str(_CORRIDOR), f"--checkpoint-dir={parent}", *settings, *flags)
+    printed = _printed(*arguments, JAX_NUM_CPU_DEVICES=str(cores))
     (folder,) = parent.iterdir()
-    return done.stdout, RunFolder(folder)
+    return printed, RunFolder(folder)
 
 
 @pytest.mark.parametrize("flags", [(), pytest.param(("--debug-nans",), marks=pytest.mark.slow)])

@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
 from subjects import Subject, played, random_actions
 
 
@@ -18,12 +17,11 @@ def pgx_game(name: str, num_envs: int, num_steps: int = 64) -> Subject:
     reset = jax.vmap(env.init)
     advance = jax.vmap(auto_reset(env.step, env.init))
 
-    def step(carry: Any, _: None) -> tuple[Any, Array]:
-        key, state = carry
+    def step(carry: Any) -> Any:
+        key, state = carry  # with its observation
         key, action_key, step_key = jax.random.split(key, 3)
         actions = random_actions(action_key, state.legal_action_mask)
-        state = advance(state, actions, jax.random.split(step_key, num_envs))
-        return (key, state), state.observation.sum(dtype=jnp.float32)
+        return key, advance(state, actions, jax.random.split(step_key, num_envs))
 
     state = jax.jit(reset)(jax.random.split(jax.random.key(0), num_envs))
     return played(step, (jax.random.key(1), state), num_envs, num_steps)
@@ -36,13 +34,11 @@ def jumanji_game(name: str, num_envs: int, num_steps: int = 64) -> Subject:
 
     env = VmapAutoResetWrapper(jumanji.make(name))
 
-    def step(carry: Any, _: None) -> tuple[Any, Array]:
-        key, state, timestep = carry
+    def step(carry: Any) -> Any:
+        key, state, timestep = carry  # with its observation
         key, action_key = jax.random.split(key)
         actions = random_actions(action_key, timestep.observation.action_mask)
-        state, timestep = env.step(state, actions)
-        seen = jax.tree.leaves(timestep.observation)
-        return (key, state, timestep), sum(x.sum(dtype=jnp.float32) for x in seen)
+        return key, *env.step(state, actions)
 
     state, timestep = jax.jit(env.reset)(jax.random.split(jax.random.key(0), num_envs))
     return played(step, (jax.random.key(1), state, timestep), num_envs, num_steps)
@@ -55,17 +51,17 @@ def gymnax_game(name: str, num_envs: int, num_steps: int = 64) -> Subject:
     env, params = gymnax.make(name)
     mask = jnp.ones((num_envs, env.num_actions), bool)
 
-    def step(carry: Any, _: None) -> tuple[Any, Array]:
-        key, state = carry
+    def step(carry: Any) -> Any:
+        key, state, _ = carry
         key, action_key, step_key = jax.random.split(key, 3)
         actions = random_actions(action_key, mask)
         keys = jax.random.split(step_key, num_envs)
         observation, state, *_ = jax.vmap(env.step, (0, 0, 0, None))(keys, state, actions, params)
-        return (key, state), observation.sum(dtype=jnp.float32)
+        return key, state, observation
 
     keys = jax.random.split(jax.random.key(0), num_envs)
-    _, state = jax.jit(jax.vmap(env.reset, (0, None)))(keys, params)
-    return played(step, (jax.random.key(1), state), num_envs, num_steps)
+    observation, state = jax.jit(jax.vmap(env.reset, (0, None)))(keys, params)
+    return played(step, (jax.random.key(1), state, observation), num_envs, num_steps)
 
 
 PEERS: dict[str, tuple[Callable[..., Subject], str]] = {

@@ -98,7 +98,8 @@ def show(
             old = known.get(_what(each))
             row.append(f"{each.rate / old.rate:.2f}" if old else "new")
         table.add_row(*row)
-    console.print(table)
+    if measurements:
+        console.print(table)
     for each in ratios:
         least, most = min(each.ratios), max(each.ratios)
         console.print(

@@ -4,11 +4,13 @@ Every function takes and returns the same tree, so that a run begins where the l
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from hackmatrix import HackMatrix
@@ -17,7 +19,6 @@ from hackmatrix.metrics import METRICS
 from hackmatrix.networks import PlayerCentredMLP
 from ppo_mask import rollout, train
 from ppo_mask.config import PPOConfig
-from ppo_mask.distribution import MaskedCategorical
 from ppo_mask.sharding import make_mesh, on_each, split
 from ppo_mask.state import placed
 from ppo_mask.vector import VectorEnv
@@ -37,45 +38,48 @@ class Subject(NamedTuple):
     steps: int
 
 
-def environment(num_envs: int, num_steps: int = 64) -> Subject:
+def environment(num_envs: int, num_steps: int = 64, compact: bool = True) -> Subject:
     """Random valid actions; masks, observations and auto-reset included."""
-    env = VectorEnv(HackMatrix(), num_envs)
+    env = VectorEnv(HackMatrix(compact=compact), num_envs)
 
-    def step(carry: Any, _: None) -> tuple[Any, Array]:
-        key, state, mask = carry
+    def step(carry: Any) -> Any:
+        key, state, mask, _ = carry
         key, action_key, step_key = jax.random.split(key, 3)
         state, timestep = env.step(step_key, state, random_actions(action_key, mask))
-        # The sum keeps the compiler from leaving the observation out.
-        return (key, state, timestep.action_mask), timestep.observation.sum()
+        return key, state, timestep.action_mask, timestep.observation
 
     state, timestep = eqx.filter_jit(env.reset)(jax.random.key(0))
-    return played(step, (jax.random.key(1), state, timestep.action_mask), num_envs, num_steps)
+    start = (jax.random.key(1), state, timestep.action_mask, timestep.observation)
+    return played(step, start, num_envs, num_steps)
 
 
 def random_actions(key: Array, mask: Array) -> Array:
     """A valid action for each environment, uniformly."""
 
-    def draw(key: Array, mask: Array) -> Array:
-        return MaskedCategorical(jnp.zeros(mask.shape), mask).sample(key)
+    # Of each action, how many valid ones there are up to it, by a product: exact, and quicker than
+    # drawing by probabilities, which is a policy's work.
+    actions = np.arange(mask.shape[1])
+    valid = mask.astype(jnp.float32) @ (actions[:, None] <= actions).astype(np.float32)
+    rank = jnp.floor(jax.random.uniform(key, mask.shape[:1]) * valid[:, -1])
+    return jnp.sum(valid <= rank[:, None], axis=1, dtype=jnp.int32)
 
-    return jax.vmap(draw)(jax.random.split(key, mask.shape[0]), mask)
 
+def played(step: Callable[[Any], Any], start: Any, num_envs: int, num_steps: int) -> Subject:
+    """Many steps in one program.
 
-def played(
-    step: Callable[[Any, None], tuple[Any, Array]], start: Any, num_envs: int, num_steps: int
-) -> Subject:
-    """Many steps in one program."""
+    What a step returns is in memory after each: the observation must be in it, or the compiler
+    would leave it out.
+    """
 
     def run(carry: Any) -> Any:
-        carry, sums = jax.lax.scan(step, carry[0], None, length=num_steps)
-        return carry, sums
+        return jax.lax.fori_loop(0, num_steps, lambda _, carry: step(carry), carry)
 
-    return Subject(run, (start, jnp.zeros(num_steps)), num_envs * num_steps)
+    return Subject(run, start, num_envs * num_steps)
 
 
 def collected(num_envs: int, num_steps: int = 128) -> Subject:
     """A rollout with the default network."""
-    env = VectorEnv(HackMatrix(), num_envs)
+    env = VectorEnv(HackMatrix(compact=True), num_envs)
     model = PlayerCentredMLP(key=jax.random.key(0))
     arrays, static = eqx.partition(model, eqx.is_array)
 
@@ -95,7 +99,8 @@ def collected(num_envs: int, num_steps: int = 128) -> Subject:
 def trained(num_envs: int, num_steps: int = 128, devices: int = 1) -> Subject:
     """One update with the trainer's defaults, metrics included, as the training loop runs it."""
     mesh = make_mesh(devices)
-    env, config = HackMatrix(), PPOConfig(num_envs=num_envs, num_steps=num_steps)
+    env = HackMatrix(compact=True)
+    config = PPOConfig(num_envs=num_envs, num_steps=num_steps)
     model = PlayerCentredMLP(key=jax.random.key(0))
     state = placed(train.init(env, model, config, jax.random.key(1), metrics=METRICS), mesh)
     setup = train.Setup(env, config, METRICS, mesh=mesh)
@@ -166,6 +171,7 @@ def spread(make: Callable[..., Subject], num_envs: int, devices: int, **steps: i
 
 SUBJECTS: dict[str, Callable[..., Subject]] = {
     "environment": environment,
+    "environment, flat observations": partial(environment, compact=False),
     "rollout": collected,
     "matrix products": matrix_products,
 }

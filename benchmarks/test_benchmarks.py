@@ -23,6 +23,12 @@ def test_environment(measured, num_envs, devices):
     check(measured("environment", num_envs, devices))
 
 
+@ON
+@pytest.mark.parametrize("num_envs", [256, 2048])
+def test_environment_with_flat_observations(measured, num_envs, devices):
+    check(measured("environment, flat observations", num_envs, devices))
+
+
 def _installed(peer: str) -> None:
     library = peer.split()[0]
     if importlib.util.find_spec(library) is None:
@@ -50,6 +56,7 @@ def test_learner(measured, subject, num_envs, devices):
         ("training", "matrix products", 256),
         ("training", "matrix products", 2048),
         ("environment", "jumanji PacMan", 2048),
+        ("environment, flat observations", "jumanji PacMan", 2048),
         ("environment", "pgx 2048", 2048),
     ],
 )

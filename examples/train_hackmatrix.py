@@ -6,9 +6,9 @@ from hackmatrix import HackMatrix
 from hackmatrix.board_network import BoardActorCritic
 from hackmatrix.curriculum import starting_stages
 from hackmatrix.metrics import METRICS
-from hackmatrix.networks import PlayerCentredMLP, player_centred_gru
+from hackmatrix.networks import PlayerCentredMLP, flat_mlp, player_centred_gru
 from ppo_mask.curriculum import Phases
-from ppo_mask.run import Task, main, mlp_for
+from ppo_mask.run import Task, main
 from ppo_mask.schema import setting
 from ppo_mask.settings import LoggingSettings, RunConfig, TrainingSettings
 
@@ -27,7 +27,7 @@ class GameSettings:
 
 
 TASK = Task[GameSettings](
-    lambda game: HackMatrix(undo_depth=game.undo_depth, max_steps=game.max_steps),
+    lambda game: HackMatrix(game.undo_depth, game.max_steps, compact=True),
     networks={
         "mlp": lambda env, sizes, key: PlayerCentredMLP(
             sizes.hidden_dim, sizes.num_layers, key=key
@@ -36,7 +36,7 @@ TASK = Task[GameSettings](
             sizes.hidden_dim, sizes.num_layers, key=key
         ),
         "recurrent": lambda env, sizes, key: player_centred_gru(sizes.hidden_dim, key=key),
-        "flat": mlp_for,
+        "flat": lambda env, sizes, key: flat_mlp(sizes.hidden_dim, sizes.num_layers, key=key),
     },
     metrics=METRICS,
     figures={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},

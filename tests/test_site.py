@@ -1,8 +1,10 @@
-"""What of the site can be checked without building it; ``mkdocs build --strict`` does the rest."""
+"""The site builds without a warning, and what its own tools do."""
 
 import importlib.util
 import logging
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -34,6 +36,13 @@ def test_every_public_module_of_the_library_has_its_place() -> None:
 def test_what_is_documented_exists() -> None:
     assert set(DOCUMENTED) <= {*modules("ppo_mask"), *modules("hackmatrix")}
     assert len(DOCUMENTED) == len(set(DOCUMENTED))
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "index.html").exists()
 
 
 def tool(name: str) -> ModuleType:
@@ -93,7 +102,7 @@ def test_roles_become_links_and_wrong_ones_warnings(
     (package / "a.py").write_text("class A:\n    def go(self):\n        pass\n")
     (package / "b.py").write_text(
         "from some.a import A\n\n"
-        'def f():\n    """Of :class:`A`, :meth:`A.go`, :func:`~some.b.f`, :func:`g`."""\n'
+        'def f():\n    """:class:`A`, :meth:`A.go`, :func:`~some.b.f`, :mod:`some`, :func:`g`."""\n'
     )
     extensions = griffe.load_extensions(tool("roles").Roles)
     with caplog.at_level(logging.WARNING):
@@ -102,5 +111,5 @@ def test_roles_become_links_and_wrong_ones_warnings(
     assert docstring is not None
     links = re.findall(r'<autoref identifier="(\S+)" optional>`(\S+)`</autoref>', docstring.value)
     assert links == [("some.a.A", "A"), ("some.a.A.go", "A.go"), ("some.b.f", "f")]
-    assert docstring.value.endswith(", `g`.")
+    assert docstring.value.endswith(", `some`, `g`.")
     assert [r.getMessage() for r in caplog.records] == ["roles: some.b.f: :func:`g` names nothing"]

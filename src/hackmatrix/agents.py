@@ -6,7 +6,7 @@ from typing import Any
 
 from hackmatrix.board_network import BoardActorCritic, BoardNetwork
 from hackmatrix.env import HackMatrix
-from hackmatrix.networks import PlayerCentredMLP
+from hackmatrix.networks import FlatActorCritic, PlayerCentredMLP
 from hackmatrix.policies import SCRIPTED
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
@@ -14,7 +14,7 @@ from ppo_mask.policy import load_policy
 from ppo_mask.schema import did_you_mean, load_yaml
 from ppo_mask.sync import find
 
-NETWORKS = (PlayerCentredMLP, BoardActorCritic, BoardNetwork, MLPActorCritic)
+NETWORKS = (PlayerCentredMLP, BoardActorCritic, BoardNetwork, FlatActorCritic, MLPActorCritic)
 """What the networks that a run may have trained are made of, for :func:`load_policy`."""
 
 

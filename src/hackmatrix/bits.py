@@ -5,6 +5,7 @@ The operations that sets of cells (:mod:`hackmatrix.planes`) and sets of slots
 each is traced, batched and lowered once for each shape it is used with.
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -34,6 +35,19 @@ def pack(flags: Bool[Array, "*batch n"], word_bits: int) -> Words:
     halves = flags.reshape(*flags.shape[:-1], 2, word_bits)
     words = joined(jnp.where(halves, weight, jnp.uint32(0)))
     return words[..., 0], words[..., 1]
+
+
+def flags_of(word: UInt32[Array, ""], count: int) -> Bool[Array, "count"]:
+    """The lowest bits of a word, one flag each."""
+    return ((word >> np.arange(count, dtype=np.uint32)) & 1) != 0
+
+
+def flags(values: Sequence[Bool[Array, ""]]) -> Bool[Array, "count"]:
+    """``jnp.stack`` for at most 32 flags, which are cheap to compute, by way of one word."""
+    word = jnp.uint32(0)
+    for bit, value in enumerate(values):
+        word |= value.astype(jnp.uint32) << bit
+    return flags_of(word, len(values))
 
 
 @partial(jax.jit, static_argnames="word_bits")

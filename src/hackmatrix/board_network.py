@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int8, Key, UInt8
 
 from hackmatrix.env import NUM_ACTIONS
-from hackmatrix.features import NUM_AROUND_PLAYER, PARTS, board_of, features_on, place_of, rolled
-from hackmatrix.observation import CHANNELS
+from hackmatrix.features import NUM_AROUND_PLAYER, PARTS, features, in_parts, place_of, rolled
+from hackmatrix.observation import CHANNELS, Observation, compress
 from hackmatrix.planes import NUM_CELLS, SIZE
 from ppo_mask.distribution import MaskedCategorical
 from ppo_mask.layers import activated, affine, check_sizes, linear
@@ -43,13 +43,11 @@ class BoardView(NamedTuple):
     place: UInt8[Array, "2"]
 
 
-def view(observation: Float[Array, " observation"]) -> BoardView:
+def view(observation: Observation) -> BoardView:
     """The view of one observation."""
-    board, place = board_of(observation), place_of(observation)
-    seen = features_on(board, observation)
-    return BoardView(
-        seen.around_player(), rolled(board, *place), jnp.stack(place).astype(jnp.uint8)
-    )
+    seen = compress(observation)
+    place = jnp.stack(place_of(seen)).astype(jnp.uint8)
+    return BoardView(features(seen).around_player(), in_parts(rolled(seen)), place)
 
 
 def neighbour_sums(
@@ -209,7 +207,7 @@ class BoardActorCritic(AbstractFeatureActorCritic):
         """See :class:`ppo_mask.networks.AbstractActorCritic`."""
         return {"network": self.network}
 
-    def features(self, observation: Float[Array, " observation"]) -> BoardView:
+    def features(self, observation: Observation) -> BoardView:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
         return view(observation)
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
 from hackmatrix import paths
-from hackmatrix.batching import anywhere, batch_max, total
+from hackmatrix.batching import anywhere, batch_max, computed_once, total
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import (
     ENEMY,
@@ -49,7 +49,8 @@ def _arrive(game: Game) -> Game:
     arrivals = jnp.minimum(game.arrivals + anywhere(due), MAX_ARRIVALS)
     table = replace(
         table,
-        kind=jnp.where(due, jnp.int8(ENEMY), table.kind),
+        # In memory: sets of cells are made of it, each of whose words would compute it anew.
+        kind=computed_once(jnp.where(due, jnp.int8(ENEMY), table.kind), game.turn < 0),
         hp=jnp.where(due, full_hp(table.type), table.hp),
         disabled=jnp.where(due, jnp.int8(1), table.disabled),
         stunned=table.stunned & ~due,

@@ -5,6 +5,7 @@ A transmission is an enemy to come, so both live in the same slot, and arriving 
 kept by the ``order`` stamp: first when it became an enemy, then when it was born.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -12,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Int, Int8, Int16, UInt32
+from jaxtyping import Array, Bool, Int, Int8, Int16, Shaped, UInt32
 
 from hackmatrix import bits, planes
-from hackmatrix.batching import anywhere, batch_max, largest, smallest
+from hackmatrix.batching import batch_max, largest, smallest
 from hackmatrix.planes import Plane
 
 # 36 cells bear at most 35 entities one to a cell; PUSH, PULL and WARP can heap up enemies, which
@@ -27,6 +28,7 @@ VIRUS, DAEMON, GLITCH, CRYPTOG = 0, 1, 2, 3
 NUM_TYPES = 4
 
 _WORD_BITS = 32
+_AT_A_TIME = 8  # divides MAX_ENTITIES
 ARRIVAL_SHIFT = 16
 MAX_ARRIVALS = (1 << 16) - 1
 
@@ -83,20 +85,15 @@ class Entities(eqx.Module):
         both = planes.union(self.cell, self.kind == jnp.array([[ENEMY], [TRANSMISSION]]))
         return Occupied(*(Plane(both.lo[kind], both.hi[kind]) for kind in range(2)))
 
-    def planes(self, word: UInt32[Array, "slots"], width: int) -> Plane:
-        """For each of the word's lowest bits, the cells of the entities that have it set.
+    def on_cells(self, word: UInt32[Array, "slots"]) -> UInt32[Array, "cells"]:
+        """For each cell, all bits of the words of the entities there."""
+        index = np.arange(planes.NUM_CELLS, dtype=np.int8)
 
-        Low slots are taken first, so the loop over slots ends early.
-        """
-        bit = np.arange(width, dtype=np.uint32)
-        used = largest(jnp.where(self.kind != FREE, np.arange(1, MAX_ENTITIES + 1), 0))
+        def join(found: Array, cell: Array, word: Array) -> Array:
+            return found | jnp.where(cell == index, word, 0)
 
-        def add(slot: Array, plane: Plane) -> Plane:
-            has_bit = ((word[slot] >> bit) & 1) != 0
-            return plane | planes.single(self.cell[slot]).where(has_bit)
-
-        none = jnp.zeros(width, jnp.uint32)
-        return lax.fori_loop(0, batch_max(used), add, Plane(none, none))
+        none = jnp.zeros(planes.NUM_CELLS, jnp.uint32)
+        return _over_slots(self.kind != FREE, join, none, self.cell, word)
 
     def first(self, members: Bool[Array, "slots"]) -> Bool[Array, "slots"]:
         """The member that comes first in list order; none where there is no member."""
@@ -107,10 +104,36 @@ class Entities(eqx.Module):
 def first_on_each(
     members: Bool[Array, "slots"], key: Int8[Array, "slots"], order: UInt32[Array, "slots"]
 ) -> Bool[Array, "slots"]:
-    """The members with no earlier member of the same key (a cell, say). Compares all pairs."""
-    same = key[:, None] == key[None, :]
-    earlier = order[None, :] < order[:, None]
-    return members & ~anywhere(members[None, :] & same & earlier)
+    """The members with no earlier member of the same key (a cell, say)."""
+
+    def look(found: Array, member: Array, its_key: Array, its_order: Array) -> Array:
+        return found | (member & (its_key == key) & (its_order < order))
+
+    none = jnp.zeros_like(members)
+    return members & ~_over_slots(members, look, none, members, key, order)
+
+
+def _over_slots(
+    members: Bool[Array, "slots"],
+    join: Callable[..., Shaped[Array, "*n"]],
+    found: Shaped[Array, "*n"],
+    *fields: Shaped[Array, "slots"],
+) -> Shaped[Array, "*n"]:
+    """What is found by joining the fields of one slot after another, up to the last member or more.
+
+    Low slots are taken first, so the loop, some slots at a time, ends early.
+    """
+    used = largest(jnp.where(members, np.arange(1, MAX_ENTITIES + 1), 0))
+
+    def some(turn: Array, found: Array) -> Array:
+        first = turn * _AT_A_TIME
+        few = [lax.dynamic_slice(field, (first,), (_AT_A_TIME,)) for field in fields]
+        for slot in range(_AT_A_TIME):
+            found = join(found, *(field[slot] for field in few))
+        return found
+
+    turns = (batch_max(used) + _AT_A_TIME - 1) // _AT_A_TIME
+    return lax.fori_loop(0, turns, some, found)
 
 
 class Occupied(NamedTuple):

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from hackmatrix import enemies, history, moves, observation, paths, programs, rewards, siphon
+from hackmatrix import bits, enemies, history, moves, paths, programs, rewards, siphon
 from hackmatrix.batching import total
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import FREE
 from hackmatrix.game import MAX_HP, NUM_STAGES, Game, blank_game, choose, replace
+from hackmatrix.observation import Observation, compact, expand
 from hackmatrix.planes import single
 from hackmatrix.programs import NUM_PROGRAMS, Program
 from hackmatrix.spawning import spawn_due
@@ -81,7 +82,7 @@ class _Turn(NamedTuple):
     def ended(self) -> Bool[Array, ""]:
         return self.terminated | self.truncated
 
-    def timestep(self, observation: Float[Array, "n"], mask: Bool[Array, "m"]) -> TimeStep:
+    def timestep(self, observation: Observation, mask: Bool[Array, "m"]) -> TimeStep:
         return TimeStep(
             observation=observation,
             action_mask=mask | self.ended,
@@ -95,7 +96,8 @@ class _Turn(NamedTuple):
 class HackMatrix(AbstractSelfResettingEnv[State]):
     """A turn-based roguelike on a 6×6 grid, with 28 actions, 23 programs and 8 stages.
 
-    The observation is flat, float32[1545]. An action outside the mask changes nothing, ends the
+    The observation is flat, float32[1545], or a :class:`~hackmatrix.observation.CompactObservation`
+    that holds the same. An action outside the mask changes nothing, ends the
     episode and gives no reward. ``info`` holds ``reward/<component>`` for all 15 components,
     ``stage``, ``won``, ``died``, ``stage_completed`` and ``invalid_action``.
 
@@ -106,11 +108,14 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             weight below 1/65536 of their sum counts as that); None for always in stage 1. A later
             one is set up as if it were entered: its layout, transmissions and interval. The player
             is the one of a new game, and no enemies have come along.
+        compact: observations in compact form: a twentieth of the bytes, and quicker to write. The
+            networks in :mod:`hackmatrix` take either form.
     """
 
     undo_depth: int = eqx.field(default=MIN_UNDO_DEPTH, static=True)
     max_steps: int | None = eqx.field(default=None, static=True)
     starting_weights: Float[Array, "stages"] | None = None
+    compact: bool = eqx.field(default=False, static=True)
     num_actions: int = eqx.field(default=NUM_ACTIONS, static=True, init=False)
 
     def __check_init__(self) -> None:
@@ -136,7 +141,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         info = _info(components, game, off, off, off, off)
         state = new_state(game, self.undo_depth)
         start = _Turn(state.kept, state.history, draws, off, off, off, jnp.float32(0), info)
-        return state, start.timestep(observation.observe(game), state.valid)
+        return state, start.timestep(self._seen(game), state.valid)
 
     def step(
         self, key: Key[Array, ""], state: State, action: Int[Array, ""]
@@ -144,8 +149,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         """One action and, if it ends the turn, the enemy turn."""
         turn = self._turn(key, state, action)
         kept = rarely(turn.new_stage, _enter_stage, (turn.kept, turn.draws), turn.kept)
-        state, seen = _look(kept, turn.history)
-        return state, turn.timestep(seen, _offered(state))
+        state = _state(kept, turn.history)
+        return state, turn.timestep(self.observe(state), _offered(state))
 
     def step_and_reset(
         self,
@@ -165,9 +170,9 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             (kept, turn.draws, reset_key, turn.ended, self.starting_weights),
             kept,
         )
-        state, seen = _look(kept, turn.history)
-        mask = _offered(state)
-        last_seen = rarely(turn.ended, lambda kept: observation.observe(kept.game), last, seen)
+        state = _state(kept, turn.history)
+        seen, mask = self.observe(state), _offered(state)
+        last_seen = rarely(turn.ended, lambda kept: self._seen(kept.game), last, seen)
         return turn.timestep(last_seen, mask), Next(state, seen, mask)
 
     def _turn(self, key: Key[Array, ""], state: State, action: Int[Array, ""]) -> _Turn:
@@ -232,9 +237,13 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             info=_info(components, game, won, died, completed, ~valid),
         )
 
-    def observe(self, state: State) -> Float[Array, "observation"]:
-        """The flat observation of a position: player, programs, grid."""
-        return observation.observe(state.game)
+    def observe(self, state: State) -> Observation:
+        """What the player sees of a position; flat or compact, as the environment has it."""
+        return self._seen(state.game)
+
+    def _seen(self, game: Game) -> Observation:
+        seen = compact(game)
+        return seen if self.compact else expand(seen)
 
     def action_mask(self, state: State) -> Bool[Array, "actions"]:
         """Which actions are valid in a position."""
@@ -246,21 +255,18 @@ def new_state(game: Game, undo_depth: int) -> State:
     return State(keep(game), _valid_actions(game), history.no_rows(undo_depth))
 
 
-def _look(kept: Kept, rows: history.Rows) -> tuple[State, Float[Array, "observation"]]:
-    """The state of a position, and its observation."""
-    game = kept.game
-    return State(kept, _valid_actions(game), rows), observation.observe(game)
+def _state(kept: Kept, rows: history.Rows) -> State:
+    return State(kept, _valid_actions(kept.game), rows)
 
 
 def _valid_actions(game: Game) -> Bool[Array, "actions"]:
     enemies_at, transmissions_at = game.entities.occupied()
-    return jnp.concatenate(
-        [
-            moves.valid_moves(game, enemies_at),
-            (game.player.data_siphons > 0)[None],
-            programs.valid_programs(game, enemies_at, transmissions_at),
-        ]
-    )
+    useful = [
+        *moves.valid_moves(game, enemies_at),
+        game.player.data_siphons > 0,
+        *programs.useful(game, enemies_at, transmissions_at),
+    ]
+    return bits.flags(useful) & programs.at_hand(game, FIRST_PROGRAM)
 
 
 def _offered(state: State) -> Bool[Array, "actions"]:

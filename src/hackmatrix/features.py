@@ -11,31 +11,41 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Int8, Num
+from jaxtyping import Array, Bool, Float, Int, Int8, UInt32
 
 from hackmatrix import paths
-from hackmatrix.batching import computed_once, largest
-from hackmatrix.observation import CHANNELS, PLAYER_FEATURES, PLAYER_NUMBERS, channels
-from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, pack, single
+from hackmatrix.batching import computed_once, joined
+from hackmatrix.observation import (
+    CHANNELS,
+    DIVISORS,
+    NUM_PLAYER_FEATURES,
+    PLAYER_FEATURES,
+    CompactObservation,
+    Observation,
+    cell_channels,
+    channels,
+    compress,
+    divisors,
+)
+from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, single
 from hackmatrix.programs import NUM_PROGRAMS
 
 PARTS = 36
 """What 1 is in whole numbers: a channel of a cell is a multiple of 1, 1/3, 1/4 or 1/9."""
 
 _DISTANCE_SCALE = 10.0
-_PROGRAM = channels("program")
+_PLAIN = np.setdiff1d(np.arange(CHANNELS), np.arange(CHANNELS)[channels("program")])
 # What a player that looks along a line wants to know of whom it sees.
 _TARGET_FIELDS = ("enemy_type", "enemy_hp", "stunned", "from_siphon", "turns")
 _TARGET = [i for name in _TARGET_FIELDS for i in range(CHANNELS)[channels(name)]]
 
-NUM_PLAYER_FEATURES = PLAYER_FEATURES + NUM_PROGRAMS
 _NUM_BESIDE_PLAYER = NUM_DIRECTIONS * (len(_TARGET) + 2) + 1
 NUM_AROUND_PLAYER = NUM_PLAYER_FEATURES + _NUM_BESIDE_PLAYER
 NUM_FEATURES = NUM_AROUND_PLAYER + NUM_CELLS * (CHANNELS - NUM_PROGRAMS) + NUM_PROGRAMS * 3
 
 # What 1 is in each packed feature: the player's are as in the game, the distance is in steps.
 _ONE = np.full(NUM_FEATURES, PARTS, np.float32)
-_ONE[:PLAYER_FEATURES] = [number.span for number in PLAYER_NUMBERS]
+_ONE[:PLAYER_FEATURES] = DIVISORS[:PLAYER_FEATURES]
 _ONE[-1] = _DISTANCE_SCALE
 
 
@@ -87,83 +97,76 @@ def _joined(values: Iterable[Array]) -> Int8[Array, " n"]:
     return jnp.concatenate([jnp.reshape(x, -1) for x in values])
 
 
-def board_of(observation: Float[Array, " observation"]) -> Int8[Array, "cells channels"]:
-    """All channels of the cells, in whole numbers: a quarter of what is to be read again."""
-    cells = observation[NUM_PLAYER_FEATURES:].reshape(NUM_CELLS, CHANNELS)
-    cells = jnp.round(cells * PARTS).astype(jnp.int8)
-    return computed_once(cells, jnp.isnan(observation[0]))
-
-
-def features(observation: Float[Array, " observation"]) -> Features:
+def features(observation: Observation) -> Features:
     """The features of one observation."""
-    return features_on(board_of(observation), observation)
-
-
-def features_on(
-    board: Int8[Array, "cells channels"], observation: Float[Array, " observation"]
-) -> Features:
-    """:func:`features` of an observation whose :func:`board_of` there is already."""
-    row, col = place_of(observation)
+    seen = compress(observation)
+    row, col = place_of(seen)
     cell = SIZE * row + col
-    here = single(cell)
-    blocks = plane_of(board, "data", "program_block", "question")
-    ways, distance = ways_to_exit(here, blocks, plane_of(board, "exit"))
-    rest = jnp.concatenate([board[:, : _PROGRAM.start], board[:, _PROGRAM.stop :]], axis=1)
+    here, exit = single(cell), seen.plane("exit")
+    blocks = seen.plane("data", "program_block", "question")
+    ways, distance = ways_to_exit(here, blocks, exit)
     return Features(
-        player=observation[:NUM_PLAYER_FEATURES],
-        cells=rolled(rest, row, col),
-        programs=_programs(board[:, _PROGRAM], row, col),
-        targets=_targets(board, here, blocks),
-        edges=_in_parts(~paths.neighbour_flags(cell)),
-        ways=_in_parts(ways),
+        player=seen.player_features().astype(jnp.float32) / DIVISORS[:NUM_PLAYER_FEATURES],
+        cells=computed_once(in_parts(rolled(seen), _PLAIN), row >= SIZE),
+        programs=_programs(seen.cells[0], row, col),
+        targets=_targets(seen, here, blocks),
+        edges=_of_flags(~paths.neighbour_flags(cell)),
+        ways=_of_flags(ways),
         distance=distance.astype(jnp.int8),
     )
 
 
-def _in_parts(flags: Bool[Array, " n"]) -> Int8[Array, " n"]:
+def in_parts(
+    words: UInt32[Array, "words cells"], number: slice | np.ndarray = slice(None)
+) -> Int8[Array, "cells channels"]:
+    """Channels of cells, by default all, ``PARTS`` for 1; see :func:`cell_channels`."""
+    return (cell_channels(words, number) * (PARTS // divisors(number))).astype(jnp.int8)
+
+
+def _of_flags(flags: Bool[Array, " n"]) -> Int8[Array, " n"]:
     return jnp.where(flags, jnp.int8(PARTS), jnp.int8(0))
 
 
-def plane_of(cells: Num[Array, "cells channels"], *names: str) -> Plane:
-    """The cells on which one of the fields is not 0."""
-    found = [jnp.any(cells[:, channels(name)] != 0, axis=-1) for name in names]
-    return pack(jnp.any(jnp.stack(found), axis=0))
-
-
-def place_of(
-    observation: Float[Array, " observation"],
-) -> tuple[Int[Array, ""], Int[Array, ""]]:
+def place_of(seen: CompactObservation) -> tuple[Int[Array, ""], Int[Array, ""]]:
     """The player's row and column."""
-    row, col = jnp.round(observation[:2] * (SIZE - 1)).astype(jnp.int32)
+    row, col = seen.player[:2].astype(jnp.int32)
     return row, col
 
 
-def rolled(
-    cells: Int8[Array, "cells channels"], row: Int[Array, ""], col: Int[Array, ""]
-) -> Int8[Array, "cells channels"]:
-    """The cells, rolled so that the one in this row and column is the first."""
+def rolled(seen: CompactObservation) -> UInt32[Array, "words cells"]:
+    """The cells' words, rolled so that the player's cell is the first."""
+    row, col = place_of(seen)
     index = jnp.arange(SIZE)
     rows, cols = (index + row) % SIZE, (index + col) % SIZE
-    return cells[(SIZE * rows[:, None] + cols).reshape(-1)]
+    index = (SIZE * rows[:, None] + cols).reshape(-1)
+    words = [word.at[index].get(mode="promise_in_bounds") for word in seen.cells]
+    return computed_once(jnp.stack(words), seen.player[0] >= SIZE)
 
 
 def _programs(
-    held: Int8[Array, "cells programs"], row: Int[Array, ""], col: Int[Array, ""]
+    words: UInt32[Array, " cells"], row: Int[Array, ""], col: Int[Array, ""]
 ) -> Int8[Array, "programs 3"]:
-    found = jnp.where(held.T != 0, np.arange(1, NUM_CELLS + 1, dtype=np.int8), 0)
-    number = largest(found).astype(jnp.int32)
+    # Which cell has a program's bit, in binary, as no other has it: for each bit of the number of a
+    # cell, counted from 1, the programs on the cells in whose number it is.
+    bit = np.arange(NUM_CELLS.bit_length(), dtype=np.uint32)
+    in_number = (np.arange(1, NUM_CELLS + 1) >> bit[:, None]) & 1 != 0
+    held = joined(jnp.where(in_number, words, 0))
+    flags = (held >> np.arange(NUM_PROGRAMS, dtype=np.uint32)[:, None]) & 1
+    number = jnp.sum(flags << bit, axis=1, dtype=jnp.int32)
     cell, step = number - 1, PARTS // SIZE
     place = [(cell // SIZE - row) * step, (cell % SIZE - col) * step, jnp.full_like(cell, PARTS)]
     return jnp.where(number[:, None] > 0, jnp.stack(place, axis=1), 0).astype(jnp.int8)
 
 
 def _targets(
-    cells: Int8[Array, "cells channels"], here: Plane, blocks: Plane
+    seen: CompactObservation, here: Plane, blocks: Plane
 ) -> Int8[Array, "directions target_channels"]:
-    entities = plane_of(cells, "enemy_type", "turns")
+    entities = seen.plane("enemy_type", "turns")
     hits = [ray & entities for ray in paths.line(here, entities | blocks)]
-    shown = cells[:, jnp.array(_TARGET)]
-    return jnp.stack([jnp.where(hit.any(), shown[hit.lowest()], jnp.int8(0)) for hit in hits])
+    cell = jnp.stack([hit.lowest() for hit in hits])
+    found = jnp.stack([hit.any() for hit in hits])
+    words = computed_once(jnp.where(found, seen.cells[:, cell], 0), seen.player[0] >= SIZE)
+    return in_parts(words, np.array(_TARGET))
 
 
 def ways_to_exit(

@@ -6,6 +6,7 @@ from jaxtyping import Array, Float, Int8, Key
 
 from hackmatrix.env import NUM_ACTIONS
 from hackmatrix.features import NUM_FEATURES, features, unpacked
+from hackmatrix.observation import OBSERVATION_SIZE, Observation, expand
 from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MLPActorCritic
 from ppo_mask.recurrent import GRUActorCritic
 
@@ -38,7 +39,7 @@ class PlayerCentredMLP(AbstractFeatureActorCritic):
         """See :class:`ppo_mask.networks.AbstractActorCritic`."""
         return {"network": self.network}
 
-    def features(self, observation: Float[Array, " observation"]) -> Int8[Array, " features"]:
+    def features(self, observation: Observation) -> Int8[Array, " features"]:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
         return features(observation).packed()
 
@@ -51,3 +52,38 @@ def player_centred_gru(hidden_dim: int = 256, *, key: Key[Array, ""]) -> PlayerC
     """The same with a network that remembers in place of the MLP."""
     network = GRUActorCritic(NUM_FEATURES, NUM_ACTIONS, hidden_dim, True, _POLICY_GAIN, key=key)
     return PlayerCentredMLP(network=network, key=key)  # Whose own key is not used then.
+
+
+@final
+class FlatActorCritic(AbstractFeatureActorCritic):
+    """Any network, on the flat observation; a rollout keeps the compact one, if there is one.
+
+    Attributes:
+        network: sees ``float32[1545]``.
+    """
+
+    network: AbstractActorCritic
+
+    def __init__(self, network: AbstractActorCritic, *, key: Key[Array, ""] | None = None):
+        del key  # Nothing here is random; a saved network is made anew with a key.
+        self.network = network
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
+        return {"network": self.network}
+
+    def features(self, observation: Observation) -> Observation:
+        """The same: a compact one is smaller than what is made of it."""
+        return observation
+
+    def unpacked(self, features: Observation) -> Float[Array, " observation"]:
+        """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
+        return expand(features)
+
+
+def flat_mlp(hidden_dim: int = 256, num_layers: int = 2, *, key: Key[Array, ""]) -> FlatActorCritic:
+    """An MLP on the flat observation, for comparison."""
+    return FlatActorCritic(
+        MLPActorCritic(OBSERVATION_SIZE, NUM_ACTIONS, hidden_dim, num_layers, key=key)
+    )

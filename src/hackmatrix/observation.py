@@ -1,21 +1,21 @@
-"""What the player sees: 1,545 numbers, written in one pass.
+"""What the player sees: 1,545 numbers, or the same in a twentieth of their size.
 
-First everything visible about a cell is packed into two words of bits; then each of the cell's 42
-channels is one field of those words, scaled. The words are also the observation's compact form.
+Everything visible about a cell is packed into two words of bits, which are the compact form. Each
+of the cell's 42 channels is one field of those words, as the player's numbers are whole numbers: an
+observation is whole numbers, each divided by what is 1.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, UInt32
+from jaxtyping import Array, Bool, Float, Integer, UInt16, UInt32
 
-from hackmatrix.batching import computed_once, side_by_side, total
+from hackmatrix.batching import computed_once, joined, side_by_side, total
 from hackmatrix.entities import CRYPTOG, NUM_TYPES, first_on_each
 from hackmatrix.game import MAX_HP, NUM_STAGES, Game
-from hackmatrix.planes import NUM_CELLS, SIZE, column, row
+from hackmatrix.planes import NUM_CELLS, SIZE, Plane, column, pack, row
 from hackmatrix.programs import NUM_PROGRAMS, owned_flags
 from ppo_mask.env import rarely
 
@@ -28,20 +28,22 @@ class PlayerNumber(NamedTuple):
         least: what is 0.
         span: how much more is 1.
         cut: whether all that is more is 1, too.
+        limited: whether it is never over 1; of others a state holds 16 bits.
     """
 
     name: str
     least: int = 0
     span: int = 1
     cut: bool = False
+    limited: bool = True
 
-    def of(self, value: Any) -> Any:
-        """The number for a value."""
-        number = (value - self.least) / self.span
-        return jnp.minimum(number, 1) if self.cut else number
+    def steps(self, value: Integer[Array, ""] | Bool[Array, ""]) -> UInt16[Array, ""]:
+        """The whole number of which ``span`` are 1."""
+        steps = value.astype(jnp.int32) - self.least
+        return (jnp.minimum(steps, self.span) if self.cut else steps).astype(jnp.uint16)
 
     def formula(self) -> str:
-        """The same as text."""
+        """The number as text."""
         less = f"({self.name}-{self.least})" if self.least else self.name
         number = less if self.span == 1 else f"{less}/{self.span}"
         return f"min({number}, 1)" if self.cut else number
@@ -54,8 +56,8 @@ PLAYER_NUMBERS = (
     PlayerNumber("credits", span=50, cut=True),
     PlayerNumber("energy", span=50, cut=True),
     PlayerNumber("stage", least=1, span=NUM_STAGES - 1),
-    PlayerNumber("data_siphons", span=10),
-    PlayerNumber("attack", least=1, span=2),
+    PlayerNumber("data_siphons", span=10, limited=False),
+    PlayerNumber("attack", least=1, span=2, limited=False),
     PlayerNumber("show"),
     PlayerNumber("calm"),
 )
@@ -63,14 +65,14 @@ PLAYER_NUMBERS = (
 
 PLAYER_FEATURES = len(PLAYER_NUMBERS)
 CHANNELS = 42
-OBSERVATION_SIZE = PLAYER_FEATURES + NUM_PROGRAMS + NUM_CELLS * CHANNELS
+NUM_PLAYER_FEATURES = PLAYER_FEATURES + NUM_PROGRAMS
+OBSERVATION_SIZE = NUM_PLAYER_FEATURES + NUM_CELLS * CHANNELS
 
-_NEVER_LIMITED = ("data_siphons", "attack")
 _ENEMY_BITS = 8  # type, hp, stunned and from_siphon, next to each other in a cell's first word
 _MAX_TURNS = 4  # a transmission's turns left are seen up to here
 
-# (bits, scale) of each field of a cell, in the order in which they are packed: first word, then the
-# second. A field of several bits is one channel; a field with copies is one channel for each bit.
+# Of each field of a cell: its word, its first bit there, and how many channels of a bit each it is;
+# a field of several bits is one channel.
 _FIELDS = {
     "program": (0, 0, NUM_PROGRAMS),
     "enemy_type": (0, 23, NUM_TYPES),
@@ -115,29 +117,35 @@ CELL_FIELDS = (
 )
 
 
-def _channel_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each channel: whether it is in the second word, its bits there, and their scale."""
-    rows: list[tuple[bool, int, float]] = []
+class _Channels(NamedTuple):
+    """Of each channel of a cell, where in the cell's words it is, and what it is divided by."""
+
+    second: np.ndarray
+    shift: np.ndarray
+    mask: np.ndarray
+    divisor: np.ndarray
+
+
+def _channel_table() -> _Channels:
+    rows: list[tuple[bool, int, int, int]] = []
     for name in CELL_FIELDS:
         word, shift, copies = _FIELDS[name]
-        mask = (1 << _WIDTH.get(name, 1)) - 1
-        for copy in range(shift, shift + copies):
-            rows.append((word == 1, mask << copy, 1 / (LARGEST.get(name, 1) << copy)))
-    second, bits, scale = zip(*rows, strict=True)
-    return np.array(second), np.array(bits, np.uint32), np.array(scale, np.float32)
+        mask, divisor = (1 << _WIDTH.get(name, 1)) - 1, LARGEST.get(name, 1)
+        rows += [(word == 1, bit, mask, divisor) for bit in range(shift, shift + copies)]
+    second, shift, mask, divisor = np.array(rows, np.uint32).T
+    return _Channels(second != 0, shift, mask, divisor)
+
+
+_CHANNELS = _channel_table()
 
 
 def bounds() -> tuple[Float[np.ndarray, "observation"], Float[np.ndarray, "observation"]]:
-    """The least and the greatest that each number of an observation can be.
-
-    All are from 0 to 1, but for data siphons and attack, which a game never limits: of these a
-    state holds 16 bits.
-    """
+    """The least and the greatest that each number of a flat observation can be."""
     low = np.zeros(OBSERVATION_SIZE, np.float32)
     high = np.ones(OBSERVATION_SIZE, np.float32)
     for place, number in enumerate(PLAYER_NUMBERS):
-        if number.name in _NEVER_LIMITED:
-            high[place] = number.of((1 << 16) - 1)
+        if not number.limited:
+            high[place] = ((1 << 16) - 1 - number.least) / number.span
     return low, high
 
 
@@ -150,45 +158,101 @@ def channels(name: str) -> slice:
 
 
 class CompactObservation(eqx.Module):
-    """An observation in a tenth of its size; :func:`expand` gives it back exactly.
+    """An observation in a twentieth of its size; :func:`expand` makes the flat one of it.
 
     Attributes:
-        player: the ten features of the player.
+        player: the player's numbers, undivided (:data:`PLAYER_NUMBERS`).
         owned: the programs owned, one bit each.
-        cells: two words of bits a cell.
+        cells: two words of bits a cell, of which :func:`cell_channels` reads the channels.
     """
 
-    player: Float[Array, "features"]
+    player: UInt16[Array, "numbers"]
     owned: UInt32[Array, ""]
-    cells: UInt32[Array, "cells words"]
+    cells: UInt32[Array, "words cells"]
+
+    def player_features(self) -> UInt16[Array, "player_features"]:
+        """The player's numbers and a flag for each program owned, undivided."""
+        return jnp.concatenate([self.player, owned_flags(self.owned).astype(jnp.uint16)])
+
+    def plane(self, *names: str) -> Plane:
+        """The cells on which one of the fields is not 0."""
+        bits = np.zeros(2, np.uint32)
+        for name in names:
+            word, shift, copies = _FIELDS[name]
+            bits[word] |= ((1 << _WIDTH.get(name, copies)) - 1) << shift
+        first, second = self.cells
+        return pack(((first & bits[0]) | (second & bits[1])) != 0)
 
 
-@jax.jit
-def observe(game: Game) -> Float[Array, "observation"]:
-    """The flat observation: player, programs, grid."""
-    return expand(compact(game))
+def cell_channels(
+    words: UInt32[Array, "words cells"], number: slice | np.ndarray = slice(None)
+) -> UInt16[Array, "cells channels"]:
+    """Channels of cells, by default all, as whole numbers.
+
+    Args:
+        words: the cells' words.
+        number: of the channels that are wanted.
+    """
+    at = _Channels(*(column[number] for column in _CHANNELS))
+    word = jnp.where(at.second, words[1, :, None], words[0, :, None])
+    return ((word >> at.shift) & at.mask).astype(jnp.uint16)
+
+
+def divisors(number: slice | np.ndarray = slice(None)) -> np.ndarray:
+    """What the whole numbers of :func:`cell_channels` are divided by in a flat observation."""
+    return _CHANNELS.divisor[number]
+
+
+Observation: TypeAlias = Float[Array, "observation"] | CompactObservation
+"""What the player sees, in either form."""
 
 
 def compact(game: Game) -> CompactObservation:
     """What the player sees, in compact form."""
-    return CompactObservation(_player_features(game), game.owned, _cell_words(game))
+    return CompactObservation(_player_steps(game), game.owned, _cell_words(game))
 
 
-def expand(seen: CompactObservation) -> Float[Array, "observation"]:
-    """The flat observation of a compact one."""
-    second, bits, scale = _channel_table()
-    words = jnp.where(second, seen.cells[:, 1:2], seen.cells[:, 0:1])
-    grid = (words & bits).astype(jnp.int32).astype(jnp.float32) * scale
-    owned = owned_flags(seen.owned)
-    # Player and programs as a row of the grid, padded in front: joining whole rows and cutting the
-    # padding off is much cheaper on a CPU than joining vectors of odd lengths.
-    padding = jnp.zeros(CHANNELS - PLAYER_FEATURES - NUM_PROGRAMS)
-    first_row = jnp.concatenate([padding, seen.player, owned.astype(jnp.float32)])
-    rows = jnp.concatenate([first_row[None], grid])
-    return computed_once(rows, jnp.isnan(seen.player[0])).reshape(-1)[padding.size :]
+DIVISORS = np.concatenate(
+    [
+        [number.span for number in PLAYER_NUMBERS],
+        np.ones(NUM_PROGRAMS),
+        np.tile(divisors(), NUM_CELLS),
+    ]
+).astype(np.float32)
+"""What the whole numbers of a flat observation are divided by."""
 
 
-def _player_features(game: Game) -> Float[Array, "features"]:
+def expand(seen: Observation) -> Float[Array, "observation"]:
+    """The flat observation of one in either form: player, programs, grid."""
+    if not isinstance(seen, CompactObservation):
+        return seen
+    # Player and programs as a row of the grid, padded in front, and all of them whole numbers:
+    # joining whole rows in memory, and making floats of them with the padding cut off, is much
+    # cheaper on a CPU than joining floats of odd lengths.
+    padding = CHANNELS - NUM_PLAYER_FEATURES
+    first_row = jnp.concatenate([jnp.zeros(padding, jnp.uint16), seen.player_features()])
+    rows = jnp.concatenate([first_row[None], cell_channels(seen.cells)])
+    whole = computed_once(rows, seen.player[0] >= SIZE).reshape(-1)[padding:]
+    # By way of int32, of which CPUs make floats eight or sixteen at a time.
+    return whole.astype(jnp.int32).astype(jnp.float32) / DIVISORS
+
+
+def compress(seen: Observation) -> CompactObservation:
+    """The compact observation of one in either form: :func:`expand` backwards."""
+    if isinstance(seen, CompactObservation):
+        return seen
+    whole = jnp.round(seen * DIVISORS).astype(jnp.uint32)
+    player, owned, cells = jnp.split(whole, [PLAYER_FEATURES, NUM_PLAYER_FEATURES])
+    fields = cells.reshape(NUM_CELLS, CHANNELS) << _CHANNELS.shift
+    second = np.stack([~_CHANNELS.second, _CHANNELS.second])[:, None]
+    return CompactObservation(
+        player.astype(jnp.uint16),
+        joined(owned << np.arange(NUM_PROGRAMS, dtype=np.uint32)),
+        joined(jnp.where(second, fields, 0)),
+    )
+
+
+def _player_steps(game: Game) -> UInt16[Array, "numbers"]:
     player = game.player
     values = (
         player.row,
@@ -202,8 +266,8 @@ def _player_features(game: Game) -> Float[Array, "features"]:
         game.show,
         game.calm,
     )
-    numbers = [number.of(x) for number, x in zip(PLAYER_NUMBERS, values, strict=True)]
-    return side_by_side([x.astype(jnp.float32) for x in numbers])
+    steps = [number.steps(x) for number, x in zip(PLAYER_NUMBERS, values, strict=True)]
+    return side_by_side(steps)
 
 
 def visible_enemies(game: Game) -> Bool[Array, "slots"]:
@@ -213,7 +277,7 @@ def visible_enemies(game: Game) -> Bool[Array, "slots"]:
     return table.is_enemy & ((table.type != CRYPTOG) | game.show | lines.has(table.cell))
 
 
-def _cell_words(game: Game) -> UInt32[Array, "cells words"]:
+def _cell_words(game: Game) -> UInt32[Array, "words cells"]:
     table = game.entities
     enemies, cells = table.is_enemy, table.occupied().enemies
     # Few positions have two enemies on a cell.
@@ -224,7 +288,7 @@ def _cell_words(game: Game) -> UInt32[Array, "cells words"]:
     return computed_once(_words(game, first), game.steps < 0)
 
 
-def _words(game: Game, first: Bool[Array, "slots"]) -> UInt32[Array, "cells words"]:
+def _words(game: Game, first: Bool[Array, "slots"]) -> UInt32[Array, "words cells"]:
     """The words of all cells; ``first`` are the enemies that are first in list order on theirs."""
     table, board = game.entities, game.board
     # A hidden cryptog still hides the enemies that come after it on its cell.
@@ -246,9 +310,7 @@ def _words(game: Game, first: Bool[Array, "slots"]) -> UInt32[Array, "cells word
     turns = jnp.minimum(table.turns, _MAX_TURNS).astype(jnp.uint32) << _ENEMY_BITS
     entity_bits = jnp.where(seen, enemy_bits, jnp.where(table.is_transmission, turns, 0))
     # At most one enemy and one transmission a cell: their bits join to one number a cell.
-    shown = table.planes(entity_bits, _ENEMY_BITS + _WIDTH["turns"]).flags()
-    weight = np.uint32(1) << np.arange(shown.shape[0], dtype=np.uint32)[:, None]
-    shown = jnp.sum(jnp.where(shown, weight, 0), axis=0, dtype=jnp.uint32)
+    shown = table.on_cells(entity_bits)
     enemy_word = (shown % (1 << _ENEMY_BITS)) << _FIELDS["enemy_type"][1]
     program = jnp.uint32(1) << jnp.maximum(board.program, 0).astype(jnp.uint32)
     visible_program = known & board.program_blocks.flags()
@@ -267,4 +329,4 @@ def _words(game: Game, first: Bool[Array, "slots"]) -> UInt32[Array, "cells word
         | field("exit", board.exits.flags())
         | field("center", board.centers.flags())
     )
-    return jnp.stack([first_word, second_word], axis=1)
+    return jnp.stack([first_word, second_word])

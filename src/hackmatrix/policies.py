@@ -12,11 +12,10 @@ from jaxtyping import Array, Bool, Float
 
 from hackmatrix import paths
 from hackmatrix.env import FIRST_PROGRAM, NUM_ACTIONS
-from hackmatrix.features import plane_of, ways_to_exit
-from hackmatrix.game import MAX_HP
-from hackmatrix.observation import CHANNELS, PLAYER_FEATURES, channels
-from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, single
-from hackmatrix.programs import NUM_PROGRAMS, Program
+from hackmatrix.features import ways_to_exit
+from hackmatrix.observation import Observation, cell_channels, channels, compress, divisors
+from hackmatrix.planes import NUM_DIRECTIONS, SIZE, Plane, single
+from hackmatrix.programs import Program
 from ppo_mask.distribution import MaskedCategorical
 from ppo_mask.networks import AbstractActorCritic
 
@@ -36,7 +35,7 @@ class _AbstractScripted(AbstractActorCritic):
         return {}
 
     def __call__(
-        self, observation: Float[Array, " observation"], action_mask: Bool[Array, " actions"]
+        self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:
         """See :class:`ppo_mask.networks.AbstractActorCritic`."""
         logits = self.logits(observation, action_mask)
@@ -44,7 +43,7 @@ class _AbstractScripted(AbstractActorCritic):
 
     @abstractmethod
     def logits(
-        self, observation: Float[Array, " observation"], action_mask: Bool[Array, " actions"]
+        self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> Float[Array, " actions"]:
         """Of all actions; what is not allowed is left out later."""
 
@@ -54,7 +53,7 @@ class RandomPolicy(_AbstractScripted):
     """Every allowed action is equally likely."""
 
     def logits(
-        self, observation: Float[Array, " observation"], action_mask: Bool[Array, " actions"]
+        self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> Float[Array, " actions"]:
         """Equal ones."""
         return jnp.zeros(NUM_ACTIONS)
@@ -68,7 +67,7 @@ class GreedyExitPolicy(_AbstractScripted):
     """
 
     def logits(
-        self, observation: Float[Array, " observation"], action_mask: Bool[Array, " actions"]
+        self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> Float[Array, " actions"]:
         """All on one action."""
         ways = _Seen(observation).ways().astype(jnp.float32)
@@ -85,7 +84,7 @@ class FighterPolicy(_AbstractScripted):
     """
 
     def logits(
-        self, observation: Float[Array, " observation"], action_mask: Bool[Array, " actions"]
+        self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> Float[Array, " actions"]:
         """All on one action."""
         seen = _Seen(observation)
@@ -110,17 +109,16 @@ SCRIPTED: dict[str, AbstractActorCritic] = {
 class _Seen:
     """What an observation says of the board."""
 
-    def __init__(self, observation: Float[Array, " observation"]) -> None:
-        player = observation[:3] * jnp.array([SIZE - 1, SIZE - 1, MAX_HP])
-        row, col, self.hp = jnp.round(player).astype(jnp.int32)
-        cells = observation[PLAYER_FEATURES + NUM_PROGRAMS :].reshape(NUM_CELLS, CHANNELS)
-
+    def __init__(self, observation: Observation) -> None:
+        seen = compress(observation)
+        row, col, self.hp = seen.player[:3].astype(jnp.int32)
         self.cell = SIZE * row + col
-        self.blocks = plane_of(cells, "data", "program_block", "question")
-        self.exit = plane_of(cells, "exit")
-        self.transmissions = plane_of(cells, "turns")
-        self.enemies = plane_of(cells, "enemy_type")
-        self.enemy_hp = cells[:, channels("enemy_hp")][:, 0]
+        self.blocks = seen.plane("data", "program_block", "question")
+        self.exit = seen.plane("exit")
+        self.transmissions = seen.plane("turns")
+        self.enemies = seen.plane("enemy_type")
+        hp = channels("enemy_hp")
+        self.enemy_hp = cell_channels(seen.cells, hp)[:, 0] / divisors(hp)
 
     def ways(self) -> Bool[Array, " directions"]:
         """Whether a shortest walk to the exit begins with a direction."""

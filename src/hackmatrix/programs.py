@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
-from hackmatrix import paths
-from hackmatrix.batching import anywhere, side_by_side, smallest
+from hackmatrix import bits, paths
+from hackmatrix.batching import anywhere, smallest
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import (
     DAEMON,
@@ -102,11 +102,11 @@ _MAX_ATK_USES = 2
 
 def owned_flags(owned: UInt32[Array, ""]) -> Bool[Array, "programs"]:
     """Which programs are owned; ``owned`` has one bit each."""
-    return ((owned >> np.arange(NUM_PROGRAMS, dtype=np.uint32)) & 1) != 0
+    return bits.flags_of(owned, NUM_PROGRAMS)
 
 
-def valid_programs(game: Game, enemies: Plane, transmissions: Plane) -> Bool[Array, "programs"]:
-    """Which programs can be run: owned, paid for, and of some effect."""
+def useful(game: Game, enemies: Plane, transmissions: Plane) -> list[Bool[Array, ""]]:
+    """Of each program, whether it would have some effect."""
     player, board, table = game.player, game.board, game.entities
     here = single(player.cell)
     any_enemy, any_transmission = enemies.any(), transmissions.any()
@@ -137,11 +137,16 @@ def valid_programs(game: Game, enemies: Plane, transmissions: Plane) -> Bool[Arr
         Program.ATK_PLUS: game.atk_uses < _MAX_ATK_USES,
         Program.HACK: board.siphoned.any(),
     }
-    useful = side_by_side([conditions[program] for program in Program])
-    credits = jnp.array([card.credits for card in CARDS], jnp.int32)
-    energy = jnp.array([card.energy for card in CARDS], jnp.int32)
-    affordable = (player.credits >= credits) & (player.energy >= energy)
-    return owned_flags(game.owned) & affordable & useful
+    return [conditions[program] for program in Program]
+
+
+def at_hand(game: Game, others: int) -> Bool[Array, "actions"]:
+    """Which programs are owned and can be paid for; before them, ``others`` that need not be."""
+    nothing = [0] * others
+    credits = np.array([*nothing, *(card.credits for card in CARDS)], np.int32)
+    energy = np.array([*nothing, *(card.energy for card in CARDS)], np.int32)
+    owned = bits.flags_of((game.owned << others) | ((1 << others) - 1), credits.size)
+    return owned & (game.player.credits >= credits) & (game.player.energy >= energy)
 
 
 def pay(player: Player, program: Int[Array, ""]) -> Player:

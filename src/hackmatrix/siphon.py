@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from hackmatrix.batching import joined, largest, total
+from hackmatrix.batching import computed_once, joined, largest, total
 from hackmatrix.game import Board, Game, replace
 from hackmatrix.planes import NUM_CELLS, SIZE, single
 
@@ -77,10 +77,14 @@ def lost_yield(game: Game) -> tuple[Int[Array, ""], Int[Array, ""]]:
         jnp.uint32(0),
     )
     programs = _programs_as_bits(board, (fresh & board.program_blocks).flags()) & ~game.owned
-    credits = _reach(jnp.where(ground, board.credits, 0).astype(jnp.int32), jnp.add)
-    energy = _reach(jnp.where(ground, board.energy, 0).astype(jnp.int32), jnp.add)
-    points = _reach(points, jnp.add)
-    programs = _reach(programs, jnp.bitwise_or)
+    yields = [
+        _reach(jnp.where(ground, board.credits, 0).astype(jnp.uint32), jnp.add),
+        _reach(jnp.where(ground, board.energy, 0).astype(jnp.uint32), jnp.add),
+        _reach(points, jnp.add),
+        _reach(programs, jnp.bitwise_or),
+    ]
+    # In memory: each cell's is compared with the player's.
+    credits, energy, points, programs = computed_once(jnp.stack(yields), game.steps < 0)
 
     here = cell == game.player.cell
     on_block = board.blocks.has(game.player.cell)
@@ -105,7 +109,8 @@ def lost_yield(game: Game) -> tuple[Int[Array, ""], Int[Array, ""]]:
     )
     most_credits = largest(jnp.where(better, credits, my_credits))
     most_energy = largest(jnp.where(better, energy, my_energy))
-    return most_credits - my_credits, most_energy - my_energy
+    lost_credits, lost_energy = most_credits - my_credits, most_energy - my_energy
+    return lost_credits.astype(jnp.int32), lost_energy.astype(jnp.int32)
 
 
 def _reach(values: Array, combine: Callable[[Array, Array], Array]) -> Array:

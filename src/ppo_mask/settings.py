@@ -9,6 +9,7 @@ import dataclasses
 from typing import Generic, TypeVar
 
 from ppo_mask.config import PRECISIONS, PPOConfig
+from ppo_mask.cores import ENVS_PER_CORE
 from ppo_mask.errors import RunError
 from ppo_mask.scaling import scale
 from ppo_mask.schema import check, setting
@@ -184,7 +185,7 @@ class RunSettings:
     num_devices: int | None = setting(
         None,
         "devices to split the environments over; none: all there are, and of a CPU's cores as many "
-        "as have 128 environments each",
+        f"as have {ENVS_PER_CORE} environments each",
         at_least=1,
     )
     distributed: bool | None = setting(

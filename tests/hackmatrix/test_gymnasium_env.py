@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 
 import hackmatrix.gymnasium
 from hackmatrix import HackMatrix, positions
-from hackmatrix.observation import bounds, observe
+from hackmatrix.observation import bounds
 from hackmatrix.programs import Program
 from hackmatrix.render import text
 
@@ -115,7 +115,8 @@ def test_all_that_can_be_seen_is_in_the_observation_space():
     most = (1 << 15) - 1  # of what a position can be written with
     states = [positions.load(position(siphons=most, attack=most, credits=most, energy=most))]
     states += [positions.load(c["state"]) for c in recordings.read("cases.jsonl.gz")[::80]]
-    seen = np.stack([observe(state.game) for state in states])
+    observe = jax.jit(HackMatrix().observe)
+    seen = np.stack([observe(state) for state in states])
     assert (seen >= low).all()
     assert (seen <= high).all()
     assert (seen.max(axis=0) > 1).sum() == 2

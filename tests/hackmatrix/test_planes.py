@@ -272,3 +272,11 @@ def test_the_longest_shortest_path_is_searched_to_its_end():
     assert members(got["first met"][0]) == {last}
     assert got["first met"][1] == 23
     assert got["exit distance"] == 23
+
+
+def test_flags_by_way_of_a_word():
+    flags = np.random.default_rng(0).random((40, 28)) < 0.5
+    assert bits.flags(list(jnp.asarray(flags[0]))).tolist() == flags[0].tolist()
+    together = jax.jit(jax.vmap(lambda row: bits.flags(list(row))))
+    np.testing.assert_array_equal(together(flags), flags)
+    assert np.asarray(bits.flags([jnp.bool_(True)] * 32)).all()

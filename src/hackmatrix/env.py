@@ -12,7 +12,7 @@ from hackmatrix import bits, enemies, history, moves, paths, programs, rewards, 
 from hackmatrix.batching import total
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import FREE
-from hackmatrix.game import MAX_HP, NUM_STAGES, Game, blank_game, choose, replace
+from hackmatrix.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Game, blank_game, choose, replace
 from hackmatrix.observation import Observation, compact, expand
 from hackmatrix.planes import single
 from hackmatrix.programs import NUM_PROGRAMS, Program
@@ -185,7 +185,11 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             act.siphons, lambda kept: siphon.quality(kept.game), state.kept, jnp.float32(0)
         )
 
-        effect = _act(before, state.history, act, draws)
+        # UNDO comes first, and then nothing is left to do.
+        undoes = act.program == Program.UNDO
+        start = history.undo(state.kept, state.history, undoes)
+        act = act._replace(program=jnp.where(undoes, NO_PROGRAM, act.program))
+        effect = _act(start.game, act, draws)
         game = effect.game
         completed = (effect.walked | (act.program == Program.WARP)) & (
             game.player.cell == game.exit
@@ -299,7 +303,7 @@ def _take_apart(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:
         moves=is_move,
         direction=jnp.where(is_move, action, 0),
         siphons=valid & (action == SIPHON_ACTION),
-        program=jnp.where(valid & (action >= FIRST_PROGRAM), action - FIRST_PROGRAM, -1),
+        program=jnp.where(valid & (action >= FIRST_PROGRAM), action - FIRST_PROGRAM, NO_PROGRAM),
     )
 
 
@@ -340,7 +344,7 @@ def _enter_stage_or_begin(
     return keep(set_up(game, choose(over, fresh, draws)))
 
 
-def _act(game: Game, rows: history.Rows, act: _Action, draws: Draws) -> _Effect:
+def _act(game: Game, act: _Action, draws: Draws) -> _Effect:
     """The player's own part of a step: everything before the enemy turn."""
     program = act.program
     at_start = single(game.player.cell)
@@ -374,7 +378,6 @@ def _act(game: Game, rows: history.Rows, act: _Action, draws: Draws) -> _Effect:
     game = replace(game, entities=table, board=board)
     game = choose(act.siphons, siphon.siphon(game), game)
     game = programs.run_on_player(game, program)
-    game = history.undo(game, rows, program == Program.UNDO)
 
     # Where it takes the player.
     cell = jnp.where(walks, moves.next_cell(game, act.direction), game.player.cell)

@@ -6,9 +6,12 @@ One row is one contiguous write and one contiguous read, whatever a position is 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, UInt32
 
-from hackmatrix.game import Game, choose, replace
-from hackmatrix.state import ROW_WORDS, Kept, from_row, to_row
+from hackmatrix.game import Game, replace
+from hackmatrix.state import PLAYER, ROW_WORDS, Kept, from_row, join_numbers, split_numbers, to_row
 from ppo_mask.env import rarely
+
+# Of a position's numbers; its board and its entities are restored whole.
+_RESTORED = (*PLAYER, "turn", "owned", "show", "calm", "atk_uses")
 
 Rows = UInt32[Array, "depth row"]
 
@@ -35,22 +38,17 @@ def push(rows: Rows, game: Game, kept: Kept, condition: Bool[Array, ""]) -> Rows
     return rows.at[place].set(to_row(kept), mode="drop")
 
 
-def undo(game: Game, rows: Rows, condition: Bool[Array, ""]) -> Game:
+def undo(kept: Kept, rows: Rows, condition: Bool[Array, ""]) -> Kept:
     """The newest position, which comes off the history, where the condition holds."""
-    operand = (rows, game.undo_newest)
-    row = rarely(condition, lambda x: x[0][x[1]], operand, jnp.zeros(ROW_WORDS, jnp.uint32))
-    old = from_row(row).game
-    restored = replace(
-        game,
-        player=old.player,
-        board=old.board,
-        entities=old.entities,
-        turn=old.turn,
-        owned=old.owned,
-        show=old.show,
-        calm=old.calm,
-        atk_uses=old.atk_uses,
-        undo_length=game.undo_length - 1,
-        undo_newest=(game.undo_newest - 1) % rows.shape[0],
-    )
-    return choose(condition, restored, game)
+    return rarely(condition, _undone, (kept, rows), kept)
+
+
+def _undone(operand: tuple[Kept, Rows]) -> Kept:
+    kept, rows = operand
+    now = split_numbers(kept.numbers)
+    old = from_row(rows[now["undo_newest"]])
+    before = split_numbers(old.numbers)
+    numbers = now | {name: before[name] for name in _RESTORED}
+    numbers["undo_length"] = now["undo_length"] - 1
+    numbers["undo_newest"] = (now["undo_newest"] - 1) % rows.shape[0]
+    return replace(old, numbers=join_numbers(numbers))

@@ -5,6 +5,8 @@ copied, gathered or written; sixty small arrays are most of what it has to do. S
 taken apart (:meth:`State.game`), played, and put together again (:func:`keep`).
 """
 
+import operator
+from functools import reduce
 from typing import Any
 
 import equinox as eqx
@@ -36,7 +38,7 @@ _WORDS = (
     {"steps": 32},
     {"owned": 32},
 )
-_PLAYER = ("cell", "hp", "credits", "energy", "data_siphons", "score", "attack")
+PLAYER = ("cell", "hp", "credits", "energy", "data_siphons", "score", "attack")
 _PLANES = ("data", "program_blocks", "question", "pickups", "exits", "siphoned", "centers")
 _CELL = {"points": 4, "program": 5, "spawn_count": 4, "credits": 4, "energy": 4}
 _FACTS = {
@@ -65,7 +67,7 @@ class Kept(eqx.Module):
         order: list order.
     """
 
-    numbers: tuple[UInt32[Array, ""], ...]
+    numbers: UInt32[Array, " numbers"]
     planes: UInt32[Array, " planes"]
     cells: UInt32[Array, " cells"]
     facts: UInt16[Array, " slots"]
@@ -77,9 +79,7 @@ class Kept(eqx.Module):
     @jax.jit  # Traced once for its many uses.
     def game(self) -> Game:
         """The position, taken apart; of a batch, with its leading axes."""
-        numbers: dict[str, Any] = {}
-        for word, widths in zip(self.numbers, _WORDS, strict=True):
-            numbers |= _split(word, widths)
+        numbers = split_numbers(self.numbers)
         cells = _split(self.cells, _CELL)
         words = [self.planes[..., i] for i in range(2 * len(_PLANES))]
         cells["program"] -= 1
@@ -92,7 +92,7 @@ class Kept(eqx.Module):
         }
         return build(
             Game,
-            player=build(Player, **{name: numbers.pop(name) for name in _PLAYER}),
+            player=build(Player, **{name: numbers.pop(name) for name in PLAYER}),
             board=build(Board, **board),
             entities=build(
                 Entities, **table, disabled=self.disabled, turns=self.turns, order=self.order
@@ -147,7 +147,7 @@ def keep(game: Game) -> Kept:
     cells = vars(board) | {"program": board.program + 1}
     planes = [word for name in _PLANES for word in getattr(board, name)]
     return Kept(
-        numbers=tuple(_join(numbers, widths, jnp.uint32) for widths in _WORDS),
+        numbers=join_numbers(numbers),
         planes=side_by_side(planes),
         cells=_join(cells, _CELL, jnp.uint32),
         facts=_join(vars(table), _FACTS, jnp.uint16),
@@ -157,26 +157,38 @@ def keep(game: Game) -> Kept:
     )
 
 
+def join_numbers(fields: dict[str, Any]) -> UInt32[Array, " numbers"]:
+    """The numbers of a game and its player, by their names, as they are kept."""
+    return side_by_side([_join(fields, widths, jnp.uint32) for widths in _WORDS])
+
+
+def split_numbers(words: UInt32[Array, "*batch numbers"]) -> dict[str, Any]:
+    """The numbers that :func:`join_numbers` joined: flags, and int32."""
+    fields: dict[str, Any] = {}
+    for i, widths in enumerate(_WORDS):
+        fields |= _split(words[..., i], widths)
+    return fields
+
+
 def to_row(kept: Kept) -> UInt32[Array, " row"]:
     """A position as one row of words: its arrays' bytes, one after another."""
-    parts = [lax.bitcast_convert_type(_by_fours(x), jnp.uint32) for x in _arrays(kept)]
-    return jnp.concatenate([side_by_side(kept.numbers), *(part.reshape(-1) for part in parts)])
+    parts = [lax.bitcast_convert_type(_by_fours(x), jnp.uint32) for x in jax.tree.leaves(kept)]
+    return jnp.concatenate([part.reshape(-1) for part in parts])
 
 
 def from_row(row: UInt32[Array, " row"]) -> Kept:
     """The position that :func:`to_row` made a row of."""
-    start = len(_LIKE.numbers)
-    leaves = [row[i] for i in range(start)]
-    for x in _arrays(_LIKE):
-        size = x.size * x.dtype.itemsize // 4
+    leaves, start = [], 0
+    for x in jax.tree.leaves(_LIKE):
+        size = _words(x)
         words = row[start : start + size]
         leaves.append(lax.bitcast_convert_type(words, x.dtype).reshape(x.shape))
         start += size
     return jax.tree.unflatten(jax.tree.structure(_LIKE), leaves)
 
 
-def _arrays(kept: Kept) -> list[Any]:
-    return jax.tree.leaves(kept)[len(kept.numbers) :]
+def _words(x: Any) -> int:
+    return x.size * x.dtype.itemsize // 4
 
 
 def _by_fours(x: Array) -> Array:
@@ -186,13 +198,15 @@ def _by_fours(x: Array) -> Array:
 
 def _join(values: dict[str, Any], widths: dict[str, int], dtype: Any) -> Array:
     """The fields next to each other in one number."""
-    number, shift = jnp.zeros((), dtype), 0
+    parts: list[Array] = []
+    shift = 0
     for name, width in widths.items():
         value = values[name].astype(dtype)
         # Of what has no meaning, such as a free slot's hp, any bits may be set.
         part = value if width == 32 else value & ((1 << width) - 1)
-        number, shift = number | part << shift, shift + width
-    return number
+        parts.append(part << shift if shift else part)
+        shift += width
+    return reduce(operator.or_, parts)
 
 
 def _split(number: Any, widths: dict[str, int]) -> dict[str, Any]:
@@ -200,11 +214,12 @@ def _split(number: Any, widths: dict[str, int]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     shift = 0
     for name, width in widths.items():
-        part = number if width == 32 else (number >> shift) & ((1 << width) - 1)
+        part = number >> shift if shift else number
+        part = part if width == 32 else part & ((1 << width) - 1)
         fields[name] = part != 0 if name in _FLAGS else part.astype(jnp.int32)
         shift += width
     return fields
 
 
 _LIKE = jax.eval_shape(lambda: keep(blank_game()))
-ROW_WORDS = len(_LIKE.numbers) + sum(x.size * x.dtype.itemsize // 4 for x in _arrays(_LIKE))
+ROW_WORDS = sum(_words(x) for x in jax.tree.leaves(_LIKE))

@@ -92,7 +92,13 @@ def _shardings(state: TrainState, mesh: Mesh) -> TrainState:
 
 def copied(state: TrainState) -> TrainState:
     """The same state in buffers of its own, which may be used up."""
-    return jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, state)
+    arrays, rest = eqx.partition(state, eqx.is_array)
+    return eqx.combine(_copies(arrays), rest)
+
+
+@jax.jit  # One program, not one for each shape there is: a second start is seconds.
+def _copies(arrays: Any) -> Any:
+    return jax.tree.map(jnp.copy, arrays)
 
 
 def _strongly_typed(leaf: Any) -> Any:

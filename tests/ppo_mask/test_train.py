@@ -1,5 +1,6 @@
 """The loop around the compiled chunks: cuts, stops, errors and what callbacks see."""
 
+import gc
 import os
 import signal
 
@@ -14,6 +15,7 @@ from ppo_mask.env import AbstractEnv, TimeStep
 from ppo_mask.metrics import Metric
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
+from ppo_mask.state import copied
 from ppo_mask.train import Callback, Setup, TrainingError, TrainState, init, run_updates, train
 
 _CONFIG = PPOConfig(num_envs=4, num_steps=8, num_minibatches=2, update_epochs=2, anneal_lr=True)
@@ -270,3 +272,40 @@ def test_hyperparameters_that_are_numbers_can_be_vmapped_over():
 def test_a_log_interval_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match="log_interval must be at least 1, got 0"):
         _train(_init(), 1, log_interval=0)
+
+
+def test_a_state_is_copied_by_one_program(caplog):
+    state = _init()
+    with jax.log_compiles():
+        copy = copied(state)
+    assert sum("Compiling" in message for message in caplog.messages) == 1
+    _assert_equal(copy, state)
+    for x, y in zip(jax.tree.leaves(copy), jax.tree.leaves(state), strict=True):
+        if eqx.is_array(x) and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            assert x.unsafe_buffer_pointer() != y.unsafe_buffer_pointer()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_only_tracing_goes_without_garbage_collection(enabled):
+    traced, started = [], []
+
+    def look(action, info):
+        traced.append(gc.isenabled())
+        return action == 1
+
+    class Look(Callback):
+        def on_start(self, run, state):
+            started.append(gc.isenabled())
+
+    metrics = {"actions/one": Metric(look)}
+    state = _init(metrics=metrics)
+    was_enabled = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        train(_ENV, state, _CONFIG, 1, metrics=metrics, callbacks=[Look()])
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if was_enabled else gc.disable)()
+    assert traced
+    assert not any(traced)
+    assert started == [enabled]

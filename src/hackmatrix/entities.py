@@ -86,7 +86,7 @@ class Entities(eqx.Module):
         return Occupied(*(Plane(both.lo[kind], both.hi[kind]) for kind in range(2)))
 
     def on_cells(self, word: UInt32[Array, "slots"]) -> UInt32[Array, "cells"]:
-        """For each cell, all bits of the words of the entities there."""
+        """For each cell, all bits of the words of the entities there; free slots' must be 0."""
         index = np.arange(planes.NUM_CELLS, dtype=np.int8)
 
         def join(found: Array, cell: Array, word: Array) -> Array:

@@ -345,7 +345,7 @@ def _enter_stage_or_begin(
 
 
 def _act(game: Game, act: _Action, draws: Draws) -> _Effect:
-    """The player's own part of a step: everything before the enemy turn."""
+    """The player's own part of a step, all but UNDO: everything before the enemy turn."""
     program = act.program
     at_start = single(game.player.cell)
     hit_transmission, hit_enemy = moves.target(game, act.direction)

@@ -11,6 +11,9 @@ program block, 3 question block holding data, 4 question block holding a program
 exit), ``enemies [[type, row, col, hp, disabled, stunned, from_siphon, from_task] …]`` and
 ``transmissions [[row, col, turns, type, from_siphon, from_task] …]``, both in list order, with
 types 0 virus, 1 daemon, 2 glitch, 3 cryptog. The history for UNDO is no part of a position.
+
+No stage of a game has a program twice. Rules do not mind, but the default network's features do not
+say where such a program is.
 """
 
 import dataclasses

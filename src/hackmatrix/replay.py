@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from hackmatrix.agents import Agent
 from hackmatrix.env import HackMatrix
+from hackmatrix.observation import Observation
 from hackmatrix.render.scene import Scene, scene
 from hackmatrix.rewards import COMPONENTS
 from hackmatrix.state import State
@@ -215,7 +216,7 @@ def record(
 def decide(
     agent: Agent,
     key: Key[Array, ""],
-    observation: Float[Array, " observation"],
+    observation: Observation,
     mask: Bool[Array, " actions"],
     hidden: ArrayTree,
 ) -> tuple[Decision, ArrayTree]:
@@ -231,7 +232,7 @@ def _decide(
     model: AbstractActorCritic,
     greedy: bool,
     key: Key[Array, ""],
-    observation: Float[Array, " observation"],
+    observation: Observation,
     mask: Bool[Array, " actions"],
     hidden: ArrayTree,
 ) -> tuple[Int[Array, ""], Float[Array, " actions"], Float[Array, ""], ArrayTree]:

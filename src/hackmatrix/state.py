@@ -180,14 +180,14 @@ def from_row(row: UInt32[Array, " row"]) -> Kept:
     """The position that :func:`to_row` made a row of."""
     leaves, start = [], 0
     for x in jax.tree.leaves(_LIKE):
-        size = _words(x)
+        size = _num_words(x)
         words = row[start : start + size]
         leaves.append(lax.bitcast_convert_type(words, x.dtype).reshape(x.shape))
         start += size
     return jax.tree.unflatten(jax.tree.structure(_LIKE), leaves)
 
 
-def _words(x: Any) -> int:
+def _num_words(x: Any) -> int:
     return x.size * x.dtype.itemsize // 4
 
 
@@ -222,4 +222,4 @@ def _split(number: Any, widths: dict[str, int]) -> dict[str, Any]:
 
 
 _LIKE = jax.eval_shape(lambda: keep(blank_game()))
-ROW_WORDS = sum(_words(x) for x in jax.tree.leaves(_LIKE))
+ROW_WORDS = sum(_num_words(x) for x in jax.tree.leaves(_LIKE))

@@ -82,6 +82,11 @@ def test_what_is_revealed_changes_nothing_else(network):
     assert again.frames[0].scene.revealed
 
 
+def test_a_game_is_the_same_by_compact_observations(network):
+    env = HackMatrix(compact=True)
+    assert record(Agent("network", NETWORK, False, env), 2).frames == network.frames
+
+
 def test_stages_and_summary(fighter):
     assert fighter.stages[0] == (0, 1)
     assert [stage for _, stage in fighter.stages] == list(range(1, len(fighter.stages) + 1))

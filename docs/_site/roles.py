@@ -38,8 +38,8 @@ def _link(role: re.Match[str], each: griffe.Object, loader: griffe.GriffeLoader)
     path = _found(name, each, loader)
     if path is None:
         _log.warning("%s: %s names nothing", each.path, role[0])
-        return f"`{text}`"
-    if "." not in path:  # A package's name alone is also a page's heading: it would lead there.
+    # A package's name alone is also a page's heading: it would lead there.
+    if path is None or "." not in path:
         return f"`{text}`"
     return f'<autoref identifier="{path}" optional>`{text}`</autoref>'
 

@@ -86,6 +86,40 @@ def test_runs_the_function_on_chunks_only():
     assert all("f32[16,7]" in line for line in products)
 
 
+def _swap(operand):
+    x, step, y = operand
+    return y + step, x - step
+
+
+def _in_place(predicate, x, y, step):
+    got = rarely(predicate, _swap, (x, step, y), (y, x))
+    want = jax.lax.cond(predicate, _swap, lambda _: (y, x), (x, step, y))
+    return got, want
+
+
+@pytest.mark.parametrize("batch", [1, 7, 600])
+def test_arguments_that_are_part_of_the_result_otherwise(batch):
+    predicate = jax.random.bernoulli(jax.random.key(0), 0.3, (batch,))
+    x, y = jax.random.normal(jax.random.key(1), (2, batch, 3))
+    got, want = jax.jit(jax.vmap(_in_place, (0, 0, 0, None)))(predicate, x, y, 2.0)
+    jax.tree.map(np.testing.assert_array_equal, got, want)
+    got, want = _in_place(predicate[0], x[0], y[0], 2.0)
+    jax.tree.map(np.testing.assert_array_equal, got, want)
+
+
+def test_a_batch_is_changed_in_place():
+    """Who needs nothing costs nothing: the array is not even copied."""
+
+    def over_batch(predicate, x):
+        return jax.vmap(lambda p, x: rarely(p, jnp.sin, x, x))(predicate, x)
+
+    large = jnp.ones((512, 7))
+    program = jax.jit(over_batch, donate_argnums=1).lower(jnp.zeros(512, bool), large).compile()
+    assert "f32[512,7]" in program.as_text()
+    copied = [line for line in program.as_text().splitlines() if "f32[512,7]{1,0} copy(" in line]
+    assert not copied
+
+
 def test_a_constant_otherwise_inside_a_loop_that_is_batched():
     def loop(x):
         def step(total, x):

@@ -15,6 +15,7 @@ from hackmatrix.entities import (
     MAX_ARRIVALS,
     MAX_ENTITIES,
     VIRUS,
+    Entities,
     Slots,
     arrival_order,
     full_hp,
@@ -24,6 +25,8 @@ from hackmatrix.entities import (
 from hackmatrix.game import Game, replace
 from hackmatrix.planes import NUM_CELLS, SIZE, Plane, constant, single
 from ppo_mask.env import rarely
+
+_SUM_BITS = 8
 
 
 def enemy_turn(game: Game, draws: Draws) -> Game:
@@ -113,44 +116,54 @@ def _act(game: Game, draws: Draws) -> Game:
     """
     table, player = game.entities, game.player.cell
     awake = table.is_enemy & (table.disabled == 0) & ~table.stunned
-    attackers = awake & single(player).neighbours().has(table.cell)
-    occupied = table.occupied()
-    ground = _Ground(
-        player=player,
-        blocks=game.board.blocks,
-        transmissions=occupied.transmissions,
-        draws=draws,
+    attacks = awake & single(player).neighbours().has(table.cell)
+    waits = awake & ~attacks
+    # A virus may move twice. Both sums are 128 at most, and one sum of both is quicker.
+    moves = jnp.where(waits, jnp.where(table.type == VIRUS, 2, 1), 0)
+    sums = total(jnp.where(attacks, 1 << _SUM_BITS, moves))
+    damage, moves = sums >> _SUM_BITS, sums & ((1 << _SUM_BITS) - 1)
+    # Most often one enemy at most has to move; the few games with more go on among themselves.
+    cell, damage = rarely(
+        moves > 0,
+        _move_all,
+        (player, game.board.blocks, table, waits, damage, moves, draws),
+        (table.cell, damage),
+        share=8,
+        cost=moves,
     )
+    hp = jnp.maximum(game.player.hp - damage, 0)
+    return replace(game, entities=replace(table, cell=cell), player=replace(game.player, hp=hp))
+
+
+def _move_all(
+    operand: tuple[
+        Int[Array, ""],
+        Plane,
+        Entities,
+        Bool[Array, " slots"],
+        Int[Array, ""],
+        Int[Array, ""],
+        Draws,
+    ],
+) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
+    """Where the enemies are after those that wait have moved, and the damage by then."""
+    player, blocks, table, waits, damage, moves, draws = operand
+    occupied = table.occupied()
+    ground = _Ground(player, blocks, occupied.transmissions, draws)
     movers = _Movers(
         cell=table.cell,
         is_enemy=table.is_enemy,
         enemies=occupied.enemies,
         viruses=slot_set(table.is_enemy & (table.type == VIRUS)),
         glitches=slot_set(table.is_enemy & (table.type == GLITCH)),
-        waiting=slot_set(awake & ~attackers),
+        waiting=slot_set(waits),
         again=no_slots(),
         second=jnp.bool_(False),
-        damage=total(attackers),
+        damage=damage,
         moved=jnp.int32(0),
     )
-    # Most often one enemy at most has to move; the few games with more go on among themselves.
-    moves = _number_of_moves(movers)
-    movers = rarely(moves > 0, _move_all, (ground, movers), movers, share=8, cost=moves)
-    hp = jnp.maximum(game.player.hp - movers.damage, 0)
-    return replace(
-        game, entities=replace(table, cell=movers.cell), player=replace(game.player, hp=hp)
-    )
-
-
-def _number_of_moves(movers: _Movers) -> Int[Array, ""]:
-    """How many moves there may be: a virus may move twice."""
-    return movers.waiting.size() + (movers.waiting & movers.viruses).size()
-
-
-def _move_all(operand: tuple[_Ground, _Movers]) -> _Movers:
-    ground, movers = operand
-    moves = batch_max(_number_of_moves(movers))
-    return jax.lax.fori_loop(0, moves, lambda _, m: _move_one(ground, m), movers)
+    movers = jax.lax.fori_loop(0, batch_max(moves), lambda _, m: _move_one(ground, m), movers)
+    return movers.cell, movers.damage
 
 
 def _move_one(ground: _Ground, movers: _Movers) -> _Movers:

@@ -3,20 +3,17 @@
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from hackmatrix import bits, enemies, history, moves, paths, programs, rewards, siphon
-from hackmatrix.batching import total
+from hackmatrix import bits, enemies, history, moves, paths, programs, rewards, siphon, spawning
+from hackmatrix.batching import side_by_side, total
 from hackmatrix.draws import Draws, Use
-from hackmatrix.entities import FREE
+from hackmatrix.entities import Occupied
 from hackmatrix.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Game, blank_game, choose, replace
 from hackmatrix.observation import Observation, compact, expand
-from hackmatrix.planes import single
 from hackmatrix.programs import NUM_PROGRAMS, Program
-from hackmatrix.spawning import spawn_due
 from hackmatrix.stages import CORNERS, set_up
 from hackmatrix.state import MAX_UNDO_DEPTH, Kept, State, keep
 from ppo_mask.env import AbstractSelfResettingEnv, Next, TimeStep, rarely
@@ -45,13 +42,20 @@ class _Action(NamedTuple):
     program: Int[Array, ""]
 
 
-class _Effect(NamedTuple):
-    """What the player's own part of a step led to."""
+class _Run(NamedTuple):
+    """What an action that is no move led to.
 
-    game: Game
+    Attributes:
+        kept: the position after it.
+        before: where the player stood before it; here, so that the position is changed in place.
+        kills: how many a program destroyed that count.
+        siphon_quality: of a SIPHON, how good its place was.
+    """
+
+    kept: Kept
+    before: Int[Array, "standing"]
     kills: Int[Array, ""]
-    walked: Bool[Array, ""]
-    picked_up: Bool[Array, ""]
+    siphon_quality: Float[Array, ""]
 
 
 class _Turn(NamedTuple):
@@ -60,7 +64,8 @@ class _Turn(NamedTuple):
     Attributes:
         kept: the position after the player's part and the enemy turn; on entering a stage, not yet
             set up.
-        history: likewise.
+        history: of the positions before it.
+        remembered: the position is to be in the history.
         draws: the step's.
         new_stage: a stage was entered.
         terminated: the episode ended in a terminal state.
@@ -71,6 +76,7 @@ class _Turn(NamedTuple):
 
     kept: Kept
     history: history.Rows
+    remembered: Bool[Array, ""]
     draws: Draws
     new_stage: Bool[Array, ""]
     terminated: Bool[Array, ""]
@@ -139,8 +145,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         off = jnp.bool_(False)
         components = {name: jnp.float32(0) for name in rewards.COMPONENTS}
         info = _info(components, game, off, off, off, off)
-        state = new_state(game, self.undo_depth)
-        start = _Turn(state.kept, state.history, draws, off, off, off, jnp.float32(0), info)
+        state = _first_state(game, self.undo_depth)
+        start = _Turn(state.kept, state.history, off, draws, off, off, off, jnp.float32(0), info)
         return state, start.timestep(self._seen(game), state.valid)
 
     def step(
@@ -149,7 +155,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         """One action and, if it ends the turn, the enemy turn."""
         turn = self._turn(key, state, action)
         kept = rarely(turn.new_stage, _enter_stage, (turn.kept, turn.draws), turn.kept)
-        state = _state(kept, turn.history)
+        state = _state(kept, history.push(turn.history, kept, turn.remembered))
         return state, turn.timestep(self.observe(state), _offered(state))
 
     def step_and_reset(
@@ -170,7 +176,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             (kept, turn.draws, reset_key, turn.ended, self.starting_weights),
             kept,
         )
-        state = _state(kept, turn.history)
+        state = _state(kept, history.push(turn.history, kept, turn.remembered))
         seen, mask = self.observe(state), _offered(state)
         last_seen = rarely(turn.ended, lambda kept: self._seen(kept.game), last, seen)
         return turn.timestep(last_seen, mask), Next(state, seen, mask)
@@ -179,21 +185,21 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         in_range = (action >= 0) & (action < NUM_ACTIONS)
         valid = in_range & state.valid[jnp.clip(action, 0, NUM_ACTIONS - 1)]
         act = _take_apart(action, valid)
-        before = state.game
-        draws = Draws(key).computed_once(before.steps < 0)
-        quality = rarely(
-            act.siphons, lambda kept: siphon.quality(kept.game), state.kept, jnp.float32(0)
+        draws = Draws(key).computed_once(state.game.steps < 0)
+        # Most actions are moves: whatever else there is, only the games that do it pay for.
+        before = side_by_side(rewards.standing(state.game))
+        others = _Run(state.kept, before, jnp.int32(0), jnp.float32(0))
+        run = rarely(
+            valid & ~act.moves,
+            _run,
+            (state.kept, before, state.history, draws, act.siphons, act.program),
+            others,
         )
-
-        # UNDO comes first, and then nothing is left to do.
-        undoes = act.program == Program.UNDO
-        start = history.undo(state.kept, state.history, undoes)
-        act = act._replace(program=jnp.where(undoes, NO_PROGRAM, act.program))
-        effect = _act(start.game, act, draws)
-        game = effect.game
-        completed = (effect.walked | (act.program == Program.WARP)) & (
-            game.player.cell == game.exit
-        )
+        before = rewards.Standing(*run.before)
+        # Where it is a move, everybody is still where they were.
+        moved = moves.move(run.kept.game, state.occupied, act.direction, act.moves)
+        game = _measured(moved.game)
+        completed = (moved.walked | (act.program == Program.WARP)) & (game.player.cell == game.exit)
         won = completed & (game.stage == NUM_STAGES)
         new_stage = completed & ~won
         game = _reward_stage(game, completed)
@@ -201,7 +207,6 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         ends_turn = (act.moves & ~completed) | act.siphons | (act.program == Program.WAIT)
         enemies_act = ends_turn & ~game.step_pending
         game = choose(enemies_act, enemies.enemy_turn(game, draws), game)
-        game = spawn_due(game, draws, enemies_act)
         game = history.count(game, self.undo_depth, enemies_act)
         game = replace(
             game,
@@ -210,20 +215,18 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             steps=game.steps + 1,
         )
         kept = keep(game)
-        rows = history.push(state.history, game, kept, enemies_act)
+        due = enemies_act & spawning.is_due(game)
+        kept = rarely(due, _spawn, (kept, draws), kept, share=16)
         died = enemies_act & (game.player.hp <= 0)
 
-        old_distance, new_distance = _exit_distances(before, game)
         events = rewards.Events(
-            kills=effect.kills,
-            picked_up=effect.picked_up,
+            kills=run.kills + moved.kills,
+            picked_up=moved.picked_up,
             completed=completed,
             won=won,
             died=died,
-            wasted_reset=(act.program == Program.RESET) & (before.player.hp == MAX_HP - 1),
-            siphon_quality=quality,
-            old_distance=old_distance,
-            new_distance=jnp.where(completed, 0, new_distance),
+            wasted_reset=(act.program == Program.RESET) & (before.hp == MAX_HP - 1),
+            siphon_quality=run.siphon_quality,
         )
         components = rewards.components(before, game, events)
         components = {name: jnp.where(valid, x, 0.0) for name, x in components.items()}
@@ -232,7 +235,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             truncated = ~terminated & (game.steps >= self.max_steps)
         return _Turn(
             kept,
-            rows,
+            state.history,
+            enemies_act,
             draws,
             new_stage,
             terminated,
@@ -256,15 +260,27 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
 
 def new_state(game: Game, undo_depth: int) -> State:
     """The state of a position that nothing has led to: there is nothing to undo."""
-    return State(keep(game), _valid_actions(game), history.no_rows(undo_depth))
+    return _first_state(_measured(game), undo_depth)
+
+
+def _first_state(game: Game, undo_depth: int) -> State:
+    return _state(keep(game), history.no_rows(undo_depth))
+
+
+def _measured(game: Game) -> Game:
+    """The game with the way to its exit."""
+    distance = paths.exit_distance(game.board.blocks, game.player.cell, game.exit)
+    return replace(game, exit_distance=distance)
 
 
 def _state(kept: Kept, rows: history.Rows) -> State:
-    return State(kept, _valid_actions(kept.game), rows)
+    game = kept.game
+    occupied = game.entities.occupied()
+    return State(kept, _valid_actions(game, occupied), occupied, rows)
 
 
-def _valid_actions(game: Game) -> Bool[Array, "actions"]:
-    enemies_at, transmissions_at = game.entities.occupied()
+def _valid_actions(game: Game, occupied: Occupied) -> Bool[Array, "actions"]:
+    enemies_at, transmissions_at = occupied
     useful = [
         *moves.valid_moves(game, enemies_at),
         game.player.data_siphons > 0,
@@ -344,56 +360,26 @@ def _enter_stage_or_begin(
     return keep(set_up(game, choose(over, fresh, draws)))
 
 
-def _act(game: Game, act: _Action, draws: Draws) -> _Effect:
-    """The player's own part of a step, all but UNDO: everything before the enemy turn."""
-    program = act.program
-    at_start = single(game.player.cell)
-    hit_transmission, hit_enemy = moves.target(game, act.direction)
-    attacks = act.moves & (hit_transmission | hit_enemy).any()
-    walks = act.moves & ~attacks
+def _run(
+    operand: tuple[
+        Kept, Int[Array, "standing"], history.Rows, Draws, Bool[Array, ""], Int[Array, ""]
+    ],
+) -> _Run:
+    """SIPHON or a program."""
+    kept, before, rows, draws, siphons, program = operand
+    game = kept.game
+    quality = jnp.where(siphons, siphon.quality(game), 0.0)
+    after, kills = programs.run(game, program, draws)
+    after = choose(siphons, siphon.siphon(game), after)
+    after = choose(program == Program.UNDO, history.undone(game, rows), after)
+    return _Run(keep(after), before, kills, quality)
 
-    # Whom it harms.
-    table = game.entities
-    warped_to = programs.warp_slot(table, draws)
-    strike = programs.strike(game, program, warped_to)
-    attacked = table.first(table.is_enemy & hit_enemy.has(table.cell)) & attacks
-    interrupted = table.is_transmission & hit_transmission.has(table.cell) & attacks
-    gone = strike.gone | interrupted
-    warp_cell = table.cell[warped_to].astype(jnp.int32)
-    table = programs.hurt(table, strike.hit | attacked, strike.damage)
-    table = programs.delay(table, program)
-    # Of those gone, CRASH and WARP count one enemy and one transmission a cell.
-    table, counted_gone = rarely(
-        programs.regroups(program),
-        programs.regroup,
-        (table, gone, game.player.cell, program, draws),
-        (table, gone),
-    )
-    killed = programs.dead(table)
-    counted = (killed | counted_gone) & ~table.from_task
-    table = replace(table, kind=jnp.where(killed | gone, jnp.int8(FREE), table.kind))
 
-    # What else it changes.
-    board = programs.run_on_board(game.board, program, at_start.around())
-    game = replace(game, entities=table, board=board)
-    game = choose(act.siphons, siphon.siphon(game), game)
-    game = programs.run_on_player(game, program)
-
-    # Where it takes the player.
-    cell = jnp.where(walks, moves.next_cell(game, act.direction), game.player.cell)
-    cell = jnp.where(program == Program.WARP, warp_cell, cell)
-    picked_up = walks & game.board.pickups.has(cell)
-    player = replace(game.player, cell=cell, data_siphons=game.player.data_siphons + picked_up)
-    pickups = game.board.pickups & ~single(cell).where(picked_up)
-    game = replace(game, player=player, board=replace(game.board, pickups=pickups))
-    return _Effect(game, total(counted), walks, picked_up)
+def _spawn(operand: tuple[Kept, Draws]) -> Kept:
+    kept, draws = operand
+    return keep(spawning.spawn_due(kept.game, draws))
 
 
 def _reward_stage(game: Game, completed: Bool[Array, ""]) -> Game:
     hp = jnp.where(completed, jnp.minimum(game.player.hp + 1, MAX_HP), game.player.hp)
     return replace(game, player=replace(game.player, hp=hp))
-
-
-def _exit_distances(*games: Game) -> Int[Array, "games"]:
-    places = [(game.board.blocks, game.player.cell, game.exit) for game in games]
-    return jax.vmap(paths.exit_distance)(*jax.tree.map(lambda *x: jnp.stack(x), *places))

@@ -86,6 +86,7 @@ class Game(eqx.Module):
         stage: 1 to 8.
         turn: enemy turns played in this stage.
         exit: the exit's cell.
+        exit_distance: steps of the shortest walk there, see :func:`hackmatrix.paths.exit_distance`.
         owned: programs owned, one bit each.
         show: cryptogs are visible until the stage ends.
         calm: no scheduled spawns until the stage ends.
@@ -104,6 +105,7 @@ class Game(eqx.Module):
     stage: Int[Array, ""]
     turn: Int[Array, ""]
     exit: Int[Array, ""]
+    exit_distance: Int[Array, ""]
     player: Player
     board: Board
     entities: Entities
@@ -173,6 +175,7 @@ def blank_game() -> Game:
         stage=jnp.int32(1),
         turn=zero,
         exit=jnp.int32(NUM_CELLS - 1),
+        exit_distance=jnp.int32(2 * (SIZE - 1)),
         player=Player(zero, jnp.int32(MAX_HP), zero, zero, zero, zero, jnp.int32(1)),
         board=empty_board(),
         entities=no_entities(),

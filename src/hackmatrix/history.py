@@ -6,12 +6,10 @@ One row is one contiguous write and one contiguous read, whatever a position is 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, UInt32
 
+from hackmatrix.batching import anywhere
 from hackmatrix.game import Game, replace
-from hackmatrix.state import PLAYER, ROW_WORDS, Kept, from_row, join_numbers, split_numbers, to_row
-from ppo_mask.env import rarely
-
-# Of a position's numbers; its board and its entities are restored whole.
-_RESTORED = (*PLAYER, "turn", "owned", "show", "calm", "atk_uses")
+from hackmatrix.programs import Program, owned_flags
+from hackmatrix.state import ROW_WORDS, Kept, from_row, to_row
 
 Rows = UInt32[Array, "depth row"]
 
@@ -31,24 +29,32 @@ def count(game: Game, depth: int, condition: Bool[Array, ""]) -> Game:
     return replace(game, undo_newest=newest, undo_length=length)
 
 
-def push(rows: Rows, game: Game, kept: Kept, condition: Bool[Array, ""]) -> Rows:
-    """The history with the game, as it is kept, in the place that :func:`count` gave it."""
+def push(rows: Rows, kept: Kept, condition: Bool[Array, ""]) -> Rows:
+    """The history with the position in the place that :func:`count` gave it.
+
+    In a stage in which UNDO can't be run any more nothing is written, for nobody will read it.
+    """
+    game = kept.game
+    owned = owned_flags(game.owned)[Program.UNDO]
+    needed = condition & (owned | anywhere(game.board.program == Program.UNDO))
     # An index past the end writes nothing.
-    place = jnp.where(condition, game.undo_newest, rows.shape[0])
+    place = jnp.where(needed, game.undo_newest, rows.shape[0])
     return rows.at[place].set(to_row(kept), mode="drop")
 
 
-def undo(kept: Kept, rows: Rows, condition: Bool[Array, ""]) -> Kept:
-    """The newest position, which comes off the history, where the condition holds."""
-    return rarely(condition, _undone, (kept, rows), kept)
-
-
-def _undone(operand: tuple[Kept, Rows]) -> Kept:
-    kept, rows = operand
-    now = split_numbers(kept.numbers)
-    old = from_row(rows[now["undo_newest"]])
-    before = split_numbers(old.numbers)
-    numbers = now | {name: before[name] for name in _RESTORED}
-    numbers["undo_length"] = now["undo_length"] - 1
-    numbers["undo_newest"] = (now["undo_newest"] - 1) % rows.shape[0]
-    return replace(old, numbers=join_numbers(numbers))
+def undone(game: Game, rows: Rows) -> Game:
+    """The newest position, which comes off the history. What UNDO leaves alone stays."""
+    old = from_row(rows[game.undo_newest]).game
+    return replace(
+        game,
+        player=old.player,
+        board=old.board,
+        entities=old.entities,
+        turn=old.turn,
+        owned=old.owned,
+        show=old.show,
+        calm=old.calm,
+        atk_uses=old.atk_uses,
+        undo_length=game.undo_length - 1,
+        undo_newest=(game.undo_newest - 1) % rows.shape[0],
+    )

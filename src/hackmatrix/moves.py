@@ -1,10 +1,13 @@
 """Walking and attacking."""
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from hackmatrix import paths
-from hackmatrix.game import Game
+from hackmatrix import harm, paths
+from hackmatrix.entities import Occupied
+from hackmatrix.game import Game, replace
 from hackmatrix.planes import CELL_STEP, Plane, computed_once, empty, single
 
 
@@ -15,13 +18,52 @@ def valid_moves(game: Game, enemies: Plane) -> Bool[Array, "4"]:
     return paths.neighbour_flags(game.player.cell) & walkable.has(there)
 
 
-def target(game: Game, direction: Int[Array, ""]) -> tuple[Plane, Plane]:
+class Moved(NamedTuple):
+    """What a move led to.
+
+    Attributes:
+        game: the game after it.
+        kills: how many it destroyed that count.
+        walked: the player did not attack but walk.
+        picked_up: it walked onto a data siphon.
+    """
+
+    game: Game
+    kills: Int[Array, ""]
+    walked: Bool[Array, ""]
+    picked_up: Bool[Array, ""]
+
+
+def move(
+    game: Game, occupied: Occupied, direction: Int[Array, ""], condition: Bool[Array, ""]
+) -> Moved:
+    """The player attacks whom it sees in a direction, or else walks there, where the condition
+    holds."""
+    hit_transmission, hit_enemy = _target(game, occupied, direction)
+    attacks = condition & (hit_transmission | hit_enemy).any()
+    table = game.entities
+    attacked = table.first(table.is_enemy & hit_enemy.has(table.cell)) & attacks
+    interrupted = table.is_transmission & hit_transmission.has(table.cell) & attacks
+    table = harm.hurt(table, attacked, game.player.attack)
+    table, kills = harm.bury(table, interrupted, counted=interrupted)
+
+    walks = condition & ~attacks
+    cell = jnp.where(walks, _next_cell(game, direction), game.player.cell)
+    picked_up = walks & game.board.pickups.has(cell)
+    player = replace(game.player, cell=cell, data_siphons=game.player.data_siphons + picked_up)
+    pickups = game.board.pickups & ~single(cell).where(picked_up)
+    board = replace(game.board, pickups=pickups)
+    game = replace(game, entities=table, board=board, player=player)
+    return Moved(game, kills, walks, picked_up)
+
+
+def _target(game: Game, occupied: Occupied, direction: Int[Array, ""]) -> tuple[Plane, Plane]:
     """Whom a move hits: a cell with a transmission, or else one with an enemy, or else none.
 
     Returns:
         The transmission's cell and the enemy's cell; at most one of the two sets holds a cell.
     """
-    enemies, transmissions = game.entities.occupied()
+    enemies, transmissions = occupied
     solid = enemies | transmissions | game.board.blocks
     seen = empty()
     for number, ray in enumerate(paths.line(single(game.player.cell), solid)):
@@ -32,7 +74,7 @@ def target(game: Game, direction: Int[Array, ""]) -> tuple[Plane, Plane]:
     return hit_transmission, hit_enemy
 
 
-def next_cell(game: Game, direction: Int[Array, ""]) -> Int[Array, ""]:
+def _next_cell(game: Game, direction: Int[Array, ""]) -> Int[Array, ""]:
     """The cell one step away, which must be on the board."""
     step = jnp.array(CELL_STEP, jnp.int32)
     return game.player.cell + step[direction]

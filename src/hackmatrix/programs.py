@@ -11,12 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
-from hackmatrix import bits, paths
+from hackmatrix import bits, harm, paths
 from hackmatrix.batching import anywhere, smallest
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import (
     DAEMON,
-    ENEMY,
     MAX_ENTITIES,
     NUM_TYPES,
     VIRUS,
@@ -26,7 +25,7 @@ from hackmatrix.entities import (
     slot_set,
 )
 from hackmatrix.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Board, Game, Player, choose, replace
-from hackmatrix.planes import SIZE, Plane, column, computed_once, row, single
+from hackmatrix.planes import SIZE, Plane, column, row, single
 
 
 class Program(IntEnum):
@@ -149,7 +148,26 @@ def at_hand(game: Game, others: int) -> Bool[Array, "actions"]:
     return owned & (game.player.credits >= credits) & (game.player.energy >= energy)
 
 
-def pay(player: Player, program: Int[Array, ""]) -> Player:
+def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Array, ""]]:
+    """What a program does, UNDO excepted; NO_PROGRAM does nothing.
+
+    Returns:
+        The game, whose turn does not end here; and how many the program destroyed that count.
+    """
+    table, cell = game.entities, game.player.cell
+    warped_to = _warp_slot(table, draws)
+    strike = _strike(game, program, warped_to)
+    table = _delay(harm.hurt(table, strike.hit, strike.damage), program)
+    table, counted = _regroup(table, strike.gone, cell, program, draws)
+    table, kills = harm.bury(table, strike.gone, counted)
+    warp_cell = game.entities.cell[warped_to].astype(jnp.int32)
+    board = _run_on_board(game.board, program, single(cell).around())
+    game = _run_on_player(replace(game, entities=table, board=board), program)
+    cell = jnp.where(program == Program.WARP, warp_cell, cell)
+    return replace(game, player=replace(game.player, cell=cell)), kills
+
+
+def _pay(player: Player, program: Int[Array, ""]) -> Player:
     """The player with the price of a program taken, nothing for NO_PROGRAM."""
     credits = jnp.array([*(card.credits for card in CARDS), 0], jnp.int32)
     energy = jnp.array([*(card.energy for card in CARDS), 0], jnp.int32)
@@ -161,7 +179,7 @@ def pay(player: Player, program: Int[Array, ""]) -> Player:
     )
 
 
-class Strike(NamedTuple):
+class _Strike(NamedTuple):
     """Whom an action harms.
 
     Attributes:
@@ -175,7 +193,7 @@ class Strike(NamedTuple):
     gone: Bool[Array, " slots"]
 
 
-def strike(game: Game, program: Int[Array, ""], warped_to: Int[Array, ""]) -> Strike:
+def _strike(game: Game, program: Int[Array, ""], warped_to: Int[Array, ""]) -> _Strike:
     """Whom a program harms; ``warped_to`` is the slot that WARP has drawn."""
     table, player, board = game.entities, game.player, game.board
     here = single(player.cell)
@@ -196,42 +214,34 @@ def strike(game: Game, program: Int[Array, ""], warped_to: Int[Array, ""]) -> St
     small = (program == Program.ANTI_V) | (program == Program.D_BOM)
 
     crashed = here.around().where(program == Program.CRASH)
-    struck, crashed = computed_once([struck, crashed], game.steps < 0)
     same = (table.kind == table.kind[warped_to]) & (table.cell == table.cell[warped_to])
     warped = same & (program == Program.WARP)
-    return Strike(
+    return _Strike(
         hit=table.is_enemy & (struck.has(table.cell) | viruses),
         damage=jnp.where(small, 1, player.attack),
         gone=((table.kind != 0) & (crashed.has(table.cell) | warped)) | bombed,
     )
 
 
-def warp_slot(table: Entities, draws: Draws) -> Int[Array, ""]:
+def _warp_slot(table: Entities, draws: Draws) -> Int[Array, ""]:
     """The slot of one enemy or transmission, uniformly; unspecified if there is none."""
     slots = slot_set(table.kind != 0)
     return slots.nth(draws.below(slots.size(), Use.WARP))
 
 
-def regroups(program: Int[Array, ""]) -> Bool[Array, ""]:
-    """Whether a program is one of those that :func:`regroup` is for."""
-    group = (Program.PUSH, Program.PULL, Program.CRASH, Program.WARP, Program.POLY)
-    return jnp.any(program == jnp.array(group))
-
-
-def regroup(
-    operand: tuple[Entities, Bool[Array, " slots"], Int[Array, ""], Int[Array, ""], Draws],
+def _regroup(
+    table: Entities,
+    gone: Bool[Array, " slots"],
+    player: Int[Array, ""],
+    program: Int[Array, ""],
+    draws: Draws,
 ) -> tuple[Entities, Bool[Array, " slots"]]:
-    """The programs that set entities against each other: dear, and few games run one in a step.
-
-    Args:
-        operand: the entities, those that the program destroys, the player's cell, the program, and
-            the step's draws.
+    """The programs that set entities against each other.
 
     Returns:
         The entities, moved by PUSH or PULL or changed by POLY (those at 0 hp or less are still
-        there); and of those destroyed, the first enemy and the first transmission of each cell.
+        there); and of those that are gone, the first enemy and the first transmission of each cell.
     """
-    table, gone, player, program, draws = operand
     push = program == Program.PUSH
     wanted, can_go = _wanted_cells(table, player, push)
     goes = push | (program == Program.PULL)
@@ -283,13 +293,13 @@ def _wanted_cells(
     return wanted, found
 
 
-def run_on_player(game: Game, program: Int[Array, ""]) -> Game:
+def _run_on_player(game: Game, program: Int[Array, ""]) -> Game:
     """The price, and the programs that change the player or a switch."""
 
     def runs(which: Program) -> Bool[Array, ""]:
         return program == which
 
-    player = pay(game.player, program)
+    player = _pay(game.player, program)
     return replace(
         game,
         player=replace(
@@ -307,7 +317,7 @@ def run_on_player(game: Game, program: Int[Array, ""]) -> Game:
     )
 
 
-def run_on_board(board: Board, program: Int[Array, ""], around: Plane) -> Board:
+def _run_on_board(board: Board, program: Int[Array, ""], around: Plane) -> Board:
     """CRASH and REDUC; ``around`` are the 8 cells around the player."""
     crashed = (around & board.blocks).where(program == Program.CRASH)
     reduced = (board.blocks & ~board.siphoned).where(program == Program.REDUC).flags()
@@ -324,20 +334,9 @@ def run_on_board(board: Board, program: Int[Array, ""], around: Plane) -> Board:
     )
 
 
-def delay(table: Entities, program: Int[Array, ""]) -> Entities:
+def _delay(table: Entities, program: Int[Array, ""]) -> Entities:
     """DELAY: every transmission arrives later."""
     late = table.is_transmission & (program == Program.DELAY)
     return replace(
         table, turns=table.turns + jnp.where(late, jnp.int16(_DELAY_TURNS), jnp.int16(0))
     )
-
-
-def hurt(table: Entities, hit: Bool[Array, " slots"], damage: Int[Array, ""]) -> Entities:
-    """Takes hp from the enemies hit and stuns them; those at 0 are still on the table."""
-    left = jnp.maximum(table.hp.astype(jnp.int32) - damage, 0).astype(jnp.int8)
-    return replace(table, hp=jnp.where(hit, left, table.hp), stunned=table.stunned | hit)
-
-
-def dead(table: Entities) -> Bool[Array, " slots"]:
-    """Enemies without hp."""
-    return (table.kind == ENEMY) & (table.hp <= 0)

@@ -3,10 +3,11 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from hackmatrix.batching import anywhere
-from hackmatrix.game import NUM_STAGES, Game
+from hackmatrix.game import Game
 from hackmatrix.planes import single
 
 COMPONENTS = (
@@ -41,8 +42,6 @@ class Events(NamedTuple):
         died: hp is 0 after the enemy turn.
         wasted_reset: RESET was run at hp 2.
         siphon_quality: that component, already computed.
-        old_distance: steps to the exit before the step.
-        new_distance: and after it, 0 on completing the stage.
     """
 
     kills: Int[Array, ""]
@@ -52,15 +51,32 @@ class Events(NamedTuple):
     died: Bool[Array, ""]
     wasted_reset: Bool[Array, ""]
     siphon_quality: Float[Array, ""]
-    old_distance: Int[Array, ""]
-    new_distance: Int[Array, ""]
 
 
-def components(before: Game, after: Game, events: Events) -> dict[str, Float[Array, ""]]:
+class Standing(NamedTuple):
+    """What of a position is compared with the next one; fields as in a game and its player."""
+
+    stage: Int[Array, ""]
+    hp: Int[Array, ""]
+    credits: Int[Array, ""]
+    energy: Int[Array, ""]
+    score: Int[Array, ""]
+    exit_distance: Int[Array, ""]
+
+
+def standing(game: Game) -> Standing:
+    """How a position compares with others."""
+    player = game.player
+    return Standing(
+        game.stage, player.hp, player.credits, player.energy, player.score, game.exit_distance
+    )
+
+
+def components(before: Standing, after: Game, events: Events) -> dict[str, Float[Array, ""]]:
     """The components by name, in the order of ``COMPONENTS``, for a valid action.
 
     Args:
-        before: the position before the action.
+        before: where the player stood before the action.
         after: the position after it: after the enemy turn, or on entering the next stage.
         events: what happened in between.
     """
@@ -68,26 +84,25 @@ def components(before: Game, after: Game, events: Events) -> dict[str, Float[Arr
     def when(condition: Bool[Array, ""], value: float | Array) -> Float[Array, ""]:
         return jnp.where(condition, value, 0.0).astype(jnp.float32)
 
-    old, new = before.player, after.player
+    new = after.player
     stage_rewards = jnp.array(STAGE_REWARDS, jnp.float32)
-    completed_before = jnp.arange(NUM_STAGES) < before.stage - 1
-    hp_change = new.hp - old.hp
-    resource_change = (new.credits + new.energy) - (old.credits + old.energy)
-    closer = jnp.maximum(events.old_distance - events.new_distance, 0)
+    rewards_before = jnp.array(np.cumsum((0, *STAGE_REWARDS)), jnp.float32)
+    hp_change = new.hp - before.hp
+    resource_change = (new.credits + new.energy) - (before.credits + before.energy)
+    distance = jnp.where(events.completed, 0, after.exit_distance)
+    closer = jnp.maximum(before.exit_distance - distance, 0)
     table = after.entities
     beside = single(new.cell).neighbours()
     siphon_killers = table.is_enemy & table.from_siphon & beside.has(table.cell)
     values: dict[str, Array] = {
         "step_penalty": jnp.float32(-0.01),
         "stage_completion": when(events.completed, stage_rewards[before.stage - 1]),
-        "score_gain": 0.5 * (new.score - old.score),
+        "score_gain": 0.5 * (new.score - before.score),
         "kills": 0.3 * events.kills,
         "data_siphon": when(events.picked_up, 1.0),
         "distance_shaping": when(~events.died, 0.05 * closer),
         "victory": when(events.won, 500.0 + 100.0 * new.score),
-        "death_penalty": when(
-            events.died, -0.5 * jnp.sum(jnp.where(completed_before, stage_rewards, 0.0))
-        ),
+        "death_penalty": when(events.died, -0.5 * rewards_before[before.stage - 1]),
         "resource_gain": 0.05 * resource_change,
         "resource_holding": when(events.completed, 0.01 * (new.credits + new.energy)),
         "damage_penalty": 1.0 * jnp.minimum(hp_change, 0),

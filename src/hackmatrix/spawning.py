@@ -21,16 +21,24 @@ from hackmatrix.planes import Plane, single
 _CELL_BITS, _TYPE_BITS = 6, 2
 
 
-def spawn_due(game: Game, draws: Draws, enemies_acted: Bool[Array, ""]) -> Game:
+def is_due(game: Game) -> Bool[Array, ""]:
+    """Whether something comes into being after an enemy turn."""
+    return _is_scheduled(game) | (game.pending > 0)
+
+
+def spawn_due(game: Game, draws: Draws) -> Game:
     """What comes after an enemy turn: the scheduled transmission, then siphoned blocks' ones."""
-    scheduled = enemies_acted & ~game.calm & (game.turn >= game.next_task)
-    others = jnp.where(enemies_acted, game.pending, 0)
-    game = spawn(game, draws, scheduled, others, from_siphon=True)
+    scheduled = _is_scheduled(game)
+    game = spawn(game, draws, scheduled, game.pending, from_siphon=True)
     return replace(
         game,
         next_task=jnp.where(scheduled, game.turn + game.interval, game.next_task),
-        pending=jnp.where(enemies_acted, 0, game.pending),
+        pending=jnp.int32(0),
     )
+
+
+def _is_scheduled(game: Game) -> Bool[Array, ""]:
+    return ~game.calm & (game.turn >= game.next_task)
 
 
 def spawn(

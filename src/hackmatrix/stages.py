@@ -41,6 +41,7 @@ def set_up(game: Game, draws: Draws) -> Game:
     game = replace(
         game,
         exit=exit,
+        exit_distance=paths.exit_distance(board.blocks, game.player.cell, exit),
         board=board,
         entities=replace(game.entities, order=_renumbered(game.entities)),
         turn=jnp.int32(0),

@@ -2,7 +2,7 @@
 
 For a compiler every array of a state is a kernel of its own wherever states are chosen between,
 copied, gathered or written; sixty small arrays are most of what it has to do. So a position is
-taken apart (:meth:`State.game`), played, and put together again (:func:`keep`).
+taken apart (:attr:`Kept.game`), played, and put together again (:func:`keep`).
 """
 
 import operator
@@ -12,19 +12,29 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Int8, Int16, UInt16, UInt32
+from jaxtyping import Array, Bool, UInt16, UInt32
 
 from hackmatrix.batching import side_by_side
-from hackmatrix.entities import Entities
-from hackmatrix.game import Board, Game, Player, blank_game, build
-from hackmatrix.planes import Plane
+from hackmatrix.entities import MAX_ENTITIES, Entities, Occupied
+from hackmatrix.game import Board, Game, Player, build
+from hackmatrix.planes import NUM_CELLS, Plane
 
 # The fields of each word of a game's numbers, lowest bits first, and their widths. What grows with
 # the length of a game has a word of its own.
 _WORDS = (
-    {"cell": 6, "exit": 6, "stage": 4, "hp": 2, "show": 1, "calm": 1, "step_pending": 1},
+    {
+        "cell": 6,
+        "exit": 6,
+        "exit_distance": 6,
+        "stage": 4,
+        "hp": 2,
+        "show": 1,
+        "calm": 1,
+        "step_pending": 1,
+    },
     {"attack": 16, "data_siphons": 16},
     {"atk_uses": 16, "interval": 16},
     {"pending": 16, "arrivals": 16},
@@ -38,7 +48,7 @@ _WORDS = (
     {"steps": 32},
     {"owned": 32},
 )
-PLAYER = ("cell", "hp", "credits", "energy", "data_siphons", "score", "attack")
+_PLAYER = ("cell", "hp", "credits", "energy", "data_siphons", "score", "attack")
 _PLANES = ("data", "program_blocks", "question", "pickups", "exits", "siphoned", "centers")
 _CELL = {"points": 4, "program": 5, "spawn_count": 4, "credits": 4, "energy": 4}
 _FACTS = {
@@ -58,44 +68,41 @@ class Kept(eqx.Module):
     """One position of one game, packed.
 
     Attributes:
-        numbers: the game's and the player's.
-        planes: the board's sets of cells, two words each.
+        numbers: the game's and the player's, and the board's sets of cells, two words each.
         cells: the board's numbers, a word a cell.
         facts: what is small of an entity.
-        disabled: see :class:`hackmatrix.entities.Entities`, as the others.
-        turns: until a transmission arrives.
+        wait: the turns of a transmission, of which an enemy has none, and for how many an enemy is
+            disabled, as no transmission is; see :class:`hackmatrix.entities.Entities`.
         order: list order.
     """
 
     numbers: UInt32[Array, " numbers"]
-    planes: UInt32[Array, " planes"]
     cells: UInt32[Array, " cells"]
     facts: UInt16[Array, " slots"]
-    disabled: Int8[Array, " slots"]
-    turns: Int16[Array, " slots"]
+    wait: UInt16[Array, " slots"]
     order: UInt32[Array, " slots"]
 
     @property
     @jax.jit  # Traced once for its many uses.
     def game(self) -> Game:
         """The position, taken apart; of a batch, with its leading axes."""
-        numbers = split_numbers(self.numbers)
-        cells = _split(self.cells, _CELL)
-        words = [self.planes[..., i] for i in range(2 * len(_PLANES))]
+        numbers: dict[str, Any] = {}
+        for i, widths in enumerate(_WORDS):
+            numbers |= _split(self.numbers[..., i], widths)
+        planes = [self.numbers[..., i] for i in range(len(_WORDS), self.numbers.shape[-1])]
+        board = {name: Plane(*planes[2 * i : 2 * i + 2]) for i, name in enumerate(_PLANES)}
+        cells = _bytes(_split(self.cells, _CELL))
         cells["program"] -= 1
-        board = {name: Plane(*words[2 * i : 2 * i + 2]) for i, name in enumerate(_PLANES)}
-        board |= {name: value.astype(jnp.int8) for name, value in cells.items()}
-        facts = _split(self.facts, _FACTS)
-        table = {
-            name: value if name in _FLAGS else value.astype(jnp.int8)
-            for name, value in facts.items()
-        }
         return build(
             Game,
-            player=build(Player, **{name: numbers.pop(name) for name in PLAYER}),
-            board=build(Board, **board),
+            player=build(Player, **{name: numbers.pop(name) for name in _PLAYER}),
+            board=build(Board, **board, **cells),
             entities=build(
-                Entities, **table, disabled=self.disabled, turns=self.turns, order=self.order
+                Entities,
+                **_bytes(_split(self.facts, _FACTS)),
+                disabled=self.wait.astype(jnp.int8),
+                turns=self.wait.astype(jnp.int16),
+                order=self.order,
             ),
             owned=numbers.pop("owned").astype(jnp.uint32),
             **numbers,
@@ -110,11 +117,13 @@ class State(eqx.Module):
     Attributes:
         kept: the position.
         valid: which actions can be taken in it.
+        occupied: where its entities are.
         history: a ring of positions, a row of words each; see :mod:`hackmatrix.history`.
     """
 
     kept: Kept
     valid: Bool[Array, " actions"]
+    occupied: Occupied
     history: UInt32[Array, "depth row"]
 
     @property
@@ -142,32 +151,29 @@ class State(eqx.Module):
 @jax.jit
 def keep(game: Game) -> Kept:
     """The position, packed."""
-    numbers = vars(game) | vars(game.player)
     board, table = game.board, game.entities
-    cells = vars(board) | {"program": board.program + 1}
-    planes = [word for name in _PLANES for word in getattr(board, name)]
+    fields = vars(game) | vars(game.player)
+    words = [_join(fields, widths, jnp.uint32) for widths in _WORDS]
+    words += [word for name in _PLANES for word in getattr(board, name)]
+    wait = jnp.where(table.is_enemy, table.disabled.astype(jnp.int16), table.turns)
     return Kept(
-        numbers=join_numbers(numbers),
-        planes=side_by_side(planes),
-        cells=_join(cells, _CELL, jnp.uint32),
+        numbers=side_by_side(words),
+        cells=_join(vars(board) | {"program": board.program + 1}, _CELL, jnp.uint32),
         facts=_join(vars(table), _FACTS, jnp.uint16),
-        disabled=table.disabled,
-        turns=table.turns,
+        wait=wait.astype(jnp.uint16),
         order=table.order,
     )
 
 
-def join_numbers(fields: dict[str, Any]) -> UInt32[Array, " numbers"]:
-    """The numbers of a game and its player, by their names, as they are kept."""
-    return side_by_side([_join(fields, widths, jnp.uint32) for widths in _WORDS])
-
-
-def split_numbers(words: UInt32[Array, "*batch numbers"]) -> dict[str, Any]:
-    """The numbers that :func:`join_numbers` joined: flags, and int32."""
-    fields: dict[str, Any] = {}
-    for i, widths in enumerate(_WORDS):
-        fields |= _split(words[..., i], widths)
-    return fields
+_LIKE = build(
+    Kept,
+    numbers=np.zeros(len(_WORDS) + 2 * len(_PLANES), np.uint32),
+    cells=np.zeros(NUM_CELLS, np.uint32),
+    facts=np.zeros(MAX_ENTITIES, np.uint16),
+    wait=np.zeros(MAX_ENTITIES, np.uint16),
+    order=np.zeros(MAX_ENTITIES, np.uint32),
+)
+ROW_WORDS = sum(x.nbytes for x in jax.tree.leaves(_LIKE)) // 4
 
 
 def to_row(kept: Kept) -> UInt32[Array, " row"]:
@@ -180,20 +186,22 @@ def from_row(row: UInt32[Array, " row"]) -> Kept:
     """The position that :func:`to_row` made a row of."""
     leaves, start = [], 0
     for x in jax.tree.leaves(_LIKE):
-        size = _num_words(x)
-        words = row[start : start + size]
+        words = row[start : start + x.nbytes // 4]
         leaves.append(lax.bitcast_convert_type(words, x.dtype).reshape(x.shape))
-        start += size
+        start += words.size
     return jax.tree.unflatten(jax.tree.structure(_LIKE), leaves)
-
-
-def _num_words(x: Any) -> int:
-    return x.size * x.dtype.itemsize // 4
 
 
 def _by_fours(x: Array) -> Array:
     """Grouped so that each group has four bytes."""
     return x if x.dtype.itemsize == 4 else x.reshape(-1, 4 // x.dtype.itemsize)
+
+
+def _bytes(fields: dict[str, Array]) -> dict[str, Array]:
+    """The fields, numbers as bytes."""
+    return {
+        name: value if name in _FLAGS else value.astype(jnp.int8) for name, value in fields.items()
+    }
 
 
 def _join(values: dict[str, Any], widths: dict[str, int], dtype: Any) -> Array:
@@ -219,7 +227,3 @@ def _split(number: Any, widths: dict[str, int]) -> dict[str, Any]:
         fields[name] = part != 0 if name in _FLAGS else part.astype(jnp.int32)
         shift += width
     return fields
-
-
-_LIKE = jax.eval_shape(lambda: keep(blank_game()))
-ROW_WORDS = sum(_num_words(x) for x in jax.tree.leaves(_LIKE))

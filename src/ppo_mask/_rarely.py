@@ -47,36 +47,48 @@ def rarely(
             like cost are served together, so that the short ones need not wait for the long ones.
     """
 
-    leaves, structure = jax.tree.flatten(operand)
+    given, structure = jax.tree.flatten(operand)
+    base = jax.tree.leaves(otherwise)
+    # An argument that is part of `otherwise`, too, is read from where the results are written: a
+    # member is served once, so it is still there, and a batch need not be kept as it was.
+    places = [next((i for i, x in enumerate(base) if x is leaf), None) for leaf in given]
+    in_place = [i for i in places if i is not None]
 
     @jax.jit  # traced once, for the unbatched and the batched form
     def run(*leaves: Any) -> Result:
-        return function(jax.tree.unflatten(structure, leaves))
+        shared, others = iter(leaves[: len(in_place)]), iter(leaves[len(in_place) :])
+        ordered = [next(others if i is None else shared) for i in places]
+        return function(jax.tree.unflatten(structure, ordered))
 
     @custom_vmap
     def single(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
         del cost
-        return jax.lax.cond(predicate, run, lambda *_: otherwise, *leaves)
+        base = jax.tree.leaves(otherwise)
+        shared = (base[i] for i in in_place)
+        return jax.lax.cond(predicate, run, lambda *_: otherwise, *shared, *leaves)
 
     @single.def_vmap
     def _(size: int, batched: Any, predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:  # pyright: ignore
         # What all members share, such as a network's parameters, is neither copied nor gathered.
         per_member = tuple(batched[3:])
         own = _broadcast(size, tuple(batched[:3]), (predicate, cost, otherwise))
-        out = _batch(run, per_member, share)(*own, *leaves)
+        out = _batch(run, in_place, per_member, share)(*own, *leaves)
         return out, jax.tree.map(lambda _: True, out)
 
+    leaves = (leaf for leaf, i in zip(given, places, strict=True) if i is None)
     return single(predicate, jnp.asarray(cost, jnp.int32), otherwise, *leaves)
 
 
-def _batch(run: Callable[..., Any], per_member: tuple[bool, ...], share: int) -> Callable[..., Any]:
+def _batch(
+    run: Callable[..., Any], in_place: list[int], per_member: tuple[bool, ...], share: int
+) -> Callable[..., Any]:
     """`single` over a batch; leaf i of the operand has a batch axis where ``per_member[i]``."""
 
     @custom_vmap
     def many(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
         chunk = min(predicate.size, max(_MIN_CHUNK, predicate.size // share))
         waiting = _waiting(predicate, cost, padding=chunk)
-        return _serve_in_chunks(run, per_member, chunk, waiting, otherwise, leaves)
+        return _serve_in_chunks(run, in_place, per_member, chunk, waiting, otherwise, leaves)
 
     @many.def_vmap
     def _(size: int, batched: Any, *args: Any) -> Any:  # pyright: ignore
@@ -133,6 +145,7 @@ def _rows(waiting: UInt32[Array, " n"], batch: int) -> UInt32[Array, " n"]:
 
 def _serve_in_chunks(
     run: Callable[..., Any],
+    in_place: list[int],
     per_member: tuple[bool, ...],
     chunk: int,
     waiting: UInt32[Array, " padded"],
@@ -140,6 +153,7 @@ def _serve_in_chunks(
     leaves: tuple[Any, ...],
 ) -> Any:
     batch = waiting.shape[0] - chunk
+    per_member = (*(True for _ in in_place), *per_member)
     axes = [0 if own else None for own in per_member]
 
     def some_left(carry: tuple[Array, Array, Any]) -> Array:
@@ -152,9 +166,10 @@ def _serve_in_chunks(
         rows = _rows(jax.lax.dynamic_slice(waiting, (served,), (chunk,)), batch)
         # Past the last who waits anyone's arguments do: what comes of them is not written.
         picked = jnp.minimum(rows, batch - 1)
+        base = jax.tree.leaves(out)
         args = [
             x.at[picked].get(mode="promise_in_bounds") if own else x
-            for x, own in zip(leaves, per_member, strict=True)
+            for x, own in zip((*(base[i] for i in in_place), *leaves), per_member, strict=True)
         ]
         new = jax.vmap(run, axes, axis_size=chunk)(*args)
         out = jax.tree.map(lambda o, n: o.at[rows].set(n, mode="drop"), out, new)

@@ -97,6 +97,33 @@ def test_a_deeper_history_goes_further_back(limited):
     assert limited(state, UNDO)[1].info["invalid_action"]
 
 
+def _with_undo_block(**numbers):
+    block = [2, 3, 2, 0, int(Program.UNDO), 0, 0, 0, 0, 0]
+    return positions.load(position(cells=[block], owned=[int(Program.WAIT)], **numbers), DEPTH)
+
+
+def test_undo_goes_back_to_before_it_was_owned(limited):
+    early, _ = limited(_with_undo_block(), WAIT, WAIT)
+    late, _ = limited(early, 4)
+    assert positions.dump(late)["owned"] == [Program.WAIT, Program.UNDO]
+    back, timestep = limited(late, UNDO, UNDO)
+    assert not timestep.info["invalid_action"]
+    restored = ("player", "owned", "cells", "enemies", "transmissions", "turn")
+    now, then = positions.dump(back), positions.dump(early)
+    assert {name: now[name] for name in restored} == {name: then[name] for name in restored}
+
+
+def test_a_history_is_written_where_undo_is_owned_or_may_be_and_nowhere_else(limited):
+    for start, written in (
+        (positions.load(position(), DEPTH), True),
+        (_with_undo_block(), True),
+        (positions.load(position(owned=[int(Program.WAIT)]), DEPTH), False),
+    ):
+        state, _ = limited(start, WAIT)
+        assert state.history.any() == written
+        assert state.game.undo_length == 1
+
+
 def test_one_key_one_game_and_another_key_another_game():
     env = HackMatrix()
     reset = jax.jit(jax.vmap(env.reset))

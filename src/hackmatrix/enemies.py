@@ -63,6 +63,28 @@ def _arrive(game: Game) -> Game:
     return replace(game, entities=table, arrivals=arrivals)
 
 
+class _Start(NamedTuple):
+    """A game in which the enemies next to the player have attacked and others are to move.
+
+    Attributes:
+        player: the player's cell.
+        blocks: cells that only glitches enter.
+        entities: all of them.
+        waits: the enemies to move.
+        damage: attacks so far.
+        moves: how many there may be.
+        draws: where the order of moves comes from.
+    """
+
+    player: Int[Array, ""]
+    blocks: Plane
+    entities: Entities
+    waits: Bool[Array, " slots"]
+    damage: Int[Array, ""]
+    moves: Int[Array, ""]
+    draws: Draws
+
+
 class _Ground(NamedTuple):
     """What the enemies move over; it stays as it is during their turn.
 
@@ -126,7 +148,7 @@ def _act(game: Game, draws: Draws) -> Game:
     cell, damage = rarely(
         moves > 0,
         _move_all,
-        (player, game.board.blocks, table, waits, damage, moves, draws),
+        _Start(player, game.board.blocks, table, waits, damage, moves, draws),
         (table.cell, damage),
         share=8,
         cost=moves,
@@ -135,34 +157,25 @@ def _act(game: Game, draws: Draws) -> Game:
     return replace(game, entities=replace(table, cell=cell), player=replace(game.player, hp=hp))
 
 
-def _move_all(
-    operand: tuple[
-        Int[Array, ""],
-        Plane,
-        Entities,
-        Bool[Array, " slots"],
-        Int[Array, ""],
-        Int[Array, ""],
-        Draws,
-    ],
-) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
+def _move_all(start: _Start) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
     """Where the enemies are after those that wait have moved, and the damage by then."""
-    player, blocks, table, waits, damage, moves, draws = operand
+    table = start.entities
     occupied = table.occupied()
-    ground = _Ground(player, blocks, occupied.transmissions, draws)
+    ground = _Ground(start.player, start.blocks, occupied.transmissions, start.draws)
     movers = _Movers(
         cell=table.cell,
         is_enemy=table.is_enemy,
         enemies=occupied.enemies,
         viruses=slot_set(table.is_enemy & (table.type == VIRUS)),
         glitches=slot_set(table.is_enemy & (table.type == GLITCH)),
-        waiting=slot_set(waits),
+        waiting=slot_set(start.waits),
         again=no_slots(),
         second=jnp.bool_(False),
-        damage=damage,
+        damage=start.damage,
         moved=jnp.int32(0),
     )
-    movers = jax.lax.fori_loop(0, batch_max(moves), lambda _, m: _move_one(ground, m), movers)
+    moves = batch_max(start.moves)
+    movers = jax.lax.fori_loop(0, moves, lambda _, m: _move_one(ground, m), movers)
     return movers.cell, movers.damage
 
 

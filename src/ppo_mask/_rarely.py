@@ -40,7 +40,8 @@ def rarely(
     Args:
         predicate: whether to run the function.
         function: pure, and closing over no traced value; everything it needs is in ``operand``.
-        operand: the function's argument, a tree of arrays.
+        operand: the function's argument, a tree of arrays. One that is in ``otherwise``, too, is
+            changed in place; others stay, and are copied if their memory is wanted.
         otherwise: the result where the predicate is False, of the function's result's structure.
         share: one member in so many is expected to need the function at a time; the chunk size.
         cost: 0 to 255, greater for members for which the function's loops run longer. Members of

@@ -1,8 +1,8 @@
 """HackMatrix, a turn-based roguelike on a 6×6 grid, as a ``ppo_mask`` environment."""
 
-from jaxtyping import install_import_hook
+from ppo_mask._typecheck import check_types as _check_types
 
-install_import_hook("hackmatrix", "beartype.beartype")
+_check_types("hackmatrix")
 
 from hackmatrix.env import HackMatrix  # noqa: E402 - the hook comes first
 from hackmatrix.state import State  # noqa: E402

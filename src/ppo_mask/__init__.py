@@ -4,6 +4,6 @@ Shapes and dtypes of every public function are checked at trace time by jaxtypin
 import hook below puts the check on all of the package, once.
 """
 
-from jaxtyping import install_import_hook
+from ppo_mask._typecheck import check_types as _check_types
 
-install_import_hook("ppo_mask", "beartype.beartype")
+_check_types("ppo_mask")

@@ -12,6 +12,7 @@ import shutil
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -19,7 +20,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-import orbax.checkpoint as ocp
 
 from ppo_mask.errors import RunError
 from ppo_mask.processes import is_first
@@ -106,13 +106,7 @@ class CheckpointStore:
             for name, x in arrays.items()
             if x.size
         }
-        ocp.Checkpointer(ocp.CompositeCheckpointHandler()).save(
-            self.path(step),
-            args=ocp.args.Composite(
-                state=ocp.args.PyTreeSave(written),  # pyright: ignore[reportCallIssue]
-                description=ocp.args.JsonSave(full),  # pyright: ignore[reportCallIssue]
-            ),
-        )
+        _files().write(self.path(step), written, full)
         if is_first():
             self._prune()
         return self.path(step)
@@ -145,8 +139,7 @@ def read_description(path: Path) -> dict[str, Any]:
     """
     if not path.is_dir():
         raise RunError(f"there is no checkpoint {path}")
-    restored = _restore(path, description=ocp.args.JsonRestore())
-    description: dict[str, Any] = restored["description"]
+    description = _files().read_description(path)
     if description.get("format") != _FORMAT:
         raise RunError(
             f"checkpoint {path} has format {description.get('format')}, this version of ppo_mask "
@@ -186,12 +179,7 @@ def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, npt
     described: dict[str, dict[str, Any]] = read_description(path)["arrays"]
     names = list(described) if names is None else names
     written = [name for name in names if 0 not in described[name]["shape"]]
-    state = ocp.args.PyTreeRestore(
-        item=dict.fromkeys(written, 0),  # pyright: ignore[reportCallIssue]
-        restore_args={name: ocp.RestoreArgs(restore_type=np.ndarray) for name in written},
-        partial_restore=True,
-    )
-    arrays: dict[str, npt.NDArray[Any]] = _restore(path, state=state)["state"]
+    arrays: dict[str, npt.NDArray[Any]] = _files().read_arrays(path, written)
     for name in written:
         if _checksum(arrays[name]) != described[name]["crc32"]:
             raise RunError(f"checkpoint {path} is damaged: {name} is not what was saved")
@@ -256,19 +244,10 @@ def _text(described: Mapping[str, Any]) -> str:
     return f"{described['dtype']}{described['shape']}"
 
 
-def _restore(path: Path, **items: Any) -> Any:
-    # Of several processes each reads for itself, and whatever it needs.
-    me = jax.process_index()
-    alone = ocp.options.MultiprocessingOptions(
-        primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
-    )
-    reader = ocp.Checkpointer(ocp.CompositeCheckpointHandler(), multiprocessing_options=alone)
-    try:
-        return reader.restore(path.absolute(), args=ocp.args.Composite(**items))
-    # Orbax and TensorStore raise errors of all kinds for what they cannot read.
-    except Exception as error:
-        reason = str(error).partition("\n")[0][:200] or type(error).__name__
-        raise RunError(f"checkpoint {path} is damaged: {reason}") from error
+def _files() -> ModuleType:
+    from ppo_mask import _orbax_files  # takes a third of a second
+
+    return _orbax_files
 
 
 def _discard(path: Path) -> None:

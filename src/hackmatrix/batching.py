@@ -25,7 +25,7 @@ def batch_max(value: Int[Array, ""]) -> Int[Array, ""]:
 @batch_max.def_vmap
 def _(size: int, batched: Any, value: Any) -> Any:  # pyright: ignore
     del size, batched
-    return batch_max(jnp.max(value)), False
+    return batch_max(largest(value)), False
 
 
 def computed_once(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Array, "*n"]:

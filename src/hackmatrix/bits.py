@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, Integer, UInt32
 
-from hackmatrix.batching import joined
+from hackmatrix.batching import joined, total
 
 Words = tuple[UInt32[Array, "*batch"], UInt32[Array, "*batch"]]
 
@@ -81,6 +81,17 @@ def lowest(
 
 
 @partial(jax.jit, static_argnames="word_bits")
+def only(
+    lo: UInt32[Array, "*batch"], hi: UInt32[Array, "*batch"], word_bits: int
+) -> Int[Array, "*batch"]:
+    """The number in a set of one, -1 for the empty set; unspecified for larger ones."""
+    # A sum, as in `nth`.
+    half = np.arange(2)
+    word = jnp.where(half == 0, lo[..., None], hi[..., None])
+    return total(jnp.where(word != 0, 1 + _trailing_zeros(word) + half * word_bits, 0)) - 1
+
+
+@partial(jax.jit, static_argnames="word_bits")
 def nth(
     lo: UInt32[Array, "*batch"],
     hi: UInt32[Array, "*batch"],
@@ -91,11 +102,11 @@ def nth(
     in_lo = lax.population_count(lo).astype(jnp.int32)
     upper = rank >= in_lo
     # Both words at once, and joined by a sum: the compiler computes a sum once for all its uses.
-    words = jnp.stack([lo, hi], axis=-1)
-    ranks = jnp.stack([rank, rank - in_lo], axis=-1)
-    here = jnp.stack([~upper, upper], axis=-1)
-    numbers = nth_bit(words, ranks) + jnp.array([0, word_bits])
-    return jnp.sum(jnp.where(here, numbers, 0), axis=-1, dtype=jnp.int32)
+    half = np.arange(2)
+    word = jnp.where(half == 0, lo[..., None], hi[..., None])
+    ranks = jnp.where(half == 0, rank[..., None], (rank - in_lo)[..., None])
+    number = nth_bit(word, ranks) + half * word_bits
+    return total(jnp.where((half == 1) == upper[..., None], number, 0))
 
 
 def nth_bit(word: UInt32[Array, "*batch"], rank: Int[Array, "*batch"]) -> Int[Array, "*batch"]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
 from hackmatrix import paths
-from hackmatrix.batching import anywhere, batch_max, computed_once, total
+from hackmatrix.batching import anywhere, batch_max, computed_once, side_by_side, total
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import (
     ENEMY,
@@ -90,12 +90,14 @@ class _Ground(NamedTuple):
 
     Attributes:
         player: the player's cell.
+        near: the cells next to it.
         blocks: cells that only glitches enter.
         transmissions: cells that are occupied whoever moves.
         draws: where the order of moves comes from.
     """
 
     player: Int[Array, ""]
+    near: Plane
     blocks: Plane
     transmissions: Plane
     draws: Draws
@@ -161,7 +163,8 @@ def _move_all(start: _Start) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
     """Where the enemies are after those that wait have moved, and the damage by then."""
     table = start.entities
     occupied = table.occupied()
-    ground = _Ground(start.player, start.blocks, occupied.transmissions, start.draws)
+    near = single(start.player).neighbours()
+    ground = _Ground(start.player, near, start.blocks, occupied.transmissions, start.draws)
     movers = _Movers(
         cell=table.cell,
         is_enemy=table.is_enemy,
@@ -191,15 +194,16 @@ def _move_one(ground: _Ground, movers: _Movers) -> _Movers:
     mine = (jnp.arange(MAX_ENTITIES) == slot) & (left > 0)
     old = total(jnp.where(mine, movers.cell, 0))
     occupied = movers.enemies | ground.transmissions
-    new = jnp.where(left > 0, _next_cell(ground, old, movers.glitches.has(slot), occupied), old)
+    open_cells = constant(range(NUM_CELLS)).where(movers.glitches.has(slot), ~ground.blocks)
+    new = _way(ground.player, old, open_cells.where(left > 0), occupied).only()
 
     company = anywhere(movers.is_enemy & ~mine & (movers.cell == old))
-    left_behind = single(old).where((new != old) & ~company)
-    arrived = single(ground.player).neighbours().has(new)
+    moves = new >= 0
+    arrived = ground.near.has(new) & moves
     acts_again = movers.viruses.has(slot) & ~second & (left > 0)
     return movers._replace(
-        cell=jnp.where(mine, new.astype(jnp.int8), movers.cell),
-        enemies=(movers.enemies & ~left_behind) | single(new).where(new != old),
+        cell=jnp.where(mine & moves, new.astype(jnp.int8), movers.cell),
+        enemies=(movers.enemies & ~single(old).where(moves & ~company)) | single(new).where(moves),
         waiting=waiting.without(slot),
         again=again.with_slot(slot, acts_again & ~arrived),
         second=second,
@@ -208,30 +212,33 @@ def _move_one(ground: _Ground, movers: _Movers) -> _Movers:
     )
 
 
-def _next_cell(
-    ground: _Ground, cell: Int[Array, ""], glitch: Bool[Array, ""], occupied: Plane
-) -> Int[Array, ""]:
-    """Where an enemy that is not next to the player goes; its own cell if it stays."""
-    player, around = ground.player, single(cell).neighbours()
-    open_cells = constant(range(NUM_CELLS)).where(glitch, ~ground.blocks)
+def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupied: Plane) -> Plane:
+    """Where an enemy that is not next to the player goes; no cell if it stays.
+
+    Args:
+        player: the player's cell.
+        cell: the enemy's.
+        open_cells: which it can enter; if there are none, it stays.
+        occupied: cells that somebody is on.
+    """
+    here = single(cell)
+    around = here.neighbours()
     # On the player's own cell there is no path; nor if the player stands on what is not open to it.
     source = (single(player) & open_cells).where(cell != player)
     # Shortest paths over cells that are free, and over open ones whoever is on them.
-    both = jax.tree.map(lambda *x: jnp.stack(x), open_cells & ~occupied, open_cells)
+    both = jax.tree.map(lambda *x: side_by_side(x), open_cells & ~occupied, open_cells)
     met, _ = jax.vmap(paths.first_met, (None, 0, None))(source, both, around)
     clear, direct = Plane(met.lo[0], met.hi[0]), Plane(met.lo[1], met.hi[1])
 
     # No clear path: the first step of a direct one, if that is free. Else, of the free neighbours,
     # the one nearest to the player. Each is either one step closer or one step farther than here,
     # so the nearest are those that come closer, if any.
+    straight = paths.first_neighbour(here, direct) & ~occupied
     free = around & open_cells & ~occupied
-    closer = _closer(cell, player)
-    nearest = (free & closer).where((free & closer).any(), free)
-    by_clear, has_clear = paths.first_neighbour(cell, clear)
-    by_direct, has_direct = paths.first_neighbour(cell, direct)
-    by_hand, _ = paths.first_neighbour(cell, nearest)
-    has_direct = has_direct & ~occupied.has(by_direct)
-    return jnp.where(has_clear, by_clear, jnp.where(has_direct, by_direct, by_hand))
+    closer = free & _closer(cell, player)
+    options = closer.where(closer.any(), free)
+    options = straight.where(straight.any(), options)
+    return paths.first_neighbour(here, clear.where(clear.any(), options))
 
 
 def _closer(cell: Int[Array, ""], player: Int[Array, ""]) -> Plane:

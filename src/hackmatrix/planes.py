@@ -101,6 +101,10 @@ class Plane(NamedTuple):
         """The smallest cell of the set; unspecified for the empty set."""
         return bits.lowest(self.lo, self.hi, _WORD_BITS)
 
+    def only(self) -> Int[Array, "*batch"]:
+        """The cell of a set of one, -1 of the empty set; unspecified for larger ones."""
+        return bits.only(self.lo, self.hi, _WORD_BITS)
+
     def nth(self, rank: Integer[Array, "*batch"]) -> Int[Array, "*batch"]:
         """The cell of the given rank (0 is the smallest) in the set, which must have that many."""
         return bits.nth(self.lo, self.hi, _WORD_BITS, rank)

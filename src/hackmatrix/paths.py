@@ -51,8 +51,8 @@ def first_met(start: Plane, free: Plane, goal: Plane) -> tuple[Plane, Int[Array,
     """Floods from ``start`` over ``free`` cells until it meets ``goal``.
 
     Returns:
-        The cells of the goal that are met first (none if the flood never gets there), and the steps
-        it took to get there, no matter what if it does not.
+        The cells of the goal that are met first, and the steps it took to get there; none and 0 if
+        the flood never gets there.
     """
 
     def step(flood: tuple[Plane, Array]) -> tuple[Plane, Array]:
@@ -65,7 +65,8 @@ def first_met(start: Plane, free: Plane, goal: Plane) -> tuple[Plane, Int[Array,
         return ~(reached & goal).any() & (reached.neighbours() & free & ~reached).any()
 
     reached, steps = _grow(step, grows, (start, jnp.int32(0)))
-    return reached & goal, steps
+    met = reached & goal
+    return met, jnp.where(met.any(), steps, 0)
 
 
 def connected(start: Plane, free: Plane) -> Plane:

@@ -38,20 +38,25 @@ def computed_once(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[
         value: of a number type.
         never: False, in a way that the compiler cannot know.
     """
+    # One answer for the batch: with one for each member, the loop would choose between members.
+    ever = batch_max(never.astype(jnp.int32)) > 0
     return lax.while_loop(
-        lambda carry: carry[0], lambda carry: (jnp.bool_(False), carry[1] + 1), (never, value)
+        lambda carry: carry[0], lambda carry: (jnp.bool_(False), carry[1] + 1), (ever, value)
     )[1]
 
 
 # XLA's CPU compiler makes two reductions of one over more than 32 values, and fuses neither with
 # what it reads. Folding the axis by an elementwise operation first keeps it whole.
 _LONGEST_AXIS = 32
+# Each fold doubles what is written out; of longer axes two small reductions are the lesser evil.
+_LONGEST_FOLDED = 512
 
 
 def _reduce(
     values: Shaped[Array, "*batch n"], combine: Callable[[Array, Array], Array], initial: Any
 ) -> Shaped[Array, "*batch"]:
-    while values.shape[-1] > _LONGEST_AXIS and values.shape[-1] % 2 == 0:
+    folds = values.shape[-1] <= _LONGEST_FOLDED
+    while folds and values.shape[-1] > _LONGEST_AXIS and values.shape[-1] % 2 == 0:
         half = values.shape[-1] // 2
         values = combine(values[..., :half], values[..., half:])
     start = jnp.asarray(initial, values.dtype)

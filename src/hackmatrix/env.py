@@ -292,7 +292,7 @@ def _valid_actions(game: Game, occupied: Occupied) -> Bool[Array, "actions"]:
 def _offered(state: State) -> Bool[Array, "actions"]:
     """The mask. Walled in on every side with nothing to run, the player can only lose: any action
     is invalid and ends the episode, so all are offered."""
-    return state.valid | ~jnp.any(state.valid)
+    return state.valid | (total(state.valid) == 0)
 
 
 def _info(

@@ -22,7 +22,7 @@ from hackmatrix.planes import (
 )
 
 # Growth steps between two looks at whether it is over: 1 to 4 are equally fast on a CPU.
-_AT_A_TIME = 3
+_AT_A_TIME = 2
 
 Flood = TypeVar("Flood")
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, UInt32
 
 from hackmatrix import paths
-from hackmatrix.batching import total
+from hackmatrix.batching import batch_max, total
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import Entities, arrival_order
 from hackmatrix.game import (
@@ -99,12 +99,21 @@ def _lay_out(
 
 
 class _Search(NamedTuple):
-    """The search for a valid layout: the number of blocks wanted and the last ones drawn."""
+    """The search for a valid layout.
+
+    Attributes:
+        number: the blocks wanted.
+        draws: layouts drawn so far.
+        blocks: the first valid one, once there is one.
+        valid: whether there is.
+        missing: some game of the batch has none; the same for all.
+    """
 
     number: Int[Array, ""]
     draws: Int[Array, ""]
     blocks: Plane
     valid: Bool[Array, ""]
+    missing: Bool[Array, ""]
 
 
 def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plane:
@@ -118,23 +127,24 @@ def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plan
     room = ~taken
     wanted = _MIN_BLOCKS + draws.below(_MAX_BLOCKS - _MIN_BLOCKS + 1, Use.BLOCK_COUNT)
 
-    def invalid(search: _Search) -> Bool[Array, ""]:
-        return ~search.valid
-
     def draw(search: _Search) -> _Search:
         numbers = search.draws + jnp.arange(_AT_ONCE)
         layouts = jax.vmap(lambda n: _random_cells(draws, n, room, search.number))(numbers)
         valid = jax.vmap(is_valid_layout, (0, None))(layouts, exit)
+        first = jax.tree.map(lambda x: x[jnp.argmax(valid)], layouts)
         number_drawn = search.draws + _AT_ONCE
+        found = search.valid | jnp.any(valid)
         return _Search(
             number=search.number - (number_drawn % _PATIENCE == 0),
             draws=number_drawn,
-            blocks=jax.tree.map(lambda x: x[jnp.argmax(valid)], layouts),
-            valid=jnp.any(valid),
+            blocks=search.blocks.where(search.valid, first),
+            valid=found,
+            missing=batch_max((~found).astype(jnp.int32)) > 0,
         )
 
-    start = _Search(jnp.minimum(wanted, room.size()), jnp.int32(0), empty(), jnp.bool_(False))
-    return jax.lax.while_loop(invalid, draw, start).blocks
+    number = jnp.minimum(wanted, room.size())
+    start = _Search(number, jnp.int32(0), empty(), jnp.bool_(False), jnp.bool_(True))
+    return jax.lax.while_loop(lambda search: search.missing, draw, start).blocks
 
 
 def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:

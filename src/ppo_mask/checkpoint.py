@@ -12,7 +12,6 @@ import shutil
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -106,7 +105,9 @@ class CheckpointStore:
             for name, x in arrays.items()
             if x.size
         }
-        _files().write(self.path(step), written, full)
+        from ppo_mask import _orbax_files  # when it comes to that; see there
+
+        _orbax_files.write(self.path(step), written, full)
         if is_first():
             self._prune()
         return self.path(step)
@@ -139,7 +140,9 @@ def read_description(path: Path) -> dict[str, Any]:
     """
     if not path.is_dir():
         raise RunError(f"there is no checkpoint {path}")
-    description = _files().read_description(path)
+    from ppo_mask import _orbax_files
+
+    description = _orbax_files.read_description(path)
     if description.get("format") != _FORMAT:
         raise RunError(
             f"checkpoint {path} has format {description.get('format')}, this version of ppo_mask "
@@ -179,7 +182,9 @@ def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, npt
     described: dict[str, dict[str, Any]] = read_description(path)["arrays"]
     names = list(described) if names is None else names
     written = [name for name in names if 0 not in described[name]["shape"]]
-    arrays: dict[str, npt.NDArray[Any]] = _files().read_arrays(path, written)
+    from ppo_mask import _orbax_files
+
+    arrays: dict[str, npt.NDArray[Any]] = _orbax_files.read_arrays(path, written)
     for name in written:
         if _checksum(arrays[name]) != described[name]["crc32"]:
             raise RunError(f"checkpoint {path} is damaged: {name} is not what was saved")
@@ -242,12 +247,6 @@ def _compare(
 
 def _text(described: Mapping[str, Any]) -> str:
     return f"{described['dtype']}{described['shape']}"
-
-
-def _files() -> ModuleType:
-    from ppo_mask import _orbax_files  # takes a third of a second
-
-    return _orbax_files
 
 
 def _discard(path: Path) -> None:

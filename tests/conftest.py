@@ -18,8 +18,9 @@ _WITHOUT_OPTIMIZATIONS = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 def pytest_configure(config: pytest.Config) -> None:
     """Fast tests compile a lot and run what they compiled for a moment.
 
-    Compiling takes a third of the time without optimisations. Slow tests have them, and modules
-    marked ``optimized``, which run what they compile for long.
+    Compiling takes a third of the time without optimisations. Slow tests have them but for modules
+    marked ``unoptimized``, and so have modules marked ``optimized``, which run what they compile
+    for long.
     """
     if not config.option.markexpr:
         value = os.environ.setdefault(_WITHOUT_OPTIMIZATIONS, "1")  # Processes inherit it.
@@ -37,14 +38,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True, scope="module")
 def compiler(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Optimises where a module is marked so."""
+    """Optimises, or does not, where a module is marked so: here and in processes that it starts."""
     name = _WITHOUT_OPTIMIZATIONS.lower()
-    usual = jax.config.read(name)
-    if usual and request.node.get_closest_marker("optimized"):
+    usual, inherited = jax.config.read(name), os.environ.get(_WITHOUT_OPTIMIZATIONS, "0")
+    marked = [m for m in ("optimized", "unoptimized") if request.node.get_closest_marker(m)]
+    wanted = marked[0] == "unoptimized" if marked else usual
+    if wanted != usual:
         jax.clear_caches()
-        jax.config.update(name, False)
+        jax.config.update(name, wanted)
+        os.environ[_WITHOUT_OPTIMIZATIONS] = str(int(wanted))
     yield
     jax.config.update(name, usual)
+    os.environ[_WITHOUT_OPTIMIZATIONS] = inherited
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,6 +12,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+pytestmark = pytest.mark.unoptimized
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "examples" / "colab.ipynb"
 

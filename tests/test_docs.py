@@ -20,6 +20,8 @@ from hackmatrix import cli
 from ppo_mask.cli import parse_flags
 from ppo_mask.errors import RunError
 
+pytestmark = pytest.mark.unoptimized
+
 ROOT = Path(__file__).parents[1]
 # Its blocks are drawings: of the flow, and of types without their bodies.
 DRAWINGS = ROOT / "docs" / "architecture.md"

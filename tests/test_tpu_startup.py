@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.unoptimized
+
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "examples" / "tpu_startup.sh"
 FLAGS = "--num-envs 16 --num-steps 8 --hidden-dim 16 --num-layers 1 --log-interval 1"

@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import plots
 import report
 from measure import Measurement, Ratio, in_turn, in_turn_apart, measure, measure_apart
 
@@ -107,4 +108,4 @@ def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     if path:
         report.write(Path(path), _found, _ratios)
     if plot := config.getoption("benchmark_plot"):
-        report.plot(Path(plot), _found)
+        plots.plot(Path(plot), _found)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from measure import Measurement, Ratio
+from plots import device
 from rich.console import Console
 from rich.table import Table
 
@@ -92,7 +93,7 @@ def show(
             f"{each.trace_seconds:.1f}",
             f"{each.compile_seconds:.1f}",
             f"{each.peak_mb:,.0f}",
-            _device(each),
+            device(each),
         ]
         if before:
             old = known.get(_what(each))
@@ -103,58 +104,11 @@ def show(
     for each in ratios:
         least, most = min(each.ratios), max(each.ratios)
         console.print(
-            f"{each.subject} at {each.num_envs:,} on {_device(each)}: {each.ratio:.2f} times "
+            f"{each.subject} at {each.num_envs:,} on {device(each)}: {each.ratio:.2f} times "
             f"{each.other} in turn ({least:.2f} to {most:.2f})"
         )
 
 
-def plot(path: Path, measurements: Sequence[Measurement]) -> None:
-    """Draws the rates over the number of environments; the file's ending says in which format.
-
-    A subject that was measured with one number only is a point. First and second starts are left
-    out: they differ in compile time alone.
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.2), layout="constrained")
-    axes = figure.subplots()
-    colours: dict[str, str] = {}
-    subjects = dict.fromkeys((each.subject, _device(each)) for each in measurements)
-    for subject, device in [x for x in subjects if not x[0].endswith(" start")]:
-        of_it = (x for x in measurements if (x.subject, _device(x)) == (subject, device))
-        found = sorted(of_it, key=lambda x: x.num_envs)
-        rates = [each.rate for each in found]
-        beyond = [[x.rate - x.rates[0] for x in found], [x.rates[-1] - x.rate for x in found]]
-        numbers = [each.num_envs for each in found]
-        label, alone = f"{subject}, {device}", found[0].devices == 1
-        axes.errorbar(
-            numbers,
-            rates,
-            beyond,
-            label=label,
-            marker="o",
-            markersize=4,
-            color=colours.setdefault(subject, f"C{len(colours)}"),
-            linestyle="--" if alone else "-",
-            markerfacecolor="white" if alone else None,
-        )
-    axes.set_xscale("log", base=2)
-    axes.set(
-        yscale="log", xlabel="environments side by side", ylabel="environment steps per second"
-    )
-    axes.set_xticks(sorted({each.num_envs for each in measurements}))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
-    figure.savefig(path, dpi=110)
-
-
 def _what(each: Measurement) -> tuple[str, int, str]:
     """What was measured, and on what: figures of the same can be compared."""
-    return each.subject, each.num_envs, _device(each)
-
-
-def _device(each: Measurement | Ratio) -> str:
-    return f"{each.devices} x {each.device}"
+    return each.subject, each.num_envs, device(each)

@@ -2,6 +2,7 @@
 
 import importlib.util
 
+import plots
 import pytest
 import report
 from measure import Measurement, Ratio, in_turn_apart, measure_apart
@@ -109,7 +110,7 @@ def test_report_draws(tmp_path):
         for subject, n in [("environment", 16), ("environment", 64), ("pgx 2048", 16)]
     ]
     path = tmp_path / "rates.svg"
-    report.plot(path, found)
+    plots.plot(path, found)
     assert path.read_text().count("<use") > 3
 
 

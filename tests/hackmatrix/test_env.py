@@ -10,6 +10,8 @@ from hackmatrix import HackMatrix, positions
 from hackmatrix.programs import Program
 from ppo_mask.testing import check_env
 
+pytestmark = pytest.mark.unoptimized
+
 WAIT, UNDO = run(Program.WAIT), run(Program.UNDO)
 MAX_STEPS, DEPTH = 16, 12
 

@@ -11,6 +11,8 @@ from hackmatrix.replay import record
 from ppo_mask.networks import is_recurrent
 from ppo_mask.run import main
 
+pytestmark = pytest.mark.unoptimized
+
 PROGRAM = Path(__file__).parents[2] / "examples" / "train_hackmatrix.py"
 SMALL = "--num-envs 4 --num-steps 4 --total-timesteps 32 --hidden-dim 8 --num-layers 1"
 

@@ -20,6 +20,8 @@ from hackmatrix.observation import bounds
 from hackmatrix.programs import Program
 from hackmatrix.render import text
 
+pytestmark = pytest.mark.unoptimized
+
 ID = hackmatrix.gymnasium.ID
 UNDO = 5 + Program.UNDO
 

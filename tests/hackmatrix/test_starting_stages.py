@@ -17,6 +17,8 @@ from ppo_mask.ppo import PPOConfig
 from ppo_mask.testing import check_env
 from ppo_mask.train import init, train
 
+pytestmark = pytest.mark.unoptimized
+
 WEIGHTS = jnp.array([2.0, 0, 0, 1, 0, 0, 0, 1])
 
 

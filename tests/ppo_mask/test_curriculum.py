@@ -27,6 +27,8 @@ from ppo_mask.train import init, train
 from ppo_mask.vector import VectorEnv
 from ppo_mask.wrappers import TimeLimit
 
+pytestmark = pytest.mark.unoptimized
+
 PHASES = """
 - until: 0.5
   weights: {near: 1}

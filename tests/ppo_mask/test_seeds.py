@@ -14,6 +14,8 @@ from ppo_mask.probes import MaskedLocks
 from ppo_mask.seeds import init_seeds, pick, train_seeds
 from ppo_mask.train import Callback, TrainingError, init, train
 
+pytestmark = pytest.mark.unoptimized
+
 _METRICS = {"actions/low": Metric(lambda action, info: action < 16)}
 _EVERYTHING = {
     "normalize_observations": True,

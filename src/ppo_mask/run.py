@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -31,6 +31,7 @@ from ppo_mask.processes import (
     wait_for_all,
 )
 from ppo_mask.profiler import Profiler
+from ppo_mask.programs import KeptPrograms
 from ppo_mask.run_callbacks import Outcome, callbacks_for
 from ppo_mask.run_folder import RunFolder
 from ppo_mask.seed_runs import execute_seeds
@@ -121,7 +122,8 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         return execute_seeds(task, config, env, curriculum, bucket)
     updates = total_updates(config, ppo)
     profiled = _profiled_update(plan, updates)
-    folder, state = _open(task, plan, env, ppo, run_key)
+    programs = _programs(task, plan)
+    folder, state = _open(task, plan, env, ppo, run_key, programs)
     device = f"{1 if mesh is None else mesh.size} x {jax.devices()[0].device_kind}"
     if is_first():
         _introduce(plan, ppo, folder, updates, device)
@@ -142,6 +144,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
             log_interval=config.logging.log_interval,
             debug_nans=config.run.debug_nans,
             mesh=mesh,
+            programs=programs,
         )
     except TrainingError as error:
         newest = folder.checkpoints.newest()
@@ -217,20 +220,29 @@ def _tuned(
     return sized(best.num_envs)
 
 
+def _programs(task: Task[Any], plan: Plan[Any]) -> KeptPrograms | None:
+    """Where traced programs are, if they can be used: a profile names lines of traced code."""
+    cache = cast(bool, jax.config.jax_enable_compilation_cache)  # pyright: ignore
+    if not cache or not task.packages or several() or plan.config.run.profile is not None:
+        return None
+    return KeptPrograms(run_folder.cache_folder() / "programs", {"ppo_mask", *task.packages})
+
+
 def _open(
     task: Task[Environment],
     plan: Plan[Environment],
     env: AbstractEnv[Any],
     ppo: PPOConfig,
     key: Key[Array, ""],
+    programs: KeptPrograms | None,
 ) -> tuple[RunFolder, TrainState]:
     """The run's folder and where the run begins or goes on."""
 
     def begin(key: Key[Array, ""]) -> TrainState:
-        return first_state(task, plan.config, env, ppo, key)
+        return first_state(task, plan.config, env, ppo, key, programs)
 
     if plan.folder is None:
-        state = eqx.filter_jit(begin)(key)
+        state = begin(key)
         run = plan.config.run
 
         def create() -> str:
@@ -241,7 +253,10 @@ def _open(
         folder = RunFolder(Path(text_from_first(create, "make the run's folder")))
     else:
         folder = plan.folder
-        like = eqx.filter_eval_shape(begin, key)
+        if programs is None:
+            like = eqx.filter_eval_shape(begin, key)
+        else:  # To run a program that was found is faster than to trace one for its shapes.
+            like = eqx.filter_eval_shape(lambda state: state, begin(key))
         state = restore(folder.checkpoints.path(plan.update), like)
         wait_for_all("restored")
         if plan.bucket is not None:

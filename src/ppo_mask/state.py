@@ -16,6 +16,8 @@ from ppo_mask.env import AbstractEnv
 from ppo_mask.metrics import Metric, MetricTotals, no_updates
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import LearnerState
+from ppo_mask.programs import KeptPrograms
+from ppo_mask.rollout import RolloutState
 from ppo_mask.sharding import put, split, whole
 from ppo_mask.vector import VectorEnv
 
@@ -50,14 +52,31 @@ def init(
     *,
     metrics: Mapping[str, Metric] | None = None,
     curriculum: Curriculum | None = None,
+    programs: KeptPrograms | None = None,
 ) -> TrainState:
-    """A run's beginning. ``metrics`` and ``curriculum`` are those that :func:`train` will get."""
+    """A run's beginning; what comes after ``key`` is what :func:`train` will get."""
     reset_key, learner_key = jax.random.split(key)
     start_env = env_at(env, curriculum, jnp.int32(0), jnp.int32(1))
     vector_env = VectorEnv(start_env, config.num_envs)
-    state = eqx.filter_jit(rollout.start)(vector_env, model, reset_key)
-    learner = ppo.init(model, state, config, learner_key)
-    return jax.tree.map(_strongly_typed, TrainState(learner, no_updates(metrics or {})))
+    start = _start if programs is None else programs.kept(_start)
+    return _assembled(
+        model, start(vector_env, model, reset_key), config, learner_key, dict(metrics or {})
+    )
+
+
+_start = eqx.filter_jit(rollout.start)
+
+
+@eqx.filter_jit
+def _assembled(
+    model: AbstractActorCritic,
+    state: RolloutState,
+    config: PPOConfig,
+    key: Key[Array, ""],
+    metrics: dict[str, Metric],
+) -> TrainState:
+    learner = ppo.init(model, state, config, key)
+    return jax.tree.map(_strongly_typed, TrainState(learner, no_updates(metrics)))
 
 
 def placed(state: TrainState, mesh: Mesh | None) -> TrainState:

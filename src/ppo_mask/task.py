@@ -1,9 +1,10 @@
 """What a program trains on, and from which state it begins."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Key
@@ -14,6 +15,7 @@ from ppo_mask.env import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.metrics import Metric
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
+from ppo_mask.programs import KeptPrograms
 from ppo_mask.settings import NetworkSettings, RunConfig, TrainingSettings
 from ppo_mask.state import TrainState, init
 
@@ -63,6 +65,9 @@ class Task(Generic[Environment]):
         figures: heading to figure, for the columns of the console's table.
         curriculum: from the environment's settings, how it changes as training goes on. Evaluation
             is always in the one that ``make_env`` makes.
+        packages: those with all code that shapes what is compiled, beside ``ppo_mask`` and
+            installed libraries. Where they are named, a run need not trace what one before it has
+            traced (:class:`~ppo_mask.programs.KeptPrograms`).
     """
 
     make_env: Callable[[Environment], AbstractEnv[Any]]
@@ -71,6 +76,7 @@ class Task(Generic[Environment]):
     figures: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     curriculum: Callable[[Environment], Curriculum | None] = _no_curriculum
     networks: Mapping[str, MakeModel] = dataclasses.field(default_factory=dict[str, MakeModel])
+    packages: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.networks and self.make_model is not mlp_for:
@@ -131,9 +137,18 @@ def first_state(
     env: AbstractEnv[Any],
     ppo: PPOConfig,
     key: Key[Array, ""],
+    programs: KeptPrograms | None = None,
 ) -> TrainState:
     """A run's first state."""
     model_key, init_key = jax.random.split(key)
-    model = task.new_model(env, config.network, model_key)
-    curriculum = task.curriculum(config.environment)
-    return init(env, model, ppo, init_key, metrics=task.metrics, curriculum=curriculum)
+    # Operation by operation, it would take seconds to compile.
+    model = eqx.filter_jit(lambda key: task.new_model(env, config.network, key))(model_key)
+    return init(
+        env,
+        model,
+        ppo,
+        init_key,
+        metrics=task.metrics,
+        curriculum=task.curriculum(config.environment),
+        programs=programs,
+    )

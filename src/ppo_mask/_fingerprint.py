@@ -1,0 +1,243 @@
+"""What a program is made from, in a few letters that change when any of it does.
+
+Told in full are the values and functions that are handed over, and the code that they call, if it
+is in packages named beforehand: as it stands in memory, where a constant may have been patched, and
+in its files, which may be imported later. All other libraries are told by their versions. Whatever
+is none of these raises :class:`UnknownPartError`: a program is found again where all is known.
+"""
+
+import dataclasses
+import enum
+import functools
+import hashlib
+import importlib.metadata
+import sys
+import types
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, cast, no_type_check
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+_PLAIN = (bool, int, float, complex, str, bytes, types.NoneType, types.EllipsisType)
+
+
+class UnknownPartError(Exception):
+    """A part that nobody can tell the content of."""
+
+
+def of_code(packages: Iterable[str]) -> str:
+    """Of all code and constants in these packages.
+
+    Raises:
+        UnknownPartError: something from elsewhere has been put into them; or one is not imported.
+    """
+    content = _Content(packages, in_full=True)
+    for package in sorted(content.packages):
+        if package not in sys.modules:
+            raise UnknownPartError(f"the package {package}, which is not imported")
+        for path in _files(sys.modules[package]):
+            content.add(str(path), path.read_bytes())
+    for name in sorted(sys.modules):
+        if content.is_ours(name):
+            content.add_module(sys.modules[name])
+    return content.digest()
+
+
+def of_values(packages: Iterable[str], *values: object) -> str:
+    """Of what a function is called with and closes over; arrays' content counts.
+
+    Classes and functions that have a name go by it: :func:`of_code` tells what is behind it.
+
+    Raises:
+        UnknownPartError: a part comes neither from these packages nor from an installed library.
+    """
+    content = _Content(packages, in_full=False)
+    content.add(*values)
+    return content.digest()
+
+
+@no_type_check  # At run time: its methods are called tens of thousands of times.
+class _Content:
+    """A hash, and how things are written into it."""
+
+    def __init__(self, packages: Iterable[str], *, in_full: bool) -> None:
+        self.packages = frozenset(packages)
+        self._in_full = in_full
+        self._hash = hashlib.sha256()
+        # What has been written, kept alive so that no other thing gets its identity.
+        self._written: dict[int, tuple[int, object]] = {}
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    def is_ours(self, module: str) -> bool:
+        return module.partition(".")[0] in self.packages
+
+    def add(self, *things: object) -> None:
+        for thing in things:
+            if isinstance(thing, (*_PLAIN, np.generic, np.dtype)):
+                self._text(type(thing).__name__, repr(thing))
+            elif isinstance(thing, (tuple, frozenset, types.CodeType)):
+                # Which of them are one object is the compiler's affair.
+                self._add_compound(thing)
+            elif id(thing) in self._written:
+                self._text("again", str(self._written[id(thing)][0]))
+            else:
+                self._written[id(thing)] = (len(self._written), thing)
+                self._add_compound(thing)
+
+    def add_module(self, module: types.ModuleType) -> None:
+        self._text("module", module.__name__)
+        self._add_items({k: v for k, v in vars(module).items() if not k.startswith("__")})
+
+    def _text(self, *words: str) -> None:
+        self._hash.update("".join(f"{len(word)}:{word}" for word in words).encode())
+
+    def _add_items(self, items: Mapping[Any, object]) -> None:
+        self._text("items", str(len(items)))
+        for key, value in items.items():
+            self.add(key, value)
+
+    def _add_compound(self, x: Any) -> None:
+        if isinstance(x, types.ModuleType):
+            self._text("module", x.__name__)
+        elif isinstance(x, type):
+            self._add_class(cast(type[Any], x))
+        elif isinstance(x, types.FunctionType):
+            self._add_function(x)
+        elif isinstance(x, types.CodeType):
+            self._add_code(x)
+        elif isinstance(x, types.MethodType):
+            self.add("method", x.__self__, x.__func__)
+        elif isinstance(x, property):
+            self.add("property", x.fget, x.fset)
+        elif isinstance(x, (staticmethod, classmethod)):
+            self.add(type(x).__name__, x.__func__)
+        elif isinstance(x, functools.partial):
+            self.add(type(x), x.func, x.args, x.keywords)
+        elif self._goes_by_name(x):
+            self._add_name(x)
+        else:
+            self._add_instance(x)
+
+    def _add_instance(self, x: Any) -> None:
+        self._add_name(type(x))
+        if isinstance(x, enum.Enum):
+            self._text(x.name)
+        elif isinstance(x, (np.ndarray, jax.Array)):
+            self._add_array(x)
+        elif isinstance(x, dict):
+            self._add_items(cast(dict[Any, Any], x))
+        elif isinstance(x, (tuple, list)):
+            self.add(len(x), *x)
+        elif isinstance(x, (set, frozenset)):
+            self.add(len(x), *sorted(x, key=repr))
+        elif isinstance(x, types.MappingProxyType):
+            self._add_items(x)
+        elif isinstance(x, Mesh):
+            self.add(x.axis_names, x.devices.shape, *map(repr, x.devices.flat))
+        elif dataclasses.is_dataclass(x):
+            self._add_items({f.name: getattr(x, f.name, None) for f in dataclasses.fields(x)})
+        elif hasattr(x, "__wrapped__"):  # Of jax.jit or functools.cache.
+            self.add(x.__wrapped__)
+        elif self.is_ours(type(x).__module__) and hasattr(x, "__dict__"):
+            self._add_items(vars(x))
+        elif not self._in_full:
+            raise UnknownPartError(f"a {type(x).__module__}.{type(x).__qualname__}")
+
+    def _add_array(self, x: Any) -> None:
+        if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            self._text(str(jax.random.key_impl(x)))
+            x = jax.random.key_data(x)
+        array = np.asarray(x)
+        self.add(str(array.dtype), array.shape, array.tobytes())
+
+    def _add_class(self, cls: type[Any]) -> None:
+        self._add_name(cls)
+        if self._in_full and self.is_ours(cls.__module__):
+            self.add(*cls.__bases__)
+            # Of what has such names, only functions say what a class does.
+            self._add_items(
+                {
+                    name: value
+                    for name, value in vars(cls).items()
+                    if not name.startswith("__") or isinstance(value, types.FunctionType)
+                }
+            )
+
+    def _add_function(self, function: types.FunctionType) -> None:
+        if self._goes_by_name(function):
+            self._add_name(function)
+            return
+        home = function.__globals__["__name__"]
+        self._add_home(home)
+        wrapped = getattr(function, "__wrapped__", None)
+        if wrapped is not None and not self.is_ours(home):  # A library's, jaxtyping's say.
+            self._text(function.__code__.co_qualname)
+            self.add(wrapped)
+            return
+        cells = [_content_of(cell) for cell in function.__closure__ or ()]
+        self.add(function.__code__, function.__defaults__, function.__kwdefaults__, cells, wrapped)
+
+    def _add_code(self, code: types.CodeType) -> None:
+        self._text(code.co_code.hex(), *code.co_names, *code.co_varnames, *code.co_freevars)
+        self.add(*code.co_consts)
+
+    def _goes_by_name(self, x: Any) -> bool:
+        """Whether this very thing is what its name stands for, and that is told elsewhere."""
+        module, names = getattr(x, "__module__", None), getattr(x, "__qualname__", None)
+        if not isinstance(module, str) or not isinstance(names, str):
+            return False
+        found: Any = sys.modules.get(module)
+        for name in names.split("."):
+            found = getattr(found, name, None)
+        return found is x and not (self._in_full and self.is_ours(module))
+
+    def _add_name(self, x: Any) -> None:
+        self._add_home(x.__module__)
+        self._text(x.__module__, x.__qualname__)
+
+    def _add_home(self, module: str) -> None:
+        """Where code is from: one of the packages, Python itself, or a library with a version."""
+        top = module.partition(".")[0]
+        if top in self.packages or top in sys.stdlib_module_names:
+            self._text(top)
+            return
+        version = _version_of_installed(top)
+        if version is None:
+            raise UnknownPartError(f"something from {module}")
+        self._text(top, version)
+
+
+def _files(module: types.ModuleType) -> list[Path]:
+    folders = getattr(module, "__path__", None)
+    if folders is None:
+        return [Path(_file(module))]
+    return sorted(path for folder in folders for path in Path(folder).rglob("*.py"))
+
+
+def _file(module: types.ModuleType | None) -> str:
+    return getattr(module, "__file__", None) or ""
+
+
+@functools.cache
+def _version_of_installed(library: str) -> str | None:
+    """None if it may be somebody's work in progress."""
+    module = sys.modules.get(library)
+    if not {"site-packages", "dist-packages"} & set(Path(_file(module)).parts):
+        return None
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return getattr(module, "__version__", None)
+
+
+def _content_of(cell: types.CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # Nothing is in it yet.
+        return None

@@ -1,0 +1,215 @@
+"""Programs that the processes after this one need not trace again.
+
+A compilation cache keeps what XLA makes of a program. Tracing, by which JAX gets the program from
+Python, is done anew by each process, and takes longer than all else at a second start. Here traced
+programs are kept too, as :mod:`jax.export` writes them: StableHLO, which nothing unpickles.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+from jax import export
+
+from ppo_mask import _fingerprint
+from ppo_mask._fingerprint import UnknownPartError
+from ppo_mask._structure import StructureError, from_json, to_json
+
+_FORMAT = 1
+# Files that a folder keeps, some hundred kilobytes each.
+_NEWEST = 64
+
+
+class KeptPrograms:
+    """A folder of traced programs.
+
+    A program is found again if nothing has changed that could have shaped it: the code and the
+    constants of the packages, in memory and in their files; the values that a function is called
+    with, but for arrays' content; the versions of Python and of the libraries that the packages
+    import; JAX's settings; the devices. Where something comes from elsewhere, from ``__main__`` or
+    a package not named, the program is traced as ever and not kept.
+    """
+
+    def __init__(self, folder: Path, packages: Iterable[str]) -> None:
+        """Nothing is done yet.
+
+        Args:
+            folder: where the files are; made when needed. Whoever can write there can make this
+                process compute something else.
+            packages: all whose code shapes the programs, but installed libraries.
+        """
+        self._folder = folder
+        self._packages = frozenset(packages)
+
+    def kept(
+        self,
+        compiled: Callable[..., Any],
+        *,
+        donate: int | None = None,
+        like: Callable[..., Any] | None = None,
+    ) -> Callable[..., Any]:
+        """The same function, whose program is looked for before it is traced, and kept after it.
+
+        Args:
+            compiled: from :func:`equinox.filter_jit`, of a function known by its name.
+            donate: the argument whose arrays' memory may be used up.
+            like: makes, from the arguments, a tree like the result but for its arrays' content.
+                Without it, the result must be of arrays, tuples, lists, dictionaries and modules.
+
+        Returns:
+            The function, for calls that differ in nothing but arrays' content.
+        """
+        program: Callable[..., Any] | None = None
+
+        def call(*args: Any) -> Any:
+            nonlocal program
+            if program is None:
+                try:
+                    program = self._program(compiled, donate, like, args)
+                except (UnknownPartError, StructureError, NotImplementedError, ValueError):
+                    # It cannot be found again, or not be kept: it calls back into Python, say.
+                    program = compiled
+            return program(*args)
+
+        return call
+
+    def _program(
+        self,
+        compiled: Callable[..., Any],
+        donate: int | None,
+        like: Callable[..., Any] | None,
+        args: tuple[Any, ...],
+    ) -> Callable[..., Any]:
+        path = self._folder / f"{self._key(compiled, args)}.program"
+        found = _read(path)
+        if found is None:
+            found = _traced(compiled, args, with_structure=like is None)
+            _write(path, *found)
+        structure, body = found
+        counts = [len(_arrays(arg)) for arg in args]
+        before = sum(counts[:donate])
+        donated = () if donate is None else tuple(range(before, before + counts[donate]))
+        run, results = _runnable(body, donated)
+        if like is None:
+            from_json(structure, range(results), self._packages)  # It can be read.
+
+        def program(*args: Any) -> Any:
+            if like is None:
+                return from_json(structure, run(*_arrays(args)), self._packages)
+            arrays, rest = eqx.partition(like(*args), eqx.is_array)
+            leaves = run(*_arrays(args))
+            return eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), leaves), rest)
+
+        return program
+
+    @functools.cached_property
+    def _code(self) -> str:
+        return _fingerprint.of_code(self._packages)
+
+    def _key(self, compiled: Callable[..., Any], args: tuple[Any, ...]) -> str:
+        def without_content(leaf: Any) -> Any:
+            if not eqx.is_array(leaf):
+                return leaf
+            weak = getattr(leaf, "weak_type", False)  # Keys have none.
+            return "array", str(leaf.dtype), leaf.shape, weak, repr(leaf.sharding)
+
+        described = cast(Any, compiled).__wrapped__, jax.tree.map(without_content, args)
+        parts = (
+            _fingerprint.of_values(self._packages, *described),
+            self._code,
+            _surroundings(),
+        )
+        return _sha256("\n".join(parts).encode())[:32]
+
+
+def _arrays(tree: Any) -> list[Any]:
+    return jax.tree.leaves(eqx.filter(tree, eqx.is_array))
+
+
+def _traced(
+    compiled: Callable[..., Any], args: tuple[Any, ...], *, with_structure: bool
+) -> tuple[Any, bytes]:
+    """The structure of the result, and the program from arrays to arrays."""
+    function = cast(Any, compiled).__wrapped__
+    arrays, static = eqx.partition(args, eqx.is_array)
+    leaves, tree = jax.tree.flatten(arrays)
+    structure: Any = None
+
+    def program(*leaves: Any) -> list[Any]:
+        nonlocal structure
+        result = function(*eqx.combine(jax.tree.unflatten(tree, leaves), static))
+        if with_structure:
+            structure = to_json(result)
+        return _arrays(result)
+
+    program.__name__ = program.__qualname__ = function.__name__
+    exported = export.export(jax.jit(program))(*leaves)
+    return structure, bytes(exported.serialize())
+
+
+@functools.lru_cache(maxsize=8)  # A process that begins one run after another compiles once.
+def _runnable(body: bytes, donated: tuple[int, ...]) -> tuple[Callable[..., Any], int]:
+    """The program, compiled when it is called first, and how many arrays it returns."""
+    exported = export.deserialize(bytearray(body))
+
+    def program(*leaves: Any) -> Any:
+        return exported.call(*leaves)
+
+    program.__name__ = program.__qualname__ = exported.fun_name
+    return jax.jit(program, donate_argnums=donated), len(exported.out_avals)
+
+
+def _surroundings() -> str:
+    device = jax.devices()[0]
+    settings = cast(dict[str, object], jax.config.values)  # pyright: ignore[reportAttributeAccessIssue]
+    return json.dumps(
+        {
+            "versions": [platform.python_version(), jax.__version__, version("jaxlib")],
+            "settings": {name: str(value) for name, value in settings.items()},
+            "flags": os.environ.get("XLA_FLAGS", ""),
+            "devices": [device.platform, device.device_kind, device.client.platform_version],
+            "counts": [jax.device_count(), jax.process_count()],
+        }
+    )
+
+
+def _read(path: Path) -> tuple[Any, bytes] | None:
+    """What a file holds; None if it is not there, or not whole."""
+    try:
+        header, _, body = path.read_bytes().partition(b"\n")
+        said = json.loads(header)
+        if said["format"] != _FORMAT or said["sha256"] != _sha256(body):
+            return None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    with contextlib.suppress(OSError):  # It is in use, but the folder may be somebody else's.
+        os.utime(path)
+    return said["structure"], body
+
+
+def _write(path: Path, structure: Any, body: bytes) -> None:
+    header = json.dumps({"format": _FORMAT, "structure": structure, "sha256": _sha256(body)})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(header.encode() + b"\n" + body)
+        os.replace(file.name, path)
+        files = sorted(path.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+        for old in files[:-_NEWEST]:
+            old.unlink(missing_ok=True)
+    except OSError:  # A full disk, say, or another process that tidied up. The next one traces.
+        return
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

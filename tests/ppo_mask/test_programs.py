@@ -1,0 +1,335 @@
+"""Traced programs are found again, and never a wrong one."""
+
+import functools
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import corridor
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from corridor import DEFAULTS, TASK, Corridor
+from same_run import assert_same_run
+
+from ppo_mask import programs
+from ppo_mask.config import PPOConfig
+from ppo_mask.networks import MLPActorCritic
+from ppo_mask.programs import KeptPrograms
+from ppo_mask.run import main
+from ppo_mask.run_folder import RunFolder
+from ppo_mask.train import TrainState, init, train
+
+SOURCE = """
+import enum
+import functools
+import equinox as eqx
+import jax
+import numpy as np
+
+FACTOR = 2.0
+TABLE = np.arange(3.0)
+NESTED = {"of": [(1.0, {2.0})]}
+
+class Kind(enum.Enum):
+    ONE = 1
+
+class Scale(eqx.Module):
+    by: float = 1.0
+    kind: Kind = Kind.ONE
+
+    def __call__(self, x):
+        return x * self.by
+
+class Settings:
+    offset = 0.0
+
+SETTINGS = Settings()
+
+@jax.jit
+def inner(x):
+    return x + 0.0
+
+def helper(x, plus=0.0):
+    return inner(x) * FACTOR + TABLE.sum() + plus
+
+@eqx.filter_jit
+def compute(x, extra=None):
+    y = helper(x) + SETTINGS.offset
+    return {"y": extra(y) if callable(extra) else y, "x": (x, [None, x])}
+
+def plus(amount):
+    return lambda x: x + amount
+"""
+
+
+@pytest.fixture
+def game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A package of somebody's."""
+    package = tmp_path / "somebodys" / "somebodys_game"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(package.parent)
+    yield importlib.import_module(package.name)
+    del sys.modules[package.name]
+
+
+def kept(folder: Path, game: Any, *args: Any) -> Any:
+    """What a process computes that has traced nothing yet."""
+    return KeptPrograms(folder, {game.__name__}).kept(game.compute)(*args)
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*")) if folder.exists() else []
+
+
+def test_what_is_found_is_run_and_nothing_is_traced(tmp_path: Path, game: Any) -> None:
+    folder, x = tmp_path / "programs", jnp.arange(3.0)
+    result = kept(folder, game, x)
+    [path] = files(folder)
+    assert jax.tree.structure(result) == jax.tree.structure(game.compute(x))
+    np.testing.assert_array_equal(result["y"], 2 * x + 3)
+
+    # Were it traced, it would not compute what another function does.
+    other = tmp_path / "other"
+    game.FACTOR = 5.0
+    kept(other, game, x)
+    game.FACTOR = 2.0
+    [different] = files(other)
+    assert different.name != path.name
+    path.write_bytes(different.read_bytes())
+    np.testing.assert_array_equal(kept(folder, game, x)["y"], 5 * x + 3)
+
+
+def test_another_process_finds_it(tmp_path: Path, game: Any) -> None:
+    folder = tmp_path / "programs"
+    script = (
+        "import sys; from pathlib import Path; import jax.numpy as jnp, somebodys_game as game; "
+        "from ppo_mask.programs import KeptPrograms; "
+        f"programs = KeptPrograms(Path({str(folder)!r}), ['somebodys_game']); "
+        "print(programs.kept(game.compute)(jnp.ones(2), game.plus(1.0))['y'])"
+    )
+    where = Path(game.__file__).parent.parent
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=where, capture_output=True, text=True, check=True
+        )
+        assert done.stdout == "[6. 6.]\n"
+        assert len(files(folder)) == 1
+
+
+def replaced(game: Any, name: str, value: Any) -> None:
+    setattr(game, name, value)
+
+
+CHANGES = {
+    "a number": lambda game: replaced(game, "FACTOR", 2.5),
+    "a number's type": lambda game: replaced(game, "FACTOR", 2),
+    "an array's content": lambda game: game.TABLE.__setitem__(0, 1.0),
+    "what a table holds": lambda game: game.NESTED["of"].append((1.0, {3.0})),
+    "an object's field": lambda game: replaced(game.SETTINGS, "offset", 1.0),
+    "a class's field": lambda game: replaced(game.Settings, "offset", 1.0),
+    "a function by another": lambda game: replaced(game, "helper", game.plus(1.0)),
+    "what a function closes over": lambda game: replaced(game, "more", game.plus(1.0)),
+    "a compiled function": lambda game: replaced(game, "inner", jax.jit(game.plus(1.0))),
+    "a cached function": lambda game: replaced(game, "more", functools.cache(game.helper)),
+    "a method": lambda game: replaced(game.Scale, "__call__", game.plus(1.0)),
+    "a default": lambda game: replaced(game.helper, "__defaults__", (1.0,)),
+    "a file": lambda game: Path(game.__file__).with_name("late.py").write_text("FACTOR = 1.0"),
+    "a line of a file": lambda game: Path(game.__file__).write_text(SOURCE.replace("2.0", "7.0")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_whatever_changes_in_a_package_makes_another_program(
+    change: Any, tmp_path: Path, game: Any
+) -> None:
+    folder, x = tmp_path / "programs", jnp.ones(3)
+    kept(folder, game, x)
+    change(game)
+    kept(folder, game, x)
+    assert len(files(folder)) == 2
+    kept(folder, game, x)
+    assert len(files(folder)) == 2
+
+
+def test_whatever_is_given_makes_another_program_but_an_arrays_content(
+    tmp_path: Path, game: Any
+) -> None:
+    folder = tmp_path / "programs"
+    calls: list[Any] = [
+        (jnp.ones(3),),
+        (jnp.ones(4),),
+        (jnp.ones(3, jnp.int32),),
+        (jnp.ones(3), jnp.ones(3)),
+        (jnp.ones(3), "text"),
+        (jnp.ones(3), game.plus(1.0)),
+        (jnp.ones(3), game.plus(2.0)),
+        (jnp.ones(3), game.plus(1)),
+        (jnp.ones(3), game.Scale()),
+        (jnp.ones(3), game.Scale(2.0)),
+        (jnp.ones(3), functools.partial(game.helper, plus=1.0)),
+        (jnp.ones(3), functools.partial(game.helper, plus=2.0)),
+        (jnp.ones(3), jnp.sin),
+        (jnp.ones(3), jax.nn.relu),
+        (jax.device_put(jnp.ones(3), jax.devices()[0]), {"by": (None, jnp.ones(1))}),
+        (jax.device_put(jnp.ones(3), jax.devices()[0]), {"by": (jnp.ones(1), None)}),
+    ]
+    for number, args in enumerate(calls):
+        for content in (1.0, 2.0):
+            args = jax.tree.map(lambda x, by=content: x * by if eqx.is_array(x) else x, args)
+            expected = game.compute(*args)
+            assert eqx.tree_equal(kept(folder, game, *args), expected)
+            assert len(files(folder)) == number + 1
+
+
+def test_settings_of_jax_make_another_program(tmp_path: Path, game: Any) -> None:
+    folder, x = tmp_path / "programs", jnp.ones(3)
+    kept(folder, game, x)
+    with jax.default_matmul_precision("highest"):
+        kept(folder, game, x)
+    assert len(files(folder)) == 2
+
+
+def local(x: Any) -> Any:
+    return x + 1
+
+
+def callback(x: Any) -> Any:
+    return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+def test_what_cannot_be_known_or_kept_is_traced_as_ever(
+    tmp_path: Path, game: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, x = tmp_path / "programs", jnp.ones(3)
+    for extra in (local, lambda x: x + 1, functools.partial(local)):
+        np.testing.assert_array_equal(kept(folder, game, x, extra)["y"], 6)
+    # A package named, and in it something of one that is not.
+    monkeypatch.setattr(game, "inner", local)
+    np.testing.assert_array_equal(kept(folder, game, x)["y"], 7)
+    monkeypatch.undo()
+    with_callback = KeptPrograms(folder, {"somebodys_game", __name__}).kept(game.compute)
+    np.testing.assert_allclose(with_callback(x, callback)["y"], np.sin(5.0), rtol=1e-6)
+    # The result has what no file tells of.
+    strange = KeptPrograms(folder, {"somebodys_game", __name__}).kept(eqx.filter_jit(returns_more))
+    assert strange(x)[1] is local
+    assert files(folder) == []
+
+
+def returns_more(x: Any) -> Any:
+    return x, local
+
+
+@pytest.mark.parametrize("damage", [b"", b"\n", b"{}\nabc", b"[1]\n", None], ids=repr)
+def test_a_damaged_file_is_written_anew(damage: bytes | None, tmp_path: Path, game: Any) -> None:
+    folder, x = tmp_path / "programs", jnp.ones(3)
+    kept(folder, game, x)
+    [path] = files(folder)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] if damage is None else damage)
+    np.testing.assert_array_equal(kept(folder, game, x)["y"], 5)
+    assert files(folder) == [path]
+    assert path.read_bytes().partition(b"\n")[0] != damage
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    np.testing.assert_array_equal(kept(folder, game, x)["y"], 5)
+
+
+def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path, game: Any) -> None:
+    (tmp_path / "file").write_text("")
+    np.testing.assert_array_equal(kept(tmp_path / "file" / "programs", game, jnp.ones(3))["y"], 5)
+
+
+def test_old_programs_are_forgotten(
+    tmp_path: Path, game: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "_NEWEST", 3)
+    folder = tmp_path / "programs"
+    for size in (1, 2, 3):
+        kept(folder, game, jnp.ones(size))
+    first = {path.name: path for path in files(folder)}
+    kept(folder, game, jnp.ones(1))  # In use again, so not the oldest.
+    kept(folder, game, jnp.ones(4))
+    assert len(files(folder)) == 3
+    assert len(first.keys() & {path.name for path in files(folder)}) == 2
+    before = files(folder)
+    kept(folder, game, jnp.ones(1))
+    assert files(folder) == before
+
+
+def test_arguments_are_used_up_where_that_is_said(tmp_path: Path, game: Any) -> None:
+    for donated in (0, 1):
+        fresh = KeptPrograms(tmp_path / str(donated), {"somebodys_game"})
+        args = jnp.ones(3), jnp.ones(3)
+        fresh.kept(game.compute, donate=donated)(*args)
+        assert [x.is_deleted() for x in args] == [donated == 0, donated == 1]
+
+
+def trained(folder: Path | None) -> TrainState:
+    kept = None if folder is None else KeptPrograms(folder, {"ppo_mask", "corridor"})
+    env, config = Corridor(), PPOConfig(num_envs=4, num_steps=8, num_minibatches=2)
+    model = MLPActorCritic(6, 3, 8, 1, key=jax.random.key(1))
+    metrics = TASK.metrics
+    state = init(env, model, config, jax.random.key(0), metrics=metrics, programs=kept)
+    return train(env, state, config, 3, metrics=metrics, programs=kept)
+
+
+def test_training_is_the_same_traced_kept_and_found(tmp_path: Path) -> None:
+    traced = trained(None)
+    assert eqx.tree_equal(trained(tmp_path), traced)
+    there = [path.stat().st_ino for path in files(tmp_path)]
+    assert len(there) == 2  # The first state's and the updates'.
+    assert eqx.tree_equal(trained(tmp_path), traced)
+    assert [path.stat().st_ino for path in files(tmp_path)] == there
+
+
+def test_a_run_and_its_resumption_find_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "cache" / "ppo_mask" / "programs"
+    task = corridor.TASK
+    runs: list[RunFolder] = []
+
+    def run(name: str, *flags: str) -> None:
+        where = ["--checkpoint-dir", str(tmp_path), "--run-name", name]
+        assert main(task, DEFAULTS, [*where, *flags]) == 0
+        runs.append(RunFolder(tmp_path / name))
+
+    run("traced", "--profile")
+    assert files(folder) == []
+    run("kept")
+    assert len(files(folder)) == 2
+    there = [path.stat().st_ino for path in files(folder)]
+    run("found", "--total-timesteps", "160")
+    more = ["--resume", str(runs[-1].path), "--total-timesteps", "192"]
+    assert main(task, DEFAULTS, more) == 0
+    assert [path.stat().st_ino for path in files(folder)] == there
+    assert_same_run(runs[1], runs[0])
+    assert_same_run(runs[2], runs[0])
+
+
+def test_a_file_that_names_other_things_is_not_used(tmp_path: Path, game: Any) -> None:
+    folder, x = tmp_path / "programs", jnp.ones(3)
+    kept(folder, game, x)
+    [path] = files(folder)
+    header, _, body = path.read_bytes().partition(b"\n")
+    said = json.loads(header)
+    for bad in (
+        ["module", "os", "system", {}],
+        ["module", "somebodys_game", "Settings", {}],
+        ["module", "somebodys_game", "helper", {}],
+        ["module", "equinox.nn", "Linear", {}],
+        ["named", "somebodys_game", "Scale", []],
+        ["leaf", 9],
+        ["value", [1]],
+        "text",
+    ):
+        path.write_bytes(json.dumps({**said, "structure": bad}).encode() + b"\n" + body)
+        np.testing.assert_array_equal(kept(folder, game, x)["y"], 5)

@@ -1,6 +1,5 @@
 """``pytest benchmarks/ --benchmark``: measures; without the option everything runs once, small."""
 
-import dataclasses
 import functools
 import importlib.util
 import sys
@@ -13,10 +12,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 import plots
 import report
 from measure import Measurement, Ratio, in_turn, in_turn_apart, measure, measure_apart
+from starts import start
 
 RUNS = 7
 _found: list[Measurement] = []
 _ratios: list[Ratio] = []
+_starts: dict[str, list[float]] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,20 +63,11 @@ def _small_ratio(subject: str, other: str) -> Ratio:
 def measured(request: pytest.FixtureRequest):
     """Measures a subject, or, without ``--benchmark``, runs it once with a few environments."""
 
-    def of(
-        subject: str,
-        num_envs: int,
-        devices: int | None = 1,
-        cache: Path | None = None,
-        label: str | None = None,
-    ) -> Measurement:
+    def of(subject: str, num_envs: int, devices: int | None = 1) -> Measurement:
         if not request.config.getoption("benchmark"):
             return _small(subject)
-        folder = None if cache is None else str(cache)
-        found = measure_apart(
-            subject=subject, num_envs=num_envs, runs=RUNS, cache=folder, devices=devices
-        )
-        _found.append(dataclasses.replace(found, subject=label or subject))
+        found = measure_apart(subject=subject, num_envs=num_envs, runs=RUNS, devices=devices)
+        _found.append(found)
         return found
 
     return of
@@ -97,15 +89,31 @@ def compared(request: pytest.FixtureRequest):
     return of
 
 
+@pytest.fixture
+def started(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, list[float]]:
+    """Starts the trainer with an empty cache, and then with what the first start left there."""
+    times, flags = RUNS, []
+    if not request.config.getoption("benchmark"):
+        times, flags = 1, ["--num-envs", "4", "--num-steps", "4", "--hidden-dim", "8"]
+        monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    found = {"first": [start(tmp_path, *flags)]}
+    found["second"] = [start(tmp_path, *flags) for _ in range(times)]
+    if request.config.getoption("benchmark"):
+        _starts.update(found)
+    return found
+
+
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     """The table, and the files that were asked for."""
-    if not (_found or _ratios):
+    if not (_found or _ratios or _starts):
         return
     earlier, path = config.getoption("benchmark_compare"), config.getoption("benchmark_json")
     console = report.Console(file=terminalreporter._tw._file, width=120)
     console.print()
-    report.show(console, _found, _ratios, report.read(Path(earlier)) if earlier else ())
+    report.show(console, _found, _ratios, report.read(Path(earlier)) if earlier else (), _starts)
     if path:
-        report.write(Path(path), _found, _ratios)
+        report.write(Path(path), _found, _ratios, _starts)
     if plot := config.getoption("benchmark_plot"):
         plots.plot(Path(plot), _found)

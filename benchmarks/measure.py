@@ -25,7 +25,7 @@ class Measurement:
         steps: environment steps of one run.
         seconds: of each run, in the order in which they were made.
         trace_seconds: until the program was ready to be compiled.
-        compile_seconds: until it was compiled, or read from the cache.
+        compile_seconds: until it was compiled.
         peak_mb: most memory that the process held on the host.
         device: kind of device.
         devices: on how many at once.
@@ -83,18 +83,11 @@ class Program:
 
     Attributes:
         trace_seconds: until it was ready to be compiled.
-        compile_seconds: until it was compiled, or read from the cache.
+        compile_seconds: until it was compiled.
         steps: environment steps of one run.
     """
 
-    def __init__(
-        self,
-        name: str,
-        num_envs: int,
-        num_steps: int | None,
-        devices: int,
-        cache: str | None = None,
-    ) -> None:
+    def __init__(self, name: str, num_envs: int, num_steps: int | None, devices: int) -> None:
         """Makes the subject, compiles it, and runs it once; arguments as for :func:`measure`."""
         import jax
         import subjects
@@ -106,9 +99,6 @@ class Program:
             made = subjects.spread(partial(make, game), num_envs, devices, **steps)
         else:
             made = subjects.subject(name, num_envs, devices, **steps)
-        if cache is not None:  # From here on: building the start is not what is measured.
-            jax.config.update("jax_compilation_cache_dir", cache)
-            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         began = time.perf_counter()
         lowered = jax.jit(made.run, donate_argnums=0).lower(made.start)
         traced = time.perf_counter()
@@ -146,7 +136,6 @@ def measure(
     num_envs: int,
     runs: int,
     num_steps: int | None = None,
-    cache: str | None = None,
     devices: int | None = 1,
 ) -> Measurement:
     """Measures here, in this process.
@@ -157,13 +146,12 @@ def measure(
         runs: how often the compiled program is run, not counting a first time; fewer times, but
             three at least, where that takes half a minute.
         num_steps: steps of one run in each environment; by default the subject's own.
-        cache: a folder for compiled programs; none: every program is compiled.
         devices: on how many at once; None for all that there are, of a CPU its cores.
     """
     import jax
 
     devices = _count(devices)
-    program = Program(subject, num_envs, num_steps, devices, cache)
+    program = Program(subject, num_envs, num_steps, devices)
     seconds: list[float] = []
     while not _enough(seconds, runs):
         seconds.append(program.seconds())

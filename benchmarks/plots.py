@@ -8,17 +8,15 @@ from typing import Any
 from measure import Measurement
 
 
-def plot(path: Path, measurements: Sequence[Measurement]) -> None:
+def plot(path: Path, found: Sequence[Measurement]) -> None:
     """Draws the rates; the file's ending says in which format.
 
     To the left over the number of environments, where a subject was measured with several; to the
-    right side by side, with the number that most were measured with. First and second starts are
-    left out: they differ in compile time alone.
+    right side by side, with the number that most were measured with.
     """
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    found = [each for each in measurements if not each.subject.endswith(" start")]
     colours = {name: f"C{n % 10}" for n, name in enumerate(dict.fromkeys(x.subject for x in found))}
     figure = Figure(figsize=(10.5, 4.4), layout="constrained")
     over, beside = figure.subplots(1, 2, width_ratios=(1.3, 1))

@@ -5,10 +5,12 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 from measure import Measurement, Ratio
@@ -45,13 +47,19 @@ def _cpu() -> str:
     return next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "")
 
 
-def write(path: Path, measurements: Sequence[Measurement], ratios: Sequence[Ratio] = ()) -> None:
-    """Writes the measurements and ratios, with their surroundings, as JSON."""
+def write(
+    path: Path,
+    measurements: Sequence[Measurement],
+    ratios: Sequence[Ratio] = (),
+    starts: Mapping[str, list[float]] = MappingProxyType({}),
+) -> None:
+    """Writes the measurements, ratios and starts, with their surroundings, as JSON."""
     found = {
         "format": _FORMAT,
         **surroundings(),
         "measurements": [asdict(each) for each in measurements],
         "ratios": [asdict(each) for each in ratios],
+        "starts": dict(starts),
     }
     path.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -76,8 +84,9 @@ def show(
     measurements: Sequence[Measurement],
     ratios: Sequence[Ratio] = (),
     before: Sequence[Measurement] = (),
+    starts: Mapping[str, list[float]] = MappingProxyType({}),
 ) -> None:
-    """Prints the measurements as a table, with ratios to earlier ones, and the ratios."""
+    """Prints the measurements as a table, with ratios to earlier ones, the ratios, the starts."""
     known = {_what(each): each for each in before}
     table = Table(title="steps per second")
     for name in ("subject", "envs", "median", "range", "trace s", "compile s", "peak MB", "device"):
@@ -106,6 +115,12 @@ def show(
         console.print(
             f"{each.subject} at {each.num_envs:,} on {device(each)}: {each.ratio:.2f} times "
             f"{each.other} in turn ({least:.2f} to {most:.2f})"
+        )
+    for which, seconds in starts.items():
+        least, most = min(seconds), max(seconds)
+        console.print(
+            f"a {which} start: {median(seconds):.1f} s to its first update "
+            f"({least:.1f} to {most:.1f})"
         )
 
 

@@ -80,10 +80,8 @@ def test_in_turn_in_a_process_of_its_own():
     assert 0.01 < found.ratio < 100
 
 
-def test_training_with_a_full_cache(measured, tmp_path):
-    """The second start: what was compiled is read."""
-    for label in ("training, first start", "training, second start"):
-        check(measured("training", 256, None, tmp_path, label))
+def test_a_second_start_finds_what_the_first_one_made(started):
+    assert 0 < min(started["second"]) < started["first"][0]
 
 
 def test_report_keeps_and_compares(tmp_path, capsys):
@@ -93,14 +91,21 @@ def test_report_keeps_and_compares(tmp_path, capsys):
     other = Measurement("pgx 2048", 4, 400, [4.0], 0.5, 1.5, 100.0, "cpu", 1)
     path = tmp_path / "found.json"
     ratio = Ratio("environment", "pgx 2048", 4, [2.0, 1.0, 4.0], "cpu", 1)
-    report.write(path, [one, other], [ratio])
+    report.write(path, [one, other], [ratio], {"second": [4.0]})
     assert report.read(path) == [one, other]
     twice = Measurement("environment", 4, 400, [1.0], 0.5, 1.5, 100.0, "cpu", 1)
-    report.show(report.Console(width=120), [twice, other], [ratio], report.read(path))
+    report.show(
+        report.Console(width=120),
+        [twice, other],
+        [ratio],
+        report.read(path),
+        {"second": [3.0, 4.0, 5.5]},
+    )
     printed = capsys.readouterr().out
     assert "2.00" in printed
     said = "environment at 4 on 1 x cpu: 2.00 times pgx 2048 in turn (1.00 to 4.00)"
     assert said in printed
+    assert "a second start: 4.0 s to its first update (3.0 to 5.5)" in printed
 
 
 def test_report_draws(tmp_path):

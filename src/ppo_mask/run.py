@@ -39,7 +39,15 @@ from ppo_mask.settings import RunConfig, RunSettings, resolve
 from ppo_mask.sharding import make_mesh
 from ppo_mask.state import TrainState
 from ppo_mask.sync import claim, forget_after, push
-from ppo_mask.task import Task, first_state, mlp_for, ppo_config, run_keys, total_updates
+from ppo_mask.task import (
+    Task,
+    first_model,
+    first_state,
+    mlp_for,
+    ppo_config,
+    run_keys,
+    total_updates,
+)
 from ppo_mask.train import TrainingError, train
 from ppo_mask.wandb_sink import log_in
 
@@ -107,13 +115,14 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         raise RunError("the processes found different checkpoints; --checkpoint-dir must be shared")
     if config.logging.wandb and is_first():
         log_in()
-    rows = _rows(task, config, env, ppo)
-    mesh = None if config.run.num_seeds > 1 else _mesh(config.run, rows)
     run_key, evaluation_key = run_keys(config)
+    model = first_model(task, config.network, env, run_key)
+    rows = _rows(ppo, model)
+    mesh = None if config.run.num_seeds > 1 else _mesh(config.run, rows)
     if config.run.auto_tune:
-        plan = dataclasses.replace(plan, config=_tuned(task, config, env, run_key, mesh))
+        plan = dataclasses.replace(plan, config=_tuned(task, config, env, model, run_key, mesh))
         config, ppo = plan.config, ppo_config(plan.config.training)
-        rows = _rows(task, config, env, ppo)
+        rows = _rows(ppo, model)
     try:
         check_devices(rows, 1 if mesh is None else mesh.size)
     except ValueError as error:
@@ -123,7 +132,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     updates = total_updates(config, ppo)
     profiled = _profiled_update(plan, updates)
     programs = _programs(task, plan)
-    folder, state = _open(task, plan, env, ppo, run_key, programs)
+    folder, state = _open(task, plan, env, ppo, model, run_key, programs)
     device = f"{1 if mesh is None else mesh.size} x {jax.devices()[0].device_kind}"
     if is_first():
         _introduce(plan, ppo, folder, updates, device)
@@ -170,16 +179,10 @@ def _mesh(run: RunSettings, rows: PPOConfig) -> Mesh | None:
         raise RunError(str(error).replace("num_devices", "--num-devices")) from error
 
 
-def _rows(
-    task: Task[Environment], config: RunConfig[Environment], env: AbstractEnv[Any], ppo: PPOConfig
-) -> PPOConfig:
-    """The batch as the run's network learns from it, which is not made for this."""
-
-    def new_model(key: Key[Array, ""]) -> AbstractActorCritic:
-        return task.new_model(env, config.network, key)
-
+def _rows(ppo: PPOConfig, model: AbstractActorCritic) -> PPOConfig:
+    """The batch as the run's network learns from it."""
     try:
-        return of_rows(ppo, eqx.filter_eval_shape(new_model, jax.random.key(0)))
+        return of_rows(ppo, model)
     except ValueError as error:
         raise RunError(str(error)) from error
 
@@ -201,6 +204,7 @@ def _tuned(
     task: Task[Environment],
     config: RunConfig[Environment],
     env: AbstractEnv[Any],
+    model: AbstractActorCritic,
     key: Key[Array, ""],
     mesh: Mesh | None,
 ) -> RunConfig[Environment]:
@@ -212,7 +216,7 @@ def _tuned(
         return resolve(dataclasses.replace(config, training=training))
 
     def begin(ppo: PPOConfig) -> TrainState:
-        return eqx.filter_jit(lambda key: first_state(task, config, env, ppo, key))(key)
+        return first_state(task, config, env, ppo, model, key)
 
     sizes = (ppo_config(sized(n).training) for n in tune.SIZES)
     curriculum = task.curriculum(config.environment)
@@ -221,11 +225,15 @@ def _tuned(
 
 
 def _programs(task: Task[Any], plan: Plan[Any]) -> KeptPrograms | None:
-    """Where traced programs are, if they can be used: a profile names lines of traced code."""
-    cache = cast(bool, jax.config.jax_enable_compilation_cache)  # pyright: ignore
-    if not cache or not task.packages or several() or plan.config.run.profile is not None:
+    """Beside what is compiled; None if programs cannot be used, or not be kept there."""
+    settings = cast(dict[str, Any], jax.config.values)  # pyright: ignore[reportAttributeAccessIssue]
+    folder: str | None = settings["jax_compilation_cache_dir"]
+    if not folder or "://" in folder or not settings["jax_enable_compilation_cache"]:
         return None
-    return KeptPrograms(run_folder.cache_folder() / "programs", {"ppo_mask", *task.packages})
+    # A profile names lines of the code that was traced.
+    if not task.packages or several() or plan.config.run.profile is not None:
+        return None
+    return KeptPrograms(Path(folder) / "programs", {"ppo_mask", *task.packages})
 
 
 def _open(
@@ -233,13 +241,14 @@ def _open(
     plan: Plan[Environment],
     env: AbstractEnv[Any],
     ppo: PPOConfig,
+    model: AbstractActorCritic,
     key: Key[Array, ""],
     programs: KeptPrograms | None,
 ) -> tuple[RunFolder, TrainState]:
     """The run's folder and where the run begins or goes on."""
 
     def begin(key: Key[Array, ""]) -> TrainState:
-        return first_state(task, plan.config, env, ppo, key, programs)
+        return first_state(task, plan.config, env, ppo, model, key, programs)
 
     if plan.folder is None:
         state = begin(key)

@@ -131,18 +131,30 @@ def total_updates(config: RunConfig[Any], ppo: PPOConfig) -> int:
     return -(-config.training.total_timesteps // ppo.batch_size)
 
 
+def first_model(
+    task: Task[Any], network: NetworkSettings, env: AbstractEnv[Any], key: Key[Array, ""]
+) -> AbstractActorCritic:
+    """The network that a run of that key begins with.
+
+    Raises:
+        RunError: the task has no such network.
+    """
+    model_key, _ = jax.random.split(key)
+    # Operation by operation, it would take seconds to compile.
+    return eqx.filter_jit(lambda key: task.new_model(env, network, key))(model_key)
+
+
 def first_state(
     task: Task[Environment],
     config: RunConfig[Environment],
     env: AbstractEnv[Any],
     ppo: PPOConfig,
+    model: AbstractActorCritic,
     key: Key[Array, ""],
     programs: KeptPrograms | None = None,
 ) -> TrainState:
-    """A run's first state."""
-    model_key, init_key = jax.random.split(key)
-    # Operation by operation, it would take seconds to compile.
-    model = eqx.filter_jit(lambda key: task.new_model(env, config.network, key))(model_key)
+    """A run's first state, with the :func:`first_model` of the same key."""
+    _, init_key = jax.random.split(key)
     return init(
         env,
         model,

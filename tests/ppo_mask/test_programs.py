@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import corridor
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -290,16 +289,17 @@ def test_training_is_the_same_traced_kept_and_found(tmp_path: Path) -> None:
 
 
 def test_a_run_and_its_resumption_find_programs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = tmp_path / "cache" / "ppo_mask" / "programs"
-    task = corridor.TASK
+    before = jax.config.jax_compilation_cache_dir
+    folder = tmp_path / "cache" / "programs"
+    jax.config.update("jax_compilation_cache_dir", str(folder.parent))
+    request.addfinalizer(lambda: jax.config.update("jax_compilation_cache_dir", before))
     runs: list[RunFolder] = []
 
     def run(name: str, *flags: str) -> None:
         where = ["--checkpoint-dir", str(tmp_path), "--run-name", name]
-        assert main(task, DEFAULTS, [*where, *flags]) == 0
+        assert main(TASK, DEFAULTS, [*where, *flags]) == 0
         runs.append(RunFolder(tmp_path / name))
 
     run("traced", "--profile")
@@ -309,7 +309,7 @@ def test_a_run_and_its_resumption_find_programs(
     there = [path.stat().st_ino for path in files(folder)]
     run("found", "--total-timesteps", "160")
     more = ["--resume", str(runs[-1].path), "--total-timesteps", "192"]
-    assert main(task, DEFAULTS, more) == 0
+    assert main(TASK, DEFAULTS, more) == 0
     assert [path.stat().st_ino for path in files(folder)] == there
     assert_same_run(runs[1], runs[0])
     assert_same_run(runs[2], runs[0])

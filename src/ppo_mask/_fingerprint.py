@@ -22,51 +22,67 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-_PLAIN = (bool, int, float, complex, str, bytes, types.NoneType, types.EllipsisType)
+_PLAIN = (bool, int, float, complex, str, bytes, range, slice, types.NoneType, types.EllipsisType)
 
 
 class UnknownPartError(Exception):
     """A part that nobody can tell the content of."""
 
 
-def of_code(packages: Iterable[str]) -> str:
-    """Of all code and constants in these packages.
+def of_files(packages: Iterable[str]) -> str:
+    """Of all Python files of these packages, which modules may yet be imported from.
 
     Raises:
-        UnknownPartError: something from elsewhere has been put into them; or one is not imported.
+        UnknownPartError: one of them is not imported.
     """
-    content = _Content(packages, in_full=True)
+    content = _Content(packages)
     for package in sorted(content.packages):
         if package not in sys.modules:
             raise UnknownPartError(f"the package {package}, which is not imported")
         for path in _files(sys.modules[package]):
             content.add(str(path), path.read_bytes())
-    for name in sorted(sys.modules):
-        if content.is_ours(name):
-            content.add_module(sys.modules[name])
     return content.digest()
+
+
+def of_modules(packages: Iterable[str]) -> dict[str, str]:
+    """Of each module of these packages that has been imported, as it stands in memory.
+
+    Raises:
+        UnknownPartError: something from elsewhere has been put into them.
+    """
+    packages = frozenset(packages)
+    digests: dict[str, str] = {}
+    for name in sorted(sys.modules):
+        if name.partition(".")[0] in packages:
+            content = _Content(packages, name)
+            content.add_module(sys.modules[name])
+            digests[name] = content.digest()
+    return digests
 
 
 def of_values(packages: Iterable[str], *values: object) -> str:
     """Of what a function is called with and closes over; arrays' content counts.
 
-    Classes and functions that have a name go by it: :func:`of_code` tells what is behind it.
+    Classes and functions that have a name go by it: :func:`of_modules` tells what is behind it.
 
     Raises:
         UnknownPartError: a part comes neither from these packages nor from an installed library.
     """
-    content = _Content(packages, in_full=False)
+    content = _Content(packages)
     content.add(*values)
     return content.digest()
 
 
 @no_type_check  # At run time: its methods are called tens of thousands of times.
 class _Content:
-    """A hash, and how things are written into it."""
+    """A hash, and how things are written into it.
 
-    def __init__(self, packages: Iterable[str], *, in_full: bool) -> None:
+    If a module is named, what it defines is told in full. All else that has a name goes by it.
+    """
+
+    def __init__(self, packages: Iterable[str], module: str | None = None) -> None:
         self.packages = frozenset(packages)
-        self._in_full = in_full
+        self._module = module
         self._hash = hashlib.sha256()
         # What has been written, kept alive so that no other thing gets its identity.
         self._written: dict[int, tuple[int, object]] = {}
@@ -91,8 +107,16 @@ class _Content:
                 self._add_compound(thing)
 
     def add_module(self, module: types.ModuleType) -> None:
-        self._text("module", module.__name__)
-        self._add_items({k: v for k, v in vars(module).items() if not k.startswith("__")})
+        name = module.__name__
+        self._text("module", name)
+        # Importing a part of a package puts it into the package; it has a digest of its own.
+        self._add_items(
+            {
+                key: value
+                for key, value in vars(module).items()
+                if not key.startswith("__") and value is not sys.modules.get(f"{name}.{key}", self)
+            }
+        )
 
     def _text(self, *words: str) -> None:
         self._hash.update("".join(f"{len(word)}:{word}" for word in words).encode())
@@ -125,7 +149,7 @@ class _Content:
             self._add_instance(x)
 
     def _add_instance(self, x: Any) -> None:
-        self._add_name(type(x))
+        self.add(type(x))
         if isinstance(x, enum.Enum):
             self._text(x.name)
         elif isinstance(x, (np.ndarray, jax.Array)):
@@ -146,7 +170,7 @@ class _Content:
             self.add(x.__wrapped__)
         elif self.is_ours(type(x).__module__) and hasattr(x, "__dict__"):
             self._add_items(vars(x))
-        elif not self._in_full:
+        elif self._module is None:
             raise UnknownPartError(f"a {type(x).__module__}.{type(x).__qualname__}")
 
     def _add_array(self, x: Any) -> None:
@@ -158,7 +182,11 @@ class _Content:
 
     def _add_class(self, cls: type[Any]) -> None:
         self._add_name(cls)
-        if self._in_full and self.is_ours(cls.__module__):
+        if self._goes_by_name(cls):
+            return
+        if self._module is None:
+            raise UnknownPartError(f"a class that a function of {cls.__module__} has made")
+        if self.is_ours(cls.__module__):
             self.add(*cls.__bases__)
             # Of what has such names, only functions say what a class does.
             self._add_items(
@@ -188,14 +216,14 @@ class _Content:
         self.add(*code.co_consts)
 
     def _goes_by_name(self, x: Any) -> bool:
-        """Whether this very thing is what its name stands for, and that is told elsewhere."""
+        """Whether this very thing is what its name stands for, which is told elsewhere."""
         module, names = getattr(x, "__module__", None), getattr(x, "__qualname__", None)
         if not isinstance(module, str) or not isinstance(names, str):
             return False
         found: Any = sys.modules.get(module)
         for name in names.split("."):
             found = getattr(found, name, None)
-        return found is x and not (self._in_full and self.is_ours(module))
+        return found is x and module != self._module
 
     def _add_name(self, x: Any) -> None:
         self._add_home(x.__module__)

@@ -2,7 +2,7 @@
 
 A compilation cache keeps what XLA makes of a program. Tracing, by which JAX gets the program from
 Python, is done anew by each process, and takes longer than all else at a second start. Here traced
-programs are kept too, as :mod:`jax.export` writes them: StableHLO, which nothing unpickles.
+programs are kept too, as ``jax.export`` writes them: StableHLO, which nothing unpickles.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -61,7 +61,7 @@ class KeptPrograms:
         """The same function, whose program is looked for before it is traced, and kept after it.
 
         Args:
-            compiled: from :func:`equinox.filter_jit`, of a function known by its name.
+            compiled: from ``equinox.filter_jit``, of a function known by its name.
             donate: the argument whose arrays' memory may be used up.
             like: makes, from the arguments, a tree like the result but for its arrays' content.
                 Without it, the result must be of arrays, tuples, lists, dictionaries and modules.
@@ -91,10 +91,11 @@ class KeptPrograms:
         args: tuple[Any, ...],
     ) -> Callable[..., Any]:
         path = self._folder / f"{self._key(compiled, args)}.program"
-        found = _read(path)
+        found = _read(path, self._modules)
         if found is None:
             found = _traced(compiled, args, with_structure=like is None)
-            _write(path, *found)
+            # What has been imported meanwhile was of use perhaps.
+            _write(path, _fingerprint.of_modules(self._packages) | self._modules, *found)
         structure, body = found
         counts = [len(_arrays(arg)) for arg in args]
         before = sum(counts[:donate])
@@ -113,8 +114,8 @@ class KeptPrograms:
         return program
 
     @functools.cached_property
-    def _code(self) -> str:
-        return _fingerprint.of_code(self._packages)
+    def _modules(self) -> dict[str, str]:
+        return _fingerprint.of_modules(self._packages)
 
     def _key(self, compiled: Callable[..., Any], args: tuple[Any, ...]) -> str:
         def without_content(leaf: Any) -> Any:
@@ -126,7 +127,7 @@ class KeptPrograms:
         described = cast(Any, compiled).__wrapped__, jax.tree.map(without_content, args)
         parts = (
             _fingerprint.of_values(self._packages, *described),
-            self._code,
+            _fingerprint.of_files(self._packages),
             _surroundings(),
         )
         return _sha256("\n".join(parts).encode())[:32]
@@ -153,8 +154,21 @@ def _traced(
         return _arrays(result)
 
     program.__name__ = program.__qualname__ = function.__name__
-    exported = export.export(jax.jit(program))(*leaves)
+    with _no_lines_of_code():
+        exported = export.export(jax.jit(program))(*leaves)
     return structure, bytes(exported.serialize())
+
+
+@contextlib.contextmanager
+def _no_lines_of_code() -> Generator[None]:
+    """Spares a program the lines that it was traced from: a sixth of the time of loading it."""
+    name = "jax_traceback_in_locations_limit"
+    before = _settings()[name]
+    jax.config.update(name, 0)
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)
 
 
 @functools.lru_cache(maxsize=8)  # A process that begins one run after another compiles once.
@@ -169,13 +183,16 @@ def _runnable(body: bytes, donated: tuple[int, ...]) -> tuple[Callable[..., Any]
     return jax.jit(program, donate_argnums=donated), len(exported.out_avals)
 
 
+def _settings() -> dict[str, Any]:
+    return cast(dict[str, Any], jax.config.values)  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def _surroundings() -> str:
     device = jax.devices()[0]
-    settings = cast(dict[str, object], jax.config.values)  # pyright: ignore[reportAttributeAccessIssue]
     return json.dumps(
         {
             "versions": [platform.python_version(), jax.__version__, version("jaxlib")],
-            "settings": {name: str(value) for name, value in settings.items()},
+            "settings": {name: str(value) for name, value in _settings().items()},
             "flags": os.environ.get("XLA_FLAGS", ""),
             "devices": [device.platform, device.device_kind, device.client.platform_version],
             "counts": [jax.device_count(), jax.process_count()],
@@ -183,22 +200,28 @@ def _surroundings() -> str:
     )
 
 
-def _read(path: Path) -> tuple[Any, bytes] | None:
-    """What a file holds; None if it is not there, or not whole."""
+def _read(path: Path, modules: Mapping[str, str]) -> tuple[Any, bytes] | None:
+    """What a file holds; None if it is not there or not whole, or was traced from other modules.
+
+    What it was traced from must be there, and unchanged. Other modules have had no part in it.
+    """
     try:
         header, _, body = path.read_bytes().partition(b"\n")
         said = json.loads(header)
         if said["format"] != _FORMAT or said["sha256"] != _sha256(body):
             return None
-    except (OSError, ValueError, LookupError, TypeError):
+        if not said["modules"].items() <= modules.items():
+            return None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
     with contextlib.suppress(OSError):  # It is in use, but the folder may be somebody else's.
         os.utime(path)
     return said["structure"], body
 
 
-def _write(path: Path, structure: Any, body: bytes) -> None:
-    header = json.dumps({"format": _FORMAT, "structure": structure, "sha256": _sha256(body)})
+def _write(path: Path, modules: Mapping[str, str], structure: Any, body: bytes) -> None:
+    said = {"format": _FORMAT, "structure": structure, "sha256": _sha256(body), "modules": modules}
+    header = json.dumps(said)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:

@@ -81,6 +81,8 @@ class Task(Generic[Environment]):
     def __post_init__(self) -> None:
         if self.networks and self.make_model is not mlp_for:
             raise ValueError("a task has make_model or networks, not both")
+        if isinstance(self.packages, str):
+            raise ValueError(f"packages must be a list of names, as [{self.packages!r}]")
 
     def offer(self, defaults: RunConfig[Environment]) -> RunConfig[Environment]:
         """The defaults, with the task's networks to choose from."""

@@ -34,6 +34,7 @@ import numpy as np
 
 FACTOR = 2.0
 TABLE = np.arange(3.0)
+SLICE = slice(1)
 NESTED = {"of": [(1.0, {2.0})]}
 
 class Kind(enum.Enum):
@@ -65,6 +66,16 @@ def compute(x, extra=None):
 
 def plus(amount):
     return lambda x: x + amount
+
+def made(by):
+    class Made(eqx.Module):
+        def __call__(self, x):
+            return x * by
+    return Made()
+
+def later(x):
+    from somebodys_game.late import plus
+    return plus(x)
 """
 
 
@@ -76,7 +87,8 @@ def game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     (package / "__init__.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(package.parent)
     yield importlib.import_module(package.name)
-    del sys.modules[package.name]
+    for name in [name for name in sys.modules if name.startswith(package.name)]:
+        del sys.modules[name]
 
 
 def kept(folder: Path, game: Any, *args: Any) -> Any:
@@ -86,6 +98,14 @@ def kept(folder: Path, game: Any, *args: Any) -> Any:
 
 def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*")) if folder.exists() else []
+
+
+def look_at(folder: Path) -> int:
+    """How many files have been written since the last look, be it in place of others."""
+    new = [path for path in files(folder) if path.stat().st_mode & 0o777 == 0o600]
+    for path in new:
+        path.chmod(0o640)
+    return len(new)
 
 
 def test_what_is_found_is_run_and_nothing_is_traced(tmp_path: Path, game: Any) -> None:
@@ -100,9 +120,12 @@ def test_what_is_found_is_run_and_nothing_is_traced(tmp_path: Path, game: Any) -
     game.FACTOR = 5.0
     kept(other, game, x)
     game.FACTOR = 2.0
+    header, _, _ = path.read_bytes().partition(b"\n")
     [different] = files(other)
-    assert different.name != path.name
-    path.write_bytes(different.read_bytes())
+    said, _, body = different.read_bytes().partition(b"\n")
+    assert path.name == different.name
+    said = {**json.loads(said), "modules": json.loads(header)["modules"]}
+    path.write_bytes(json.dumps(said).encode() + b"\n" + body)
     np.testing.assert_array_equal(kept(folder, game, x)["y"], 5 * x + 3)
 
 
@@ -139,6 +162,8 @@ CHANGES = {
     "a compiled function": lambda game: replaced(game, "inner", jax.jit(game.plus(1.0))),
     "a cached function": lambda game: replaced(game, "more", functools.cache(game.helper)),
     "a method": lambda game: replaced(game.Scale, "__call__", game.plus(1.0)),
+    "a class": lambda game: replaced(game, "Scale", type(game.made(1.0))),
+    "a slice": lambda game: replaced(game, "SLICE", slice(2)),
     "a default": lambda game: replaced(game.helper, "__defaults__", (1.0,)),
     "a file": lambda game: Path(game.__file__).with_name("late.py").write_text("FACTOR = 1.0"),
     "a line of a file": lambda game: Path(game.__file__).write_text(SOURCE.replace("2.0", "7.0")),
@@ -151,11 +176,40 @@ def test_whatever_changes_in_a_package_makes_another_program(
 ) -> None:
     folder, x = tmp_path / "programs", jnp.ones(3)
     kept(folder, game, x)
+    assert look_at(folder) == 1
+    kept(folder, game, x)
+    assert look_at(folder) == 0
     change(game)
     kept(folder, game, x)
-    assert len(files(folder)) == 2
+    assert look_at(folder) == 1
     kept(folder, game, x)
-    assert len(files(folder)) == 2
+    assert look_at(folder) == 0
+
+
+def test_modules_that_had_no_part_in_it_make_no_difference(tmp_path: Path, game: Any) -> None:
+    folder, x = tmp_path / "programs", jnp.ones(3)
+    (Path(game.__file__).with_name("late.py")).write_text("FACTOR = 1.0")
+    kept(folder, game, x)
+    assert look_at(folder) == 1
+    late = importlib.import_module("somebodys_game.late")
+    kept(folder, game, x)
+    late.FACTOR = 2.0
+    kept(folder, game, x)
+    assert look_at(folder) == 0
+    game.late = late.FACTOR
+    kept(folder, game, x)
+    assert look_at(folder) == 1
+
+
+def test_modules_imported_while_tracing_count(tmp_path: Path, game: Any) -> None:
+    folder, x = tmp_path / "programs", jnp.ones(3)
+    (Path(game.__file__).with_name("late.py")).write_text("def plus(x):\n    return x + 4.0")
+    np.testing.assert_array_equal(kept(folder, game, x, game.later)["y"], 9)
+    sys.modules["somebodys_game.late"].plus = game.plus(5.0)
+    np.testing.assert_array_equal(kept(folder, game, x, game.later)["y"], 10)
+    # Whoever has not imported it cannot know that it was not as its file says.
+    del sys.modules["somebodys_game.late"], game.late
+    np.testing.assert_array_equal(kept(folder, game, x, game.later)["y"], 9)
 
 
 def test_whatever_is_given_makes_another_program_but_an_arrays_content(
@@ -188,6 +242,13 @@ def test_whatever_is_given_makes_another_program_but_an_arrays_content(
             assert len(files(folder)) == number + 1
 
 
+def test_a_class_of_a_function_is_told_by_what_that_made_it_from(tmp_path: Path, game: Any) -> None:
+    for by in (2.0, 3.0):
+        game.Scale = type(game.made(by))
+        kept(tmp_path / "programs", game, jnp.ones(3))
+        assert look_at(tmp_path / "programs") == 1
+
+
 def test_settings_of_jax_make_another_program(tmp_path: Path, game: Any) -> None:
     folder, x = tmp_path / "programs", jnp.ones(3)
     kept(folder, game, x)
@@ -210,6 +271,8 @@ def test_what_cannot_be_known_or_kept_is_traced_as_ever(
     folder, x = tmp_path / "programs", jnp.ones(3)
     for extra in (local, lambda x: x + 1, functools.partial(local)):
         np.testing.assert_array_equal(kept(folder, game, x, extra)["y"], 6)
+    # A class that has no name to go by.
+    np.testing.assert_array_equal(kept(folder, game, x, game.made(3.0))["y"], 15)
     # A package named, and in it something of one that is not.
     monkeypatch.setattr(game, "inner", local)
     np.testing.assert_array_equal(kept(folder, game, x)["y"], 7)
@@ -282,10 +345,9 @@ def trained(folder: Path | None) -> TrainState:
 def test_training_is_the_same_traced_kept_and_found(tmp_path: Path) -> None:
     traced = trained(None)
     assert eqx.tree_equal(trained(tmp_path), traced)
-    there = [path.stat().st_ino for path in files(tmp_path)]
-    assert len(there) == 2  # The first state's and the updates'.
+    assert look_at(tmp_path) == 2  # The first state's and the updates'.
     assert eqx.tree_equal(trained(tmp_path), traced)
-    assert [path.stat().st_ino for path in files(tmp_path)] == there
+    assert look_at(tmp_path) == 0
 
 
 def test_a_run_and_its_resumption_find_programs(
@@ -305,12 +367,11 @@ def test_a_run_and_its_resumption_find_programs(
     run("traced", "--profile")
     assert files(folder) == []
     run("kept")
-    assert len(files(folder)) == 2
-    there = [path.stat().st_ino for path in files(folder)]
+    assert look_at(folder) == 2
     run("found", "--total-timesteps", "160")
     more = ["--resume", str(runs[-1].path), "--total-timesteps", "192"]
     assert main(TASK, DEFAULTS, more) == 0
-    assert [path.stat().st_ino for path in files(folder)] == there
+    assert look_at(folder) == 0
     assert_same_run(runs[1], runs[0])
     assert_same_run(runs[2], runs[0])
 

@@ -37,7 +37,11 @@ class KeptPrograms:
     constants of the packages, in memory and in their files; the values that a function is called
     with, but for arrays' content; the versions of Python and of the libraries that the packages
     import; JAX's settings; the devices. Where something comes from elsewhere, from ``__main__`` or
-    a package not named, the program is traced as ever and not kept.
+    a package not named, the program is traced as ever and not kept. So it is for whoever looks for
+    errors with JAX's ``jax_disable_jit`` or ``jax_debug_nans``.
+
+    What nobody can notice: a patched function of an installed library; and what code reads from a
+    file, the clock or the environment while it is traced.
     """
 
     def __init__(self, folder: Path, packages: Iterable[str]) -> None:
@@ -61,7 +65,7 @@ class KeptPrograms:
         """The same function, whose program is looked for before it is traced, and kept after it.
 
         Args:
-            compiled: from ``equinox.filter_jit``, of a function known by its name.
+            compiled: from ``equinox.filter_jit``, of a function that is in a package.
             donate: the argument whose arrays' memory may be used up.
             like: makes, from the arguments, a tree like the result but for its arrays' content.
                 Without it, the result must be of arrays, tuples, lists, dictionaries and modules.
@@ -90,12 +94,15 @@ class KeptPrograms:
         like: Callable[..., Any] | None,
         args: tuple[Any, ...],
     ) -> Callable[..., Any]:
+        if _settings()["jax_disable_jit"] or _settings()["jax_debug_nans"]:
+            return compiled
         path = self._folder / f"{self._key(compiled, args)}.program"
-        found = _read(path, self._modules)
+        modules = _fingerprint.of_modules(self._packages)
+        found = _read(path, modules)
         if found is None:
             found = _traced(compiled, args, with_structure=like is None)
             # What has been imported meanwhile was of use perhaps.
-            _write(path, _fingerprint.of_modules(self._packages) | self._modules, *found)
+            _write(path, _fingerprint.of_modules(self._packages) | modules, *found)
         structure, body = found
         counts = [len(_arrays(arg)) for arg in args]
         before = sum(counts[:donate])
@@ -112,10 +119,6 @@ class KeptPrograms:
             return eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), leaves), rest)
 
         return program
-
-    @functools.cached_property
-    def _modules(self) -> dict[str, str]:
-        return _fingerprint.of_modules(self._packages)
 
     def _key(self, compiled: Callable[..., Any], args: tuple[Any, ...]) -> str:
         def without_content(leaf: Any) -> Any:
@@ -154,6 +157,7 @@ def _traced(
         return _arrays(result)
 
     program.__name__ = program.__qualname__ = function.__name__
+    jax.clear_caches()  # A part traced before something was patched would be used again.
     with _no_lines_of_code():
         exported = export.export(jax.jit(program))(*leaves)
     return structure, bytes(exported.serialize())

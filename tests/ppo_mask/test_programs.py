@@ -32,7 +32,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-FACTOR = 2.0
+FACTOR, ZERO = 2.0, 0.0
 TABLE = np.arange(3.0)
 SLICE = slice(1)
 NESTED = {"of": [(1.0, {2.0})]}
@@ -54,7 +54,7 @@ SETTINGS = Settings()
 
 @jax.jit
 def inner(x):
-    return x + 0.0
+    return x + ZERO
 
 def helper(x, plus=0.0):
     return inner(x) * FACTOR + TABLE.sum() + plus
@@ -255,6 +255,27 @@ def test_settings_of_jax_make_another_program(tmp_path: Path, game: Any) -> None
     with jax.default_matmul_precision("highest"):
         kept(folder, game, x)
     assert len(files(folder)) == 2
+
+
+@pytest.mark.parametrize("setting", ["jax_disable_jit", "jax_debug_nans"])
+def test_whoever_looks_for_an_error_runs_the_code_itself(
+    setting: str, tmp_path: Path, game: Any, request: pytest.FixtureRequest
+) -> None:
+    jax.config.update(setting, True)
+    request.addfinalizer(lambda: jax.config.update(setting, False))
+    np.testing.assert_array_equal(kept(tmp_path / "programs", game, jnp.ones(3))["y"], 5)
+    assert files(tmp_path / "programs") == []
+
+
+def test_what_is_patched_between_two_runs_of_a_process_counts(tmp_path: Path, game: Any) -> None:
+    folder, x = KeptPrograms(tmp_path / "programs", {"somebodys_game"}), jnp.ones(3)
+    np.testing.assert_array_equal(folder.kept(game.compute)(x)["y"], 5)
+    game.FACTOR = 3.0
+    np.testing.assert_array_equal(folder.kept(game.compute)(x)["y"], 6)
+    # In a part that jax.jit has traced before, too.
+    game.compute(x)
+    game.ZERO = 1.0
+    np.testing.assert_array_equal(folder.kept(game.compute)(x)["y"], 9)
 
 
 def local(x: Any) -> Any:

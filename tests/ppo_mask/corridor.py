@@ -60,7 +60,6 @@ TASK = Task(
         "stats/furthest": Metric(lambda action, info: info["position"], reduce="max"),
     },
     figures={"furthest": "stats/furthest"},
-    packages=("corridor",),
 )
 DEFAULTS = RunConfig(
     environment=CorridorSettings(),

@@ -1,5 +1,6 @@
 """Traced programs are found again, and never a wrong one."""
 
+import dataclasses
 import functools
 import importlib
 import json
@@ -378,11 +379,12 @@ def test_a_run_and_its_resumption_find_programs(
     folder = tmp_path / "cache" / "programs"
     jax.config.update("jax_compilation_cache_dir", str(folder.parent))
     request.addfinalizer(lambda: jax.config.update("jax_compilation_cache_dir", before))
+    task = dataclasses.replace(TASK, packages=["corridor"])
     runs: list[RunFolder] = []
 
     def run(name: str, *flags: str) -> None:
         where = ["--checkpoint-dir", str(tmp_path), "--run-name", name]
-        assert main(TASK, DEFAULTS, [*where, *flags]) == 0
+        assert main(task, DEFAULTS, [*where, *flags]) == 0
         runs.append(RunFolder(tmp_path / name))
 
     run("traced", "--profile")
@@ -391,7 +393,7 @@ def test_a_run_and_its_resumption_find_programs(
     assert look_at(folder) == 2
     run("found", "--total-timesteps", "160")
     more = ["--resume", str(runs[-1].path), "--total-timesteps", "192"]
-    assert main(TASK, DEFAULTS, more) == 0
+    assert main(task, DEFAULTS, more) == 0
     assert look_at(folder) == 0
     assert_same_run(runs[1], runs[0])
     assert_same_run(runs[2], runs[0])

@@ -38,8 +38,8 @@ class KeptPrograms:
     with, but for arrays' content; the versions of Python and of the libraries that the packages
     import; JAX's settings; the devices. Where something comes from elsewhere, from ``__main__`` or
     a package not named, the program is traced as ever and not kept. So it is for whoever looks for
-    errors with JAX's ``jax_disable_jit`` or ``jax_debug_nans``. Where a program is traced to be kept,
-    this process's other compiled functions are forgotten (``jax.clear_caches``).
+    errors with JAX's ``jax_disable_jit`` or ``jax_debug_nans``. Tracing a program to keep it makes
+    this process forget its other compiled functions (``jax.clear_caches``).
 
     What nobody can notice: a patched function of an installed library; and what code reads from a
     file, the clock or the environment while it is traced.

@@ -22,6 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+# What functions of jax.jit, jax.custom_jvp and jax.custom_vjp, functools.cache and its like hold.
+_WRAPPED = ("__wrapped__", "func", "jvp", "fwd", "bwd")
 _PLAIN = (bool, int, float, complex, str, bytes, range, slice, types.NoneType, types.EllipsisType)
 
 
@@ -151,7 +153,7 @@ class _Content:
     def _add_instance(self, x: Any) -> None:
         self.add(type(x))
         if isinstance(x, enum.Enum):
-            self._text(x.name)
+            self.add(x.name, x.value)
         elif isinstance(x, (np.ndarray, jax.Array)):
             self._add_array(x)
         elif isinstance(x, dict):
@@ -164,14 +166,16 @@ class _Content:
             self._add_items(x)
         elif isinstance(x, Mesh):
             self.add(x.axis_names, x.devices.shape, *map(repr, x.devices.flat))
-        elif dataclasses.is_dataclass(x):
-            self._add_items({f.name: getattr(x, f.name, None) for f in dataclasses.fields(x)})
-        elif hasattr(x, "__wrapped__"):  # Of jax.jit or functools.cache.
-            self.add(x.__wrapped__)
-        elif self.is_ours(type(x).__module__) and hasattr(x, "__dict__"):
-            self._add_items(vars(x))
+        elif isinstance(x, types.BuiltinMethodType):
+            self.add(x.__name__, x.__self__)
+        elif dataclasses.is_dataclass(x) or self.is_ours(type(x).__module__):
+            self._add_items(_attributes(x))
+        elif any(hasattr(x, name) for name in _WRAPPED):
+            self.add(*(getattr(x, name, None) for name in _WRAPPED))
         elif self._module is None:
             raise UnknownPartError(f"a {type(x).__module__}.{type(x).__qualname__}")
+        elif _top(type(x)) in sys.stdlib_module_names and " at 0x" not in repr(x):
+            self._text(repr(x))
 
     def _add_array(self, x: Any) -> None:
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
@@ -209,7 +213,8 @@ class _Content:
             self.add(wrapped)
             return
         cells = [_content_of(cell) for cell in function.__closure__ or ()]
-        self.add(function.__code__, function.__defaults__, function.__kwdefaults__, cells, wrapped)
+        self.add(function.__code__, function.__defaults__, function.__kwdefaults__, cells)
+        self._add_items(vars(function))
 
     def _add_code(self, code: types.CodeType) -> None:
         self._text(code.co_code.hex(), *code.co_names, *code.co_varnames, *code.co_freevars)
@@ -239,6 +244,17 @@ class _Content:
         if version is None:
             raise UnknownPartError(f"something from {module}")
         self._text(top, version)
+
+
+def _top(cls: type[Any]) -> str:
+    return cls.__module__.partition(".")[0]
+
+
+def _attributes(x: object) -> dict[str, object]:
+    slots = (name for cls in type(x).__mro__ for name in getattr(cls, "__slots__", ()))
+    found = {name: getattr(x, name, None) for name in slots} | getattr(x, "__dict__", {})
+    # Python's own names: Equinox notes what jax.tree.map found of them.
+    return {name: value for name, value in found.items() if not name.startswith("__")}
 
 
 def _files(module: types.ModuleType) -> list[Path]:

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import logging
 import os
 import platform
 import tempfile
@@ -22,9 +23,9 @@ import jax
 from jax import export
 
 from ppo_mask import _fingerprint
-from ppo_mask._fingerprint import UnknownPartError
-from ppo_mask._structure import StructureError, from_json, to_json
+from ppo_mask._structure import from_json, to_json
 
+_LOG = logging.getLogger(__name__)
 _FORMAT = 1
 # Files that a folder keeps, some hundred kilobytes each.
 _NEWEST = 64
@@ -37,9 +38,10 @@ class KeptPrograms:
     constants of the packages, in memory and in their files; the values that a function is called
     with, but for arrays' content; the versions of Python and of the libraries that the packages
     import; JAX's settings; the devices. Where something comes from elsewhere, from ``__main__`` or
-    a package not named, the program is traced as ever and not kept. So it is for whoever looks for
-    errors with JAX's ``jax_disable_jit`` or ``jax_debug_nans``. Tracing a program to keep it makes
-    this process forget its other compiled functions (``jax.clear_caches``).
+    a package not named, the program is traced as ever and not kept; this module's log says what
+    that was. So it is for whoever looks for errors with JAX's ``jax_disable_jit`` or
+    ``jax_debug_nans``. Tracing a program to keep it makes this process forget its other compiled
+    functions (``jax.clear_caches``).
 
     What nobody can notice: a patched function of an installed library; and what code reads from a
     file, the clock or the environment while it is traced.
@@ -81,8 +83,11 @@ class KeptPrograms:
             if program is None:
                 try:
                     program = self._program(compiled, donate, like, args)
-                except (UnknownPartError, StructureError, NotImplementedError, ValueError):
-                    # It cannot be found again, or not be kept: it calls back into Python, say.
+                except Exception as error:
+                    # It cannot be found again, or not be kept: it calls back into Python, say. What
+                    # is wrong with the function itself, its own tracing tells.
+                    name = cast(Any, compiled).__name__
+                    _LOG.info("%s is traced, and not kept: %s", name, error)
                     program = compiled
             return program(*args)
 

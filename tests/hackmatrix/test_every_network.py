@@ -3,27 +3,52 @@
 import importlib.util
 from pathlib import Path
 
+import equinox as eqx
+import jax
 import pytest
 
 from hackmatrix.agents import trained
 from hackmatrix.evaluation import measure
 from hackmatrix.replay import record
 from ppo_mask.networks import is_recurrent
+from ppo_mask.programs import KeptPrograms
 from ppo_mask.run import main
 
 pytestmark = pytest.mark.unoptimized
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "train_hackmatrix.py"
+NETWORKS = ["mlp", "board", "recurrent", "flat"]
 SMALL = "--num-envs 4 --num-steps 4 --total-timesteps 32 --hidden-dim 8 --num-layers 1"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("network", ["mlp", "board", "recurrent", "flat"])
-def test_it_trains_and_plays(tmp_path, network):
+@pytest.fixture(scope="module")
+def program():
     spec = importlib.util.spec_from_file_location("train_hackmatrix", PROGRAM)
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)
-    assert list(program.TASK.networks) == ["mlp", "board", "recurrent", "flat"]
+    assert list(program.TASK.networks) == NETWORKS
+    return program
+
+
+@eqx.filter_jit
+def of_nothing(*parts):
+    return []
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_nothing_in_it_keeps_its_programs_from_being_kept(tmp_path, program, network):
+    task, defaults = program.TASK, program.DEFAULTS
+    env = task.make_env(defaults.environment)
+    model = task.networks[network](env, defaults.network, jax.random.key(0))
+    curriculum = task.curriculum(defaults.environment)
+    programs = KeptPrograms(tmp_path, {"ppo_mask", *task.packages, __name__})
+    programs.kept(of_nothing)(env, model, dict(task.metrics), curriculum)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", NETWORKS)
+def test_it_trains_and_plays(tmp_path, program, network):
     flags = ["--checkpoint-dir", str(tmp_path), "--run-name", "run", "--network", network]
     assert main(program.TASK, program.DEFAULTS, [*flags, *SMALL.split()]) == 0
     agent = trained(str(tmp_path / "run"))

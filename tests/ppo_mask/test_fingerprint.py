@@ -1,0 +1,133 @@
+"""Whatever could have shaped a program makes it another one; nothing else does."""
+
+import functools
+import importlib
+import operator
+import sys
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from somebodys import SOURCE, files, kept, look_at
+
+
+def replaced(game: Any, name: str, value: Any) -> None:
+    setattr(game, name, value)
+
+
+CHANGES = {
+    "a number": lambda game: replaced(game, "FACTOR", 2.5),
+    "a number's type": lambda game: replaced(game, "FACTOR", 2),
+    "an array's content": lambda game: game.TABLE.__setitem__(0, 1.0),
+    "what a table holds": lambda game: game.NESTED["of"].append((1.0, {3.0})),
+    "an object's field": lambda game: replaced(game.SETTINGS, "offset", 1.0),
+    "a class's field": lambda game: replaced(game.Settings, "offset", 1.0),
+    "a function by another": lambda game: replaced(game, "helper", game.plus(1.0)),
+    "what a function closes over": lambda game: replaced(game, "more", game.plus(1.0)),
+    "a compiled function": lambda game: replaced(game, "inner", jax.jit(game.plus(1.0))),
+    "a cached function": lambda game: replaced(game, "more", functools.cache(game.helper)),
+    "a method": lambda game: replaced(game.Scale, "__call__", game.plus(1.0)),
+    "an attribute that is no field": lambda game: replaced(game.DERIVED, "b", 2.0),
+    "a slot": lambda game: replaced(game.SLOTTED, "a", 2.0),
+    "a function's attribute": lambda game: replaced(game.plus, "amount", 2.0),
+    "an enumeration's value": lambda game: replaced(game.Kind.ONE, "_value_", 2),
+    "a getter": lambda game: replaced(game, "PICK", operator.itemgetter(1)),
+    "a bound method": lambda game: replaced(game, "LOOK_UP", {1: 3.0}.get),
+    "a derivative": lambda game: game.smooth.defjvp(game.plus(1.0)),
+    "a class": lambda game: replaced(game, "Scale", type(game.made(1.0))),
+    "a slice": lambda game: replaced(game, "SLICE", slice(2)),
+    "a default": lambda game: replaced(game.helper, "__defaults__", (1.0,)),
+    "a file": lambda game: Path(game.__file__).with_name("late.py").write_text("FACTOR = 1.0"),
+    "a line of a file": lambda game: Path(game.__file__).write_text(SOURCE.replace("2.0", "7.0")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_whatever_changes_in_a_package_makes_another_program(
+    change: Any, tmp_path: Path, game: Any
+) -> None:
+    folder, x = tmp_path / "programs", jnp.ones(3)
+    kept(folder, game, x)
+    assert look_at(folder) == 1
+    kept(folder, game, x)
+    assert look_at(folder) == 0
+    change(game)
+    kept(folder, game, x)
+    assert look_at(folder) == 1
+    kept(folder, game, x)
+    assert look_at(folder) == 0
+
+
+def test_modules_that_had_no_part_in_it_make_no_difference(tmp_path: Path, game: Any) -> None:
+    folder, x = tmp_path / "programs", jnp.ones(3)
+    (Path(game.__file__).with_name("late.py")).write_text("FACTOR = 1.0")
+    kept(folder, game, x)
+    assert look_at(folder) == 1
+    late = importlib.import_module("somebodys_game.late")
+    kept(folder, game, x)
+    late.FACTOR = 2.0
+    kept(folder, game, x)
+    assert look_at(folder) == 0
+    game.late = late.FACTOR
+    kept(folder, game, x)
+    assert look_at(folder) == 1
+
+
+def test_modules_imported_while_tracing_count(tmp_path: Path, game: Any) -> None:
+    folder, x = tmp_path / "programs", jnp.ones(3)
+    (Path(game.__file__).with_name("late.py")).write_text("def plus(x):\n    return x + 4.0")
+    np.testing.assert_array_equal(kept(folder, game, x, game.later)["y"], 9)
+    sys.modules["somebodys_game.late"].plus = game.plus(5.0)
+    np.testing.assert_array_equal(kept(folder, game, x, game.later)["y"], 10)
+    # Whoever has not imported it cannot know that it was not as its file says.
+    del sys.modules["somebodys_game.late"], game.late
+    np.testing.assert_array_equal(kept(folder, game, x, game.later)["y"], 9)
+
+
+def test_whatever_is_given_makes_another_program_but_an_arrays_content(
+    tmp_path: Path, game: Any
+) -> None:
+    folder = tmp_path / "programs"
+    calls: list[Any] = [
+        (jnp.ones(3),),
+        (jnp.ones(4),),
+        (jnp.ones(3, jnp.int32),),
+        (jnp.ones(3), jnp.ones(3)),
+        (jnp.ones(3), "text"),
+        (jnp.ones(3), game.plus(1.0)),
+        (jnp.ones(3), game.plus(2.0)),
+        (jnp.ones(3), game.plus(1)),
+        (jnp.ones(3), game.Scale()),
+        (jnp.ones(3), game.Scale(2.0)),
+        (jnp.ones(3), functools.partial(game.helper, plus=1.0)),
+        (jnp.ones(3), functools.partial(game.helper, plus=2.0)),
+        (jnp.ones(3), jnp.sin),
+        (jnp.ones(3), jax.nn.relu),
+        (jax.device_put(jnp.ones(3), jax.devices()[0]), {"by": (None, jnp.ones(1))}),
+        (jax.device_put(jnp.ones(3), jax.devices()[0]), {"by": (jnp.ones(1), None)}),
+    ]
+    for number, args in enumerate(calls):
+        for content in (1.0, 2.0):
+            args = jax.tree.map(lambda x, by=content: x * by if eqx.is_array(x) else x, args)
+            expected = game.compute(*args)
+            assert eqx.tree_equal(kept(folder, game, *args), expected)
+            assert len(files(folder)) == number + 1
+
+
+def test_a_class_of_a_function_is_told_by_what_that_made_it_from(tmp_path: Path, game: Any) -> None:
+    for by in (2.0, 3.0):
+        game.Scale = type(game.made(by))
+        kept(tmp_path / "programs", game, jnp.ones(3))
+        assert look_at(tmp_path / "programs") == 1
+
+
+def test_settings_of_jax_make_another_program(tmp_path: Path, game: Any) -> None:
+    folder, x = tmp_path / "programs", jnp.ones(3)
+    kept(folder, game, x)
+    with jax.default_matmul_precision("highest"):
+        kept(folder, game, x)
+    assert len(files(folder)) == 2

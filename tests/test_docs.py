@@ -71,6 +71,7 @@ _LONG = (
     "gymnasium",
     "hackmatrix",
     "logging",
+    "networks",
     "own_environment",
     "seeds",
     "watching",

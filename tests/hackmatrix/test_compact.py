@@ -67,6 +67,7 @@ def test_amounts_that_no_game_limits_are_held():
     np.testing.assert_array_equal(compress(expand(compact)).player, compact.player)
 
 
+@pytest.mark.slow
 def test_games_are_the_same_whatever_the_form():
     def play(env: HackMatrix):
         def step(carry, key):

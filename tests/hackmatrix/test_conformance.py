@@ -76,12 +76,21 @@ def _scoreboard(cases, problems):
     return "\n".join([*lines, f"{good} of {len(cases)} cases"])
 
 
-def test_every_recorded_case():
+def _check_cases():
     cases = recordings.read("cases.jsonl.gz")
     rows, rewards = _played(cases)
     problems = [_problem(*each) for each in zip(cases, rows, rewards, strict=True)]
     if any(problems):
         pytest.fail(_scoreboard(cases, problems), pytrace=False)
+
+
+def test_every_recorded_case():
+    _check_cases()
+
+
+@pytest.mark.slow
+def test_every_recorded_case_compiled_as_users_compile_it():
+    _check_cases()  # Fast tests have another compiler (tests/conftest.py).
 
 
 def test_every_recorded_observation():

@@ -134,6 +134,7 @@ def step_of(match):
     return int(match[1])
 
 
+@pytest.mark.slow
 def test_watch_draws_pauses_steps_and_quits(screen):
     shown = screen("watch", "--policy", "fighter", "--seed", "1", "--fps", "10")
     shown.wait_for(r"step 0 .*10/s")

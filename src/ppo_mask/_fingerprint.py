@@ -7,13 +7,15 @@ is none of these raises :class:`UnknownPartError`: a program is found again wher
 """
 
 import dataclasses
+import dis
 import enum
 import functools
 import hashlib
 import importlib.metadata
+import importlib.util
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast, no_type_check
 
@@ -24,6 +26,7 @@ from jax.sharding import Mesh
 
 # What functions of jax.jit, jax.custom_jvp and jax.custom_vjp, functools.cache and its like hold.
 _WRAPPED = ("__wrapped__", "func", "jvp", "fwd", "bwd")
+_IMPORT = dis.opmap["IMPORT_NAME"]
 _PLAIN = (bool, int, float, complex, str, bytes, range, slice, types.NoneType, types.EllipsisType)
 
 
@@ -130,6 +133,7 @@ class _Content:
 
     def _add_compound(self, x: Any) -> None:
         if isinstance(x, types.ModuleType):
+            self._add_home(x.__name__)
             self._text("module", x.__name__)
         elif isinstance(x, type):
             self._add_class(cast(type[Any], x))
@@ -174,7 +178,7 @@ class _Content:
             self.add(*(getattr(x, name, None) for name in _WRAPPED))
         elif self._module is None:
             raise UnknownPartError(f"a {type(x).__module__}.{type(x).__qualname__}")
-        elif _top(type(x)) in sys.stdlib_module_names and " at 0x" not in repr(x):
+        elif " at 0x" not in repr(x):
             self._text(repr(x))
 
     def _add_array(self, x: Any) -> None:
@@ -219,6 +223,8 @@ class _Content:
     def _add_code(self, code: types.CodeType) -> None:
         self._text(code.co_code.hex(), *code.co_names, *code.co_varnames, *code.co_freevars)
         self.add(*code.co_consts)
+        for module in _imported(code):
+            self._add_home(module)
 
     def _goes_by_name(self, x: Any) -> bool:
         """Whether this very thing is what its name stands for, which is told elsewhere."""
@@ -240,14 +246,7 @@ class _Content:
         if top in self.packages or top in sys.stdlib_module_names:
             self._text(top)
             return
-        version = _version_of_installed(top)
-        if version is None:
-            raise UnknownPartError(f"something from {module}")
-        self._text(top, version)
-
-
-def _top(cls: type[Any]) -> str:
-    return cls.__module__.partition(".")[0]
+        self._text(top, _version_of_installed(top))
 
 
 def _attributes(x: object) -> dict[str, object]:
@@ -260,24 +259,39 @@ def _attributes(x: object) -> dict[str, object]:
 def _files(module: types.ModuleType) -> list[Path]:
     folders = getattr(module, "__path__", None)
     if folders is None:
-        return [Path(_file(module))]
+        return [Path(module.__file__ or "")]
     return sorted(path for folder in folders for path in Path(folder).rglob("*.py"))
 
 
-def _file(module: types.ModuleType | None) -> str:
-    return getattr(module, "__file__", None) or ""
+def _imported(code: types.CodeType) -> Iterator[str]:
+    """What a function imports when it is run; of its own package, that tells itself."""
+    if _IMPORT in code.co_code[::2]:
+        instructions = list(dis.get_instructions(code))
+        for level, _, last in zip(instructions, instructions[1:], instructions[2:], strict=False):
+            if last.opcode == _IMPORT and level.argval == 0:
+                yield last.argval
 
 
 @functools.cache
-def _version_of_installed(library: str) -> str | None:
-    """None if it may be somebody's work in progress."""
-    module = sys.modules.get(library)
-    if not {"site-packages", "dist-packages"} & set(Path(_file(module)).parts):
-        return None
+def _version_of_installed(library: str) -> str:
+    """Whether it has been imported yet makes no difference.
+
+    Raises:
+        UnknownPartError: it is not among the installed ones, so may be somebody's work in progress.
+    """
+    try:
+        spec = importlib.util.find_spec(library)
+    except ValueError as error:  # It was not imported from anywhere, as __main__ was not.
+        raise UnknownPartError(f"something from {library}") from error
+    if spec is None:
+        return "not there"
+    places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+    if not all({"site-packages", "dist-packages"} & set(Path(place).parts) for place in places):
+        raise UnknownPartError(f"something from {library}")
     try:
         return importlib.metadata.version(library)
-    except importlib.metadata.PackageNotFoundError:
-        return getattr(module, "__version__", None)
+    except importlib.metadata.PackageNotFoundError:  # Of another name than the library.
+        return str([Path(place).stat().st_mtime_ns for place in places])
 
 
 def _content_of(cell: types.CellType) -> object:

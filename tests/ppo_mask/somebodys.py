@@ -13,6 +13,7 @@ import operator
 import equinox as eqx
 import jax
 import numpy as np
+import optax
 
 FACTOR, ZERO = 2.0, 0.0
 TABLE = np.arange(3.0)

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import importlib.metadata
 import operator
 import sys
 from pathlib import Path
@@ -13,6 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from somebodys import SOURCE, files, kept, look_at
+
+from ppo_mask import _fingerprint
+from ppo_mask.programs import KeptPrograms
 
 
 def replaced(game: Any, name: str, value: Any) -> None:
@@ -123,6 +127,49 @@ def test_a_class_of_a_function_is_told_by_what_that_made_it_from(tmp_path: Path,
         game.Scale = type(game.made(by))
         kept(tmp_path / "programs", game, jnp.ones(3))
         assert look_at(tmp_path / "programs") == 1
+
+
+def test_another_version_of_a_library_makes_another_program(
+    tmp_path: Path, game: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    folder, x = tmp_path / "programs", jnp.ones(3)
+    kept(folder, game, x)
+    assert look_at(folder) == 1
+    versions = importlib.metadata.version
+    newer = {game.optax.__name__: "99"}
+    monkeypatch.setattr(importlib.metadata, "version", lambda x: newer.get(x) or versions(x))
+    _fingerprint._version_of_installed.cache_clear()
+    request.addfinalizer(_fingerprint._version_of_installed.cache_clear)
+    kept(folder, game, x)
+    assert look_at(folder) == 1
+
+
+FROM_ELSEWHERE = {
+    "a module": "import {0}\n\ndef compute(x):\n    return x + {0}.AMOUNT",
+    "in a function": "def compute(x):\n    from {0} import AMOUNT\n    return x + AMOUNT",
+    "within": "def compute(x):\n    def f():\n        import {0}\n        return {0}.AMOUNT\n"
+    "    return x + f()",
+}
+
+
+@pytest.mark.parametrize("source", FROM_ELSEWHERE.values(), ids=FROM_ELSEWHERE)
+def test_what_uses_a_package_not_named_is_not_kept(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "somebodys_rules.py").write_text("AMOUNT = 1.0")
+    (tmp_path / "somebodys_play.py").write_text(source.format("somebodys_rules"))
+    monkeypatch.syspath_prepend(tmp_path)
+    play = importlib.import_module("somebodys_play")
+    try:
+        programs = KeptPrograms(tmp_path / "programs", ["somebodys_play"])
+        np.testing.assert_array_equal(programs.kept(eqx.filter_jit(play.compute))(jnp.ones(3)), 2)
+        assert files(tmp_path / "programs") == []
+        both = KeptPrograms(tmp_path / "programs", ["somebodys_play", "somebodys_rules"])
+        np.testing.assert_array_equal(both.kept(eqx.filter_jit(play.compute))(jnp.ones(3)), 2)
+        assert len(files(tmp_path / "programs")) == 1
+    finally:
+        for name in {"somebodys_play", "somebodys_rules"} & sys.modules.keys():
+            del sys.modules[name]
 
 
 def test_settings_of_jax_make_another_program(tmp_path: Path, game: Any) -> None:

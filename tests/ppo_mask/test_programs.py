@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -207,6 +208,42 @@ def test_a_run_and_its_resumption_find_programs(tmp_path: Path, compilation_cach
     more = ["--resume", str(runs[-1].path), "--total-timesteps", "192"]
     assert main(task, DEFAULTS, more) == 0
     assert look_at(folder) == 0
+    assert_same_run(runs[1], runs[0])
+    assert_same_run(runs[2], runs[0])
+
+
+CORRIDOR = """
+import dataclasses, sys
+from corridor import DEFAULTS, TASK
+from ppo_mask.run import main
+task = dataclasses.replace(TASK, packages=sys.argv[1].split())
+raise SystemExit(main(task, DEFAULTS, sys.argv[2:]))
+"""
+
+
+@pytest.mark.slow
+def test_runs_on_several_devices_find_programs(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    several = {"JAX_NUM_CPU_DEVICES": "4", "JAX_COMPILATION_CACHE_DIR": str(cache)}
+    sizes = ["--num-envs", "512", "--num-steps", "4", "--total-timesteps", "8192"]
+    runs: list[RunFolder] = []
+    for name, packages, written in (
+        ("traced", "", 0),
+        ("kept", "corridor", 2),
+        ("found", "corridor", 0),
+    ):
+        where = ["--checkpoint-dir", str(tmp_path), "--run-name", name]
+        done = subprocess.run(
+            [sys.executable, "-c", CORRIDOR, packages, *where, *sizes],
+            cwd=Path(__file__).parent,
+            env={k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | several,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert "device  4 x cpu" in done.stdout
+        assert look_at(cache / "programs") == written
+        runs.append(RunFolder(tmp_path / name))
     assert_same_run(runs[1], runs[0])
     assert_same_run(runs[2], runs[0])
 

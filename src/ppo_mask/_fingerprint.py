@@ -27,7 +27,8 @@ from jax.sharding import Mesh
 # What functions of jax.jit, jax.custom_jvp and jax.custom_vjp, functools.cache and its like hold.
 _WRAPPED = ("__wrapped__", "func", "jvp", "fwd", "bwd")
 _IMPORT = dis.opmap["IMPORT_NAME"]
-_PLAIN = (bool, int, float, complex, str, bytes, range, slice, types.NoneType, types.EllipsisType)
+_NONE = (types.NoneType, types.EllipsisType)
+_PLAIN = (str, bool, int, float, complex, bytes, range, slice, *_NONE, np.generic, np.dtype)
 
 
 class UnknownPartError(Exception):
@@ -100,7 +101,7 @@ class _Content:
 
     def add(self, *things: object) -> None:
         for thing in things:
-            if isinstance(thing, (*_PLAIN, np.generic, np.dtype)):
+            if isinstance(thing, _PLAIN):
                 self._text(type(thing).__name__, repr(thing))
             elif isinstance(thing, (tuple, frozenset, types.CodeType)):
                 # Which of them are one object is the compiler's affair.
@@ -124,7 +125,7 @@ class _Content:
         )
 
     def _text(self, *words: str) -> None:
-        self._hash.update("".join(f"{len(word)}:{word}" for word in words).encode())
+        self._hash.update(repr(words).encode())
 
     def _add_items(self, items: Mapping[Any, object]) -> None:
         self._text("items", str(len(items)))

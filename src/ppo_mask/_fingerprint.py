@@ -13,8 +13,10 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
+import logging
 import sys
 import types
+import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast, no_type_check
@@ -28,7 +30,9 @@ from jax.sharding import Mesh
 _WRAPPED = ("__wrapped__", "func", "jvp", "fwd", "bwd")
 _IMPORT = dis.opmap["IMPORT_NAME"]
 _NONE = (types.NoneType, types.EllipsisType)
-_PLAIN = (str, bool, int, float, complex, bytes, range, slice, *_NONE, np.generic, np.dtype)
+_PLAIN = frozenset({str, bool, int, float, complex, bytes, range, slice, *_NONE})
+# What annotations are made of.
+_FORMS = (typing.TypeVar, typing.ParamSpec, types.GenericAlias, types.UnionType)
 
 
 class UnknownPartError(Exception):
@@ -59,7 +63,7 @@ def of_modules(packages: Iterable[str]) -> dict[str, str]:
     packages = frozenset(packages)
     digests: dict[str, str] = {}
     for name in sorted(sys.modules):
-        if name.partition(".")[0] in packages:
+        if _top(name) in packages:
             content = _Content(packages, name)
             content.add_module(sys.modules[name])
             digests[name] = content.digest()
@@ -79,7 +83,7 @@ def of_values(packages: Iterable[str], *values: object) -> str:
     return content.digest()
 
 
-@no_type_check  # At run time: its methods are called tens of thousands of times.
+@no_type_check  # At run time, as its helpers: they are called tens of thousands of times.
 class _Content:
     """A hash, and how things are written into it.
 
@@ -97,13 +101,13 @@ class _Content:
         return self._hash.hexdigest()
 
     def is_ours(self, module: str) -> bool:
-        return module.partition(".")[0] in self.packages
+        return _top(module) in self.packages
 
     def add(self, *things: object) -> None:
         for thing in things:
-            if isinstance(thing, _PLAIN):
+            if type(thing) in _PLAIN or isinstance(thing, (np.generic, np.dtype)):
                 self._text(type(thing).__name__, repr(thing))
-            elif isinstance(thing, (tuple, frozenset, types.CodeType)):
+            elif type(thing) in (tuple, frozenset, types.CodeType):
                 # Which of them are one object is the compiler's affair.
                 self._add_compound(thing)
             elif id(thing) in self._written:
@@ -120,7 +124,7 @@ class _Content:
             {
                 key: value
                 for key, value in vars(module).items()
-                if not key.startswith("__") and value is not sys.modules.get(f"{name}.{key}", self)
+                if not _is_pythons(key) and value is not sys.modules.get(f"{name}.{key}", self)
             }
         )
 
@@ -148,7 +152,7 @@ class _Content:
             self.add("property", x.fget, x.fset)
         elif isinstance(x, (staticmethod, classmethod)):
             self.add(type(x).__name__, x.__func__)
-        elif isinstance(x, functools.partial):
+        elif isinstance(x, (functools.partial, functools.partialmethod)):
             self.add(type(x), x.func, x.args, x.keywords)
         elif self._goes_by_name(x):
             self._add_name(x)
@@ -159,35 +163,59 @@ class _Content:
         self.add(type(x))
         if isinstance(x, enum.Enum):
             self.add(x.name, x.value)
-        elif isinstance(x, (np.ndarray, jax.Array)):
+            self._add_items(_attributes(x))
+        elif type(x) is np.ndarray or isinstance(x, jax.Array):
             self._add_array(x)
-        elif isinstance(x, dict):
-            self._add_items(cast(dict[Any, Any], x))
-        elif isinstance(x, (tuple, list)):
-            self.add(len(x), *x)
-        elif isinstance(x, (set, frozenset)):
-            self.add(len(x), *sorted(x, key=repr))
-        elif isinstance(x, types.MappingProxyType):
+        elif type(x) in (dict, types.MappingProxyType):
             self._add_items(x)
+        elif type(x) in (tuple, list):
+            self.add(len(x), *x)
+        elif type(x) in (set, frozenset):
+            self.add(*sorted(map(self._digest_of, x)))
         elif isinstance(x, Mesh):
-            self.add(x.axis_names, x.devices.shape, *map(repr, x.devices.flat))
+            devices = map(repr, x.devices.flat)
+            self.add(x.axis_names, x.devices.shape, repr(x.axis_types), *devices)
         elif isinstance(x, types.BuiltinMethodType):
             self.add(x.__name__, x.__self__)
-        elif dataclasses.is_dataclass(x) or self.is_ours(type(x).__module__):
-            self._add_items(_attributes(x))
+        elif isinstance(x, logging.Logger):
+            self._text(x.name)
+        elif isinstance(x, _FORMS):
+            self._text(repr(x))
         elif any(hasattr(x, name) for name in _WRAPPED):
             self.add(*(getattr(x, name, None) for name in _WRAPPED))
-        elif self._module is None:
+        elif dataclasses.is_dataclass(x) or self.is_ours(type(x).__module__):
+            self._add_items(_attributes(x))
+            self._add_state(x, beside_attributes=True)
+        elif self._module is None and not isinstance(x, (tuple, list, dict, set, frozenset)):
             raise UnknownPartError(f"a {type(x).__module__}.{type(x).__qualname__}")
-        elif " at 0x" not in repr(x):
-            self._text(repr(x))
+        else:
+            self._add_state(x)
+
+    def _add_state(self, x: Any, *, beside_attributes: bool = False) -> None:
+        """What an object says that it would have to be made again from."""
+        try:
+            made = x.__reduce_ex__(2)
+        except Exception as error:
+            raise UnknownPartError(f"a {type(x).__module__}.{type(x).__qualname__}") from error
+        if isinstance(made, str):
+            self._text(made)
+            return
+        function, arguments, state, *items = *made, *(None,) * (5 - len(made))
+        self.add(function, arguments, None if beside_attributes else state)
+        self.add(*(None if some is None else list(some) for some in items[:2]))
+
+    def _digest_of(self, x: Any) -> str:
+        content = _Content(self.packages, self._module)
+        content.add(x)
+        return content.digest()
 
     def _add_array(self, x: Any) -> None:
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             self._text(str(jax.random.key_impl(x)))
             x = jax.random.key_data(x)
         array = np.asarray(x)
-        self.add(str(array.dtype), array.shape, array.tobytes())
+        content = array.tolist() if array.dtype.hasobject else array.tobytes()
+        self.add(str(array.dtype), array.shape, getattr(x, "weak_type", False), content)
 
     def _add_class(self, cls: type[Any]) -> None:
         self._add_name(cls)
@@ -197,12 +225,11 @@ class _Content:
             raise UnknownPartError(f"a class that a function of {cls.__module__} has made")
         if self.is_ours(cls.__module__):
             self.add(*cls.__bases__)
-            # Of what has such names, only functions say what a class does.
             self._add_items(
                 {
                     name: value
                     for name, value in vars(cls).items()
-                    if not name.startswith("__") or isinstance(value, types.FunctionType)
+                    if name != "_abc_impl" and (not _is_pythons(name) or _does(value))
                 }
             )
 
@@ -213,9 +240,10 @@ class _Content:
         home = function.__globals__["__name__"]
         self._add_home(home)
         wrapped = getattr(function, "__wrapped__", None)
-        if wrapped is not None and not self.is_ours(home):  # A library's, jaxtyping's say.
-            self._text(function.__code__.co_qualname)
-            self.add(wrapped)
+        registry = getattr(function, "registry", None)
+        if wrapped is not None and (_top(home) == "jaxtyping" or registry is not None):
+            # What jaxtyping and functools.singledispatch hold beside these changes by itself.
+            self.add(wrapped, registry)
             return
         cells = [_content_of(cell) for cell in function.__closure__ or ()]
         self.add(function.__code__, function.__defaults__, function.__kwdefaults__, cells)
@@ -243,18 +271,39 @@ class _Content:
 
     def _add_home(self, module: str) -> None:
         """Where code is from: one of the packages, Python itself, or a library with a version."""
-        top = module.partition(".")[0]
+        top = _top(module)
         if top in self.packages or top in sys.stdlib_module_names:
             self._text(top)
             return
         self._text(top, _version_of_installed(top))
 
 
+@no_type_check
 def _attributes(x: object) -> dict[str, object]:
-    slots = (name for cls in type(x).__mro__ for name in getattr(cls, "__slots__", ()))
-    found = {name: getattr(x, name, None) for name in slots} | getattr(x, "__dict__", {})
-    # Python's own names: Equinox notes what jax.tree.map found of them.
-    return {name: value for name, value in found.items() if not name.startswith("__")}
+    found: dict[str, object] = {}
+    for cls in type(x).__mro__:
+        slots = vars(cls).get("__slots__", ())
+        found |= {
+            name: getattr(x, name, None) for name in ([slots] if type(slots) is str else slots)
+        }
+    # Of Python's own names Equinox notes what jax.tree.map found.
+    found |= getattr(x, "__dict__", {})
+    return {name: value for name, value in found.items() if not _is_pythons(name)}
+
+
+@no_type_check
+def _is_pythons(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+@no_type_check
+def _does(value: object) -> bool:
+    return callable(value) or isinstance(value, (classmethod, staticmethod))
+
+
+@no_type_check
+def _top(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _files(module: types.ModuleType) -> list[Path]:
@@ -264,6 +313,7 @@ def _files(module: types.ModuleType) -> list[Path]:
     return sorted(path for folder in folders for path in Path(folder).rglob("*.py"))
 
 
+@no_type_check
 def _imported(code: types.CodeType) -> Iterator[str]:
     """What a function imports when it is run; of its own package, that tells itself."""
     if _IMPORT in code.co_code[::2]:
@@ -295,6 +345,7 @@ def _version_of_installed(library: str) -> str:
         return str([Path(place).stat().st_mtime_ns for place in places])
 
 
+@no_type_check
 def _content_of(cell: types.CellType) -> object:
     try:
         return cell.cell_contents

@@ -29,6 +29,8 @@ def to_json(tree: Any) -> Any:
         StructureError: something else is in it.
     """
     leaves, structure = jax.tree.flatten(tree)
+    if not all(map(eqx.is_array, leaves)):
+        raise StructureError("a leaf that is no array")
     return _encoded(jax.tree.unflatten(structure, map(_Leaf, range(len(leaves)))))
 
 

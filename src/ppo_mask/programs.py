@@ -8,6 +8,7 @@ programs are kept too, as ``jax.export`` writes them: StableHLO, which nothing u
 import contextlib
 import functools
 import hashlib
+import importlib
 import json
 import logging
 import os
@@ -23,10 +24,10 @@ import jax
 from jax import export
 
 from ppo_mask import _fingerprint
-from ppo_mask._structure import from_json, to_json
+from ppo_mask._structure import StructureError, from_json, to_json
 
 _LOG = logging.getLogger(__name__)
-_FORMAT = 1
+_FORMAT = 2
 # Files that a folder keeps, some hundred kilobytes each.
 _NEWEST = 64
 
@@ -43,8 +44,9 @@ class KeptPrograms:
     ``jax_debug_nans``. Tracing a program to keep it makes this process forget its other compiled
     functions (``jax.clear_caches``).
 
-    What nobody can notice: a patched function of an installed library; and what code reads from a
-    file, the clock or the environment while it is traced.
+    What nobody can notice: a patched function of an installed library; what a function has kept
+    from an earlier call (``functools.cache``); and what code reads from a file, the clock or the
+    environment while it is traced.
     """
 
     def __init__(self, folder: Path, packages: Iterable[str]) -> None:
@@ -86,7 +88,7 @@ class KeptPrograms:
                 except Exception as error:
                     # It cannot be found again, or not be kept: it calls back into Python, say. What
                     # is wrong with the function itself, its own tracing tells.
-                    name = cast(Any, compiled).__name__
+                    name = getattr(compiled, "__name__", repr(compiled))
                     _LOG.info("%s is traced, and not kept: %s", name, error)
                     program = compiled
             return program(*args)
@@ -104,12 +106,12 @@ class KeptPrograms:
             return compiled
         path = self._folder / f"{self._key(compiled, args)}.program"
         modules = _fingerprint.of_modules(self._packages)
-        found = _read(path, modules)
-        if found is None:
-            found = _traced(compiled, args, with_structure=like is None)
+        structure, body = self._find(path, modules) or (None, None)
+        if body is None:
+            structure, body = _traced(compiled, args, with_structure=like is None)
             # What has been imported meanwhile was of use perhaps.
-            _write(path, _fingerprint.of_modules(self._packages) | modules, *found)
-        structure, body = found
+            modules = _fingerprint.of_modules(self._packages) | modules
+            _write(path, modules, structure, body)
         counts = [len(_arrays(arg)) for arg in args]
         before = sum(counts[:donate])
         donated = () if donate is None else tuple(range(before, before + counts[donate]))
@@ -126,12 +128,29 @@ class KeptPrograms:
 
         return program
 
+    def _find(self, path: Path, modules: Mapping[str, str]) -> tuple[Any, bytes] | None:
+        """What a file holds, if the modules that it was traced from are what they were.
+
+        Other modules have had no part in it.
+        """
+        found = _read(path)
+        if found is None:
+            return None
+        needed, structure, body = found
+        for name in sorted(needed.keys() - modules.keys()):
+            if name.partition(".")[0] in self._packages:
+                importlib.import_module(name)  # As tracing would.
+        if needed.keys() - modules.keys():
+            modules = _fingerprint.of_modules(self._packages)
+        return (structure, body) if needed.items() <= modules.items() else None
+
     def _key(self, compiled: Callable[..., Any], args: tuple[Any, ...]) -> str:
         def without_content(leaf: Any) -> Any:
             if not eqx.is_array(leaf):
                 return leaf
             weak = getattr(leaf, "weak_type", False)  # Keys have none.
-            return "array", str(leaf.dtype), leaf.shape, weak, repr(leaf.sharding)
+            sharding = repr(getattr(leaf, "sharding", None))  # NumPy's have none.
+            return type(leaf).__name__, str(leaf.dtype), leaf.shape, weak, sharding
 
         described = cast(Any, compiled).__wrapped__, jax.tree.map(without_content, args)
         parts = (
@@ -160,13 +179,25 @@ def _traced(
         result = function(*eqx.combine(jax.tree.unflatten(tree, leaves), static))
         if with_structure:
             structure = to_json(result)
-        return _arrays(result)
+        results = _arrays(result)
+        if any(getattr(x, "weak_type", False) for x in results):
+            raise StructureError(
+                "a result of a weak type"
+            )  # jax.export would make it a strong one.
+        return results
 
     program.__name__ = program.__qualname__ = function.__name__
     jax.clear_caches()  # A part traced before something was patched would be used again.
     with _no_lines_of_code():
         exported = export.export(jax.jit(program))(*leaves)
+    devices: set[Any] = set().union(*(x.sharding.device_set for x in leaves if _is_placed(x)))
+    if exported.nr_devices != max(1, len(devices)):
+        raise StructureError("a program for other devices than those of its arguments")
     return structure, bytes(exported.serialize())
+
+
+def _is_placed(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array)
 
 
 @contextlib.contextmanager
@@ -206,42 +237,46 @@ def _surroundings() -> str:
             "flags": os.environ.get("XLA_FLAGS", ""),
             "devices": [device.platform, device.device_kind, device.client.platform_version],
             "counts": [jax.device_count(), jax.process_count()],
+            "mesh": repr(jax.sharding.get_abstract_mesh()),
         }
     )
 
 
-def _read(path: Path, modules: Mapping[str, str]) -> tuple[Any, bytes] | None:
-    """What a file holds; None if it is not there or not whole, or was traced from other modules.
-
-    What it was traced from must be there, and unchanged. Other modules have had no part in it.
-    """
+def _read(path: Path) -> tuple[dict[str, str], Any, bytes] | None:
+    """The modules, structure and program of a file; None if it is not there or not whole."""
     try:
         header, _, body = path.read_bytes().partition(b"\n")
         said = json.loads(header)
-        if said["format"] != _FORMAT or said["sha256"] != _sha256(body):
+        modules, structure = said["modules"], said["structure"]
+        if said["format"] != _FORMAT or said["sha256"] != _checksum(modules, structure, body):
             return None
-        if not said["modules"].items() <= modules.items():
-            return None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError):
         return None
     with contextlib.suppress(OSError):  # It is in use, but the folder may be somebody else's.
         os.utime(path)
-    return said["structure"], body
+    return modules, structure, body
 
 
 def _write(path: Path, modules: Mapping[str, str], structure: Any, body: bytes) -> None:
-    said = {"format": _FORMAT, "structure": structure, "sha256": _sha256(body), "modules": modules}
-    header = json.dumps(said)
+    checksum = _checksum(modules, structure, body)
+    said = {"format": _FORMAT, "structure": structure, "sha256": checksum, "modules": modules}
+    written: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(header.encode() + b"\n" + body)
-        os.replace(file.name, path)
-        files = sorted(path.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".new", delete=False) as file:
+            written = Path(file.name)
+            file.write(json.dumps(said).encode() + b"\n" + body)
+        written.replace(path)
+        files = sorted(path.parent.glob("*.program"), key=lambda path: path.stat().st_mtime)
         for old in files[:-_NEWEST]:
             old.unlink(missing_ok=True)
     except OSError:  # A full disk, say, or another process that tidied up. The next one traces.
-        return
+        if written is not None:
+            written.unlink(missing_ok=True)
+
+
+def _checksum(modules: Mapping[str, str], structure: Any, body: bytes) -> str:
+    return _sha256(json.dumps([dict(modules), structure], sort_keys=True).encode() + body)
 
 
 def _sha256(content: bytes) -> str:

@@ -6,12 +6,16 @@ from typing import Any
 from ppo_mask.programs import KeptPrograms
 
 SOURCE = """
+import collections
 import dataclasses
 import enum
 import functools
+import logging
 import operator
+import types
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -49,6 +53,35 @@ class Slotted:
 
 SLOTTED = Slotted()
 SLOTTED.a = 1.0
+class OneSlot:
+    __slots__ = "reward"
+
+ONE_SLOT = OneSlot()
+ONE_SLOT.reward = 1.0
+
+class Tile(enum.IntEnum):
+    WALL = 1
+
+Tile.WALL.reward = 1.0
+
+class Table(dict):
+    scale = 1.0
+
+class Line(collections.deque):
+    pass
+
+class Moves:
+    def _go(self, by):
+        return by
+
+    go = functools.partialmethod(_go, by=1.0)
+
+DICT, DEFAULTS, LINE = Table(a=1.0), collections.defaultdict(float), Line([1.0])
+SPACE = types.SimpleNamespace(by=1.0, function=len, table=np.zeros(3000))
+MASKED, OBJECTS = np.ma.array([1.0], mask=[False]), np.array([[1.0], None], object)
+RANDOM, STRONG = np.random.default_rng(0), jnp.array(2.0, jnp.float32)
+LOG = logging.getLogger("somebodys_game")
+__HIDDEN = 1.0
 PICK = operator.itemgetter(0)
 LOOK_UP = {1: 2.0}.get
 
@@ -57,6 +90,16 @@ def smooth(x):
     return x
 
 smooth.defjvp(lambda primals, tangents: (primals[0], tangents[0]))
+
+def product(a, b):
+    return a * b
+
+SLOPE = jax.grad(product)
+SET = {product, Slotted, Moves, OneSlot, Line}
+
+@functools.singledispatch
+def reward(what):
+    return 0.0
 
 @jax.jit
 def inner(x):
@@ -78,6 +121,18 @@ def made(by):
         def __call__(self, x):
             return x * by
     return Made()
+
+def called_back(x):
+    return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+def with_a_function(x):
+    return x, helper
+
+def with_a_number(x):
+    return x, 3.0
+
+def weakly(x):
+    return x, jnp.asarray(2.0)
 
 def later(x):
     from somebodys_game.late import plus

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, Mesh
 from somebodys import SOURCE, files, kept, look_at
 
 from ppo_mask import _fingerprint
@@ -42,6 +43,24 @@ CHANGES = {
     "a getter": lambda game: replaced(game, "PICK", operator.itemgetter(1)),
     "a bound method": lambda game: replaced(game, "LOOK_UP", {1: 3.0}.get),
     "a derivative": lambda game: game.smooth.defjvp(game.plus(1.0)),
+    "a transformation": lambda game: replaced(game, "SLOPE", jax.grad(game.product, argnums=1)),
+    "a namespace": lambda game: replaced(game.SPACE, "by", 2.0),
+    "the midst of a long array": lambda game: game.SPACE.table.__setitem__(1500, 1.0),
+    "a registered function": lambda game: game.reward.register(int)(game.plus),
+    "a dictionary's attribute": lambda game: replaced(game.DICT, "scale", 2.0),
+    "an item of a dictionary of its own": lambda game: game.DICT.__setitem__("a", 2.0),
+    "a default factory": lambda game: replaced(game.DEFAULTS, "default_factory", int),
+    "what is in a line": lambda game: game.LINE.append(2.0),
+    "a member's attribute": lambda game: replaced(game.Tile.WALL, "reward", 2.0),
+    "the mask of an array": lambda game: game.MASKED.mask.__setitem__(0, True),
+    "an object in an array": lambda game: game.OBJECTS[0].append(2.0),
+    "the only slot": lambda game: replaced(game.ONE_SLOT, "reward", 2.0),
+    "a name of underscores": lambda game: replaced(game, "__HIDDEN", 2.0),
+    "a method's part": lambda game: replaced(
+        game.Moves, "go", functools.partialmethod(game.Moves._go, by=2.0)
+    ),
+    "a generator": lambda game: replaced(game, "RANDOM", np.random.default_rng(1)),
+    "a weak type": lambda game: replaced(game, "STRONG", jnp.asarray(2.0)),
     "a class": lambda game: replaced(game, "Scale", type(game.made(1.0))),
     "a slice": lambda game: replaced(game, "SLICE", slice(2)),
     "a default": lambda game: replaced(game.helper, "__defaults__", (1.0,)),
@@ -87,9 +106,12 @@ def test_modules_imported_while_tracing_count(tmp_path: Path, game: Any) -> None
     np.testing.assert_array_equal(kept(folder, game, x, game.later)["y"], 9)
     sys.modules["somebodys_game.late"].plus = game.plus(5.0)
     np.testing.assert_array_equal(kept(folder, game, x, game.later)["y"], 10)
-    # Whoever has not imported it cannot know that it was not as its file says.
-    del sys.modules["somebodys_game.late"], game.late
-    np.testing.assert_array_equal(kept(folder, game, x, game.later)["y"], 9)
+    assert look_at(folder) == 1
+    # Whoever has not imported it finds what it was traced from, if that was as its file says.
+    for written in (1, 0):
+        del sys.modules["somebodys_game.late"], game.late
+        np.testing.assert_array_equal(kept(folder, game, x, game.later)["y"], 9)
+        assert look_at(folder) == written
 
 
 def test_whatever_is_given_makes_another_program_but_an_arrays_content(
@@ -101,6 +123,9 @@ def test_whatever_is_given_makes_another_program_but_an_arrays_content(
         (jnp.ones(4),),
         (jnp.ones(3, jnp.int32),),
         (jnp.ones(3), jnp.ones(3)),
+        (jnp.ones(3), np.ones(3)),
+        (jnp.ones(3), {"mesh": Mesh(jax.devices()[:1], ("a",))}),
+        (jnp.ones(3), {"mesh": Mesh(jax.devices()[:1], ("a",), (AxisType.Explicit,))}),
         (jnp.ones(3), "text"),
         (jnp.ones(3), game.plus(1.0)),
         (jnp.ones(3), game.plus(2.0)),
@@ -116,7 +141,9 @@ def test_whatever_is_given_makes_another_program_but_an_arrays_content(
     ]
     for number, args in enumerate(calls):
         for content in (1.0, 2.0):
-            args = jax.tree.map(lambda x, by=content: x * by if eqx.is_array(x) else x, args)
+            args = jax.tree.map(
+                lambda x, by=content: (x * by).astype(x.dtype) if eqx.is_array(x) else x, args
+            )
             expected = game.compute(*args)
             assert eqx.tree_equal(kept(folder, game, *args), expected)
             assert len(files(folder)) == number + 1
@@ -178,3 +205,17 @@ def test_settings_of_jax_make_another_program(tmp_path: Path, game: Any) -> None
     with jax.default_matmul_precision("highest"):
         kept(folder, game, x)
     assert len(files(folder)) == 2
+    with jax.set_mesh(Mesh(jax.devices()[:1], ("a",))):
+        kept(folder, game, x)
+    assert len(files(folder)) == 3
+
+
+def test_how_much_is_logged_makes_no_difference(tmp_path: Path, game: Any) -> None:
+    folder, x = tmp_path / "programs", jnp.ones(3)
+    for level in ("ERROR", "INFO"):
+        game.LOG.setLevel(level)
+        kept(folder, game, x)
+    assert look_at(folder) == 1
+    game.LOG.setLevel("ERROR")
+    kept(folder, game, x)
+    assert look_at(folder) == 0

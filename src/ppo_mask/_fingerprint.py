@@ -26,8 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-# What functions of jax.jit, jax.custom_jvp and jax.custom_vjp, functools.cache and its like hold.
-_WRAPPED = ("__wrapped__", "func", "jvp", "fwd", "bwd")
+# What jax.jit and functools.cache make: written in C, they say nothing but what they wrap.
+_WRAPPERS = (type(jax.jit(len)), type(functools.cache(len)))
 _IMPORT = dis.opmap["IMPORT_NAME"]
 _NONE = (types.NoneType, types.EllipsisType)
 _PLAIN = frozenset({str, bool, int, float, complex, bytes, range, slice, *_NONE})
@@ -181,8 +181,10 @@ class _Content:
             self._text(x.name)
         elif isinstance(x, _FORMS):
             self._text(repr(x))
-        elif any(hasattr(x, name) for name in _WRAPPED):
-            self.add(*(getattr(x, name, None) for name in _WRAPPED))
+        elif isinstance(x, _WRAPPERS):
+            self.add(cast(Any, x).__wrapped__)
+        elif isinstance(x, functools.cached_property):  # It has a lock beside.
+            self.add(x.func)
         elif dataclasses.is_dataclass(x) or self.is_ours(type(x).__module__):
             self._add_items(_attributes(x))
             self._add_state(x, beside_attributes=True)

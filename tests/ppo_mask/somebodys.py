@@ -48,6 +48,16 @@ class Derived:
 
 DERIVED = Derived()
 
+class Caller:
+    def __init__(self, by):
+        self.func, self.by = abs, by
+
+    @functools.cached_property
+    def twice(self):
+        return 2 * self.by
+
+CALLER = Caller(1.0)
+
 class Slotted:
     __slots__ = ("a",)
 

@@ -44,6 +44,8 @@ CHANGES = {
     "a bound method": lambda game: replaced(game, "LOOK_UP", {1: 3.0}.get),
     "a derivative": lambda game: game.smooth.defjvp(game.plus(1.0)),
     "a transformation": lambda game: replaced(game, "SLOPE", jax.grad(game.product, argnums=1)),
+    "what is beside a function": lambda game: replaced(game.CALLER, "by", 2.0),
+    "a cached property": lambda game: replaced(game.Caller.twice, "func", game.plus),
     "a namespace": lambda game: replaced(game.SPACE, "by", 2.0),
     "the midst of a long array": lambda game: game.SPACE.table.__setitem__(1500, 1.0),
     "a registered function": lambda game: game.reward.register(int)(game.plus),

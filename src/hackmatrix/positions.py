@@ -46,7 +46,7 @@ from hackmatrix.game import (
 )
 from hackmatrix.planes import NUM_CELLS, SIZE, Plane
 from hackmatrix.programs import NUM_PROGRAMS
-from hackmatrix.state import State
+from hackmatrix.state import Kept, State
 
 EMPTY, DATA, PROGRAM, QUESTION_DATA, QUESTION_PROGRAM, PICKUP, EXIT = range(7)
 
@@ -165,50 +165,68 @@ def _blank() -> Game:
 
 def dump(state: State) -> dict[str, Any]:
     """The position of a state, of numbers and lists only."""
-    game = jax.device_get(_take_apart(state.kept))
-    player = game.player
-    return {
-        **{name: int(getattr(game, _FIELD_OF.get(name, name))) for name in _NUMBERS},
-        "exit": list(divmod(int(game.exit), SIZE)),
-        "player": [
-            *divmod(int(player.cell), SIZE),
-            int(player.hp),
-            int(player.credits),
-            int(player.energy),
-            int(player.data_siphons),
-            int(player.score),
-            int(player.attack),
-        ],
-        "owned": [number for number in range(NUM_PROGRAMS) if int(game.owned) >> number & 1],
-        "cells": _dump_board(game.board),
-        "enemies": [
-            [
-                int(table.type[i]),
-                *divmod(int(table.cell[i]), SIZE),
-                int(table.hp[i]),
-                int(table.disabled[i]),
-                int(table.stunned[i]),
-                int(table.from_siphon[i]),
-                int(table.from_task[i]),
-            ]
-            for table in [game.entities]
-            for i in _in_order(table, ENEMY)
-        ],
-        "transmissions": [
-            [
-                *divmod(int(table.cell[i]), SIZE),
-                int(table.turns[i]),
-                int(table.type[i]),
-                int(table.from_siphon[i]),
-                int(table.from_task[i]),
-            ]
-            for table in [game.entities]
-            for i in _in_order(table, TRANSMISSION)
-        ],
-    }
+    parts = jax.device_get(_take_apart(state.kept))
+    (position,) = _positions(*jax.tree.map(lambda x: x[None], parts))
+    return position
 
 
-_take_apart = jax.jit(lambda kept: kept.game)
+def dump_all(states: State) -> list[dict[str, Any]]:
+    """The positions of a batch of states; see :func:`dump`."""
+    return _positions(*jax.device_get(_take_all_apart(states.kept)))
+
+
+@jax.jit
+def _take_apart(kept: Kept) -> tuple[Game, Mapping[str, Any]]:
+    """The game, and the sets of cells of its board as flags [cells]."""
+    game = kept.game
+    planes = {name: x for name, x in vars(game.board).items() if isinstance(x, Plane)}
+    return game, {name: plane.flags() for name, plane in planes.items()}
+
+
+_take_all_apart = jax.jit(jax.vmap(_take_apart))
+
+
+def _positions(games: Game, flags: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """The positions of games, of NumPy arrays with one leading axis, from what was taken apart."""
+    player, table = games.player, games.entities
+    numbers = _table(*(getattr(games, _FIELD_OF.get(name, name)) for name in _NUMBERS))
+    exits = _table(*divmod(games.exit, SIZE))
+    players = _table(
+        *divmod(player.cell, SIZE),
+        player.hp,
+        player.credits,
+        player.energy,
+        player.data_siphons,
+        player.score,
+        player.attack,
+    )
+    where, origin = divmod(table.cell, SIZE), (table.from_siphon, table.from_task)
+    enemy = _table(table.type, *where, table.hp, table.disabled, table.stunned, *origin)
+    transmission = _table(*where, table.turns, table.type, *origin)
+    boards = _boards(games.board, flags)
+    kinds, orders = np.asarray(table.kind), np.asarray(table.order)
+    positions: list[dict[str, Any]] = []
+    for game, owned in enumerate(games.owned.tolist()):
+        kind, order = kinds[game], orders[game]
+        positions.append(
+            {
+                **dict(zip(_NUMBERS, numbers[game], strict=True)),
+                "exit": exits[game],
+                "player": players[game],
+                "owned": [number for number in range(NUM_PROGRAMS) if owned >> number & 1],
+                "cells": [cell for cell in boards[game] if cell[2:] != _NOTHING],
+                "enemies": [enemy[game][i] for i in _in_order(kind == ENEMY, order)],
+                "transmissions": [
+                    transmission[game][i] for i in _in_order(kind == TRANSMISSION, order)
+                ],
+            }
+        )
+    return positions
+
+
+def _table(*columns: Any) -> list[Any]:
+    """The columns side by side, as lists of whole numbers."""
+    return np.stack([np.asarray(column, int) for column in columns], axis=-1).tolist()
 
 
 def _in_range(name: str, value: Any, low: int, high: int) -> int:
@@ -266,26 +284,20 @@ def _plane(flags: np.ndarray) -> Plane:
     return Plane(bits % (1 << half), bits >> half)  # pyright: ignore[reportArgumentType]
 
 
-def _dump_board(board: Board) -> list[list[int]]:
-    flags = {
-        name: np.asarray(getattr(board, name).flags())
-        for name in (
-            "data",
-            "program_blocks",
-            "question",
-            "pickups",
-            "exits",
-            "siphoned",
-            "centers",
-        )
-    }
-    kind = np.zeros(NUM_CELLS, int)
+_NOTHING = [EMPTY, 0, NO_PROGRAM, 0, 0, 0, 0, 0]
+
+
+def _boards(board: Board, flags: Mapping[str, np.ndarray]) -> list[list[list[int]]]:
+    """All cells of each board, as in a position."""
+    kind = np.zeros((len(board.points), NUM_CELLS), int)
     kind[flags["exits"]] = EXIT
     kind[flags["pickups"]] = PICKUP
     kind[flags["data"]] = DATA
     kind[flags["program_blocks"]] = PROGRAM
     kind[flags["question"]] += QUESTION_DATA - DATA
-    columns = (
+    where = (np.broadcast_to(x, kind.shape) for x in divmod(np.arange(NUM_CELLS), SIZE))
+    return _table(
+        *where,
         kind,
         board.points,
         board.program,
@@ -295,9 +307,6 @@ def _dump_board(board: Board) -> list[list[int]]:
         flags["siphoned"],
         flags["centers"],
     )
-    nothing = [0, 0, NO_PROGRAM, 0, 0, 0, 0, 0]
-    rows = [[int(column[cell]) for column in columns] for cell in range(NUM_CELLS)]
-    return [[*divmod(cell, SIZE), *row] for cell, row in enumerate(rows) if row != nothing]
 
 
 def _load_entities(
@@ -321,6 +330,5 @@ def _load_entities(
     return replace(blank, **dict(zip(names, np.array(rows).T, strict=True)))
 
 
-def _in_order(table: Entities, kind: int) -> list[int]:
-    members = np.flatnonzero(table.kind == kind)
-    return sorted(members.tolist(), key=lambda i: int(table.order[i]))
+def _in_order(members: np.ndarray, order: np.ndarray) -> list[int]:
+    return sorted(np.flatnonzero(members).tolist(), key=order.__getitem__)

@@ -21,6 +21,7 @@ UP, DOWN, LEFT, RIGHT, SIPHON = range(5)
 
 step = jax.jit(jax.vmap(ENV.step))
 reset = jax.jit(jax.vmap(ENV.reset))
+games_of = jax.jit(jax.vmap(lambda state: state.game))
 
 
 def run(program: Program) -> int:
@@ -106,14 +107,21 @@ def outcomes(start: dict[str, Any] | State, *actions: int, seed: int = 0) -> lis
     states, timesteps = jax.device_get((states, timesteps))
     _, rows, counts = np.unique(_rows(states), axis=0, return_index=True, return_counts=True)
     ends = sorted(zip(counts.tolist(), rows.tolist(), strict=True), reverse=True)
+    found = _dumped(states, [row for _, row in ends])
     return [
-        Outcome(positions.dump(member(states, row)), member(timesteps, row), count)
-        for count, row in ends
+        Outcome(position, member(timesteps, row), count)
+        for position, (count, row) in zip(found, ends, strict=True)
     ]
 
 
-def member(batch: Any, row: int) -> Any:
-    """One row of a batch of states or timesteps."""
+def _dumped(states: State, rows: list[int]) -> list[dict[str, Any]]:
+    """The positions of some rows of a batch; few sizes, so that little is compiled."""
+    filled = np.resize(rows, 16 if len(rows) <= 16 else BATCH)
+    return positions.dump_all(member(states, filled))[: len(rows)]
+
+
+def member(batch: Any, row: int | np.ndarray) -> Any:
+    """One row, or some, of a batch of states or timesteps."""
     return jax.tree.map(lambda x: x[row], batch)
 
 
@@ -125,7 +133,7 @@ def the_outcome(start: dict[str, Any] | State, *actions: int) -> Outcome:
 
 def _rows(states: State) -> np.ndarray:
     """One row a state, equal for equal positions: entities in list order, free slots empty."""
-    games = jax.device_get(states.game)
+    games = jax.device_get(games_of(states))
     table = games.entities
     rank = np.where(table.kind == 0, 1 << 40, table.order.astype(np.int64))
     rank = rank + (table.kind == 1) * (1 << 33)

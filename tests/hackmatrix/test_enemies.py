@@ -26,10 +26,7 @@ def crowds():
 def _after_waiting(states, seed):
     keys = jax.random.split(jax.random.key(seed), BATCH)
     states, _ = step(keys, states, jnp.full(BATCH, WAIT, jnp.int32))
-    states = jax.device_get(states)
-    return [
-        outcome(positions.dump(jax.tree.map(lambda x, i=i: x[i], states))) for i in range(BATCH)
-    ]
+    return [outcome(position) for position in positions.dump_all(states)]
 
 
 def test_every_enemy_turn_is_a_possible_one(crowds):

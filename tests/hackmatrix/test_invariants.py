@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from games import member
 from reference import legal
 from watched import BROKEN, Watched
 
@@ -67,8 +66,7 @@ def test_every_law_holds_over_a_million_steps_and_masks_are_what_the_reference_a
     assert len(used) == len(Program)
     assert min(events.values()) >= ENOUGH or events["won"] > 0, events
     games = state.env_state.inner
-    for row in range(NUM_ENVS):
-        position = positions.dump(member(games, row))
+    for row, position in enumerate(positions.dump_all(games)):
         allowed = legal(position, undoable=state.env_state.kept[row] > 0)
         # Who is walled in with nothing to run may try anything.
         assert set(np.flatnonzero(masks[row]).tolist()) == (allowed or set(range(28))), position

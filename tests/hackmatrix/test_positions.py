@@ -23,18 +23,19 @@ def plain(start):
     }
 
 
-def test_all_recorded_states_come_back_as_they_were():
-    cases = recordings.read("cases.jsonl.gz")[::8]
-    others = recordings.read("observations.jsonl.gz")[::8] + recordings.read("spawns.jsonl.gz")[::8]
-    for start in (each["state"] for each in [*cases, *others]):
-        assert positions.dump(positions.load(start)) == plain(start)
-
-
-@pytest.mark.slow
-def test_every_single_recorded_state_comes_back_as_it_was():
-    for name in ("cases.jsonl.gz", "observations.jsonl.gz", "spawns.jsonl.gz"):
-        for each in recordings.read(name):
-            assert positions.dump(positions.load(each["state"])) == plain(each["state"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "observations.jsonl.gz",
+        "spawns.jsonl.gz",
+        pytest.param("cases.jsonl.gz", marks=pytest.mark.slow),
+    ],
+)
+def test_every_recorded_state_comes_back_as_it_was(name):
+    starts = [each["state"] for each in recordings.read(name)]
+    back = positions.dump_all(positions.load_all(starts))
+    for found, start in zip(back, starts, strict=True):
+        assert found == plain(start)
 
 
 def test_a_dumped_position_is_plain_json():
@@ -57,6 +58,8 @@ def test_several_positions_are_a_batch_of_their_states():
     for number, start in enumerate(starts):
         one = jax.tree.map(lambda x, n=number: x[n], batch)
         assert jax.tree.all(jax.tree.map(np.array_equal, one, positions.load(start)))
+        assert positions.dump(one) == start
+    assert positions.dump_all(batch) == starts
 
 
 def test_the_history_is_as_deep_as_asked():

@@ -23,20 +23,28 @@ def pytest_configure(config: pytest.Config) -> None:
     """Fast tests compile a lot and run what they compiled for a moment.
 
     Compiling takes a third of the time without optimisations. Slow tests have them but for modules
-    marked ``unoptimized``, and so have modules marked ``optimized``, which run what they compile
-    for long. With the older emitters fast tests compile in four fifths of the time.
+    marked ``unoptimized``. With the older emitters fast tests compile in four fifths of the time.
     """
     if not config.option.markexpr:
         value = os.environ.setdefault(_WITHOUT_OPTIMIZATIONS, "1")  # Processes inherit it.
         jax.config.update(_WITHOUT_OPTIMIZATIONS.lower(), value != "0")
-        flags = os.environ.get("XLA_FLAGS", "")
-        if _OLDER_EMITTERS not in flags and version("jaxlib").startswith(_HAVE_OLDER_EMITTERS):
-            os.environ["XLA_FLAGS"] = f"{flags} {_OLDER_EMITTERS}"
+        os.environ["XLA_FLAGS"] = _with_older_emitters()
     jax.devices()  # One, then, in whatever order tests come; a run would ask for a device per core.
 
 
+def _with_older_emitters() -> str:
+    flags = os.environ.get("XLA_FLAGS", "")
+    if _OLDER_EMITTERS in flags or not version("jaxlib").startswith(_HAVE_OLDER_EMITTERS):
+        return flags
+    return f"{flags} {_OLDER_EMITTERS}"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves slow tests, and those that need a browser, out unless ``-m`` names them."""
+    """Leaves slow tests, and those that need a browser, out unless ``-m`` names them.
+
+    Whole runs of programs, which take longest, come first: no process is to wait for another's.
+    """
+    items.sort(key=lambda item: len(item.path.parts))
     if not config.option.markexpr:
         for item in items:
             for mark in {"slow", "browser"} & set(item.keywords):
@@ -45,18 +53,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True, scope="module")
 def compiler(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Optimises, or does not, where a module is marked so: here and in processes that it starts."""
+    """Does not optimise where a module is marked so: here and in processes that it starts.
+
+    A program is compiled once in a process, however its settings change: what was compiled with
+    others is forgotten, before and after.
+    """
     name = _WITHOUT_OPTIMIZATIONS.lower()
-    usual, inherited = jax.config.read(name), os.environ.get(_WITHOUT_OPTIMIZATIONS, "0")
-    marked = [m for m in ("optimized", "unoptimized") if request.node.get_closest_marker(m)]
-    wanted = marked[0] == "unoptimized" if marked else usual
-    if wanted != usual:
-        jax.clear_caches()
-        jax.config.update(name, wanted)
-        os.environ[_WITHOUT_OPTIMIZATIONS] = str(int(wanted))
-    yield
-    jax.config.update(name, usual)
-    os.environ[_WITHOUT_OPTIMIZATIONS] = inherited
+    if not request.node.get_closest_marker("unoptimized") or jax.config.read(name):
+        yield
+        return
+    jax.clear_caches()
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setenv(_WITHOUT_OPTIMIZATIONS, "1")
+        jax.config.update(name, True)
+        yield
+        jax.config.update(name, False)
+    jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def processes_with_older_emitters() -> Iterator[None]:
+    """For modules that start programs and compare none of their numbers with this process's.
+
+    This one has read its flags already, and another emitter rounds otherwise.
+    """
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setenv("XLA_FLAGS", _with_older_emitters())
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -73,7 +96,18 @@ def room_for_programs() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file's tests stay in one process, which compiles what they share once."""
+    """A file's tests stay in one process, which compiles what they share once.
+
+    Those of the docs' pages share nothing: they start processes.
+    """
     from xdist.scheduler import LoadFileScheduling
 
-    return LoadFileScheduling(config, log) if config.getvalue("dist") == "load" else None
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = LoadFileScheduling._split_scope(self, nodeid)
+            return nodeid if file.endswith("test_docs.py") else file
+
+    if config.getvalue("dist") != "load":
+        return None
+    config.option.loadscopereorder = False  # Else files of many tests come first.
+    return Scheduling(config, log)

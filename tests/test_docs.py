@@ -20,7 +20,10 @@ from hackmatrix import cli
 from ppo_mask.cli import parse_flags
 from ppo_mask.errors import RunError
 
-pytestmark = pytest.mark.unoptimized
+pytestmark = [
+    pytest.mark.unoptimized,
+    pytest.mark.usefixtures("processes_with_older_emitters"),
+]
 
 ROOT = Path(__file__).parents[1]
 # Its blocks are drawings: of the flow, and of types without their bodies.

@@ -38,6 +38,7 @@ def test_what_is_documented_exists() -> None:
     assert len(DOCUMENTED) == len(set(DOCUMENTED))
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

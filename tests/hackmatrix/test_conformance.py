@@ -14,8 +14,6 @@ import recordings
 from hackmatrix import HackMatrix, positions
 from hackmatrix.programs import CARDS
 
-pytestmark = pytest.mark.optimized
-
 KEYS = 64
 CASES_AT_ONCE = 64
 SHARE = 0.15

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import recordings
-from games import BATCH, step
+from games import BATCH, games_of, step
 from scipy import stats
 
 from hackmatrix import positions
@@ -35,7 +35,7 @@ def ours(recorded):
         there_before = [6 * t[0] + t[1] for t in each["state"]["transmissions"] if t[2] > 1]
         for seed in range(TRIALS // BATCH):
             keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), number), BATCH)
-            table = jax.device_get(step(keys, states, actions)[0].game.entities)
+            table = jax.device_get(games_of(step(keys, states, actions)[0]).entities)
             new = (table.kind == 1) & ~np.isin(table.cell, there_before)
             assert (new.sum(1) <= 1).all()
             first = np.argmax(new, axis=1)[:, None]

@@ -92,7 +92,8 @@ def _train(parent: Path, cores: int, updates: int, *flags: str) -> tuple[str, Ru
     return printed, RunFolder(folder)
 
 
-@pytest.mark.parametrize("flags", [(), pytest.param(("--debug-nans",), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [(), ("--debug-nans",)])
 def test_a_run_takes_all_cores_and_learns_the_same(tmp_path, flags):
     printed, one = _train(tmp_path / "one", 1, 6, *flags)
     assert "device  1 x cpu" in printed

@@ -99,7 +99,7 @@ def test_catch_is_learned():
     result = learned(
         FlatObservation(GymnaxEnv("Catch-bsuite")), 30, learning_rate=3e-3, ent_coef=0.01
     )
-    assert result.mean_return > 0.9
+    assert result.mean_return > 0.8
 
 
 @pytest.mark.slow

@@ -181,19 +181,24 @@ def test_gradients_go_back_to_the_cue_and_not_to_the_episode_before():
     assert (gradient[3:] != 0).all()
 
 
+# With the 16 environments and the rate of the tests above 1 seed in 75 has not learned by then, and
+# which one differs by processor; with these 0 of 150, nor after half of the updates.
+_LEARNING = dataclasses.replace(_CONFIG, num_envs=64, learning_rate=5e-3)
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_cue_is_remembered(seed):
     key, evaluation_key = jax.random.split(jax.random.key(seed))
-    state = init(ENV, GRUActorCritic(1, 2, 16, key=jax.random.key(seed)), _CONFIG, key)
-    model = train(ENV, state, _CONFIG, 80).model
+    state = init(ENV, GRUActorCritic(1, 2, 16, key=jax.random.key(seed)), _LEARNING, key)
+    model = train(ENV, state, _LEARNING, 80).model
     assert evaluate(model, ENV, evaluation_key, 200).mean_return > 0.95
 
 
 def test_a_cue_is_not_guessed_without_a_memory():
     state = init(
-        ENV, MLPActorCritic(1, 2, 16, 1, key=jax.random.key(0)), _CONFIG, jax.random.key(1)
+        ENV, MLPActorCritic(1, 2, 16, 1, key=jax.random.key(0)), _LEARNING, jax.random.key(1)
     )
-    model = train(ENV, state, _CONFIG, 80).model
+    model = train(ENV, state, _LEARNING, 80).model
     assert abs(evaluate(model, ENV, jax.random.key(2), 400).mean_return) < 0.2
 
 

@@ -7,13 +7,15 @@ whole game.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from hackmatrix.agents import Agent
@@ -25,6 +27,7 @@ from hackmatrix.state import State
 from ppo_mask._types import ArrayTree
 from ppo_mask.env import TimeStep
 from ppo_mask.networks import AbstractActorCritic, advance, initial_hidden
+from ppo_mask.programs import KeptPrograms
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,27 @@ class Replay:
         )
 
 
+@dataclass(frozen=True)
+class Functions:
+    """A game and a policy, compiled; with ``kept``, for one environment and one policy.
+
+    Attributes:
+        reset: from an environment and a key.
+        step: from an environment, a key, a state and an action.
+        decide: from a policy and what :func:`decide` has beside it.
+    """
+
+    reset: Callable[..., Any]
+    step: Callable[..., Any]
+    decide: Callable[..., Any]
+
+    @staticmethod
+    def of(kept: KeptPrograms | None) -> "Functions":
+        """Those that earlier processes have traced, where they can be found."""
+        functions = (_reset, _step, _decide)
+        return Functions(*(functions if kept is None else map(kept.kept, functions)))
+
+
 class Session:
     """A game that goes on, one action at a time.
 
@@ -123,7 +147,13 @@ class Session:
     """
 
     def __init__(
-        self, env: HackMatrix, seed: int, *, reveal: bool = False, max_steps: int | None = None
+        self,
+        env: HackMatrix,
+        seed: int,
+        *,
+        reveal: bool = False,
+        max_steps: int | None = None,
+        functions: Functions | None = None,
     ) -> None:
         """Begins a game.
 
@@ -132,12 +162,14 @@ class Session:
             seed: of all chance in it.
             reveal: see :func:`hackmatrix.render.scene.scene`.
             max_steps: where to cut it off.
+            functions: compiled already.
         """
         self._env = env
+        self._functions = Functions.of(None) if functions is None else functions
         self._reveal = reveal
         self._max_steps = max_steps
         reset_key, self._step_key, self._action_key = jax.random.split(jax.random.key(seed), 3)
-        self._state, timestep = _reset(env, reset_key)
+        self._state, timestep = self._functions.reset(env, reset_key)
         self._step = 0
         self._action: int | None = None
         self._rewards: dict[str, float] = {}
@@ -158,7 +190,8 @@ class Session:
     def act(self, action: int) -> None:
         """Takes an action."""
         key = jax.random.fold_in(self._step_key, self._step)
-        self._state, timestep = _step(self._env, key, self._state, jnp.int32(action))
+        step = self._functions.step
+        self._state, timestep = step(self._env, key, self._state, jnp.int32(action))
         info = jax.device_get(timestep.info)
         self._step += 1
         self._action = action
@@ -172,7 +205,7 @@ class Session:
 
     def frame(self, decision: Decision | None = None) -> Frame:
         """What there is to see now."""
-        allowed = () if self.over else tuple(jnp.flatnonzero(self.mask).tolist())
+        allowed = () if self.over else tuple(np.flatnonzero(self.mask).tolist())
         return Frame(
             step=self._step,
             scene=scene(self._state, reveal=self._reveal),
@@ -186,7 +219,12 @@ class Session:
 
 
 def watch(
-    agent: Agent, seed: int, *, reveal: bool = False, max_steps: int | None = None
+    agent: Agent,
+    seed: int,
+    *,
+    reveal: bool = False,
+    max_steps: int | None = None,
+    functions: Functions | None = None,
 ) -> Iterator[Frame]:
     """Plays a game by a policy and gives its frames, the one before the first action first.
 
@@ -195,11 +233,14 @@ def watch(
         seed: of the game and of the actions, if they are drawn.
         reveal: see :func:`hackmatrix.render.scene.scene`.
         max_steps: where to cut the game off, for a policy that runs in circles.
+        functions: compiled already.
     """
-    game = Session(agent.env, seed, reveal=reveal, max_steps=max_steps)
+    functions = Functions.of(None) if functions is None else functions
+    game = Session(agent.env, seed, reveal=reveal, max_steps=max_steps, functions=functions)
     hidden = initial_hidden(agent.model)
     while not game.over:
-        decision, hidden = decide(agent, game.action_key, game.observation, game.mask, hidden)
+        seen = game.observation, game.mask
+        decision, hidden = decide(agent, game.action_key, *seen, hidden, functions)
         yield game.frame(decision)
         game.act(decision.action)
     yield game.frame()
@@ -219,9 +260,10 @@ def decide(
     observation: Observation,
     mask: Bool[Array, " actions"],
     hidden: ArrayTree,
+    functions: Functions,
 ) -> tuple[Decision, ArrayTree]:
     """What a policy makes of an observation, and the hidden state that it goes on with."""
-    *chosen, hidden = _decide(agent.model, agent.greedy, key, observation, mask, hidden)
+    *chosen, hidden = functions.decide(agent.model, agent.greedy, key, observation, mask, hidden)
     action, probabilities, value = jax.device_get(chosen)
     known = float(value) if math.isfinite(value) else None
     return Decision(int(action), tuple(probabilities.tolist()), known), hidden

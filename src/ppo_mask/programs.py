@@ -161,6 +161,18 @@ class KeptPrograms:
         return _sha256("\n".join(parts).encode())[:32]
 
 
+def beside_compiled(packages: Iterable[str]) -> KeptPrograms | None:
+    """Programs in the folder of JAX's compilation cache; None where that is not used, or not here.
+
+    Args:
+        packages: see :class:`KeptPrograms`.
+    """
+    folder: str | None = _settings()["jax_compilation_cache_dir"]
+    if not folder or "://" in folder or not _settings()["jax_enable_compilation_cache"]:
+        return None
+    return KeptPrograms(Path(folder) / "programs", packages)
+
+
 def _arrays(tree: Any) -> list[Any]:
     return jax.tree.leaves(eqx.filter(tree, eqx.is_array))
 

@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -31,7 +31,7 @@ from ppo_mask.processes import (
     wait_for_all,
 )
 from ppo_mask.profiler import Profiler
-from ppo_mask.programs import KeptPrograms
+from ppo_mask.programs import KeptPrograms, beside_compiled
 from ppo_mask.run_callbacks import Outcome, callbacks_for
 from ppo_mask.run_folder import RunFolder
 from ppo_mask.seed_runs import execute_seeds
@@ -226,14 +226,10 @@ def _tuned(
 
 def _programs(task: Task[Any], plan: Plan[Any]) -> KeptPrograms | None:
     """Beside what is compiled; None if programs cannot be used, or not be kept there."""
-    settings = cast(dict[str, Any], jax.config.values)  # pyright: ignore[reportAttributeAccessIssue]
-    folder: str | None = settings["jax_compilation_cache_dir"]
-    if not folder or "://" in folder or not settings["jax_enable_compilation_cache"]:
-        return None
     # A profile names lines of the code that was traced.
     if not task.packages or several() or plan.config.run.profile is not None:
         return None
-    return KeptPrograms(Path(folder) / "programs", {"ppo_mask", *task.packages})
+    return beside_compiled({"ppo_mask", *task.packages})
 
 
 def _open(

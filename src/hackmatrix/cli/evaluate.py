@@ -6,7 +6,15 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hackmatrix.cli.options import add_command, add_limit, add_players, agents, number, tell
+from hackmatrix.cli.options import (
+    add_command,
+    add_limit,
+    add_players,
+    agents,
+    kept_programs,
+    number,
+    tell,
+)
 from hackmatrix.evaluation import Estimate, Evaluation, measure
 
 _BAR = 10
@@ -28,7 +36,9 @@ def _run(options: argparse.Namespace) -> int:
     results: list[Evaluation] = []
     for agent in agents(options):
         tell(f"{options.episodes:,} games by {agent.name} ...")
-        results.append(measure(agent, options.seed, options.episodes, options.max_steps))
+        results.append(
+            measure(agent, options.seed, options.episodes, options.max_steps, kept_programs())
+        )
     if options.json:
         print(json.dumps([dataclasses.asdict(result) for result in results], indent=2))
     else:

@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from hackmatrix.cli.options import (
     add_limit,
     add_players,
     agents,
+    kept_programs,
     number,
     refuse_existing,
     tell,
@@ -25,7 +26,7 @@ from hackmatrix.cli.terminal import Terminal, colored, interactive
 from hackmatrix.render.page import page
 from hackmatrix.render.picture import gif
 from hackmatrix.render.sheet import sheet
-from hackmatrix.replay import Frame, Replay, record, watch
+from hackmatrix.replay import Frame, Functions, Replay, watch
 
 _HELP = "space: pause  ←→: step  +-: speed  q: quit"
 _FASTEST, _SLOWEST = 64.0, 0.25
@@ -64,19 +65,30 @@ def _run(options: argparse.Namespace) -> int:
     if len(players) > 1:
         tell(f"watching {players[0].name} only; evaluate compares several")
     agent = players[0]
+    play = _game_of(agent, options)
     seeds = range(options.seed, options.seed + options.episodes)
     if options.html or options.gif:
         files = [path for n in range(len(seeds)) for path, _ in _files(options, n)]
         refuse_existing(files, options.force)
         for n, seed in enumerate(seeds):
-            replay = record(agent, seed, reveal=options.reveal, max_steps=options.max_steps)
+            replay = Replay(agent.name, seed, list(play(seed)))
             print(replay.summary())
             _write(replay, options, n)
     elif interactive():
-        _in_terminal(agent, seeds, options)
+        _in_terminal(agent, play, seeds, options.fps)
     else:
-        _as_text(agent, seeds, options)
+        _as_text(agent, play, seeds)
     return 0
+
+
+def _game_of(agent: Agent, options: argparse.Namespace) -> Callable[[int], Iterator[Frame]]:
+    """Plays the game of a seed, frame by frame."""
+    reveal, max_steps, functions = options.reveal, options.max_steps, Functions.of(kept_programs())
+
+    def play(seed: int) -> Iterator[Frame]:
+        return watch(agent, seed, reveal=reveal, max_steps=max_steps, functions=functions)
+
+    return play
 
 
 def _files(options: argparse.Namespace, n: int) -> Iterator[tuple[str, bool]]:
@@ -116,26 +128,27 @@ def _title(agent: Agent, seed: int, frame: Frame, rest: str) -> str:
     return f"{agent.name}  seed {seed}  step {frame.step}  return {frame.return_:+.2f}  {rest}"
 
 
-def _as_text(agent: Agent, seeds: range, options: argparse.Namespace) -> None:
+def _as_text(agent: Agent, play: Callable[[int], Iterator[Frame]], seeds: range) -> None:
     """Frames one below the other, without pauses."""
     color = colored()
     for seed in seeds:
         frames = list[Frame]()
-        for frame in watch(agent, seed, reveal=options.reveal, max_steps=options.max_steps):
+        for frame in play(seed):
             print("\n".join(screen(frame, _title(agent, seed, frame, ""), color=color)), "\n")
             frames.append(frame)
         print(Replay(agent.name, seed, frames).summary(), flush=True)
 
 
-def _in_terminal(agent: Agent, seeds: range, options: argparse.Namespace) -> None:
+def _in_terminal(
+    agent: Agent, play: Callable[[int], Iterator[Frame]], seeds: range, fps: float
+) -> None:
     done: list[Replay] = []
     try:
         with Terminal() as terminal:
-            viewer = _Viewer(terminal, options.fps)
+            viewer = _Viewer(terminal, fps)
             for seed in seeds:
                 terminal.draw(["compiling the game; this takes a while the first time ..."])
-                frames = watch(agent, seed, reveal=options.reveal, max_steps=options.max_steps)
-                seen = viewer.show(agent, seed, frames, last=seed == seeds[-1])
+                seen = viewer.show(agent, seed, play(seed), last=seed == seeds[-1])
                 done.append(Replay(agent.name, seed, seen))
                 if viewer.quit:
                     break

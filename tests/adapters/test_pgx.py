@@ -193,4 +193,4 @@ def test_tic_tac_toe_is_learned():
     # A random player against another: 0.
     env = FlatObservation(PgxEnv("tic_tac_toe", random_opponent))
     result = learned(env, 80, learning_rate=3e-3, ent_coef=0.01)
-    assert result.mean_return > 0.7
+    assert result.mean_return > 0.6

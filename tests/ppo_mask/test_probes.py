@@ -114,8 +114,9 @@ _HOW = [{}, {"precision": "bfloat16"}, {"normalize_observations": True, "normali
 @pytest.mark.parametrize("how", _HOW, ids=["plain", "bfloat16", "normalised"])
 def test_cart_pole_is_solved_within_500_000_steps(how, seed):
     env = CartPole()
+    # On 120 seeds the lowest mean is 495; with half the rate it is 443, with 16 environments 424.
     config = PPOConfig(
-        num_envs=16, num_steps=128, learning_rate=1e-3, anneal_lr=True, ent_coef=0.0, **how
+        num_envs=32, num_steps=64, learning_rate=2e-3, anneal_lr=True, ent_coef=0.0, **how
     )
     model_key, key, evaluation_key = jax.random.split(jax.random.key(seed), 3)
     # Without layer norm the value saturates once all is well, and what was learned is lost again on

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Int, Int8, Int16, Shaped, UInt32
+from jaxtyping import Array, Bool, Int, Int8, Int16, Shaped, UInt16, UInt32
 
 from hackmatrix import bits, planes
 from hackmatrix.batching import batch_max, largest, smallest
@@ -85,14 +85,14 @@ class Entities(eqx.Module):
         both = planes.union(self.cell, self.kind == jnp.array([[ENEMY], [TRANSMISSION]]))
         return Occupied(*(Plane(both.lo[kind], both.hi[kind]) for kind in range(2)))
 
-    def on_cells(self, word: UInt32[Array, "slots"]) -> UInt32[Array, "cells"]:
+    def on_cells(self, word: UInt16[Array, "slots"]) -> UInt16[Array, "cells"]:
         """For each cell, all bits of the words of the entities there; free slots' must be 0."""
         index = np.arange(planes.NUM_CELLS, dtype=np.int8)
 
         def join(found: Array, cell: Array, word: Array) -> Array:
             return found | jnp.where(cell == index, word, 0)
 
-        none = jnp.zeros(planes.NUM_CELLS, jnp.uint32)
+        none = jnp.zeros(planes.NUM_CELLS, jnp.uint16)
         return _over_slots(self.kind != FREE, join, none, self.cell, word)
 
     def first(self, members: Bool[Array, "slots"]) -> Bool[Array, "slots"]:

@@ -5,17 +5,17 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from hackmatrix import bits, enemies, history, moves, paths, programs, rewards, siphon, spawning
 from hackmatrix.batching import side_by_side, total
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import Occupied
 from hackmatrix.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Game, blank_game, choose, replace
-from hackmatrix.observation import Observation, compact, expand
+from hackmatrix.observation import Observation, compact, expand, ground_words
 from hackmatrix.programs import NUM_PROGRAMS, Program
 from hackmatrix.stages import CORNERS, set_up
-from hackmatrix.state import MAX_UNDO_DEPTH, Kept, State, keep
+from hackmatrix.state import MAX_UNDO_DEPTH, Kept, State, keep, keep_moved
 from ppo_mask.env import AbstractSelfResettingEnv, Next, TimeStep, rarely
 
 SIPHON_ACTION = 4
@@ -64,7 +64,7 @@ class _Turn(NamedTuple):
     Attributes:
         kept: the position after the player's part and the enemy turn; on entering a stage, not yet
             set up.
-        history: of the positions before it.
+        altered: the board may have changed.
         remembered: the position is to be in the history.
         draws: the step's.
         new_stage: a stage was entered.
@@ -75,7 +75,7 @@ class _Turn(NamedTuple):
     """
 
     kept: Kept
-    history: history.Rows
+    altered: Bool[Array, ""]
     remembered: Bool[Array, ""]
     draws: Draws
     new_stage: Bool[Array, ""]
@@ -146,8 +146,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         components = {name: jnp.float32(0) for name in rewards.COMPONENTS}
         info = _info(components, game, off, off, off, off)
         state = _first_state(game, self.undo_depth)
-        start = _Turn(state.kept, state.history, off, draws, off, off, off, jnp.float32(0), info)
-        return state, start.timestep(self._seen(game), state.valid)
+        start = _Turn(state.kept, off, off, draws, off, off, off, jnp.float32(0), info)
+        return state, start.timestep(self.observe(state), state.valid)
 
     def step(
         self, key: Key[Array, ""], state: State, action: Int[Array, ""]
@@ -155,7 +155,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         """One action and, if it ends the turn, the enemy turn."""
         turn = self._turn(key, state, action)
         kept = rarely(turn.new_stage, _enter_stage, (turn.kept, turn.draws), turn.kept)
-        state = _state(kept, history.push(turn.history, kept, turn.remembered))
+        state = self._next(state, turn, kept, turn.new_stage)
         return state, turn.timestep(self.observe(state), _offered(state))
 
     def step_and_reset(
@@ -170,16 +170,22 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         last = kept = turn.kept
         if self.max_steps is not None:  # The last step may enter a stage that nobody will play.
             last = rarely(turn.new_stage & turn.ended, _enter_stage, (kept, turn.draws), kept)
+        begins = turn.new_stage | turn.ended
         kept = rarely(
-            turn.new_stage | turn.ended,
+            begins,
             _enter_stage_or_begin,
             (kept, turn.draws, reset_key, turn.ended, self.starting_weights),
             kept,
         )
-        state = _state(kept, history.push(turn.history, kept, turn.remembered))
+        state = self._next(state, turn, kept, begins)
         seen, mask = self.observe(state), _offered(state)
-        last_seen = rarely(turn.ended, lambda kept: self._seen(kept.game), last, seen)
+        last_seen = rarely(turn.ended, self._seen_anew, last, seen)
         return turn.timestep(last_seen, mask), Next(state, seen, mask)
+
+    def _next(self, state: State, turn: _Turn, kept: Kept, begins: Bool[Array, ""]) -> State:
+        """The state after a turn that led to a position, in a new stage where one begins."""
+        ground = rarely(turn.altered | begins, _ground, kept, state.ground, share=16)
+        return _state(kept, ground, history.push(state.history, kept, turn.remembered))
 
     def _turn(self, key: Key[Array, ""], state: State, action: Int[Array, ""]) -> _Turn:
         in_range = (action >= 0) & (action < NUM_ACTIONS)
@@ -198,7 +204,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         before = rewards.Standing(*run.before)
         # Where it is a move, everybody is still where they were.
         moved = moves.move(run.kept.game, state.occupied, act.direction, act.moves)
-        game = _measured(moved.game)
+        game = moved.game
         completed = (moved.walked | (act.program == Program.WARP)) & (game.player.cell == game.exit)
         won = completed & (game.stage == NUM_STAGES)
         new_stage = completed & ~won
@@ -214,7 +220,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             step_pending=game.step_pending & ~ends_turn,
             steps=game.steps + 1,
         )
-        kept = keep(game)
+        kept = keep_moved(game, run.kept.settled)
         due = enemies_act & spawning.is_due(game)
         kept = rarely(due, _spawn, (kept, draws), kept, share=16)
         died = enemies_act & (game.player.hp <= 0)
@@ -235,7 +241,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             truncated = ~terminated & (game.steps >= self.max_steps)
         return _Turn(
             kept,
-            state.history,
+            (valid & ~act.moves) | moved.picked_up,
             enemies_act,
             draws,
             new_stage,
@@ -247,11 +253,14 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
 
     def observe(self, state: State) -> Observation:
         """What the player sees of a position; flat or compact, as the environment has it."""
-        return self._seen(state.game)
+        return self._seen(state.game, state.ground)
 
-    def _seen(self, game: Game) -> Observation:
-        seen = compact(game)
+    def _seen(self, game: Game, ground: UInt32[Array, "words cells"]) -> Observation:
+        seen = compact(game, ground)
         return seen if self.compact else expand(seen)
+
+    def _seen_anew(self, kept: Kept) -> Observation:
+        return self._seen(kept.game, _ground(kept))
 
     def action_mask(self, state: State) -> Bool[Array, "actions"]:
         """Which actions are valid in a position."""
@@ -260,23 +269,22 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
 
 def new_state(game: Game, undo_depth: int) -> State:
     """The state of a position that nothing has led to: there is nothing to undo."""
-    return _first_state(_measured(game), undo_depth)
+    steps = paths.exit_steps(game.board.blocks, game.exit)
+    return _first_state(replace(game, board=replace(game.board, exit_steps=steps)), undo_depth)
 
 
 def _first_state(game: Game, undo_depth: int) -> State:
-    return _state(keep(game), history.no_rows(undo_depth))
+    return _state(keep(game), ground_words(game.board), history.no_rows(undo_depth))
 
 
-def _measured(game: Game) -> Game:
-    """The game with the way to its exit."""
-    distance = paths.exit_distance(game.board.blocks, game.player.cell, game.exit)
-    return replace(game, exit_distance=distance)
-
-
-def _state(kept: Kept, rows: history.Rows) -> State:
+def _state(kept: Kept, ground: UInt32[Array, "words cells"], rows: history.Rows) -> State:
     game = kept.game
     occupied = game.entities.occupied()
-    return State(kept, _valid_actions(game, occupied), occupied, rows)
+    return State(kept, _valid_actions(game, occupied), occupied, ground, rows)
+
+
+def _ground(kept: Kept) -> UInt32[Array, "words cells"]:
+    return ground_words(kept.game.board)
 
 
 def _valid_actions(game: Game, occupied: Occupied) -> Bool[Array, "actions"]:

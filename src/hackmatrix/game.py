@@ -58,6 +58,7 @@ class Board(eqx.Module):
         spawn_count: transmissions that siphoning a block still brings, else 0.
         credits: lying on the cell.
         energy: lying on the cell.
+        exit_steps: from the cell to the exit, see :func:`hackmatrix.paths.exit_steps`.
     """
 
     data: Plane
@@ -72,6 +73,7 @@ class Board(eqx.Module):
     spawn_count: Int8[Array, "cells"]
     credits: Int8[Array, "cells"]
     energy: Int8[Array, "cells"]
+    exit_steps: Int8[Array, "cells"]
 
     @property
     def blocks(self) -> Plane:
@@ -86,7 +88,6 @@ class Game(eqx.Module):
         stage: 1 to 8.
         turn: enemy turns played in this stage.
         exit: the exit's cell.
-        exit_distance: steps of the shortest walk there, see :func:`hackmatrix.paths.exit_distance`.
         owned: programs owned, one bit each.
         show: cryptogs are visible until the stage ends.
         calm: no scheduled spawns until the stage ends.
@@ -105,7 +106,6 @@ class Game(eqx.Module):
     stage: Int[Array, ""]
     turn: Int[Array, ""]
     exit: Int[Array, ""]
-    exit_distance: Int[Array, ""]
     player: Player
     board: Board
     entities: Entities
@@ -165,17 +165,20 @@ def empty_board() -> Board:
         spawn_count=zeros,
         credits=zeros,
         energy=zeros,
+        exit_steps=zeros,
     )
 
 
 def blank_game() -> Game:
-    """Stage 1 with nothing on it; the player at the bottom left, the exit at the top right."""
+    """Stage 1 with nothing on it; the player at the bottom left, the exit at the top right.
+
+    The ways to the exit are yet to be found.
+    """
     zero, off = jnp.int32(0), jnp.bool_(False)
     return Game(
         stage=jnp.int32(1),
         turn=zero,
         exit=jnp.int32(NUM_CELLS - 1),
-        exit_distance=jnp.int32(2 * (SIZE - 1)),
         player=Player(zero, jnp.int32(MAX_HP), zero, zero, zero, zero, jnp.int32(1)),
         board=empty_board(),
         entities=no_entities(),

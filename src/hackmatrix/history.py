@@ -1,22 +1,26 @@
-"""UNDO's stack: the newest positions of this stage, each as one row of words.
+"""UNDO's stack: a ring of the newest positions of this stage, as they are kept."""
 
-One row is one contiguous write and one contiguous read, whatever a position is made of.
-"""
-
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, UInt32
+from jaxtyping import Array, Bool
 
 from hackmatrix.batching import anywhere
 from hackmatrix.game import Game, replace
 from hackmatrix.programs import Program, owned_flags
-from hackmatrix.state import ROW_WORDS, Kept, from_row, to_row
+from hackmatrix.state import LIKE, Kept
 
-Rows = UInt32[Array, "depth row"]
+Rows = Kept
+"""Positions, each array with an axis more in front."""
 
 
 def no_rows(depth: int) -> Rows:
     """A history with nothing in it."""
-    return jnp.zeros((depth, ROW_WORDS), jnp.uint32)
+    return jax.tree.map(lambda x: jnp.zeros((depth, *x.shape), x.dtype), LIKE)
+
+
+def depth(rows: Rows) -> int:
+    """How many positions there is room for."""
+    return rows.order.shape[-2]
 
 
 def count(game: Game, depth: int, condition: Bool[Array, ""]) -> Game:
@@ -38,13 +42,13 @@ def push(rows: Rows, kept: Kept, condition: Bool[Array, ""]) -> Rows:
     owned = owned_flags(game.owned)[Program.UNDO]
     needed = condition & (owned | anywhere(game.board.program == Program.UNDO))
     # An index past the end writes nothing.
-    place = jnp.where(needed, game.undo_newest, rows.shape[0])
-    return rows.at[place].set(to_row(kept), mode="drop")
+    place = jnp.where(needed, game.undo_newest, depth(rows))
+    return jax.tree.map(lambda row, x: row.at[place].set(x, mode="drop"), rows, kept)
 
 
 def undone(game: Game, rows: Rows) -> Game:
     """The newest position, which comes off the history. What UNDO leaves alone stays."""
-    old = from_row(rows[game.undo_newest]).game
+    old = jax.tree.map(lambda row: row[game.undo_newest], rows).game
     return replace(
         game,
         player=old.player,
@@ -56,5 +60,5 @@ def undone(game: Game, rows: Rows) -> Game:
         calm=old.calm,
         atk_uses=old.atk_uses,
         undo_length=game.undo_length - 1,
-        undo_newest=(game.undo_newest - 1) % rows.shape[0],
+        undo_newest=(game.undo_newest - 1) % depth(rows),
     )

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Integer, UInt16, UInt32
 
 from hackmatrix.batching import computed_once, joined, side_by_side, total
 from hackmatrix.entities import CRYPTOG, NUM_TYPES, first_on_each
-from hackmatrix.game import MAX_HP, NUM_STAGES, Game
+from hackmatrix.game import MAX_HP, NUM_STAGES, Board, Game
 from hackmatrix.planes import NUM_CELLS, SIZE, Plane, column, pack, row
 from hackmatrix.programs import NUM_PROGRAMS, owned_flags
 from ppo_mask.env import rarely
@@ -207,9 +207,14 @@ Observation: TypeAlias = Float[Array, "observation"] | CompactObservation
 """What the player sees, in either form."""
 
 
-def compact(game: Game) -> CompactObservation:
-    """What the player sees, in compact form."""
-    return CompactObservation(_player_steps(game), game.owned, _cell_words(game))
+def compact(game: Game, ground: UInt32[Array, "words cells"]) -> CompactObservation:
+    """What the player sees, in compact form.
+
+    Args:
+        game: the position.
+        ground: its board's words, see :func:`ground_words`.
+    """
+    return CompactObservation(_player_steps(game), game.owned, _cell_words(game, ground))
 
 
 DIVISORS = np.concatenate(
@@ -277,56 +282,63 @@ def visible_enemies(game: Game) -> Bool[Array, "slots"]:
     return table.is_enemy & ((table.type != CRYPTOG) | game.show | lines.has(table.cell))
 
 
-def _cell_words(game: Game) -> UInt32[Array, "words cells"]:
+def ground_words(board: Board) -> UInt32[Array, "words cells"]:
+    """The words of all cells but for who stands on them: what most steps leave as it is."""
+    blocks, question = board.blocks.flags(), board.question.flags()
+    siphoned = board.siphoned.flags()
+    known = blocks & ~question
+    ground = ~blocks | siphoned
+    program = jnp.uint32(1) << jnp.maximum(board.program, 0).astype(jnp.uint32)
+    visible_program = known & board.program_blocks.flags()
+    second_word = (
+        _field("points", jnp.where(known, board.points, 0))
+        | _field("spawn_count", jnp.where(known, board.spawn_count, 0))
+        | _field("credits", jnp.where(ground, board.credits, 0))
+        | _field("energy", jnp.where(ground, board.energy, 0))
+        | _field("data", known & board.data.flags())
+        | _field("program_block", visible_program)
+        | _field("question", question)
+        | _field("block_siphoned", blocks & siphoned)
+        | _field("pickup", board.pickups.flags())
+        | _field("exit", board.exits.flags())
+        | _field("center", board.centers.flags())
+    )
+    return jnp.stack([jnp.where(visible_program, program, 0), second_word])
+
+
+def _cell_words(game: Game, ground: UInt32[Array, "words cells"]) -> UInt32[Array, "words cells"]:
+    """The words of all cells."""
     table = game.entities
     enemies, cells = table.is_enemy, table.occupied().enemies
     # Few positions have two enemies on a cell.
     crowded = total(enemies) != cells.size()
     operand = (enemies, table.cell, table.order)
     first = rarely(crowded, lambda x: first_on_each(*x), operand, enemies)
+    # At most one enemy and one transmission a cell: their bits join to one number a cell.
+    shown = table.on_cells(_entity_bits(game, first)).astype(jnp.uint32)
+    enemy = shown % (1 << _ENEMY_BITS) << _FIELDS["enemy_type"][1]
+    transmission = _field("turns", shown >> _ENEMY_BITS)
     # In memory, or the compiler would compute the words anew for each of the 42 channels.
-    return computed_once(_words(game, first), game.steps < 0)
+    words = ground | jnp.where(np.arange(2)[:, None] == 0, enemy, transmission)
+    return computed_once(words, game.steps < 0)
 
 
-def _words(game: Game, first: Bool[Array, "slots"]) -> UInt32[Array, "words cells"]:
-    """The words of all cells; ``first`` are the enemies that are first in list order on theirs."""
-    table, board = game.entities, game.board
+def _entity_bits(game: Game, first: Bool[Array, "slots"]) -> UInt16[Array, "slots"]:
+    """What is seen of each entity; ``first`` are the enemies that are first in list order on their
+    cells."""
+    table = game.entities
     # A hidden cryptog still hides the enemies that come after it on its cell.
     seen = first & visible_enemies(game)
-    blocks, question = board.blocks.flags(), board.question.flags()
-    siphoned = board.siphoned.flags()
-    known = blocks & ~question
-    ground = ~blocks | siphoned
-
-    def field(name: str, value: Array) -> UInt32[Array, " cells"]:
-        return value.astype(jnp.uint32) << _FIELDS[name][1]
-
-    enemy_bits = (
-        (jnp.uint32(1) << table.type.astype(jnp.uint32))
-        | (table.hp.astype(jnp.uint32) << 4)
-        | (table.stunned.astype(jnp.uint32) << 6)
-        | (table.from_siphon.astype(jnp.uint32) << 7)
+    enemy = (
+        (jnp.uint16(1) << table.type.astype(jnp.uint16))
+        | (table.hp.astype(jnp.uint16) << 4)
+        | (table.stunned.astype(jnp.uint16) << 6)
+        | (table.from_siphon.astype(jnp.uint16) << 7)
     )
-    turns = jnp.minimum(table.turns, _MAX_TURNS).astype(jnp.uint32) << _ENEMY_BITS
-    entity_bits = jnp.where(seen, enemy_bits, jnp.where(table.is_transmission, turns, 0))
-    # At most one enemy and one transmission a cell: their bits join to one number a cell.
-    shown = table.on_cells(entity_bits)
-    enemy_word = (shown % (1 << _ENEMY_BITS)) << _FIELDS["enemy_type"][1]
-    program = jnp.uint32(1) << jnp.maximum(board.program, 0).astype(jnp.uint32)
-    visible_program = known & board.program_blocks.flags()
-    first_word = jnp.where(visible_program, program, 0) | enemy_word
-    second_word = (
-        field("points", jnp.where(known, board.points, 0))
-        | field("spawn_count", jnp.where(known, board.spawn_count, 0))
-        | field("turns", shown >> _ENEMY_BITS)
-        | field("credits", jnp.where(ground, board.credits, 0))
-        | field("energy", jnp.where(ground, board.energy, 0))
-        | field("data", known & board.data.flags())
-        | field("program_block", visible_program)
-        | field("question", question)
-        | field("block_siphoned", blocks & siphoned)
-        | field("pickup", board.pickups.flags())
-        | field("exit", board.exits.flags())
-        | field("center", board.centers.flags())
-    )
-    return jnp.stack([first_word, second_word])
+    transmission = jnp.minimum(table.turns, _MAX_TURNS).astype(jnp.uint16) << _ENEMY_BITS
+    return jnp.where(seen, enemy, jnp.where(table.is_transmission, transmission, 0))
+
+
+def _field(name: str, value: Array) -> UInt32[Array, " cells"]:
+    """A field's value where it belongs in its word."""
+    return value.astype(jnp.uint32) << _FIELDS[name][1]

@@ -9,11 +9,12 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Int, Int8
 
 from hackmatrix.batching import batch_max
 from hackmatrix.planes import (
     COL_STEP,
+    NUM_CELLS,
     ROW_STEP,
     SIZE,
     Plane,
@@ -78,10 +79,25 @@ def connected(start: Plane, free: Plane) -> Plane:
     )
 
 
-def exit_distance(blocks: Plane, cell: Int[Array, ""], exit: Int[Array, ""]) -> Int[Array, ""]:
-    """Steps of the shortest walk to the exit that enters no block; 0 if there is none."""
-    met, steps = first_met(single(exit), ~blocks, single(cell).neighbours())
-    return jnp.where(met.any() & (cell != exit), steps + 1, 0)
+def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
+    """From each cell the steps of the shortest walk to the exit that enters no block.
+
+    A walk may begin on a block. 0 where there is none.
+    """
+    start, free = single(exit), ~blocks
+
+    def step(flood: tuple[Plane, Array, Array]) -> tuple[Plane, Array, Array]:
+        seen, walked, steps = flood
+        beside = (start | (seen & free)).neighbours()
+        walked = walked + 1
+        return seen | beside, walked, jnp.where((beside & ~seen).flags(), walked, steps)
+
+    def grows(flood: tuple[Plane, Array, Array]) -> Bool[Array, ""]:
+        seen, _, _ = flood
+        return ((seen & free).neighbours() & ~seen).any()
+
+    nowhere = jnp.zeros(NUM_CELLS, jnp.int8)
+    return _grow(step, grows, (start, jnp.int8(0), nowhere))[2]
 
 
 def manhattan(a: Int[Array, "*#n"], b: Int[Array, "*#n"]) -> Int[Array, "*n"]:

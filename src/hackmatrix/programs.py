@@ -161,7 +161,7 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
     table, counted = _regroup(table, strike.gone, cell, program, draws)
     table, kills = harm.bury(table, strike.gone, counted)
     warp_cell = game.entities.cell[warped_to].astype(jnp.int32)
-    board = _run_on_board(game.board, program, single(cell).around())
+    board = _run_on_board(game.board, program, single(cell).around(), game.exit)
     game = _run_on_player(replace(game, entities=table, board=board), program)
     cell = jnp.where(program == Program.WARP, warp_cell, cell)
     return replace(game, player=replace(game.player, cell=cell)), kills
@@ -317,7 +317,9 @@ def _run_on_player(game: Game, program: Int[Array, ""]) -> Game:
     )
 
 
-def _run_on_board(board: Board, program: Int[Array, ""], around: Plane) -> Board:
+def _run_on_board(
+    board: Board, program: Int[Array, ""], around: Plane, exit: Int[Array, ""]
+) -> Board:
     """CRASH and REDUC; ``around`` are the 8 cells around the player."""
     crashed = (around & board.blocks).where(program == Program.CRASH)
     reduced = (board.blocks & ~board.siphoned).where(program == Program.REDUC).flags()
@@ -331,6 +333,7 @@ def _run_on_board(board: Board, program: Int[Array, ""], around: Plane) -> Board
         points=jnp.where(cleared, jnp.int8(0), board.points),
         program=jnp.where(cleared, jnp.int8(NO_PROGRAM), board.program),
         spawn_count=jnp.where(cleared, jnp.int8(0), jnp.where(reduced, fewer, board.spawn_count)),
+        exit_steps=paths.exit_steps(board.blocks & ~crashed, exit),
     )
 
 

@@ -68,8 +68,12 @@ def standing(game: Game) -> Standing:
     """How a position compares with others."""
     player = game.player
     return Standing(
-        game.stage, player.hp, player.credits, player.energy, player.score, game.exit_distance
+        game.stage, player.hp, player.credits, player.energy, player.score, _exit_distance(game)
     )
+
+
+def _exit_distance(game: Game) -> Int[Array, ""]:
+    return game.board.exit_steps[game.player.cell].astype(jnp.int32)
 
 
 def components(before: Standing, after: Game, events: Events) -> dict[str, Float[Array, ""]]:
@@ -89,7 +93,7 @@ def components(before: Standing, after: Game, events: Events) -> dict[str, Float
     rewards_before = jnp.array(np.cumsum((0, *STAGE_REWARDS)), jnp.float32)
     hp_change = new.hp - before.hp
     resource_change = (new.credits + new.energy) - (before.credits + before.energy)
-    distance = jnp.where(events.completed, 0, after.exit_distance)
+    distance = jnp.where(events.completed, 0, _exit_distance(after))
     closer = jnp.maximum(before.exit_distance - distance, 0)
     table = after.entities
     beside = single(new.cell).neighbours()

@@ -41,7 +41,6 @@ def set_up(game: Game, draws: Draws) -> Game:
     game = replace(
         game,
         exit=exit,
-        exit_distance=paths.exit_distance(board.blocks, game.player.cell, exit),
         board=board,
         entities=replace(game.entities, order=_renumbered(game.entities)),
         turn=jnp.int32(0),
@@ -94,6 +93,7 @@ def _lay_out(
         ),
         credits=jnp.where(has_resources & is_credits, amount, zero),
         energy=jnp.where(has_resources & ~is_credits, amount, zero),
+        exit_steps=paths.exit_steps(blocks, exit),
     )
     return exit, board
 

@@ -6,6 +6,7 @@ taken apart (:attr:`Kept.game`), played, and put together again (:func:`keep`).
 """
 
 import operator
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -13,7 +14,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Bool, UInt16, UInt32
 
@@ -22,35 +22,31 @@ from hackmatrix.entities import MAX_ENTITIES, Entities, Occupied
 from hackmatrix.game import Board, Game, Player, build
 from hackmatrix.planes import NUM_CELLS, Plane
 
-# The fields of each word of a game's numbers, lowest bits first, and their widths. What grows with
-# the length of a game has a word of its own.
-_WORDS = (
-    {
-        "cell": 6,
-        "exit": 6,
-        "exit_distance": 6,
-        "stage": 4,
-        "hp": 2,
-        "show": 1,
-        "calm": 1,
-        "step_pending": 1,
-    },
+# The fields of each word of numbers, lowest bits first, and their widths. What grows with the length
+# of a game has a word of its own. First the words that moves and enemy turns change, then those that
+# stay until a siphon, a program or a new stage.
+_NUMBERS = (
+    {"cell": 6, "exit": 6, "stage": 4, "hp": 2, "show": 1, "calm": 1, "step_pending": 1},
     {"attack": 16, "data_siphons": 16},
-    {"atk_uses": 16, "interval": 16},
     {"pending": 16, "arrivals": 16},
     {"undo_length": 16, "undo_newest": 16},
+    {"turn": 32},
+    {"steps": 32},
+)
+_SETTLED = (
+    {"atk_uses": 16, "interval": 16},
     {"credits": 32},
     {"energy": 32},
     {"score": 32},
-    {"turn": 32},
     {"next_task": 32},
     {"births": 32},
-    {"steps": 32},
     {"owned": 32},
 )
+# Sets of cells, two words each, after the numbers.
+_PLANES = ("pickups",)
+_SETTLED_PLANES = ("data", "program_blocks", "question", "exits", "siphoned", "centers")
 _PLAYER = ("cell", "hp", "credits", "energy", "data_siphons", "score", "attack")
-_PLANES = ("data", "program_blocks", "question", "pickups", "exits", "siphoned", "centers")
-_CELL = {"points": 4, "program": 5, "spawn_count": 4, "credits": 4, "energy": 4}
+_CELL = {"points": 4, "program": 5, "spawn_count": 4, "credits": 4, "energy": 4, "exit_steps": 6}
 _FACTS = {
     "cell": 6,
     "kind": 2,
@@ -62,14 +58,16 @@ _FACTS = {
 }
 _FLAGS = ("show", "calm", "step_pending", "stunned", "from_siphon", "from_task")
 MAX_UNDO_DEPTH = (1 << 16) - 1
+_Words = Sequence[dict[str, int]]
 
 
 class Kept(eqx.Module):
     """One position of one game, packed.
 
     Attributes:
-        numbers: the game's and the player's, and the board's sets of cells, two words each.
-        cells: the board's numbers, a word a cell.
+        numbers: the game's and the player's that a move may change.
+        settled: the others, and the board: a word a cell, numbers, sets of cells. Most steps leave
+            them as they are, and do not even read them.
         facts: what is small of an entity.
         wait: the turns of a transmission, of which an enemy has none, and for how many an enemy is
             disabled, as no transmission is; see :class:`hackmatrix.entities.Entities`.
@@ -77,7 +75,7 @@ class Kept(eqx.Module):
     """
 
     numbers: UInt32[Array, " numbers"]
-    cells: UInt32[Array, " cells"]
+    settled: UInt32[Array, " settled"]
     facts: UInt16[Array, " slots"]
     wait: UInt16[Array, " slots"]
     order: UInt32[Array, " slots"]
@@ -86,17 +84,17 @@ class Kept(eqx.Module):
     @jax.jit  # Traced once for its many uses.
     def game(self) -> Game:
         """The position, taken apart; of a batch, with its leading axes."""
-        numbers: dict[str, Any] = {}
-        for i, widths in enumerate(_WORDS):
-            numbers |= _split(self.numbers[..., i], widths)
-        planes = [self.numbers[..., i] for i in range(len(_WORDS), self.numbers.shape[-1])]
-        board = {name: Plane(*planes[2 * i : 2 * i + 2]) for i, name in enumerate(_PLANES)}
-        cells = _bytes(_split(self.cells, _CELL))
+        numbers, planes = _taken_apart(self.numbers, _NUMBERS, _PLANES)
+        others, other_planes = _taken_apart(
+            self.settled[..., NUM_CELLS:], _SETTLED, _SETTLED_PLANES
+        )
+        numbers |= others
+        cells = _bytes(_split(self.settled[..., :NUM_CELLS], _CELL))
         cells["program"] -= 1
         return build(
             Game,
             player=build(Player, **{name: numbers.pop(name) for name in _PLAYER}),
-            board=build(Board, **board, **cells),
+            board=build(Board, **planes, **other_planes, **cells),
             entities=build(
                 Entities,
                 **_bytes(_split(self.facts, _FACTS)),
@@ -118,13 +116,16 @@ class State(eqx.Module):
         kept: the position.
         valid: which actions can be taken in it.
         occupied: where its entities are.
-        history: a ring of positions, a row of words each; see :mod:`hackmatrix.history`.
+        ground: what the player sees of the board itself, whoever is on it; see
+            :func:`hackmatrix.observation.ground_words`.
+        history: a ring of positions; see :mod:`hackmatrix.history`.
     """
 
     kept: Kept
     valid: Bool[Array, " actions"]
     occupied: Occupied
-    history: UInt32[Array, "depth row"]
+    ground: UInt32[Array, "words cells"]
+    history: Kept
 
     @property
     def game(self) -> Game:
@@ -151,50 +152,53 @@ class State(eqx.Module):
 @jax.jit
 def keep(game: Game) -> Kept:
     """The position, packed."""
-    board, table = game.board, game.entities
-    fields = vars(game) | vars(game.player)
-    words = [_join(fields, widths, jnp.uint32) for widths in _WORDS]
-    words += [word for name in _PLANES for word in getattr(board, name)]
+    board = game.board
+    cells = _join(vars(board) | {"program": board.program + 1}, _CELL, jnp.uint32)
+    others = _put_together(game, _SETTLED, _SETTLED_PLANES)
+    return keep_moved(game, jnp.concatenate([cells, others]))
+
+
+@jax.jit
+def keep_moved(game: Game, settled: UInt32[Array, " settled"]) -> Kept:
+    """The position, packed, after nothing but moves: what they leave as it was is given."""
+    table = game.entities
     wait = jnp.where(table.is_enemy, table.disabled.astype(jnp.int16), table.turns)
     return Kept(
-        numbers=side_by_side(words),
-        cells=_join(vars(board) | {"program": board.program + 1}, _CELL, jnp.uint32),
+        numbers=_put_together(game, _NUMBERS, _PLANES),
+        settled=settled,
         facts=_join(vars(table), _FACTS, jnp.uint16),
         wait=wait.astype(jnp.uint16),
         order=table.order,
     )
 
 
-_LIKE = build(
+LIKE = build(
     Kept,
-    numbers=np.zeros(len(_WORDS) + 2 * len(_PLANES), np.uint32),
-    cells=np.zeros(NUM_CELLS, np.uint32),
+    numbers=np.zeros(len(_NUMBERS) + 2 * len(_PLANES), np.uint32),
+    settled=np.zeros(NUM_CELLS + len(_SETTLED) + 2 * len(_SETTLED_PLANES), np.uint32),
     facts=np.zeros(MAX_ENTITIES, np.uint16),
     wait=np.zeros(MAX_ENTITIES, np.uint16),
     order=np.zeros(MAX_ENTITIES, np.uint32),
 )
-ROW_WORDS = sum(x.nbytes for x in jax.tree.leaves(_LIKE)) // 4
+"""Of what shapes and types a position's arrays are."""
 
 
-def to_row(kept: Kept) -> UInt32[Array, " row"]:
-    """A position as one row of words: its arrays' bytes, one after another."""
-    parts = [lax.bitcast_convert_type(_by_fours(x), jnp.uint32) for x in jax.tree.leaves(kept)]
-    return jnp.concatenate([part.reshape(-1) for part in parts])
+def _put_together(game: Game, words: _Words, planes: Sequence[str]) -> UInt32[Array, " n"]:
+    """Fields of the game and the player as words, then sets of cells."""
+    fields = vars(game) | vars(game.player)
+    numbers = [_join(fields, widths, jnp.uint32) for widths in words]
+    return side_by_side(numbers + [word for name in planes for word in getattr(game.board, name)])
 
 
-def from_row(row: UInt32[Array, " row"]) -> Kept:
-    """The position that :func:`to_row` made a row of."""
-    leaves, start = [], 0
-    for x in jax.tree.leaves(_LIKE):
-        words = row[start : start + x.nbytes // 4]
-        leaves.append(lax.bitcast_convert_type(words, x.dtype).reshape(x.shape))
-        start += words.size
-    return jax.tree.unflatten(jax.tree.structure(_LIKE), leaves)
-
-
-def _by_fours(x: Array) -> Array:
-    """Grouped so that each group has four bytes."""
-    return x if x.dtype.itemsize == 4 else x.reshape(-1, 4 // x.dtype.itemsize)
+def _taken_apart(
+    numbers: Array, words: _Words, planes: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Plane]]:
+    """The fields, and the sets of cells, that :func:`_put_together` put together."""
+    fields: dict[str, Any] = {}
+    for i, widths in enumerate(words):
+        fields |= _split(numbers[..., i], widths)
+    halves = [numbers[..., i] for i in range(len(words), numbers.shape[-1])]
+    return fields, {name: Plane(*halves[2 * i : 2 * i + 2]) for i, name in enumerate(planes)}
 
 
 def _bytes(fields: dict[str, Array]) -> dict[str, Array]:

@@ -23,13 +23,13 @@ def tables():
 
 def test_words_of_the_entities_on_each_cell(tables):
     in_use, cell, _ = tables
-    word = np.where(in_use, np.uint32(1) << (np.arange(MAX_ENTITIES) % 32).astype(np.uint32), 0)
+    word = np.where(in_use, np.uint16(1) << (np.arange(MAX_ENTITIES) % 16).astype(np.uint16), 0)
 
     def found(in_use, cell, word):
         kind = jax.numpy.where(in_use, np.int8(ENEMY), np.int8(FREE))
         return replace(no_entities(), kind=kind, cell=cell).on_cells(word)
 
-    expected = np.zeros((BATCH, 36), np.uint32)
+    expected = np.zeros((BATCH, 36), np.uint16)
     for game, slot in np.argwhere(in_use):
         expected[game, cell[game, slot]] |= word[game, slot]
     np.testing.assert_array_equal(jax.jit(jax.vmap(found))(in_use, cell, word), expected)

@@ -10,6 +10,7 @@ from games import position
 
 from hackmatrix import HackMatrix, positions
 from hackmatrix.entities import MAX_ENTITIES
+from hackmatrix.history import depth
 
 NOTHING = [0, 0, -1, 0, 0, 0, 0, 0]
 
@@ -63,7 +64,7 @@ def test_several_positions_are_a_batch_of_their_states():
 
 
 def test_the_history_is_as_deep_as_asked():
-    assert positions.load(position(), undo_depth=13).history.shape[0] == 13
+    assert depth(positions.load(position(), undo_depth=13).history) == 13
 
 
 BAD = {

@@ -2,11 +2,14 @@
 
 import importlib.util
 
+import jax
+import numpy as np
 import plots
 import pytest
 import report
 from measure import Measurement, Ratio, in_turn_apart, measure_apart
 from peers import PEERS
+from subjects import random_actions
 
 
 def check(found: Measurement) -> None:
@@ -82,6 +85,17 @@ def test_in_turn_in_a_process_of_its_own():
 
 def test_a_second_start_finds_what_the_first_one_made(started):
     assert 0 < min(started["second"]) < started["first"][0]
+
+
+def test_random_actions_are_valid_and_uniform():
+    mask = np.zeros((3, 28), bool)
+    mask[0, [0, 13, 27]] = mask[1, 5] = mask[2] = True
+    of_all = jax.jit(jax.vmap(random_actions, (0, None)))
+    actions = of_all(jax.random.split(jax.random.key(0), 30_000), mask)
+    counts = np.array([np.bincount(column, minlength=28) for column in np.asarray(actions).T])
+    expected = 30_000 * mask / mask.sum(1, keepdims=True)
+    # Six standard deviations, and not one of those that are not valid.
+    assert (np.abs(counts - expected) <= 6 * np.sqrt(expected)).all()
 
 
 def test_report_keeps_and_compares(tmp_path, capsys):

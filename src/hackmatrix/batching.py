@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
-from jaxtyping import Array, Bool, Int, Shaped, UInt32
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 
 
 @custom_vmap
@@ -65,7 +65,10 @@ def _reduce(
 
 def total(values: Shaped[Array, "*batch n"]) -> Int[Array, "*batch"]:
     """The sum over the last axis; of flags, how many are on."""
-    return _reduce(values.astype(jnp.int32), lax.add, 0)
+    # Vector units take twice as many numbers of 16 bits at once; sums of bytes XLA leaves to a
+    # library, with all that is summed up in memory.
+    few = values.dtype == bool and values.shape[-1] <= np.iinfo(np.int16).max
+    return _reduce(values.astype(jnp.int16 if few else jnp.int32), lax.add, 0).astype(jnp.int32)
 
 
 def anywhere(flags: Bool[Array, "*batch n"]) -> Bool[Array, "*batch"]:
@@ -86,6 +89,17 @@ def largest(values: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch"]:
 def joined(words: UInt32[Array, "*batch n"]) -> UInt32[Array, "*batch"]:
     """All bits that are set in a word of the last axis."""
     return _reduce(words, lax.bitwise_or, 0)
+
+
+def looked_up(table: Sequence[float], index: Int[Array, ""]) -> Float[Array, ""]:
+    """An entry of a short table of constants, by selection.
+
+    For a lookup in memory XLA's CPU compiler gives up vector units in all that is fused with it.
+    """
+    value = jnp.float32(table[0])
+    for number, entry in enumerate(table[1:], start=1):
+        value = jnp.where(index == number, np.float32(entry), value)
+    return value
 
 
 def side_by_side(values: Sequence[Shaped[Array, ""]]) -> Shaped[Array, " n"]:

@@ -42,12 +42,12 @@ def flags_of(word: UInt32[Array, ""], count: int) -> Bool[Array, "count"]:
     return ((word >> np.arange(count, dtype=np.uint32)) & 1) != 0
 
 
-def flags(values: Sequence[Bool[Array, ""]]) -> Bool[Array, "count"]:
-    """``jnp.stack`` for at most 32 flags, which are cheap to compute, by way of one word."""
+def word(values: Sequence[Bool[Array, ""]]) -> UInt32[Array, ""]:
+    """At most 32 flags, one bit each; :func:`flags_of` backwards."""
     word = jnp.uint32(0)
     for bit, value in enumerate(values):
         word |= value.astype(jnp.uint32) << bit
-    return flags_of(word, len(values))
+    return word
 
 
 @partial(jax.jit, static_argnames="word_bits")

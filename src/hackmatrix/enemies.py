@@ -23,6 +23,7 @@ from hackmatrix.entities import (
     slot_set,
 )
 from hackmatrix.game import Game, replace
+from hackmatrix.one_kernel import in_one_kernel
 from hackmatrix.planes import NUM_CELLS, SIZE, Plane, constant, single
 from ppo_mask.env import rarely
 
@@ -140,7 +141,7 @@ def _act(game: Game, draws: Draws) -> Game:
     """
     table, player = game.entities, game.player.cell
     awake = table.is_enemy & (table.disabled == 0) & ~table.stunned
-    attacks = awake & single(player).neighbours().has(table.cell)
+    attacks = awake & table.beside(player)
     waits = awake & ~attacks
     # A virus may move twice. Both sums are 128 at most, and one sum of both is quicker.
     moves = jnp.where(waits, jnp.where(table.type == VIRUS, 2, 1), 0)
@@ -152,7 +153,7 @@ def _act(game: Game, draws: Draws) -> Game:
         _move_all,
         _Start(player, game.board.blocks, table, waits, damage, moves, draws),
         (table.cell, damage),
-        share=8,
+        share=16,
         cost=moves,
     )
     hp = jnp.maximum(game.player.hp - damage, 0)
@@ -177,9 +178,13 @@ def _move_all(start: _Start) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
         damage=start.damage,
         moved=jnp.int32(0),
     )
-    moves = batch_max(start.moves)
-    movers = jax.lax.fori_loop(0, moves, lambda _, m: _move_one(ground, m), movers)
+    movers = _move_one_by_one(batch_max(start.moves), ground, movers)
     return movers.cell, movers.damage
+
+
+@in_one_kernel
+def _move_one_by_one(moves: Int[Array, ""], ground: _Ground, movers: _Movers) -> _Movers:
+    return jax.lax.fori_loop(0, moves, lambda _, movers: _move_one(ground, movers), movers)
 
 
 def _move_one(ground: _Ground, movers: _Movers) -> _Movers:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from hackmatrix import bits, enemies, history, moves, paths, programs, rewards, siphon, spawning
-from hackmatrix.batching import side_by_side, total
+from hackmatrix.batching import anywhere, computed_once, side_by_side, total
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import Occupied
 from hackmatrix.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Game, blank_game, choose, replace
@@ -294,13 +294,14 @@ def _valid_actions(game: Game, occupied: Occupied) -> Bool[Array, "actions"]:
         game.player.data_siphons > 0,
         *programs.useful(game, enemies_at, transmissions_at),
     ]
-    return bits.flags(useful) & programs.at_hand(game, FIRST_PROGRAM)
+    word = computed_once(bits.word(useful), game.steps < 0)
+    return bits.flags_of(word, NUM_ACTIONS) & programs.at_hand(game, FIRST_PROGRAM)
 
 
 def _offered(state: State) -> Bool[Array, "actions"]:
     """The mask. Walled in on every side with nothing to run, the player can only lose: any action
     is invalid and ends the episode, so all are offered."""
-    return state.valid | (total(state.valid) == 0)
+    return state.valid | ~anywhere(state.valid)
 
 
 def _info(

@@ -27,7 +27,7 @@ from hackmatrix.observation import (
     compress,
     divisors,
 )
-from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, single
+from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, neighbour_flags, single
 from hackmatrix.programs import NUM_PROGRAMS
 
 PARTS = 36
@@ -110,7 +110,7 @@ def features(observation: Observation) -> Features:
         cells=computed_once(in_parts(rolled(seen), _PLAIN), row >= SIZE),
         programs=_programs(seen.cells[0], row, col),
         targets=_targets(seen, here, blocks),
-        edges=_of_flags(~paths.neighbour_flags(cell)),
+        edges=_of_flags(~neighbour_flags(cell)),
         ways=_of_flags(ways),
         distance=distance.astype(jnp.int8),
     )

@@ -6,16 +6,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from hackmatrix import harm, paths
+from hackmatrix.batching import computed_once, side_by_side
 from hackmatrix.entities import Occupied
 from hackmatrix.game import Game, replace
-from hackmatrix.planes import CELL_STEP, Plane, computed_once, empty, single
+from hackmatrix.planes import CELL_STEP, Plane, empty, neighbour_flags, single
 
 
 def valid_moves(game: Game, enemies: Plane) -> Bool[Array, "4"]:
     """Whether each direction's next cell is on the board and no block, or an enemy is on it."""
     walkable = ~game.board.blocks | enemies
     there = game.player.cell + jnp.array(CELL_STEP, jnp.int32)
-    return paths.neighbour_flags(game.player.cell) & walkable.has(there)
+    return neighbour_flags(game.player.cell) & walkable.has(there)
 
 
 class Moved(NamedTuple):
@@ -39,13 +40,15 @@ def move(
 ) -> Moved:
     """The player attacks whom it sees in a direction, or else walks there, where the condition
     holds."""
-    hit_transmission, hit_enemy = _target(game, occupied, direction)
-    attacks = condition & (hit_transmission | hit_enemy).any()
+    target = _target(game, occupied, direction)
+    hit_transmission, hit_enemy = computed_once(side_by_side(target), game.steps < 0)
+    attacks = condition & ((hit_transmission >= 0) | (hit_enemy >= 0))
     table = game.entities
-    attacked = table.first(table.is_enemy & hit_enemy.has(table.cell)) & attacks
-    interrupted = table.is_transmission & hit_transmission.has(table.cell) & attacks
+    attacked = table.first(table.is_enemy & table.on(hit_enemy)) & attacks
+    interrupted = table.is_transmission & table.on(hit_transmission) & attacks
     table = harm.hurt(table, attacked, game.player.attack)
     table, kills = harm.bury(table, interrupted, counted=interrupted)
+    kills = computed_once(kills, game.steps < 0)
 
     walks = condition & ~attacks
     cell = jnp.where(walks, _next_cell(game, direction), game.player.cell)
@@ -57,21 +60,20 @@ def move(
     return Moved(game, kills, walks, picked_up)
 
 
-def _target(game: Game, occupied: Occupied, direction: Int[Array, ""]) -> tuple[Plane, Plane]:
+def _target(
+    game: Game, occupied: Occupied, direction: Int[Array, ""]
+) -> tuple[Int[Array, ""], Int[Array, ""]]:
     """Whom a move hits: a cell with a transmission, or else one with an enemy, or else none.
 
     Returns:
-        The transmission's cell and the enemy's cell; at most one of the two sets holds a cell.
+        The transmission's cell and the enemy's cell; at least one of the two is -1, none.
     """
     enemies, transmissions = occupied
     solid = enemies | transmissions | game.board.blocks
     seen = empty()
     for number, ray in enumerate(paths.line(single(game.player.cell), solid)):
         seen = ray.where(direction == number, seen)
-    hit_transmission, hit_enemy = computed_once(
-        [seen & transmissions, seen & enemies & ~transmissions], game.steps < 0
-    )
-    return hit_transmission, hit_enemy
+    return (seen & transmissions).only(), (seen & enemies & ~transmissions).only()
 
 
 def _next_cell(game: Game, direction: Int[Array, ""]) -> Int[Array, ""]:

@@ -6,7 +6,6 @@ few bit operations, which vector units do for many environments at once.
 ``tests/hackmatrix/test_planes.py`` compares every operation with sets of (row, col) pairs.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -15,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, Integer, UInt32
 
-from hackmatrix import batching, bits
+from hackmatrix import bits
 
 SIZE = 6
 NUM_CELLS = SIZE * SIZE
@@ -117,13 +116,6 @@ class Plane(NamedTuple):
         return ((word >> (cell % _WORD_BITS)) & 1) != 0
 
 
-def computed_once(planes: Sequence[Plane], never: Bool[Array, ""]) -> list[Plane]:
-    """The same sets; see :func:`hackmatrix.batching.computed_once`."""
-    words = batching.side_by_side([word for plane in planes for word in plane])
-    words = batching.computed_once(words, never)
-    return [Plane(words[2 * i], words[2 * i + 1]) for i in range(len(planes))]
-
-
 def empty() -> Plane:
     """No cell."""
     return Plane(jnp.uint32(0), jnp.uint32(0))
@@ -164,3 +156,10 @@ def column(index: Integer[Array, ""]) -> Plane:
     """The cells of a column."""
     bits = jnp.uint32(_LEFT_COLUMN) << index.astype(jnp.uint32)
     return Plane(bits, bits)
+
+
+def neighbour_flags(cell: Int[Array, ""]) -> Bool[Array, "directions"]:
+    """Whether the board goes on up, down, left and right of a cell."""
+    row = cell // SIZE + jnp.array(ROW_STEP)
+    col = cell % SIZE + jnp.array(COL_STEP)
+    return (row >= 0) & (row < SIZE) & (col >= 0) & (col < SIZE)

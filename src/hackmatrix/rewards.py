@@ -6,9 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from hackmatrix.batching import anywhere
+from hackmatrix.batching import computed_once, looked_up, total
 from hackmatrix.game import Game
-from hackmatrix.planes import single
 
 COMPONENTS = (
     "step_penalty",
@@ -29,6 +28,7 @@ COMPONENTS = (
 )
 
 STAGE_REWARDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 100.0)
+_SUMS = tuple(np.cumsum((0.0, *STAGE_REWARDS[:-1])).tolist())  # of so many stages
 
 
 class Events(NamedTuple):
@@ -89,30 +89,30 @@ def components(before: Standing, after: Game, events: Events) -> dict[str, Float
         return jnp.where(condition, value, 0.0).astype(jnp.float32)
 
     new = after.player
-    stage_rewards = jnp.array(STAGE_REWARDS, jnp.float32)
-    rewards_before = jnp.array(np.cumsum((0, *STAGE_REWARDS)), jnp.float32)
+    completed_before = before.stage - 1
     hp_change = new.hp - before.hp
     resource_change = (new.credits + new.energy) - (before.credits + before.energy)
     distance = jnp.where(events.completed, 0, _exit_distance(after))
     closer = jnp.maximum(before.exit_distance - distance, 0)
     table = after.entities
-    beside = single(new.cell).neighbours()
-    siphon_killers = table.is_enemy & table.from_siphon & beside.has(table.cell)
+    siphon_killers = table.is_enemy & table.from_siphon & table.beside(new.cell)
+    # In memory: what is fused with a reduction is computed for one game at a time.
+    killers = computed_once(total(siphon_killers), new.cell < 0)
     values: dict[str, Array] = {
         "step_penalty": jnp.float32(-0.01),
-        "stage_completion": when(events.completed, stage_rewards[before.stage - 1]),
+        "stage_completion": when(events.completed, looked_up(STAGE_REWARDS, completed_before)),
         "score_gain": 0.5 * (new.score - before.score),
         "kills": 0.3 * events.kills,
         "data_siphon": when(events.picked_up, 1.0),
         "distance_shaping": when(~events.died, 0.05 * closer),
         "victory": when(events.won, 500.0 + 100.0 * new.score),
-        "death_penalty": when(events.died, -0.5 * rewards_before[before.stage - 1]),
+        "death_penalty": when(events.died, -0.5 * looked_up(_SUMS, completed_before)),
         "resource_gain": 0.05 * resource_change,
         "resource_holding": when(events.completed, 0.01 * (new.credits + new.energy)),
         "damage_penalty": 1.0 * jnp.minimum(hp_change, 0),
         "hp_recovery": 1.0 * jnp.maximum(hp_change, 0),
         "siphon_quality": events.siphon_quality,
         "program_waste": when(events.wasted_reset, -0.3),
-        "siphon_death_penalty": when(events.died & anywhere(siphon_killers), -10.0),
+        "siphon_death_penalty": when(events.died & (killers > 0), -10.0),
     }
     return {name: values[name].astype(jnp.float32) for name in COMPONENTS}

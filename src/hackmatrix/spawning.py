@@ -16,6 +16,7 @@ from hackmatrix.entities import (
     slot_set,
 )
 from hackmatrix.game import Game, replace
+from hackmatrix.one_kernel import in_one_kernel
 from hackmatrix.planes import Plane, single
 
 _CELL_BITS, _TYPE_BITS = 6, 2
@@ -75,7 +76,8 @@ def spawn(
     table = game.entities
     none = jnp.full(MAX_ENTITIES, -1, jnp.int16)
     start = (vacant, slot_set(table.kind == FREE), none)
-    _, _, born = jax.lax.fori_loop(0, batch_max(count), one, start)
+    loop = in_one_kernel(lambda count, start: jax.lax.fori_loop(0, count, one, start))
+    _, _, born = loop(batch_max(count), start)
     new = born >= 0
     number = born >> (_CELL_BITS + _TYPE_BITS)
     task = new & from_task & (number == 0)

@@ -19,6 +19,7 @@ from hackmatrix.game import (
     empty_board,
     replace,
 )
+from hackmatrix.one_kernel import in_one_kernel
 from hackmatrix.planes import NUM_CELLS, Plane, constant, empty, pack, single
 from hackmatrix.programs import CARDS, NUM_PROGRAMS
 from hackmatrix.spawning import spawn
@@ -144,7 +145,10 @@ def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plan
 
     number = jnp.minimum(wanted, room.size())
     start = _Search(number, jnp.int32(0), empty(), jnp.bool_(False), jnp.bool_(True))
-    return jax.lax.while_loop(lambda search: search.missing, draw, start).blocks
+    loop = in_one_kernel(
+        lambda start: jax.lax.while_loop(lambda search: search.missing, draw, start)
+    )
+    return loop(start).blocks
 
 
 def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:

@@ -22,8 +22,8 @@ from hackmatrix.entities import MAX_ENTITIES, Entities, Occupied
 from hackmatrix.game import Board, Game, Player, build
 from hackmatrix.planes import NUM_CELLS, Plane
 
-# The fields of each word of numbers, lowest bits first, and their widths. What grows with the length
-# of a game has a word of its own. First the words that moves and enemy turns change, then those that
+# The fields of each word of numbers, lowest bits first, and their widths. What grows with a game
+# has a word of its own. First the words that moves and enemy turns change, then those that
 # stay until a siphon, a program or a new stage.
 _NUMBERS = (
     {"cell": 6, "exit": 6, "stage": 4, "hp": 2, "show": 1, "calm": 1, "step_pending": 1},

@@ -295,7 +295,7 @@ def test_a_flood_does_not_depend_on_its_company():
 
 def test_flags_by_way_of_a_word():
     flags = np.random.default_rng(0).random((40, 28)) < 0.5
-    assert bits.flags(list(jnp.asarray(flags[0]))).tolist() == flags[0].tolist()
-    together = jax.jit(jax.vmap(lambda row: bits.flags(list(row))))
+    assert bits.flags_of(bits.word(list(jnp.asarray(flags[0]))), 28).tolist() == flags[0].tolist()
+    together = jax.jit(jax.vmap(lambda row: bits.flags_of(bits.word(list(row)), 28)))
     np.testing.assert_array_equal(together(flags), flags)
-    assert np.asarray(bits.flags([jnp.bool_(True)] * 32)).all()
+    assert np.asarray(bits.flags_of(bits.word([jnp.bool_(True)] * 32), 32)).all()

@@ -1,0 +1,71 @@
+"""Loops as single kernels on a CPU.
+
+XLA's CPU compiler makes a kernel of each operation of a loop's body and starts one after another in
+every turn. Where the rules loop over a few games, starting them takes longer than what they do. A
+call that is marked as small is compiled to one kernel with all that is in it; the compiler itself
+marks loops over less than a kilobyte (``SmallWhileLoopHoistingPass``). Such a kernel runs on one
+core and is written with less care, so that it is not for loops over a whole batch.
+
+The mark means nothing elsewhere and changes no result. As it is no promise of XLA's, it is written
+for the versions that it was tried with, and only where a program is for a CPU.
+"""
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, ParamSpec, TypeVar
+
+import jax
+from jax.extend.core import Primitive
+from jax.extend.mlir import ir
+from jax.interpreters import batching, mlir
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+MARKED = version("jaxlib").startswith(("0.10.", "0.11."))
+"""Whether programs for CPUs are marked: it was tried with this version."""
+
+# The call must not be inlined before the compiler comes to what the other one means.
+_MARKS = ("xla_cpu_small_call", "true"), ("inlineable", "false")
+
+
+def in_one_kernel(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """The same function, on a CPU as one kernel.
+
+    Args:
+        function: of arrays, without what a CPU has other code for than XLA's own: sorts, scatters,
+            products of matrices, sums of bytes or floats.
+    """
+    compiled = jax.jit(function)
+
+    def marked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        leaves, structure = jax.tree.flatten(compiled(*args, **kwargs))
+        # A mark on one result is a mark on the call that it comes from.
+        return jax.tree.unflatten(structure, [_mark.bind(leaves[0]), *leaves[1:]])
+
+    return marked
+
+
+_mark = Primitive("in_one_kernel")
+_mark.def_impl(lambda result: result)
+_mark.def_abstract_eval(lambda result: result)
+batching.defvectorized(_mark)
+
+
+def _leave(context: mlir.LoweringRuleContext, result: Any) -> list[Any]:
+    del context
+    return [result]
+
+
+def _mark_call(context: mlir.LoweringRuleContext, result: Any) -> list[Any]:
+    del context
+    if getattr(result.owner, "name", "") == "func.call":
+        marks: dict[str, Any] = {name: ir.StringAttr.get(value) for name, value in _MARKS}
+        result.owner.attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(marks)
+    return [result]
+
+
+mlir.register_lowering(_mark, _leave)
+if MARKED:
+    # Not cached: in a function that stands for the mark, the call would not be seen.
+    mlir.register_lowering(_mark, _mark_call, platform="cpu", cacheable=False)

@@ -1,0 +1,71 @@
+"""Loops as one kernel on a CPU: the same results, and the compiler takes the mark."""
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hackmatrix.env import HackMatrix
+from hackmatrix.one_kernel import MARKED, in_one_kernel
+from ppo_mask.vector import VectorEnv
+
+MARK = 'xla_cpu_small_call="true"'
+
+
+def loop(bound, start):
+    """Numbers over more than a kilobyte, or the compiler would mark the loop itself."""
+
+    def turn(i, carry):
+        x, y = carry
+        return (x * 3 + i) ^ y, jnp.roll(y, 1, axis=-1) + jnp.sum(x, axis=-1, keepdims=True)
+
+    return jax.lax.fori_loop(0, bound, turn, start)
+
+
+@pytest.fixture
+def start():
+    return jnp.arange(700, dtype=jnp.uint32), jnp.arange(700, dtype=jnp.uint32)[::-1]
+
+
+def assert_equal(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_results_are_those_of_the_function(start):
+    marked = in_one_kernel(loop)
+    expected = loop(5, start)
+    assert_equal(marked(5, start), expected)
+    assert_equal(jax.jit(marked)(5, start), expected)
+    batch = jax.tree.map(lambda x: jnp.stack([x, x + 7, x * 5]), start)
+    each = jax.jit(jax.vmap(marked, (None, 0)))(5, batch)
+    assert_equal(each, jax.vmap(loop, (None, 0))(5, batch))
+
+
+@pytest.mark.skipif(not MARKED, reason="not tried with this version of XLA")
+def test_the_compiler_takes_the_mark(start):
+    plain = jax.jit(loop).lower(5, start).compile().as_text()
+    marked = jax.jit(in_one_kernel(loop)).lower(5, start).compile().as_text()
+    assert MARK not in plain
+    assert MARK in marked
+    # The loop is in the call, not beside it.
+    entry = marked[marked.index("ENTRY") :]
+    assert "while(" not in entry
+    assert "call(" in entry
+
+
+def test_programs_for_other_devices_have_no_mark(start):
+    for platform, marks in (("cpu", MARKED), ("cuda", False)):
+        exported = jax.export.export(jax.jit(in_one_kernel(loop)), platforms=[platform])(5, start)
+        assert ("xla_cpu_small_call" in exported.mlir_module()) == marks
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_envs", [1, 16, 300, 2048, 8192, 32768])
+def test_a_step_compiles_and_runs_with_any_number_of_games(num_envs):
+    """What the compiler leaves to libraries depends on sizes, and a marked call must have none."""
+    env = VectorEnv(HackMatrix(compact=True), num_envs)
+    state, timestep = jax.jit(env.reset)(jax.random.key(0))
+    actions = jnp.argmax(timestep.action_mask, axis=1)
+    state, timestep = jax.jit(env.step)(jax.random.key(1), state, actions)
+    assert (state.env_state.game.steps + timestep.ended >= 1).all()

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
-from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt
 
 
 @custom_vmap
@@ -86,7 +86,7 @@ def largest(values: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch"]:
     return _reduce(values, lax.max, jnp.iinfo(values.dtype).min)
 
 
-def joined(words: UInt32[Array, "*batch n"]) -> UInt32[Array, "*batch"]:
+def joined(words: UInt[Array, "*batch n"]) -> UInt[Array, "*batch"]:
     """All bits that are set in a word of the last axis."""
     return _reduce(words, lax.bitwise_or, 0)
 

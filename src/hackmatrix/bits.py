@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Int, Integer, UInt32
+from jaxtyping import Array, Bool, Int, Integer, UInt, UInt32
 
 from hackmatrix.batching import joined, total
 
@@ -37,9 +37,9 @@ def pack(flags: Bool[Array, "*batch n"], word_bits: int) -> Words:
     return words[..., 0], words[..., 1]
 
 
-def flags_of(word: UInt32[Array, ""], count: int) -> Bool[Array, "count"]:
+def flags_of(word: UInt[Array, ""], count: int) -> Bool[Array, "count"]:
     """The lowest bits of a word, one flag each."""
-    return ((word >> np.arange(count, dtype=np.uint32)) & 1) != 0
+    return ((word >> np.arange(count, dtype=word.dtype)) & 1) != 0
 
 
 def word(values: Sequence[Bool[Array, ""]]) -> UInt32[Array, ""]:

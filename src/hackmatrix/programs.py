@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
 from hackmatrix import bits, harm, paths
-from hackmatrix.batching import anywhere, smallest
+from hackmatrix.batching import anywhere, computed_once, joined, smallest
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import (
     DAEMON,
@@ -109,7 +109,11 @@ def useful(game: Game, enemies: Plane, transmissions: Plane) -> list[Bool[Array,
     player, board, table = game.player, game.board, game.entities
     here = single(player.cell)
     any_enemy, any_transmission = enemies.any(), transmissions.any()
-    reducible = ~board.siphoned & board.blocks
+    reducible = (~board.siphoned & board.blocks).flags() & (board.spawn_count > 0)
+    # In memory: what is fused with a reduction is computed for one game at a time.
+    types = joined(jnp.where(table.is_enemy, jnp.uint16(1) << table.type.astype(jnp.uint16), 0))
+    found = types | (anywhere(reducible).astype(jnp.uint16) << NUM_TYPES)
+    is_there = bits.flags_of(computed_once(found, game.steps < 0), NUM_TYPES + 1)
     always = jnp.bool_(True)
     conditions: dict[Program, Any] = {
         Program.WAIT: always,
@@ -128,11 +132,11 @@ def useful(game: Game, enemies: Plane, transmissions: Plane) -> list[Bool[Array,
         Program.SHOW: ~game.show,
         Program.RESET: player.hp < MAX_HP,
         Program.CALM: ~game.calm,
-        Program.D_BOM: anywhere(table.is_enemy & (table.type == DAEMON)),
+        Program.D_BOM: is_there[DAEMON],
         Program.DELAY: any_transmission,
-        Program.ANTI_V: anywhere(table.is_enemy & (table.type == VIRUS)),
+        Program.ANTI_V: is_there[VIRUS],
         Program.SCORE: game.stage < NUM_STAGES,
-        Program.REDUC: anywhere(reducible.flags() & (board.spawn_count > 0)),
+        Program.REDUC: is_there[NUM_TYPES],
         Program.ATK_PLUS: game.atk_uses < _MAX_ATK_USES,
         Program.HACK: board.siphoned.any(),
     }

@@ -2,11 +2,10 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
-from hackmatrix import paths
+from hackmatrix import one_kernel, paths
 from hackmatrix.batching import anywhere, batch_max, computed_once, total
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import (
@@ -23,7 +22,6 @@ from hackmatrix.entities import (
     slot_set,
 )
 from hackmatrix.game import Game, replace
-from hackmatrix.one_kernel import in_one_kernel
 from hackmatrix.planes import NUM_CELLS, SIZE, Plane, constant, single
 from ppo_mask.env import rarely
 
@@ -177,13 +175,9 @@ def _move_all(start: _Start) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
         damage=start.damage,
         moved=jnp.int32(0),
     )
-    movers = _move_one_by_one(batch_max(start.moves), ground, movers)
+    moves = batch_max(start.moves)
+    movers = one_kernel.fori_loop(0, moves, lambda _, movers: _move_one(ground, movers), movers)
     return movers.cell, movers.damage
-
-
-@in_one_kernel
-def _move_one_by_one(moves: Int[Array, ""], ground: _Ground, movers: _Movers) -> _Movers:
-    return jax.lax.fori_loop(0, moves, lambda _, movers: _move_one(ground, movers), movers)
 
 
 def _move_one(ground: _Ground, movers: _Movers) -> _Movers:

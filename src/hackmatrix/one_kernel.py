@@ -3,8 +3,8 @@
 XLA's CPU compiler makes a kernel of each operation of a loop's body and starts one after another in
 every turn. Where the rules loop over a few games, starting them takes longer than what they do. A
 call that is marked as small is compiled to one kernel with all that is in it; the compiler itself
-marks loops over less than a kilobyte (``SmallWhileLoopHoistingPass``). Such a kernel runs on one
-core and is written with less care, so that it is not for loops over a whole batch.
+makes such calls of loops over less than a kilobyte (``SmallWhileLoopHoistingPass``). Such a kernel
+runs on one core and is written with less care, so that it is not for loops over a whole batch.
 
 The mark means nothing elsewhere and changes no result. As it is no promise of XLA's, it is written
 for the versions that it was tried with, and only where a program is for a CPU.
@@ -12,15 +12,16 @@ for the versions that it was tried with, and only where a program is for a CPU.
 
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import jax
+from jax import lax
 from jax.extend.core import Primitive
 from jax.extend.mlir import ir
 from jax.interpreters import batching, mlir
+from jaxtyping import Array
 
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
+_Carry = TypeVar("_Carry")
 
 MARKED = version("jaxlib").startswith(("0.10.", "0.11."))
 """Whether programs for CPUs are marked: it was tried with this version."""
@@ -29,21 +30,35 @@ MARKED = version("jaxlib").startswith(("0.10.", "0.11."))
 _MARKS = ("xla_cpu_small_call", "true"), ("inlineable", "false")
 
 
-def in_one_kernel(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """The same function, on a CPU as one kernel.
+def while_loop(
+    some_left: Callable[[_Carry], Array], turn: Callable[[_Carry], _Carry], start: _Carry
+) -> _Carry:
+    """``jax.lax.while_loop``, on a CPU as one kernel.
 
     Args:
-        function: of arrays, without what a CPU has other code for than XLA's own: sorts, scatters,
-            products of matrices, sums of bytes or floats.
+        some_left: whether there is another turn, as are the other arguments. A turn must be without
+            what a CPU has other code for than XLA's own: sorts, scatters, products of matrices,
+            sums of bytes or floats.
+        turn: likewise.
+        start: likewise.
     """
-    compiled = jax.jit(function)
+    return _in_one_kernel(lambda start: lax.while_loop(some_left, turn, start), start)
 
-    def marked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        leaves, structure = jax.tree.flatten(compiled(*args, **kwargs))
-        # A mark on one result is a mark on the call that it comes from.
-        return jax.tree.unflatten(structure, [_mark.bind(leaves[0]), *leaves[1:]])
 
-    return marked
+def fori_loop(
+    first: int, end: Array | int, turn: Callable[[Array, _Carry], _Carry], start: _Carry
+) -> _Carry:
+    """``jax.lax.fori_loop``, likewise."""
+
+    return _in_one_kernel(lambda start: lax.fori_loop(first, end, turn, start), start)
+
+
+def _in_one_kernel(loop: Callable[[_Carry], _Carry], start: _Carry) -> _Carry:
+    # The loop alone is the call, as where the compiler makes one itself: calls of anything else
+    # have ended the process.
+    leaves, structure = jax.tree.flatten(jax.jit(loop)(start))
+    # A mark on one result is a mark on the call that it comes from.
+    return jax.tree.unflatten(structure, [_mark.bind(leaves[0]), *leaves[1:]])
 
 
 _mark = Primitive("in_one_kernel")

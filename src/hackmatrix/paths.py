@@ -4,15 +4,15 @@ A breadth-first search grows a set of cells by its neighbours until it meets its
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int, Int8
 
+from hackmatrix import one_kernel
 from hackmatrix.batching import batch_max
-from hackmatrix.one_kernel import in_one_kernel
 from hackmatrix.planes import (
     NUM_CELLS,
     SIZE,
@@ -28,7 +28,10 @@ Flood = TypeVar("Flood")
 
 
 def _grow(
-    step: Callable[[Flood], Flood], grows: Callable[[Flood], Bool[Array, ""]], start: Flood
+    step: Callable[[Flood], Flood],
+    grows: Callable[[Flood], Bool[Array, ""]],
+    start: Flood,
+    while_loop: Callable[..., Any] = lax.while_loop,
 ) -> Flood:
     """Lets a flood grow until no flood of the batch does.
 
@@ -36,6 +39,7 @@ def _grow(
         step: lets it grow by one step.
         grows: whether it would.
         start: the flood.
+        while_loop: JAX's own or, for few games, one in one kernel.
     """
 
     def some_steps(carry: tuple[Array, Flood]) -> tuple[Array, Flood]:
@@ -44,7 +48,7 @@ def _grow(
             flood = step(flood)
         return batch_max(grows(flood).astype(jnp.int32)), flood
 
-    return lax.while_loop(lambda carry: carry[0] > 0, some_steps, (jnp.int32(1), start))[1]
+    return while_loop(lambda carry: carry[0] > 0, some_steps, (jnp.int32(1), start))[1]
 
 
 def first_met(start: Plane, free: Plane, goal: Plane) -> tuple[Plane, Int[Array, ""]]:
@@ -95,8 +99,8 @@ def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
         seen, _, _ = flood
         return ((seen & free).neighbours() & ~seen).any()
 
-    nowhere = jnp.zeros(NUM_CELLS, jnp.int8)
-    return in_one_kernel(lambda flood: _grow(step, grows, flood))((start, jnp.int8(0), nowhere))[2]
+    start_of_all = start, jnp.int8(0), jnp.zeros(NUM_CELLS, jnp.int8)
+    return _grow(step, grows, start_of_all, one_kernel.while_loop)[2]
 
 
 def manhattan(a: Int[Array, "*#n"], b: Int[Array, "*#n"]) -> Int[Array, "*n"]:

@@ -1,10 +1,9 @@
 """How transmissions come into being."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from hackmatrix import paths
+from hackmatrix import one_kernel, paths
 from hackmatrix.batching import batch_max
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import (
@@ -16,7 +15,6 @@ from hackmatrix.entities import (
     slot_set,
 )
 from hackmatrix.game import Game, replace
-from hackmatrix.one_kernel import in_one_kernel
 from hackmatrix.planes import Plane, single
 
 _CELL_BITS, _TYPE_BITS = 6, 2
@@ -76,8 +74,7 @@ def spawn(
     table = game.entities
     none = jnp.full(MAX_ENTITIES, -1, jnp.int16)
     start = (vacant, slot_set(table.kind == FREE), none)
-    loop = in_one_kernel(lambda count, start: jax.lax.fori_loop(0, count, one, start))
-    _, _, born = loop(batch_max(count), start)
+    _, _, born = one_kernel.fori_loop(0, batch_max(count), one, start)
     new = born >= 0
     number = born >> (_CELL_BITS + _TYPE_BITS)
     task = new & from_task & (number == 0)

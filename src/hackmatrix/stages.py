@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, UInt32
 
-from hackmatrix import paths
+from hackmatrix import one_kernel, paths
 from hackmatrix.batching import batch_max, total
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import Entities, arrival_order
@@ -19,7 +19,6 @@ from hackmatrix.game import (
     empty_board,
     replace,
 )
-from hackmatrix.one_kernel import in_one_kernel
 from hackmatrix.planes import NUM_CELLS, Plane, constant, empty, pack, single
 from hackmatrix.programs import CARDS, NUM_PROGRAMS
 from hackmatrix.spawning import spawn
@@ -145,10 +144,7 @@ def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plan
 
     number = jnp.minimum(wanted, room.size())
     start = _Search(number, jnp.int32(0), empty(), jnp.bool_(False), jnp.bool_(True))
-    loop = in_one_kernel(
-        lambda start: jax.lax.while_loop(lambda search: search.missing, draw, start)
-    )
-    return loop(start).blocks
+    return one_kernel.while_loop(lambda search: search.missing, draw, start).blocks
 
 
 def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:

@@ -6,25 +6,30 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hackmatrix import one_kernel
 from hackmatrix.env import HackMatrix
-from hackmatrix.one_kernel import MARKED, in_one_kernel
+from hackmatrix.one_kernel import MARKED
 from ppo_mask.vector import VectorEnv
 
 MARK = 'xla_cpu_small_call="true"'
 
 
-def loop(bound, start):
-    """Numbers over more than a kilobyte, or the compiler would mark the loop itself."""
+def turn(i, carry):
+    x, y = carry
+    return (x * 3 + i.astype(jnp.uint32)) ^ y, y + jnp.sum(x, axis=-1, keepdims=True)
 
-    def turn(i, carry):
-        x, y = carry
-        return (x * 3 + i) ^ y, jnp.roll(y, 1, axis=-1) + jnp.sum(x, axis=-1, keepdims=True)
 
-    return jax.lax.fori_loop(0, bound, turn, start)
+def plain(end, start):
+    return jax.lax.fori_loop(0, end, turn, start)
+
+
+def marked(end, start):
+    return one_kernel.fori_loop(0, end, turn, start)
 
 
 @pytest.fixture
 def start():
+    # Over more than a kilobyte, or the compiler would mark the loop itself.
     return jnp.arange(700, dtype=jnp.uint32), jnp.arange(700, dtype=jnp.uint32)[::-1]
 
 
@@ -33,30 +38,29 @@ def assert_equal(one, other):
 
 
 def test_results_are_those_of_the_function(start):
-    marked = in_one_kernel(loop)
-    expected = loop(5, start)
+    expected = plain(5, start)
     assert_equal(marked(5, start), expected)
     assert_equal(jax.jit(marked)(5, start), expected)
     batch = jax.tree.map(lambda x: jnp.stack([x, x + 7, x * 5]), start)
     each = jax.jit(jax.vmap(marked, (None, 0)))(5, batch)
-    assert_equal(each, jax.vmap(loop, (None, 0))(5, batch))
+    assert_equal(each, jax.vmap(plain, (None, 0))(5, batch))
+    assert_equal(marked(0, start), start)
 
 
 @pytest.mark.skipif(not MARKED, reason="not tried with this version of XLA")
 def test_the_compiler_takes_the_mark(start):
-    plain = jax.jit(loop).lower(5, start).compile().as_text()
-    marked = jax.jit(in_one_kernel(loop)).lower(5, start).compile().as_text()
-    assert MARK not in plain
-    assert MARK in marked
+    assert MARK not in jax.jit(plain).lower(5, start).compile().as_text()
+    program = jax.jit(marked).lower(5, start).compile().as_text()
+    assert MARK in program
     # The loop is in the call, not beside it.
-    entry = marked[marked.index("ENTRY") :]
+    entry = program[program.index("ENTRY") :]
     assert "while(" not in entry
     assert "call(" in entry
 
 
 def test_programs_for_other_devices_have_no_mark(start):
     for platform, marks in (("cpu", MARKED), ("cuda", False)):
-        exported = jax.export.export(jax.jit(in_one_kernel(loop)), platforms=[platform])(5, start)
+        exported = jax.export.export(jax.jit(marked), platforms=[platform])(5, start)
         assert ("xla_cpu_small_call" in exported.mlir_module()) == marks
 
 

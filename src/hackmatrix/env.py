@@ -176,6 +176,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             _enter_stage_or_begin,
             (kept, turn.draws, reset_key, turn.ended, self.starting_weights),
             kept,
+            share=64,
         )
         state = self._next(state, turn, kept, begins)
         seen, mask = self.observe(state), _offered(state)
@@ -184,7 +185,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
 
     def _next(self, state: State, turn: _Turn, kept: Kept, begins: Bool[Array, ""]) -> State:
         """The state after a turn that led to a position, in a new stage where one begins."""
-        ground = rarely(turn.altered | begins, _ground, kept, state.ground, share=16)
+        ground = rarely(turn.altered | begins, _ground, kept, state.ground)
         return _state(kept, ground, history.push(state.history, kept, turn.remembered))
 
     def _turn(self, key: Key[Array, ""], state: State, action: Int[Array, ""]) -> _Turn:
@@ -222,7 +223,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         )
         kept = keep_moved(game, run.kept.settled)
         due = enemies_act & spawning.is_due(game)
-        kept = rarely(due, _spawn, (kept, draws), kept, share=16)
+        kept = rarely(due, _spawn, (kept, draws), kept)
         died = enemies_act & (game.player.hp <= 0)
 
         events = rewards.Events(

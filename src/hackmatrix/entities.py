@@ -212,10 +212,6 @@ class Slots(NamedTuple):
         """The slot of the given rank in the set, which must have that many."""
         return bits.nth(self.lo, self.hi, _WORD_BITS, rank)
 
-    def has(self, slot: Int[Array, ""]) -> Bool[Array, ""]:
-        """Whether the set holds the slot."""
-        return bits.has(self.lo, self.hi, _WORD_BITS, slot)
-
     def with_slot(self, slot: Int[Array, ""], condition: Bool[Array, ""]) -> "Slots":
         """The set with the slot added where the condition holds."""
         lo, hi = bits.single(slot, _WORD_BITS)

@@ -49,7 +49,6 @@ def fori_loop(
     first: int, end: Array | int, turn: Callable[[Array, _Carry], _Carry], start: _Carry
 ) -> _Carry:
     """``jax.lax.fori_loop``, likewise."""
-
     return _in_one_kernel(lambda start: lax.fori_loop(first, end, turn, start), start)
 
 

@@ -160,7 +160,6 @@ def of_slots(flags, slot, condition, other):
         "count": a.size(),
         "lowest": a.lowest(),
         "ranks": jax.vmap(a.nth)(jnp.arange(MAX_ENTITIES)),
-        "has": a.has(slot),
         "with": a.with_slot(slot, condition),
         "without": a.without(slot),
         "where": a.where(condition, b),
@@ -178,7 +177,6 @@ def test_sets_of_slots(a, b, slot, condition):
     if a:
         assert got["lowest"] == min(a)
     assert got["ranks"][: len(a)].tolist() == sorted(a)
-    assert got["has"] == (slot in a)
     assert members(got["with"]) == (a | {slot} if condition else a)
     assert members(got["without"]) == a - {slot}
     assert members(got["where"]) == (a if condition else b)

@@ -60,6 +60,8 @@ def random_actions(key: Array, mask: Array) -> Array:
 
     # A rank among the valid ones, and the bit of that rank: quicker than drawing by probabilities,
     # which is a policy's work.
+    if mask.shape[1] > 32:
+        raise ValueError(f"random actions are drawn of 32 at most, got {mask.shape[1]}")
     flags = np.uint32(1) << np.arange(mask.shape[1], dtype=np.uint32)
     valid = joined(jnp.where(mask, flags, jnp.uint32(0)))
     count = jax.lax.population_count(valid).astype(jnp.float32)

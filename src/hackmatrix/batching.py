@@ -39,16 +39,29 @@ def computed_once(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[
         never: False, in a way that the compiler cannot know.
     """
     # One answer for the batch: with one for each member, the loop would choose between members.
-    ever = batch_max(never.astype(jnp.int32)) > 0
     return lax.while_loop(
-        lambda carry: carry[0], lambda carry: (jnp.bool_(False), carry[1] + 1), (ever, value)
+        lambda carry: carry[0],
+        lambda carry: (jnp.bool_(False), carry[1] + 1),
+        (_of_one(never), value),
     )[1]
 
 
-# XLA's CPU compiler makes two reductions of one over more than 32 values, and fuses neither with
-# what it reads. Folding the axis by an elementwise operation first keeps it whole.
+@custom_vmap
+def _of_one(flag: Bool[Array, ""]) -> Bool[Array, ""]:
+    """The flag of any one member of the batch, the same for all: for what all agree on."""
+    return flag
+
+
+@_of_one.def_vmap
+def _(size: int, batched: Any, flag: Any) -> Any:  # pyright: ignore
+    del size, batched
+    return _of_one(flag[0]), False
+
+
+# XLA's CPU compiler makes two reductions of one over an axis of more than 32 values, and fuses
+# neither with what it reads. Folding the axis by an elementwise operation first keeps it whole.
 _LONGEST_AXIS = 32
-# Each fold doubles what is written out; of longer axes two small reductions are the lesser evil.
+# Each fold doubles what is written out; a longer axis is made several short ones.
 _LONGEST_FOLDED = 512
 
 
@@ -59,8 +72,20 @@ def _reduce(
     while folds and values.shape[-1] > _LONGEST_AXIS and values.shape[-1] % 2 == 0:
         half = values.shape[-1] // 2
         values = combine(values[..., :half], values[..., half:])
+    axes = _short_axes(values.shape[-1])
+    values = values.reshape(*values.shape[:-1], *axes)
     start = jnp.asarray(initial, values.dtype)
-    return lax.reduce(values, start, combine, (values.ndim - 1,))
+    return lax.reduce(values, start, combine, tuple(range(values.ndim - len(axes), values.ndim)))
+
+
+def _short_axes(size: int) -> list[int]:
+    """Axes of that many values in all, none too long as far as there are divisors."""
+    axes: list[int] = []
+    while size > _LONGEST_AXIS:
+        divisors = (n for n in range(_LONGEST_AXIS, 1, -1) if size % n == 0)
+        axes.append(next(divisors, size))
+        size //= axes[-1]
+    return [*axes, size]
 
 
 def total(values: Shaped[Array, "*batch n"]) -> Int[Array, "*batch"]:

@@ -22,7 +22,7 @@ from hackmatrix.entities import (
     slot_set,
 )
 from hackmatrix.game import Game, replace
-from hackmatrix.planes import NUM_CELLS, SIZE, Plane, constant, single
+from hackmatrix.planes import NUM_CELLS, Plane, constant, row_and_col, single
 from ppo_mask.env import rarely
 
 _SUM_BITS = 8
@@ -244,7 +244,7 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
 def _closer(cell: Int[Array, ""], player: Int[Array, ""]) -> Plane:
     """The neighbours of a cell that are nearer to the player than the cell is."""
     here = single(cell)
-    row, col, to_row, to_col = cell // SIZE, cell % SIZE, player // SIZE, player % SIZE
+    (row, col), (to_row, to_col) = row_and_col(cell), row_and_col(player)
     return (
         here.up().where(to_row > row)
         | here.down().where(to_row < row)

@@ -27,7 +27,15 @@ from hackmatrix.observation import (
     compress,
     divisors,
 )
-from hackmatrix.planes import NUM_CELLS, NUM_DIRECTIONS, SIZE, Plane, neighbour_flags, single
+from hackmatrix.planes import (
+    NUM_CELLS,
+    NUM_DIRECTIONS,
+    SIZE,
+    Plane,
+    neighbour_flags,
+    row_and_col,
+    single,
+)
 from hackmatrix.programs import NUM_PROGRAMS
 
 PARTS = 36
@@ -137,7 +145,7 @@ def rolled(seen: CompactObservation) -> UInt32[Array, "words cells"]:
     """The cells' words, rolled so that the player's cell is the first."""
     row, col = place_of(seen)
     index = jnp.arange(SIZE)
-    rows, cols = (index + row) % SIZE, (index + col) % SIZE
+    rows, cols = (jnp.where(x < SIZE, x, x - SIZE) for x in (index + row, index + col))
     index = (SIZE * rows[:, None] + cols).reshape(-1)
     words = [word.at[index].get(mode="promise_in_bounds") for word in seen.cells]
     return computed_once(jnp.stack(words), seen.player[0] >= SIZE)
@@ -154,7 +162,8 @@ def _programs(
     flags = (held >> np.arange(NUM_PROGRAMS, dtype=np.uint32)[:, None]) & 1
     number = jnp.sum(flags << bit, axis=1, dtype=jnp.int32)
     cell, step = number - 1, PARTS // SIZE
-    place = [(cell // SIZE - row) * step, (cell % SIZE - col) * step, jnp.full_like(cell, PARTS)]
+    at_row, at_col = row_and_col(cell)
+    place = [(at_row - row) * step, (at_col - col) * step, jnp.full_like(cell, PARTS)]
     return jnp.where(number[:, None] > 0, jnp.stack(place, axis=1), 0).astype(jnp.int8)
 
 

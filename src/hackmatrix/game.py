@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
 from hackmatrix.entities import Entities, no_entities
-from hackmatrix.planes import NUM_CELLS, SIZE, Plane, empty
+from hackmatrix.planes import NUM_CELLS, Plane, empty, row_and_col
 
 NUM_STAGES = 8
 MAX_HP = 3
@@ -33,12 +33,12 @@ class Player(eqx.Module):
     @property
     def row(self) -> Int[Array, ""]:
         """0 at the bottom."""
-        return self.cell // SIZE
+        return row_and_col(self.cell)[0]
 
     @property
     def col(self) -> Int[Array, ""]:
         """0 at the left."""
-        return self.cell % SIZE
+        return row_and_col(self.cell)[1]
 
 
 class Board(eqx.Module):

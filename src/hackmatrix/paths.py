@@ -18,6 +18,7 @@ from hackmatrix.planes import (
     SIZE,
     Plane,
     empty,
+    row_and_col,
     single,
 )
 
@@ -105,7 +106,8 @@ def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
 
 def manhattan(a: Int[Array, "*#n"], b: Int[Array, "*#n"]) -> Int[Array, "*n"]:
     """The distance of two cells in steps, blocks not counted."""
-    return jnp.abs(a // SIZE - b // SIZE) + jnp.abs(a % SIZE - b % SIZE)
+    (a_row, a_col), (b_row, b_col) = row_and_col(a), row_and_col(b)
+    return jnp.abs(a_row - b_row) + jnp.abs(a_col - b_col)
 
 
 @jax.jit

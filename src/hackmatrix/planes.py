@@ -158,8 +158,18 @@ def column(index: Integer[Array, ""]) -> Plane:
     return Plane(bits, bits)
 
 
+def row_and_col(
+    cell: Integer[Array, "*cells"],
+) -> tuple[Integer[Array, "*cells"], Integer[Array, "*cells"]]:
+    """A cell's row and column, in its type; unspecified for what is no cell."""
+    # By a product: compilers give each division a kernel of its own, and vector units have none.
+    sixth = (cell.astype(jnp.int16) * jnp.int16(43)) >> 8
+    row = sixth.astype(cell.dtype)
+    return row, cell - SIZE * row
+
+
 def neighbour_flags(cell: Int[Array, ""]) -> Bool[Array, "directions"]:
     """Whether the board goes on up, down, left and right of a cell."""
-    row = cell // SIZE + jnp.array(ROW_STEP)
-    col = cell % SIZE + jnp.array(COL_STEP)
+    row, col = row_and_col(cell)
+    row, col = row + jnp.array(ROW_STEP), col + jnp.array(COL_STEP)
     return (row >= 0) & (row < SIZE) & (col >= 0) & (col < SIZE)

@@ -25,7 +25,7 @@ from hackmatrix.entities import (
     slot_set,
 )
 from hackmatrix.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Board, Game, Player, choose, replace
-from hackmatrix.planes import SIZE, Plane, column, row, single
+from hackmatrix.planes import SIZE, Plane, column, row, row_and_col, single
 
 
 class Program(IntEnum):
@@ -272,9 +272,9 @@ def _wanted_cells(
     table: Entities, player: Int[Array, ""], push: Bool[Array, ""]
 ) -> tuple[Int8[Array, " slots"], Bool[Array, " slots"]]:
     """Where PUSH (else PULL) would have each enemy go, and whether it has such a cell."""
-    at_row, at_col = table.cell // SIZE, table.cell % SIZE
     player = player.astype(jnp.int8)
-    away_row, away_col = jnp.sign(at_row - player // SIZE), jnp.sign(at_col - player % SIZE)
+    (at_row, at_col), (my_row, my_col) = row_and_col(table.cell), row_and_col(player)
+    away_row, away_col = jnp.sign(at_row - my_row), jnp.sign(at_col - my_col)
     d_row = jnp.where(push, away_row, -away_row)
     d_col = jnp.where(push, away_col, -away_col)
     still = jnp.zeros_like(d_row)
@@ -288,7 +288,7 @@ def _wanted_cells(
         cell = r * SIZE + c
         on_board = (r >= 0) & (r < SIZE) & (c >= 0) & (c < SIZE)
         possible = allowed & on_board & (push | (cell != player)) & table.is_enemy
-        distance = jnp.abs(r - player // SIZE) + jnp.abs(c - player % SIZE)
+        distance = jnp.abs(r - my_row) + jnp.abs(c - my_col)
         worth = jnp.where(push, distance, 2 * SIZE - distance)
         better = possible & (worth > best)
         wanted = jnp.where(better, cell, wanted)

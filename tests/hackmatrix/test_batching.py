@@ -8,7 +8,7 @@ import pytest
 from hackmatrix import batching
 
 
-@pytest.mark.parametrize("size", [1, 5, 23, 32, 33, 36, 42, 64])
+@pytest.mark.parametrize("size", [1, 5, 23, 32, 33, 36, 42, 64, 521, 2048, 2049, 32768])
 def test_reductions_equal_those_of_numpy(size):
     rng = np.random.default_rng(size)
     values = rng.integers(-100, 100, (7, size), dtype=np.int32)

@@ -297,3 +297,13 @@ def test_flags_by_way_of_a_word():
     together = jax.jit(jax.vmap(lambda row: bits.flags_of(bits.word(list(row)), 28)))
     np.testing.assert_array_equal(together(flags), flags)
     assert np.asarray(bits.flags_of(bits.word([jnp.bool_(True)] * 32), 32)).all()
+
+
+@pytest.mark.parametrize("dtype", [jnp.int8, jnp.int32])
+def test_a_cells_row_and_column(dtype):
+    cell = np.arange(NUM_CELLS, dtype=dtype)
+    for found, wanted in zip(
+        planes.row_and_col(jnp.asarray(cell)), divmod(cell, SIZE), strict=True
+    ):
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, wanted)

@@ -47,15 +47,16 @@ class _Run(NamedTuple):
 
     Attributes:
         kept: the position after it.
-        before: where the player stood before it; here, so that the position is changed in place.
-        kills: how many a program destroyed that count.
-        siphon_quality: of a SIPHON, how good its place was.
+        notes: where the player stood before it (here, so that the position is changed in place),
+            how many a program destroyed that count, and what a SIPHON did not bring; one array.
     """
 
     kept: Kept
-    before: Int[Array, "standing"]
-    kills: Int[Array, ""]
-    siphon_quality: Float[Array, ""]
+    notes: Int[Array, "notes"]
+
+    def read(self) -> tuple[rewards.Standing, Int[Array, ""], Int[Array, ""]]:
+        *before, kills, lost_yield = self.notes
+        return rewards.Standing(*before), kills, lost_yield
 
 
 class _Turn(NamedTuple):
@@ -194,15 +195,10 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         act = _take_apart(action, valid)
         draws = Draws(key).computed_once(state.game.steps < 0)
         # Most actions are moves: whatever else there is, only the games that do it pay for.
-        before = side_by_side(rewards.standing(state.game))
-        others = _Run(state.kept, before, jnp.int32(0), jnp.float32(0))
-        run = rarely(
-            valid & ~act.moves,
-            _run,
-            (state.kept, before, state.history, draws, act.siphons, act.program),
-            others,
-        )
-        before = rewards.Standing(*run.before)
+        nothing = jnp.int32(0)
+        unmoved = _Run(state.kept, side_by_side([*rewards.standing(state.game), nothing, nothing]))
+        run = rarely(valid & ~act.moves, _run, (*unmoved, state.history, draws, action), unmoved)
+        before, kills, lost_yield = run.read()
         # Where it is a move, everybody is still where they were.
         moved = moves.move(run.kept.game, state.occupied, act.direction, act.moves)
         game = moved.game
@@ -223,17 +219,18 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         )
         kept = keep_moved(game, run.kept.settled)
         due = enemies_act & spawning.is_due(game)
-        kept = rarely(due, _spawn, (kept, draws), kept)
+        changing = replace(kept, settled=None)
+        kept = replace(rarely(due, _spawn, (kept, draws), changing), settled=kept.settled)
         died = enemies_act & (game.player.hp <= 0)
 
         events = rewards.Events(
-            kills=run.kills + moved.kills,
+            kills=kills + moved.kills,
             picked_up=moved.picked_up,
             completed=completed,
             won=won,
             died=died,
             wasted_reset=(act.program == Program.RESET) & (before.hp == MAX_HP - 1),
-            siphon_quality=run.siphon_quality,
+            lost_yield=lost_yield,
         )
         components = rewards.components(before, game, events)
         components = {name: jnp.where(valid, x, 0.0) for name, x in components.items()}
@@ -371,23 +368,23 @@ def _enter_stage_or_begin(
 
 
 def _run(
-    operand: tuple[
-        Kept, Int[Array, "standing"], history.Rows, Draws, Bool[Array, ""], Int[Array, ""]
-    ],
+    operand: tuple[Kept, Int[Array, "notes"], history.Rows, Draws, Int[Array, ""]],
 ) -> _Run:
-    """SIPHON or a program."""
-    kept, before, rows, draws, siphons, program = operand
+    """SIPHON or a program, a valid one."""
+    kept, notes, rows, draws, action = operand
     game = kept.game
-    quality = jnp.where(siphons, siphon.quality(game), 0.0)
+    _, _, siphons, program = _take_apart(action, jnp.bool_(True))
     after, kills = programs.run(game, program, draws)
     after = choose(siphons, siphon.siphon(game), after)
     after = choose(program == Program.UNDO, history.undone(game, rows), after)
-    return _Run(keep(after), before, kills, quality)
+    lost_yield = jnp.where(siphons, siphon.lost_yield(game), 0)
+    return _Run(keep(after), side_by_side([*notes[:-2], kills, lost_yield]))
 
 
 def _spawn(operand: tuple[Kept, Draws]) -> Kept:
+    """What is due, but for the words that a spawn leaves as they are."""
     kept, draws = operand
-    return keep(spawning.spawn_due(kept.game, draws))
+    return replace(keep_moved(spawning.spawn_due(kept.game, draws), kept.settled), settled=None)
 
 
 def _reward_stage(game: Game, completed: Bool[Array, ""]) -> Game:

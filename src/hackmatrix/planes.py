@@ -142,6 +142,15 @@ def constant(cells: "list[int] | range | set[int]") -> Plane:
     return Plane(jnp.uint32(bits & _FULL), jnp.uint32(bits >> _WORD_BITS))
 
 
+def before_each() -> Plane:
+    """For each cell, the set of the cells of smaller numbers; known when the program is written."""
+    below = [(1 << cell) - 1 for cell in range(NUM_CELLS)]
+    return Plane(
+        np.array([bits & _FULL for bits in below], np.uint32),
+        np.array([bits >> _WORD_BITS for bits in below], np.uint32),
+    )
+
+
 @jax.jit
 def row(index: Integer[Array, ""]) -> Plane:
     """The cells of a row."""

@@ -41,7 +41,7 @@ class Events(NamedTuple):
         won: so was the game.
         died: hp is 0 after the enemy turn.
         wasted_reset: RESET was run at hp 2.
-        siphon_quality: that component, already computed.
+        lost_yield: what a SIPHON did not bring that a better place would have.
     """
 
     kills: Int[Array, ""]
@@ -50,7 +50,7 @@ class Events(NamedTuple):
     won: Bool[Array, ""]
     died: Bool[Array, ""]
     wasted_reset: Bool[Array, ""]
-    siphon_quality: Float[Array, ""]
+    lost_yield: Int[Array, ""]
 
 
 class Standing(NamedTuple):
@@ -111,7 +111,7 @@ def components(before: Standing, after: Game, events: Events) -> dict[str, Float
         "resource_holding": when(events.completed, 0.01 * (new.credits + new.energy)),
         "damage_penalty": 1.0 * jnp.minimum(hp_change, 0),
         "hp_recovery": 1.0 * jnp.maximum(hp_change, 0),
-        "siphon_quality": events.siphon_quality,
+        "siphon_quality": (-0.5 * 0.05) * events.lost_yield.astype(jnp.float32),
         "program_waste": when(events.wasted_reset, -0.3),
         "siphon_death_penalty": when(events.died & (killers > 0), -10.0),
     }

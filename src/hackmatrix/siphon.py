@@ -1,9 +1,8 @@
-"""Siphoning: what it takes, and how good a place for it was."""
-
-from collections.abc import Callable
+"""Siphoning: what it takes, and how much less than a better place would have brought."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, UInt32
+import numpy as np
+from jaxtyping import Array, Bool, Int, UInt32
 
 from hackmatrix.batching import computed_once, joined, largest, total
 from hackmatrix.game import Board, Game, replace
@@ -11,7 +10,7 @@ from hackmatrix.planes import NUM_CELLS, SIZE, single
 
 _MIN_INTERVAL = 4
 _TASK_DELAY = 5
-_NUM_POINTS = 9
+_SUM_BITS = 8
 
 
 def siphon(game: Game) -> Game:
@@ -22,18 +21,29 @@ def siphon(game: Game) -> Game:
     taken_blocks = (fresh & board.blocks).flags()
     taken_ground = (fresh & ~board.blocks).flags()
     found = _programs_as_bits(board, (fresh & board.program_blocks).flags())
-
-    def taken(values: Array, where: Bool[Array, " cells"]) -> Int[Array, ""]:
-        return total(jnp.where(where, values, 0))
-
+    # Five cells at most and less than 16 of each: one sum has a byte for each of the four.
+    amounts = (
+        (board.points, (fresh & board.data).flags()),
+        (board.credits, taken_ground),
+        (board.energy, taken_ground),
+        (board.spawn_count, taken_blocks),
+    )
+    words = [
+        jnp.where(where, values, 0).astype(jnp.int32) << (_SUM_BITS * place)
+        for place, (values, where) in enumerate(amounts)
+    ]
+    taken = total(sum(words[1:], words[0]))
+    score, credits, energy, pending = (
+        (taken >> (_SUM_BITS * place)) & ((1 << _SUM_BITS) - 1) for place in range(4)
+    )
     return replace(
         game,
         player=replace(
             player,
             data_siphons=player.data_siphons - 1,
-            score=player.score + taken(board.points, (fresh & board.data).flags()),
-            credits=player.credits + taken(board.credits, taken_ground),
-            energy=player.energy + taken(board.energy, taken_ground),
+            score=player.score + score,
+            credits=player.credits + credits,
+            energy=player.energy + energy,
         ),
         board=replace(
             board,
@@ -45,7 +55,7 @@ def siphon(game: Game) -> Game:
             energy=jnp.where(taken_ground, jnp.int8(0), board.energy),
         ),
         owned=game.owned | joined(found),
-        pending=game.pending + taken(board.spawn_count, taken_blocks),
+        pending=game.pending + pending,
         interval=jnp.maximum(game.interval - 1, _MIN_INTERVAL),
         next_task=game.next_task + _TASK_DELAY,
     )
@@ -56,49 +66,27 @@ def _programs_as_bits(board: Board, where: Bool[Array, " cells"]) -> UInt32[Arra
     return jnp.where(where, bit, jnp.uint32(0))
 
 
-def lost_yield(game: Game) -> tuple[Int[Array, ""], Int[Array, ""]]:
+def lost_yield(game: Game) -> Int[Array, ""]:
     """Credits and energy that siphoning from a strictly better place would have brought.
 
     Better means the same data points and new programs, at least as much of both resources and more
     of one; where the player's place has data or programs, only places that reach all its blocks
-    count.
+    count. Of each resource it is the most that any better place would have brought.
     """
     board = game.board
     fresh = ~board.siphoned
-    ground = (fresh & ~board.blocks).flags()
-    cell = jnp.arange(NUM_CELLS)
-    standable = ~board.blocks.flags()
+    places = single(jnp.arange(NUM_CELLS))
+    yields = _yields(game)
+    credits, energy, points, programs = yields
 
-    # A yield in three words that are equal where the yields are: three bits count each of the nine
-    # possible points (a place reaches five cells), one bit stands for each program.
-    points = jnp.where(
-        (fresh & board.data).flags(),
-        jnp.uint32(1) << (3 * jnp.maximum(board.points - 1, 0)).astype(jnp.uint32),
-        jnp.uint32(0),
-    )
-    programs = _programs_as_bits(board, (fresh & board.program_blocks).flags()) & ~game.owned
-    yields = [
-        _reach(jnp.where(ground, board.credits, 0).astype(jnp.uint32), jnp.add),
-        _reach(jnp.where(ground, board.energy, 0).astype(jnp.uint32), jnp.add),
-        _reach(points, jnp.add),
-        _reach(programs, jnp.bitwise_or),
-    ]
-    # In memory: each cell's is compared with the player's.
-    credits, energy, points, programs = computed_once(jnp.stack(yields), game.steps < 0)
-
-    here = cell == game.player.cell
-    on_block = board.blocks.has(game.player.cell)
-
-    def own(values: Array) -> Array:
-        return jnp.where(on_block, 0, largest(jnp.where(here, values, 0)))
-
-    my_credits, my_energy, my_points, my_programs = map(own, (credits, energy, points, programs))
     player = single(game.player.cell)
+    on_block = (player & board.blocks).any()
+    mine = jnp.where(on_block, 0, yields.at[:, game.player.cell].get(mode="promise_in_bounds"))
+    my_credits, my_energy, my_points, my_programs = mine
     my_blocks = (player | player.neighbours()) & fresh & board.blocks
-    places = single(cell)
     reach = places | places.neighbours()
     covers = ~(my_blocks & ~reach).any()
-    candidate = standable & (covers | ((my_points == 0) & (my_programs == 0)))
+    candidate = ~board.blocks.flags() & (covers | ((my_points == 0) & (my_programs == 0)))
     better = (
         candidate
         & (points == my_points)
@@ -107,23 +95,32 @@ def lost_yield(game: Game) -> tuple[Int[Array, ""], Int[Array, ""]]:
         & (energy >= my_energy)
         & ((credits > my_credits) | (energy > my_energy))
     )
-    most_credits = largest(jnp.where(better, credits, my_credits))
-    most_energy = largest(jnp.where(better, energy, my_energy))
-    lost_credits, lost_energy = most_credits - my_credits, most_energy - my_energy
-    return lost_credits.astype(jnp.int32), lost_energy.astype(jnp.int32)
+    more = jnp.where(better, yields[:2] - mine[:2, None], 0).astype(jnp.int32)
+    return total(largest(more))
 
 
-def _reach(values: Array, combine: Callable[[Array, Array], Array]) -> Array:
-    """For each cell, the values of itself and its neighbours combined."""
-    grid = values.reshape(SIZE, SIZE)
-    padded = jnp.pad(grid, 1)
-    out = grid
-    for part in (padded[2:, 1:-1], padded[:-2, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:]):
-        out = combine(out, part)
-    return out.reshape(NUM_CELLS)
+def _yields(game: Game) -> UInt32[Array, "4 cells"]:
+    """What siphoning from each cell would bring: credits, energy, points and programs.
 
-
-def quality(game: Game) -> Float[Array, ""]:
-    """The siphon_quality reward: half of what the better place's resources would have earned."""
-    lost_credits, lost_energy = lost_yield(game)
-    return -0.5 * 0.05 * (lost_credits + lost_energy).astype(jnp.float32)
+    Points and programs are words that are equal where these are: three bits count each of the nine
+    possible points (a place reaches five cells), one bit stands for each program.
+    """
+    board = game.board
+    fresh = ~board.siphoned
+    ground = (fresh & ~board.blocks).flags()
+    counted = jnp.uint32(1) << (3 * jnp.maximum(board.points - 1, 0)).astype(jnp.uint32)
+    on_cells = (
+        jnp.where(ground, board.credits, 0).astype(jnp.uint32),
+        jnp.where(ground, board.energy, 0).astype(jnp.uint32),
+        jnp.where((fresh & board.data).flags(), counted, 0),
+        _programs_as_bits(board, (fresh & board.program_blocks).flags()) & ~game.owned,
+    )
+    grid = jnp.stack(on_cells).reshape(-1, SIZE, SIZE)
+    are_programs = (np.arange(len(on_cells)) == len(on_cells) - 1)[:, None, None]
+    padded = jnp.pad(grid, ((0, 0), (1, 1), (1, 1)))
+    reached = grid
+    for row, col in ((2, 1), (0, 1), (1, 0), (1, 2)):
+        part = padded[:, row : row + SIZE, col : col + SIZE]
+        reached = jnp.where(are_programs, reached | part, reached + part)
+    # In memory: each cell's is compared with the player's.
+    return computed_once(reached.reshape(-1, NUM_CELLS), game.steps < 0)

@@ -19,7 +19,7 @@ from hackmatrix.game import (
     empty_board,
     replace,
 )
-from hackmatrix.planes import NUM_CELLS, Plane, constant, empty, pack, single
+from hackmatrix.planes import NUM_CELLS, Plane, before_each, constant, empty, pack, single
 from hackmatrix.programs import CARDS, NUM_PROGRAMS
 from hackmatrix.spawning import spawn
 
@@ -32,6 +32,7 @@ _AMOUNT_CHANCES = (2, 11, 20)  # of 20: for 3, for 2 or more, for 1 or more
 # there may be none with so many blocks; after this many draws one fewer is tried.
 _PATIENCE = 1024
 _AT_ONCE = 8  # layouts drawn at a time; divides the patience
+_BEFORE = before_each()
 
 
 def set_up(game: Game, draws: Draws) -> Game:
@@ -70,7 +71,8 @@ def _lay_out(
     has_data = is_block & ~has_program
     hidden = is_block & (draws.below(_QUESTION_ONE_IN, Use.BLOCK_HIDDEN, cells) == 0)
     points = 1 + draws.below(_MAX_POINTS, Use.POINTS, cells)
-    program = _different_programs(draws, has_program)
+    program_blocks = pack(has_program)
+    program = _different_programs(draws, program_blocks)
     spawn_count = jnp.array([card.spawn_count for card in CARDS])[program]
 
     has_resources = (~(blocks | single(exit))).flags()
@@ -82,7 +84,7 @@ def _lay_out(
     board = replace(
         empty_board(),
         data=pack(has_data),
-        program_blocks=pack(has_program),
+        program_blocks=program_blocks,
         question=pack(hidden),
         pickups=corners & ~single(exit),
         exits=single(exit),
@@ -171,13 +173,12 @@ def _random_cells(
     return room & ~jax.lax.fori_loop(0, _MAX_BLOCKS, take, room)
 
 
-def _different_programs(draws: Draws, has_program: Bool[Array, "cells"]) -> Int[Array, "cells"]:
-    """A program for each of the flagged cells, none twice; for the others, no matter which."""
+def _different_programs(draws: Draws, cells: Plane) -> Int[Array, "cells"]:
+    """A program for each cell of the set, none twice; for the others, no matter which."""
     # The n-th cell gets the program that is n-th in a random order.
     place = _ranks(draws.word(Use.PROGRAM, np.arange(NUM_PROGRAMS)))
-    cells, programs = np.arange(NUM_CELLS), np.arange(NUM_PROGRAMS)
-    number = total(has_program & (cells < cells[:, None]))  # of flagged cells before it
-    return total(jnp.where(place == number[:, None], programs, 0))
+    number = (cells & _BEFORE).size()
+    return total(jnp.where(place == number[:, None], np.arange(NUM_PROGRAMS), 0))
 
 
 def _ranks(words: UInt32[Array, " n"]) -> Int[Array, " n"]:

@@ -253,12 +253,14 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         """What the player sees of a position; flat or compact, as the environment has it."""
         return self._seen(state.game, state.ground)
 
-    def _seen(self, game: Game, ground: UInt32[Array, "words cells"]) -> Observation:
-        seen = compact(game, ground)
+    def _seen(
+        self, game: Game, ground: UInt32[Array, "words cells"], among_few: bool = False
+    ) -> Observation:
+        seen = compact(game, ground, among_few)
         return seen if self.compact else expand(seen)
 
     def _seen_anew(self, kept: Kept) -> Observation:
-        return self._seen(kept.game, _ground(kept))
+        return self._seen(kept.game, _ground(kept), among_few=True)
 
     def action_mask(self, state: State) -> Bool[Array, "actions"]:
         """Which actions are valid in a position."""

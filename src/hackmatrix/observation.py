@@ -207,14 +207,17 @@ Observation: TypeAlias = Float[Array, "observation"] | CompactObservation
 """What the player sees, in either form."""
 
 
-def compact(game: Game, ground: UInt32[Array, "words cells"]) -> CompactObservation:
+def compact(
+    game: Game, ground: UInt32[Array, "words cells"], among_few: bool = False
+) -> CompactObservation:
     """What the player sees, in compact form.
 
     Args:
         game: the position.
         ground: its board's words, see :func:`ground_words`.
+        among_few: few positions are looked at together: it is not worth it to pick out any.
     """
-    return CompactObservation(_player_steps(game), game.owned, _cell_words(game, ground))
+    return CompactObservation(_player_steps(game), game.owned, _cell_words(game, ground, among_few))
 
 
 DIVISORS = np.concatenate(
@@ -306,14 +309,20 @@ def ground_words(board: Board) -> UInt32[Array, "words cells"]:
     return jnp.stack([jnp.where(visible_program, program, 0), second_word])
 
 
-def _cell_words(game: Game, ground: UInt32[Array, "words cells"]) -> UInt32[Array, "words cells"]:
+def _cell_words(
+    game: Game, ground: UInt32[Array, "words cells"], among_few: bool
+) -> UInt32[Array, "words cells"]:
     """The words of all cells."""
     table = game.entities
-    enemies, cells = table.is_enemy, table.occupied().enemies
+    enemies = table.is_enemy
     # Few positions have two enemies on a cell.
-    crowded = total(enemies) != cells.size()
-    operand = (enemies, table.cell, table.order)
-    first = rarely(crowded, lambda x: first_on_each(*x), operand, enemies)
+    crowded = total(enemies) != table.occupied().enemies.size()
+    if among_few:  # The search is over at once where there is nobody to look at.
+        sorted_out = first_on_each(enemies & crowded, table.cell, table.order)
+        first = jnp.where(crowded, sorted_out, enemies)
+    else:
+        operand = (enemies, table.cell, table.order)
+        first = rarely(crowded, lambda x: first_on_each(*x), operand, enemies)
     # At most one enemy and one transmission a cell: their bits join to one number a cell.
     shown = table.on_cells(_entity_bits(game, first)).astype(jnp.uint32)
     enemy = shown % (1 << _ENEMY_BITS) << _FIELDS["enemy_type"][1]

@@ -30,7 +30,7 @@ NUM_TYPES = 4
 _WORD_BITS = 32
 _AT_A_TIME = 4  # divides MAX_ENTITIES
 ARRIVAL_SHIFT = 16
-MAX_ARRIVALS = MAX_BIRTHS = (1 << 16) - 1  # of a stage; what comes later counts as the last
+MAX_ARRIVALS = (1 << 16) - 1
 
 
 class Entities(eqx.Module):
@@ -184,7 +184,7 @@ def full_hp(type: Int8[Array, "*n"]) -> Int8[Array, "*n"]:
 
 def arrival_order(arrival: Int[Array, ""], born: UInt32[Array, "slots"]) -> UInt32[Array, "slots"]:
     """The list order of the enemies that arrive together, later than all before them."""
-    return (arrival.astype(jnp.uint32) << ARRIVAL_SHIFT) | (born & MAX_BIRTHS)
+    return (arrival.astype(jnp.uint32) << ARRIVAL_SHIFT) | (born & MAX_ARRIVALS)
 
 
 class Slots(NamedTuple):

@@ -15,7 +15,7 @@ from hackmatrix.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Game, blank_game, ch
 from hackmatrix.observation import Observation, compact, expand, ground_words
 from hackmatrix.programs import NUM_PROGRAMS, Program
 from hackmatrix.stages import CORNERS, set_up
-from hackmatrix.state import MAX_UNDO_DEPTH, Kept, State, keep, keep_moved
+from hackmatrix.state import MAX_UNDO_DEPTH, Kept, State, keep, keep_moved, keep_spawned
 from ppo_mask.env import AbstractSelfResettingEnv, Next, TimeStep, rarely
 
 SIPHON_ACTION = 4
@@ -219,8 +219,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         )
         kept = keep_moved(game, run.kept.settled)
         due = enemies_act & spawning.is_due(game)
-        changing = replace(kept, settled=None)
-        kept = replace(rarely(due, _spawn, (kept, draws), changing), settled=kept.settled)
+        kept = rarely(due, _spawn, (kept, draws), kept)
         died = enemies_act & (game.player.hp <= 0)
 
         events = rewards.Events(
@@ -384,9 +383,8 @@ def _run(
 
 
 def _spawn(operand: tuple[Kept, Draws]) -> Kept:
-    """What is due, but for the words that a spawn leaves as they are."""
     kept, draws = operand
-    return replace(keep_moved(spawning.spawn_due(kept.game, draws), kept.settled), settled=None)
+    return keep_spawned(spawning.spawn_due(kept.game, draws), kept.settled)
 
 
 def _reward_stage(game: Game, completed: Bool[Array, ""]) -> Game:

@@ -8,7 +8,6 @@ from hackmatrix.batching import batch_max
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import (
     FREE,
-    MAX_BIRTHS,
     MAX_ENTITIES,
     NUM_TYPES,
     TRANSMISSION,
@@ -89,4 +88,4 @@ def spawn(
         from_task=jnp.where(new, task, table.from_task),
         order=jnp.where(new, (game.births + number).astype(jnp.uint32), table.order),
     )
-    return replace(game, entities=table, births=jnp.minimum(game.births + count, MAX_BIRTHS))
+    return replace(game, entities=table, births=game.births + count)

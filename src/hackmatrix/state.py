@@ -23,25 +23,26 @@ from hackmatrix.game import Board, Game, Player, build
 from hackmatrix.planes import NUM_CELLS, Plane
 
 # The fields of each word of numbers, lowest bits first, and their widths. What grows with a game
-# has a word of its own. First the words that moves, enemy turns and spawns change, then those that
-# stay until a siphon, a program or a new stage.
+# has a word of its own. First the words that moves and enemy turns change, then those that
+# stay until a spawn, a siphon, a program or a new stage.
 _NUMBERS = (
     {"cell": 6, "exit": 6, "stage": 4, "hp": 2, "show": 1, "calm": 1, "step_pending": 1},
-    {"data_siphons": 16, "pending": 16},
-    {"births": 16, "arrivals": 16},
+    {"attack": 16, "data_siphons": 16},
+    {"pending": 16, "arrivals": 16},
     {"undo_length": 16, "undo_newest": 16},
     {"turn": 32},
     {"steps": 32},
-    {"next_task": 32},
 )
 _SETTLED = (
     {"atk_uses": 16, "interval": 16},
-    {"attack": 16},
     {"credits": 32},
     {"energy": 32},
     {"score": 32},
+    {"next_task": 32},
+    {"births": 32},
     {"owned": 32},
 )
+_SPAWNED = ("next_task", "births")  # of the settled words, those that spawns change
 # Sets of cells, two words each, after the numbers.
 _PLANES = ("pickups",)
 _SETTLED_PLANES = ("data", "program_blocks", "question", "exits", "siphoned", "centers")
@@ -65,7 +66,7 @@ class Kept(eqx.Module):
     """One position of one game, packed.
 
     Attributes:
-        numbers: the game's and the player's that a move or a spawn may change.
+        numbers: the game's and the player's that a move may change.
         settled: the others, and the board: a word a cell, numbers, sets of cells. Most steps leave
             them as they are, and do not even read them.
         facts: what is small of an entity.
@@ -160,7 +161,7 @@ def keep(game: Game) -> Kept:
 
 @jax.jit
 def keep_moved(game: Game, settled: UInt32[Array, " settled"]) -> Kept:
-    """The position, packed, after moves and spawns: what they leave as it was is given."""
+    """The position, packed, after nothing but moves: what they leave as it was is given."""
     table = game.entities
     wait = jnp.where(table.is_enemy, table.disabled.astype(jnp.int16), table.turns)
     return Kept(
@@ -170,6 +171,16 @@ def keep_moved(game: Game, settled: UInt32[Array, " settled"]) -> Kept:
         wait=wait.astype(jnp.uint16),
         order=table.order,
     )
+
+
+@jax.jit
+def keep_spawned(game: Game, settled: UInt32[Array, " settled"]) -> Kept:
+    """The position, packed, after moves and spawns, likewise."""
+    place = np.arange(LIKE.settled.size) - NUM_CELLS
+    for number, widths in enumerate(_SETTLED):
+        if any(name in _SPAWNED for name in widths):
+            settled = jnp.where(place == number, _join(vars(game), widths, jnp.uint32), settled)
+    return keep_moved(game, settled)
 
 
 LIKE = build(

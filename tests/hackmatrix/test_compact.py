@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import recordings
+from reference import random_positions
 
 from hackmatrix import HackMatrix, positions
 from hackmatrix.board_network import BoardActorCritic
@@ -14,6 +15,7 @@ from hackmatrix.observation import (
     OBSERVATION_SIZE,
     CompactObservation,
     cell_channels,
+    compact,
     compress,
     divisors,
     expand,
@@ -42,6 +44,16 @@ def test_each_form_gives_the_other_exactly(seen):
     assert expand(first) is first
     one = jax.tree.map(lambda x: x[0], compact)
     assert compress(one) is one
+
+
+def test_few_positions_are_seen_as_many_are():
+    """Shared cells, too, of which only the first enemy is seen."""
+    states = positions.load_all(list(random_positions(np.random.default_rng(1), 256)))
+    seen = [
+        jax.jit(jax.vmap(lambda x, few=few: compact(x.game, x.ground, among_few=few)))(states)
+        for few in (False, True)
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *seen)
 
 
 def test_channels_and_planes_are_those_of_the_flat_form(seen):

@@ -197,7 +197,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         # Most actions are moves: whatever else there is, only the games that do it pay for.
         nothing = jnp.int32(0)
         unmoved = _Run(state.kept, side_by_side([*rewards.standing(state.game), nothing, nothing]))
-        run = rarely(valid & ~act.moves, _run, (*unmoved, state.history, draws, action), unmoved)
+        given = (unmoved.kept, unmoved.notes, state.history, draws, action)
+        run = rarely(valid & ~act.moves, _run, given, unmoved)
         before, kills, lost_yield = run.read()
         # Where it is a move, everybody is still where they were.
         moved = moves.move(run.kept.game, state.occupied, act.direction, act.moves)

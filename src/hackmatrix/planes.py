@@ -145,10 +145,8 @@ def constant(cells: "list[int] | range | set[int]") -> Plane:
 def before_each() -> Plane:
     """For each cell, the set of the cells of smaller numbers; known when the program is written."""
     below = [(1 << cell) - 1 for cell in range(NUM_CELLS)]
-    return Plane(
-        np.array([bits & _FULL for bits in below], np.uint32),
-        np.array([bits >> _WORD_BITS for bits in below], np.uint32),
-    )
+    lo, hi = ([bits & _FULL for bits in below], [bits >> _WORD_BITS for bits in below])
+    return Plane(jnp.array(lo, jnp.uint32), jnp.array(hi, jnp.uint32))
 
 
 @jax.jit

@@ -32,7 +32,6 @@ _AMOUNT_CHANCES = (2, 11, 20)  # of 20: for 3, for 2 or more, for 1 or more
 # there may be none with so many blocks; after this many draws one fewer is tried.
 _PATIENCE = 1024
 _AT_ONCE = 8  # layouts drawn at a time; divides the patience
-_BEFORE = before_each()
 
 
 def set_up(game: Game, draws: Draws) -> Game:
@@ -177,7 +176,7 @@ def _different_programs(draws: Draws, cells: Plane) -> Int[Array, "cells"]:
     """A program for each cell of the set, none twice; for the others, no matter which."""
     # The n-th cell gets the program that is n-th in a random order.
     place = _ranks(draws.word(Use.PROGRAM, np.arange(NUM_PROGRAMS)))
-    number = (cells & _BEFORE).size()
+    number = (cells & before_each()).size()  # of cells of the set before it
     return total(jnp.where(place == number[:, None], np.arange(NUM_PROGRAMS), 0))
 
 

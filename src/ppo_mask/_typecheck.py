@@ -16,11 +16,8 @@ def when_called(function: Callable[..., Any]) -> Callable[..., Any]:
     """``beartype(function)``, made by the first call.
 
     beartype writes and compiles a function for each one that it checks. That was a third of an
-    import, and most of a library's functions are never called in one process. A function inside
-    another, made anew by each call and nobody's interface, is not checked.
+    import, and most of a library's functions are never called in one process.
     """
-    if "<locals>" in function.__qualname__:
-        return function
     checked: Callable[..., Any] | None = None
 
     def check(*args: Any, **kwargs: Any) -> Any:

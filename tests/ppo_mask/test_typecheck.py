@@ -44,15 +44,10 @@ def test_an_environment_is_checked_as_well() -> None:
         HackMatrix(undo_depth="eight")  # pyright: ignore
 
 
-def double(x: int) -> int:
-    return 2 * x
-
-
-def never(x: "NoSuchType") -> None:  # type: ignore[name-defined]
-    del x
-
-
 def test_each_call_is_checked() -> None:
+    def double(x: int) -> int:
+        return 2 * x
+
     checked = when_called(double)
     for _ in range(2):
         assert checked(1) == 2
@@ -61,16 +56,12 @@ def test_each_call_is_checked() -> None:
 
 
 def test_nothing_is_made_before_the_call() -> None:
+    def never(x: "NoSuchType") -> None:  # type: ignore[name-defined]
+        del x
+
     checked = when_called(never)
     with pytest.raises(beartype.roar.BeartypeException):
         checked(1)
-
-
-def test_a_function_inside_another_is_left_as_it_is() -> None:
-    def inside(x: int) -> int:
-        return x
-
-    assert when_called(inside) is inside
 
 
 EVERYTHING = """

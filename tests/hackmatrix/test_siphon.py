@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from reference import neighbours
 
 from hackmatrix import siphon
 from hackmatrix.game import NO_PROGRAM, Board, blank_game, replace
@@ -39,9 +40,8 @@ def boards(rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
 
 
 def reach(cell: int) -> list[int]:
-    row, col = divmod(int(cell), SIZE)
-    near = [(row, col), (row + 1, col), (row - 1, col), (row, col - 1), (row, col + 1)]
-    return [SIZE * r + c for r, c in near if 0 <= r < SIZE and 0 <= c < SIZE]
+    here = divmod(int(cell), SIZE)
+    return [SIZE * row + col for row, col in (here, *neighbours(here))]
 
 
 def is_block(board, cell) -> bool:

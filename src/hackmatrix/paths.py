@@ -22,9 +22,6 @@ from hackmatrix.planes import (
     single,
 )
 
-# Growth steps between two looks at whether it is over.
-_AT_A_TIME = 2
-
 Flood = TypeVar("Flood")
 
 
@@ -43,14 +40,12 @@ def _grow(
         while_loop: JAX's own or, for few games, one in one kernel.
     """
 
-    def some_steps(carry: tuple[Array, Flood]) -> tuple[Array, Flood]:
-        before = flood = carry[1]
-        for _ in range(_AT_A_TIME):
-            before, flood = flood, step(flood)
-        grew = (reached(flood) & ~reached(before)).any()
+    def grown(carry: tuple[Array, Flood]) -> tuple[Array, Flood]:
+        flood = step(carry[1])
+        grew = (reached(flood) & ~reached(carry[1])).any()
         return batch_max(grew.astype(jnp.int32)), flood
 
-    return while_loop(lambda carry: carry[0] > 0, some_steps, (jnp.int32(1), start))[1]
+    return while_loop(lambda carry: carry[0] > 0, grown, (jnp.int32(1), start))[1]
 
 
 def first_met(start: Plane, free: Plane, goal: Plane) -> tuple[Plane, Int[Array, ""]]:

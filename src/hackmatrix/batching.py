@@ -4,6 +4,7 @@ Rules are written for one game and batched by ``jax.vmap``. Nothing here changes
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import jax.numpy as jnp
@@ -117,14 +118,28 @@ def joined(words: UInt[Array, "*batch n"]) -> UInt[Array, "*batch"]:
 
 
 def looked_up(table: Sequence[float], index: Int[Array, ""]) -> Float[Array, ""]:
-    """An entry of a short table of constants, by selection.
+    """An entry of a table of two, four, eight … constants, by selection.
 
     For a lookup in memory XLA's CPU compiler gives up vector units in all that is fused with it.
     """
-    value = jnp.float32(table[0])
-    for number, entry in enumerate(table[1:], start=1):
-        value = jnp.where(index == number, np.float32(entry), value)
-    return value
+    values = [jnp.float32(entry) for entry in table]
+    bit = 1
+    while len(values) > 1:
+        odd = (index & bit) != 0
+        pairs = zip(values[::2], values[1::2], strict=True)
+        values = [jnp.where(odd, second, first) for first, second in pairs]
+        bit *= 2
+    return values[0]
+
+
+def joined_in_pairs(words: Sequence[UInt[Array, "*n"]]) -> UInt[Array, "*n"]:
+    """All bits that are set in a word of the same place.
+
+    Two by two: XLA's passes take one operation of a chain at a time, and start again.
+    """
+    while len(words) > 1:
+        words = [reduce(lax.bitwise_or, words[i : i + 2]) for i in range(0, len(words), 2)]
+    return words[0]
 
 
 def side_by_side(values: Sequence[Shaped[Array, ""]]) -> Shaped[Array, " n"]:

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, Integer, UInt, UInt32
 
-from hackmatrix.batching import joined, total
+from hackmatrix.batching import joined, joined_in_pairs, total
 
 Words = tuple[UInt32[Array, "*batch"], UInt32[Array, "*batch"]]
 
@@ -44,10 +44,7 @@ def flags_of(word: UInt[Array, ""], count: int) -> Bool[Array, "count"]:
 
 def word(values: Sequence[Bool[Array, ""]]) -> UInt32[Array, ""]:
     """At most 32 flags, one bit each; :func:`flags_of` backwards."""
-    word = jnp.uint32(0)
-    for bit, value in enumerate(values):
-        word |= value.astype(jnp.uint32) << bit
-    return word
+    return joined_in_pairs([value.astype(jnp.uint32) << bit for bit, value in enumerate(values)])
 
 
 @partial(jax.jit, static_argnames="word_bits")

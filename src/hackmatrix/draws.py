@@ -50,7 +50,14 @@ class Draws(eqx.Module):
     words: UInt32[Array, "2"]
 
     def __init__(self, key: Key[Array, ""]):
-        self.words = jax.random.bits(key, (2,), jnp.uint32)
+        # One block of the generator's: as many words asked for would take one each.
+        self.words = jax.random.key_data(jax.random.fold_in(key, 0))[:2]
+
+    @classmethod
+    def of_each(cls, *keys: Key[Array, ""]) -> tuple["Draws", ...]:
+        """The draws of each key, all by one call of the generator: it is long to compile."""
+        many = jax.vmap(cls)(jnp.stack(keys))
+        return tuple(eqx.tree_at(lambda draws: draws.words, many, row) for row in many.words)
 
     def computed_once(self, never: Bool[Array, ""]) -> "Draws":
         """The same draws; see :func:`hackmatrix.batching.computed_once`."""

@@ -154,10 +154,10 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         self, key: Key[Array, ""], state: State, action: Int[Array, ""]
     ) -> tuple[State, TimeStep]:
         """One action and, if it ends the turn, the enemy turn."""
-        turn = self._turn(key, state, action)
+        turn = self._turn(Draws(key), state, action)
         kept = rarely(turn.new_stage, _enter_stage, (turn.kept, turn.draws), turn.kept)
-        state = self._next(state, turn, kept, turn.new_stage)
-        return state, turn.timestep(self.observe(state), _offered(state))
+        following = self._next(state, turn, kept, turn.new_stage)
+        return following.state, turn.timestep(following.observation, following.action_mask)
 
     def step_and_reset(
         self,
@@ -167,7 +167,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         action: Int[Array, ""],
     ) -> tuple[TimeStep, Next[State]]:
         """A step, and a new game if that ended the game, with one layout of a stage for both."""
-        turn = self._turn(step_key, state, action)
+        draws, fresh = Draws.of_each(step_key, reset_key)
+        turn = self._turn(draws, state, action)
         last = kept = turn.kept
         if self.max_steps is not None:  # The last step may enter a stage that nobody will play.
             last = rarely(turn.new_stage & turn.ended, _enter_stage, (kept, turn.draws), kept)
@@ -175,28 +176,31 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         kept = rarely(
             begins,
             _enter_stage_or_begin,
-            (kept, turn.draws, reset_key, turn.ended, self.starting_weights),
+            (kept, turn.draws, fresh, turn.ended, self.starting_weights),
             kept,
             share=64,
         )
-        state = self._next(state, turn, kept, begins)
-        seen, mask = self.observe(state), _offered(state)
-        last_seen = rarely(turn.ended, self._seen_anew, last, seen)
-        return turn.timestep(last_seen, mask), Next(state, seen, mask)
+        following = self._next(state, turn, kept, begins)
+        last_seen = rarely(turn.ended, self._seen_anew, last, following.observation)
+        return turn.timestep(last_seen, following.action_mask), following
 
-    def _next(self, state: State, turn: _Turn, kept: Kept, begins: Bool[Array, ""]) -> State:
-        """The state after a turn that led to a position, in a new stage where one begins."""
+    def _next(self, state: State, turn: _Turn, kept: Kept, begins: Bool[Array, ""]) -> Next[State]:
+        """What follows a turn that led to a position, in a new stage where one begins."""
+        game = kept.game
         ground = rarely(turn.altered | begins, _ground, kept, state.ground)
-        return _state(kept, ground, history.push(state.history, kept, turn.remembered))
+        rows = history.push(state.history, kept, game, turn.remembered)
+        state = _state(kept, game, ground, rows)
+        return Next(state, self._seen(game, ground), _offered(state))
 
-    def _turn(self, key: Key[Array, ""], state: State, action: Int[Array, ""]) -> _Turn:
+    def _turn(self, draws: Draws, state: State, action: Int[Array, ""]) -> _Turn:
         in_range = (action >= 0) & (action < NUM_ACTIONS)
         valid = in_range & state.valid[jnp.clip(action, 0, NUM_ACTIONS - 1)]
         act = _take_apart(action, valid)
-        draws = Draws(key).computed_once(state.game.steps < 0)
+        start = state.game
+        draws = draws.computed_once(start.steps < 0)
         # Most actions are moves: whatever else there is, only the games that do it pay for.
         nothing = jnp.int32(0)
-        unmoved = _Run(state.kept, side_by_side([*rewards.standing(state.game), nothing, nothing]))
+        unmoved = _Run(state.kept, side_by_side([*rewards.standing(start), nothing, nothing]))
         given = (unmoved.kept, unmoved.notes, state.history, draws, action)
         run = rarely(valid & ~act.moves, _run, given, unmoved)
         before, kills, lost_yield = run.read()
@@ -260,7 +264,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         return seen if self.compact else expand(seen)
 
     def _seen_anew(self, kept: Kept) -> Observation:
-        return self._seen(kept.game, _ground(kept), among_few=True)
+        game = kept.game
+        return self._seen(game, ground_words(game.board), among_few=True)
 
     def action_mask(self, state: State) -> Bool[Array, "actions"]:
         """Which actions are valid in a position."""
@@ -274,11 +279,13 @@ def new_state(game: Game, undo_depth: int) -> State:
 
 
 def _first_state(game: Game, undo_depth: int) -> State:
-    return _state(keep(game), ground_words(game.board), history.no_rows(undo_depth))
+    kept = keep(game)
+    return _state(kept, kept.game, ground_words(game.board), history.no_rows(undo_depth))
 
 
-def _state(kept: Kept, ground: UInt32[Array, "words cells"], rows: history.Rows) -> State:
-    game = kept.game
+def _state(
+    kept: Kept, game: Game, ground: UInt32[Array, "words cells"], rows: history.Rows
+) -> State:
     occupied = game.entities.occupied()
     return State(kept, _valid_actions(game, occupied), occupied, ground, rows)
 
@@ -360,11 +367,10 @@ def _enter_stage(operand: tuple[Kept, Draws]) -> Kept:
 
 
 def _enter_stage_or_begin(
-    operand: tuple[Kept, Draws, Key[Array, ""], Bool[Array, ""], Float[Array, "stages"] | None],
+    operand: tuple[Kept, Draws, Draws, Bool[Array, ""], Float[Array, "stages"] | None],
 ) -> Kept:
     """The stage that was entered or, where the game is over, a new game."""
-    kept, draws, reset_key, over, weights = operand
-    fresh = Draws(reset_key)
+    kept, draws, fresh, over, weights = operand
     game = choose(over, _before_first_stage(fresh, weights), kept.game)
     return keep(set_up(game, choose(over, fresh, draws)))
 

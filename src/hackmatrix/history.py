@@ -33,12 +33,11 @@ def count(game: Game, depth: int, condition: Bool[Array, ""]) -> Game:
     return replace(game, undo_newest=newest, undo_length=length)
 
 
-def push(rows: Rows, kept: Kept, condition: Bool[Array, ""]) -> Rows:
-    """The history with the position in the place that :func:`count` gave it.
+def push(rows: Rows, kept: Kept, game: Game, condition: Bool[Array, ""]) -> Rows:
+    """The history with the position, packed, in the place that :func:`count` gave it.
 
     In a stage in which UNDO can't be run any more nothing is written, for nobody will read it.
     """
-    game = kept.game
     owned = owned_flags(game.owned)[Program.UNDO]
     needed = condition & (owned | anywhere(game.board.program == Program.UNDO))
     # An index past the end writes nothing.

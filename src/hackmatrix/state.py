@@ -5,9 +5,7 @@ copied, gathered or written; sixty small arrays are most of what it has to do. S
 taken apart (:attr:`Kept.game`), played, and put together again (:func:`keep`).
 """
 
-import operator
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, UInt16, UInt32
 
-from hackmatrix.batching import side_by_side
+from hackmatrix.batching import joined_in_pairs, side_by_side
 from hackmatrix.entities import MAX_ENTITIES, Entities, Occupied
 from hackmatrix.game import Board, Game, Player, build
 from hackmatrix.planes import NUM_CELLS, Plane
@@ -229,7 +227,7 @@ def _join(values: dict[str, Any], widths: dict[str, int], dtype: Any) -> Array:
         part = value if width == 32 else value & ((1 << width) - 1)
         parts.append(part << shift if shift else part)
         shift += width
-    return reduce(operator.or_, parts)
+    return joined_in_pairs(parts)
 
 
 def _split(number: Any, widths: dict[str, int]) -> dict[str, Any]:

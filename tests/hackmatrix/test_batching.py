@@ -33,3 +33,22 @@ def test_side_by_side_is_stack():
 def test_computed_once_gives_the_value_back():
     values = jnp.arange(5)
     np.testing.assert_array_equal(jax.jit(batching.computed_once)(values, jnp.bool_(False)), values)
+
+
+@pytest.mark.parametrize("size", [1, 2, 8])
+def test_looked_up_is_the_entry(size):
+    table = np.arange(3, 3 + size) * 0.5
+    found = [batching.looked_up(table.tolist(), jnp.int32(i)) for i in range(size)]
+    np.testing.assert_array_equal(found, table)
+
+
+def test_a_table_to_look_up_has_two_four_eight_entries():
+    with pytest.raises(ValueError, match="shorter"):
+        batching.looked_up([1.0, 2.0, 3.0], jnp.int32(0))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8])
+def test_words_joined_in_pairs_have_all_bits(count):
+    words = np.random.default_rng(count).integers(1 << 16, size=(count, 5)).astype(np.uint16)
+    expected = np.bitwise_or.reduce(words)
+    np.testing.assert_array_equal(batching.joined_in_pairs([jnp.array(w) for w in words]), expected)

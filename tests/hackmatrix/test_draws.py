@@ -93,3 +93,10 @@ def test_a_key_has_the_same_draws_again_and_never_one_that_is_not_below_the_boun
         ]
         assert (drawn[0] == drawn[1]).all()
         assert ((drawn[0] >= 0) & (drawn[0] < bound)).all()
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_draws_of_several_keys_at_once_are_those_of_each(impl: str) -> None:
+    keys = jax.random.split(jax.random.key(0, impl=impl), 3)
+    for key, draws in zip(keys, Draws.of_each(*keys), strict=True):
+        np.testing.assert_array_equal(draws.words, Draws(key).words)

@@ -1,5 +1,8 @@
 """Small sets of numbers as bits of two words, ``word_bits`` of them in each.
 
+A bit that is shifted by 32 places or more is gone: XLA does that on every device. So a number need
+not be compared first to see which word it is in.
+
 The operations that sets of cells (:mod:`hackmatrix.planes`) and sets of slots
 (:mod:`hackmatrix.entities`) share. The rules use them hundreds of times a step; under ``jax.jit``
 each is traced, batched and lowered once for each shape it is used with.
@@ -22,10 +25,9 @@ Words = tuple[UInt32[Array, "*batch"], UInt32[Array, "*batch"]]
 @partial(jax.jit, static_argnames="word_bits")
 def single(index: Integer[Array, "*batch"], word_bits: int) -> Words:
     """The set of one number."""
-    lower = index < word_bits
-    bit = jnp.uint32(1) << jnp.where(lower, index, index - word_bits).astype(jnp.uint32)
-    zero = jnp.uint32(0)
-    return jnp.where(lower, bit, zero), jnp.where(lower, zero, bit)
+    index = index.astype(jnp.uint32)
+    one, full = jnp.uint32(1), jnp.uint32((1 << word_bits) - 1)
+    return (one << index) & full, one << (index - jnp.uint32(word_bits))
 
 
 @partial(jax.jit, static_argnames="word_bits")
@@ -54,7 +56,7 @@ def union(
     """For each set of members, the set of their numbers."""
     half = np.arange(2, dtype=np.int32)[:, None]
     index = (numbers - word_bits * half).astype(jnp.uint32)
-    bit = jnp.where(index < word_bits, jnp.uint32(1) << index, jnp.uint32(0))
+    bit = (jnp.uint32(1) << index) & jnp.uint32((1 << word_bits) - 1)
     words = joined(jnp.where(members[..., None, :], bit, jnp.uint32(0)))
     return words[..., 0], words[..., 1]
 
@@ -64,9 +66,8 @@ def has(
     lo: UInt32[Array, ""], hi: UInt32[Array, ""], word_bits: int, index: Integer[Array, "*n"]
 ) -> Bool[Array, "*n"]:
     """Whether the set holds each number."""
-    lower = index < word_bits
-    word = jnp.where(lower, lo, hi)
-    return ((word >> jnp.where(lower, index, index - word_bits).astype(jnp.uint32)) & 1) != 0
+    index = index.astype(jnp.uint32)
+    return (((lo >> index) | (hi >> (index - jnp.uint32(word_bits)))) & 1) != 0
 
 
 @partial(jax.jit, static_argnames="word_bits")
@@ -85,7 +86,8 @@ def only(
     # A sum, as in `nth`.
     half = np.arange(2)
     word = jnp.where(half == 0, lo[..., None], hi[..., None])
-    return total(jnp.where(word != 0, 1 + _trailing_zeros(word) + half * word_bits, 0)) - 1
+    number = _in_half(half, _trailing_zeros(word), word_bits)
+    return total(jnp.where(word != 0, 1 + number, 0)) - 1
 
 
 @partial(jax.jit, static_argnames="word_bits")
@@ -102,7 +104,7 @@ def nth(
     half = np.arange(2)
     word = jnp.where(half == 0, lo[..., None], hi[..., None])
     ranks = jnp.where(half == 0, rank[..., None], (rank - in_lo)[..., None])
-    number = nth_bit(word, ranks) + half * word_bits
+    number = _in_half(half, nth_bit(word, ranks), word_bits)
     return total(jnp.where((half == 1) == upper[..., None], number, 0))
 
 
@@ -116,6 +118,13 @@ def nth_bit(word: UInt32[Array, "*batch"], rank: Int[Array, "*batch"]) -> Int[Ar
         index = jnp.where(above, index + width, index)
         word = jnp.where(above, word >> width, word)
     return index
+
+
+def _in_half(
+    half: np.ndarray, number: Int[Array, "*batch"], word_bits: int
+) -> Int[Array, "*batch"]:
+    # Not a sum with `word_bits * half`: XLA makes an iota of that, which it computes before loops.
+    return jnp.where(half == 1, number + word_bits, number)
 
 
 def _trailing_zeros(word: UInt32[Array, "*batch"]) -> Int[Array, "*batch"]:

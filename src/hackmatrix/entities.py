@@ -25,7 +25,7 @@ MAX_ENTITIES = 64
 
 FREE, TRANSMISSION, ENEMY = 0, 1, 2
 VIRUS, DAEMON, GLITCH, CRYPTOG = 0, 1, 2, 3
-NUM_TYPES = 4
+NUM_TYPES = 4  # a power of two: remainders are bits
 
 _WORD_BITS = 32
 _AT_A_TIME = 4  # divides MAX_ENTITIES
@@ -143,7 +143,7 @@ def _over_slots(
             found = join(found, *(field[slot] for field in few))
         return found
 
-    turns = (batch_max(used) + _AT_A_TIME - 1) // _AT_A_TIME
+    turns = lax.div(batch_max(used) + (_AT_A_TIME - 1), _AT_A_TIME)
     return lax.fori_loop(0, turns, some, found)
 
 

@@ -384,9 +384,9 @@ def _run(
     _, _, siphons, program = _take_apart(action, jnp.bool_(True))
     after, kills = programs.run(game, program, draws)
     after = choose(siphons, siphon.siphon(game), after)
-    after = choose(program == Program.UNDO, history.undone(game, rows), after)
+    kept = history.undone(after, rows, program == Program.UNDO)
     lost_yield = jnp.where(siphons, siphon.lost_yield(game), 0)
-    return _Run(keep(after), side_by_side([*notes[:-2], kills, lost_yield]))
+    return _Run(kept, side_by_side([*notes[:-2], kills, lost_yield]))
 
 
 def _spawn(operand: tuple[Kept, Draws]) -> Kept:

@@ -1,16 +1,26 @@
 """UNDO's stack: a ring of the newest positions of this stage, as they are kept."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool
 
 from hackmatrix.batching import anywhere
-from hackmatrix.game import Game, replace
+from hackmatrix.game import Game, Player, choose, replace
 from hackmatrix.programs import Program, owned_flags
-from hackmatrix.state import LIKE, Kept
+from hackmatrix.state import LIKE, Kept, keep, with_fields_of
 
 Rows = Kept
 """Positions, each array with an axis more in front."""
+
+
+# Of the numbers; the board and the entities are as they were, too.
+_UNDONE = (
+    *(field.name for field in dataclasses.fields(Player)),
+    *("turn", "owned", "show", "calm", "atk_uses"),
+)
 
 
 def no_rows(depth: int) -> Rows:
@@ -28,7 +38,7 @@ def count(game: Game, depth: int, condition: Bool[Array, ""]) -> Game:
 
     The oldest may drop out. The position itself is written by :func:`push`.
     """
-    newest = jnp.where(condition, (game.undo_newest + 1) % depth, game.undo_newest)
+    newest = jnp.where(condition, lax.rem(game.undo_newest + 1, depth), game.undo_newest)
     length = jnp.where(condition, jnp.minimum(game.undo_length + 1, depth), game.undo_length)
     return replace(game, undo_newest=newest, undo_length=length)
 
@@ -45,19 +55,14 @@ def push(rows: Rows, kept: Kept, game: Game, condition: Bool[Array, ""]) -> Rows
     return jax.tree.map(lambda row, x: row.at[place].set(x, mode="drop"), rows, kept)
 
 
-def undone(game: Game, rows: Rows) -> Game:
-    """The newest position, which comes off the history. What UNDO leaves alone stays."""
-    old = jax.tree.map(lambda row: row[game.undo_newest], rows).game
-    return replace(
-        game,
-        player=old.player,
-        board=old.board,
-        entities=old.entities,
-        turn=old.turn,
-        owned=old.owned,
-        show=old.show,
-        calm=old.calm,
-        atk_uses=old.atk_uses,
-        undo_length=game.undo_length - 1,
-        undo_newest=(game.undo_newest - 1) % depth(rows),
-    )
+def undone(game: Game, rows: Rows, condition: Bool[Array, ""]) -> Kept:
+    """The game, packed; where the condition holds, the newest position in its place.
+
+    That comes off the history, and what UNDO leaves alone stays.
+    """
+    places = depth(rows)
+    before = lax.rem(game.undo_newest + (places - 1), places)
+    newest = jnp.where(condition, before, game.undo_newest)
+    kept = keep(replace(game, undo_newest=newest, undo_length=game.undo_length - condition))
+    old = jax.tree.map(lambda row: row[game.undo_newest], rows)
+    return choose(condition, with_fields_of(kept, old, _UNDONE), kept)

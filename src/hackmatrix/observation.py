@@ -325,7 +325,7 @@ def _cell_words(
         first = rarely(crowded, lambda x: first_on_each(*x), operand, enemies)
     # At most one enemy and one transmission a cell: their bits join to one number a cell.
     shown = table.on_cells(_entity_bits(game, first)).astype(jnp.uint32)
-    enemy = shown % (1 << _ENEMY_BITS) << _FIELDS["enemy_type"][1]
+    enemy = (shown & ((1 << _ENEMY_BITS) - 1)) << _FIELDS["enemy_type"][1]
     transmission = _field("turns", shown >> _ENEMY_BITS)
     # In memory, or the compiler would compute the words anew for each of the 42 channels.
     words = ground | jnp.where(np.arange(2)[:, None] == 0, enemy, transmission)

@@ -6,6 +6,7 @@ few bit operations, which vector units do for many environments at once.
 ``tests/hackmatrix/test_planes.py`` compares every operation with sets of (row, col) pairs.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -143,19 +144,32 @@ def constant(cells: "list[int] | range | set[int]") -> Plane:
 
 
 def before_each() -> Plane:
-    """For each cell, the set of the cells of smaller numbers; known when the program is written."""
-    below = [(1 << cell) - 1 for cell in range(NUM_CELLS)]
-    lo, hi = ([bits & _FULL for bits in below], [bits >> _WORD_BITS for bits in below])
-    return Plane(jnp.array(lo, jnp.uint32), jnp.array(hi, jnp.uint32))
+    """For each cell, the set of the cells of smaller numbers."""
+    return _constants([range(cell) for cell in range(NUM_CELLS)])
+
+
+def reach_of_each() -> Plane:
+    """For each cell, the set of it and of the cells orthogonally next to it."""
+    rows_and_cols = [divmod(cell, SIZE) for cell in range(NUM_CELLS)]
+    return _constants(
+        [
+            [cell for cell, (r, c) in enumerate(rows_and_cols) if abs(r - row) + abs(c - col) < 2]
+            for row, col in rows_and_cols
+        ]
+    )
+
+
+def _constants(sets: Sequence[Iterable[int]]) -> Plane:
+    bits = np.array([sum(1 << cell for cell in cells) for cells in sets], np.uint64)
+    halves = (bits & np.uint64(_FULL), bits >> np.uint64(_WORD_BITS))
+    return Plane(*(jnp.array(half.astype(np.uint32)) for half in halves))
 
 
 @jax.jit
 def row(index: Integer[Array, ""]) -> Plane:
     """The cells of a row."""
-    lower = index < 3
-    bits = jnp.uint32(0b111111) << (6 * jnp.where(lower, index, index - 3)).astype(jnp.uint32)
-    zero = jnp.uint32(0)
-    return Plane(jnp.where(lower, bits, zero), jnp.where(lower, zero, bits))
+    first, cells = (SIZE * index).astype(jnp.uint32), jnp.uint32(0b111111)
+    return Plane((cells << first) & _FULL, cells << (first - _WORD_BITS))
 
 
 @jax.jit

@@ -259,7 +259,7 @@ def _regroup(
 def _poly(table: Entities, draws: Draws) -> Entities:
     """Every enemy becomes one of the other types; damage carries over."""
     shift = 1 + draws.below(NUM_TYPES - 1, Use.POLY, np.arange(MAX_ENTITIES)).astype(jnp.int8)
-    type = (table.type + shift) % NUM_TYPES
+    type = (table.type + shift) & (NUM_TYPES - 1)
     hp = full_hp(type) - (full_hp(table.type) - table.hp)
     return replace(
         table,

@@ -6,7 +6,7 @@ from jaxtyping import Array, Bool, Int, UInt32
 
 from hackmatrix.batching import computed_once, joined, largest, total
 from hackmatrix.game import Board, Game, replace
-from hackmatrix.planes import NUM_CELLS, SIZE, single
+from hackmatrix.planes import NUM_CELLS, SIZE, reach_of_each, single
 
 _MIN_INTERVAL = 4
 _TASK_DELAY = 5
@@ -75,7 +75,6 @@ def lost_yield(game: Game) -> Int[Array, ""]:
     """
     board = game.board
     fresh = ~board.siphoned
-    places = single(jnp.arange(NUM_CELLS))
     yields = _yields(game)
     credits, energy, points, programs = yields
 
@@ -84,8 +83,7 @@ def lost_yield(game: Game) -> Int[Array, ""]:
     mine = jnp.where(on_block, 0, yields.at[:, game.player.cell].get(mode="promise_in_bounds"))
     my_credits, my_energy, my_points, my_programs = mine
     my_blocks = (player | player.neighbours()) & fresh & board.blocks
-    reach = places | places.neighbours()
-    covers = ~(my_blocks & ~reach).any()
+    covers = ~(my_blocks & ~reach_of_each()).any()
     candidate = ~board.blocks.flags() & (covers | ((my_points == 0) & (my_programs == 0)))
     better = (
         candidate

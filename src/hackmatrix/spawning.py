@@ -81,8 +81,8 @@ def spawn(
     table = replace(
         table,
         kind=jnp.where(new, jnp.int8(TRANSMISSION), table.kind),
-        type=jnp.where(new, ((born >> _CELL_BITS) % NUM_TYPES).astype(jnp.int8), table.type),
-        cell=jnp.where(new, (born % (1 << _CELL_BITS)).astype(jnp.int8), table.cell),
+        type=jnp.where(new, ((born >> _CELL_BITS) & (NUM_TYPES - 1)).astype(jnp.int8), table.type),
+        cell=jnp.where(new, (born & ((1 << _CELL_BITS) - 1)).astype(jnp.int8), table.cell),
         turns=jnp.where(new, jnp.int16(1), table.turns),
         from_siphon=jnp.where(new, ~task & from_siphon, table.from_siphon),
         from_task=jnp.where(new, task, table.from_task),

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Int, UInt32
 
 from hackmatrix import one_kernel, paths
@@ -136,7 +137,7 @@ def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plan
         number_drawn = search.draws + _AT_ONCE
         found = search.valid | jnp.any(valid)
         return _Search(
-            number=search.number - (number_drawn % _PATIENCE == 0),
+            number=search.number - (lax.rem(number_drawn, _PATIENCE) == 0),
             draws=number_drawn,
             blocks=search.blocks.where(search.valid, first),
             valid=found,
@@ -169,7 +170,7 @@ def _random_cells(
         rank = draws.below(left.size(), Use.BLOCK_CELL, layout * _MAX_BLOCKS + i)
         return left & ~single(left.nth(rank)).where(i < number)
 
-    return room & ~jax.lax.fori_loop(0, _MAX_BLOCKS, take, room)
+    return room & ~lax.fori_loop(0, _MAX_BLOCKS, take, room)
 
 
 def _different_programs(draws: Draws, cells: Plane) -> Int[Array, "cells"]:

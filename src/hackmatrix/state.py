@@ -5,7 +5,7 @@ copied, gathered or written; sixty small arrays are most of what it has to do. S
 taken apart (:attr:`Kept.game`), played, and put together again (:func:`keep`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -58,6 +58,7 @@ _FACTS = {
 _FLAGS = ("show", "calm", "step_pending", "stunned", "from_siphon", "from_task")
 MAX_UNDO_DEPTH = (1 << 16) - 1
 _Words = Sequence[dict[str, int]]
+_ALL = (1 << 32) - 1
 
 
 class Kept(eqx.Module):
@@ -88,7 +89,7 @@ class Kept(eqx.Module):
             self.settled[..., NUM_CELLS:], _SETTLED, _SETTLED_PLANES
         )
         numbers |= others
-        cells = _bytes(_split(self.settled[..., :NUM_CELLS], _CELL))
+        cells = _split(self.settled[..., :NUM_CELLS], _CELL, jnp.int8)
         cells["program"] -= 1
         return build(
             Game,
@@ -96,7 +97,7 @@ class Kept(eqx.Module):
             board=build(Board, **planes, **other_planes, **cells),
             entities=build(
                 Entities,
-                **_bytes(_split(self.facts, _FACTS)),
+                **_split(self.facts, _FACTS, jnp.int8),
                 disabled=self.wait.astype(jnp.int8),
                 turns=self.wait.astype(jnp.int16),
                 order=self.order,
@@ -181,6 +182,38 @@ def keep_spawned(game: Game, settled: UInt32[Array, " settled"]) -> Kept:
     return keep_moved(game, settled)
 
 
+def with_fields_of(kept: Kept, other: Kept, names: Collection[str]) -> Kept:
+    """The position with the named numbers, the board and the entities of another one."""
+    settled = [np.full(NUM_CELLS, _ALL, np.uint32), _mask(_SETTLED, _SETTLED_PLANES, names)]
+    return Kept(
+        numbers=_exchanged(kept.numbers, other.numbers, _mask(_NUMBERS, _PLANES, names)),
+        settled=_exchanged(kept.settled, other.settled, np.concatenate(settled)),
+        facts=other.facts,
+        wait=other.wait,
+        order=other.order,
+    )
+
+
+def _mask(words: _Words, planes: Sequence[str], names: Collection[str]) -> np.ndarray:
+    """The bits of the named numbers and of all sets of cells, where :func:`_put_together` puts
+    them."""
+    masks: list[int] = []
+    for widths in words:
+        mask = shift = 0
+        for name, width in widths.items():
+            mask |= ((1 << width) - 1) << shift if name in names else 0
+            shift += width
+        masks.append(mask)
+    return np.array(masks + [_ALL] * 2 * len(planes), np.uint32)
+
+
+def _exchanged(
+    words: UInt32[Array, " n"], other: UInt32[Array, " n"], mask: np.ndarray
+) -> UInt32[Array, " n"]:
+    """The words with the bits of the mask from the others."""
+    return words ^ ((words ^ other) & mask)
+
+
 LIKE = build(
     Kept,
     numbers=np.zeros(len(_NUMBERS) + 2 * len(_PLANES), np.uint32),
@@ -205,16 +238,9 @@ def _taken_apart(
     """The fields, and the sets of cells, that :func:`_put_together` put together."""
     fields: dict[str, Any] = {}
     for i, widths in enumerate(words):
-        fields |= _split(numbers[..., i], widths)
+        fields |= _split(numbers[..., i], widths, jnp.int32)
     halves = [numbers[..., i] for i in range(len(words), numbers.shape[-1])]
     return fields, {name: Plane(*halves[2 * i : 2 * i + 2]) for i, name in enumerate(planes)}
-
-
-def _bytes(fields: dict[str, Array]) -> dict[str, Array]:
-    """The fields, numbers as bytes."""
-    return {
-        name: value if name in _FLAGS else value.astype(jnp.int8) for name, value in fields.items()
-    }
 
 
 def _join(values: dict[str, Any], widths: dict[str, int], dtype: Any) -> Array:
@@ -230,13 +256,13 @@ def _join(values: dict[str, Any], widths: dict[str, int], dtype: Any) -> Array:
     return joined_in_pairs(parts)
 
 
-def _split(number: Any, widths: dict[str, int]) -> dict[str, Any]:
-    """The fields that :func:`_join` joined, of a JAX or NumPy array: flags, and int32 numbers."""
-    fields: dict[str, Any] = {}
+def _split(number: Array, widths: dict[str, int], dtype: Any) -> dict[str, Array]:
+    """The fields that :func:`_join` joined: flags, and numbers of that type."""
+    fields: dict[str, Array] = {}
     shift = 0
     for name, width in widths.items():
         part = number >> shift if shift else number
         part = part if width == 32 else part & ((1 << width) - 1)
-        fields[name] = part != 0 if name in _FLAGS else part.astype(jnp.int32)
+        fields[name] = part != 0 if name in _FLAGS else part.astype(dtype)
         shift += width
     return fields

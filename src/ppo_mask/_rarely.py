@@ -77,7 +77,9 @@ def rarely(
         return out, jax.tree.map(lambda _: True, out)
 
     leaves = (leaf for leaf, i in zip(given, places, strict=True) if i is None)
-    return single(predicate, jnp.asarray(cost, jnp.int32), otherwise, *leaves)
+    # One cost for all orders nobody.
+    costs = None if isinstance(cost, int) else jnp.asarray(cost, jnp.int32)
+    return single(predicate, costs, otherwise, *leaves)
 
 
 def _batch(
@@ -124,7 +126,7 @@ def _broadcast(size: int, batched: Any, tree: Any) -> Any:
 
 
 def _waiting(
-    predicate: Bool[Array, " batch"], cost: Int[Array, " batch"], padding: int
+    predicate: Bool[Array, " batch"], cost: Int[Array, " batch"] | None, padding: int
 ) -> UInt32[Array, " padded"]:
     """The members for whom the predicate holds, dear ones first, then nobody.
 
@@ -133,8 +135,10 @@ def _waiting(
     batch = predicate.shape[0]
     if batch > 1 << _INDEX_BITS:
         raise ValueError(f"a batch may have {1 << _INDEX_BITS:,} members at most, got {batch:,}")
-    cheapness = (_MAX_COST - jnp.clip(cost, 0, _MAX_COST)).astype(jnp.uint32)
-    rank = cheapness << _INDEX_BITS | np.arange(batch, dtype=np.uint32)
+    rank = np.arange(batch, dtype=np.uint32)
+    if cost is not None:
+        cheapness = (_MAX_COST - jnp.clip(cost, 0, _MAX_COST)).astype(jnp.uint32)
+        rank = cheapness << _INDEX_BITS | rank
     rank = jnp.pad(jnp.where(predicate, rank, _NOBODY), (0, padding), constant_values=_NOBODY)
     return jax.lax.sort(rank, is_stable=False)
 

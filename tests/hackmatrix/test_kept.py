@@ -9,7 +9,8 @@ import recordings
 
 from hackmatrix import HackMatrix, positions
 from hackmatrix.env import new_state
-from hackmatrix.state import keep, keep_moved
+from hackmatrix.game import replace
+from hackmatrix.state import keep, keep_moved, with_fields_of
 from ppo_mask.vector import VectorEnv
 
 ENVS, STEPS = 256, 120
@@ -59,6 +60,25 @@ def test_a_position_taken_apart_and_packed_is_the_same(played):
 
     for again in jax.jit(jax.vmap(both))(state.kept):
         jax.tree.map(np.testing.assert_array_equal, again, state.kept)
+
+
+def test_named_numbers_the_board_and_the_entities_are_taken_from_another_position(played):
+    kept = played[0].kept
+    others = jax.tree.map(lambda x: np.roll(x, 1, axis=0), kept)
+
+    def packed(one, other):
+        return with_fields_of(one, other, ("hp", "credits", "turn", "owned", "show"))
+
+    def apart(one, other):
+        now, then = one.game, other.game
+        player = replace(now.player, hp=then.player.hp, credits=then.player.credits)
+        same = {
+            name: getattr(then, name) for name in ("board", "entities", "turn", "owned", "show")
+        }
+        return keep(replace(now, player=player, **same))
+
+    found, expected = (jax.jit(jax.vmap(f))(kept, others) for f in (packed, apart))
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 def test_recorded_positions_come_back_from_memory():

@@ -151,6 +151,13 @@ def test_a_constant_plane():
     assert members(planes.constant(CELLS)) == EVERY_CELL
 
 
+def test_constant_planes_of_each_cell():
+    before, reach = planes.before_each(), planes.reach_of_each()
+    for cell in CELLS:
+        assert members(jax.tree.map(lambda x, c=cell: x[c], before)) == set(range(cell))
+        assert members(jax.tree.map(lambda x, c=cell: x[c], reach)) == {cell, *neighbours(cell)}
+
+
 @jax.jit
 def of_slots(flags, slot, condition, other):
     a, b = slot_set(flags), slot_set(other)

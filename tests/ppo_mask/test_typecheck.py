@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import beartype.roar
@@ -44,15 +45,35 @@ def test_an_environment_is_checked_as_well() -> None:
         HackMatrix(undo_depth="eight")  # pyright: ignore
 
 
-def test_each_call_is_checked() -> None:
-    def double(x: int) -> int:
-        return 2 * x
+def of_a_place(x: int, /, y: int = 1, *, z: int = 2) -> int:
+    return x + y + z
 
-    checked = when_called(double)
+
+def of_any_place(*numbers: int, **others: int) -> int:
+    return sum(numbers) + sum(others.values())
+
+
+@pytest.mark.parametrize("function", [of_a_place, of_any_place])
+def test_each_argument_of_each_call_is_checked(function: Callable[..., Any]) -> None:
+    checked = when_called(function)
     for _ in range(2):
-        assert checked(1) == 2
+        assert checked(1, 2, z=3) == 6
+        assert checked(1, y=2, z=3) == 6
+        for places, names in [(("x",), {}), ((1, "y"), {}), ((1,), {"y": "y"}), ((1,), {"z": "z"})]:
+            with pytest.raises(beartype.roar.BeartypeCallHintViolation):
+                checked(*places, **names)
+
+
+def test_results_are_checked() -> None:
+    def half(x: int) -> int:
+        return x / 2  # pyright: ignore
+
+    def nothing(x: int) -> None:
+        return x  # pyright: ignore
+
+    for function in (half, nothing):
         with pytest.raises(beartype.roar.BeartypeCallHintViolation):
-            checked("x")
+            when_called(function)(1)
 
 
 def test_nothing_is_made_before_the_call() -> None:

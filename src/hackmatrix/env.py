@@ -391,7 +391,7 @@ def _run(
 
 def _spawn(operand: tuple[Kept, Draws]) -> Kept:
     kept, draws = operand
-    return keep_spawned(spawning.spawn_due(kept.game, draws), kept.settled)
+    return keep_spawned(spawning.spawn_due(kept.game, draws), kept)
 
 
 def _reward_stage(game: Game, completed: Bool[Array, ""]) -> Game:

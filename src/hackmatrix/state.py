@@ -40,7 +40,7 @@ _SETTLED = (
     {"births": 32},
     {"owned": 32},
 )
-_SPAWNED = ("next_task", "births")  # of the settled words, those that spawns change
+_SPAWNED = ("pending", "next_task", "births")  # what spawns change
 # Sets of cells, two words each, after the numbers.
 _PLANES = ("pickups",)
 _SETTLED_PLANES = ("data", "program_blocks", "question", "exits", "siphoned", "centers")
@@ -161,25 +161,36 @@ def keep(game: Game) -> Kept:
 @jax.jit
 def keep_moved(game: Game, settled: UInt32[Array, " settled"]) -> Kept:
     """The position, packed, after nothing but moves: what they leave as it was is given."""
-    table = game.entities
+    return _kept(_put_together(game, _NUMBERS, _PLANES), settled, game.entities)
+
+
+@jax.jit
+def keep_spawned(game: Game, kept: Kept) -> Kept:
+    """The position, packed, after nothing but spawns in one that is given."""
+
+    def renewed(numbers: Array, words: _Words, first: int = 0) -> Array:
+        place = np.arange(numbers.shape[0])
+        for number, widths in enumerate(words, start=first):
+            if any(name in _SPAWNED for name in widths):
+                word = _join(vars(game), widths, jnp.uint32)
+                numbers = jnp.where(place == number, word, numbers)
+        return numbers
+
+    numbers = renewed(kept.numbers, _NUMBERS)
+    return _kept(numbers, renewed(kept.settled, _SETTLED, NUM_CELLS), game.entities)
+
+
+def _kept(
+    numbers: UInt32[Array, " numbers"], settled: UInt32[Array, " settled"], table: Entities
+) -> Kept:
     wait = jnp.where(table.is_enemy, table.disabled.astype(jnp.int16), table.turns)
     return Kept(
-        numbers=_put_together(game, _NUMBERS, _PLANES),
+        numbers=numbers,
         settled=settled,
         facts=_join(vars(table), _FACTS, jnp.uint16),
         wait=wait.astype(jnp.uint16),
         order=table.order,
     )
-
-
-@jax.jit
-def keep_spawned(game: Game, settled: UInt32[Array, " settled"]) -> Kept:
-    """The position, packed, after moves and spawns, likewise."""
-    place = np.arange(LIKE.settled.size) - NUM_CELLS
-    for number, widths in enumerate(_SETTLED):
-        if any(name in _SPAWNED for name in widths):
-            settled = jnp.where(place == number, _join(vars(game), widths, jnp.uint32), settled)
-    return keep_moved(game, settled)
 
 
 def with_fields_of(kept: Kept, other: Kept, names: Collection[str]) -> Kept:

@@ -30,6 +30,12 @@ _LEFT_COLUMN = 0b000001_000001_000001
 _RIGHT_COLUMN = 0b100000_100000_100000
 
 
+# Of each cell, its bit in the lower word and in the upper one; one of the two is 0.
+_BITS = np.array(
+    [[1 << cell & _FULL, 1 << cell >> _WORD_BITS] for cell in range(NUM_CELLS)]
+).T.astype(np.uint32)
+
+
 class Plane(NamedTuple):
     """A set of cells; ``lo`` holds rows 0 to 2, ``hi`` rows 3 to 5. Fields of one shape, any."""
 
@@ -112,9 +118,8 @@ class Plane(NamedTuple):
     @jax.jit
     def flags(self) -> Bool[Array, "*batch 36"]:
         """One flag a cell, in cell order."""
-        cell = np.arange(NUM_CELLS, dtype=np.uint32)
-        word = jnp.where(cell < _WORD_BITS, self.lo[..., None], self.hi[..., None])
-        return ((word >> (cell % _WORD_BITS)) & 1) != 0
+        lo, hi = _BITS
+        return ((self.lo[..., None] & lo) | (self.hi[..., None] & hi)) != 0
 
 
 def empty() -> Plane:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 import yaml
-from games import position
+from games import position, seed_to_play
 
 from hackmatrix import cli, positions
 from hackmatrix.actions import ACTION_NAMES
@@ -251,13 +251,14 @@ def test_watch_writes_pages_and_films(capsys, tmp_path):
 
 def test_a_person_plays_by_words(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("HACK\nupp\nsiphon\nleft\nUP\nquit\nup\n"))
-    code, out, err = command(capsys, "play", "--seed", "3")
+    seed = seed_to_play()
+    code, out, err = command(capsys, "play", "--seed", str(seed))
     assert code == 0
     assert "HACK is not owned" in err
     assert "there is no action 'upp'; did you mean up?" in err
     assert "no data siphon" in err
     assert "left: a wall" in err
-    assert out.count("seed 3  step") == 2
+    assert out.count(f"seed {seed}  step") == 2
 
 
 @pytest.mark.slow

@@ -68,4 +68,5 @@ def test_scripted_policies_do_as_well_as_in_the_original(name):
         error = (here.high - here.low) / 2
         # Theirs is larger by the root of the ratio of games; the two add as independent ones do.
         both = error * (1 + 1000 / 150) ** 0.5
-        assert abs(here.mean - there) < both, (figure, here)
+        # Each holds for 95 of 100 seeds, and there are six: so wide that all hold for as many.
+        assert abs(here.mean - there) < both * 2.64 / 1.96, (figure, here)

@@ -3,7 +3,7 @@
 Rules are written for one game and batched by ``jax.vmap``. Nothing here changes a result.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -147,8 +147,14 @@ def side_by_side(values: Sequence[Shaped[Array, ""]]) -> Shaped[Array, " n"]:
 
     XLA's CPU compiler makes a kernel of each number that is stacked; this is one for all of them.
     """
-    index = np.arange(len(values))
-    row = jnp.broadcast_to(values[0], index.shape)
-    for number, value in enumerate(values):
-        row = jnp.where(index == number, value, row)
+    return with_entries(jnp.broadcast_to(values[0], len(values)), enumerate(values))
+
+
+def with_entries(
+    row: Shaped[Array, " n"], entries: Iterable[tuple[int, Shaped[Array, ""]]]
+) -> Shaped[Array, " n"]:
+    """The row with other entries in some places, each given with its place; likewise."""
+    index = np.arange(row.shape[0])
+    for place, entry in entries:
+        row = jnp.where(index == place, entry, row)
     return row

@@ -25,9 +25,17 @@ Words = tuple[UInt32[Array, "*batch"], UInt32[Array, "*batch"]]
 @partial(jax.jit, static_argnames="word_bits")
 def single(index: Integer[Array, "*batch"], word_bits: int) -> Words:
     """The set of one number."""
-    index = index.astype(jnp.uint32)
-    one, full = jnp.uint32(1), jnp.uint32((1 << word_bits) - 1)
-    return (one << index) & full, one << (index - jnp.uint32(word_bits))
+    return shifted(1, index, word_bits)
+
+
+def shifted(pattern: int, places: Integer[Array, "*batch"], word_bits: int) -> Words:
+    """The set whose lowest numbers are the pattern's bits, each greater by so many places.
+
+    No bit of the pattern may come from one word into the other.
+    """
+    places, word = places.astype(jnp.uint32), jnp.uint32(pattern)
+    full = jnp.uint32((1 << word_bits) - 1)
+    return (word << places) & full, word << (places - jnp.uint32(word_bits))
 
 
 @partial(jax.jit, static_argnames="word_bits")

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Integer, Key, UInt32
 
 from hackmatrix import batching
+from hackmatrix.game import build
 
 _GOLDEN = 0x9E3779B9  # 2^32 / golden ratio, odd: consecutive numbers land far apart
 
@@ -57,11 +58,11 @@ class Draws(eqx.Module):
     def of_each(cls, *keys: Key[Array, ""]) -> tuple["Draws", ...]:
         """The draws of each key, all by one call of the generator: it is long to compile."""
         many = jax.vmap(cls)(jnp.stack(keys))
-        return tuple(eqx.tree_at(lambda draws: draws.words, many, row) for row in many.words)
+        return tuple(build(cls, words=row) for row in many.words)
 
     def computed_once(self, never: Bool[Array, ""]) -> "Draws":
         """The same draws; see :func:`hackmatrix.batching.computed_once`."""
-        return eqx.tree_at(lambda d: d.words, self, batching.computed_once(self.words, never))
+        return build(Draws, words=batching.computed_once(self.words, never))
 
     def word(
         self, use: Use, number: Integer[Array | np.ndarray, "*shape"] | int = 0

@@ -1,26 +1,21 @@
 """UNDO's stack: a ring of the newest positions of this stage, as they are kept."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool
 
 from hackmatrix.batching import anywhere
-from hackmatrix.game import Game, Player, choose, replace
+from hackmatrix.game import Game, choose, replace
 from hackmatrix.programs import Program, owned_flags
-from hackmatrix.state import LIKE, Kept, keep, with_fields_of
+from hackmatrix.state import LIKE, PLAYER, Kept, keep, with_fields_of
 
 Rows = Kept
 """Positions, each array with an axis more in front."""
 
 
 # Of the numbers; the board and the entities are as they were, too.
-_UNDONE = (
-    *(field.name for field in dataclasses.fields(Player)),
-    *("turn", "owned", "show", "calm", "atk_uses"),
-)
+_UNDONE = (*PLAYER, "turn", "owned", "show", "calm", "atk_uses")
 
 
 def no_rows(depth: int) -> Rows:

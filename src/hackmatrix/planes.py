@@ -30,10 +30,17 @@ _LEFT_COLUMN = 0b000001_000001_000001
 _RIGHT_COLUMN = 0b100000_100000_100000
 
 
-# Of each cell, its bit in the lower word and in the upper one; one of the two is 0.
-_BITS = np.array(
-    [[1 << cell & _FULL, 1 << cell >> _WORD_BITS] for cell in range(NUM_CELLS)]
-).T.astype(np.uint32)
+def _words(cells: Iterable[int]) -> tuple[int, int]:
+    bits = sum(1 << cell for cell in cells)
+    return bits & _FULL, bits >> _WORD_BITS
+
+
+def _words_of_each(sets: Sequence[Iterable[int]]) -> np.ndarray:
+    """The lower words of the sets, then the upper ones."""
+    return np.array([_words(cells) for cells in sets], np.uint32).T
+
+
+_BITS = _words_of_each([[cell] for cell in range(NUM_CELLS)])
 
 
 class Plane(NamedTuple):
@@ -144,37 +151,28 @@ def union(cells: Integer[Array, " n"], members: Bool[Array, "*sets n"]) -> Plane
 
 def constant(cells: "list[int] | range | set[int]") -> Plane:
     """A set known when the program is written."""
-    bits = sum(1 << cell for cell in cells)
-    return Plane(jnp.uint32(bits & _FULL), jnp.uint32(bits >> _WORD_BITS))
+    return Plane(*map(jnp.uint32, _words(cells)))
 
 
 def before_each() -> Plane:
     """For each cell, the set of the cells of smaller numbers."""
-    return _constants([range(cell) for cell in range(NUM_CELLS)])
+    return Plane(*map(jnp.array, _words_of_each([range(cell) for cell in range(NUM_CELLS)])))
 
 
 def reach_of_each() -> Plane:
     """For each cell, the set of it and of the cells orthogonally next to it."""
     rows_and_cols = [divmod(cell, SIZE) for cell in range(NUM_CELLS)]
-    return _constants(
-        [
-            [cell for cell, (r, c) in enumerate(rows_and_cols) if abs(r - row) + abs(c - col) < 2]
-            for row, col in rows_and_cols
-        ]
-    )
-
-
-def _constants(sets: Sequence[Iterable[int]]) -> Plane:
-    bits = np.array([sum(1 << cell for cell in cells) for cells in sets], np.uint64)
-    halves = (bits & np.uint64(_FULL), bits >> np.uint64(_WORD_BITS))
-    return Plane(*(jnp.array(half.astype(np.uint32)) for half in halves))
+    reach = [
+        [cell for cell, (r, c) in enumerate(rows_and_cols) if abs(r - row) + abs(c - col) < 2]
+        for row, col in rows_and_cols
+    ]
+    return Plane(*map(jnp.array, _words_of_each(reach)))
 
 
 @jax.jit
 def row(index: Integer[Array, ""]) -> Plane:
     """The cells of a row."""
-    first, cells = (SIZE * index).astype(jnp.uint32), jnp.uint32(0b111111)
-    return Plane((cells << first) & _FULL, cells << (first - _WORD_BITS))
+    return Plane(*bits.shifted(0b111111, SIZE * index, _WORD_BITS))
 
 
 @jax.jit

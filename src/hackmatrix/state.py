@@ -5,7 +5,7 @@ copied, gathered or written; sixty small arrays are most of what it has to do. S
 taken apart (:attr:`Kept.game`), played, and put together again (:func:`keep`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, UInt16, UInt32
 
-from hackmatrix.batching import joined_in_pairs, side_by_side
+from hackmatrix.batching import joined_in_pairs, side_by_side, with_entries
 from hackmatrix.entities import MAX_ENTITIES, Entities, Occupied
 from hackmatrix.game import Board, Game, Player, build
 from hackmatrix.planes import NUM_CELLS, Plane
@@ -44,7 +44,7 @@ _SPAWNED = ("pending", "next_task", "births")  # what spawns change
 # Sets of cells, two words each, after the numbers.
 _PLANES = ("pickups",)
 _SETTLED_PLANES = ("data", "program_blocks", "question", "exits", "siphoned", "centers")
-_PLAYER = ("cell", "hp", "credits", "energy", "data_siphons", "score", "attack")
+PLAYER = ("cell", "hp", "credits", "energy", "data_siphons", "score", "attack")
 _CELL = {"points": 4, "program": 5, "spawn_count": 4, "credits": 4, "energy": 4, "exit_steps": 6}
 _FACTS = {
     "cell": 6,
@@ -93,7 +93,7 @@ class Kept(eqx.Module):
         cells["program"] -= 1
         return build(
             Game,
-            player=build(Player, **{name: numbers.pop(name) for name in _PLAYER}),
+            player=build(Player, **{name: numbers.pop(name) for name in PLAYER}),
             board=build(Board, **planes, **other_planes, **cells),
             entities=build(
                 Entities,
@@ -169,12 +169,12 @@ def keep_spawned(game: Game, kept: Kept) -> Kept:
     """The position, packed, after nothing but spawns in one that is given."""
 
     def renewed(numbers: Array, words: _Words, first: int = 0) -> Array:
-        place = np.arange(numbers.shape[0])
-        for number, widths in enumerate(words, start=first):
-            if any(name in _SPAWNED for name in widths):
-                word = _join(vars(game), widths, jnp.uint32)
-                numbers = jnp.where(place == number, word, numbers)
-        return numbers
+        changed = (
+            (place, _join(vars(game), widths, jnp.uint32))
+            for place, widths in enumerate(words, start=first)
+            if not widths.keys().isdisjoint(_SPAWNED)
+        )
+        return with_entries(numbers, changed)
 
     numbers = renewed(kept.numbers, _NUMBERS)
     return _kept(numbers, renewed(kept.settled, _SETTLED, NUM_CELLS), game.entities)
@@ -208,13 +208,12 @@ def with_fields_of(kept: Kept, other: Kept, names: Collection[str]) -> Kept:
 def _mask(words: _Words, planes: Sequence[str], names: Collection[str]) -> np.ndarray:
     """The bits of the named numbers and of all sets of cells, where :func:`_put_together` puts
     them."""
-    masks: list[int] = []
-    for widths in words:
-        mask = shift = 0
-        for name, width in widths.items():
-            mask |= ((1 << width) - 1) << shift if name in names else 0
-            shift += width
-        masks.append(mask)
+    masks = [
+        sum(
+            ((1 << width) - 1) << shift for name, shift, width in _laid_out(widths) if name in names
+        )
+        for widths in words
+    ]
     return np.array(masks + [_ALL] * 2 * len(planes), np.uint32)
 
 
@@ -254,26 +253,30 @@ def _taken_apart(
     return fields, {name: Plane(*halves[2 * i : 2 * i + 2]) for i, name in enumerate(planes)}
 
 
+def _laid_out(widths: dict[str, int]) -> Iterator[tuple[str, int, int]]:
+    """Each field's name, the place of its lowest bit in the number, and its width."""
+    shift = 0
+    for name, width in widths.items():
+        yield name, shift, width
+        shift += width
+
+
 def _join(values: dict[str, Any], widths: dict[str, int], dtype: Any) -> Array:
     """The fields next to each other in one number."""
     parts: list[Array] = []
-    shift = 0
-    for name, width in widths.items():
+    for name, shift, width in _laid_out(widths):
         value = values[name].astype(dtype)
         # Of what has no meaning, such as a free slot's hp, any bits may be set.
         part = value if width == 32 else value & ((1 << width) - 1)
         parts.append(part << shift if shift else part)
-        shift += width
     return joined_in_pairs(parts)
 
 
 def _split(number: Array, widths: dict[str, int], dtype: Any) -> dict[str, Array]:
     """The fields that :func:`_join` joined: flags, and numbers of that type."""
     fields: dict[str, Array] = {}
-    shift = 0
-    for name, width in widths.items():
+    for name, shift, width in _laid_out(widths):
         part = number >> shift if shift else number
         part = part if width == 32 else part & ((1 << width) - 1)
         fields[name] = part != 0 if name in _FLAGS else part.astype(dtype)
-        shift += width
     return fields

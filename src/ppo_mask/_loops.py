@@ -29,6 +29,7 @@ def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree
     num_parts = len(jax.tree.leaves(parts)[0])
     if num_parts == 1:
         return function(part(0))
+    function = jax.jit(function)  # So that it is traced once: for its shapes, and for the loop.
     nothing = zeros_of(jax.eval_shape(lambda: function(part(0))))
 
     def add(total: ArrayTree, part: ArrayTree) -> tuple[ArrayTree, None]:

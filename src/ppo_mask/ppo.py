@@ -15,12 +15,13 @@ from ppo_mask._loops import mean_over_parts, scan_until
 from ppo_mask._types import ArrayTree
 from ppo_mask.config import PPOConfig
 from ppo_mask.gae import generalized_advantages
-from ppo_mask.minibatches import of_rows, shuffled, take
+from ppo_mask.minibatches import of_rows, shuffled, small_parts, take
 from ppo_mask.networks import AbstractActorCritic, features_apart, is_recurrent
 from ppo_mask.normalise import RewardScaler, normalized, observe, partition
 from ppo_mask.precision import in_bfloat16
 from ppo_mask.recurrent import Memory, outputs
 from ppo_mask.rollout import RolloutState, Transition, collect, values
+from ppo_mask.sharding import mean_over_devices, on_each
 from ppo_mask.vector import VectorEnv
 
 __all__ = ["Batch", "LearnerState", "PPOConfig", "UpdateDiagnostics", "init", "loss", "update"]
@@ -187,23 +188,32 @@ def update(
     tx = optimizer(config)
     params, static = partition(state.model)
 
-    def loss_of_params(params: ArrayTree, batch: Batch) -> tuple[Scalar, dict[str, Scalar]]:
-        _, unpacked, network = features_apart(eqx.combine(params, static))
-        seen = _each(unpacked, batch.action.ndim)(batch.observation)
-        return loss(network, dataclasses.replace(batch, observation=seen), config)
+    arrays, rest = eqx.partition((static, config), eqx.is_array)
+
+    def gradient(
+        params: ArrayTree, arrays: ArrayTree, batch: Batch, rows: Array, advantage: Array
+    ) -> ArrayTree:
+        static, config = eqx.combine(arrays, rest)
+
+        def loss_of_params(params: ArrayTree, batch: Batch) -> tuple[Scalar, dict[str, Scalar]]:
+            _, unpacked, network = features_apart(eqx.combine(params, static))
+            seen = _each(unpacked, batch.action.ndim)(batch.observation)
+            return loss(network, dataclasses.replace(batch, observation=seen), config)
+
+        def of_part(part: tuple[Array, Array]) -> ArrayTree:
+            rows, advantage = part
+            minibatch = dataclasses.replace(take(batch, rows), advantage=advantage)
+            return jax.grad(loss_of_params, has_aux=True)(params, minibatch)
+
+        return mean_over_devices(mesh, mean_over_parts(of_part, small_parts((rows, advantage))))
 
     def gradient_step(carry: ArrayTree, step: tuple[Array, Array]) -> tuple[ArrayTree, ArrayTree]:
         params, opt_state = carry
         rows, lr = step
         advantage = _standardized(take(batch.advantage, rows, mesh))
-
-        def gradient(part: tuple[Array, Array]) -> ArrayTree:
-            rows, advantage = part
-            minibatch = take(batch, rows, mesh)
-            minibatch = eqx.tree_at(lambda b: b.advantage, minibatch, advantage)
-            return jax.grad(loss_of_params, has_aux=True)(params, minibatch)
-
-        grad, diagnostics = mean_over_parts(gradient, (rows, advantage))
+        # Each device goes through rows of its own, and one sum over devices ends it.
+        on_devices = on_each(mesh, gradient, (None, None, 1, 1, 1), None)
+        grad, diagnostics = on_devices(params, arrays, batch, rows, advantage)
         direction, opt_state = tx.update(grad, opt_state, params)
         params = jax.tree.map(lambda p, d: p - lr * d, params, direction)
         return (params, opt_state), (diagnostics, optax.tree.norm(grad))

@@ -2,7 +2,7 @@
 
 Data parallelism by JAX's own sharding: one compiled program on a one-dimensional mesh of devices.
 Each device acts in its own environments and gathers its own rows of every minibatch. What is
-learned is one gradient over all of them: XLA adds it up between the devices. Which random numbers
+learned is one gradient over all of them, the mean of theirs. Which random numbers
 an environment gets, and which of its steps are in which minibatch, does not depend on how many
 devices there are; so nor does what comes out, but for float rounding.
 """
@@ -65,6 +65,11 @@ def on_each(
     return jax.shard_map(
         function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
     )
+
+
+def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
+    """Of what each device has, in a function that :func:`on_each` runs; as it is without a mesh."""
+    return tree if mesh is None else jax.lax.pmean(tree, ENVS)
 
 
 def split(mesh: Mesh) -> NamedSharding:

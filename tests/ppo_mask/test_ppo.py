@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from environments import CartPole
 
-from ppo_mask import ppo
+from ppo_mask import minibatches, ppo
 from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MLPActorCritic
 from ppo_mask.ppo import Batch, PPOConfig
 from ppo_mask.probes import MaskedLocks
@@ -148,8 +148,8 @@ def test_advantages_are_standardised_over_the_minibatch():
     assert large.vf_loss[0] > 1e5 * small.vf_loss[0]
 
 
-@pytest.mark.parametrize("parts", [2, 4])
-def test_gradient_accumulation_changes_no_result(parts):
+@pytest.mark.parametrize(("parts", "rows_in_cache"), [(2, 1024), (4, 1024), (1, 16), (2, 16)])
+def test_a_minibatch_in_parts_changes_no_result(parts, rows_in_cache, monkeypatch):
     def learn(parts):
         config = PPOConfig(num_envs=8, num_steps=32, gradient_accumulation=parts)
         vector_env = VectorEnv(MaskedLocks(), config.num_envs)
@@ -161,7 +161,10 @@ def test_gradient_accumulation_changes_no_result(parts):
             state, _, diagnostics = _update(vector_env, config, state, jnp.int32(3))
         return state.model, diagnostics
 
-    whole, in_parts = learn(1), learn(parts)
+    whole = learn(1)
+    monkeypatch.setattr(minibatches, "_ROWS_IN_CACHE", rows_in_cache)
+    jax.clear_caches()
+    in_parts = learn(parts)
     for x, y in zip(jax.tree.leaves(whole), jax.tree.leaves(in_parts), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)
 

@@ -27,6 +27,8 @@ def start(cache: Path, *flags: str) -> float:
     """
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    # Images for containers set it; every start would compile all modules anew, JAX's as well.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with TemporaryDirectory() as folder:
         where = ["--checkpoint-dir", folder, "--run-name", "run", "--total-timesteps", "1"]
         log, printed = Path(folder) / "run" / "metrics.jsonl", Path(folder) / "printed"

@@ -3,7 +3,7 @@
 The file is a plain ``.npz``. Its arrays have the names of their places in the network, such as
 ``mlp.actor.0.weight``; one more, ``description``, is text: JSON with
 
-- ``format``: 2.
+- ``format``: 1.
 - ``architecture``: names and sizes of the network and of those it is made of.
 - ``mlp``: ``layer_norm`` and ``policy_gain`` of :class:`ppo_mask.networks.MLPActorCritic`.
 - ``actions``: the names of the 28 actions.
@@ -35,7 +35,7 @@ from ppo_mask.checkpoint import named_arrays
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.policy import architecture_of
 
-_FORMAT = 2
+_FORMAT = 1
 
 
 def exported(model: AbstractActorCritic) -> bytes:

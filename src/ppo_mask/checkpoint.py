@@ -26,7 +26,7 @@ from ppo_mask.sharding import fetched
 
 Tree = TypeVar("Tree")
 
-_FORMAT = 2  # 2: layer norm comes before a layer's bias.
+_FORMAT = 1
 _DISCARDED = ".discarded"
 
 

@@ -30,40 +30,34 @@ def affine(
         x: a vector; what has axes before its last is a batch of vectors.
         gain: of the weights, and so of ``x``, of which there is more.
     """
+    assert layer.bias is not None
     weight = layer.weight if gain == 1 else gain * layer.weight
-    return _product(weight, x) + _bias(layer)
+    sums = jnp.promote_types(weight.dtype, jnp.float32)
+    x = x.astype(weight.dtype)
+    return jnp.matmul(x, weight.T, preferred_element_type=sums) + layer.bias
 
 
 def activated(
     layer: eqx.nn.Linear, x: Float[Array, " n_in"], layer_norm: bool
 ) -> Float[Array, " n_out"]:
-    """What the layer makes of it, through tanh; on request with layer norm (Ba et al. 2016,
-    arXiv:1607.06450): outputs are brought to mean 0 and variance 1, and then the bias is added.
+    """What the layer makes of it, through tanh; on request first with mean 0 and variance 1.
 
-    Outputs have mean 0 where the weights of every input have it over the outputs. So it is the
-    weights from which a mean is taken: there are fewer of them than outputs in a batch, and neither
-    outputs nor their gradients are gone through once more for it.
+    Outputs have mean 0 where the weights of every input, and the biases, have it over the outputs.
+    So it is the weights from which a mean is taken: there are fewer of them than outputs in a
+    batch, and neither outputs nor their gradients are gone through once more for it.
     """
     if not layer_norm:
         return jnp.tanh(affine(layer, x))
-    weight = layer.weight
-    mean = weight.mean(axis=0, dtype=jnp.float32)
-    outputs = _product((weight - mean).astype(weight.dtype), x)
+    centred = jax.tree.map(_centred, layer)
+    x = affine(centred, x)
     # Not jnp.square, whose gradient XLA's CPU compiler leaves to a library that is slow with it.
-    variance = (outputs * outputs).sum() * (1 / outputs.size)
-    return jnp.tanh(outputs * jax.lax.rsqrt(variance + _EPSILON) + _bias(layer))
+    variance = (x * x).sum() * (1 / x.size)
+    return jnp.tanh(x * jax.lax.rsqrt(variance + _EPSILON))
 
 
-def _product(
-    weight: Float[Array, "n_out n_in"], x: Float[Array, "*batch n_in"]
-) -> Float[Array, "*batch n_out"]:
-    sums = jnp.promote_types(weight.dtype, jnp.float32)
-    return jnp.matmul(x.astype(weight.dtype), weight.T, preferred_element_type=sums)
-
-
-def _bias(layer: eqx.nn.Linear) -> Float[Array, " n_out"]:
-    assert layer.bias is not None
-    return layer.bias
+def _centred(parameters: Float[Array, "n_out *n_in"]) -> Float[Array, "n_out *n_in"]:
+    mean = parameters.mean(axis=0, dtype=jnp.float32)
+    return (parameters - mean).astype(parameters.dtype)
 
 
 def check_sizes(**sizes: int) -> None:

@@ -170,9 +170,9 @@ class MLPActorCritic(AbstractActorCritic):
     ``policy_gain`` make it larger by making what the layers see larger.
 
     Attributes:
-        layer_norm: what a hidden layer's weights make of its input is normalised to mean 0 and
-            variance 1 before bias and tanh (Ba et al. 2016, arXiv:1607.06450, without its gains).
-            Not for observations of one or two numbers, whose size it would hide.
+        layer_norm: hidden layers are normalised to mean 0 and variance 1 before their tanh
+            (Ba et al. 2016, arXiv:1607.06450), without weights of its own. Not for observations
+            of one or two numbers, whose size it would hide.
         policy_gain: what the last hidden layer is multiplied by before the policy's head.
     """
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
+from jax.flatten_util import ravel_pytree
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
@@ -68,8 +69,15 @@ def on_each(
 
 
 def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
-    """Of what each device has, in a function that :func:`on_each` runs; as it is without a mesh."""
-    return tree if mesh is None else jax.lax.pmean(tree, ENVS)
+    """Of what each device has, in a function that :func:`on_each` runs; as it is without a mesh.
+
+    One sum of all arrays' numbers. With one for each array, two of them may wait at once, and on a
+    CPU with more devices than cores all threads come to wait for one that has no thread to run on.
+    """
+    if mesh is None:
+        return tree
+    numbers, apart = ravel_pytree(tree)
+    return apart(jax.lax.pmean(numbers, ENVS))
 
 
 def split(mesh: Mesh) -> NamedSharding:

@@ -35,7 +35,7 @@ def test_normed_outputs_are_those_of_layer_norm_and_so_are_their_gradients():
     x = jax.random.normal(jax.random.key(2), (5, 6))
 
     def plain(layer, x):
-        return jnp.tanh(jax.nn.standardize(layer.weight @ x) + layer.bias)
+        return jnp.tanh(jax.nn.standardize(affine(layer, x)))
 
     def gradients(function):
         def loss(layer, x):

@@ -188,6 +188,7 @@ def update(
     tx = optimizer(config)
     params, static = partition(state.model)
 
+    # What may be traced is an argument to what each device runs: its own rows, one sum at the end.
     arrays, rest = eqx.partition((static, config), eqx.is_array)
 
     def gradient(
@@ -211,7 +212,6 @@ def update(
         params, opt_state = carry
         rows, lr = step
         advantage = _standardized(take(batch.advantage, rows, mesh))
-        # Each device goes through rows of its own, and one sum over devices ends it.
         on_devices = on_each(mesh, gradient, (None, None, 1, 1, 1), None)
         grad, diagnostics = on_devices(params, arrays, batch, rows, advantage)
         direction, opt_state = tx.update(grad, opt_state, params)

@@ -9,17 +9,17 @@ holds is left out, but for amounts that no game comes near (:meth:`Features.pack
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Int8, UInt32
+from jaxtyping import Array, Bool, Float, Int, Int8, UInt16, UInt32
 
 from hackmatrix import paths
-from hackmatrix.batching import computed_once, joined
+from hackmatrix.batching import computed_once, joined, side_by_side
 from hackmatrix.observation import (
     CHANNELS,
     DIVISORS,
     NUM_PLAYER_FEATURES,
-    PLAYER_FEATURES,
     CompactObservation,
     Observation,
     cell_channels,
@@ -53,16 +53,16 @@ NUM_FEATURES = NUM_AROUND_PLAYER + NUM_CELLS * (CHANNELS - NUM_PROGRAMS) + NUM_P
 
 # What 1 is in each packed feature: the player's are as in the game, the distance is in steps.
 _ONE = np.full(NUM_FEATURES, PARTS, np.float32)
-_ONE[:PLAYER_FEATURES] = DIVISORS[:PLAYER_FEATURES]
+_ONE[:NUM_PLAYER_FEATURES] = DIVISORS[:NUM_PLAYER_FEATURES]
 _ONE[-1] = _DISTANCE_SCALE
 
 
 class Features(NamedTuple):
-    """An observation, seen from the player. All but the player's own are whole numbers, ``PARTS``
-    for 1, but for the distance.
+    """An observation, seen from the player, in whole numbers: ``PARTS`` for 1, but for the player's
+    own numbers and the distance.
 
     Attributes:
-        player: the player's own numbers and the programs it owns.
+        player: the player's own numbers, undivided, and the programs it owns.
         cells: the board's cells without their programs, rolled so that the player's is the first:
             cell 6 r + c is r rows above and c columns to the right of it, and past the edge of the
             board it goes on at the other side.
@@ -75,7 +75,7 @@ class Features(NamedTuple):
         distance: the length of that walk, in steps.
     """
 
-    player: Float[Array, " player_features"]
+    player: UInt16[Array, " player_features"]
     cells: Int8[Array, "cells channels"]
     programs: Int8[Array, "programs 3"]
     targets: Int8[Array, "directions target_channels"]
@@ -88,12 +88,12 @@ class Features(NamedTuple):
 
         More than 127 data siphons are 127, and an attack of more than 128 is 128.
         """
-        player = jnp.clip(jnp.round(self.player * _ONE[:NUM_PLAYER_FEATURES]), max=127)
-        return _joined((player.astype(jnp.int8), *self[1:]))
+        return _joined((jnp.minimum(self.player, 127).astype(jnp.int8), *self[1:]))
 
     def around_player(self) -> Float[Array, " around"]:
         """As one vector of floats, all that is not said of cells one by one."""
-        return jnp.concatenate([self.player, _joined(self[3:]) / _ONE[-_NUM_BESIDE_PLAYER:]])
+        player = self.player.astype(jnp.float32) / _ONE[:NUM_PLAYER_FEATURES]
+        return jnp.concatenate([player, _joined(self[3:]) / _ONE[-_NUM_BESIDE_PLAYER:]])
 
 
 def unpacked(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
@@ -114,7 +114,7 @@ def features(observation: Observation) -> Features:
     blocks = seen.plane("data", "program_block", "question")
     ways, distance = ways_to_exit(here, blocks, exit)
     return Features(
-        player=seen.player_features().astype(jnp.float32) / DIVISORS[:NUM_PLAYER_FEATURES],
+        player=seen.player_features(),
         cells=computed_once(in_parts(rolled(seen), _PLAIN), row >= SIZE),
         programs=_programs(seen.cells[0], row, col),
         targets=_targets(seen, here, blocks),
@@ -163,8 +163,9 @@ def _programs(
     number = jnp.sum(flags << bit, axis=1, dtype=jnp.int32)
     cell, step = number - 1, PARTS // SIZE
     at_row, at_col = row_and_col(cell)
-    place = [(at_row - row) * step, (at_col - col) * step, jnp.full_like(cell, PARTS)]
-    return jnp.where(number[:, None] > 0, jnp.stack(place, axis=1), 0).astype(jnp.int8)
+    way = (at_row - row) * step, (at_col - col) * step
+    place = jax.vmap(lambda *each: side_by_side([*each, jnp.int32(PARTS)]))(*way)
+    return jnp.where(number[:, None] > 0, place, 0).astype(jnp.int8)
 
 
 def _targets(

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
+from ppo_mask._random import bits
 from ppo_mask._types import ArrayTree
 from ppo_mask.config import PPOConfig
 from ppo_mask.networks import AbstractActorCritic, is_recurrent
@@ -80,16 +81,16 @@ def shuffled(
     size = config.num_envs // config.num_groups
     parts = config.gradient_accumulation
 
-    def shuffle(keys: Array) -> Array:
-        epochs, groups = keys.shape
-        order = jax.vmap(lambda key: jax.random.permutation(key, config.num_steps * size))
-        step, env = jnp.divmod(jax.vmap(order)(keys), size)
+    def shuffle(bits: Array) -> Array:
+        epochs, groups, _ = bits.shape
+        # A random order is that of random numbers; two of them are equal once in 2^32 pairs.
+        step, env = jnp.divmod(jnp.argsort(bits, axis=-1), size)
         env += size * jnp.arange(groups)[:, None]
         rows = (step * groups * size + env).reshape(epochs, groups, config.num_minibatches, -1)
         return rows.swapaxes(1, 2).reshape(config.gradient_steps, parts, -1)
 
-    keys = jax.random.split(key, (config.update_epochs, config.num_groups))
-    return on_each(mesh, shuffle, (1,), 2)(keys)
+    random = bits(key, config.update_epochs, config.num_groups, config.num_steps * size)
+    return on_each(mesh, shuffle, (1,), 2)(random)
 
 
 def small_parts(parts: ArrayTree) -> ArrayTree:

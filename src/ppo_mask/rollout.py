@@ -6,9 +6,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from ppo_mask._random import split
 from ppo_mask._types import ArrayTree
 from ppo_mask.env import rarely
 from ppo_mask.networks import AbstractActorCritic, advance, features_apart, initial_hidden
@@ -101,7 +103,7 @@ def collect(
         return jax.lax.scan(partial(_act, *eqx.combine(arrays, static)), state, keys)
 
     # For each step of each environment: to draw the action, to step, to reset.
-    keys = jax.random.split(key, (num_steps, 3, vector_env.num_envs))
+    keys = split(key, num_steps, 3, vector_env.num_envs)
     return on_each(mesh, act, (None, 0, 2), (0, 1))(arrays, state, keys)
 
 
@@ -184,6 +186,24 @@ def _values_where(
 
     def one(wanted: Array, observation: ArrayTree, hidden: ArrayTree) -> Array:
         operand = (weights, observation, everything, hidden)
-        return rarely(wanted, value, operand, jnp.zeros(()))
+        # For an environment that never truncates the compiler sees that none is wanted, whatever
+        # happens, and leaves the network out.
+        return jax.lax.cond(
+            _in_any(wanted),
+            lambda: rarely(wanted, value, operand, jnp.zeros(())),
+            lambda: jnp.zeros(()),
+        )
 
     return jax.vmap(one)(wanted, observation, hidden)
+
+
+@custom_vmap
+def _in_any(flag: Bool[Array, ""]) -> Bool[Array, ""]:
+    """Whether the flag is on in any member of the batch: one answer for all."""
+    return flag
+
+
+@_in_any.def_vmap
+def _(size: int, batched: Any, flag: Any) -> Any:  # pyright: ignore
+    del size, batched
+    return _in_any(jnp.any(flag)), False

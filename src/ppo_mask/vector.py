@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from ppo_mask._random import split
 from ppo_mask._types import ArrayTree
 from ppo_mask.env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep, rarely
 
@@ -104,7 +105,7 @@ class VectorEnv(eqx.Module, Generic[State]):
         actions: Int[Array, " envs"],
     ) -> tuple[VectorState[State], VectorTimeStep]:
         """Takes one action in every environment and starts new episodes where one has ended."""
-        return self.step_with(jax.random.split(key, (2, self.num_envs)), state, actions)
+        return self.step_with(split(key, 2, self.num_envs), state, actions)
 
     def step_with(
         self,

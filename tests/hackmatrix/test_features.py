@@ -11,7 +11,7 @@ import recordings
 from hackmatrix import HackMatrix, positions
 from hackmatrix.features import NUM_FEATURES, Features, features, unpacked
 from hackmatrix.networks import PlayerCentredMLP
-from hackmatrix.observation import OBSERVATION_SIZE
+from hackmatrix.observation import DIVISORS, OBSERVATION_SIZE
 from ppo_mask.normalise import normalized, observe
 
 DIRECTIONS = ((1, 0), (-1, 0), (0, -1), (0, 1))
@@ -57,7 +57,7 @@ def test_features_are_the_board_from_where_the_player_stands():
     flat = np.asarray(jax.jit(jax.vmap(unpacked))(packed))
     assert flat.shape == (len(dumped), NUM_FEATURES)
     assert packed.dtype == np.int8
-    np.testing.assert_array_equal(flat[:, :33], seen.player)
+    np.testing.assert_array_equal(np.round(flat[:, :33] * DIVISORS[:33]), seen.player)
 
     for i, observation in enumerate(observations):
         one = in_floats(flat[i])

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppo_mask.minibatches import small_parts
+from ppo_mask.config import PPOConfig
+from ppo_mask.minibatches import shuffled, small_parts
 
 
 @pytest.mark.parametrize(
@@ -24,3 +25,20 @@ def test_parts_of_a_minibatch_are_small_on_a_cpu(parts, rows, smaller):
 def test_parts_stay_as_they_are_on_an_accelerator(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert small_parts(jnp.zeros((2, 8192))).shape == (2, 8192)
+
+
+def test_every_epoch_has_all_rows_once_in_an_order_of_its_own():
+    config = PPOConfig(num_envs=6, num_steps=10, update_epochs=3, num_minibatches=4)
+    rows = shuffled(config, jax.random.key(0))
+    assert rows.shape == (12, 1, 15)
+    orders = np.asarray(rows).reshape(3, 60)
+    np.testing.assert_array_equal(np.sort(orders), np.tile(np.arange(60), (3, 1)))
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_every_order_is_as_likely():
+    config = PPOConfig(num_envs=1, num_steps=3, update_epochs=6000, num_minibatches=1)
+    orders = np.asarray(shuffled(config, jax.random.key(1))).reshape(6000, 3)
+    _, counts = np.unique(orders, axis=0, return_counts=True)
+    assert len(counts) == 6
+    assert (abs(counts - 1000) < 6 * np.sqrt(6000 * (1 / 6) * (5 / 6))).all()

@@ -12,6 +12,7 @@ from ppo_mask.env import AbstractEnv, TimeStep
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.rollout import collect, start
 from ppo_mask.vector import VectorEnv
+from ppo_mask.wrappers import TimeLimit
 
 
 class _Told(AbstractActorCritic):
@@ -104,3 +105,17 @@ def test_no_key_is_used_twice(monkeypatch):
     assert len(drawn) == len(stepped) == 36
     assert len(resets) == 12
     assert len({*drawn, *stepped, *resets}) == 36 + 36 + 12
+
+
+def test_no_value_of_a_cut_off_state_is_compiled_where_none_can_be():
+    model = MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0))
+
+    def products(env):
+        env = VectorEnv(env, 4)
+        state = eqx.filter_jit(start)(env, model, jax.random.key(1))
+        compiled = eqx.filter_jit(collect).lower(env, model, state, jax.random.key(2), 9).compile()
+        return compiled.compiled.as_text().count(" dot(")
+
+    never = products(_KeyTeller())
+    assert never > 0
+    assert products(TimeLimit(_KeyTeller(), 5)) > never

@@ -81,16 +81,16 @@ def shuffled(
     size = config.num_envs // config.num_groups
     parts = config.gradient_accumulation
 
-    def shuffle(bits: Array) -> Array:
-        epochs, groups, _ = bits.shape
-        # A random order is that of random numbers; two of them are equal once in 2^32 pairs.
-        step, env = jnp.divmod(jnp.argsort(bits, axis=-1), size)
+    def shuffle(words: Array) -> Array:
+        epochs, groups, _ = words.shape
+        # The order of random words is a random one, but for one pair in 2^32 that is equal.
+        step, env = jnp.divmod(jnp.argsort(words, axis=-1), size)
         env += size * jnp.arange(groups)[:, None]
         rows = (step * groups * size + env).reshape(epochs, groups, config.num_minibatches, -1)
         return rows.swapaxes(1, 2).reshape(config.gradient_steps, parts, -1)
 
-    random = bits(key, config.update_epochs, config.num_groups, config.num_steps * size)
-    return on_each(mesh, shuffle, (1,), 2)(random)
+    words = bits(key, config.update_epochs, config.num_groups, config.num_steps * size)
+    return on_each(mesh, shuffle, (1,), 2)(words)
 
 
 def small_parts(parts: ArrayTree) -> ArrayTree:

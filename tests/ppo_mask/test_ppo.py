@@ -173,7 +173,8 @@ def test_a_minibatch_in_parts_changes_no_result(parts, rows_in_cache, monkeypatc
 def test_gradient_steps_end_before_the_first_that_is_beyond_target_kl():
     free = _diagnostics(1)[0]
     kl = np.array(free.approx_kl)
-    target = float(np.sort(kl)[8])
+    # Between two of them: the program that stops rounds in another way.
+    target = float(np.sort(kl)[8:10].mean())
     first = int(np.argmax(kl > target))
     assert 0 < first < 15
     [stopped] = _diagnostics(1, target_kl=target)

@@ -10,23 +10,17 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Float, Int, Shaped, UInt
 
+from ppo_mask._batch import one_for_all
 
-@custom_vmap
+
 def batch_max(value: Int[Array, ""]) -> Int[Array, ""]:
     """The largest value in the batch, the same for all its members; the value itself unbatched.
 
     For loops: with a bound of its own for each member, ``vmap`` would guard every iteration.
     """
-    return value
-
-
-@batch_max.def_vmap
-def _(size: int, batched: Any, value: Any) -> Any:  # pyright: ignore
-    del size, batched
-    return batch_max(largest(value)), False
+    return one_for_all(largest, value)
 
 
 def computed_once(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Array, "*n"]:
@@ -39,24 +33,12 @@ def computed_once(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[
         value: of a number type.
         never: False, in a way that the compiler cannot know.
     """
-    # One answer for the batch: with one for each member, the loop would choose between members.
+    # Any member's answer is that of all; with one for each, the loop would choose between members.
     return lax.while_loop(
         lambda carry: carry[0],
         lambda carry: (jnp.bool_(False), carry[1] + 1),
-        (_of_one(never), value),
+        (one_for_all(lambda flags: flags[0], never), value),
     )[1]
-
-
-@custom_vmap
-def _of_one(flag: Bool[Array, ""]) -> Bool[Array, ""]:
-    """The flag of any one member of the batch, the same for all: for what all agree on."""
-    return flag
-
-
-@_of_one.def_vmap
-def _(size: int, batched: Any, flag: Any) -> Any:  # pyright: ignore
-    del size, batched
-    return _of_one(flag[0]), False
 
 
 # XLA's CPU compiler makes two reductions of one over an axis of more than 32 values, and fuses

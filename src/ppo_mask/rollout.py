@@ -6,10 +6,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from ppo_mask._batch import one_for_all
 from ppo_mask._random import split
 from ppo_mask._types import ArrayTree
 from ppo_mask.env import rarely
@@ -189,21 +189,9 @@ def _values_where(
         # For an environment that never truncates the compiler sees that none is wanted, whatever
         # happens, and leaves the network out.
         return jax.lax.cond(
-            _in_any(wanted),
+            one_for_all(jnp.any, wanted),
             lambda: rarely(wanted, value, operand, jnp.zeros(())),
             lambda: jnp.zeros(()),
         )
 
     return jax.vmap(one)(wanted, observation, hidden)
-
-
-@custom_vmap
-def _in_any(flag: Bool[Array, ""]) -> Bool[Array, ""]:
-    """Whether the flag is on in any member of the batch: one answer for all."""
-    return flag
-
-
-@_in_any.def_vmap
-def _(size: int, batched: Any, flag: Any) -> Any:  # pyright: ignore
-    del size, batched
-    return _in_any(jnp.any(flag)), False

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, TypeCheckError
 
+from ppo_mask._random import split
 from ppo_mask._types import described
 from ppo_mask.distribution import MaskedCategorical
 from ppo_mask.env import AbstractEnv, AbstractSelfResettingEnv, TimeStep
@@ -167,7 +168,7 @@ def _play(
 @jax.jit
 def _decide(key: Any, mask: Any) -> Any:
     """Random allowed actions, and keys for the step and the reset of each environment."""
-    keys = jax.random.split(key, (3, len(mask)))
+    keys = split(key, 3, len(mask))
 
     def sample(key: Any, mask: Any) -> Any:
         return MaskedCategorical(jnp.zeros(mask.shape), mask).sample(key)

@@ -41,7 +41,6 @@ TASK = Task[GameSettings](
     metrics=METRICS,
     figures={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},
     curriculum=lambda game: starting_stages(game.curriculum),
-    packages=("hackmatrix",),
 )
 # Programs are rare among the actions; with less entropy the policy forgets them early.
 DEFAULTS = RunConfig(

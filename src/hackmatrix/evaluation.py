@@ -17,7 +17,6 @@ from hackmatrix.game import NUM_STAGES
 from hackmatrix.state import State
 from ppo_mask.env import AbstractEnv, TimeStep
 from ppo_mask.evaluate import evaluate
-from ppo_mask.programs import KeptPrograms
 
 _NORMAL_95 = 1.96
 
@@ -60,7 +59,6 @@ def measure(
     seed: int,
     episodes: int,
     max_steps: int = 1000,
-    programs: KeptPrograms | None = None,
 ) -> Evaluation:
     """Plays whole games side by side, each to its end.
 
@@ -69,7 +67,6 @@ def measure(
         seed: of the games.
         episodes: how many.
         max_steps: where to cut a game off, for a policy that runs in circles.
-        programs: where to look for the traced program, and to keep it.
 
     Raises:
         ValueError: a number that cannot work.
@@ -81,7 +78,6 @@ def measure(
         episodes,
         greedy=agent.greedy,
         max_steps=max_steps,
-        programs=programs,
     )
     info = result.final_info
     columns = {

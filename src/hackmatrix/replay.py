@@ -7,10 +7,9 @@ whole game.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -27,7 +26,6 @@ from hackmatrix.state import State
 from ppo_mask._types import ArrayTree
 from ppo_mask.env import TimeStep
 from ppo_mask.networks import AbstractActorCritic, advance, initial_hidden
-from ppo_mask.programs import KeptPrograms
 
 
 @dataclass(frozen=True)
@@ -117,27 +115,6 @@ class Replay:
         )
 
 
-@dataclass(frozen=True)
-class Functions:
-    """A game and a policy, compiled; with ``kept``, for one environment and one policy.
-
-    Attributes:
-        reset: from an environment and a key.
-        step: from an environment, a key, a state and an action.
-        decide: from a policy and what :func:`decide` has beside it.
-    """
-
-    reset: Callable[..., Any]
-    step: Callable[..., Any]
-    decide: Callable[..., Any]
-
-    @staticmethod
-    def of(kept: KeptPrograms | None) -> "Functions":
-        """Those that earlier processes have traced, where they can be found."""
-        functions = (_reset, _step, _decide)
-        return Functions(*(functions if kept is None else map(kept.kept, functions)))
-
-
 class Session:
     """A game that goes on, one action at a time.
 
@@ -153,7 +130,6 @@ class Session:
         *,
         reveal: bool = False,
         max_steps: int | None = None,
-        functions: Functions | None = None,
     ) -> None:
         """Begins a game.
 
@@ -162,14 +138,12 @@ class Session:
             seed: of all chance in it.
             reveal: see :func:`hackmatrix.render.scene.scene`.
             max_steps: where to cut it off.
-            functions: compiled already.
         """
         self._env = env
-        self._functions = Functions.of(None) if functions is None else functions
         self._reveal = reveal
         self._max_steps = max_steps
         reset_key, self._step_key, self._action_key = jax.random.split(jax.random.key(seed), 3)
-        self._state, timestep = self._functions.reset(env, reset_key)
+        self._state, timestep = _reset(env, reset_key)
         self._step = 0
         self._action: int | None = None
         self._rewards: dict[str, float] = {}
@@ -190,8 +164,7 @@ class Session:
     def act(self, action: int) -> None:
         """Takes an action."""
         key = jax.random.fold_in(self._step_key, self._step)
-        step = self._functions.step
-        self._state, timestep = step(self._env, key, self._state, jnp.int32(action))
+        self._state, timestep = _step(self._env, key, self._state, jnp.int32(action))
         info = jax.device_get(timestep.info)
         self._step += 1
         self._action = action
@@ -224,7 +197,6 @@ def watch(
     *,
     reveal: bool = False,
     max_steps: int | None = None,
-    functions: Functions | None = None,
 ) -> Iterator[Frame]:
     """Plays a game by a policy and gives its frames, the one before the first action first.
 
@@ -233,14 +205,12 @@ def watch(
         seed: of the game and of the actions, if they are drawn.
         reveal: see :func:`hackmatrix.render.scene.scene`.
         max_steps: where to cut the game off, for a policy that runs in circles.
-        functions: compiled already.
     """
-    functions = Functions.of(None) if functions is None else functions
-    game = Session(agent.env, seed, reveal=reveal, max_steps=max_steps, functions=functions)
+    game = Session(agent.env, seed, reveal=reveal, max_steps=max_steps)
     hidden = initial_hidden(agent.model)
     while not game.over:
         seen = game.observation, game.mask
-        decision, hidden = decide(agent, game.action_key, *seen, hidden, functions)
+        decision, hidden = decide(agent, game.action_key, *seen, hidden)
         yield game.frame(decision)
         game.act(decision.action)
     yield game.frame()
@@ -260,10 +230,9 @@ def decide(
     observation: Observation,
     mask: Bool[Array, " actions"],
     hidden: ArrayTree,
-    functions: Functions,
 ) -> tuple[Decision, ArrayTree]:
     """What a policy makes of an observation, and the hidden state that it goes on with."""
-    *chosen, hidden = functions.decide(agent.model, agent.greedy, key, observation, mask, hidden)
+    *chosen, hidden = _decide(agent.model, agent.greedy, key, observation, mask, hidden)
     action, probabilities, value = jax.device_get(chosen)
     known = float(value) if math.isfinite(value) else None
     return Decision(int(action), tuple(probabilities.tolist()), known), hidden

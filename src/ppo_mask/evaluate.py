@@ -15,7 +15,6 @@ from ppo_mask._loops import zeros_of
 from ppo_mask.env import AbstractEnv
 from ppo_mask.metrics import Metric, StepTotals, add_steps, no_steps, summarize_steps
 from ppo_mask.networks import AbstractActorCritic, advance
-from ppo_mask.programs import KeptPrograms
 from ppo_mask.rollout import RolloutState, following, start
 from ppo_mask.vector import VectorEnv
 from ppo_mask.wrappers import TimeLimit
@@ -71,7 +70,6 @@ def evaluate(
     num_envs: int | None = None,
     max_steps: int = 10_000,
     metrics: Mapping[str, Metric] | None = None,
-    programs: KeptPrograms | None = None,
 ) -> EvaluationResult:
     """Plays ``num_episodes`` whole episodes, always under the action mask.
 
@@ -87,7 +85,6 @@ def evaluate(
         num_envs: side by side; by default one per episode, at most 256.
         max_steps: where to cut an episode off, for a policy that runs in circles.
         metrics: figures of your own by name.
-        programs: where to look for the traced program, and to keep it.
 
     Raises:
         ValueError: a number that cannot work, or a mask that allowed no action.
@@ -97,8 +94,7 @@ def evaluate(
     num_envs = min(num_episodes, 256) if num_envs is None else num_envs
     metrics = dict(metrics or {})
     vector_env = VectorEnv(TimeLimit(env, max_steps), num_envs)
-    play = _play if programs is None else programs.kept(_play)
-    record, totals = jax.device_get(play(model, vector_env, key, num_episodes, greedy, metrics))
+    record, totals = jax.device_get(_play(model, vector_env, key, num_episodes, greedy, metrics))
     if not record.allowed:
         raise ValueError("an action mask was all False; the environment must always allow one")
     values = summarize_steps(totals, metrics, "eval")

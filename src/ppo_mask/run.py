@@ -31,7 +31,6 @@ from ppo_mask.processes import (
     wait_for_all,
 )
 from ppo_mask.profiler import Profiler
-from ppo_mask.programs import KeptPrograms, beside_compiled
 from ppo_mask.run_callbacks import Outcome, callbacks_for
 from ppo_mask.run_folder import RunFolder
 from ppo_mask.seed_runs import execute_seeds
@@ -131,8 +130,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         return execute_seeds(task, config, env, curriculum, bucket)
     updates = total_updates(config, ppo)
     profiled = _profiled_update(plan, updates)
-    programs = _programs(task, plan)
-    folder, state = _open(task, plan, env, ppo, model, run_key, programs)
+    folder, state = _open(task, plan, env, ppo, model, run_key)
     device = f"{1 if mesh is None else mesh.size} x {jax.devices()[0].device_kind}"
     if is_first():
         _introduce(plan, ppo, folder, updates, device)
@@ -153,7 +151,6 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
             log_interval=config.logging.log_interval,
             debug_nans=config.run.debug_nans,
             mesh=mesh,
-            programs=programs,
         )
     except TrainingError as error:
         newest = folder.checkpoints.newest()
@@ -224,14 +221,6 @@ def _tuned(
     return sized(best.num_envs)
 
 
-def _programs(task: Task[Any], plan: Plan[Any]) -> KeptPrograms | None:
-    """Beside what is compiled; None if programs cannot be used, or not be kept there."""
-    # A profile names lines of the code that was traced.
-    if not task.packages or several() or plan.config.run.profile is not None:
-        return None
-    return beside_compiled({"ppo_mask", *task.packages})
-
-
 def _open(
     task: Task[Environment],
     plan: Plan[Environment],
@@ -239,12 +228,11 @@ def _open(
     ppo: PPOConfig,
     model: AbstractActorCritic,
     key: Key[Array, ""],
-    programs: KeptPrograms | None,
 ) -> tuple[RunFolder, TrainState]:
     """The run's folder and where the run begins or goes on."""
 
     def begin(key: Key[Array, ""]) -> TrainState:
-        return first_state(task, plan.config, env, ppo, model, key, programs)
+        return first_state(task, plan.config, env, ppo, model, key)
 
     if plan.folder is None:
         state = begin(key)
@@ -258,10 +246,7 @@ def _open(
         folder = RunFolder(Path(text_from_first(create, "make the run's folder")))
     else:
         folder = plan.folder
-        if programs is None:
-            like = eqx.filter_eval_shape(begin, key)
-        else:  # To run a program that was found is faster than to trace one for its shapes.
-            like = eqx.filter_eval_shape(lambda state: state, begin(key))
+        like = eqx.filter_eval_shape(begin, key)
         state = restore(folder.checkpoints.path(plan.update), like)
         wait_for_all("restored")
         if plan.bucket is not None:

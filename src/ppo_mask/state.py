@@ -16,7 +16,6 @@ from ppo_mask.env import AbstractEnv
 from ppo_mask.metrics import Metric, MetricTotals, no_updates
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import LearnerState
-from ppo_mask.programs import KeptPrograms
 from ppo_mask.rollout import RolloutState
 from ppo_mask.sharding import put, split, whole
 from ppo_mask.vector import VectorEnv
@@ -52,15 +51,13 @@ def init(
     *,
     metrics: Mapping[str, Metric] | None = None,
     curriculum: Curriculum | None = None,
-    programs: KeptPrograms | None = None,
 ) -> TrainState:
     """A run's beginning; what comes after ``key`` is what :func:`train` will get."""
     reset_key, learner_key = jax.random.split(key)
     start_env = env_at(env, curriculum, jnp.int32(0), jnp.int32(1))
     vector_env = VectorEnv(start_env, config.num_envs)
-    start = _start if programs is None else programs.kept(_start)
     return _assembled(
-        model, start(vector_env, model, reset_key), config, learner_key, dict(metrics or {})
+        model, _start(vector_env, model, reset_key), config, learner_key, dict(metrics or {})
     )
 
 

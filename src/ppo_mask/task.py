@@ -1,7 +1,7 @@
 """What a program trains on, and from which state it begins."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import equinox as eqx
@@ -15,7 +15,6 @@ from ppo_mask.env import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.metrics import Metric
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
-from ppo_mask.programs import KeptPrograms
 from ppo_mask.settings import NetworkSettings, RunConfig, TrainingSettings
 from ppo_mask.state import TrainState, init
 
@@ -65,9 +64,6 @@ class Task(Generic[Environment]):
         figures: heading to figure, for the columns of the console's table.
         curriculum: from the environment's settings, how it changes as training goes on. Evaluation
             is always in the one that ``make_env`` makes.
-        packages: those with all code that shapes what is compiled, beside ``ppo_mask`` and
-            installed libraries. Where they are named, a run need not trace what one before it has
-            traced (:class:`~ppo_mask.programs.KeptPrograms`).
     """
 
     make_env: Callable[[Environment], AbstractEnv[Any]]
@@ -76,13 +72,10 @@ class Task(Generic[Environment]):
     figures: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     curriculum: Callable[[Environment], Curriculum | None] = _no_curriculum
     networks: Mapping[str, MakeModel] = dataclasses.field(default_factory=dict[str, MakeModel])
-    packages: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.networks and self.make_model is not mlp_for:
             raise ValueError("a task has make_model or networks, not both")
-        if isinstance(self.packages, str):
-            raise ValueError(f"packages must be a list of names, as [{self.packages!r}]")
 
     def offer(self, defaults: RunConfig[Environment]) -> RunConfig[Environment]:
         """The defaults, with the task's networks to choose from."""
@@ -153,7 +146,6 @@ def first_state(
     ppo: PPOConfig,
     model: AbstractActorCritic,
     key: Key[Array, ""],
-    programs: KeptPrograms | None = None,
 ) -> TrainState:
     """A run's first state, with the :func:`first_model` of the same key."""
     _, init_key = jax.random.split(key)
@@ -164,5 +156,4 @@ def first_state(
         init_key,
         metrics=task.metrics,
         curriculum=task.curriculum(config.environment),
-        programs=programs,
     )

@@ -23,7 +23,6 @@ from ppo_mask.minibatches import check_devices, of_rows
 from ppo_mask.nan_search import find_first_nan
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.processes import several
-from ppo_mask.programs import KeptPrograms
 from ppo_mask.sharding import everywhere
 from ppo_mask.state import TrainState, constrained, copied, init, placed
 from ppo_mask.vector import VectorEnv
@@ -61,7 +60,6 @@ def train(
     log_interval: int = 10,
     debug_nans: bool = False,
     mesh: Mesh | None = None,
-    programs: KeptPrograms | None = None,
 ) -> TrainState:
     """Trains until ``total_updates`` updates are done, counted from the run's very beginning.
 
@@ -80,7 +78,6 @@ def train(
         debug_nans: keep a copy of the state and look after each update, so that the error can also
             say in which line of code the first NaN came about.
         mesh: of the devices to train on, from :func:`ppo_mask.sharding.make_mesh`; None for one.
-        programs: where to look for the traced program, and to keep it.
 
     Raises:
         ValueError: a number that cannot work.
@@ -93,15 +90,12 @@ def train(
     run = Run(config, int(state.update), total_updates, callbacks, unlogged)
     # The chunks use up their input's buffers; the caller's state, and the model in it, are spared.
     state = copied(placed(state, mesh))
-    chunk = run_chunk
-    if programs is not None:
-        chunk = programs.kept(run_chunk, donate=1, like=_like_result)
 
     def advance(state: TrainState, n: int) -> TrainState:
         before = copied(state) if debug_nans else None
         total = jnp.asarray(total_updates)
         with _telling_of_lost_processes():
-            state, health = chunk((setup, jnp.asarray(n), total), state)
+            state, health = run_chunk((setup, jnp.asarray(n), total), state)
             wait(health)
             wrong = describe(health)
         if wrong:
@@ -183,10 +177,6 @@ def run_chunk(
 ) -> tuple[TrainState, Health]:
     """:func:`run_updates` as :func:`train` compiles it: the state's buffers are used again."""
     return run_updates(*fixed, state)
-
-
-def _like_result(_: Any, state: TrainState) -> tuple[TrainState, Health]:
-    return state, healthy(state.model)
 
 
 def wait(health: Health) -> None:

@@ -3,15 +3,12 @@
 import importlib.util
 from pathlib import Path
 
-import equinox as eqx
-import jax
 import pytest
 
 from hackmatrix.agents import trained
 from hackmatrix.evaluation import measure
 from hackmatrix.replay import record
 from ppo_mask.networks import is_recurrent
-from ppo_mask.programs import KeptPrograms
 from ppo_mask.run import main
 
 pytestmark = pytest.mark.unoptimized
@@ -28,22 +25,6 @@ def program():
     spec.loader.exec_module(program)
     assert list(program.TASK.networks) == NETWORKS
     return program
-
-
-@eqx.filter_jit
-def of_nothing(*parts):
-    return []
-
-
-@pytest.mark.parametrize("network", NETWORKS)
-def test_nothing_in_it_keeps_its_programs_from_being_kept(tmp_path, program, network):
-    task, defaults = program.TASK, program.DEFAULTS
-    env = task.make_env(defaults.environment)
-    model = task.networks[network](env, defaults.network, jax.random.key(0))
-    curriculum = task.curriculum(defaults.environment)
-    programs = KeptPrograms(tmp_path, {"ppo_mask", *task.packages, __name__})
-    programs.kept(of_nothing)(env, model, dict(task.metrics), curriculum)
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.slow

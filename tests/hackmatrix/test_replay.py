@@ -18,9 +18,8 @@ from hackmatrix.networks import PlayerCentredMLP
 from hackmatrix.render.page import page
 from hackmatrix.render.picture import png
 from hackmatrix.render.sheet import sheet
-from hackmatrix.replay import Functions, Replay, Session, record, watch
+from hackmatrix.replay import Replay, Session, record
 from hackmatrix.rewards import COMPONENTS
-from ppo_mask.programs import KeptPrograms
 
 NETWORK = PlayerCentredMLP(8, 1, key=jax.random.key(0))
 LONG = 200
@@ -176,20 +175,3 @@ def test_pictures_and_films(fighter):
     first = moving.convert("RGB").tobytes()
     moving.seek(4)
     assert moving.convert("RGB").tobytes() != first
-
-
-@pytest.mark.slow
-def test_a_game_that_was_traced_before_is_found_and_goes_the_same(
-    tmp_path, monkeypatch, caplog, network
-):
-    caplog.set_level("INFO", "ppo_mask.programs")
-    agent = Agent("network", NETWORK, False, HackMatrix())
-
-    def frames():
-        functions = Functions.of(KeptPrograms(tmp_path, {"ppo_mask", "hackmatrix"}))
-        return [frame for seed in (2, 2) for frame in watch(agent, seed, functions=functions)]
-
-    kept = frames()
-    monkeypatch.setattr(jax.export, "export", None)
-    assert frames() == kept == network.frames * 2
-    assert [record.getMessage() for record in caplog.records] == []

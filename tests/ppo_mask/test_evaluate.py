@@ -10,7 +10,6 @@ from ppo_mask.evaluate import evaluate
 from ppo_mask.metrics import Metric
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.probes import MaskedLocks
-from ppo_mask.programs import KeptPrograms
 
 
 class _ShortOrLong(AbstractEnv):
@@ -119,23 +118,3 @@ def test_a_mask_that_allows_nothing_is_an_error():
 def test_no_episodes_is_refused():
     with pytest.raises(ValueError, match="num_episodes must be at least 1, got 0"):
         evaluate(_model(1, 2), _ShortOrLong(), jax.random.key(0), 0)
-
-
-def test_a_program_that_was_traced_before_is_found_and_plays_the_same(
-    tmp_path, monkeypatch, caplog
-):
-    caplog.set_level("INFO", "ppo_mask.programs")
-    env = MaskedLocks()
-    _, first = env.reset(jax.random.key(0))
-    model = _model(first.observation.size, env.num_actions)
-
-    def played(programs):
-        result = evaluate(model, env, jax.random.key(1), 9, max_steps=20, programs=programs)
-        return result.episode_return, result.episode_length, result.truncated, result.final_info
-
-    plain = played(None)
-    kept = played(KeptPrograms(tmp_path, {"ppo_mask"}))
-    monkeypatch.setattr(jax.export, "export", None)
-    found = played(KeptPrograms(tmp_path, {"ppo_mask"}))
-    assert [record.getMessage() for record in caplog.records] == []
-    jax.tree.map(np.testing.assert_array_equal, (kept, found), (plain, plain))

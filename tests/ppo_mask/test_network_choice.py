@@ -110,8 +110,3 @@ def test_what_the_program_prefers_need_not_be_the_first() -> None:
 def test_one_network_and_several_do_not_go_together() -> None:
     with pytest.raises(ValueError, match="make_model or networks, not both"):
         Task(TASK.make_env, normed, networks={"plain": mlp_for})
-
-
-def test_packages_are_a_list() -> None:
-    with pytest.raises(ValueError, match=r"packages must be a list of names, as \['corridor'\]"):
-        dataclasses.replace(TASK, packages="corridor")

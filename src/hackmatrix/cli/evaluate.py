@@ -11,7 +11,6 @@ from hackmatrix.cli.options import (
     add_limit,
     add_players,
     agents,
-    kept_programs,
     number,
     tell,
 )
@@ -36,9 +35,7 @@ def _run(options: argparse.Namespace) -> int:
     results: list[Evaluation] = []
     for agent in agents(options):
         tell(f"{options.episodes:,} games by {agent.name} ...")
-        results.append(
-            measure(agent, options.seed, options.episodes, options.max_steps, kept_programs())
-        )
+        results.append(measure(agent, options.seed, options.episodes, options.max_steps))
     if options.json:
         print(json.dumps([dataclasses.asdict(result) for result in results], indent=2))
     else:

@@ -9,7 +9,6 @@ from typing import Any
 from hackmatrix.agents import Agent, scripted, trained
 from hackmatrix.policies import SCRIPTED
 from ppo_mask.errors import RunError
-from ppo_mask.programs import KeptPrograms, beside_compiled
 from ppo_mask.run_folder import LATEST
 
 Run = Callable[[argparse.Namespace], int]
@@ -112,11 +111,6 @@ def agents(options: argparse.Namespace) -> list[Agent]:
     if not found:
         raise RunError(f"say who plays: a run, --latest, or --policy {'|'.join(SCRIPTED)}")
     return found
-
-
-def kept_programs() -> KeptPrograms | None:
-    """What earlier commands have traced: the game takes seconds to trace."""
-    return beside_compiled({"ppo_mask", "hackmatrix"})
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:

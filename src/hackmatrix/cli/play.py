@@ -5,12 +5,12 @@ import sys
 from typing import Any
 
 from hackmatrix.actions import ACTION_NAMES, action_named
-from hackmatrix.cli.options import add_command, add_game, kept_programs, tell
+from hackmatrix.cli.options import add_command, add_game, tell
 from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, colored, interactive
 from hackmatrix.env import FIRST_PROGRAM, SIPHON_ACTION, HackMatrix
 from hackmatrix.programs import CARDS
-from hackmatrix.replay import Frame, Functions, Session
+from hackmatrix.replay import Frame, Session
 from ppo_mask.schema import did_you_mean
 
 _PROGRAM_KEYS = "123456789abcdefghijklmn"
@@ -41,19 +41,17 @@ def _run(options: argparse.Namespace) -> int:
     try:
         with Terminal() as terminal:
             terminal.draw(["compiling the game; this takes a while the first time ..."])
-            seed, functions = options.seed, Functions.of(kept_programs())
-            while _one_game(terminal, seed, options.reveal, functions, scores):
+            seed = options.seed
+            while _one_game(terminal, seed, options.reveal, scores):
                 seed += 1
     finally:
         print("\n".join(scores), end="\n" if scores else "")
     return 0
 
 
-def _one_game(
-    terminal: Terminal, seed: int, reveal: bool, functions: Functions, scores: list[str]
-) -> bool:
+def _one_game(terminal: Terminal, seed: int, reveal: bool, scores: list[str]) -> bool:
     """Plays a game; gives whether the person wants another."""
-    game = Session(HackMatrix(), seed, reveal=reveal, functions=functions)
+    game = Session(HackMatrix(), seed, reveal=reveal)
     note = ""
     while True:
         frame = game.frame()
@@ -94,8 +92,7 @@ def _title(seed: int, frame: Frame, rest: str) -> str:
 
 def _by_words(options: argparse.Namespace) -> int:
     """Without a terminal: a line of input is an action's name."""
-    functions = Functions.of(kept_programs())
-    game = Session(HackMatrix(), options.seed, reveal=options.reveal, functions=functions)
+    game = Session(HackMatrix(), options.seed, reveal=options.reveal)
     frame = game.frame()
     _show(options.seed, frame)
     for line in sys.stdin:

@@ -15,7 +15,6 @@ from hackmatrix.cli.options import (
     add_limit,
     add_players,
     agents,
-    kept_programs,
     number,
     refuse_existing,
     tell,
@@ -26,7 +25,7 @@ from hackmatrix.cli.terminal import Terminal, colored, interactive
 from hackmatrix.render.page import page
 from hackmatrix.render.picture import gif
 from hackmatrix.render.sheet import sheet
-from hackmatrix.replay import Frame, Functions, Replay, watch
+from hackmatrix.replay import Frame, Replay, watch
 
 _HELP = "space: pause  ←→: step  +-: speed  q: quit"
 _FASTEST, _SLOWEST = 64.0, 0.25
@@ -83,10 +82,10 @@ def _run(options: argparse.Namespace) -> int:
 
 def _game_of(agent: Agent, options: argparse.Namespace) -> Callable[[int], Iterator[Frame]]:
     """Plays the game of a seed, frame by frame."""
-    reveal, max_steps, functions = options.reveal, options.max_steps, Functions.of(kept_programs())
+    reveal, max_steps = options.reveal, options.max_steps
 
     def play(seed: int) -> Iterator[Frame]:
-        return watch(agent, seed, reveal=reveal, max_steps=max_steps, functions=functions)
+        return watch(agent, seed, reveal=reveal, max_steps=max_steps)
 
     return play
 

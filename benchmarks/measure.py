@@ -119,7 +119,7 @@ class Program:
 def _count(devices: int | None) -> int:
     import jax
 
-    from ppo_mask import cores
+    from ppo_mask.devices import cpu as cores
 
     if devices is not None:
         return devices

@@ -19,11 +19,12 @@ from hackmatrix.bits import nth_bit
 from hackmatrix.features import NUM_FEATURES
 from hackmatrix.metrics import METRICS
 from hackmatrix.networks import PlayerCentredMLP
-from ppo_mask import rollout, train
-from ppo_mask.config import PPOConfig
-from ppo_mask.sharding import make_mesh, on_each, split
-from ppo_mask.state import placed
-from ppo_mask.vector import VectorEnv
+from ppo_mask.devices.sharding import make_mesh, on_each, split
+from ppo_mask.envs import VectorEnv
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import _rollout as rollout
+from ppo_mask.training import _train as train
+from ppo_mask.training import placed
 
 
 class Subject(NamedTuple):

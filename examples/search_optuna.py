@@ -17,20 +17,12 @@ import optuna
 
 from hackmatrix import HackMatrix
 from hackmatrix.networks import PlayerCentredMLP
-from ppo_mask.env import AbstractEnv
+from ppo_mask.envs import AbstractEnv
+from ppo_mask.envs.probes import MaskedLocks
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
-from ppo_mask.probes import MaskedLocks
-from ppo_mask.run import enable_compilation_cache
-from ppo_mask.train import (
-    Callback,
-    LogRecord,
-    PPOConfig,
-    Run,
-    TrainingError,
-    TrainState,
-    init,
-    train,
-)
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.runner import enable_compilation_cache
+from ppo_mask.training import Callback, LogRecord, Run, TrainingError, TrainState, init, train
 
 LOCKS = MaskedLocks()
 
@@ -52,7 +44,7 @@ class Pruner(Callback):
         self.score = float("-inf")
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        """See :class:`ppo_mask.train.Callback`."""
+        """See :class:`ppo_mask.training.Callback`."""
         if (score := record.values.get("train/mean_episode_return")) is not None:
             self.score = score
             self.trial.report(score, step=record.update)
@@ -60,7 +52,7 @@ class Pruner(Callback):
                 run.request_stop("pruned")
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
-        """See :class:`ppo_mask.train.Callback`."""
+        """See :class:`ppo_mask.training.Callback`."""
         if reason not in ("finished", "pruned"):  # Ctrl+C: no more trials either.
             self.trial.study.stop()
 

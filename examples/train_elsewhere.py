@@ -14,12 +14,9 @@ from ppo_mask.adapters.gymnax import GymnaxEnv
 from ppo_mask.adapters.jumanji import JumanjiEnv
 from ppo_mask.adapters.navix import NavixEnv
 from ppo_mask.adapters.pgx import PgxEnv, random_opponent
-from ppo_mask.env import AbstractEnv
+from ppo_mask.envs import AbstractEnv, FlatObservation
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.run import Task, main
-from ppo_mask.schema import setting
-from ppo_mask.settings import NetworkSettings, RunConfig, TrainingSettings
-from ppo_mask.wrappers import FlatObservation
+from ppo_mask.runner import NetworkSettings, RunConfig, Task, TrainingSettings, main, setting
 
 
 @dataclasses.dataclass(frozen=True)

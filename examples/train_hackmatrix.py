@@ -7,10 +7,15 @@ from hackmatrix.board_network import BoardActorCritic
 from hackmatrix.curriculum import starting_stages
 from hackmatrix.metrics import METRICS
 from hackmatrix.networks import PlayerCentredMLP, flat_mlp, player_centred_gru
-from ppo_mask.curriculum import Phases
-from ppo_mask.run import Task, main
-from ppo_mask.schema import setting
-from ppo_mask.settings import LoggingSettings, RunConfig, TrainingSettings
+from ppo_mask.runner import (
+    LoggingSettings,
+    Phases,
+    RunConfig,
+    Task,
+    TrainingSettings,
+    main,
+    setting,
+)
 
 
 @dataclasses.dataclass(frozen=True)

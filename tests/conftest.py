@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import pytest
 
-from ppo_mask.run import enable_compilation_cache
+from ppo_mask.runner import enable_compilation_cache
 
 enable_compilation_cache()
 

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import pytest
 
 from hackmatrix import HackMatrix
-from ppo_mask import train
-from ppo_mask.config import PPOConfig
+from ppo_mask.envs import VectorEnv
+from ppo_mask.envs.probes import ConstantValue
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.probes import ConstantValue
-from ppo_mask.vector import VectorEnv
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.training import _train as train
 
 
 def operations(jaxpr: Any) -> int:

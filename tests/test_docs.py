@@ -17,8 +17,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from hackmatrix import cli
-from ppo_mask.cli import parse_flags
 from ppo_mask.errors import RunError
+from ppo_mask.runner import parse_flags
 
 pytestmark = [
     pytest.mark.unoptimized,

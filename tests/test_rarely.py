@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hackmatrix.batching import batch_max
-from ppo_mask.env import rarely
+from ppo_mask.jax_tools import rarely
 
 
 def _dear(operand):

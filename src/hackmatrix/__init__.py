@@ -1,6 +1,6 @@
 """HackMatrix, a turn-based roguelike on a 6×6 grid, as a ``ppo_mask`` environment."""
 
-from ppo_mask._typecheck import check_types as _check_types
+from ppo_mask.jax_tools import check_types as _check_types
 
 _check_types("hackmatrix")
 

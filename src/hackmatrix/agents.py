@@ -8,11 +8,11 @@ from hackmatrix.board_network import BoardActorCritic, BoardNetwork
 from hackmatrix.env import HackMatrix
 from hackmatrix.networks import FlatActorCritic, PlayerCentredMLP
 from hackmatrix.policies import SCRIPTED
+from ppo_mask.checkpoints import load_policy
+from ppo_mask.checkpoints.bucket import find_run
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
-from ppo_mask.policy import load_policy
-from ppo_mask.schema import did_you_mean, load_yaml
-from ppo_mask.sync import find
+from ppo_mask.runner import did_you_mean, load_yaml
 
 NETWORKS = (PlayerCentredMLP, BoardActorCritic, BoardNetwork, FlatActorCritic, MLPActorCritic)
 """What the networks that a run may have trained are made of, for :func:`load_policy`."""
@@ -59,7 +59,7 @@ def trained(path: str, checkpoints: str = "checkpoints", *, sample: bool = False
     Raises:
         RunError: there is no readable checkpoint.
     """
-    folder, step, _ = find(path, checkpoints)
+    folder, step, _ = find_run(path, checkpoints)
     policy = load_policy(folder.checkpoints.path(step), NETWORKS)
     return Agent(f"{folder.path.name}/{step}", policy.model, not sample, _game(folder.config))
 

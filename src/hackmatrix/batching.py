@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped, UInt
 
-from ppo_mask._batch import one_for_all
+from ppo_mask.jax_tools import one_for_all
 
 
 def batch_max(value: Int[Array, ""]) -> Int[Array, ""]:

@@ -21,9 +21,8 @@ from hackmatrix.env import NUM_ACTIONS
 from hackmatrix.features import NUM_AROUND_PLAYER, PARTS, features, in_parts, place_of, rolled
 from hackmatrix.observation import CHANNELS, Observation, compress
 from hackmatrix.planes import NUM_CELLS, SIZE
-from ppo_mask.distribution import MaskedCategorical
-from ppo_mask.layers import activated, affine, check_sizes, linear
-from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic
+from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MaskedCategorical
+from ppo_mask.networks.layers import activated, affine, check_sizes, linear
 
 _POLICY_GAIN = 10.0
 

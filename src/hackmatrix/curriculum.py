@@ -8,14 +8,14 @@ from jaxtyping import Array, Float
 
 from hackmatrix.env import HackMatrix
 from hackmatrix.game import NUM_STAGES
-from ppo_mask.curriculum import Phases, Schedule
-from ppo_mask.env import AbstractEnv
+from ppo_mask.envs import AbstractEnv, Schedule
+from ppo_mask.runner import Phases
 
 STAGES = tuple(str(stage) for stage in range(1, NUM_STAGES + 1))
 
 
 class StartingStages(eqx.Module):
-    """A :data:`ppo_mask.curriculum.Curriculum` of the stages that games begin in.
+    """A :data:`ppo_mask.envs.Curriculum` of the stages that games begin in.
 
     Attributes:
         schedule: a weight for each stage.

@@ -23,7 +23,7 @@ from hackmatrix.entities import (
 )
 from hackmatrix.game import Game, replace
 from hackmatrix.planes import NUM_CELLS, Plane, constant, row_and_col, single
-from ppo_mask.env import rarely
+from ppo_mask.jax_tools import rarely
 
 _SUM_BITS = 8
 

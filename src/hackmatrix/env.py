@@ -16,7 +16,8 @@ from hackmatrix.observation import Observation, compact, expand, ground_words
 from hackmatrix.programs import NUM_PROGRAMS, Program
 from hackmatrix.stages import CORNERS, set_up
 from hackmatrix.state import MAX_UNDO_DEPTH, Kept, State, keep, keep_moved, keep_spawned
-from ppo_mask.env import AbstractSelfResettingEnv, Next, TimeStep, rarely
+from ppo_mask.envs import AbstractSelfResettingEnv, Next, TimeStep
+from ppo_mask.jax_tools import rarely
 
 SIPHON_ACTION = 4
 FIRST_PROGRAM = 5

@@ -15,8 +15,8 @@ from hackmatrix.agents import Agent
 from hackmatrix.env import HackMatrix
 from hackmatrix.game import NUM_STAGES
 from hackmatrix.state import State
-from ppo_mask.env import AbstractEnv, TimeStep
-from ppo_mask.evaluate import evaluate
+from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.training import evaluate
 
 _NORMAL_95 = 1.96
 

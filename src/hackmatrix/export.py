@@ -31,9 +31,8 @@ from hackmatrix.observation import (
 from hackmatrix.planes import NUM_CELLS
 from hackmatrix.programs import CARDS, NUM_PROGRAMS
 from hackmatrix.render.scene import TYPES
-from ppo_mask.checkpoint import named_arrays
+from ppo_mask.checkpoints import architecture_of, named_arrays
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
-from ppo_mask.policy import architecture_of
 
 _FORMAT = 1
 

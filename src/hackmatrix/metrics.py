@@ -2,7 +2,7 @@
 
 from hackmatrix.env import FIRST_PROGRAM, SIPHON_ACTION
 from hackmatrix.rewards import COMPONENTS
-from ppo_mask.metrics import Metric
+from ppo_mask.training import Metric
 
 
 def _component(name: str) -> Metric:

@@ -7,8 +7,12 @@ from jaxtyping import Array, Float, Int8, Key
 from hackmatrix.env import NUM_ACTIONS
 from hackmatrix.features import NUM_FEATURES, features, unpacked
 from hackmatrix.observation import OBSERVATION_SIZE, Observation, expand
-from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MLPActorCritic
-from ppo_mask.recurrent import GRUActorCritic
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    AbstractFeatureActorCritic,
+    GRUActorCritic,
+    MLPActorCritic,
+)
 
 _POLICY_GAIN = 10.0
 

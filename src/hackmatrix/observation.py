@@ -17,7 +17,7 @@ from hackmatrix.entities import CRYPTOG, NUM_TYPES, first_on_each
 from hackmatrix.game import MAX_HP, NUM_STAGES, Board, Game
 from hackmatrix.planes import NUM_CELLS, SIZE, Plane, column, pack, row
 from hackmatrix.programs import NUM_PROGRAMS, owned_flags
-from ppo_mask.env import rarely
+from ppo_mask.jax_tools import rarely
 
 
 class PlayerNumber(NamedTuple):

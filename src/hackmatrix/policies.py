@@ -16,8 +16,7 @@ from hackmatrix.features import ways_to_exit
 from hackmatrix.observation import Observation, cell_channels, channels, compress, divisors
 from hackmatrix.planes import NUM_DIRECTIONS, SIZE, Plane, single
 from hackmatrix.programs import Program
-from ppo_mask.distribution import MaskedCategorical
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import AbstractActorCritic, MaskedCategorical
 
 _NO_VALUE = float("nan")
 # What an action is worth that is not the best: its probability becomes exactly 0.

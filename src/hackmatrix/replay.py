@@ -23,8 +23,8 @@ from hackmatrix.observation import Observation
 from hackmatrix.render.scene import Scene, scene
 from hackmatrix.rewards import COMPONENTS
 from hackmatrix.state import State
-from ppo_mask._types import ArrayTree
-from ppo_mask.env import TimeStep
+from ppo_mask.envs import TimeStep
+from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic, advance, initial_hidden
 
 

@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ppo_mask.distribution import MaskedCategorical
-from ppo_mask.evaluate import evaluate
-from ppo_mask.networks import MLPActorCritic
-from ppo_mask.train import PPOConfig, init, train
+from ppo_mask.networks import MaskedCategorical, MLPActorCritic
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.training import evaluate, init, train
 
 
 def keys_of(key):

@@ -7,8 +7,8 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from ppo_mask.policy import load_policy
-from ppo_mask.run import main
+from ppo_mask.checkpoints import load_policy
+from ppo_mask.runner import main
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_elsewhere.py"
 SMALL = ["--num-envs=4", "--num-steps=8", "--hidden-dim=8", "--log-interval=1", "--no-tensorboard"]

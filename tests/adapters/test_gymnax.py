@@ -6,9 +6,7 @@ import pytest
 from playing import assert_equal, keys_of, learned, played, replayed
 
 from ppo_mask.adapters.gymnax import GymnaxEnv
-from ppo_mask.multitask import MultiTask
-from ppo_mask.testing import check_env
-from ppo_mask.wrappers import FlatObservation
+from ppo_mask.envs import FlatObservation, MultiTask, check_env
 
 gymnax = pytest.importorskip("gymnax", reason="pip install 'ppo-mask[gymnax]'")
 

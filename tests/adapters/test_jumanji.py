@@ -7,8 +7,7 @@ import pytest
 from playing import assert_equal, assert_same_play, keys_of, learned, played, replayed
 
 from ppo_mask.adapters.jumanji import JumanjiEnv
-from ppo_mask.testing import check_env
-from ppo_mask.wrappers import FlatObservation
+from ppo_mask.envs import FlatObservation, check_env
 
 jumanji = pytest.importorskip("jumanji", reason="pip install 'ppo-mask[jumanji]'")
 

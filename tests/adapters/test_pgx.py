@@ -8,10 +8,8 @@ import pytest
 from playing import assert_equal, keys_of, learned, played, replayed
 
 from ppo_mask.adapters.pgx import PgxEnv, random_opponent
+from ppo_mask.envs import FlatObservation, TimeLimit, VectorEnv, check_env, flatten
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
-from ppo_mask.testing import check_env
-from ppo_mask.vector import VectorEnv
-from ppo_mask.wrappers import FlatObservation, TimeLimit, flatten
 
 pgx = pytest.importorskip("pgx", reason="pip install 'ppo-mask[pgx]'")
 

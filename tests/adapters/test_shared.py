@@ -8,10 +8,8 @@ import jax.numpy as jnp
 import pytest
 
 from ppo_mask.adapters._shared import lawful
-from ppo_mask.env import AbstractEnv, TimeStep
+from ppo_mask.envs import AbstractEnv, FlatObservation, TimeStep, check_env, flatten
 from ppo_mask.errors import RunError
-from ppo_mask.testing import check_env
-from ppo_mask.wrappers import FlatObservation, flatten
 
 LIBRARIES = {"gymnax": "GymnaxEnv", "jumanji": "JumanjiEnv", "navix": "NavixEnv", "pgx": "PgxEnv"}
 

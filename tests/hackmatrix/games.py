@@ -14,7 +14,7 @@ from hackmatrix import HackMatrix, State, positions
 from hackmatrix.programs import NUM_PROGRAMS, Program
 from hackmatrix.replay import Session
 from hackmatrix.rewards import COMPONENTS
-from ppo_mask.env import TimeStep
+from ppo_mask.envs import TimeStep
 
 ENV = HackMatrix()
 BATCH = 512

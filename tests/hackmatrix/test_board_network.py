@@ -13,9 +13,8 @@ from hackmatrix.agents import NETWORKS
 from hackmatrix.board_network import BoardActorCritic, BoardNetwork, neighbour_sums, view
 from hackmatrix.features import NUM_AROUND_PLAYER
 from hackmatrix.observation import OBSERVATION_SIZE
-from ppo_mask.normalise import NormalizedActorCritic, normalized, observe
-from ppo_mask.policy import architecture_of
-from ppo_mask.precision import in_bfloat16
+from ppo_mask.checkpoints import architecture_of
+from ppo_mask.networks import NormalizedActorCritic, in_bfloat16, normalized, observe
 
 MASK = jnp.arange(28) < 5
 

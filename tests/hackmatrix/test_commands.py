@@ -22,11 +22,9 @@ from hackmatrix.networks import PlayerCentredMLP
 from hackmatrix.render import scene
 from hackmatrix.replay import Decision, Frame
 from hackmatrix.rewards import COMPONENTS
-from ppo_mask.bucket import open_bucket
+from ppo_mask.checkpoints import RunFolder, architecture_of
+from ppo_mask.checkpoints.bucket import open_bucket, push
 from ppo_mask.errors import RunError
-from ppo_mask.policy import architecture_of
-from ppo_mask.run_folder import RunFolder
-from ppo_mask.sync import push
 
 NETWORK = PlayerCentredMLP(8, 1, key=jax.random.key(3))
 

@@ -21,7 +21,7 @@ from hackmatrix.observation import (
     expand,
 )
 from hackmatrix.policies import SCRIPTED
-from ppo_mask.vector import VectorEnv
+from ppo_mask.envs import VectorEnv
 
 FLAT, COMPACT = HackMatrix(max_steps=6), HackMatrix(max_steps=6, compact=True)
 

@@ -8,7 +8,7 @@ from games import RIGHT, position, run
 
 from hackmatrix import HackMatrix, positions
 from hackmatrix.programs import Program
-from ppo_mask.testing import check_env
+from ppo_mask.envs import check_env
 
 pytestmark = pytest.mark.unoptimized
 

@@ -9,7 +9,7 @@ from hackmatrix.agents import trained
 from hackmatrix.evaluation import measure
 from hackmatrix.replay import record
 from ppo_mask.networks import is_recurrent
-from ppo_mask.run import main
+from ppo_mask.runner import main
 
 pytestmark = pytest.mark.unoptimized
 

@@ -19,7 +19,7 @@ from hackmatrix.board_network import BoardActorCritic
 from hackmatrix.export import exported
 from hackmatrix.features import features, unpacked
 from hackmatrix.networks import PlayerCentredMLP
-from ppo_mask.normalise import normalized, observe
+from ppo_mask.networks import normalized, observe
 
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
 NUMBER = 1000

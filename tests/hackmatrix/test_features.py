@@ -12,7 +12,7 @@ from hackmatrix import HackMatrix, positions
 from hackmatrix.features import NUM_FEATURES, Features, features, unpacked
 from hackmatrix.networks import PlayerCentredMLP
 from hackmatrix.observation import DIVISORS, OBSERVATION_SIZE
-from ppo_mask.normalise import normalized, observe
+from ppo_mask.networks import normalized, observe
 
 DIRECTIONS = ((1, 0), (-1, 0), (0, -1), (0, 1))
 PLAIN = [*range(12), *range(35, 42)]  # the channels of a cell but for its program

@@ -9,8 +9,8 @@ from watched import BROKEN, Watched
 
 from hackmatrix import positions
 from hackmatrix.programs import CARDS, Program
-from ppo_mask.distribution import MaskedCategorical
-from ppo_mask.vector import VectorEnv
+from ppo_mask.envs import VectorEnv
+from ppo_mask.networks import MaskedCategorical
 
 NUM_ENVS = 2_048
 STEPS_AT_ONCE = 20

@@ -11,7 +11,7 @@ from hackmatrix import HackMatrix, positions
 from hackmatrix.env import new_state
 from hackmatrix.game import replace
 from hackmatrix.state import keep, keep_moved, with_fields_of
-from ppo_mask.vector import VectorEnv
+from ppo_mask.envs import VectorEnv
 
 ENVS, STEPS = 256, 120
 

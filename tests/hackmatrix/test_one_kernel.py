@@ -9,7 +9,7 @@ import pytest
 from hackmatrix import one_kernel
 from hackmatrix.env import HackMatrix
 from hackmatrix.one_kernel import MARKED
-from ppo_mask.vector import VectorEnv
+from ppo_mask.envs import VectorEnv
 
 MARK = 'xla_cpu_small_call="true"'
 

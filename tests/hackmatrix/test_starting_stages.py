@@ -10,12 +10,12 @@ from hackmatrix.curriculum import STAGES, starting_stages
 from hackmatrix.draws import Draws
 from hackmatrix.env import _starting_stage
 from hackmatrix.metrics import METRICS
-from ppo_mask.curriculum import Phases, env_at
+from ppo_mask.envs import check_env, env_at
 from ppo_mask.errors import RunError
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.testing import check_env
-from ppo_mask.train import init, train
+from ppo_mask.runner import Phases
+from ppo_mask.training import init, train
 
 pytestmark = pytest.mark.unoptimized
 

@@ -14,7 +14,7 @@ from hackmatrix.env import new_state
 from hackmatrix.game import replace
 from hackmatrix.programs import NUM_PROGRAMS, Program
 from hackmatrix.state import State
-from ppo_mask.env import AbstractEnv
+from ppo_mask.envs import AbstractEnv
 
 BROKEN = "broken/"
 

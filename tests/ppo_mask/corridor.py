@@ -6,11 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
-from ppo_mask.env import AbstractEnv, TimeStep
-from ppo_mask.metrics import Metric
-from ppo_mask.run import Task, main
-from ppo_mask.schema import setting
-from ppo_mask.settings import NetworkSettings, RunConfig, TrainingSettings
+from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.runner import NetworkSettings, RunConfig, Task, TrainingSettings, main, setting
+from ppo_mask.training import Metric
 
 
 class Corridor(AbstractEnv[Int[Array, ""]]):

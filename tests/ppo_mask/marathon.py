@@ -9,11 +9,9 @@ import jax.numpy as jnp
 from corridor import DEFAULTS as CORRIDOR
 from jaxtyping import Array, Float, Int, Key
 
-from ppo_mask.curriculum import Phases, Schedule
-from ppo_mask.env import AbstractEnv, TimeStep
-from ppo_mask.metrics import Metric
-from ppo_mask.run import Task, main
-from ppo_mask.schema import setting
+from ppo_mask.envs import AbstractEnv, Schedule, TimeStep
+from ppo_mask.runner import Phases, Task, main, setting
+from ppo_mask.training import Metric
 
 CELLS = ("far", "middle", "near")
 

@@ -8,10 +8,9 @@ import pytest
 from corridor import DEFAULTS, TASK
 from fsspec.implementations.memory import MemoryFileSystem
 
-from ppo_mask.bucket import open_bucket
-from ppo_mask.manifest import Manifest
-from ppo_mask.run import main
-from ppo_mask.run_folder import RunFolder
+from ppo_mask.checkpoints import RunFolder
+from ppo_mask.checkpoints.bucket import Manifest, open_bucket
+from ppo_mask.runner import main
 
 URL = "memory://bucket/runs"
 STEPS_PER_UPDATE = 32

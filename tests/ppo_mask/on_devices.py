@@ -12,13 +12,11 @@ import jax
 import jax.numpy as jnp
 from environments import CartPole
 
-from ppo_mask.networks import MLPActorCritic
+from ppo_mask.devices.sharding import make_mesh
+from ppo_mask.envs.probes import RememberedCue
+from ppo_mask.networks import GRUActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.probes import RememberedCue
-from ppo_mask.recurrent import GRUActorCritic
-from ppo_mask.sharding import make_mesh
-from ppo_mask.state import placed
-from ppo_mask.train import Callback, Setup, init, run_chunk, train
+from ppo_mask.training import Callback, Setup, init, placed, run_chunk, train
 
 _EVERYTHING = {"normalize_observations": True, "normalize_rewards": True, "target_kl": 0.02}
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from tensorboardX.proto.event_pb2 import Event
 
-from ppo_mask.checkpoint import read_arrays
-from ppo_mask.run_folder import RunFolder
+from ppo_mask.checkpoints import RunFolder, read_arrays
 
 
 def log(folder: RunFolder) -> list[dict[str, Any]]:

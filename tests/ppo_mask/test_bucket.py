@@ -26,15 +26,11 @@ from memory_bucket import (
 )
 from same_run import assert_same_run, log
 
-from ppo_mask import mirror
-from ppo_mask.bucket import Bucket, open_bucket
-from ppo_mask.checkpoint import read_arrays
+from ppo_mask.callbacks import _mirror as mirror
+from ppo_mask.checkpoints import RunFolder, load_policy, read_arrays
+from ppo_mask.checkpoints.bucket import Bucket, Manifest, open_bucket, pull, push
 from ppo_mask.errors import RunError
-from ppo_mask.manifest import Manifest
-from ppo_mask.policy import load_policy
-from ppo_mask.run import main
-from ppo_mask.run_folder import RunFolder
-from ppo_mask.sync import pull, push
+from ppo_mask.runner import main
 
 CORRIDOR = Path(__file__).with_name("corridor.py")
 Output = pytest.CaptureFixture[str]

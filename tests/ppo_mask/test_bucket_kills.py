@@ -21,11 +21,9 @@ from memory_bucket import (
 )
 from same_run import assert_same_run, log
 
-from ppo_mask import mirror
-from ppo_mask.bucket import Bucket, open_bucket
-from ppo_mask.manifest import Manifest
-from ppo_mask.run_folder import RunFolder
-from ppo_mask.sync import pull, push
+from ppo_mask.callbacks import _mirror as mirror
+from ppo_mask.checkpoints import RunFolder
+from ppo_mask.checkpoints.bucket import Bucket, Manifest, open_bucket, pull, push
 
 
 @pytest.fixture(autouse=True)

@@ -9,11 +9,10 @@ import pytest
 from corridor import DEFAULTS, TASK
 from memory_bucket import URL, begin, empty_bucket, intercept, objects, remote, set_objects
 
-from ppo_mask import plan
-from ppo_mask.bucket import open_bucket
+from ppo_mask.checkpoints.bucket import open_bucket, pull
 from ppo_mask.errors import RunError
-from ppo_mask.run import main
-from ppo_mask.sync import pull
+from ppo_mask.runner import _plan as plan
+from ppo_mask.runner import main
 
 Output = pytest.CaptureFixture[str]
 

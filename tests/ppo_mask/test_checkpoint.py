@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppo_mask.checkpoint import CheckpointStore, named_arrays, read_description, restore
+from ppo_mask.checkpoints import CheckpointStore, named_arrays, read_description, restore
 from ppo_mask.errors import RunError
 
 

@@ -9,11 +9,9 @@ import pytest
 import yaml
 from corridor import DEFAULTS, TASK
 
-from ppo_mask import schema
 from ppo_mask.errors import RunError
-from ppo_mask.plan import make_plan
-from ppo_mask.run import main
-from ppo_mask.settings import RunConfig, TrainingSettings
+from ppo_mask.runner import RunConfig, TrainingSettings, main, make_plan
+from ppo_mask.runner import _schema as schema
 
 BAD_FLAGS = [
     ("--num-env 8", "unknown flag --num-env; did you mean --num-envs?"),
@@ -271,10 +269,11 @@ def test_names_must_be_unique_and_types_plain() -> None:
 
 
 def test_runs_are_numbered(tmp_path: Path) -> None:
-    from ppo_mask.run_folder import create
+    from ppo_mask.checkpoints import create_run_folder
 
-    names = [create(tmp_path, None, suffix).path.name for suffix in (None, None, "long", None)]
+    suffixes = (None, None, "long", None)
+    names = [create_run_folder(tmp_path, None, suffix).path.name for suffix in suffixes]
     assert [name[10:] for name in names] == ["-001", "-002", "-003-long", "-004"]
-    assert create(tmp_path, "mine", "b").path.name == "mine-b"
+    assert create_run_folder(tmp_path, "mine", "b").path.name == "mine-b"
     with pytest.raises(RunError, match=r"there is a run .*/mine-b already"):
-        create(tmp_path, "mine", "b")
+        create_run_folder(tmp_path, "mine", "b")

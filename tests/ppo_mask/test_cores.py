@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from same_run import assert_same_run, log
 
-from ppo_mask.run_folder import RunFolder
+from ppo_mask.checkpoints import RunFolder
 
 _CORRIDOR = Path(__file__).with_name("corridor.py")
 _FREE = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
@@ -32,7 +32,7 @@ def _found(program: str, **environment: str):
 
 _COUNT = """
 import jax
-from ppo_mask import cores
+from ppo_mask.devices import cpu as cores
 cores.make_devices()
 print(jax.device_count())
 """
@@ -61,8 +61,8 @@ def test_jax_that_has_started_stays_as_it_is():
 
 _BEST = """
 import json
-from ppo_mask.config import PPOConfig
-from ppo_mask.cores import best_count
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.devices.cpu import best_count
 configs = [
     dict(num_envs=64), dict(num_envs=255), dict(num_envs=256), dict(num_envs=400),
     dict(num_envs=1000), dict(num_envs=4096), dict(num_envs=4096, num_steps=1, num_minibatches=4),

@@ -13,19 +13,13 @@ import pytest
 import yaml
 from marathon import DEFAULTS, TASK, Marathon, Starts
 
-from ppo_mask import schema
-from ppo_mask.checkpoint import read_arrays
-from ppo_mask.curriculum import Phases, env_at
+from ppo_mask.checkpoints import RunFolder, read_arrays
+from ppo_mask.envs import TimeLimit, VectorEnv, check_env, env_at
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.plan import make_plan
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.run import main
-from ppo_mask.run_folder import RunFolder
-from ppo_mask.seeds import init_seeds, pick, train_seeds
-from ppo_mask.testing import check_env
-from ppo_mask.train import init, train
-from ppo_mask.vector import VectorEnv
-from ppo_mask.wrappers import TimeLimit
+from ppo_mask.runner import Phases, main, make_plan
+from ppo_mask.runner import _schema as schema
+from ppo_mask.training import init, init_seeds, pick, train, train_seeds
 
 pytestmark = pytest.mark.unoptimized
 

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppo_mask.distribution import MaskedCategorical
+from ppo_mask.networks import MaskedCategorical
 
 
 def _random_case(seed, actions=28, dtype=jnp.float32):

@@ -4,12 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppo_mask.distribution import MaskedCategorical
-from ppo_mask.env import AbstractEnv, TimeStep
-from ppo_mask.evaluate import evaluate
-from ppo_mask.metrics import Metric
-from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
-from ppo_mask.probes import MaskedLocks
+from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.envs.probes import MaskedLocks
+from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, MLPActorCritic
+from ppo_mask.training import Metric, evaluate
 
 
 class _ShortOrLong(AbstractEnv):

@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppo_mask.gae import generalized_advantages
+from ppo_mask.ppo import generalized_advantages
 
 
 def _by_hand(reward, value, next_value, terminated, truncated, gamma, lam):

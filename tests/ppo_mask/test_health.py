@@ -11,16 +11,13 @@ import pytest
 from corridor import DEFAULTS, TASK, Corridor
 from environments import CartPole
 
-from ppo_mask.callbacks import Callback, Run
-from ppo_mask.config import PPOConfig
-from ppo_mask.env import AbstractEnv, TimeStep
-from ppo_mask.health import describe, healthy
-from ppo_mask.health_checks import HealthChecks
+from ppo_mask.callbacks import HealthChecks
+from ppo_mask.checkpoints import RunFolder, load_policy
+from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.policy import load_policy
-from ppo_mask.run import main
-from ppo_mask.run_folder import RunFolder
-from ppo_mask.train import TrainingError, init, train
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.runner import main
+from ppo_mask.training import Callback, Run, TrainingError, describe, healthy, init, train
 
 
 def warnings_of(lines: list[dict[str, float]]) -> list[tuple[int, str]]:

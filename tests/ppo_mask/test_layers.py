@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ppo_mask.layers import activated, affine, linear
+from ppo_mask.networks.layers import activated, affine, linear
 
 
 def test_weights_start_orthogonal_and_biases_at_zero():

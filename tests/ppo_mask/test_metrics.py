@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppo_mask.metrics import Metric, add_update, no_updates, summarize
-from ppo_mask.ppo import UpdateDiagnostics
-from ppo_mask.rollout import Transition
+from ppo_mask.ppo import Transition, UpdateDiagnostics
+from ppo_mask.training import Metric, add_update, no_updates, summarize
 
 _METRICS = {
     "stats/win_rate": Metric(lambda action, info: info["won"], over="episodes"),

@@ -11,14 +11,10 @@ import numpy as np
 import pytest
 
 from ppo_mask import ppo
-from ppo_mask.callbacks import Callback, LogRecord, Run
-from ppo_mask.env import AbstractEnv, TimeStep
-from ppo_mask.metrics import Metric
+from ppo_mask.envs import AbstractEnv, TimeStep, VectorEnv
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig, UpdateDiagnostics
-from ppo_mask.state import TrainState, init
-from ppo_mask.train import train
-from ppo_mask.vector import VectorEnv
+from ppo_mask.training import Callback, LogRecord, Metric, Run, TrainState, init, train
 
 ENVS, STEPS, INTERVAL, UPDATES = 3, 5, 2, 6
 

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppo_mask.config import PPOConfig
-from ppo_mask.minibatches import shuffled, small_parts
+from ppo_mask.ppo import PPOConfig, shuffled, small_parts
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,10 @@ import pytest
 from corridor import Corridor
 from marathon import Marathon
 
-from ppo_mask.env import AbstractEnv, TimeStep
-from ppo_mask.evaluate import evaluate
-from ppo_mask.metrics import Metric
-from ppo_mask.multitask import MultiTask
+from ppo_mask.envs import AbstractEnv, MultiTask, TimeStep, VectorEnv, check_env
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.testing import check_env
-from ppo_mask.train import Callback, init, train
-from ppo_mask.vector import VectorEnv
+from ppo_mask.training import Callback, Metric, evaluate, init, train
 
 
 class Signs(AbstractEnv[jax.Array]):

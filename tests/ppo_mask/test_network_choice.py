@@ -9,13 +9,10 @@ import pytest
 import yaml
 from corridor import DEFAULTS, TASK, Corridor
 
+from ppo_mask.checkpoints import load_policy
 from ppo_mask.errors import RunError
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.plan import make_plan
-from ppo_mask.policy import load_policy
-from ppo_mask.run import main, mlp_for
-from ppo_mask.settings import NetworkSettings
-from ppo_mask.task import Task
+from ppo_mask.runner import NetworkSettings, Task, main, make_plan, mlp_for
 
 
 def normed(env: Any, network: NetworkSettings, key: jax.Array) -> MLPActorCritic:

@@ -8,21 +8,21 @@ import pytest
 from environments import CartPole, Scripted
 
 from ppo_mask import ppo
-from ppo_mask.distribution import MaskedCategorical
-from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MLPActorCritic
-from ppo_mask.normalise import (
+from ppo_mask.envs import VectorEnv
+from ppo_mask.envs.probes import MatchObservation
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    AbstractFeatureActorCritic,
+    MaskedCategorical,
+    MLPActorCritic,
     NormalizedActorCritic,
-    RewardScaler,
     RunningMoments,
     normalized,
     observe,
     partition,
 )
-from ppo_mask.ppo import PPOConfig
-from ppo_mask.probes import MatchObservation
-from ppo_mask.rollout import start
-from ppo_mask.train import Callback, init, train
-from ppo_mask.vector import VectorEnv
+from ppo_mask.ppo import PPOConfig, RewardScaler, start
+from ppo_mask.training import Callback, init, train
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])

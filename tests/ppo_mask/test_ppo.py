@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from environments import CartPole
 
-from ppo_mask import minibatches, ppo
+from ppo_mask import ppo
+from ppo_mask.envs import VectorEnv
+from ppo_mask.envs.probes import MaskedLocks
 from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MLPActorCritic
-from ppo_mask.ppo import Batch, PPOConfig
-from ppo_mask.probes import MaskedLocks
-from ppo_mask.rollout import start
-from ppo_mask.vector import VectorEnv
+from ppo_mask.ppo import Batch, PPOConfig, start
+from ppo_mask.ppo import _minibatches as minibatches
 
 # Hyperparameters as arrays, so that the tests share compiled programs.
 _SIZES = {"num_envs": 8, "num_steps": 32, "max_grad_norm": jnp.float32(0.5)}

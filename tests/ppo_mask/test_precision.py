@@ -8,14 +8,18 @@ import pytest
 from environments import CartPole
 
 from ppo_mask import ppo
-from ppo_mask.distribution import MaskedCategorical
-from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
-from ppo_mask.normalise import NormalizedActorCritic, normalized
-from ppo_mask.ppo import PPOConfig
-from ppo_mask.precision import BFloat16ActorCritic, in_bfloat16
-from ppo_mask.probes import MaskedLocks
-from ppo_mask.rollout import start
-from ppo_mask.vector import VectorEnv
+from ppo_mask.envs import VectorEnv
+from ppo_mask.envs.probes import MaskedLocks
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    BFloat16ActorCritic,
+    MaskedCategorical,
+    MLPActorCritic,
+    NormalizedActorCritic,
+    in_bfloat16,
+    normalized,
+)
+from ppo_mask.ppo import PPOConfig, start
 
 
 class _OneLayer(AbstractActorCritic):

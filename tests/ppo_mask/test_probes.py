@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from environments import CartPole
 
-from ppo_mask import probes
-from ppo_mask.env import AbstractEnv
-from ppo_mask.evaluate import evaluate
+from ppo_mask.envs import AbstractEnv, probes
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.train import init, train
+from ppo_mask.training import evaluate, init, train
 
 _GAMMA = 0.8
 _CONFIG = PPOConfig(

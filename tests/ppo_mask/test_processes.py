@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ppo_mask.checkpoint import read_arrays
+from ppo_mask.checkpoints import RunFolder, read_arrays
+from ppo_mask.devices.processes import connect
 from ppo_mask.errors import RunError
-from ppo_mask.processes import connect
-from ppo_mask.run_folder import RunFolder
 
 _CORRIDOR = Path(__file__).with_name("corridor.py")
 _STEPS = 32

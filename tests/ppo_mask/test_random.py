@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from ppo_mask import _random
+from ppo_mask.jax_tools import _random
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3), (4, 3, 7)])

@@ -9,20 +9,22 @@ import numpy as np
 import pytest
 from corridor import DEFAULTS, TASK
 
-from ppo_mask import ppo, probes
-from ppo_mask.checkpoint import read_arrays
-from ppo_mask.evaluate import evaluate
-from ppo_mask.minibatches import of_rows
-from ppo_mask.networks import MLPActorCritic, advance, initial_hidden, is_recurrent
-from ppo_mask.policy import Policy, load_policy
-from ppo_mask.ppo import PPOConfig
-from ppo_mask.precision import BFloat16ActorCritic
-from ppo_mask.recurrent import GRUActorCritic, Memory, outputs
-from ppo_mask.rollout import collect, start, values
-from ppo_mask.run import main, mlp_for
-from ppo_mask.train import init, train
-from ppo_mask.vector import VectorEnv
-from ppo_mask.wrappers import TimeLimit
+from ppo_mask import ppo
+from ppo_mask.checkpoints import Policy, load_policy, read_arrays
+from ppo_mask.envs import TimeLimit, VectorEnv, probes
+from ppo_mask.networks import (
+    BFloat16ActorCritic,
+    GRUActorCritic,
+    Memory,
+    MLPActorCritic,
+    advance,
+    initial_hidden,
+    is_recurrent,
+    outputs,
+)
+from ppo_mask.ppo import PPOConfig, collect, of_rows, start, values
+from ppo_mask.runner import main, mlp_for
+from ppo_mask.training import evaluate, init, train
 
 _CONFIG = PPOConfig(
     num_envs=16,

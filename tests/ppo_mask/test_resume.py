@@ -15,9 +15,8 @@ import pytest
 from corridor import DEFAULTS, TASK
 from same_run import assert_same_run, log, newest, tensorboard_points
 
-from ppo_mask.checkpoint import read_arrays, read_description
-from ppo_mask.run import main
-from ppo_mask.run_folder import RunFolder
+from ppo_mask.checkpoints import RunFolder, read_arrays, read_description
+from ppo_mask.runner import main
 
 CORRIDOR = Path(__file__).with_name("corridor.py")
 MARATHON = Path(__file__).with_name("marathon.py")

@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 from environments import Scripted
 
-from ppo_mask.distribution import MaskedCategorical
-from ppo_mask.env import AbstractEnv, TimeStep
-from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
-from ppo_mask.rollout import collect, start
-from ppo_mask.vector import VectorEnv
-from ppo_mask.wrappers import TimeLimit
+from ppo_mask.envs import AbstractEnv, TimeLimit, TimeStep, VectorEnv
+from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, MLPActorCritic
+from ppo_mask.ppo import collect, start
 
 
 class _Told(AbstractActorCritic):

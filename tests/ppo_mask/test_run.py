@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 from corridor import DEFAULTS, TASK, Corridor
 
-from ppo_mask.callbacks import Progress, Run
-from ppo_mask.checkpoint import CheckpointStore, read_arrays, read_description
-from ppo_mask.config import PPOConfig
-from ppo_mask.env import AbstractEnv, TimeStep
+from ppo_mask.callbacks import Saver
+from ppo_mask.checkpoints import (
+    CheckpointStore,
+    RunFolder,
+    load_policy,
+    read_arrays,
+    read_description,
+)
+from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.errors import RunError
-from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
-from ppo_mask.normalise import NormalizedActorCritic
-from ppo_mask.policy import load_policy
-from ppo_mask.run import enable_compilation_cache, main, mlp_for
-from ppo_mask.run_folder import RunFolder
-from ppo_mask.saver import Saver
-from ppo_mask.settings import NetworkSettings
-from ppo_mask.state import TrainState
+from ppo_mask.networks import AbstractActorCritic, MLPActorCritic, NormalizedActorCritic
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.runner import NetworkSettings, enable_compilation_cache, main, mlp_for
+from ppo_mask.training import Progress, Run, TrainState
 
 
 def flags(parent: Path, *more: str) -> list[str]:
@@ -206,7 +207,7 @@ class Bias(AbstractActorCritic):
         return {"num_actions": self.logits.shape[0]}
 
     def __call__(self, observation: Any, action_mask: Any) -> Any:
-        from ppo_mask.distribution import MaskedCategorical
+        from ppo_mask.networks import MaskedCategorical
 
         return MaskedCategorical(self.logits, action_mask), self.logits.sum()
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_mask.scaling import REFERENCE_BATCH, Scaling, scale
+from ppo_mask.runner import REFERENCE_BATCH, Scaling, scale
 
 
 @pytest.mark.parametrize(

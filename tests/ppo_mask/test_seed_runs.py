@@ -7,11 +7,9 @@ import pytest
 import yaml
 from corridor import DEFAULTS, TASK
 
-from ppo_mask import run
-from ppo_mask.checkpoint import read_arrays
-from ppo_mask.policy import load_policy
-from ppo_mask.run import main
-from ppo_mask.run_folder import RunFolder
+from ppo_mask.checkpoints import RunFolder, load_policy, read_arrays
+from ppo_mask.runner import _main as run
+from ppo_mask.runner import main
 
 
 def _log(folder: RunFolder) -> list[dict[str, float]]:

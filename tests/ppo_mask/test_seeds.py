@@ -7,12 +7,19 @@ import numpy as np
 import pytest
 from environments import CartPole
 
-from ppo_mask.metrics import Metric
+from ppo_mask.envs.probes import MaskedLocks
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.probes import MaskedLocks
-from ppo_mask.seeds import init_seeds, pick, train_seeds
-from ppo_mask.train import Callback, TrainingError, init, train
+from ppo_mask.training import (
+    Callback,
+    Metric,
+    TrainingError,
+    init,
+    init_seeds,
+    pick,
+    train,
+    train_seeds,
+)
 
 pytestmark = pytest.mark.unoptimized
 

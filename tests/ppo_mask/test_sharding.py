@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ppo_mask.minibatches import check_devices
-from ppo_mask.ppo import PPOConfig
-from ppo_mask.sharding import make_mesh
+from ppo_mask.devices.sharding import make_mesh
+from ppo_mask.ppo import PPOConfig, check_devices
 
 _SCRIPT = Path(__file__).with_name("on_devices.py")
 

@@ -10,11 +10,9 @@ import pytest
 from rich.console import Console
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from ppo_mask.callbacks import Callback, Progress, Run
-from ppo_mask.config import PPOConfig
-from ppo_mask.console import ConsoleLog
-from ppo_mask.sinks import JsonLines, TensorBoard
-from ppo_mask.state import TrainState
+from ppo_mask.callbacks import ConsoleLog, JsonLines, TensorBoard
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.training import Callback, Progress, Run, TrainState
 
 CONFIG = PPOConfig(num_envs=4, num_steps=8, num_minibatches=1)
 STATE = object.__new__(TrainState)  # No sink looks into it.

@@ -6,10 +6,16 @@ import jax.numpy as jnp
 import pytest
 from environments import CartPole, Scripted
 
-from ppo_mask import probes
-from ppo_mask.env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
-from ppo_mask.testing import ProtocolError, check_env
-from ppo_mask.wrappers import TimeLimit
+from ppo_mask.envs import (
+    AbstractEnv,
+    AbstractSelfResettingEnv,
+    Next,
+    ProtocolError,
+    TimeLimit,
+    TimeStep,
+    check_env,
+    probes,
+)
 
 
 @pytest.mark.parametrize(

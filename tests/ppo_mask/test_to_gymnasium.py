@@ -19,7 +19,7 @@ from gymnasium.utils import seeding
 from gymnasium.utils.env_checker import check_env
 
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
-from ppo_mask.env import AbstractEnv, TimeStep
+from ppo_mask.envs import AbstractEnv, TimeStep
 
 GO_ON, TERMINATE, TRUNCATE, BOTH = range(4)
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
 from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
-from ppo_mask.vector import VectorEnv
+from ppo_mask.envs import VectorEnv
 
 GO_ON, TERMINATE, TRUNCATE, BOTH = range(4)
 # One row per step: what each of three environments is told.

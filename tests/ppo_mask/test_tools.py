@@ -13,13 +13,13 @@ import yaml
 from corridor import DEFAULTS, TASK, Corridor
 from environments import CartPole
 
-from ppo_mask import tune
-from ppo_mask.config import PPOConfig
-from ppo_mask.env import AbstractEnv, TimeStep
+from ppo_mask.checkpoints import RunFolder
+from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.run import main
-from ppo_mask.run_folder import RunFolder
-from ppo_mask.train import Setup, init, train
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.runner import _tune as tune
+from ppo_mask.runner import main
+from ppo_mask.training import Setup, init, train
 
 
 class Divides(AbstractEnv[Any]):

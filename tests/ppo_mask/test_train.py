@@ -12,12 +12,20 @@ import numpy as np
 import pytest
 from environments import CartPole, Scripted
 
-from ppo_mask.env import AbstractEnv, TimeStep
-from ppo_mask.metrics import Metric
+from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.state import copied
-from ppo_mask.train import Callback, Setup, TrainingError, TrainState, init, run_updates, train
+from ppo_mask.training import (
+    Callback,
+    Metric,
+    Setup,
+    TrainingError,
+    TrainState,
+    copied,
+    init,
+    run_updates,
+    train,
+)
 
 _CONFIG = PPOConfig(num_envs=4, num_steps=8, num_minibatches=2, update_epochs=2, anneal_lr=True)
 _ENV = CartPole()

@@ -12,7 +12,7 @@ from jaxtyping import TypeCheckError
 
 from hackmatrix import HackMatrix
 from ppo_mask._typecheck import when_called
-from ppo_mask.gae import generalized_advantages
+from ppo_mask.ppo import generalized_advantages
 
 
 def advantages(**other: Any) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from environments import Scripted
 
-from ppo_mask.vector import VectorEnv
+from ppo_mask.envs import VectorEnv
 
 # One row per step: what each of three environments is told.
 _SCRIPT = [[0, 0, 1], [1, 0, 0], [0, 2, 0], [0, 0, 3], [0, 0, 0]]

@@ -17,10 +17,9 @@ from corridor import DEFAULTS, TASK
 from fake_wandb import Server
 from wandb.proto.wandb_internal_pb2 import Record
 
-from ppo_mask.callbacks import Callback, Progress, Run
-from ppo_mask.run import Task, main
-from ppo_mask.run_folder import RunFolder
-from ppo_mask.state import TrainState
+from ppo_mask.checkpoints import RunFolder
+from ppo_mask.runner import Task, main
+from ppo_mask.training import Callback, Progress, Run, TrainState
 
 CORRIDOR = Path(__file__).with_name("corridor.py")
 STEPS_PER_UPDATE = 32
@@ -120,7 +119,8 @@ class KillAt(Callback):
 def kill_at(update: int, parent: Path, *more: str) -> None:
     """A run that is killed after an update: nothing is closed, what waits to be sent is lost."""
     with pytest.MonkeyPatch.context() as patch:
-        from ppo_mask import run, wandb_sink
+        from ppo_mask.callbacks import _wandb as wandb_sink
+        from ppo_mask.runner import _main as run
 
         callbacks = run.callbacks_for
         patch.setattr(run, "callbacks_for", lambda *a: [*callbacks(*a), KillAt(update)])

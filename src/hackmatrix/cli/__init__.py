@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from hackmatrix.cli import evaluate, export, inspect, play, plot, watch
 from ppo_mask.errors import RunError
-from ppo_mask.run import enable_compilation_cache
+from ppo_mask.runner import enable_compilation_cache
 
 _COMMANDS = (watch, play, evaluate, inspect, export, plot)
 

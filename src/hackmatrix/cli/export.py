@@ -8,8 +8,8 @@ from hackmatrix.agents import NETWORKS
 from hackmatrix.cli.inspect import find
 from hackmatrix.cli.options import add_command, add_folder, add_force, refuse_existing, write
 from hackmatrix.export import exported
+from ppo_mask.checkpoints import load_policy
 from ppo_mask.errors import RunError
-from ppo_mask.policy import load_policy
 
 
 def add_to(commands: Any) -> None:

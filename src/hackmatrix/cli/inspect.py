@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from hackmatrix.cli.options import add_command, add_latest
-from ppo_mask import sync
-from ppo_mask.checkpoint import read_arrays, read_description
+from ppo_mask.checkpoints import LATEST, read_arrays, read_description
+from ppo_mask.checkpoints.bucket import find_run
 from ppo_mask.errors import RunError
-from ppo_mask.run_folder import LATEST
 
 
 def add_to(commands: Any) -> None:
@@ -39,7 +38,7 @@ def find(target: str, checkpoints: str) -> Path:
     Raises:
         RunError: there is none.
     """
-    folder, step, _ = sync.find(target, checkpoints)
+    folder, step, _ = find_run(target, checkpoints)
     return folder.checkpoints.path(step)
 
 

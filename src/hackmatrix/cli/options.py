@@ -8,8 +8,8 @@ from typing import Any
 
 from hackmatrix.agents import Agent, scripted, trained
 from hackmatrix.policies import SCRIPTED
+from ppo_mask.checkpoints import LATEST
 from ppo_mask.errors import RunError
-from ppo_mask.run_folder import LATEST
 
 Run = Callable[[argparse.Namespace], int]
 

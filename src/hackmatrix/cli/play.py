@@ -11,7 +11,7 @@ from hackmatrix.cli.terminal import Terminal, colored, interactive
 from hackmatrix.env import FIRST_PROGRAM, SIPHON_ACTION, HackMatrix
 from hackmatrix.programs import CARDS
 from hackmatrix.replay import Frame, Session
-from ppo_mask.schema import did_you_mean
+from ppo_mask.runner import did_you_mean
 
 _PROGRAM_KEYS = "123456789abcdefghijklmn"
 KEYS = ("↑", "↓", "←", "→", "s", *_PROGRAM_KEYS)

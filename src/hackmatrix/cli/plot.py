@@ -6,9 +6,9 @@ from typing import Any
 
 from hackmatrix.cli.options import add_command, add_force, add_latest, refuse_existing, write
 from hackmatrix.curves import FIGURES, draw, html, read_log
+from ppo_mask.checkpoints import LATEST, RunFolder
+from ppo_mask.checkpoints.bucket import find_run, pulled
 from ppo_mask.errors import RunError
-from ppo_mask.run_folder import LATEST, RunFolder
-from ppo_mask.sync import find, pulled
 
 
 def add_to(commands: Any) -> None:
@@ -34,7 +34,7 @@ def add_to(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     folders = [RunFolder(Path(pulled(run)[0])) for run in options.runs]
     if options.latest:
-        folders.append(find(LATEST, options.checkpoint_dir)[0])
+        folders.append(find_run(LATEST, options.checkpoint_dir)[0])
     if not folders:
         raise RunError("say which runs: their folders, or --latest")
     kind = Path(options.out).suffix.lower()

@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Shaped, UInt32
 
-from ppo_mask._types import ArrayTree
-from ppo_mask.env import AbstractEnv
-from ppo_mask.vector import VectorEnv
+from ppo_mask.envs import AbstractEnv, VectorEnv
+from ppo_mask.jax_tools import ArrayTree
 
 
 class Driver:

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from ppo_mask._types import ArrayTree
 from ppo_mask.errors import RunError
+from ppo_mask.jax_tools import ArrayTree
 
 
 def library(name: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ppo_mask.env import AbstractEnv
+from ppo_mask.envs import AbstractEnv
 
 
 class Spaces(NamedTuple):

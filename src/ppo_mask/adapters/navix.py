@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
-from ppo_mask._types import ArrayTree
 from ppo_mask.adapters._shared import Foreign, library, settled, told
-from ppo_mask.env import AbstractEnv, TimeStep
+from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.jax_tools import ArrayTree
 
 
 @final

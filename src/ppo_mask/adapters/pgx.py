@@ -11,12 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask._loops import zeros_of
-from ppo_mask._types import ArrayTree
 from ppo_mask.adapters._shared import Foreign, lawful, library, settled
-from ppo_mask.distribution import MaskedCategorical
-from ppo_mask.env import AbstractEnv, TimeStep
-from ppo_mask.networks import AbstractActorCritic, is_recurrent
+from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.jax_tools import ArrayTree, zeros_of
+from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, is_recurrent
 
 Opponent: TypeAlias = Callable[[Any, Any, Any], Any] | AbstractActorCritic
 

@@ -6,11 +6,11 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Bool
 
-from ppo_mask._types import ArrayTree
 from ppo_mask.adapters._driver import Driver, Packed
 from ppo_mask.adapters._gymnasium import SPACES, Renderers, begun, gymnasium, render_metadata
 from ppo_mask.adapters._spaces import observation_space as space_of
-from ppo_mask.env import AbstractEnv, TimeStep
+from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.jax_tools import ArrayTree
 
 
 @final

@@ -10,8 +10,7 @@ from jaxtyping import Bool, Float
 from ppo_mask.adapters._driver import Driver
 from ppo_mask.adapters._gymnasium import SPACES, Renderers, begun, gymnasium, render_metadata
 from ppo_mask.adapters._spaces import observation_space as space_of
-from ppo_mask.env import AbstractEnv
-from ppo_mask.vector import VectorEnv, VectorTimeStep
+from ppo_mask.envs import AbstractEnv, VectorEnv, VectorTimeStep
 
 _Flags = Bool[np.ndarray, " envs"]
 
@@ -20,7 +19,7 @@ _Flags = Bool[np.ndarray, " envs"]
 class ToGymnasiumVector(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """Many environments in one compiled program, for libraries that take Gymnasium's.
 
-    What ``ppo_mask.vector.VectorEnv`` does, in NumPy's arrays. Where an episode ends, the next
+    What ``ppo_mask.envs.VectorEnv`` does, in NumPy's arrays. Where an episode ends, the next
     begins in the same step (Gymnasium's ``AutoresetMode.SAME_STEP``): observation and mask are then
     the new episode's. What the step led to is in ``info["final_obs"]``, an array of objects with
     None where nothing ended, and the step's info in ``info["final_info"]``. A new episode has no

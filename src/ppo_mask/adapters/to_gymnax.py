@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Key
 
-from ppo_mask._types import ArrayTree
 from ppo_mask.adapters._spaces import Spaces, observation_space
-from ppo_mask.env import AbstractEnv, TimeStep
+from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.jax_tools import ArrayTree
 
 try:
     from flax import struct

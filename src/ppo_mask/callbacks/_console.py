@@ -1,0 +1,130 @@
+"""A run on the screen: a table that grows line by line, and a progress bar."""
+
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import final
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import Progress as Bar
+
+from ppo_mask.training import Callback, LogRecord, Progress, Run, TrainState
+
+_HEADER_EVERY = 20
+_FIGURES = {
+    "return": "train/mean_episode_return",
+    "length": "train/mean_episode_length",
+    "entropy": "train/entropy",
+    "kl": "train/approx_kl",
+}
+
+
+def introduce(facts: Mapping[str, str]) -> None:
+    """What a run is, by name; what follows is compiled first, and that takes a while."""
+    for name, text in facts.items():
+        print(f"{name:8}{text}")
+    print("compiling ...", flush=True)
+
+
+@final
+class ConsoleLog(Callback):
+    """A table with a row per log line; on a terminal, a progress bar below it.
+
+    Args:
+        figures: heading to figure, such as ``{"won": "stats/win_rate"}``: columns after the usual
+            ones.
+        console: where to print; standard output if None.
+    """
+
+    def __init__(
+        self, figures: Mapping[str, str] | None = None, console: Console | None = None
+    ) -> None:
+        self._figures = {**_FIGURES, **(figures or {})}
+        self._console = console or Console(highlight=False)
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+        self._rows = 0
+        self._began = 0.0
+        self._latest: dict[str, float] = {}
+
+    def on_start(self, run: Run, state: TrainState) -> None:
+        """See :class:`Callback`."""
+        self._began = time.monotonic()
+        if self._console.is_terminal:
+            self._bar = Bar(
+                BarColumn(bar_width=30),
+                TextColumn("{task.percentage:5.1f}%  {task.description}"),
+                console=self._console,
+            )
+            self._task = self._bar.add_task("", total=run.total_updates, completed=run.update)
+            self._bar.start()
+
+    def on_log(self, run: Run, record: LogRecord) -> None:
+        """See :class:`Callback`."""
+        self._latest |= record.values
+        if not any(name.startswith("train/") for name in record.values):
+            figures = "  ".join(f"{name} {_number(x)}" for name, x in record.values.items())
+            self._print(f"update {record.update}: {figures}")
+            return
+        speed = record.values.get("train/steps_per_second")
+        row = {
+            "update": f"{record.update:,}",
+            "steps": f"{record.env_steps:,}",
+            "steps/s": "-" if speed is None else f"{speed:,.0f}",
+            "left": self._time_left(run),
+        }
+        for heading, name in self._figures.items():
+            row[heading] = _number(record.values.get(name))
+        widths = {heading: max(9, len(heading) + 1) for heading in row} | {"steps": 12}
+        if self._rows % _HEADER_EVERY == 0:
+            self._print("".join(heading.rjust(widths[heading]) for heading in row))
+        self._rows += 1
+        self._print("".join(text.rjust(widths[heading]) for heading, text in row.items()))
+
+    def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
+        """See :class:`Callback`."""
+        if self._bar is None or self._task is None:
+            return
+        total = run.total_updates * run.config.batch_size
+        parts = [
+            f"{progress.env_steps:,}/{total:,} steps",
+            f"{progress.steps_per_second:,.0f} steps/s",
+            f"{self._time_left(run)} left",
+        ]
+        for heading in ("return", *(h for h in self._figures if h not in _FIGURES)):
+            if (value := self._latest.get(self._figures[heading])) is not None:
+                parts.append(f"{heading} {_number(value)}")
+        self._bar.update(self._task, completed=run.update, description="  ".join(parts))
+
+    def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
+        """See :class:`Callback`."""
+        self._stop_bar()
+        took = timedelta(seconds=round(time.monotonic() - self._began))
+        steps = run.update * run.config.batch_size
+        self._print(f"{reason} after {run.update:,} updates, {steps:,} steps, in {took}")
+
+    def close(self) -> None:
+        """See :class:`Callback`."""
+        self._stop_bar()
+
+    def _stop_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _time_left(self, run: Run) -> str:
+        done = run.update - run.start_update
+        if done == 0:
+            return "-"
+        pace = (time.monotonic() - self._began) / done
+        return str(timedelta(seconds=round(pace * (run.total_updates - run.update))))
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, markup=False, soft_wrap=True)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"

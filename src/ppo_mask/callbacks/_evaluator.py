@@ -1,0 +1,63 @@
+"""Evaluation while a run goes on."""
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import jax
+from jaxtyping import Array, Key
+
+from ppo_mask.devices.sharding import local
+from ppo_mask.envs import AbstractEnv
+from ppo_mask.training import Callback, Metric, Progress, Run, TrainState, evaluate
+
+
+@final
+class Evaluator(Callback):
+    """Plays greedily in environments of its own every so often, and logs how it went.
+
+    Comes before the callback that saves, which scores checkpoints by it. It uses one device; of
+    several processes each does the same.
+
+    Args:
+        env: the environment.
+        key: each evaluation's is folded from it and the update, so that resuming changes none.
+        every_updates: updates between evaluations.
+        num_episodes: of an evaluation.
+        max_steps: where to cut an episode off. A greedy policy may run in circles for ever, and
+            all wait for the longest episode.
+        metrics: figures of your own by name, logged under ``eval/``.
+    """
+
+    def __init__(
+        self,
+        env: AbstractEnv[Any],
+        key: Key[Array, ""],
+        every_updates: int,
+        num_episodes: int = 64,
+        max_steps: int = 1000,
+        metrics: Mapping[str, Metric] | None = None,
+    ) -> None:
+        self._env = env
+        self._key = key
+        self._every = every_updates
+        self._num_episodes = num_episodes
+        self._max_steps = max_steps
+        self._metrics = dict(metrics or {})
+
+    def next_update(self, update: int) -> int | None:
+        """See :class:`Callback`."""
+        return (update // self._every + 1) * self._every
+
+    def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
+        """See :class:`Callback`."""
+        if run.update % self._every == 0:
+            key = jax.random.fold_in(self._key, run.update)
+            result = evaluate(
+                local(state.model),
+                self._env,
+                key,
+                self._num_episodes,
+                max_steps=self._max_steps,
+                metrics=self._metrics,
+            )
+            run.log(result.values)

@@ -1,0 +1,126 @@
+"""Warnings about a run that learns badly, with advice."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import final
+
+from ppo_mask.errors import warn
+from ppo_mask.training import Callback, LogRecord, Run
+
+# A figure that wavers about its limit is one onset: it has recovered after so many good lines.
+_RECOVERED_AFTER = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One thing to look at in every log line.
+
+    Attributes:
+        needs: figures without which there is nothing to say.
+        is_bad: whether they look bad.
+        patience: log lines in a row that must look bad before it is said.
+        message: what is wrong and what helps, in one line, with places for the figures.
+    """
+
+    needs: tuple[str, ...]
+    is_bad: Callable[..., bool]
+    patience: int
+    message: str
+
+
+CHECKS = (
+    Check(
+        ("train/entropy", "train/max_entropy"),
+        lambda entropy, possible: entropy < 0.1 * possible,
+        1,
+        "entropy {0:.3g} is under 10% of the {1:.3g} that the masks leave possible: the policy has "
+        "all but stopped exploring; raise ent_coef (0.1 and more), or lower the learning rate",
+    ),
+    Check(
+        ("train/approx_kl",),
+        lambda kl: kl > 0.06,
+        1,
+        "approx_kl {0:.3g} is over 0.06: the policy changes too much per update; halve the "
+        "learning rate, or take fewer epochs",
+    ),
+    Check(
+        ("train/clip_frac",),
+        lambda fraction: fraction > 0.30,
+        1,
+        "clip_frac {0:.3g} is over 0.30: much of the data is clipped away; halve the learning "
+        "rate, or take fewer epochs or minibatches",
+    ),
+    Check(
+        ("train/explained_variance",),
+        lambda explained: explained <= 0,
+        5,
+        "explained_variance has been 0 or less (now {0:.3g}) for five log lines: the value is no "
+        "better than a constant; look at the size of the rewards (normalise them) and at vf_coef",
+    ),
+)
+
+
+@final
+class HealthChecks(Callback):
+    """Warns when a figure looks ill: once, and again only if it was well in between.
+
+    A healthy run has ``approx_kl`` from 0.01 to 0.06, ``clip_frac`` under 0.3, and an entropy over
+    1 with four or five allowed actions. What makes a run stop, such as a loss that is not finite,
+    is no warning but a :class:`~ppo_mask.training.TrainingError`.
+
+    Args:
+        report: what to do with a warning, one line of text; by default it is printed to standard
+            error.
+        checks: what to look at.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[str], None] = warn,
+        checks: tuple[Check, ...] = CHECKS,
+    ) -> None:
+        self._report = report
+        self._checks = [_Watch(check) for check in checks]
+        self._not_finite = dict[str, _Watch]()
+
+    def on_log(self, run: Run, record: LogRecord) -> None:
+        """See :class:`Callback`."""
+        for name in record.values:
+            if name not in self._not_finite:
+                self._not_finite[name] = _Watch(_finite(name))
+        for watch in (*self._not_finite.values(), *self._checks):
+            if message := watch.look(record.values):
+                self._report(f"update {record.update}: {message}")
+
+
+def _finite(name: str) -> Check:
+    text = f"{name} is {{0}}: look at where it is computed"
+    return Check((name,), lambda value: not math.isfinite(value), 1, text)
+
+
+class _Watch:
+    """A check, and what it has seen so far."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._bad_lines = 0
+        self._good_lines = 0
+        self._warned = False
+
+    def look(self, values: Mapping[str, float]) -> str | None:
+        """The warning, if this line is the one to warn at."""
+        check = self._check
+        if any(name not in values for name in check.needs):
+            return None
+        figures = [values[name] for name in check.needs]
+        if check.is_bad(*figures):
+            self._bad_lines, self._good_lines = self._bad_lines + 1, 0
+        else:
+            self._bad_lines, self._good_lines = 0, self._good_lines + 1
+        if self._good_lines >= _RECOVERED_AFTER:
+            self._warned = False
+        if self._warned or self._bad_lines < check.patience:
+            return None
+        self._warned = True
+        return check.message.format(*figures)

@@ -1,0 +1,74 @@
+"""Log lines as JSON, one object each, and how they are read again.
+
+A log goes on where a resumed run begins: what it holds of later updates, written before the run was
+killed or wound back, is dropped when training starts, and so is a partial last line. So no point is
+there twice.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, final
+
+from ppo_mask.training import Callback, LogRecord, Run, TrainState
+
+
+@final
+class JsonLines(Callback):
+    """One JSON object a log line: the figures by name, ``step`` (environment steps), ``update``.
+
+    A figure that is no finite number is null.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def on_start(self, run: Run, state: TrainState) -> None:
+        """See :class:`Callback`."""
+        if self._path.exists():
+            lines = read_lines(self._path)
+            kept = [json.dumps(line) + "\n" for line in lines if run.keeps(line["step"], line)]
+            write_whole(self._path, "".join(kept).encode())
+        self._file = self._path.open("a", encoding="utf-8")
+
+    def on_log(self, run: Run, record: LogRecord) -> None:
+        """See :class:`Callback`."""
+        if self._file is None:
+            raise RuntimeError("on_log before on_start")
+        figures = {k: v if math.isfinite(v) else None for k, v in record.values.items()}
+        line = {"step": record.env_steps, "update": record.update, **figures}
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """See :class:`Callback`."""
+        if self._file is not None:
+            self._file.close()
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The log lines that :class:`JsonLines` wrote, without a last one that a kill tore."""
+    with path.open(encoding="utf-8") as file:
+        yield from (json.loads(line) for line in file if line.endswith("\n"))
+
+
+def read_rows(path: Path, run: Run) -> dict[int, dict[str, float]]:
+    """What a resumed run has logged so far: figures by environment step, of those that stay."""
+    rows: dict[int, dict[str, float]] = {}
+    for line in read_lines(path) if path.exists() else ():
+        figures = {name: x for name, x in line.items() if name not in ("step", "update")}
+        if run.keeps(line["step"], figures):
+            figures = {name: math.nan if x is None else x for name, x in figures.items()}
+            rows.setdefault(line["step"], {}).update(figures)
+    return rows
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replaces a file so that a kill leaves the old or the new one."""
+    # TensorBoard reads every file with "tfevents" in its name: this one must not be left as one.
+    new = path.with_name(".rewritten")
+    new.write_bytes(content)
+    os.replace(new, path)

@@ -1,0 +1,48 @@
+"""A trace of one update, for TensorBoard and Perfetto."""
+
+from pathlib import Path
+from typing import final
+
+import jax
+
+from ppo_mask.training import Callback, Progress, Run, TrainState
+
+
+@final
+class Profiler(Callback):
+    """Traces one update with JAX's profiler. Comes first, so that it traces little else.
+
+    Args:
+        directory: where the trace goes: ``plugins/profile/<time>/``, as TensorBoard wants it, with
+            a ``perfetto_trace.json.gz`` for https://ui.perfetto.dev.
+        update: which; the first of a run is 1.
+    """
+
+    def __init__(self, directory: Path, update: int) -> None:
+        self._directory = directory
+        self._update = update
+        self._tracing = False
+
+    def next_update(self, update: int) -> int | None:
+        """See :class:`Callback`."""
+        return self._update - 1 if update < self._update - 1 else self._update
+
+    def on_start(self, run: Run, state: TrainState) -> None:
+        """See :class:`Callback`."""
+        self._begin_before(run.update + 1)
+
+    def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
+        """See :class:`Callback`."""
+        self.close()
+        self._begin_before(run.update + 1)
+
+    def close(self) -> None:
+        """See :class:`Callback`."""
+        if self._tracing:
+            self._tracing = False
+            jax.profiler.stop_trace()
+
+    def _begin_before(self, update: int) -> None:
+        if update == self._update:
+            jax.profiler.start_trace(self._directory, create_perfetto_trace=True)
+            self._tracing = True

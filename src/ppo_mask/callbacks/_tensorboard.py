@@ -1,0 +1,100 @@
+"""TensorBoard's event files; they go on where a resumed run begins, as :class:`JsonLines` does."""
+
+import os
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, final
+
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto import event_pb2, summary_pb2
+
+from ppo_mask.callbacks._json_lines import read_rows, write_whole
+from ppo_mask.training import Callback, LogRecord, Run, TrainState
+
+# Protocol buffers make their classes at run time, where no type checker sees them.
+_Event: Any = vars(event_pb2)["Event"]
+_SessionLog: Any = vars(event_pb2)["SessionLog"]
+_Summary: Any = vars(summary_pb2)["Summary"]
+
+
+@final
+class TensorBoard(Callback):
+    """Event files for TensorBoard; the axis is environment steps.
+
+    Args:
+        directory: for the files.
+        history: the file of :class:`JsonLines`, which comes before this callback: what a resumed
+            run finds there and not here, because this sink was turned off, is filled in.
+    """
+
+    def __init__(self, directory: Path, history: Path | None = None) -> None:
+        self._directory = directory
+        self._history = history
+        self._writer: Any = None
+
+    def on_start(self, run: Run, state: TrainState) -> None:
+        """See :class:`Callback`."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        steps: set[int] = set()
+        for path in self._directory.glob("*.tfevents.*"):
+            steps |= _keep_events(path, run)
+        # tensorboardX's SummaryWriter hands events to a thread, where a kill loses them. Its
+        # writer of files does not. File names hold whole seconds, hence the suffix.
+        suffix = f".{os.getpid()}.{run.start_update}"
+        self._writer = EventsWriter(str(self._directory / "events"), suffix)
+        rows = {} if self._history is None else read_rows(self._history, run)
+        for step in sorted(rows.keys() - steps):
+            self._write_figures(step, rows[step])
+        if run.start_step:  # Makes a TensorBoard that is open forget what was dropped.
+            restart = _SessionLog(status=_SessionLog.START)
+            self._write(_Event(step=run.start_step + 1, session_log=restart))
+
+    def on_log(self, run: Run, record: LogRecord) -> None:
+        """See :class:`Callback`."""
+        self._write_figures(record.env_steps, record.values)
+
+    def close(self) -> None:
+        """See :class:`Callback`."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _write_figures(self, step: int, figures: Mapping[str, float]) -> None:
+        values = [_Summary.Value(tag=name, simple_value=x) for name, x in figures.items()]
+        self._write(_Event(step=step, summary=_Summary(value=values)))
+
+    def _write(self, event: Any) -> None:
+        if self._writer is None:
+            raise RuntimeError("on_log before on_start")
+        event.wall_time = time.time()
+        self._writer.write_event(event)
+        self._writer.flush()
+
+
+def _keep_events(path: Path, run: Run) -> set[int]:
+    """Drops what does not stay; the steps of the figures that do."""
+    content, kept, steps = path.read_bytes(), list[bytes](), set[int]()
+    for record, payload in _records(content):
+        event = _Event.FromString(payload)
+        tags = [value.tag for value in event.summary.value]
+        if run.keeps(event.step, tags):
+            kept.append(record)
+            steps |= {event.step} if tags else set()
+    if (new := b"".join(kept)) != content:
+        write_whole(path, new)
+    return steps
+
+
+def _records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The whole records of an event file, and what is in them; a torn last one is left out."""
+    # A record: its payload's length (8 bytes), a checksum (4), the payload, a checksum (4).
+    start = 0
+    while start + 12 <= len(content):
+        (length,) = struct.unpack_from("<Q", content, start)
+        end = start + 12 + length + 4
+        if end > len(content):
+            return
+        yield content[start:end], content[start + 12 : end - 4]
+        start = end

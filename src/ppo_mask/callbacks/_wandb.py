@@ -1,0 +1,182 @@
+"""Log lines and checkpoints sent to Weights & Biases, an optional extra.
+
+W&B's history can only grow: what has been sent for a step cannot be replaced. So a row is sent when
+no more can come for its step, and a resumed run compares what W&B has with its own log: rows that
+W&B lost in a kill are sent again, and where it has rows that the run has dropped, the W&B run is
+wound back. A server that cannot wind back gets the whole history in a new W&B run.
+"""
+
+import json
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, final
+
+from ppo_mask.callbacks._json_lines import read_rows
+from ppo_mask.checkpoints import CheckpointStore
+from ppo_mask.errors import RunError, warn
+from ppo_mask.training import Callback, LogRecord, Run, TrainState
+
+
+def import_wandb() -> Any:
+    """The package ``wandb``.
+
+    Raises:
+        RunError: it is not installed.
+    """
+    try:
+        import wandb
+    except ImportError as error:
+        raise RunError(
+            "--wandb needs the package wandb: pip install 'ppo-mask[wandb]', or leave --wandb out"
+        ) from error
+    return wandb
+
+
+def log_in() -> None:
+    """Makes sure, before a run begins, that W&B will take it; on a terminal it may ask for a key.
+
+    Raises:
+        RunError: the package or an account is missing.
+    """
+    wandb = import_wandb()
+    try:
+        wandb.login()
+    except wandb.Error as error:
+        raise RunError(f"--wandb: {error} (WANDB_MODE=offline does without an account)") from error
+
+
+@final
+class WandB(Callback):
+    """A run on W&B; the axis is environment steps.
+
+    The newest checkpoint, and the best, become a versioned artifact when the run stops in good
+    order. A partial last line is in the run's summary only: it may yet become a part of another.
+
+    Args:
+        folder: of the run, whose name is the run's name on W&B. ``wandb.json`` in it holds the
+            run's id there, by which a resumed run finds it again.
+        project: on W&B.
+        entity: a user or team on W&B; None for the account's default.
+        config: the settings to show there.
+        history: the file of :class:`JsonLines`, which comes before this callback.
+        checkpoints: what to make artifacts of; None for no artifacts.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        project: str,
+        entity: str | None,
+        config: Mapping[str, Any],
+        history: Path,
+        checkpoints: CheckpointStore | None = None,
+    ) -> None:
+        self._wandb = import_wandb()
+        self._folder = folder
+        self._options = {"project": project, "entity": entity, "name": folder.name}
+        self._config = dict(config)
+        self._history = history
+        self._checkpoints = checkpoints
+        self._run: Any = None
+        self._row: dict[str, float] = {}
+        self._row_step = 0
+        self._in_good_order = False
+
+    def on_start(self, run: Run, state: TrainState) -> None:
+        """See :class:`Callback`.
+
+        Raises:
+            RunError: W&B does not take the run.
+        """
+        rows = read_rows(self._history, run)
+        try:
+            self._run = self._open(max(rows, default=-1))
+        except self._wandb.Error as error:
+            raise RunError(f"W&B does not take the run: {error}") from error
+        for step in sorted(rows):
+            if step >= self._run.step:
+                self._run.log(rows[step], step=step, commit=True)
+
+    def on_log(self, run: Run, record: LogRecord) -> None:
+        """See :class:`Callback`."""
+        if self._run is None:
+            raise RuntimeError("on_log before on_start")
+        if record.env_steps > self._row_step:
+            self._send_row()
+        if record.partial:
+            self._run.summary.update(record.values)
+        else:
+            self._row_step = record.env_steps
+            self._row |= record.values
+
+    def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
+        """See :class:`Callback`."""
+        self._in_good_order = True
+
+    def close(self) -> None:
+        """See :class:`Callback`."""
+        if self._run is None:
+            return
+        self._send_row()
+        if self._in_good_order and self._checkpoints is not None:
+            self._send_checkpoints(self._checkpoints)
+        self._run.finish(exit_code=0 if self._in_good_order else 1)
+        self._run = None
+
+    def _open(self, last: int) -> Any:
+        """The run on W&B, with no rows after step ``last``."""
+        file = self._folder / "wandb.json"
+        known = json.loads(file.read_text())["id"] if file.exists() else None
+        if known is not None:
+            run = self._init(id=known, resume="allow")
+            if run.step <= last + 1:
+                return run
+            run.finish()
+            if last >= 0 and (run := self._wound_back(known, last)) is not None:
+                return run
+        new = secrets.token_hex(4)
+        file.write_text(json.dumps({"id": new, **self._options}) + "\n")
+        return self._init(id=new, resume="allow")
+
+    def _wound_back(self, known: str, last: int) -> Any:
+        try:
+            run = self._init(resume_from=f"{known}?_step={last}")
+        except self._wandb.Error as error:
+            reason = str(error)
+        else:
+            if run.step <= last + 1:
+                return run
+            run.finish()
+            reason = "it still has later steps"
+        warn(
+            f"W&B does not wind run {known} back ({reason}): the whole history goes to a new run "
+            "there"
+        )
+        return None
+
+    def _init(self, **which: str) -> Any:
+        # Not the process's one current run: a search has many in a process.
+        return self._wandb.init(
+            **self._options,
+            **which,
+            config=self._config,
+            dir=str(self._folder),
+            reinit="create_new",
+        )
+
+    def _send_row(self) -> None:
+        if self._row:
+            self._run.log(self._row, step=self._row_step, commit=True)
+            self._row = {}
+
+    def _send_checkpoints(self, checkpoints: CheckpointStore) -> None:
+        aliases: dict[int, list[str]] = {}
+        for alias, step in (("newest", checkpoints.newest()), ("best", checkpoints.best())):
+            if step is not None:
+                aliases.setdefault(step, []).append(alias)
+        for step in sorted(aliases):
+            artifact = self._wandb.Artifact(f"checkpoint-{self._run.id}", type="model")
+            artifact.add_dir(str(checkpoints.path(step)), name=str(step))
+            artifact.add_file(str(self._folder / "config.yaml"))
+            self._run.log_artifact(artifact, aliases=aliases[step])

@@ -1,0 +1,256 @@
+"""Checkpoints on disk: named arrays written by Orbax, and a JSON description.
+
+A checkpoint of step ``n`` is the folder ``n``. Orbax writes it under another name and renames it
+when it is complete, so a folder with a number for a name is a whole checkpoint, whenever the
+process was killed. Only arrays and JSON are read: loading a checkpoint runs no code from it.
+
+The description lists every array's shape, dtype and checksum. Restoring compares it with what the
+program expects before anything is read, so that a misfit is told in the program's own words.
+"""
+
+import shutil
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from ppo_mask.errors import RunError
+from ppo_mask.devices.processes import is_first
+from ppo_mask.devices.sharding import fetched
+
+Tree = TypeVar("Tree")
+
+_FORMAT = 1
+_DISCARDED = ".discarded"
+
+
+class CheckpointStore:
+    """The checkpoints of one run, in one folder.
+
+    Attributes:
+        directory: the folder; it is made with the first checkpoint.
+        keep: how many of the newest are kept, beside the one with the best score.
+    """
+
+    directory: Path
+    keep: int
+
+    def __init__(self, directory: Path, keep: int = 3) -> None:
+        self.directory = directory.absolute()
+        self.keep = keep
+
+    def path(self, step: int) -> Path:
+        """Where the checkpoint of a step is, or would be."""
+        return self.directory / str(step)
+
+    def steps(self) -> list[int]:
+        """The steps of all complete checkpoints, in order."""
+        if not self.directory.is_dir():
+            return []
+        return sorted(int(p.name) for p in self.directory.iterdir() if p.name.isdecimal())
+
+    def newest(self) -> int | None:
+        """The step of the newest checkpoint, if there is one."""
+        return max(self.steps(), default=None)
+
+    def best(self) -> int | None:
+        """The step of the checkpoint with the best score, if one has a score."""
+        scores = {step: read_description(self.path(step)).get("score") for step in self.steps()}
+        scored = [step for step in scores if scores[step] is not None]
+        return max(scored, key=lambda step: (scores[step], step), default=None)
+
+    def save(
+        self,
+        step: int,
+        state: Any,
+        description: Mapping[str, Any],
+        score: float | None = None,
+    ) -> Path:
+        """Writes a checkpoint, then deletes those that need not be kept.
+
+        Where several processes share the state, all must save it; each writes what it has.
+
+        Args:
+            step: its number; there must be none of this number yet.
+            state: any tree; its arrays are written, all else is left out.
+            description: anything JSON can hold.
+            score: how good the state is; of those with a score the highest is kept.
+        """
+        leaves = named_arrays(state)
+        # Keys as the numbers they are made of, which is what Orbax can write.
+        arrays = {
+            name: jax.random.key_data(leaf) if _is_key(leaf) else leaf
+            for name, leaf in leaves.items()
+        }
+        contents = {name: fetched(x) for name, x in arrays.items()}
+        full = {
+            **description,
+            "format": _FORMAT,
+            "score": score,
+            "arrays": {
+                name: _describe(leaf) | {"crc32": _checksum(contents[name])}
+                for name, leaf in leaves.items()
+            },
+        }
+        # Orbax refuses arrays without elements; their shape is in the description. What one process
+        # has whole has been fetched already; of what several share, each writes its part.
+        written = {
+            name: contents[name] if x.is_fully_addressable else x
+            for name, x in arrays.items()
+            if x.size
+        }
+        from ppo_mask.checkpoints import _orbax as _orbax_files  # when it comes to that; see there
+
+        _orbax_files.write(self.path(step), written, full)
+        if is_first():
+            self._prune()
+        return self.path(step)
+
+    def discard_after(self, step: int) -> None:
+        """Deletes all checkpoints of later steps."""
+        for later in reversed(self.steps()):
+            if later > step:
+                _discard(self.path(later))
+
+    def clean(self) -> None:
+        """Deletes what a killed process left half written or half deleted."""
+        if self.directory.is_dir():
+            for path in self.directory.iterdir():
+                if path.name.endswith(_DISCARDED) or ".orbax-checkpoint-tmp" in path.name:
+                    shutil.rmtree(path)
+
+    def _prune(self) -> None:
+        best = self.best()
+        for step in self.steps()[: -self.keep]:
+            if step != best:
+                _discard(self.path(step))
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """What a checkpoint says about itself; see :meth:`CheckpointStore.save`.
+
+    Raises:
+        RunError: there is no checkpoint, or it is damaged.
+    """
+    if not path.is_dir():
+        raise RunError(f"there is no checkpoint {path}")
+    from ppo_mask.checkpoints import _orbax as _orbax_files
+
+    description = _orbax_files.read_description(path)
+    if description.get("format") != _FORMAT:
+        raise RunError(
+            f"checkpoint {path} has format {description.get('format')}, this version of ppo_mask "
+            f"reads format {_FORMAT}"
+        )
+    return description
+
+
+def restore(path: Path, like: Tree, prefix: str = "") -> Tree:
+    """A tree with the arrays of a checkpoint, and all else as in ``like``.
+
+    Args:
+        path: of the checkpoint.
+        like: has the structure, shapes and dtypes; its arrays may be ``jax.ShapeDtypeStruct``.
+        prefix: of the checkpoint's names, to restore a part of what was saved.
+
+    Raises:
+        RunError: there is no checkpoint, it is damaged, or it does not fit ``like``.
+    """
+    described: dict[str, dict[str, Any]] = read_description(path)["arrays"]
+    wanted = {prefix + name: leaf for name, leaf in named_arrays(like).items()}
+    _compare(path, described, wanted, whole=not prefix)
+    arrays = read_arrays(path, list(wanted))
+    leaves = [_from_numpy(arrays[name], described[name], leaf) for name, leaf in wanted.items()]
+    dynamic, static = eqx.partition(like, _is_array)
+    return eqx.combine(jax.tree.unflatten(jax.tree.structure(dynamic), leaves), static)
+
+
+def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a checkpoint by name, all or some, compared with their checksums.
+
+    Random keys come as the numbers they are made of.
+
+    Raises:
+        RunError: there is no checkpoint, or it is damaged.
+    """
+    described: dict[str, dict[str, Any]] = read_description(path)["arrays"]
+    names = list(described) if names is None else names
+    written = [name for name in names if 0 not in described[name]["shape"]]
+    from ppo_mask.checkpoints import _orbax as _orbax_files
+
+    arrays: dict[str, npt.NDArray[Any]] = _orbax_files.read_arrays(path, written)
+    for name in written:
+        if _checksum(arrays[name]) != described[name]["crc32"]:
+            raise RunError(f"checkpoint {path} is damaged: {name} is not what was saved")
+    empty = {
+        name: np.zeros(described[name]["shape"], described[name]["dtype"])
+        for name in names
+        if name not in arrays
+    }
+    return {**arrays, **empty}
+
+
+def named_arrays(tree: Any) -> dict[str, Any]:
+    """The array leaves of a tree by their place in it, such as ``model.actor.0.weight``."""
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, _is_array))
+    # A tree that is one array has no place to be called by.
+    named = {
+        jax.tree_util.keystr(path, simple=True, separator=".") or "array": x for path, x in leaves
+    }
+    if len(named) != len(leaves):
+        raise ValueError("two arrays of the tree have the same name")
+    return named
+
+
+def _is_array(leaf: Any) -> bool:
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _describe(leaf: Any) -> dict[str, Any]:
+    described = {"shape": list(leaf.shape), "dtype": str(leaf.dtype)}
+    if _is_key(leaf) and eqx.is_array(leaf):
+        described["key_implementation"] = str(jax.random.key_impl(leaf))
+    return described
+
+
+def _from_numpy(array: npt.NDArray[Any], described: dict[str, Any], like: Any) -> Any:
+    # A copy that JAX owns, since training donates its buffers.
+    leaf = jnp.array(array)
+    if _is_key(like):
+        leaf = jax.random.wrap_key_data(leaf, impl=described["key_implementation"])
+    return jax.device_put(leaf, like.sharding) if eqx.is_array(like) else leaf
+
+
+def _checksum(array: npt.NDArray[Any]) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).tobytes())
+
+
+def _compare(
+    path: Path, described: Mapping[str, Any], wanted: Mapping[str, Any], whole: bool
+) -> None:
+    for name in [*wanted, *described] if whole else wanted:
+        theirs = _text(described[name]) if name in described else "nothing"
+        ours = _text(_describe(wanted[name])) if name in wanted else "nothing"
+        if ours != theirs:
+            raise RunError(f"checkpoint {path} has {theirs} for {name}, this run asks for {ours}")
+
+
+def _text(described: Mapping[str, Any]) -> str:
+    return f"{described['dtype']}{described['shape']}"
+
+
+def _discard(path: Path) -> None:
+    # A name that no longer counts as a checkpoint first: deleting takes time, renaming does not.
+    gone = path.with_name(path.name + _DISCARDED)
+    path.rename(gone)
+    shutil.rmtree(gone)

@@ -1,0 +1,6 @@
+"""Devices: which there are, and what lies where.
+
+:mod:`~ppo_mask.devices.sharding` splits environments over the devices of a mesh,
+:mod:`~ppo_mask.devices.processes` lets several processes train as one, and
+:mod:`~ppo_mask.devices.cpu` makes a device of each core.
+"""

@@ -1,0 +1,54 @@
+"""A CPU's cores as devices, each of which plays its own environments.
+
+XLA divides an operation among cores where it is large; most of an environment's are small, or loops
+that wait for their own results. With a device for each core a program runs on all of them at once
+(docs/benchmarks.md has the figures).
+"""
+
+import os
+from collections.abc import Callable
+
+import jax
+
+ENVS_PER_CORE = 128
+"""The fewest that a core was found to be worth using for."""
+
+_MOST = 16
+_OPTION, _XLA_FLAG = "jax_num_cpu_devices", "xla_force_host_platform_device_count"
+
+
+def make_devices() -> None:
+    """Gives JAX one device for each core of the CPU; call it before JAX is used for anything.
+
+    Nothing changes where JAX has been used, or where the number is set: by ``JAX_NUM_CPU_DEVICES``,
+    or by XLA's own flag. Devices of an accelerator come first all the same.
+    """
+    if _XLA_FLAG in os.environ.get("XLA_FLAGS", "") or _number() >= 0:
+        return
+    try:
+        jax.config.update(_OPTION, min(_cores(), _MOST))
+    except RuntimeError:
+        return  # JAX has started, and keeps the devices that it has.
+
+
+def best_count(num_envs: int, divides: Callable[[int], bool]) -> int | None:
+    """On how many cores to train; None where JAX's devices are no cores.
+
+    Args:
+        num_envs: environments side by side.
+        divides: whether a run can be split over so many devices.
+    """
+    if _number() < 0 or jax.default_backend() != "cpu":
+        return None
+    most = min(jax.device_count(), num_envs // ENVS_PER_CORE)
+    return next((n for n in range(most, 1, -1) if divides(n)), 1)
+
+
+def _number() -> int:
+    return jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

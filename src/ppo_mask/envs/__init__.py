@@ -1,0 +1,43 @@
+"""Environments: what a reset and a step are, and many of them side by side.
+
+In: a key and an action. Out: a :class:`TimeStep`, with the mask of what is allowed next.
+:class:`VectorEnv` makes a batch of an environment and has the library's only auto-reset.
+:func:`check_env` puts an environment through the protocol's laws; :mod:`~ppo_mask.envs.probes` are
+small ones whose answers are known on paper.
+"""
+
+from ._check import ProtocolError as ProtocolError
+from ._check import check_env as check_env
+from ._curriculum import Curriculum as Curriculum
+from ._curriculum import Schedule as Schedule
+from ._curriculum import env_at as env_at
+from ._env import AbstractEnv as AbstractEnv
+from ._env import AbstractSelfResettingEnv as AbstractSelfResettingEnv
+from ._env import Next as Next
+from ._env import TimeStep as TimeStep
+from ._multitask import MultiTask as MultiTask
+from ._vector import VectorEnv as VectorEnv
+from ._vector import VectorState as VectorState
+from ._vector import VectorTimeStep as VectorTimeStep
+from ._wrappers import FlatObservation as FlatObservation
+from ._wrappers import TimeLimit as TimeLimit
+from ._wrappers import flatten as flatten
+
+__all__ = [
+    "AbstractEnv",
+    "AbstractSelfResettingEnv",
+    "Curriculum",
+    "FlatObservation",
+    "MultiTask",
+    "Next",
+    "ProtocolError",
+    "Schedule",
+    "TimeLimit",
+    "TimeStep",
+    "VectorEnv",
+    "VectorState",
+    "VectorTimeStep",
+    "check_env",
+    "env_at",
+    "flatten",
+]

@@ -1,0 +1,317 @@
+"""Puts an environment through the protocol's laws."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key, TypeCheckError
+
+from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, TimeStep
+from ppo_mask.jax_tools import described, split
+from ppo_mask.networks import MaskedCategorical
+
+# Environments side by side. All that is batched is of so many, for compiling takes longest here.
+_NUM_ENVS = 8
+# Rows of the batched calls that the laws are tested with.
+_ROWS = 8 * _NUM_ENVS
+
+
+class ProtocolError(AssertionError):
+    """An environment breaks a law of the protocol; the message is one line and names it."""
+
+
+def check_env(
+    env: AbstractEnv[Any],
+    *,
+    key: Key[Array, ""] | None = None,
+    num_steps: int = 200,
+    deterministic: bool = False,
+) -> None:
+    """Tests every law of :class:`ppo_mask.envs.AbstractEnv` by playing random allowed actions.
+
+    Args:
+        env: the environment.
+        key: for the play; fixed by default.
+        num_steps: in each of 8 environments; enough for some episodes to end, best.
+        deterministic: the environment declares that it draws nothing, so that its key has no
+            effect.
+
+    Raises:
+        ProtocolError: a law is broken.
+    """
+    key = jax.random.key(0) if key is None else key
+    keys = jax.random.split(key, 2 + _ROWS)
+    # Not jit(env.reset): a method of an environment that holds arrays cannot be hashed.
+    alone = jax.jit(lambda key: env.reset(key)), jax.jit(lambda *args: env.step(*args))
+    state = _check_types(env, alone[0], keys[0])
+    _check_purity(env, keys[0], state)
+    reset, step = jax.jit(jax.vmap(env.reset)), jax.jit(jax.vmap(env.step))
+    play = _compiled("step", lambda: _play(reset, step, keys[1], num_steps))
+    _check_masks(play)
+    keys = keys[2:]
+    starts, steps = _rows_of(reset, keys), _rows_of(step, keys, *play.some())
+    _check_batching(alone, keys, play, starts, steps)
+    _check_keys(keys, play, starts, step, deterministic)
+    _check_forbidden_actions(keys, play, step)
+    if isinstance(env, AbstractSelfResettingEnv):
+        _check_step_and_reset(env, step, keys, play, starts)
+
+
+def _rows_of(batched: Callable[..., Any], *args: Any) -> Any:
+    """What a function of batches makes of so many rows, as NumPy arrays."""
+    parts = [
+        batched(*jax.tree.map(lambda x, at=at: x[at : at + _NUM_ENVS], args))
+        for at in range(0, _ROWS, _NUM_ENVS)
+    ]
+    return jax.tree.map(lambda *x: np.concatenate(x), *jax.device_get(parts))
+
+
+def _require(holds: Any, law: str) -> None:
+    if not holds:
+        raise ProtocolError(law)
+
+
+def _require_same_types(what: str, reset: Any, step: Any) -> None:
+    before, after = described(reset), described(step)
+    for name in sorted(before.keys() | after.keys()):
+        was, is_ = before.get(name, "nothing"), after.get(name, "nothing")
+        _require(was == is_, f"{what}{name} is {was} from reset but {is_} from step")
+    same = jax.tree.structure(reset) == jax.tree.structure(step)
+    _require(same, f"{what} has another tree structure from reset than from step")
+
+
+def _require_array_leaves(what: str, tree: Any) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        name = what + jax.tree_util.keystr(path)
+        _require(eqx.is_array(leaf), f"{name} is a {type(leaf).__name__}, not a JAX array")
+
+
+def _check_types(env: AbstractEnv[Any], reset: Callable[..., Any], key: Key[Array, ""]) -> Any:
+    """Returns a state that an episode starts with."""
+    count: Any = env.num_actions
+    _require(isinstance(count, int) and count >= 1, f"num_actions is {count!r}, not a positive int")
+    state, first = _compiled("reset", lambda: reset(key))
+    _require(isinstance(first, TimeStep), "reset must return a state and a TimeStep")
+    _require_array_leaves("state", state)
+    action = jnp.zeros((), jnp.int32)
+    after, second = _compiled("step", lambda: jax.eval_shape(env.step, key, state, action))
+    _require(isinstance(second, TimeStep), "step must return a state and a TimeStep")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        typed_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        name = jax.tree_util.keystr(path)
+        _require(not typed_key, f"state{name} is a random key; a key is an argument, never stored")
+    _require_same_types("state", state, after)
+    _require_same_types("timestep", first, second)
+
+    flag, mask = "bool[]", f"bool[{count}]"
+    types = described(first)
+    for name, wanted in ((".terminated", flag), (".truncated", flag), (".action_mask", mask)):
+        _require(types[name] == wanted, f"timestep{name} is {types[name]}, not {wanted}")
+    is_number = jnp.issubdtype(first.reward.dtype, jnp.floating) and first.reward.shape == ()
+    _require(is_number, f"timestep.reward is {types['.reward']}, not a floating-point scalar")
+    _require(first.reward == 0, f"reset must give reward 0, not {first.reward}")
+    _require(not first.terminated, "reset must not give terminated")
+    _require(not first.truncated, "reset must not give truncated")
+    return state
+
+
+def _compiled(name: str, call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except jax.errors.JAXTypeError as error:
+        reason = str(error).splitlines()[0]
+        raise ProtocolError(f"{name} cannot be compiled by jax.jit: {reason}") from error
+    except TypeCheckError as error:
+        reason = " ".join(str(error).split("----")[0].split())
+        raise ProtocolError(f"{name} makes a wrong TimeStep: {reason}") from error
+
+
+@dataclass(frozen=True)
+class _Play:
+    """Random play; NumPy arrays [steps, envs, …]. ``state`` is that before the action."""
+
+    state: Any
+    before: TimeStep
+    action: Any
+    after: TimeStep
+
+    def some(self) -> tuple[Any, Any]:
+        """States and the actions taken in them, from the whole of the play."""
+        state, action = jax.tree.map(
+            lambda x: x.reshape(-1, *x.shape[2:]), (self.state, self.action)
+        )
+        rows = np.linspace(0, len(action) - 1, _ROWS).astype(int)
+        return jax.tree.map(lambda x: x[rows], (state, action))
+
+
+def _play(
+    reset: Callable[..., Any], step: Callable[..., Any], key: Key[Array, ""], num_steps: int
+) -> _Play:
+    reset_key, key = jax.random.split(key)
+    state, before = reset(jax.random.split(reset_key, _NUM_ENVS))
+    steps: list[Any] = []
+    for step_key in jax.random.split(key, num_steps):
+        action, step_keys, reset_keys = _decide(step_key, before.action_mask)
+        new_state, after = step(step_keys, state, action)
+        steps.append((state, before, action, after))
+        state, before = _where_ended(after, reset(reset_keys), (new_state, after))
+    return _Play(*jax.tree.map(lambda *x: np.stack(x), *jax.device_get(steps)))
+
+
+@jax.jit
+def _decide(key: Any, mask: Any) -> Any:
+    """Random allowed actions, and keys for the step and the reset of each environment."""
+    keys = split(key, 3, len(mask))
+
+    def sample(key: Any, mask: Any) -> Any:
+        return MaskedCategorical(jnp.zeros(mask.shape), mask).sample(key)
+
+    return jax.vmap(sample)(keys[0], mask), keys[1], keys[2]
+
+
+@jax.jit
+def _where_ended(timestep: TimeStep, fresh: Any, old: Any) -> Any:
+    def choose(ended: Any, fresh: Any, old: Any) -> Any:
+        return jax.tree.map(lambda a, b: jnp.where(ended, a, b), fresh, old)
+
+    return jax.vmap(choose)(timestep.terminated | timestep.truncated, fresh, old)
+
+
+def _check_masks(play: _Play) -> None:
+    for mask in (play.before.action_mask, play.after.action_mask):
+        _require(mask.any(axis=-1).all(), "action_mask must never be all False")
+    ended = play.after.terminated | play.after.truncated
+    everything = play.after.action_mask.all(axis=-1)
+    _require((everything | ~ended).all(), "action_mask must be all True where the episode ended")
+    _require(np.isfinite(play.after.reward).all(), "reward must be finite")
+    _require(_finite(play.before.observation), "observation must be finite (reset)")
+    _require(_finite(play.after.observation), "observation must be finite (step)")
+
+
+def _finite(tree: Any) -> bool:
+    floats = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    return all(np.isfinite(x).all() for x in floats)
+
+
+def _close(one: Any, other: Any) -> bool:
+    """Equal, but for rounding in another order."""
+
+    def close(x: Any, y: Any) -> bool:
+        if jnp.issubdtype(x.dtype, jnp.inexact):
+            return np.allclose(x, y, rtol=1e-4, atol=1e-5, equal_nan=True)
+        return np.array_equal(x, y)
+
+    return jax.tree.all(jax.tree.map(close, one, other))
+
+
+def _check_purity(env: AbstractEnv[Any], key: Key[Array, ""], state: Any) -> None:
+    action = jnp.zeros((), jnp.int32)
+    _require_pure("reset", lambda key: env.reset(key), key)
+    _require_pure("step", lambda *args: env.step(*args), key, state, action)
+
+
+def _require_pure(name: str, function: Callable[..., Any], *args: Any) -> None:
+    # Tracing is cheap and shows what Python adds. Programs that differ in print may yet be equal,
+    # so only the numbers decide.
+    def program() -> str:
+        # JAX remembers what it has traced, by function: hence a new one each time.
+        traced = jax.make_jaxpr(lambda *args: function(*args))(*args)
+        return re.sub("0x[0-9a-f]+", "", str(traced))
+
+    if program() != program():
+        results = [jax.jit(lambda *args: function(*args))(*args) for _ in range(2)]
+        _require(_close(*results), f"{name} must be pure: twice the same call, two results")
+
+
+def _check_batching(
+    alone: tuple[Callable[..., Any], Callable[..., Any]],
+    keys: Key[Array, " rows"],
+    play: _Play,
+    starts: Any,
+    steps: Any,
+) -> None:
+    reset, step = alone
+    states, actions = play.some()
+    for i in range(0, _ROWS, _ROWS // 8):
+        row = partial(jax.tree.map, lambda x, i=i: x[i])
+        law = "must give the same batched by jax.vmap as alone"
+        _require(_close(row(starts), reset(keys[i])), f"reset {law}")
+        _require(_close(row(steps), step(keys[i], row(states), actions[i])), f"step {law}")
+
+
+def _check_step_and_reset(
+    env: AbstractSelfResettingEnv[Any],
+    step: Callable[..., Any],
+    keys: Key[Array, " rows"],
+    play: _Play,
+    starts: tuple[Any, TimeStep],
+) -> None:
+    # Steps that end an episode, at most half of each batch, and others.
+    goes_on = ~(play.after.terminated | play.after.truncated).reshape(-1)
+    rows = np.argsort(goes_on, stable=True)
+    rows = np.stack([rows[: _ROWS // 2], rows[-(_ROWS // 2) :]], axis=1).reshape(-1)
+    states, actions = jax.tree.map(
+        lambda x: x.reshape(-1, *x.shape[2:])[rows], (play.state, play.action)
+    )
+    state, stepped = _rows_of(step, keys, states, actions)
+    both = jax.jit(jax.vmap(env.step_and_reset))
+    final, following = _rows_of(both, keys, keys, states, actions)
+    _require(_close(final, stepped), "step_and_reset must give step's timestep")
+
+    state, wanted = jax.device_get(_where_ended(stepped, starts, (state, stepped)))
+    for name in ("observation", "action_mask"):
+        law = f"step_and_reset must give reset's {name} where the episode ended, else step's"
+        _require(_close(getattr(following, name), getattr(wanted, name)), law)
+    # What has no meaning in a state may differ. What is seen from there on may not.
+    action = np.argmax(wanted.action_mask, axis=-1).astype(np.int32)
+    one, other = (_rows_of(step, keys, each, action)[1] for each in (following.state, state))
+    _require(
+        _close(one, other), "step_and_reset must give a state that plays on as reset's or step's"
+    )
+
+
+def _check_keys(
+    keys: Key[Array, " rows"],
+    play: _Play,
+    starts: Any,
+    step: Callable[..., Any],
+    deterministic: bool,
+) -> None:
+    matters = _varies(starts)
+    states, actions = play.some()
+    for i in range(0, _ROWS, _ROWS // 8):
+        same = jax.tree.map(lambda x, i=i: np.broadcast_to(x[i], x.shape), (states, actions))
+        matters = matters or _varies(_rows_of(step, keys, *same))
+    if deterministic:
+        _require(not matters, "key must have no effect, since deterministic=True was declared")
+    else:
+        _require(matters, "key is not used (pass deterministic=True if nothing is random)")
+
+
+def _varies(tree: Any) -> bool:
+    return any(bool((x != x[:1]).any()) for x in jax.tree.leaves(tree))
+
+
+def _check_forbidden_actions(
+    keys: Key[Array, " rows"], play: _Play, step: Callable[..., Any]
+) -> None:
+    mask = play.before.action_mask.reshape(-1, play.before.action_mask.shape[-1])
+    state = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), play.state)
+    partly = np.flatnonzero(~mask.all(axis=-1))
+    if len(partly) == 0:
+        return
+    rows = partly[np.linspace(0, len(partly) - 1, _ROWS).astype(int)]
+    # Not always the first that is forbidden: another one in each row.
+    rank = np.arange(_ROWS)[:, None] + np.arange(mask.shape[-1])
+    action = np.argmax(np.where(mask[rows], -1, rank % mask.shape[-1]), axis=-1)
+    states = jax.tree.map(lambda x: x[rows], state)
+    _, after = _rows_of(step, keys, states, action.astype(np.int32))
+    _require(after.action_mask.any(axis=-1).all(), "action_mask is all False after a forbidden one")
+    _require(np.isfinite(after.reward).all(), "reward must be finite after a forbidden action")
+    _require(_finite(after.observation), "observation must be finite after a forbidden action")

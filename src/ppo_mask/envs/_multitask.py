@@ -1,0 +1,111 @@
+"""One policy for several environments."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from ppo_mask.envs._env import AbstractEnv, TimeStep
+from ppo_mask.jax_tools import ArrayTree, described
+
+_TASK = "task"
+
+
+class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
+    """Several environments of equal shapes, one of which is drawn for each episode.
+
+    ``info`` says which, under ``task``. The policy is not told: what it needs to tell tasks apart
+    has to be in their observations.
+
+    Environments that differ in the values of array fields alone are run as one: a step costs what
+    a step of one of them costs. Others are switched between, and under ``vmap`` that runs all of
+    them in every row and keeps one result: fine for a few, or for cheap ones.
+
+    Attributes:
+        envs: the environments: equal numbers of actions, and states, observations and infos of
+            equal structure, shapes and dtypes.
+        weights: how often each is drawn, relative to the others: not negative, not all 0. None:
+            equally often. A curriculum may change them.
+        num_actions: of each of the environments.
+
+    Raises:
+        ValueError: the environments differ in what must be equal; the message names it.
+    """
+
+    envs: tuple[AbstractEnv[Any], ...] = eqx.field(converter=tuple)
+    weights: Float[Array, " tasks"] | None = None
+    num_actions: int = eqx.field(static=True, init=False)
+
+    def __post_init__(self) -> None:
+        self.num_actions = self.envs[0].num_actions if self.envs else 0
+
+    def __check_init__(self) -> None:
+        if not self.envs:
+            raise ValueError("there must be at least one environment")
+        if self.weights is not None and self.weights.shape != (len(self.envs),):
+            raise ValueError(
+                f"weights must be one number for each of the {len(self.envs)} environments, got an "
+                f"array of shape {self.weights.shape}"
+            )
+        first, *others = map(_shapes, self.envs)
+        if f"info['{_TASK}']" in first:
+            raise ValueError(f"the environments have an info {_TASK!r} already")
+        for number, other in enumerate(others, 1):
+            for name in [*first, *(name for name in other if name not in first)]:
+                was, is_ = first.get(name, "nothing"), other.get(name, "nothing")
+                if was != is_:
+                    raise ValueError(f"{name} is {was} in environment 0 but {is_} in {number}")
+
+    def reset(self, key: Key[Array, ""]) -> tuple[tuple[Int[Array, ""], ArrayTree], TimeStep]:
+        """Starts an episode of an environment drawn by the weights."""
+        task_key, reset_key = jax.random.split(key)
+        if self.weights is None:
+            task = jax.random.randint(task_key, (), 0, len(self.envs))
+        else:
+            task = jax.random.categorical(task_key, jnp.log(self.weights))
+        task = task.astype(jnp.int32)
+        state, timestep = self._run(task, lambda env, key: env.reset(key), reset_key)
+        return (task, state), _told(timestep, task)
+
+    def step(
+        self,
+        key: Key[Array, ""],
+        state: tuple[Int[Array, ""], ArrayTree],
+        action: Int[Array, ""],
+    ) -> tuple[tuple[Int[Array, ""], ArrayTree], TimeStep]:
+        """Takes one action in the episode's environment."""
+        task, inner = state
+        inner, timestep = self._run(task, lambda env, *args: env.step(*args), key, inner, action)
+        return (task, inner), _told(timestep, task)
+
+    def _run(self, task: Int[Array, ""], call: Callable[..., Any], *args: Any) -> Any:
+        """``call(env, *args)`` with the task's environment."""
+        arrays, statics = zip(*(eqx.partition(env, eqx.is_array) for env in self.envs), strict=True)
+        kinds = {str(jax.tree.map(lambda x: (x.shape, x.dtype), each)) for each in arrays}
+        if len(kinds) == 1 and all(eqx.tree_equal(statics[0], each) for each in statics):
+            values = jax.tree.map(lambda *each: jnp.stack(each)[task], *arrays)
+            return call(eqx.combine(values, statics[0]), *args)
+        branches = [lambda *args, env=env: call(env, *args) for env in self.envs]
+        return jax.lax.switch(task, branches, *args)
+
+
+def _told(timestep: TimeStep, task: Int[Array, ""]) -> TimeStep:
+    return dataclasses.replace(timestep, info={**timestep.info, _TASK: task})
+
+
+def _shapes(env: AbstractEnv[Any]) -> dict[str, str]:
+    """What must be equal, by name."""
+    state, timestep = jax.eval_shape(lambda key: env.reset(key), jax.random.key(0))
+    parts = {
+        "num_actions": str(env.num_actions),
+        "state's structure": str(jax.tree.structure(state)),
+        "observation's structure": str(jax.tree.structure(timestep.observation)),
+    }
+    trees = {"state": state, "observation": timestep.observation, "info": timestep.info}
+    for what, tree in trees.items():
+        parts |= {what + place: leaf for place, leaf in described(tree).items()}
+    return parts

@@ -1,0 +1,107 @@
+"""Environments made from environments."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from ppo_mask.envs._env import AbstractEnv, TimeStep
+from ppo_mask.jax_tools import ArrayTree
+
+State = TypeVar("State")
+
+
+class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
+    """An environment whose episodes are truncated after ``max_steps`` steps.
+
+    Attributes:
+        env: the environment.
+        max_steps: the most steps of an episode.
+        num_actions: the environment's.
+    """
+
+    env: AbstractEnv[State]
+    max_steps: int = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True)
+
+    def __init__(self, env: AbstractEnv[State], max_steps: int):
+        if max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+        self.env = env
+        self.max_steps = max_steps
+        self.num_actions = env.num_actions
+
+    def reset(self, key: Key[Array, ""]) -> tuple[tuple[State, Int[Array, ""]], TimeStep]:
+        """Starts an episode, of 0 steps so far."""
+        state, timestep = self.env.reset(key)
+        return (state, jnp.zeros((), jnp.int32)), timestep
+
+    def step(
+        self, key: Key[Array, ""], state: tuple[State, Int[Array, ""]], action: Int[Array, ""]
+    ) -> tuple[tuple[State, Int[Array, ""]], TimeStep]:
+        """Takes one action, and truncates the episode if it is the last and did not end it."""
+        inner, steps = state
+        inner, timestep = self.env.step(key, inner, action)
+        cut = (steps + 1 >= self.max_steps) & ~timestep.terminated
+        truncated = timestep.truncated | cut
+        timestep = TimeStep(
+            observation=timestep.observation,
+            action_mask=timestep.action_mask | truncated,
+            reward=timestep.reward,
+            terminated=timestep.terminated,
+            truncated=truncated,
+            info=timestep.info,
+        )
+        return (inner, steps + 1), timestep
+
+
+class FlatObservation(AbstractEnv[State]):
+    """An environment whose observation is made one row of numbers, as an MLP wants it.
+
+    ``FlatObservation(env, of=lambda observation: observation.grid)`` is of one part of it.
+
+    Attributes:
+        env: the environment.
+        of: what of the observation to show; None: all of it.
+        num_actions: the environment's.
+        observation_size: how many numbers there are.
+    """
+
+    env: AbstractEnv[State]
+    of: Callable[[Any], ArrayTree] | None
+    num_actions: int = eqx.field(static=True)
+    observation_size: int = eqx.field(static=True)
+
+    def __init__(self, env: AbstractEnv[State], of: Callable[[Any], ArrayTree] | None = None):
+        self.env = env
+        self.of = of
+        self.num_actions = env.num_actions
+        _, first = jax.eval_shape(lambda key: self._flat(*env.reset(key)), jax.random.key(0))
+        self.observation_size = first.observation.size
+
+    def reset(self, key: Key[Array, ""]) -> tuple[State, TimeStep]:
+        """Starts an episode."""
+        return self._flat(*self.env.reset(key))
+
+    def step(
+        self, key: Key[Array, ""], state: State, action: Int[Array, ""]
+    ) -> tuple[State, TimeStep]:
+        """Takes one action."""
+        return self._flat(*self.env.step(key, state, action))
+
+    def _flat(self, state: State, timestep: TimeStep) -> tuple[State, TimeStep]:
+        seen = timestep.observation if self.of is None else self.of(timestep.observation)
+        return state, dataclasses.replace(timestep, observation=flatten(seen))
+
+
+def flatten(observation: ArrayTree) -> Float[Array, " features"]:
+    """All arrays of an observation in a row, in the order of its tree, as float32.
+
+    Truth values become 0 and 1; other numbers stay as they are.
+    """
+    leaves = jax.tree.leaves(observation)
+    return jnp.concatenate([jnp.asarray(x, jnp.float32).reshape(-1) for x in leaves])

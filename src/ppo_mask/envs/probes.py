@@ -1,0 +1,238 @@
+"""Tiny environments with answers known on paper, to find out what part of a learner is wrong.
+
+Each isolates one thing that has to work; go through them in order. With discount γ:
+
+================== ============================================================ ==================
+environment        what must work                                               the answer
+================== ============================================================ ==================
+ConstantValue      the value's loss and its gradient                            V = 1
+ObservationValue   the observation reaches the value                            V(o) = o
+Discounting        rewards travel back in time                                  V(0) = γ, V(1) = 1
+EndlessOrOver      truncation is bootstrapped, termination is not               1/(1-γ), or 1
+ActionValue        the advantage reaches the policy                             plays 1, V = 1
+MatchObservation   the observation reaches the policy                           a = o, V = 1
+MaskedLocks        the mask reaches the policy, and is obeyed                   return ``length``
+RememberedCue      the hidden state lasts, and is learned through time          plays o(0), return 1
+================== ============================================================ ==================
+"""
+
+from abc import abstractmethod
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from ppo_mask.envs._env import AbstractEnv, TimeStep
+
+
+def _timestep(
+    observation: Float[Array, ""],
+    reward: Float[Array, ""] | float = 0.0,
+    terminated: Bool[Array, ""] | bool = False,
+    truncated: Bool[Array, ""] | bool = False,
+    mask: Bool[Array, " actions"] | None = None,
+) -> TimeStep:
+    return TimeStep(
+        observation=observation[None],
+        action_mask=jnp.ones(2, bool) if mask is None else mask,
+        reward=jnp.asarray(reward, jnp.float32),
+        terminated=jnp.asarray(terminated),
+        truncated=jnp.asarray(truncated),
+        info={},
+    )
+
+
+class _OneStep(AbstractEnv[Float[Array, ""]]):
+    """An episode of one step; the state is the observation, 1 or -1."""
+
+    @abstractmethod
+    def reward(self, observation: Float[Array, ""], action: Int[Array, ""]) -> Float[Array, ""]:
+        """The reward of the step."""
+
+    def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
+        """Draws the observation."""
+        observation = jax.random.rademacher(key, dtype=jnp.float32)
+        return observation, _timestep(observation)
+
+    def step(
+        self, key: Key[Array, ""], state: Float[Array, ""], action: Int[Array, ""]
+    ) -> tuple[Float[Array, ""], TimeStep]:
+        """Ends the episode."""
+        del key
+        return state, _timestep(state, self.reward(state, action), terminated=True)
+
+
+@final
+class ConstantValue(_OneStep):
+    """One step, reward 1."""
+
+    num_actions: int = eqx.field(static=True, default=2)
+
+    def reward(self, observation: Float[Array, ""], action: Int[Array, ""]) -> Float[Array, ""]:
+        """1."""
+        del action
+        return jnp.ones_like(observation)
+
+
+@final
+class ObservationValue(_OneStep):
+    """One step, the reward is the observation."""
+
+    num_actions: int = eqx.field(static=True, default=2)
+
+    def reward(self, observation: Float[Array, ""], action: Int[Array, ""]) -> Float[Array, ""]:
+        """The observation."""
+        del action
+        return observation
+
+
+@final
+class ActionValue(_OneStep):
+    """One step, reward 1 for action 1 and -1 for action 0."""
+
+    num_actions: int = eqx.field(static=True, default=2)
+
+    def reward(self, observation: Float[Array, ""], action: Int[Array, ""]) -> Float[Array, ""]:
+        """1 or -1."""
+        del observation
+        return 2.0 * action - 1.0
+
+
+@final
+class MatchObservation(_OneStep):
+    """One step, reward 1 if the action is 1 where the observation is 1 and 0 where it is -1."""
+
+    num_actions: int = eqx.field(static=True, default=2)
+
+    def reward(self, observation: Float[Array, ""], action: Int[Array, ""]) -> Float[Array, ""]:
+        """1 or -1."""
+        return observation * (2.0 * action - 1.0)
+
+
+@final
+class Discounting(AbstractEnv[Float[Array, ""]]):
+    """Two steps: observation 0 and no reward, then observation 1 and reward 1."""
+
+    num_actions: int = eqx.field(static=True, default=2)
+
+    def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
+        """Starts at 0."""
+        del key
+        return jnp.zeros(()), _timestep(jnp.zeros(()))
+
+    def step(
+        self, key: Key[Array, ""], state: Float[Array, ""], action: Int[Array, ""]
+    ) -> tuple[Float[Array, ""], TimeStep]:
+        """From 0 to 1, from 1 to the end."""
+        del key, action
+        return jnp.ones(()), _timestep(jnp.ones(()), reward=state, terminated=state == 1)
+
+
+@final
+class EndlessOrOver(AbstractEnv[Float[Array, ""]]):
+    """Reward 1 per step, always the same observation, and each episode stops after one step.
+
+    If that is a truncation, the reward would have gone on for ever: V = 1/(1-γ). If it is a
+    termination, that was all: V = 1.
+
+    Attributes:
+        truncates: which of the two.
+    """
+
+    truncates: bool = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True, default=2)
+
+    def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
+        """Starts an episode."""
+        del key
+        return jnp.ones(()), _timestep(jnp.ones(()))
+
+    def step(
+        self, key: Key[Array, ""], state: Float[Array, ""], action: Int[Array, ""]
+    ) -> tuple[Float[Array, ""], TimeStep]:
+        """Ends it, one way or the other."""
+        del key, action
+        return state, _timestep(state, 1.0, not self.truncates, self.truncates)
+
+
+@final
+class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
+    """``length`` locks in a row; two keys are allowed for each, and only the mask says which.
+
+    One of the two is drawn from the lower half of the actions and one from the upper half; the
+    observation, 1 or -1, tells which half's opens the lock, for a reward of 1. The other one
+    passes it for nothing; a forbidden key ends the episode with nothing. Obeying the mask and
+    minding the observation gives ``length``. Without the mask no policy gets more than
+    1/(keys - 1) on average, whatever it learns, since which key is allowed is drawn anew each time.
+
+    Attributes:
+        length: locks.
+        keys: in each half of the actions.
+        num_actions: 2 keys.
+    """
+
+    length: int = eqx.field(static=True)
+    keys: int = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True)
+
+    def __init__(self, length: int = 8, keys: int = 16):
+        self.length = length
+        self.keys = keys
+        self.num_actions = 2 * keys
+
+    def reset(self, key: Key[Array, ""]) -> tuple[tuple[Array, Array, Array], TimeStep]:
+        """At the first lock."""
+        return self._lock(key, jnp.zeros((), jnp.int32))
+
+    def step(
+        self, key: Key[Array, ""], state: tuple[Array, Array, Array], action: Int[Array, ""]
+    ) -> tuple[tuple[Array, Array, Array], TimeStep]:
+        """Tries a key. A forbidden one ends the episode."""
+        opened, observation, mask = state
+        allowed = mask[action]
+        right = (action >= self.keys) == (observation > 0)
+        over = ~allowed | (opened + 1 >= self.length)
+        state, timestep = self._lock(key, opened + 1)
+        reward = (allowed & right).astype(jnp.float32)
+        return state, _timestep(timestep.observation[0], reward, over, mask=state[2] | over)
+
+    def _lock(
+        self, key: Key[Array, ""], opened: Int[Array, ""]
+    ) -> tuple[tuple[Array, Array, Array], TimeStep]:
+        keys_key, observation_key = jax.random.split(key)
+        low, high = jax.random.randint(keys_key, (2,), 0, self.keys)
+        mask = jnp.zeros(self.num_actions, bool).at[jnp.stack([low, self.keys + high])].set(True)
+        observation = jax.random.rademacher(observation_key, dtype=jnp.float32)
+        return (opened, observation, mask), _timestep(observation, mask=mask)
+
+
+@final
+class RememberedCue(AbstractEnv[tuple[Array, Array]]):
+    """The first observation, 1 or -1, is the cue; then there are ``delay`` zeros.
+
+    The action at the last of them is judged: reward 1 if it is 1 after the cue 1 or 0 after -1,
+    else -1. Who does not remember gets 0 on average.
+
+    Attributes:
+        delay: steps after the cue, at least 1.
+    """
+
+    delay: int = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True, default=2)
+
+    def reset(self, key: Key[Array, ""]) -> tuple[tuple[Array, Array], TimeStep]:
+        """Shows the cue."""
+        cue = jax.random.rademacher(key, dtype=jnp.float32)
+        return (cue, jnp.zeros((), jnp.int32)), _timestep(cue)
+
+    def step(
+        self, key: Key[Array, ""], state: tuple[Array, Array], action: Int[Array, ""]
+    ) -> tuple[tuple[Array, Array], TimeStep]:
+        """Shows nothing; the last action ends the episode."""
+        del key
+        cue, taken = state
+        last = taken == self.delay
+        reward = jnp.where(last, cue * (2.0 * action - 1.0), 0.0)
+        return (cue, taken + 1), _timestep(jnp.zeros(()), reward, last)

@@ -1,0 +1,83 @@
+"""Loops that ``jax.lax`` does not have; nothing but the plain thing where they are not needed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from ppo_mask.jax_tools._types import ArrayTree
+
+
+def zeros_of(shapes: Any, *leading: int) -> ArrayTree:
+    """Zeros for what ``jax.eval_shape`` tells of, each array with more axes before its own."""
+    return jax.tree.map(lambda x: jnp.zeros((*leading, *x.shape), x.dtype), shapes)
+
+
+def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree) -> ArrayTree:
+    """The mean of ``function`` over parts, worked out one after another.
+
+    Args:
+        function: from a part to a tree of floats.
+        parts: arrays with a leading axis, one entry for each part.
+    """
+
+    def part(index: int) -> ArrayTree:
+        return jax.tree.map(lambda x: x[index], parts)
+
+    num_parts = len(jax.tree.leaves(parts)[0])
+    if num_parts == 1:
+        return function(part(0))
+    function = jax.jit(function)  # So that it is traced once: for its shapes, and for the loop.
+    nothing = zeros_of(jax.eval_shape(lambda: function(part(0))))
+
+    def add(total: ArrayTree, part: ArrayTree) -> tuple[ArrayTree, None]:
+        return jax.tree.map(jnp.add, total, function(part)), None
+
+    total, _ = jax.lax.scan(add, nothing, parts)
+    return jax.tree.map(lambda x: x / num_parts, total)
+
+
+def scan_until(
+    stop: Callable[[ArrayTree], Bool[Array, ""]] | None,
+    step: Callable[[Any, Any], tuple[Any, ArrayTree]],
+    carry: ArrayTree,
+    xs: ArrayTree,
+) -> tuple[ArrayTree, ArrayTree, Int[Array, ""]]:
+    """``jax.lax.scan`` that ends before the first step that it should not take.
+
+    Args:
+        stop: from what a step puts out to whether that step should not have been taken; None to
+            take all.
+        step: as for scan.
+        carry: as for scan.
+        xs: as for scan.
+
+    Returns:
+        The carry after the steps taken, what they put out (0 for those not taken), and their
+        number.
+    """
+    length = len(jax.tree.leaves(xs)[0])
+    if stop is None:
+        return *jax.lax.scan(step, carry, xs), jnp.int32(length)
+
+    def going_on(loop: tuple[Any, ...]) -> Bool[Array, ""]:
+        taken, stopped, _, _ = loop
+        return (taken < length) & ~stopped
+
+    def body(loop: tuple[Any, ...]) -> tuple[Any, ...]:
+        taken, _, carry, outs = loop
+        new, out = step(carry, jax.tree.map(lambda x: x[taken], xs))
+        stopped = stop(out)
+        carry = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), carry, new)
+        outs = jax.tree.map(
+            lambda old, new: old.at[taken].set(jnp.where(stopped, 0, new)), outs, out
+        )
+        return taken + ~stopped, stopped, carry, outs
+
+    shapes = jax.eval_shape(lambda xs: step(carry, jax.tree.map(lambda x: x[0], xs))[1], xs)
+    outs = zeros_of(shapes, length)
+    begin = jnp.int32(0), jnp.array(False), carry, outs
+    taken, _, carry, outs = jax.lax.while_loop(going_on, body, begin)
+    return carry, outs, taken

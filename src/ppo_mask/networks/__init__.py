@@ -1,0 +1,50 @@
+"""Networks: a policy and a value function, under a mask that cannot be forgotten.
+
+In: an observation, a mask and, for recurrent networks, a hidden state. Out: a
+:class:`MaskedCategorical` and a value. What is put around a network, normalization and bfloat16,
+is a network too. :mod:`~ppo_mask.networks.layers` are for networks of your own.
+"""
+
+from ._actor_critic import AbstractActorCritic as AbstractActorCritic
+from ._actor_critic import AbstractFeatureActorCritic as AbstractFeatureActorCritic
+from ._actor_critic import AbstractRecurrentActorCritic as AbstractRecurrentActorCritic
+from ._actor_critic import Memory as Memory
+from ._actor_critic import advance as advance
+from ._actor_critic import features_apart as features_apart
+from ._actor_critic import forgotten as forgotten
+from ._actor_critic import initial_hidden as initial_hidden
+from ._actor_critic import is_recurrent as is_recurrent
+from ._actor_critic import outputs as outputs
+from ._bfloat16 import BFloat16ActorCritic as BFloat16ActorCritic
+from ._bfloat16 import in_bfloat16 as in_bfloat16
+from ._distribution import MaskedCategorical as MaskedCategorical
+from ._gru import GRUActorCritic as GRUActorCritic
+from ._mlp import MLPActorCritic as MLPActorCritic
+from ._normalize import NormalizedActorCritic as NormalizedActorCritic
+from ._normalize import RunningMoments as RunningMoments
+from ._normalize import normalized as normalized
+from ._normalize import observe as observe
+from ._normalize import partition as partition
+
+__all__ = [
+    "AbstractActorCritic",
+    "AbstractFeatureActorCritic",
+    "AbstractRecurrentActorCritic",
+    "BFloat16ActorCritic",
+    "GRUActorCritic",
+    "MLPActorCritic",
+    "MaskedCategorical",
+    "Memory",
+    "NormalizedActorCritic",
+    "RunningMoments",
+    "advance",
+    "features_apart",
+    "forgotten",
+    "in_bfloat16",
+    "initial_hidden",
+    "is_recurrent",
+    "normalized",
+    "observe",
+    "outputs",
+    "partition",
+]

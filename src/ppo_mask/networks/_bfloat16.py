@@ -1,0 +1,71 @@
+"""A network's matrix work in bfloat16, its parameters in float32 (Micikevicius et al. 2018,
+arXiv:1710.03740)."""
+
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks._actor_critic import (
+    AbstractActorCritic,
+    AbstractFeatureActorCritic,
+    AbstractWrappedActorCritic,
+    advance,
+)
+from ppo_mask.networks._distribution import MaskedCategorical
+from ppo_mask.networks._normalize import NormalizedActorCritic
+
+
+@final
+class BFloat16ActorCritic(AbstractWrappedActorCritic):
+    """A network that computes in bfloat16, whatever it is.
+
+    Parameters are kept in float32, which is what the optimiser sees, and rounded for each use; so
+    are the floats of the observation and of a hidden state. What comes out is float32: the
+    distribution masks float32 logits, as every :class:`~ppo_mask.networks.MaskedCategorical`
+    does, and so are the value and the hidden state that goes on.
+
+    A layer of the network may ask for float32 sums of its bfloat16 products, by
+    ``preferred_element_type``, and go on in float32; :class:`~ppo_mask.networks.MLPActorCritic`
+    does. Gradients are summed up in float32 then.
+
+    Attributes:
+        network: what is trained.
+    """
+
+    network: AbstractActorCritic
+
+    def __init__(self, network: AbstractActorCritic, *, key: Key[Array, ""] | None = None):
+        del key  # Nothing here is random; a saved network is made anew with a key.
+        self.network = network
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
+        return {"network": self.network}
+
+    def advance(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
+    ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
+        """See :class:`ppo_mask.networks.AbstractRecurrentActorCritic`."""
+        network, observation, before = jax.tree.map(_rounded, (self.network, observation, hidden))
+        distribution, value, after = advance(network, observation, action_mask, before)
+        hidden = jax.tree.map(lambda old, new: new.astype(old.dtype), hidden, after)
+        return distribution, value.astype(jnp.float32), hidden
+
+
+def in_bfloat16(model: AbstractActorCritic) -> AbstractActorCritic:
+    """The model with its matrix work in bfloat16; features and normalisation stay in float32."""
+    if isinstance(model, BFloat16ActorCritic):
+        return model
+    if isinstance(model, (AbstractFeatureActorCritic, NormalizedActorCritic)):
+        return eqx.tree_at(lambda m: m.network, model, in_bfloat16(model.network))
+    return BFloat16ActorCritic(model)
+
+
+def _rounded(x: Any) -> Any:
+    is_float = eqx.is_array(x) and jnp.issubdtype(x.dtype, jnp.floating)
+    return x.astype(jnp.bfloat16) if is_float else x

@@ -1,0 +1,67 @@
+"""A categorical distribution whose mask cannot be forgotten."""
+
+import distreqx.distributions as dist
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Bool, Float, Int, Key
+
+
+class MaskedCategorical(eqx.Module):
+    """The distribution over the allowed actions of one state.
+
+    An action outside the mask has probability exactly 0, is never drawn, and its logit receives a
+    gradient of exactly 0 (Huang and Ontañón 2022, arXiv:2006.14171). All is computed in float32,
+    whatever the logits' type.
+
+    Raises:
+        ValueError: no action is allowed. Only where the mask's values are known, that is outside
+            of compiled code; inside it, :func:`ppo_mask.training.train` and
+            :func:`ppo_mask.training.evaluate` watch over the masks, at no cost per step.
+    """
+
+    mask: Bool[Array, " actions"]
+    _unmasked: dist.Categorical
+
+    def __init__(self, logits: Float[Array, " actions"], mask: Bool[Array, " actions"]):
+        if not isinstance(mask, Tracer) and not np.asarray(mask).any():
+            raise ValueError("action mask is all False: at least one action must be allowed")
+        logits = logits.astype(jnp.float32)
+        # Not -inf: differences of infinities are NaN in the gradients of what follows.
+        logits = jnp.where(mask, logits, jnp.finfo(jnp.float32).min)
+        self.mask = mask
+        self._unmasked = dist.Categorical(logits=logits)
+
+    @property
+    def probs(self) -> Float[Array, " actions"]:
+        """Probabilities; exactly 0 outside the mask."""
+        return jnp.where(self.mask, self._unmasked.probs, 0)
+
+    def log_prob(self, action: Int[Array, ""]) -> Float[Array, ""]:
+        """Log-probability; about -3.4e38 for an action outside the mask."""
+        return self._unmasked.log_prob(action)
+
+    def entropy(self) -> Float[Array, ""]:
+        """Entropy in nats: log n for n equally likely allowed actions."""
+        return self._unmasked.entropy()
+
+    def mode(self) -> Int[Array, ""]:
+        """The likeliest allowed action, the first among equals."""
+        # distreqx's own casts to int8, which is wrong beyond 127 actions.
+        logits = jnp.where(self.mask, self._unmasked.logits, -jnp.inf)
+        return jnp.argmax(logits).astype(jnp.int32)
+
+    def sample(self, key: Key[Array, ""]) -> Int[Array, ""]:
+        """Draws an allowed action, from one uniform number by the inverse of the CDF.
+
+        A probability is met to within 2⁻²³, the uniform number's resolution.
+        """
+        # Prefix sums may be added up in any order, so that they can differ where the probability is
+        # 0 and decrease by a rounding error. Hence the mask here, and the top of the CDF (the last
+        # step) counts as above the threshold even where the product below rounds up to it.
+        cdf = jnp.where(self.mask, jnp.cumsum(self.probs), 0)
+        top = cdf.max()
+        above = (cdf > jax.random.uniform(key) * top) | (cdf >= top)
+        return jnp.argmax(self.mask & above).astype(jnp.int32)

@@ -1,0 +1,184 @@
+"""Running statistics, and observations that are normalized by them.
+
+Statistics are part of the train state, and so of checkpoints. They learn from what was seen, once
+per update; gradients never touch them, and whoever only plays leaves them as they are.
+"""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks._actor_critic import (
+    AbstractActorCritic,
+    AbstractWrappedActorCritic,
+    advance,
+    features_apart,
+)
+from ppo_mask.networks._distribution import MaskedCategorical
+
+_EPSILON = 1e-8
+_LIMIT = 10.0
+
+
+class RunningMoments(eqx.Module):
+    """Mean and variance, by element, of all that was seen so far.
+
+    Batches are merged as Chan, Golub and LeVeque (1983) do, written as a weighted mean: no number
+    grows with the count but the count itself. That one stops growing after 2²⁴ batches, where
+    float32 has no room for one more; from there on, older ones fade slowly as new ones come.
+
+    Attributes:
+        mean: 0 at first.
+        variance: of the population; 1 at first.
+        count: of what was seen.
+    """
+
+    mean: Float[Array, "*shape"]
+    variance: Float[Array, "*shape"]
+    count: Float[Array, ""]
+
+    def __init__(self, shape: Sequence[int]):
+        self.mean = jnp.zeros(tuple(shape), jnp.float32)
+        self.variance = jnp.ones(tuple(shape), jnp.float32)
+        self.count = jnp.zeros((), jnp.float32)
+
+    @property
+    def deviation(self) -> Float[Array, "*shape"]:
+        """Standard deviation; never quite 0, so that one may divide by it."""
+        return jnp.sqrt(self.variance + _EPSILON)
+
+    def seen(self, batch: Float[Array, "batch *shape"]) -> "RunningMoments":
+        """These moments with a batch more in them."""
+        batch = batch.astype(jnp.float32)
+        # In two passes, the second of which corrects the mean for its rounding.
+        mean = batch.mean(axis=0)
+        residual = batch - mean
+        correction = residual.mean(axis=0)
+        mean = mean + correction
+        variance = jnp.maximum(jnp.square(residual).mean(axis=0) - jnp.square(correction), 0)
+
+        count = self.count + batch.shape[0]
+        weight = batch.shape[0] / count
+        shift = mean - self.mean
+        spread = weight * (1 - weight) * jnp.square(shift)
+        new = (
+            self.mean + weight * shift,
+            (1 - weight) * self.variance + weight * variance + spread,
+            count,
+        )
+        return eqx.tree_at(lambda m: (m.mean, m.variance, m.count), self, new)
+
+
+@final
+class NormalizedActorCritic(AbstractWrappedActorCritic):
+    """A network that sees its observations shifted and scaled to mean 0 and variance 1.
+
+    Each number of the observation has statistics of its own, and what comes of it is clipped to
+    ±10. Leaves of the observation that are not floats are passed on as they are.
+
+    The statistics stay as they are until :func:`observe`. PPO calls it after it has learned from a
+    rollout, so that a rollout is learned from with the statistics that it was acted with.
+
+    Attributes:
+        network: what is trained.
+        moments: of each float leaf, in the order of ``jax.tree.leaves``.
+    """
+
+    network: AbstractActorCritic
+    moments: tuple[RunningMoments, ...]
+
+    def __init__(
+        self,
+        network: AbstractActorCritic,
+        shapes: Sequence[Sequence[int]],
+        *,
+        key: Key[Array, ""] | None = None,
+    ):
+        del key  # Nothing here is random; a saved network is made anew with a key.
+        self.network = network
+        self.moments = tuple(RunningMoments(shape) for shape in shapes)
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
+        shapes = [list(moments.mean.shape) for moments in self.moments]
+        return {"network": self.network, "shapes": shapes}
+
+    def advance(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
+    ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
+        """See :class:`ppo_mask.networks.AbstractRecurrentActorCritic`."""
+        leaves, structure = jax.tree.flatten(observation)
+        floats = iter(self.moments)
+        leaves = [_standardized(x, next(floats)) if _is_float(x) else x for x in leaves]
+        seen = jax.tree.unflatten(structure, leaves)
+        return advance(self.network, seen, action_mask, hidden)
+
+
+def normalized(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:
+    """The model behind statistics that have seen nothing; as it is if it has statistics already.
+
+    Args:
+        model: what is to be trained.
+        observation: any batch of observations, for their shapes.
+    """
+    features, unpacked, network = features_apart(model)
+    if isinstance(network, NormalizedActorCritic):
+        return model
+    seen = jax.eval_shape(jax.vmap(lambda x: unpacked(features(x))), observation)
+    network = NormalizedActorCritic(network, [x.shape[1:] for x in _floats(seen)])
+    return eqx.tree_at(lambda m: features_apart(m).network, model, network)
+
+
+def observe(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:
+    """The model with a rollout in its statistics, if it has any.
+
+    Args:
+        model: any.
+        observation: as in :class:`~ppo_mask.ppo.Transition`; its leaves have axes [steps, envs,
+            …]. One step after another is gone through: a rollout may be hundreds of megabytes.
+    """
+    _, unpacked, network = features_apart(model)
+    if not isinstance(network, NormalizedActorCritic):
+        return model
+
+    def step(moments: ArrayTree, kept: ArrayTree) -> tuple[ArrayTree, None]:
+        leaves = _floats(jax.vmap(unpacked)(kept))
+        return tuple(m.seen(x) for m, x in zip(moments, leaves, strict=True)), None
+
+    moments, _ = jax.lax.scan(step, network.moments, observation)
+    network = eqx.tree_at(lambda n: n.moments, network, moments)
+    return eqx.tree_at(lambda m: features_apart(m).network, model, network)
+
+
+def partition(model: AbstractActorCritic) -> tuple[ArrayTree, Any]:
+    """What of a model is trained, that is its floats but for statistics, and all the rest.
+
+    ``eqx.combine`` puts the two together again.
+    """
+
+    def is_moments(x: Any) -> bool:
+        return isinstance(x, RunningMoments)
+
+    trained = jax.tree.map(
+        lambda x: not is_moments(x) and eqx.is_inexact_array(x), model, is_leaf=is_moments
+    )
+    return eqx.partition(model, trained)
+
+
+def _floats(tree: Any) -> list[Any]:
+    return [x for x in jax.tree.leaves(tree) if _is_float(x)]
+
+
+def _is_float(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def _standardized(x: Float[Array, "*shape"], moments: RunningMoments) -> Float[Array, "*shape"]:
+    scaled = (x.astype(jnp.float32) - moments.mean) / moments.deviation
+    return jnp.clip(scaled, -_LIMIT, _LIMIT).astype(x.dtype)

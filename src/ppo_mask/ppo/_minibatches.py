@@ -1,0 +1,128 @@
+"""Which steps of a rollout are learned from together.
+
+Environments are in groups, and a minibatch has equally many steps of every group, drawn without
+replacement. A group is as small as that allows; mostly it is a single environment. So a device that
+has whole groups has its share of every minibatch, and needs nothing of what the others have; and
+which steps make a minibatch does not depend on how many devices there are.
+"""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import Array, Int, Key
+
+from ppo_mask.devices.sharding import on_each
+from ppo_mask.jax_tools import ArrayTree, bits
+from ppo_mask.networks import AbstractActorCritic, is_recurrent
+from ppo_mask.ppo._config import PPOConfig
+
+_ROWS_IN_CACHE = 1024
+"""Of 256 floats each: a megabyte, which a core of a server has for itself, and a laptop's about."""
+
+
+def check_devices(config: PPOConfig, count: int) -> None:
+    """Makes sure that so many devices can have equal shares of everything.
+
+    Raises:
+        ValueError: they cannot; the message says which number is in the way.
+    """
+    envs, groups, minibatches = config.num_envs, config.num_groups, config.num_minibatches
+    if envs % count:
+        raise ValueError(
+            f"{envs} environments cannot be split over {count} devices; "
+            f"{max(envs // count, 1) * count} could"
+        )
+    if groups % count:
+        raise ValueError(
+            f"{minibatches} minibatches of {config.num_steps} steps of {envs} environments can be "
+            f"split over {math.gcd(groups, count)} devices at most, not {count}; a number of "
+            "minibatches that divides the steps has no such limit"
+        )
+    rows = config.batch_size // minibatches // count
+    if rows % config.gradient_accumulation:
+        raise ValueError(
+            f"a minibatch has {rows} rows of each of {count} devices, and they cannot be cut into "
+            f"gradient_accumulation = {config.gradient_accumulation} equal parts"
+        )
+
+
+def of_rows(config: PPOConfig, model: AbstractActorCritic) -> PPOConfig:
+    """The config as :func:`shuffled` and :func:`check_devices` want it for a model.
+
+    A recurrent one learns through time, so a row is not a step of an environment but all of them.
+
+    Raises:
+        ValueError: the environments cannot be dealt out to minibatches.
+    """
+    if not is_recurrent(model):
+        return config
+    parts = config.num_minibatches * config.gradient_accumulation
+    if config.num_envs % parts:
+        raise ValueError(
+            f"a recurrent network learns from all steps of an environment at once: num_envs = "
+            f"{config.num_envs} must be a multiple of num_minibatches x gradient_accumulation = "
+            f"{parts}"
+        )
+    return dataclasses.replace(config, num_steps=1)
+
+
+def shuffled(
+    config: PPOConfig, key: Key[Array, ""], mesh: Mesh | None = None
+) -> Int[Array, "gradient_steps parts rows"]:
+    """For each gradient step the rows of its minibatch, in parts; every epoch has all rows once.
+
+    A row is ``step · envs + env``. On a mesh the last axis is split, and each device's rows are of
+    its own environments, counted from its first.
+    """
+    size = config.num_envs // config.num_groups
+    parts = config.gradient_accumulation
+
+    def shuffle(words: Array) -> Array:
+        epochs, groups, _ = words.shape
+        # The order of random words is a random one, but for one pair in 2^32 that is equal.
+        step, env = jnp.divmod(jnp.argsort(words, axis=-1), size)
+        env += size * jnp.arange(groups)[:, None]
+        rows = (step * groups * size + env).reshape(epochs, groups, config.num_minibatches, -1)
+        return rows.swapaxes(1, 2).reshape(config.gradient_steps, parts, -1)
+
+    words = bits(key, config.update_epochs, config.num_groups, config.num_steps * size)
+    return on_each(mesh, shuffle, (1,), 2)(words)
+
+
+def small_parts(parts: ArrayTree) -> ArrayTree:
+    """Parts of a minibatch cut into smaller ones, on a CPU: what a layer makes of one is in a
+    core's cache when the next operation reads it.
+
+    Elsewhere they stay as they are: an accelerator is quick with large arrays.
+
+    Args:
+        parts: arrays with axes [parts, rows, …].
+    """
+    count, rows = jax.tree.leaves(parts)[0].shape[:2]
+    fewest, most = -(-rows // _ROWS_IN_CACHE), 2 * rows // _ROWS_IN_CACHE
+    if jax.default_backend() == "cpu":
+        count *= next((n for n in range(fewest, most + 1) if rows % n == 0), 1)
+    return jax.tree.map(lambda x: x.reshape(count, -1, *x.shape[2:]), parts)
+
+
+def take(
+    rollout: ArrayTree, rows: Int[Array, "*parts rows"], mesh: Mesh | None = None
+) -> ArrayTree:
+    """Rows of a rollout, which :func:`shuffled` gives.
+
+    Args:
+        rollout: its arrays have axes [steps, envs, …].
+        rows: of one part or of several.
+        mesh: that the environments are split over.
+
+    Returns:
+        The same tree; in place of steps and envs its arrays have the axes of ``rows``.
+    """
+
+    def gather(rollout: ArrayTree, rows: Array) -> ArrayTree:
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], rollout)
+
+    return on_each(mesh, gather, (1, rows.ndim - 1), rows.ndim - 1)(rollout, rows)

@@ -1,0 +1,54 @@
+"""Rewards divided by the running deviation of the discounted return."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ppo_mask.networks import RunningMoments
+
+_LIMIT = 10.0
+
+
+class RewardScaler(eqx.Module):
+    """Divides rewards by the standard deviation of the discounted return, and clips them to ±10.
+
+    Nothing is subtracted: a reward of 0 stays 0, and which policy is best does not change
+    (Engstrom et al. 2020, arXiv:2005.12729, describe it among PPO's code-level optimisations).
+
+    Attributes:
+        discounted_return: of the running episodes, rewards so far: R ← γ R + r.
+        moments: of all its values.
+    """
+
+    discounted_return: Float[Array, " envs"]
+    moments: RunningMoments
+
+    def __init__(self, num_envs: int):
+        self.discounted_return = jnp.zeros(num_envs, jnp.float32)
+        self.moments = RunningMoments(())
+
+    def scale(
+        self,
+        reward: Float[Array, "steps envs"],
+        ended: Bool[Array, "steps envs"],
+        gamma: float | Float[Array, ""],
+    ) -> tuple["RewardScaler", Float[Array, "steps envs"]]:
+        """The scaler with a rollout more in it, and that rollout's rewards scaled by it.
+
+        Args:
+            reward: of each step.
+            ended: the step was its episode's last.
+            gamma: discount per step.
+        """
+
+        def step(running: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+            reward, ended = step
+            running = gamma * running + reward
+            return jnp.where(ended, 0, running), running
+
+        running, returns = jax.lax.scan(step, self.discounted_return, (reward, ended))
+        # Environments first: so those of several devices need not be brought together.
+        moments = self.moments.seen(returns.swapaxes(0, 1).reshape(-1))
+        scaler = eqx.tree_at(lambda s: (s.discounted_return, s.moments), self, (running, moments))
+        return scaler, jnp.clip(reward / moments.deviation, -_LIMIT, _LIMIT)

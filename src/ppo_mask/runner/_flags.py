@@ -1,0 +1,67 @@
+"""A command line made from a config: grouped help with defaults, errors of one line."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from ppo_mask.errors import RunError
+from ppo_mask.runner._schema import Setting, did_you_mean, replace, settings
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise RunError(message)
+
+
+def parse_flags(config: Any, arguments: Sequence[str] | None, description: str) -> dict[str, Any]:
+    """The settings that a command line gives, by name, converted and checked.
+
+    Only what was given is in the result, so that it can be laid over a file or an earlier run.
+    ``--help`` prints and exits.
+
+    Args:
+        config: names the settings and, in ``--help``, their defaults.
+        arguments: the words after the program's name; None for the process's own.
+        description: what the program does, for ``--help``.
+
+    Raises:
+        RunError: an unknown flag, or a value that cannot be.
+    """
+    known = settings(config)
+    flags = {each.flag: each for each in known.values()}
+    given, unknown = _parser(config, known, description).parse_known_args(arguments)
+    for word in unknown:
+        name = word.partition("=")[0]
+        kind = "flag" if name.startswith("-") else "argument"
+        raise RunError(f"unknown {kind} {name}{did_you_mean(name, flags)}")
+    values = vars(given)
+    converted = settings(replace(config, values))
+    return {name: converted[name].value for name in values}
+
+
+def _parser(config: Any, known: dict[str, Setting], description: str) -> _Parser:
+    parser = _Parser(
+        usage="%(prog)s [flags]",
+        description=description,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    groups: dict[str, Any] = {}
+    for each in known.values():
+        if each.group not in groups:
+            about = (type(getattr(config, each.group)).__doc__ or "").partition("\n")[0]
+            groups[each.group] = parser.add_argument_group(each.group, about)
+        default = "none" if each.value is None else str(each.value).lower()
+        text = f"{each.rules.help} (default: {default})".replace("%", "%%")
+        if each.type is bool:
+            action = argparse.BooleanOptionalAction
+            groups[each.group].add_argument(each.flag, dest=each.name, action=action, help=text)
+        else:
+            kinds = {int: "N", float: "X", str: "TEXT"}
+            metavar = "|".join(each.choices) or kinds.get(each.type, "FILE")
+            bare = each.rules.bare
+            optional = {} if bare is None else {"nargs": "?", "const": str(bare)}
+            groups[each.group].add_argument(
+                each.flag, dest=each.name, metavar=metavar, help=text, **optional
+            )
+    return parser

@@ -1,0 +1,159 @@
+"""From a command line to a run: which settings it has, and whether it goes on with an earlier one.
+
+Settings are laid over each other: the program's defaults, those of the run that is resumed, those
+of a ``--config`` file, flags. All is checked before anything is compiled or written.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ppo_mask.checkpoints import LATEST, RunFolder, check_new_run, check_run_name, read_description
+from ppo_mask.checkpoints.bucket import Bucket, find_run, is_url, open_bucket
+from ppo_mask.devices import cpu as cores
+from ppo_mask.devices.processes import connect, several
+from ppo_mask.errors import RunError
+from ppo_mask.runner._flags import parse_flags
+from ppo_mask.runner._schema import as_dict, read_yaml, replace, settings
+from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
+
+Environment = TypeVar("Environment")
+
+# Which run it is, and no part of what the run does.
+_GROUP_NOT_STORED = "run"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan(Generic[Environment]):
+    """What to do.
+
+    Attributes:
+        config: the settings, everything filled in.
+        folder: of the run to go on with; None for a new one.
+        update: of the checkpoint to go on from; 0 for a new run.
+        bucket: what the run's folder is copied to; None if it is kept where it is.
+    """
+
+    config: RunConfig[Environment]
+    folder: RunFolder | None
+    update: int
+    bucket: Bucket | None = None
+
+
+def make_plan(
+    defaults: RunConfig[Environment], arguments: Sequence[str] | None, description: str
+) -> Plan[Environment]:
+    """Reads the command line and whatever it points to. Writes nothing.
+
+    Joins the run's other processes, if there are any.
+
+    Args:
+        defaults: the program's.
+        arguments: the command line; None for the process's own.
+        description: what the program does, for ``--help``.
+
+    Raises:
+        RunError: it asks for something that cannot be.
+    """
+    flags = parse_flags(defaults, arguments, description)
+    file, in_file = flags.get("config"), dict[str, Any]()
+    if file is not None:
+        in_file = read_yaml(Path(file), defaults)
+        if "config" in in_file:
+            raise RunError(f"{file}: a file cannot name another config")
+
+    def lay_over(config: RunConfig[Environment]) -> RunConfig[Environment]:
+        return replace(replace(config, in_file, source=str(file)), flags)
+
+    config = lay_over(defaults)
+    _check_run_settings(config.run, {**in_file, **flags})
+    # Before checkpoints are read: that starts JAX.
+    if not connect(config.run.distributed):
+        cores.make_devices()
+    place, resume = config.run.checkpoint_dir, config.run.resume
+    if several() and (is_url(place) or is_url(resume or "")):
+        raise RunError(
+            "several processes need a folder that all of them share, and a bucket is none; one "
+            "that is mounted as a folder (with gcsfuse, say) will do"
+        )
+    if resume is None:
+        config = resolve(config)
+        bucket = open_bucket(place) if is_url(place) else None
+        if bucket is not None:
+            run = dataclasses.replace(config.run, checkpoint_dir=str(bucket.local))
+            config = dataclasses.replace(config, run=run)
+        _check_new(config.run, bucket)
+        return Plan(config, None, 0, bucket)
+    folder, update, bucket = find_run(resume, place)
+    stored = read_yaml(folder.config, defaults)
+    config = resolve(lay_over(replace(defaults, stored, source=str(folder.config))))
+    _check_resumable(config, folder, update)
+    return Plan(config, folder, update, bucket)
+
+
+def settings_to_store(config: RunConfig[Any]) -> dict[str, Any]:
+    """What a run's folder and its checkpoints keep of a config."""
+    nested = as_dict(config)
+    return {group: nested[group] for group in nested if group != _GROUP_NOT_STORED}
+
+
+def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
+    if run.run_name is not None:
+        check_run_name(run.run_name, "--run-name")
+    if run.run_suffix is not None:
+        check_run_name(run.run_suffix, "--run-suffix")
+    if run.num_seeds > 1:
+        others = {
+            "--resume": run.resume is not None,
+            "--auto-tune": run.auto_tune,
+            "--profile": run.profile is not None,
+            "--debug-nans": run.debug_nans,
+            "--num-devices": run.num_devices is not None,
+            "--wandb": bool(given.get("wandb")),
+        }
+        for flag in (flag for flag, on in others.items() if on):
+            raise RunError(f"--num-seeds does not go with {flag}, which is about one run")
+    if run.auto_tune:
+        if run.resume is not None:
+            raise RunError("--auto-tune does not go with --resume: a resumed run keeps its batch")
+        for name in ("num_envs", "num_minibatches", "update_epochs"):
+            if name in given:
+                flag = "--" + name.replace("_", "-")
+                raise RunError(f"--auto-tune chooses {flag}: give one of the two")
+    if run.resume is None:
+        if run.rewind:
+            raise RunError("--rewind goes with --resume PATH of an older checkpoint")
+        return
+    for name in ("run_name", "run_suffix"):
+        if name in given:
+            flag = "--" + name.replace("_", "-")
+            raise RunError(f"{flag} does not go with --resume: a resumed run keeps its name")
+    if "checkpoint_dir" in given and run.resume != LATEST:
+        raise RunError("--checkpoint-dir does not go with --resume PATH: the path says it all")
+
+
+def _check_new(run: RunSettings, bucket: Bucket | None) -> None:
+    taken = None if bucket is None else bucket.runs()  # Reaches the bucket, or says that it cannot.
+    if run.run_name is not None:
+        suffix = f"-{run.run_suffix}" if run.run_suffix else ""
+        check_new_run(Path(run.checkpoint_dir) / f"{run.run_name}{suffix}", taken)
+
+
+def _check_resumable(config: RunConfig[Any], folder: RunFolder, update: int) -> None:
+    path = folder.checkpoints.path(update)
+    saved: dict[str, Any] = {}
+    for group in read_description(path)["config"].values():
+        saved |= group
+    asked = as_dict(config)
+    for name, each in settings(config).items():
+        fixed = not each.rules.changeable and each.group != _GROUP_NOT_STORED
+        value = asked[each.group][name]
+        if fixed and name in saved and saved[name] != value:
+            raise RunError(f"checkpoint {path} has {name} {saved[name]}, this run asks for {value}")
+    later = [step for step in folder.checkpoints.steps() if step > update]
+    if later and not config.run.rewind:
+        raise RunError(
+            f"run {folder.path} has checkpoints up to update {later[-1]}; add --rewind to drop "
+            f"all that came after update {update}, or resume from the newest"
+        )

@@ -1,0 +1,282 @@
+"""The settings of a run that know no environment, with the library's defaults.
+
+An application brings a group for its environment and changes defaults where it knows better::
+
+    RunConfig(environment=MySettings(), training=TrainingSettings(ent_coef=0.15))
+"""
+
+import dataclasses
+from typing import Generic, NamedTuple, TypeVar
+
+from ppo_mask.devices.cpu import ENVS_PER_CORE
+from ppo_mask.errors import RunError
+from ppo_mask.ppo import PRECISIONS, PPOConfig
+from ppo_mask.runner._schema import check, setting
+
+Environment = TypeVar("Environment")
+
+_PPO = PPOConfig()
+
+REFERENCE_BATCH = 32_768
+REFERENCE_MINIBATCHES = 4
+REFERENCE_EPOCHS = 4
+_MAX_MINIBATCHES = 64
+_MIN_EPOCHS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingSettings:
+    """PPO and its batch."""
+
+    num_envs: int = setting(
+        _PPO.num_envs, "environments side by side; 2048 and more on an accelerator", at_least=1
+    )
+    num_steps: int = setting(_PPO.num_steps, "steps of each environment per update", at_least=1)
+    total_timesteps: int = setting(
+        10_000_000,
+        "environment steps in all; the last update may go past it",
+        at_least=1,
+        changeable=True,
+    )
+    lr: float = setting(_PPO.learning_rate, "learning rate", above=0, changeable=True)
+    anneal_lr: bool = setting(
+        _PPO.anneal_lr, "let the learning rate fall to 0 over the run", changeable=True
+    )
+    gamma: float = setting(_PPO.gamma, "discount per step", at_least=0, at_most=1, changeable=True)
+    gae_lambda: float = setting(
+        _PPO.gae_lambda, "decay of the advantage trace", at_least=0, at_most=1, changeable=True
+    )
+    num_minibatches: int | None = setting(
+        None,
+        "parts of a batch, one gradient step each; none: by the batch's size",
+        at_least=1,
+        changeable=True,
+    )
+    update_epochs: int | None = setting(
+        None,
+        "times a batch is gone through; none: by the batch's size",
+        at_least=1,
+        changeable=True,
+    )
+    gradient_accumulation: int = setting(
+        _PPO.gradient_accumulation,
+        "parts that a minibatch is gone through in; saves memory, changes no result",
+        at_least=1,
+        changeable=True,
+    )
+    clip_eps: float = setting(
+        _PPO.clip_eps, "how far the policy's ratio may move", above=0, changeable=True
+    )
+    clip_value: bool = setting(
+        _PPO.clip_value, "let the value too move no further than --clip-eps", changeable=True
+    )
+    target_kl: float | None = setting(
+        None,
+        "end an update's gradient steps before one whose minibatch has a larger approx_kl",
+        above=0,
+        changeable=True,
+    )
+    vf_coef: float = setting(_PPO.vf_coef, "weight of the value loss", at_least=0, changeable=True)
+    ent_coef: float = setting(
+        _PPO.ent_coef, "weight of the entropy bonus", at_least=0, changeable=True
+    )
+    max_grad_norm: float = setting(
+        _PPO.max_grad_norm, "gradients are scaled down to this norm", above=0, changeable=True
+    )
+    precision: str = setting(
+        _PPO.precision,
+        "of the network's matrix work: float32, or bfloat16 for accelerators",
+        one_of=PRECISIONS,
+    )
+    normalize_observations: bool = setting(
+        _PPO.normalize_observations,
+        "show the network observations of mean 0 and variance 1, by running statistics",
+    )
+    normalize_rewards: bool = setting(
+        _PPO.normalize_rewards, "divide rewards by the running deviation of the discounted return"
+    )
+    seed: int = setting(0, "of everything random", at_least=0, at_most=2**32 - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkSettings:
+    """The policy and value network.
+
+    Attributes:
+        offered: the networks that there are to choose from, no setting itself; the runner takes
+            them from :class:`ppo_mask.runner.Task`. Empty: any name.
+    """
+
+    network: str = setting("default", "which of the program's networks", one_of="offered")
+    hidden_dim: int = setting(256, "width of the hidden layers", at_least=1)
+    num_layers: int = setting(2, "hidden layers", at_least=1)
+    offered: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class LoggingSettings:
+    """What is written down, and how often."""
+
+    log_interval: int = setting(10, "updates between log lines", at_least=1, changeable=True)
+    eval_interval: int | None = setting(
+        None,
+        "updates between greedy evaluations in fresh environments",
+        at_least=1,
+        changeable=True,
+    )
+    eval_episodes: int = setting(64, "episodes of an evaluation", at_least=1, changeable=True)
+    eval_max_steps: int = setting(
+        1000, "steps after which an evaluation cuts an episode off", at_least=1, changeable=True
+    )
+    tensorboard: bool = setting(True, "write TensorBoard event files", changeable=True)
+    wandb: bool = setting(
+        False, "log to Weights & Biases too; needs the extra 'wandb'", changeable=True
+    )
+    project: str = setting("ppo-mask", "the project on W&B", changeable=True)
+    entity: str | None = setting(
+        None, "the user or team on W&B; none: the account's default", changeable=True
+    )
+    artifact: bool = setting(
+        True, "send the newest and the best checkpoint to W&B at the end", changeable=True
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointSettings:
+    """When the run is saved. It always is at the end, on Ctrl+C and on SIGTERM."""
+
+    save_interval_minutes: float = setting(
+        10.0, "minutes between checkpoints", above=0, changeable=True
+    )
+    save_interval: int | None = setting(
+        None, "updates between checkpoints; replaces the minutes", at_least=1, changeable=True
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings:
+    """Which run this is."""
+
+    checkpoint_dir: str = setting(
+        "checkpoints",
+        "what holds a folder per run: a folder, or one in a bucket (gs://..., s3://...)",
+    )
+    run_name: str | None = setting(
+        None, "the run's folder; none: made up from the date and a number"
+    )
+    run_suffix: str | None = setting(None, "put after the run's name")
+    resume: str | None = setting(
+        None, "go on with a run: its folder or URL, one checkpoint in it, or 'latest'"
+    )
+    rewind: bool = setting(
+        False, "with --resume of an older checkpoint: drop what was saved and logged after it"
+    )
+    config: str | None = setting(None, "a YAML file with these settings; flags win over it")
+    auto_tune: bool = setting(
+        False, "try out how many environments this device does best with, and take so many"
+    )
+    profile: int | None = setting(
+        None,
+        "trace this update into the run's folder; without a number, or 0, the third from now",
+        at_least=0,
+        bare=0,
+    )
+    num_seeds: int = setting(
+        1,
+        "train so many seeds, from --seed on, in one compiled program; each has a folder",
+        at_least=1,
+        at_most=1000,
+    )
+    num_devices: int | None = setting(
+        None,
+        "devices to split the environments over; none: all there are, and of a CPU's cores as many "
+        f"as have {ENVS_PER_CORE} environments each",
+        at_least=1,
+    )
+    distributed: bool | None = setting(
+        None,
+        "train together with other processes; none: on TPU pods, under Slurm, and where "
+        "JAX_NUM_PROCESSES says so",
+    )
+    debug_nans: bool = setting(
+        False, "look after each update, and say which line of code made the first NaN"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig(Generic[Environment]):
+    """All settings of a run, in groups."""
+
+    environment: Environment
+    training: TrainingSettings = TrainingSettings()
+    network: NetworkSettings = NetworkSettings()
+    logging: LoggingSettings = LoggingSettings()
+    checkpoints: CheckpointSettings = CheckpointSettings()
+    run: RunSettings = RunSettings()
+
+
+def resolve(config: RunConfig[Environment]) -> RunConfig[Environment]:
+    """The config with everything filled in that depends on something else.
+
+    Raises:
+        RunError: a setting that cannot be, alone or together with another.
+    """
+    check(config)
+    training = config.training
+    batch = training.num_envs * training.num_steps
+    scaling = scale(
+        training.num_envs, training.num_steps, training.num_minibatches, training.update_epochs
+    )
+    if batch % scaling.num_minibatches:
+        fitting = max(n for n in range(1, scaling.num_minibatches) if batch % n == 0)
+        raise RunError(
+            f"the batch of --num-envs {training.num_envs} x --num-steps {training.num_steps} = "
+            f"{batch} cannot be cut into {scaling.num_minibatches} equal minibatches; "
+            f"--num-minibatches {fitting} would do"
+        )
+    minibatch, parts = batch // scaling.num_minibatches, training.gradient_accumulation
+    if minibatch % parts:
+        fitting = max(n for n in range(1, parts) if minibatch % n == 0)
+        raise RunError(
+            f"a minibatch of {batch} / {scaling.num_minibatches} = {minibatch} cannot be cut into "
+            f"--gradient-accumulation {parts} equal parts; --gradient-accumulation {fitting} "
+            "would do"
+        )
+    training = dataclasses.replace(training, **scaling._asdict())
+    return dataclasses.replace(config, training=training)
+
+
+class Scaling(NamedTuple):
+    """What one update does with its batch.
+
+    Attributes:
+        num_minibatches: parts that the batch is cut into.
+        update_epochs: times that the batch is gone through.
+    """
+
+    num_minibatches: int
+    update_epochs: int
+
+
+def scale(
+    num_envs: int,
+    num_steps: int,
+    num_minibatches: int | None = None,
+    update_epochs: int | None = None,
+) -> Scaling:
+    """Fills in what is None.
+
+    With a batch of several times :data:`REFERENCE_BATCH` and neither number given, minibatches grow
+    and epochs shrink with it. Giving either number is taken as knowing better: the other one is
+    then the reference's.
+    """
+    factor = num_envs * num_steps // REFERENCE_BATCH
+    if factor > 1 and num_minibatches is None and update_epochs is None:
+        return Scaling(
+            min(REFERENCE_MINIBATCHES * factor, _MAX_MINIBATCHES),
+            max(_MIN_EPOCHS, REFERENCE_EPOCHS // factor),
+        )
+    return Scaling(
+        REFERENCE_MINIBATCHES if num_minibatches is None else num_minibatches,
+        REFERENCE_EPOCHS if update_epochs is None else update_epochs,
+    )

@@ -1,0 +1,157 @@
+"""What a program trains on, and from which state it begins."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+from ppo_mask.envs import AbstractEnv, Curriculum
+from ppo_mask.errors import RunError
+from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.runner._settings import NetworkSettings, RunConfig, TrainingSettings
+from ppo_mask.training import Metric, TrainState, init
+
+Environment = TypeVar("Environment")
+
+_UNNAMED = NetworkSettings().network
+
+
+def mlp_for(
+    env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
+) -> AbstractActorCritic:
+    """The default network for an environment.
+
+    Raises:
+        RunError: the observation is not one flat array of floats.
+    """
+    observation = jax.eval_shape(env.reset, key)[1].observation
+    leaves = jax.tree.leaves(observation)
+    if len(leaves) != 1 or leaves[0].ndim != 1 or not np.issubdtype(leaves[0].dtype, np.floating):
+        raise RunError(
+            "the default network needs an observation that is one flat array of floats; give "
+            f"make_model for {observation}"
+        )
+    return MLPActorCritic(
+        leaves[0].shape[0], env.num_actions, network.hidden_dim, network.num_layers, key=key
+    )
+
+
+MakeModel: TypeAlias = Callable[[AbstractEnv[Any], NetworkSettings, Array], AbstractActorCritic]
+"""A network for an environment, from its settings and a key."""
+
+
+def _no_curriculum(environment: object) -> None:
+    del environment
+
+
+@dataclasses.dataclass(frozen=True)
+class Task(Generic[Environment]):
+    """What is to be learned.
+
+    Attributes:
+        make_env: the environment from its settings; a ValueError is told as a wrong setting.
+        make_model: the network for it, called "default".
+        networks: several by name, in place of ``make_model``; ``--network`` chooses one. The first
+            is taken where nothing is chosen.
+        metrics: figures of its own to log.
+        figures: heading to figure, for the columns of the console's table.
+        curriculum: from the environment's settings, how it changes as training goes on. Evaluation
+            is always in the one that ``make_env`` makes.
+    """
+
+    make_env: Callable[[Environment], AbstractEnv[Any]]
+    make_model: MakeModel = mlp_for
+    metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict[str, Metric])
+    figures: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    curriculum: Callable[[Environment], Curriculum | None] = _no_curriculum
+    networks: Mapping[str, MakeModel] = dataclasses.field(default_factory=dict[str, MakeModel])
+
+    def __post_init__(self) -> None:
+        if self.networks and self.make_model is not mlp_for:
+            raise ValueError("a task has make_model or networks, not both")
+
+    def offer(self, defaults: RunConfig[Environment]) -> RunConfig[Environment]:
+        """The defaults, with the task's networks to choose from."""
+        offered = tuple(self._makers)
+        chosen = defaults.network.network
+        network = dataclasses.replace(
+            defaults.network,
+            network=offered[0] if chosen == _UNNAMED else chosen,
+            offered=offered,
+        )
+        return dataclasses.replace(defaults, network=network)
+
+    def new_model(
+        self, env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
+    ) -> AbstractActorCritic:
+        """The network that the settings ask for.
+
+        Raises:
+            RunError: the task has no network of that name.
+        """
+        makers = self._makers
+        name = next(iter(makers)) if network.network == _UNNAMED else network.network
+        if name not in makers:
+            raise RunError(f"there is no network {name}; there are {', '.join(makers)}")
+        return makers[name](env, network, key)
+
+    @property
+    def _makers(self) -> Mapping[str, MakeModel]:
+        return self.networks or {_UNNAMED: self.make_model}
+
+
+def ppo_config(training: TrainingSettings) -> PPOConfig:
+    """The learner's config for settings that :func:`ppo_mask.runner.resolve` has filled in."""
+    values = dataclasses.asdict(training)
+    for name in ("total_timesteps", "seed"):
+        del values[name]
+    return PPOConfig(learning_rate=values.pop("lr"), **values)
+
+
+def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:
+    """For the run itself, and for its evaluations."""
+    run_key, evaluation_key = jax.random.split(jax.random.key(config.training.seed))
+    return run_key, evaluation_key
+
+
+def total_updates(config: RunConfig[Any], ppo: PPOConfig) -> int:
+    """Of the whole run; the last may go past the steps asked for."""
+    return -(-config.training.total_timesteps // ppo.batch_size)
+
+
+def first_model(
+    task: Task[Any], network: NetworkSettings, env: AbstractEnv[Any], key: Key[Array, ""]
+) -> AbstractActorCritic:
+    """The network that a run of that key begins with.
+
+    Raises:
+        RunError: the task has no such network.
+    """
+    model_key, _ = jax.random.split(key)
+    # Operation by operation, it would take seconds to compile.
+    return eqx.filter_jit(lambda key: task.new_model(env, network, key))(model_key)
+
+
+def first_state(
+    task: Task[Environment],
+    config: RunConfig[Environment],
+    env: AbstractEnv[Any],
+    ppo: PPOConfig,
+    model: AbstractActorCritic,
+    key: Key[Array, ""],
+) -> TrainState:
+    """A run's first state, with the :func:`first_model` of the same key."""
+    _, init_key = jax.random.split(key)
+    return init(
+        env,
+        model,
+        ppo,
+        init_key,
+        metrics=task.metrics,
+        curriculum=task.curriculum(config.environment),
+    )

@@ -1,0 +1,103 @@
+"""What looks at a run of the command line: logs, warnings, evaluations, checkpoints."""
+
+import platform
+from importlib.metadata import version
+from typing import Any, TypeVar, final
+
+from jaxtyping import Array, Key
+
+from ppo_mask.callbacks import (
+    ConsoleLog,
+    Evaluator,
+    HealthChecks,
+    JsonLines,
+    Saver,
+    TensorBoard,
+    WandB,
+)
+from ppo_mask.checkpoints import RunFolder, architecture_of
+from ppo_mask.devices.processes import is_first
+from ppo_mask.envs import AbstractEnv
+from ppo_mask.runner._plan import settings_to_store
+from ppo_mask.runner._settings import RunConfig
+from ppo_mask.runner._task import Task
+from ppo_mask.training import Callback, Run, TrainState
+
+Environment = TypeVar("Environment")
+
+_PACKAGES = ("ppo-mask", "jax", "equinox", "optax", "orbax-checkpoint", "numpy")
+
+
+def callbacks_for(
+    task: Task[Environment],
+    config: RunConfig[Environment],
+    folder: RunFolder,
+    env: AbstractEnv[Any],
+    state: TrainState,
+    evaluation_key: Key[Array, ""],
+    device: str,
+    alone: bool = True,
+) -> list[Callback]:
+    """What looks at the run. Saving comes last: a checkpoint is never newer than the log.
+
+    Of several processes the first writes the logs; all evaluate, and save together. A run that is
+    not ``alone`` in its process leaves the screen to what they have in common.
+    """
+    stored = settings_to_store(config)
+    about = {
+        "architecture": architecture_of(state.model),
+        "versions": {name: version(name) for name in _PACKAGES}
+        | {"python": platform.python_version()},
+        "device": device,
+    }
+    log, save = config.logging, config.checkpoints
+    callbacks: list[Callback] = []
+    if alone and is_first():
+        callbacks += [ConsoleLog(task.figures), HealthChecks()]
+    if is_first():
+        callbacks.append(JsonLines(folder.metrics))
+    if log.tensorboard and is_first():
+        callbacks.append(TensorBoard(folder.tensorboard, folder.metrics))
+    if log.wandb and is_first():
+        store = folder.checkpoints if log.artifact else None
+        callbacks.append(
+            WandB(
+                folder.path,
+                log.project,
+                log.entity,
+                config=stored | about,
+                history=folder.metrics,
+                checkpoints=store,
+            )
+        )
+    if log.eval_interval is not None:
+        callbacks.append(
+            Evaluator(
+                env,
+                evaluation_key,
+                log.eval_interval,
+                num_episodes=log.eval_episodes,
+                max_steps=log.eval_max_steps,
+                metrics=task.metrics,
+            )
+        )
+    callbacks.append(
+        Saver(
+            folder.checkpoints,
+            {"config": stored, **about},
+            save.save_interval_minutes,
+            save.save_interval,
+        )
+    )
+    return callbacks
+
+
+@final
+class Outcome(Callback):
+    """Remembers why a run ended."""
+
+    reason: str = "finished"
+
+    def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
+        """See :class:`Callback`."""
+        self.reason = reason

@@ -1,0 +1,131 @@
+"""What a training run shows to the outside, and what the outside may ask of it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.training._state import TrainState
+
+
+@dataclass(frozen=True)
+class LogRecord:
+    """A log line.
+
+    Attributes:
+        update: updates done.
+        env_steps: environment steps done, over all environments.
+        values: figures by name, such as ``train/entropy``. What there is nothing to say about,
+            such as the mean return when no episode ended, is not in it.
+        partial: it is the last of a run and covers fewer updates than a log line should. If the run
+            is taken further, these updates are a part of its next line.
+    """
+
+    update: int
+    env_steps: int
+    values: dict[str, float]
+    partial: bool = False
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        update: updates done.
+        total_updates: when the run ends.
+        env_steps: environment steps done, over all environments.
+        steps_per_second: environment steps per second in the last chunk, callbacks not counted.
+    """
+
+    update: int
+    total_updates: int
+    env_steps: int
+    steps_per_second: float
+
+
+class Run:
+    """A run under way, as its callbacks see it.
+
+    Attributes:
+        config: hyperparameters.
+        total_updates: when the run ends.
+        start_update: updates done before it began, 0 unless it was resumed.
+        update: updates done.
+        stop_reason: why it is to stop, or None.
+
+    Args:
+        callbacks: that are told of log lines.
+        unlogged_updates: how many of the updates done are in no log line, or in a partial one only.
+    """
+
+    def __init__(
+        self,
+        config: PPOConfig,
+        start_update: int,
+        total_updates: int,
+        callbacks: Sequence["Callback"],
+        unlogged_updates: int = 0,
+    ):
+        self.config = config
+        self.total_updates = total_updates
+        self.start_update = start_update
+        self.stop_reason: str | None = None
+        self.update = start_update
+        self._callbacks = callbacks
+        self._unlogged_updates = unlogged_updates
+
+    def request_stop(self, reason: str) -> None:
+        """Ends the run in good order after the chunk that is running; the first reason counts."""
+        self.stop_reason = self.stop_reason or reason
+
+    @property
+    def start_step(self) -> int:
+        """Environment steps done before it began."""
+        return self.start_update * self.config.batch_size
+
+    def log(self, values: Mapping[str, float], partial: bool = False) -> None:
+        """Hands figures, an evaluation's say, to every callback's ``on_log``."""
+        step = self.update * self.config.batch_size
+        record = LogRecord(self.update, step, dict(values), partial)
+        for callback in self._callbacks:
+            callback.on_log(self, record)
+
+    def keeps(self, env_steps: int, names: Iterable[str]) -> bool:
+        """Whether a log line that an earlier process wrote stays: for sinks, when a run goes on.
+
+        It does not if it is of updates that will be done again, or was partial.
+
+        Args:
+            env_steps: of the line.
+            names: of its figures.
+        """
+        if env_steps == self.start_step and self._unlogged_updates:
+            return not any(name.startswith("train/") for name in names)
+        return env_steps <= self.start_step
+
+
+class Callback:
+    """Looks at a run from outside the compiled loop. Override what you need; all do nothing here.
+
+    A state handed to a callback is good only until the callback returns: its buffers are used again
+    for the next chunk. Copy what is to be kept. A state is finite whenever a callback sees it.
+    """
+
+    def next_update(self, update: int) -> int | None:
+        """The next update, after ``update``, at whose end to look; None if any time will do."""
+        return None
+
+    def on_start(self, run: Run, state: TrainState) -> None:
+        """Called once, when all is compiled."""
+
+    def on_log(self, run: Run, record: LogRecord) -> None:
+        """Called with every log line."""
+
+    def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
+        """Called about once a second, and whenever a callback asked for it by ``next_update``."""
+
+    def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
+        """Called once if the run ends in good order: finished, or asked to stop."""
+
+    def close(self) -> None:
+        """Called last and always, also after an error: for files and screens."""

@@ -1,0 +1,62 @@
+"""Where in the code a NaN came about: an update gone through again, every operation checked."""
+
+import sysconfig
+import traceback
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jaxtyping
+from jax.experimental import checkify
+from jaxtyping import Array, Int
+
+from ppo_mask.envs import AbstractEnv, VectorEnv
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.ppo import LearnerState, PPOConfig
+from ppo_mask.ppo import update as ppo_update
+
+# Where an operation is called from is told in lines of the user's code and of ours.
+_PACKAGES_BELOW = ("jax", "jaxtyping", "equinox", "beartype", "optax", "distreqx")
+_LIBRARIES = Path(jaxtyping.__file__).parents[1]
+_PYTHON = Path(sysconfig.get_path("stdlib"))
+
+
+def find_first_nan(
+    env: AbstractEnv[Any],
+    config: PPOConfig,
+    learner: LearnerState,
+    total_updates: Int[Array, ""],
+) -> str | None:
+    """The first operation of the learner's next update that makes a NaN, and its line of code.
+
+    A NaN that ``where`` puts aside counts too: one that reaches no value, but may reach a gradient.
+    Compiles the update anew, which takes some times as long as usual.
+
+    Returns:
+        One line; None if there is no NaN. (A value may be infinite and make none.)
+    """
+    arrays, static = eqx.partition(learner, eqx.is_array)
+
+    def update(arrays: ArrayTree) -> ArrayTree:
+        vector_env = VectorEnv(env, config.num_envs)
+        after = ppo_update(vector_env, config, eqx.combine(arrays, static), total_updates)
+        return eqx.filter(after, eqx.is_array)
+
+    error, _ = jax.jit(checkify.checkify(update, errors=checkify.nan_checks))(arrays)
+    try:
+        error.throw()
+    except checkify.JaxRuntimeError as raised:
+        cause = raised.__cause__
+        frames = traceback.extract_tb(None if cause is None else cause.__traceback__)
+        lines = [f"{x.filename}:{x.lineno} ({x.name})" for x in frames if _is_telling(x.filename)]
+        what = str(raised).rstrip(".")
+        return f"{what} at {lines[-1]}" if lines else what
+    return None
+
+
+def _is_telling(filename: str) -> bool:
+    path = Path(filename)
+    if path.is_relative_to(_LIBRARIES):
+        return path.relative_to(_LIBRARIES).parts[0] not in _PACKAGES_BELOW
+    return path.is_file() and not path.is_relative_to(_PYTHON)

@@ -1,0 +1,187 @@
+"""How well a policy plays, in environments of its own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from ppo_mask.envs import AbstractEnv, TimeLimit, VectorEnv
+from ppo_mask.jax_tools import zeros_of
+from ppo_mask.networks import AbstractActorCritic, advance
+from ppo_mask.ppo import RolloutState, following, start
+from ppo_mask.training._metrics import Metric, StepTotals, add_steps, no_steps, summarize_steps
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """What became of each episode.
+
+    Attributes:
+        episode_return: by episode.
+        episode_length: steps, by episode.
+        truncated: the episode was cut off, by the environment or by the limit of steps.
+        final_info: the info of each episode's last step.
+        values: figures by name, as for a log line: ``mean_episode_return``, ``mean_reward`` (per
+            step), … under ``eval/``, and the metrics asked for, also under ``eval/``.
+    """
+
+    episode_return: Float[np.ndarray, " episodes"]
+    episode_length: Int[np.ndarray, " episodes"]
+    truncated: Bool[np.ndarray, " episodes"]
+    final_info: dict[str, np.ndarray]
+    values: dict[str, float]
+
+    @property
+    def mean_return(self) -> float:
+        """Mean over the episodes."""
+        return float(self.episode_return.mean())
+
+    @property
+    def std_return(self) -> float:
+        """Population standard deviation over the episodes."""
+        return float(self.episode_return.std())
+
+    @property
+    def mean_length(self) -> float:
+        """Mean over the episodes, in steps."""
+        return float(self.episode_length.mean())
+
+    @property
+    def std_length(self) -> float:
+        """Population standard deviation over the episodes, in steps."""
+        return float(self.episode_length.std())
+
+
+def evaluate(
+    model: AbstractActorCritic,
+    env: AbstractEnv[Any],
+    key: Key[Array, ""],
+    num_episodes: int,
+    *,
+    greedy: bool = True,
+    num_envs: int | None = None,
+    max_steps: int = 10_000,
+    metrics: Mapping[str, Metric] | None = None,
+) -> EvaluationResult:
+    """Plays ``num_episodes`` whole episodes, always under the action mask.
+
+    Each environment plays a number of episodes that is settled beforehand. (To take the first
+    episodes to end, whichever they are, would favour short ones.)
+
+    Args:
+        model: the policy.
+        env: the environment.
+        key: for the episodes, and for the actions if they are drawn.
+        num_episodes: how many.
+        greedy: play the likeliest action instead of drawing one.
+        num_envs: side by side; by default one per episode, at most 256.
+        max_steps: where to cut an episode off, for a policy that runs in circles.
+        metrics: figures of your own by name.
+
+    Raises:
+        ValueError: a number that cannot work, or a mask that allowed no action.
+    """
+    if num_episodes < 1:
+        raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
+    num_envs = min(num_episodes, 256) if num_envs is None else num_envs
+    metrics = dict(metrics or {})
+    vector_env = VectorEnv(TimeLimit(env, max_steps), num_envs)
+    record, totals = jax.device_get(_play(model, vector_env, key, num_episodes, greedy, metrics))
+    if not record.allowed:
+        raise ValueError("an action mask was all False; the environment must always allow one")
+    values = summarize_steps(totals, metrics, "eval")
+    return EvaluationResult(
+        record.episode_return,
+        record.episode_length,
+        record.truncated,
+        record.final_info,
+        {name if name.startswith("eval/") else f"eval/{name}": x for name, x in values.items()},
+    )
+
+
+class _Record(eqx.Module):
+    episode_return: Float[Array, " episodes"]
+    episode_length: Int[Array, " episodes"]
+    truncated: Bool[Array, " episodes"]
+    final_info: dict[str, Array]
+    allowed: Bool[Array, ""]
+
+
+class _Playing(eqx.Module):
+    rollout: RolloutState
+    key: Key[Array, ""]
+    # The number, among all, of the episode that each environment plays: it goes up by `num_envs`.
+    episode: Int[Array, " envs"]
+    record: _Record
+    totals: StepTotals
+
+
+@eqx.filter_jit
+def _play(
+    model: AbstractActorCritic,
+    vector_env: VectorEnv[Any],
+    key: Key[Array, ""],
+    num_episodes: int,
+    greedy: bool,
+    metrics: dict[str, Metric],
+) -> tuple[_Record, StepTotals]:
+    num_envs = vector_env.num_envs
+
+    def going_on(playing: _Playing) -> Bool[Array, ""]:
+        return (playing.episode < num_episodes).any() & playing.record.allowed
+
+    def step(playing: _Playing) -> _Playing:
+        key, action_key, step_key = jax.random.split(playing.key, 3)
+        rollout = playing.rollout
+        distribution, _, hidden = jax.vmap(partial(advance, model))(
+            rollout.observation, rollout.action_mask, rollout.hidden
+        )
+        if greedy:
+            action = jax.vmap(lambda d: d.mode())(distribution)
+        else:
+            action_keys = jax.random.split(action_key, num_envs)
+            action = jax.vmap(lambda d, k: d.sample(k))(distribution, action_keys)
+        vector_state, timestep = vector_env.step(step_key, rollout.vector_state, action)
+
+        # Beyond the last episode there is no row; what is written there is dropped.
+        row = jnp.where(timestep.ended, playing.episode, num_episodes)
+
+        def note(old: Array, new: Array) -> Array:
+            return old.at[row].set(new, mode="drop")
+
+        old = playing.record
+        record = _Record(
+            note(old.episode_return, timestep.episode_return),
+            note(old.episode_length, timestep.episode_length),
+            note(old.truncated, timestep.truncated),
+            jax.tree.map(note, old.final_info, timestep.info),
+            old.allowed & rollout.action_mask.any(axis=-1).all(),
+        )
+        counted = playing.episode < num_episodes
+        return _Playing(
+            following(model, vector_state, timestep, hidden),
+            key,
+            jnp.where(timestep.ended, playing.episode + num_envs, playing.episode),
+            record,
+            add_steps(playing.totals, metrics, action, timestep, counted),
+        )
+
+    reset_key, key = jax.random.split(key)
+    rollout = start(vector_env, model, reset_key)
+    info = jax.eval_shape(lambda k: vector_env.env.reset(k)[1].info, reset_key)
+    record = _Record(
+        jnp.zeros(num_episodes),
+        jnp.zeros(num_episodes, jnp.int32),
+        jnp.zeros(num_episodes, bool),
+        zeros_of(info, num_episodes),
+        jnp.array(True),
+    )
+    playing = _Playing(rollout, key, jnp.arange(num_envs), record, no_steps(metrics))
+    playing = jax.lax.while_loop(going_on, step, playing)
+    return playing.record, playing.totals

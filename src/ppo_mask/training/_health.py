@@ -1,0 +1,103 @@
+"""Whether a run can go on: looked at inside the compiled loop, told in words outside of it."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool
+
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.ppo import LearnerState, Transition, UpdateDiagnostics
+
+
+class Health(eqx.Module):
+    """What was all right in an update; after it, all parts must be. One more axis for each vmap.
+
+    Attributes:
+        allowed: every mask allowed an action.
+        observation: all observations were finite numbers.
+        reward: likewise.
+        losses: likewise, by the names of :class:`~ppo_mask.ppo.UpdateDiagnostics`.
+        parameters: likewise, by place in the model.
+    """
+
+    allowed: Bool[Array, "*runs"]
+    observation: Bool[Array, "*runs"]
+    reward: Bool[Array, "*runs"]
+    losses: dict[str, Bool[Array, "*runs"]]
+    parameters: dict[str, Bool[Array, "*runs"]]
+
+    @property
+    def good(self) -> Bool[Array, "*runs"]:
+        """Whether the run can go on."""
+        good = self.allowed
+        for part in jax.tree.leaves(self):
+            good &= part
+        return good
+
+
+def healthy(model: AbstractActorCritic) -> Health:
+    """Nothing is wrong yet."""
+    true = jnp.array(True)
+    losses = [field.name for field in dataclasses.fields(UpdateDiagnostics)]
+    parameters = dict.fromkeys(_parameters(model), true)
+    return Health(true, true, true, dict.fromkeys(losses, true), parameters)
+
+
+def examine(
+    learner: LearnerState, transitions: Transition, diagnostics: UpdateDiagnostics
+) -> Health:
+    """How an update went: its rollout, its figures, and the learner that it made."""
+    losses = {
+        field.name: _finite(getattr(diagnostics, field.name))
+        for field in dataclasses.fields(diagnostics)
+    }
+    parameters = {name: _finite(x) for name, x in _parameters(learner.model).items()}
+    allowed = transitions.action_mask.any(axis=-1).all()
+    reward = _finite(transitions.reward)
+    health = Health(allowed, jnp.array(True), reward, losses, parameters)
+    # The observations are the bulk of a rollout: read again only to find what went wrong.
+    seen = (transitions.observation, learner.rollout.observation)
+    observation = jax.lax.cond(health.good, lambda _: jnp.array(True), _finite, seen)
+    return eqx.tree_at(lambda h: h.observation, health, observation)
+
+
+def describe(health: Health) -> str | None:
+    """What is wrong and what may help, in one line; None if nothing is."""
+    health = jax.device_get(health)
+    if all(np.all(part) for part in jax.tree.leaves(health)):
+        return None
+    if not np.all(health.allowed):
+        return (
+            "an action mask was all False; the environment must always allow an action "
+            "(ppo_mask.envs.check_env finds out where)"
+        )
+    for name, good in (("an observation", health.observation), ("a reward", health.reward)):
+        if not np.all(good):
+            return f"the environment gave {name} that is not finite; look for where it divides"
+    losses = [name for name, good in health.losses.items() if not np.all(good)]
+    parameters = [name for name, good in health.parameters.items() if not np.all(good)]
+    parts = ", ".join(losses)
+    if parameters:
+        number = f"{len(parameters)} of {len(health.parameters)} parameters"
+        parts += f"{' and ' if parts else ''}{number} (the first: {parameters[0]})"
+    return (
+        f"not finite: {parts}; observations and rewards are, so try a lower learning rate, and "
+        "look for rewards of thousands and more"
+    )
+
+
+def _parameters(model: AbstractActorCritic) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(model, eqx.is_inexact_array))
+    return {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
+
+
+def _finite(tree: ArrayTree) -> Bool[Array, ""]:
+    finite = jnp.array(True)
+    for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)):
+        finite &= jnp.isfinite(leaf).all()
+    return finite

@@ -1,0 +1,120 @@
+"""The plain Python loop around compiled chunks of updates: when to log, look and stop."""
+
+import gc
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from ppo_mask.devices.processes import from_first, reason_of_any
+from ppo_mask.training._callback import Callback, Progress, Run
+from ppo_mask.training._state import TrainState
+
+# A chunk of updates lasts about this long: short enough for a live progress bar and for Ctrl+C,
+# long enough for the time between chunks not to matter.
+_CHUNK_SECONDS = 1.0
+
+
+def drive(
+    run: Run,
+    state: TrainState,
+    callbacks: Sequence[Callback],
+    log_interval: int,
+    advance: Callable[[TrainState, int], TrainState],
+    log: Callable[[TrainState, float, bool], TrainState],
+    largest_chunk: int | None = None,
+) -> TrainState:
+    """Runs until all updates are done or somebody asks for a stop.
+
+    Args:
+        run: what callbacks are given.
+        state: where it begins.
+        callbacks: called in this order.
+        log_interval: updates between log lines; there is one more at the very end.
+        advance: does so many updates, and returns when they are done. Ctrl+C and SIGTERM ask for a
+            stop, and are heard between Python's instructions.
+        log: writes a line, from the state, steps per second, and whether the line is partial;
+            returns the state with nothing unlogged, unless it is.
+        largest_chunk: updates between two looks, at most.
+
+    Raises:
+        ValueError: ``log_interval`` is below 1.
+    """
+    if log_interval < 1:
+        raise ValueError(f"log_interval must be at least 1, got {log_interval}")
+    with _closing(callbacks), _signals_stop(run):
+        with _no_garbage_collected():
+            state = advance(state, 0)  # Compiles, and does nothing else.
+        for callback in callbacks:
+            callback.on_start(run, state)
+        batch, pace, unlogged_steps, unlogged_seconds = run.config.batch_size, 1, 0, 0.0
+        stop = reason_of_any(run.stop_reason)
+        while run.update < run.total_updates and stop is None:
+            log_at = min(run.total_updates, (run.update // log_interval + 1) * log_interval)
+            wishes = [callback.next_update(run.update) for callback in callbacks]
+            until = min([log_at, *(wish for wish in wishes if wish and wish > run.update)])
+            n = from_first(min(pace, until - run.update, largest_chunk or pace))
+
+            started = time.perf_counter()
+            state = advance(state, n)
+            seconds = time.perf_counter() - started
+
+            run.update += n
+            pace = max(1, min(2 * pace, round(_CHUNK_SECONDS * n / seconds)))
+            unlogged_steps += n * batch
+            unlogged_seconds += seconds
+            if run.update == log_at:
+                partial = run.update % log_interval != 0  # The line at the very end may be.
+                state = log(state, unlogged_steps / unlogged_seconds, partial)
+                unlogged_steps, unlogged_seconds = 0, 0.0
+            progress = Progress(
+                run.update, run.total_updates, run.update * batch, n * batch / seconds
+            )
+            for callback in callbacks:
+                callback.on_chunk(run, state, progress)
+            stop = reason_of_any(run.stop_reason)
+        for callback in callbacks:
+            callback.on_stop(run, state, stop or "finished")
+    return state
+
+
+@contextmanager
+def _no_garbage_collected() -> Generator[None]:
+    """Spares tracing, which makes millions of objects and hardly a cycle, a fifth of its time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
+def _closing(callbacks: Sequence[Callback]) -> Generator[None]:
+    try:
+        yield
+    finally:
+        for callback in callbacks:
+            callback.close()
+
+
+@contextmanager
+def _signals_stop(run: Run) -> Generator[None]:
+    """Ctrl+C and SIGTERM ask for a stop; a second Ctrl+C interrupts. For the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ask(number: int, _: FrameType | None) -> None:
+        run.request_stop(signal.Signals(number).name)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,184 @@
+"""Figures about a run, gathered inside the compiled loop from one log line to the next."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from ppo_mask.envs import VectorTimeStep
+from ppo_mask.ppo import Transition, UpdateDiagnostics
+
+
+class Metric(eqx.Module):
+    """A figure of one's own: a number per step, and how many become one.
+
+    ``Metric(lambda action, info: info["won"], over="episodes")`` is the share of episodes won.
+
+    Attributes:
+        value: from a step's action and info to a number (or a yes/no). Traced, vmapped.
+        over: all steps, or only those that ended an episode.
+        reduce: mean or maximum over them.
+    """
+
+    value: Callable[[Int[Array, ""], dict[str, Array]], Array] = eqx.field(static=True)
+    over: Literal["steps", "episodes"] = eqx.field(static=True, default="steps")
+    reduce: Literal["mean", "max"] = eqx.field(static=True, default="mean")
+
+
+class StepTotals(eqx.Module):
+    """Sums, counts and maxima over steps and over the episodes that ended in them.
+
+    Attributes:
+        steps: counted.
+        episodes: ended.
+        reward: sum over the steps.
+        episode_return: sum over the episodes.
+        episode_length: sum over the episodes.
+        metrics: a sum or a maximum for each :class:`Metric`.
+    """
+
+    steps: Int[Array, ""]
+    episodes: Int[Array, ""]
+    reward: Float[Array, ""]
+    episode_return: Float[Array, ""]
+    episode_length: Int[Array, ""]
+    metrics: dict[str, Float[Array, ""]]
+
+
+class MetricTotals(eqx.Module):
+    """What has been gathered since the last log line.
+
+    Attributes:
+        steps: about the steps taken.
+        updates: done.
+        diagnostics: sum over the updates, each a mean over the gradient steps taken; but ``lr`` is
+            the last gradient step's.
+        max_entropy: sum over the updates of the largest entropy that the masks leave room for:
+            the mean over the steps of the logarithm of how many actions were allowed.
+    """
+
+    steps: StepTotals
+    updates: Int[Array, ""]
+    diagnostics: UpdateDiagnostics
+    max_entropy: Float[Array, ""]
+
+
+def no_steps(metrics: Mapping[str, Metric]) -> StepTotals:
+    """Totals of nothing yet."""
+    start = {"mean": 0.0, "max": -jnp.inf}
+    return StepTotals(
+        steps=jnp.zeros((), jnp.int32),
+        episodes=jnp.zeros((), jnp.int32),
+        reward=jnp.zeros(()),
+        episode_return=jnp.zeros(()),
+        episode_length=jnp.zeros((), jnp.int32),
+        metrics={
+            name: jnp.full((), start[metric.reduce], jnp.float32)
+            for name, metric in metrics.items()
+        },
+    )
+
+
+def no_updates(metrics: Mapping[str, Metric]) -> MetricTotals:
+    """Totals of nothing yet."""
+    names = [field.name for field in dataclasses.fields(UpdateDiagnostics)]
+    return MetricTotals(
+        steps=no_steps(metrics),
+        updates=jnp.zeros((), jnp.int32),
+        diagnostics=UpdateDiagnostics(**{name: jnp.zeros(()) for name in names}),
+        max_entropy=jnp.zeros(()),
+    )
+
+
+def add_steps(
+    totals: StepTotals,
+    metrics: Mapping[str, Metric],
+    action: Int[Array, "*batch"],
+    result: Transition | VectorTimeStep,
+    counted: Bool[Array, "*batch"],
+) -> StepTotals:
+    """Adds steps, of any batch shape: actions, what came of them, and which of them count."""
+    ended = result.ended & counted
+
+    def total(x: Array, where: Array) -> Array:
+        return jnp.where(where, x, 0).sum(dtype=x.dtype)
+
+    def add(metric: Metric, old: Array) -> Array:
+        value = metric.value
+        for _ in action.shape:
+            value = jax.vmap(value)
+        values = value(action, result.info).astype(jnp.float32)
+        where = ended if metric.over == "episodes" else counted
+        if metric.reduce == "mean":
+            return old + total(values, where)
+        return jnp.maximum(old, jnp.where(where, values, -jnp.inf).max())
+
+    return StepTotals(
+        steps=totals.steps + counted.sum(dtype=jnp.int32),
+        episodes=totals.episodes + ended.sum(dtype=jnp.int32),
+        reward=totals.reward + total(result.reward, counted),
+        episode_return=totals.episode_return + total(result.episode_return, ended),
+        episode_length=totals.episode_length + total(result.episode_length, ended),
+        metrics={name: add(metric, totals.metrics[name]) for name, metric in metrics.items()},
+    )
+
+
+def add_update(
+    totals: MetricTotals,
+    metrics: Mapping[str, Metric],
+    transitions: Transition,
+    diagnostics: UpdateDiagnostics,
+) -> MetricTotals:
+    """Adds one update and its rollout."""
+    everything = jnp.ones_like(transitions.terminated)
+
+    def add(old: Array, new: Array) -> Array:
+        return old + (new.sum() / diagnostics.gradient_steps if new.ndim else new)
+
+    summed = jax.tree.map(add, totals.diagnostics, diagnostics)
+    allowed = transitions.action_mask.sum(axis=-1, dtype=jnp.int32)
+    return MetricTotals(
+        steps=add_steps(totals.steps, metrics, transitions.action, transitions, everything),
+        updates=totals.updates + 1,
+        diagnostics=eqx.tree_at(lambda d: d.lr, summed, diagnostics.lr[-1]),
+        max_entropy=totals.max_entropy + jnp.log(allowed).mean(),
+    )
+
+
+def summarize_steps(
+    totals: StepTotals, metrics: Mapping[str, Metric], prefix: str
+) -> dict[str, float]:
+    """Means and maxima, as plain numbers; the library's own under ``prefix``.
+
+    A figure over nothing, such as a mean over the episodes when none ended, is left out.
+    """
+    totals = jax.device_get(totals)
+    counts = {"steps": int(totals.steps), "episodes": int(totals.episodes)}
+    values: dict[str, float] = {f"{prefix}/num_episodes": float(counts["episodes"])}
+    if counts["steps"]:
+        values[f"{prefix}/mean_reward"] = float(totals.reward) / counts["steps"]
+    if counts["episodes"]:
+        episodes = counts["episodes"]
+        values[f"{prefix}/mean_episode_return"] = float(totals.episode_return) / episodes
+        values[f"{prefix}/mean_episode_length"] = float(totals.episode_length) / episodes
+    for name, metric in metrics.items():
+        if count := counts[metric.over]:
+            total = float(totals.metrics[name])
+            values[name] = total / count if metric.reduce == "mean" else total
+    return values
+
+
+def summarize(totals: MetricTotals, metrics: Mapping[str, Metric]) -> dict[str, float]:
+    """The figures of a log line, as plain numbers; the library's own under ``train/``."""
+    totals = jax.device_get(totals)
+    values = {
+        f"train/{field.name}": float(getattr(totals.diagnostics, field.name)) / int(totals.updates)
+        for field in dataclasses.fields(UpdateDiagnostics)
+    }
+    values["train/lr"] = float(totals.diagnostics.lr)
+    values["train/max_entropy"] = float(totals.max_entropy) / int(totals.updates)
+    return values | summarize_steps(totals.steps, metrics, "train")

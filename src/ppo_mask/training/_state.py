@@ -1,0 +1,119 @@
+"""The state of a whole run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import Array, Int, Key
+
+from ppo_mask.devices.sharding import put, split, whole
+from ppo_mask.envs import AbstractEnv, Curriculum, VectorEnv, env_at
+from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.ppo import LearnerState, PPOConfig, RolloutState, init_learner, start
+from ppo_mask.training._metrics import Metric, MetricTotals, no_updates
+
+
+class TrainState(eqx.Module):
+    """All that a run is. Its leaves are arrays, typed keys among them, and the model's functions.
+
+    Attributes:
+        learner: model, optimiser, environments, key and update count.
+        totals: metrics gathered since the last log line.
+    """
+
+    learner: LearnerState
+    totals: MetricTotals
+
+    @property
+    def model(self) -> AbstractActorCritic:
+        """The policy as it is now."""
+        return self.learner.model
+
+    @property
+    def update(self) -> Int[Array, "*seeds"]:
+        """Updates done; a number for each seed where several are side by side."""
+        return self.learner.num_updates
+
+
+def init(
+    env: AbstractEnv[Any],
+    model: AbstractActorCritic,
+    config: PPOConfig,
+    key: Key[Array, ""],
+    *,
+    metrics: Mapping[str, Metric] | None = None,
+    curriculum: Curriculum | None = None,
+) -> TrainState:
+    """A run's beginning; what comes after ``key`` is what :func:`train` will get."""
+    reset_key, learner_key = jax.random.split(key)
+    start_env = env_at(env, curriculum, jnp.int32(0), jnp.int32(1))
+    vector_env = VectorEnv(start_env, config.num_envs)
+    return _assembled(
+        model, _start(vector_env, model, reset_key), config, learner_key, dict(metrics or {})
+    )
+
+
+_start = eqx.filter_jit(start)
+
+
+@eqx.filter_jit
+def _assembled(
+    model: AbstractActorCritic,
+    state: RolloutState,
+    config: PPOConfig,
+    key: Key[Array, ""],
+    metrics: dict[str, Metric],
+) -> TrainState:
+    learner = init_learner(model, state, config, key)
+    return jax.tree.map(_strongly_typed, TrainState(learner, no_updates(metrics)))
+
+
+def placed(state: TrainState, mesh: Mesh | None) -> TrainState:
+    """The state on the mesh's devices: environments split over them, all else on each.
+
+    Raises:
+        ValueError: the environments cannot be split evenly.
+    """
+    return state if mesh is None else put(state, _shardings(state, mesh))
+
+
+def constrained(state: TrainState, mesh: Mesh | None) -> TrainState:
+    """The same inside a compiled function."""
+    if mesh is None:
+        return state
+    arrays, rest = eqx.partition(state, eqx.is_array)
+    arrays = jax.lax.with_sharding_constraint(arrays, _shardings(state, mesh))
+    return eqx.combine(arrays, rest)
+
+
+def _shardings(state: TrainState, mesh: Mesh) -> TrainState:
+    def of_envs(state: TrainState) -> Any:
+        scaler = state.learner.reward_scaler
+        returns = () if scaler is None else (scaler.discounted_return,)
+        return state.learner.rollout, *returns
+
+    everywhere, apart = whole(mesh), split(mesh)
+    shardings = jax.tree.map(lambda _: everywhere, eqx.filter(state, eqx.is_array))
+    envs = jax.tree.map(lambda _: apart, of_envs(shardings))
+    return eqx.tree_at(of_envs, shardings, envs)
+
+
+def copied(state: TrainState) -> TrainState:
+    """The same state in buffers of its own, which may be used up."""
+    arrays, rest = eqx.partition(state, eqx.is_array)
+    return eqx.combine(_copies(arrays), rest)
+
+
+@jax.jit  # One program, not one for each shape there is: a second start is seconds.
+def _copies(arrays: Any) -> Any:
+    return jax.tree.map(jnp.copy, arrays)
+
+
+def _strongly_typed(leaf: Any) -> Any:
+    # What is restored has no weak types; a state that has some would be compiled for anew.
+    if not eqx.is_array(leaf) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return leaf
+    return leaf.astype(leaf.dtype)

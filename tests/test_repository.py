@@ -1,0 +1,166 @@
+"""What lies around the code, for people and for GitHub: it can be read, and agrees with itself."""
+
+import itertools
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
+FORMS = [p for p in sorted(ROOT.glob(".github/ISSUE_TEMPLATE/*.yml")) if p.name != "config.yml"]
+# Those with addresses of the repository, which are not known before it is published.
+ADDRESSED = ("CITATION.cff", ".github/ISSUE_TEMPLATE/config.yml")
+
+
+def read(path: str | Path) -> Any:
+    return yaml.safe_load((ROOT / path).read_text())
+
+
+def named(paths: list[Path]) -> list[Any]:
+    return [pytest.param(path, id=path.name) for path in paths]
+
+
+def ask_for(part: str) -> subprocess.CompletedProcess[str]:
+    command = ["bash", str(ROOT / ".ci" / "run"), part]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def parts() -> list[str]:
+    """Those of ``.ci/run``, by its own account."""
+    return ask_for("no-such-part").stderr.partition("there are: ")[2].split()
+
+
+def commands(workflow: Any) -> Iterator[str]:
+    """All that its steps run, for each combination that a job's matrix makes."""
+    for job in workflow["jobs"].values():
+        matrix = job.get("strategy", {}).get("matrix", {})
+        for values in itertools.product(*matrix.values()):
+            for step in job.get("steps", []):
+                text = step.get("run", "")
+                for name, value in zip(matrix, values, strict=True):
+                    text = text.replace(f"${{{{ matrix.{name} }}}}", value)
+                yield text
+
+
+def parts_called(workflow: Any) -> list[str]:
+    calls = re.findall(r"\.ci/run\b(.*)", "\n".join(commands(workflow)))
+    return [part for call in calls for part in call.split() or ["all of them"]]
+
+
+def pythons() -> list[str]:
+    """The versions that the classifiers promise."""
+    found = [
+        re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", c)
+        for c in PROJECT["classifiers"]
+    ]
+    return [match[1] for match in found if match]
+
+
+@pytest.mark.parametrize("part", ["no-such-part", "lint docs", ""])
+def test_a_part_that_there_is_not_is_refused_in_one_line(part: str) -> None:
+    done = ask_for(part)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert f"'{part}'" in line
+
+
+def test_workflows_run_every_part_and_no_other() -> None:
+    called = [part for path in WORKFLOWS for part in parts_called(read(path))]
+    assert set(called) == set(parts())
+    assert len(parts()) == 7
+
+
+def test_contributing_tells_of_every_part_in_its_order() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert rows == parts()
+
+
+@pytest.mark.parametrize("path", named(WORKFLOWS))
+def test_workflows_may_do_little_and_pin_what_they_use(path: Path) -> None:
+    workflow = read(path)
+    assert set(workflow["permissions"].values()) <= {"read"}
+    assert workflow["concurrency"]["group"]
+    for job in workflow["jobs"].values():
+        used = [job.get("uses"), *(step.get("uses") for step in job.get("steps", []))]
+        for action in filter(None, used):
+            assert re.search(r"@(release/)?v\d+$", action) or action.startswith("./"), action
+
+
+def test_every_python_that_is_promised_is_tested() -> None:
+    tested = read(".github/workflows/tests.yml")["jobs"]["fast"]["strategy"]["matrix"]["python"]
+    assert tested == pythons()
+    assert PROJECT["requires-python"] == f">={tested[0]}"
+    packaged = re.search(r"^for python in (.*); do$", (ROOT / ".ci/packaging").read_text(), re.M)
+    assert packaged is not None
+    assert packaged[1].split() == tested
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = read("CITATION.cff")
+    assert citation["version"] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"]
+    assert citation["keywords"] == PROJECT["keywords"]
+    assert citation["authors"] == PROJECT["authors"]
+
+
+def test_the_changelog_has_a_place_for_what_comes_next() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    assert len(headings) == len(set(headings))
+
+
+@pytest.mark.parametrize("name", ADDRESSED)
+def test_addresses_are_the_projects(name: str) -> None:
+    ours = (PROJECT["urls"]["Repository"], PROJECT["urls"]["Documentation"])
+    lines = (ROOT / name).read_text().splitlines()
+    addresses = {
+        n: re.findall(r"https://(?:github\.com|[\w-]+\.github\.io)/[\w./-]*", line)
+        for n, line in enumerate(lines, 1)
+    }
+    assert any(addresses.values())
+    wrong = {
+        n: found for n, found in addresses.items() if not all(a.startswith(ours) for a in found)
+    }
+    assert wrong == {}
+    assert all(url.startswith(ours) for url in PROJECT["urls"].values())
+
+
+@pytest.mark.parametrize("path", named(FORMS))
+def test_forms_for_issues_ask_for_something(path: Path) -> None:
+    form = read(path)
+    assert form["name"]
+    assert form["description"]
+    asked = [item for item in form["body"] if item["type"] != "markdown"]
+    assert {item["type"] for item in asked} <= {"input", "textarea", "dropdown", "checkboxes"}
+    assert all(item["attributes"]["label"] for item in asked)
+    ids = [item["id"] for item in asked]
+    assert len(ids) == len(set(ids)) > 0
+
+
+def test_a_report_of_a_bug_says_what_is_needed_to_see_it() -> None:
+    required = {
+        item["id"]
+        for item in read(".github/ISSUE_TEMPLATE/bug.yml")["body"]
+        if item.get("validations", {}).get("required")
+    }
+    assert required == {"version", "jax", "device", "program", "happened", "expected"}
+
+
+def test_what_else_github_and_pre_commit_read_can_be_read() -> None:
+    assert read(".github/ISSUE_TEMPLATE/config.yml")["contact_links"]
+    assert {u["package-ecosystem"] for u in read(".github/dependabot.yml")["updates"]} == {
+        "github-actions",
+        "pip",
+    }
+    hooks = [hook for repo in read(".pre-commit-config.yaml")["repos"] for hook in repo["hooks"]]
+    for hook in hooks:
+        if hook["id"] in ("end-of-file-fixer", "trailing-whitespace"):
+            assert re.search(hook["exclude"], "tests/data/layouts.json")

@@ -23,8 +23,7 @@ from ppo_mask.devices.sharding import make_mesh, on_each, split
 from ppo_mask.envs import VectorEnv
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.ppo import _rollout as rollout
-from ppo_mask.training import _train as train
-from ppo_mask.training import placed
+from ppo_mask.training import Trainer, placed
 
 
 class Subject(NamedTuple):
@@ -108,14 +107,14 @@ def trained(num_envs: int, num_steps: int = 128, devices: int = 1) -> Subject:
     env = HackMatrix(compact=True)
     config = PPOConfig(num_envs=num_envs, num_steps=num_steps)
     model = PlayerCentredMLP(key=jax.random.key(0))
-    state = placed(train.init(env, model, config, jax.random.key(1), metrics=METRICS), mesh)
-    setup = train.Setup(env, config, METRICS, mesh=mesh)
+    state = placed(Trainer(env, config, metrics=METRICS).init(model, jax.random.key(1)), mesh)
+    setup = Trainer(env, config, metrics=METRICS, mesh=mesh)
     arrays, static = eqx.partition(state, eqx.is_array)
 
     def run(arrays: Any) -> Any:
         one, many = jnp.int32(1), jnp.int32(1_000_000)
         state = eqx.combine(arrays, static)
-        return eqx.filter(train.run_updates(setup, one, many, state)[0], eqx.is_array)
+        return eqx.filter(setup.run_updates(state, one, many)[0], eqx.is_array)
 
     return Subject(run, arrays, config.batch_size)
 

@@ -22,7 +22,7 @@ from ppo_mask.envs.probes import MaskedLocks
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import enable_compilation_cache
-from ppo_mask.training import Callback, LogRecord, Run, TrainingError, TrainState, init, train
+from ppo_mask.training import Callback, LogRecord, Run, Trainer, TrainingError, TrainState
 
 LOCKS = MaskedLocks()
 
@@ -71,8 +71,11 @@ def objective(trial: optuna.Trial, flags: argparse.Namespace) -> float:
     total_updates = -(-flags.steps // config.batch_size)
     log_interval = max(1, total_updates // 20)
     pruner = Pruner(trial)
-    state = init(env, model, config, jax.random.key(trial.number))
-    state = train(env, state, config, total_updates, callbacks=[pruner], log_interval=log_interval)
+    trainer = Trainer(env, config)
+    state = trainer.init(model, jax.random.key(trial.number))
+    state = trainer.train(
+        state, total_updates * config.batch_size, callbacks=[pruner], log_interval=log_interval
+    )
     if int(state.update) < total_updates:
         raise optuna.TrialPruned
     return pruner.score

@@ -17,7 +17,7 @@ from ppo_mask.envs import VectorEnv
 from ppo_mask.envs.probes import ConstantValue
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.training import _train as train
+from ppo_mask.training import Trainer
 
 
 def operations(jaxpr: Any) -> int:
@@ -45,15 +45,13 @@ def game_step() -> int:
 def learner() -> int:
     env, config = ConstantValue(), PPOConfig(num_envs=8, num_steps=8)
     model = MLPActorCritic(1, env.num_actions, 8, 2, key=jax.random.key(0))
-    state = train.init(env, model, config, jax.random.key(1))
+    state = Trainer(env, config).init(model, jax.random.key(1))
     arrays, static = eqx.partition(state, eqx.is_array)
 
     def chunk(arrays: Any) -> Any:
         state = eqx.combine(arrays, static)
         one = jnp.int32(1)
-        return eqx.filter(
-            train.run_updates(train.Setup(env, config, {}), one, one, state)[0], eqx.is_array
-        )
+        return eqx.filter(Trainer(env, config).run_updates(state, one, one)[0], eqx.is_array)
 
     return size(chunk, arrays)
 

@@ -21,11 +21,16 @@ DOCUMENTED = re.findall(
 
 
 def modules(package: str) -> list[str]:
-    """The public modules of a package, sub-packages' too."""
+    """The public modules of a package, and the rooms that have names of their own."""
     source = ROOT / "src"
-    paths = [path.relative_to(source) for path in (source / package).rglob("*.py")]
-    named = [path.with_suffix("").parts for path in paths if path.name != "__init__.py"]
-    return sorted(".".join(n) for n in named if not any(part.startswith("_") for part in n))
+    found: list[str] = []
+    for path in (source / package).rglob("*.py"):
+        *parts, last = path.relative_to(source).with_suffix("").parts
+        name = ".".join(parts) if last == "__init__" else ".".join((*parts, last))
+        has_names = last != "__init__" or (len(parts) > 1 and "\n__all__" in path.read_text())
+        if has_names and not any(part.startswith("_") for part in name.split(".")):
+            found.append(name)
+    return sorted(found)
 
 
 def test_every_public_module_of_the_library_has_its_place() -> None:

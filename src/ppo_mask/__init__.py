@@ -1,9 +1,126 @@
-"""Building blocks for PPO with action masks on JAX and Equinox.
+"""PPO with action masks on JAX and Equinox: ``import ppo_mask as pm``.
 
-Shapes and dtypes of every public function are checked at trace time by jaxtyping and beartype: the
-import hook below puts the check on all of the package, once.
+What most programs need is here, and everything is in a room: :mod:`~ppo_mask.envs`,
+:mod:`~ppo_mask.networks`, :mod:`~ppo_mask.ppo` and :mod:`~ppo_mask.training` are the flow from a
+step of an environment to a gradient; :mod:`~ppo_mask.callbacks`, :mod:`~ppo_mask.checkpoints`,
+:mod:`~ppo_mask.runner`, :mod:`~ppo_mask.devices`, :mod:`~ppo_mask.adapters` and
+:mod:`~ppo_mask.jax_tools` stand around it. Rooms are imported when they are first used.
+
+Shapes and dtypes of every public function are checked at trace time by jaxtyping and beartype.
 """
+
+import importlib
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from ppo_mask._typecheck import check_types as _check_types
 
 _check_types("ppo_mask")
+
+if TYPE_CHECKING:
+    from ppo_mask import (
+        adapters,
+        callbacks,
+        checkpoints,
+        devices,
+        envs,
+        jax_tools,
+        networks,
+        ppo,
+        runner,
+        training,
+    )
+    from ppo_mask.checkpoints import Policy, load_policy
+    from ppo_mask.envs import (
+        AbstractEnv,
+        AbstractSelfResettingEnv,
+        FlatObservation,
+        MultiTask,
+        TimeLimit,
+        TimeStep,
+        VectorEnv,
+        check_env,
+    )
+    from ppo_mask.jax_tools import rarely
+    from ppo_mask.networks import (
+        AbstractActorCritic,
+        AbstractFeatureActorCritic,
+        AbstractRecurrentActorCritic,
+        GRUActorCritic,
+        MaskedCategorical,
+        MLPActorCritic,
+    )
+    from ppo_mask.ppo import PPOConfig
+    from ppo_mask.training import (
+        Callback,
+        History,
+        Metric,
+        Trainer,
+        TrainingError,
+        TrainState,
+        evaluate,
+    )
+
+    __version__: str
+
+# Where the names of the face are looked for, from what is light to what is heavy.
+_ROOMS_OF_THE_FACE = ("jax_tools", "envs", "networks", "ppo", "training", "checkpoints")
+_OTHER_ROOMS = ("adapters", "callbacks", "devices", "runner")
+
+__all__ = [
+    "AbstractActorCritic",
+    "AbstractEnv",
+    "AbstractFeatureActorCritic",
+    "AbstractRecurrentActorCritic",
+    "AbstractSelfResettingEnv",
+    "Callback",
+    "FlatObservation",
+    "GRUActorCritic",
+    "History",
+    "MLPActorCritic",
+    "MaskedCategorical",
+    "Metric",
+    "MultiTask",
+    "PPOConfig",
+    "Policy",
+    "TimeLimit",
+    "TimeStep",
+    "TrainState",
+    "Trainer",
+    "TrainingError",
+    "VectorEnv",
+    "__version__",
+    "adapters",
+    "callbacks",
+    "check_env",
+    "checkpoints",
+    "devices",
+    "envs",
+    "evaluate",
+    "jax_tools",
+    "load_policy",
+    "networks",
+    "ppo",
+    "rarely",
+    "runner",
+    "training",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # JAX alone takes longer to import than all of this package's other dependencies: a program
+    # that only asks for the version, or prints --help, should not wait for it.
+    if name in (*_ROOMS_OF_THE_FACE, *_OTHER_ROOMS):
+        return importlib.import_module(f"{__name__}.{name}")
+    if name == "__version__":
+        return version("ppo-mask")
+    if name in __all__:
+        for room in map(__getattr__, _ROOMS_OF_THE_FACE):
+            if name in room.__all__:
+                globals()[name] = getattr(room, name)  # The next access does not come here.
+                return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -6,7 +6,7 @@ import numpy as np
 
 from ppo_mask.networks import MaskedCategorical, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.training import evaluate, init, train
+from ppo_mask.training import Trainer, evaluate
 
 
 def keys_of(key):
@@ -99,5 +99,7 @@ def learned(env, num_updates, seed=0, evaluations=200, **config):
     model_key, key, evaluation_key = jax.random.split(jax.random.key(seed), 3)
     size = env.reset(key)[1].observation.size
     model = MLPActorCritic(size, env.num_actions, 64, 2, layer_norm=True, key=model_key)
-    state = train(env, init(env, model, config, key), config, num_updates)
+    state = Trainer(env, config).train(
+        Trainer(env, config).init(model, key), num_updates * config.batch_size
+    )
     return evaluate(state.model, env, evaluation_key, evaluations, greedy=False)

@@ -15,7 +15,7 @@ from ppo_mask.errors import RunError
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import Phases
-from ppo_mask.training import init, train
+from ppo_mask.training import Trainer
 
 pytestmark = pytest.mark.unoptimized
 
@@ -106,9 +106,13 @@ def test_games_that_end_while_training_begin_anew_where_the_phase_says():
     )
     env, config = HackMatrix(max_steps=4), PPOConfig(num_envs=16, num_steps=8)
     model = MLPActorCritic(1545, env.num_actions, 8, 1, key=jax.random.key(0))
-    state = init(env, model, config, jax.random.key(1), metrics=METRICS, curriculum=curriculum)
+    state = Trainer(env, config, metrics=METRICS, curriculum=curriculum).init(
+        model, jax.random.key(1)
+    )
     assert set(np.asarray(state.learner.rollout.vector_state.env_state.game.stage)) == {7}
-    state = train(env, state, config, 4, metrics=METRICS, curriculum=curriculum)
+    state = Trainer(env, config, metrics=METRICS, curriculum=curriculum).train(
+        state, 4 * config.batch_size
+    )
     # A game has four steps at most, in which two stages may be entered.
     stages = set(np.asarray(state.learner.rollout.vector_state.env_state.game.stage))
     assert 2 in stages

@@ -16,7 +16,7 @@ from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs.probes import RememberedCue
 from ppo_mask.networks import GRUActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.training import Callback, Setup, init, placed, run_chunk, train
+from ppo_mask.training import Callback, Trainer, placed, run_chunk
 
 _EVERYTHING = {"normalize_observations": True, "normalize_rewards": True, "target_kl": 0.02}
 
@@ -69,10 +69,11 @@ def curves(make, counts, config):
         env, model = make(model_key)
         recorder = _Recorder()
         compiled = _Compiled()
-        state = init(env, model, config, key)
-        arguments = {"callbacks": [recorder], "log_interval": 4, "mesh": make_mesh(count)}
+        state = Trainer(env, config).init(model, key)
+        trainer = Trainer(env, config, mesh=make_mesh(count))
         with jax.log_compiles():
-            state = train(env, state, config, 20, **arguments)
+            steps = 20 * config.batch_size
+            state = trainer.train(state, steps, callbacks=[recorder], log_interval=4)
         learner, mask = state.learner, state.learner.rollout.action_mask
         out[count] = {
             "lines": recorder.lines,
@@ -88,8 +89,8 @@ def collectives(config):
     model_key, key = jax.random.split(jax.random.key(1))
     env, model = _cart_pole(model_key)
     mesh = make_mesh()
-    fixed = Setup(env, config, {}, mesh=mesh), jnp.asarray(1), jnp.asarray(5)
-    state = placed(init(env, model, config, key), mesh)
+    fixed = Trainer(env, config, mesh=mesh), jnp.asarray(1), jnp.asarray(5)
+    state = placed(Trainer(env, config).init(model, key), mesh)
     text = run_chunk.lower(fixed, state).compile().compiled.as_text()
     kinds = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
     found = []

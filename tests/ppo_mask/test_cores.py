@@ -61,14 +61,16 @@ def test_jax_that_has_started_stays_as_it_is():
 
 _BEST = """
 import json
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPOConfig, can_split
 from ppo_mask.devices.cpu import best_count
 configs = [
     dict(num_envs=64), dict(num_envs=255), dict(num_envs=256), dict(num_envs=400),
     dict(num_envs=1000), dict(num_envs=4096), dict(num_envs=4096, num_steps=1, num_minibatches=4),
     dict(num_envs=256, num_steps=1, num_minibatches=256),
 ]
-print(json.dumps([best_count(PPOConfig(**config)) for config in configs]))
+def best(config):
+    return best_count(config.num_envs, lambda count: can_split(config, count))
+print(json.dumps([best(PPOConfig(**config)) for config in configs]))
 """
 
 

@@ -19,7 +19,7 @@ from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import Phases, main, make_plan
 from ppo_mask.runner import _schema as schema
-from ppo_mask.training import init, init_seeds, pick, train, train_seeds
+from ppo_mask.training import Trainer, init_seeds, pick, train_seeds
 
 pytestmark = pytest.mark.unoptimized
 
@@ -200,14 +200,16 @@ def test_without_the_runner_and_for_several_seeds():
     curriculum = Starts(phases().schedule(("far", "middle", "near")))
     more: Any = {"metrics": TASK.metrics, "curriculum": curriculum}
     keys = jax.random.split(jax.random.key(0), 2)
-    states = init_seeds(Marathon(), model, _CONFIG, keys, **more)
-    states, logs = train_seeds(Marathon(), states, _CONFIG, 8, **more, log_interval=2)
-    assert [line.values["stats/start"] for line in logs[0]][:2] == [2, 2]
+    states = init_seeds(Trainer(Marathon(), _CONFIG, **more), model, keys)
+    states, logs = train_seeds(
+        Trainer(Marathon(), _CONFIG, **more), states, 8 * _CONFIG.batch_size, log_interval=2
+    )
+    assert [line.values["stats/start"] for line in logs[0].records][:2] == [2, 2]
     for seed, key in enumerate(keys):
         model_key, init_key = jax.random.split(key)
-        alone = init(Marathon(), model(model_key), _CONFIG, init_key, **more)
+        alone = Trainer(Marathon(), _CONFIG, **more).init(model(model_key), init_key)
         assert set(np.asarray(alone.learner.rollout.vector_state.env_state[0])) == {2}
-        alone = train(Marathon(), alone, _CONFIG, 8, **more)
+        alone = Trainer(Marathon(), _CONFIG, **more).train(alone, 8 * _CONFIG.batch_size)
         for one, other in zip(
             jax.tree.leaves(alone.learner.rollout.vector_state),
             jax.tree.leaves(pick(states, seed).learner.rollout.vector_state),
@@ -218,9 +220,11 @@ def test_without_the_runner_and_for_several_seeds():
 
 def test_weights_that_change_compile_nothing_anew(caplog: pytest.LogCaptureFixture):
     curriculum = Starts(phases().schedule(("far", "middle", "near")))
-    state = init(Marathon(), model(jax.random.key(0)), _CONFIG, jax.random.key(1))
+    state = Trainer(Marathon(), _CONFIG).init(model(jax.random.key(0)), jax.random.key(1))
     with jax.log_compiles():
-        train(Marathon(), state, _CONFIG, 8, curriculum=curriculum, log_interval=1)
+        Trainer(Marathon(), _CONFIG, curriculum=curriculum).train(
+            state, 8 * _CONFIG.batch_size, log_interval=1
+        )
     compiled = [m for m in caplog.messages if "Compiling" in m and "run_chunk" in m]
     assert len(compiled) == 1
 

@@ -15,9 +15,9 @@ from ppo_mask.callbacks import HealthChecks
 from ppo_mask.checkpoints import RunFolder, load_policy
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPOConfig, UpdateDiagnostics
 from ppo_mask.runner import main
-from ppo_mask.training import Callback, Run, TrainingError, describe, healthy, init, train
+from ppo_mask.training import Callback, Run, Trainer, TrainingError, describe, healthy
 
 
 def warnings_of(lines: list[dict[str, float]]) -> list[tuple[int, str]]:
@@ -108,8 +108,8 @@ def test_the_largest_entropy_is_the_mean_logarithm_of_the_allowed_actions() -> N
             seen.append(record.values)
 
     env = Choices()
-    state = init(env, model, config, jax.random.key(1))
-    train(env, state, config, 4, callbacks=[Keep()], log_interval=2)
+    state = Trainer(env, config).init(model, jax.random.key(1))
+    Trainer(env, config).train(state, 4 * config.batch_size, callbacks=[Keep()], log_interval=2)
     # Twelve steps a line: each number of actions is there three times.
     expected = sum(map(float, jnp.log(jnp.arange(1, 5)))) / 4
     assert [x["train/max_entropy"] for x in seen] == pytest.approx([expected] * 2)
@@ -136,8 +136,10 @@ def test_a_run_without_the_runner_is_watched_too() -> None:
     config = PPOConfig(num_envs=4, num_steps=16, learning_rate=0.1, ent_coef=0.0)
     model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
     env, said = CartPole(), list[str]()
-    state = init(env, model, config, jax.random.key(1))
-    train(env, state, config, 10, callbacks=[HealthChecks(said.append)], log_interval=1)
+    state = Trainer(env, config).init(model, jax.random.key(1))
+    Trainer(env, config).train(
+        state, 10 * config.batch_size, callbacks=[HealthChecks(said.append)], log_interval=1
+    )
     assert any("approx_kl" in text for text in said)
 
 
@@ -188,7 +190,7 @@ def test_a_run_that_breaks_before_it_was_saved_says_so(
 
 def test_losses_and_parameters_are_named() -> None:
     model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
-    health, bad = healthy(model), jnp.array(False)
+    health, bad = healthy(model, UpdateDiagnostics.zeros()), jnp.array(False)
     assert describe(health) is None
     health = eqx.tree_at(lambda h: h.losses["vf_loss"], health, bad)
     assert str(describe(health)).startswith("not finite: vf_loss; observations and rewards are")
@@ -205,6 +207,6 @@ def test_losses_and_parameters_are_named() -> None:
 def test_an_exploding_run_says_what_exploded() -> None:
     config = PPOConfig(num_envs=4, num_steps=8, learning_rate=1e38)
     model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
-    state = init(CartPole(), model, config, jax.random.key(1))
+    state = Trainer(CartPole(), config).init(model, jax.random.key(1))
     with pytest.raises(TrainingError, match=r"update 1: not finite: .*vf_loss.* of 8 parameters"):
-        train(CartPole(), state, config, 5)
+        Trainer(CartPole(), config).train(state, 5 * config.batch_size)

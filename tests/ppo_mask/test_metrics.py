@@ -1,5 +1,3 @@
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,8 +34,7 @@ def _transition(reward, ended, episode_return, episode_length, won, stage, actio
 
 
 def _diagnostics(x):
-    names = [field.name for field in dataclasses.fields(UpdateDiagnostics)]
-    values = dict.fromkeys(names, jnp.array([x, x + 2.0]))
+    values = dict.fromkeys(UpdateDiagnostics.zeros().named, jnp.array([x, x + 2.0]))
     single = {"explained_variance": jnp.float32(x), "gradient_steps": jnp.float32(2)}
     return UpdateDiagnostics(**{**values, **single})
 
@@ -57,7 +54,7 @@ def test_figures_over_two_rollouts_by_hand(add):
         [[3, 7], [4, 8]], [[1, 0], [0, 0]], [[6, 7], [4, 15]], [[3, 1], [1, 2]],
         [[0, 0], [0, 0]], [[1, 2], [1, 9]], [[0, 0], [0, 1]],
     )  # fmt: skip
-    totals = no_updates(_METRICS)
+    totals = no_updates(_METRICS, UpdateDiagnostics.zeros())
     totals = add(totals, first, _diagnostics(1.0))
     totals = add(totals, second, _diagnostics(3.0))
     values = summarize(totals, _METRICS)
@@ -77,7 +74,9 @@ def test_figures_over_two_rollouts_by_hand(add):
 def test_no_point_where_no_episode_ended(add):
     zeros = np.zeros((2, 2), int)
     rollout = _transition(zeros, zeros, zeros, zeros, zeros, zeros, zeros)
-    values = summarize(add(no_updates(_METRICS), rollout, _diagnostics(0.0)), _METRICS)
+    values = summarize(
+        add(no_updates(_METRICS, UpdateDiagnostics.zeros()), rollout, _diagnostics(0.0)), _METRICS
+    )
     assert values["train/num_episodes"] == 0
     absent = ["train/mean_episode_return", "train/mean_episode_length", "stats/win_rate"]
     assert not {*absent, "stats/highest"} & values.keys()

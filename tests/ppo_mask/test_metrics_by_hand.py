@@ -1,6 +1,5 @@
 """Every figure of a log line against the same figure counted in plain Python, step by step."""
 
-import dataclasses
 import math
 from typing import Any
 
@@ -14,7 +13,7 @@ from ppo_mask import ppo
 from ppo_mask.envs import AbstractEnv, TimeStep, VectorEnv
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig, UpdateDiagnostics
-from ppo_mask.training import Callback, LogRecord, Metric, Run, TrainState, init, train
+from ppo_mask.training import Callback, LogRecord, Metric, Run, Trainer, TrainState
 
 ENVS, STEPS, INTERVAL, UPDATES = 3, 5, 2, 6
 
@@ -66,7 +65,7 @@ METRICS = {name: component(name) for name in PARTS} | {
 
 def begin(env: Walks, config: PPOConfig) -> TrainState:
     model = MLPActorCritic(1, 3, 4, 1, key=jax.random.key(0))
-    return init(env, model, config, jax.random.key(1), metrics=METRICS)
+    return Trainer(env, config, metrics=METRICS).init(model, jax.random.key(1))
 
 
 @eqx.filter_jit
@@ -98,9 +97,8 @@ def counted_by_hand(env: Walks, config: PPOConfig) -> list[dict[str, float]]:
                     returns[e], lengths[e] = 0.0, 0
                 for name, value in now.items():
                     gathered.setdefault(name, []).append(value)
-        for field in dataclasses.fields(diagnostics):  # One number a gradient step, or one alone.
-            values = np.ravel(getattr(diagnostics, field.name))
-            gathered.setdefault(field.name, []).extend(map(float, values))
+        for name, numbers in diagnostics.named.items():  # One a gradient step, or one alone.
+            gathered.setdefault(name, []).extend(map(float, np.ravel(numbers)))
         gathered["lr"] = [float(diagnostics.lr[-1])]
         if update % INTERVAL == 0:
             lines.append(_line(gathered))
@@ -119,7 +117,7 @@ def _line(gathered: dict[str, list[float]]) -> dict[str, float]:
         line["train/mean_episode_length"] = mean["length"]
         line["stats/mean_length"] = mean["drawn"]
         line["stats/longest"] = max(gathered["drawn"])
-    for name in ("max_entropy", *(field.name for field in dataclasses.fields(UpdateDiagnostics))):
+    for name in ("max_entropy", *UpdateDiagnostics.zeros().named):
         line[f"train/{name}"] = mean[name]
     return line
 
@@ -149,14 +147,8 @@ def test_every_figure_is_that_counted_by_hand(
         num_envs=ENVS, num_steps=STEPS, num_minibatches=3, update_epochs=2, anneal_lr=True
     )
     keep = Keep()
-    train(
-        env,
-        begin(env, config),
-        config,
-        UPDATES,
-        metrics=METRICS,
-        callbacks=[keep],
-        log_interval=INTERVAL,
+    Trainer(env, config, metrics=METRICS).train(
+        begin(env, config), UPDATES * config.batch_size, callbacks=[keep], log_interval=INTERVAL
     )
     by_hand = counted_by_hand(env, config)
     assert len(keep.lines) == len(by_hand) == UPDATES // INTERVAL

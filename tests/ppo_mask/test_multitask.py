@@ -13,7 +13,7 @@ from marathon import Marathon
 from ppo_mask.envs import AbstractEnv, MultiTask, TimeStep, VectorEnv, check_env
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.training import Callback, Metric, evaluate, init, train
+from ppo_mask.training import Callback, Metric, Trainer, evaluate
 
 
 class Signs(AbstractEnv[jax.Array]):
@@ -137,8 +137,8 @@ def model():
 
 @pytest.mark.slow
 def test_one_policy_learns_both():
-    state = init(ARRAYS, model(), CONFIG, jax.random.key(1))
-    state = train(ARRAYS, state, CONFIG, 80)
+    state = Trainer(ARRAYS, CONFIG).init(model(), jax.random.key(1))
+    state = Trainer(ARRAYS, CONFIG).train(state, 80 * CONFIG.batch_size)
     for env in ARRAYS.envs:
         assert evaluate(state.model, env, jax.random.key(2), 100).mean_return > 0.9
 
@@ -158,8 +158,10 @@ def test_a_curriculum_may_weigh_the_tasks():
         "metrics": {"stats/task": Metric(lambda action, info: info["task"])},
         "curriculum": only_the_second_at_first,
     }
-    state = init(ARRAYS, model(), CONFIG, jax.random.key(1), **more)
-    train(ARRAYS, state, CONFIG, 8, **more, callbacks=[Recorder()], log_interval=2)
+    state = Trainer(ARRAYS, CONFIG, **more).init(model(), jax.random.key(1))
+    Trainer(ARRAYS, CONFIG, **more).train(
+        state, 8 * CONFIG.batch_size, callbacks=[Recorder()], log_interval=2
+    )
     assert drawn[:2] == [1, 1]
     # The first steps of the second half are the last of episodes that began in the first.
     assert all(0.4 < share < 0.7 for share in drawn[2:])

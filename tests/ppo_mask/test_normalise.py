@@ -22,7 +22,7 @@ from ppo_mask.networks import (
     partition,
 )
 from ppo_mask.ppo import PPOConfig, RewardScaler, start
-from ppo_mask.training import Callback, init, train
+from ppo_mask.training import Callback, Trainer
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
@@ -157,7 +157,9 @@ def updates():
     """Three updates: what was acted on, the diagnostics, and the model after each."""
     vector_env = VectorEnv(_Far(), _CONFIG.num_envs)
     model = MLPActorCritic(4, 2, 16, 1, key=jax.random.key(0))
-    state = ppo.init(model, start(vector_env, model, jax.random.key(1)), _CONFIG, jax.random.key(2))
+    state = ppo.init_learner(
+        model, start(vector_env, model, jax.random.key(1)), _CONFIG, jax.random.key(2)
+    )
     update = eqx.filter_jit(ppo.update)
     out = []
     for _ in range(3):
@@ -199,7 +201,11 @@ def test_without_the_flag_a_normalised_model_keeps_the_statistics_it_came_with()
     model = normalized(MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0)), jnp.zeros((1, 4)))
     model = observe(model, 50 + jax.random.normal(jax.random.key(1), (4, 2, 4)))
     config = PPOConfig(num_envs=4, num_steps=8)
-    after = train(env, init(env, model, config, jax.random.key(2)), config, 1).model
+    after = (
+        Trainer(env, config)
+        .train(Trainer(env, config).init(model, jax.random.key(2)), 1 * config.batch_size)
+        .model
+    )
     np.testing.assert_array_equal(after.moments[0].mean, model.moments[0].mean)
     assert (after.network.actor[0].weight != model.network.actor[0].weight).any()
 
@@ -226,7 +232,11 @@ def test_what_is_far_from_0_is_learned_with_normalised_observations_only(on):
         num_envs=16, num_steps=16, learning_rate=1e-2, ent_coef=0.01, normalize_observations=on
     )
     model = MLPActorCritic(1, 2, 16, 1, key=jax.random.key(0))
-    model = train(env, init(env, model, config, jax.random.key(1)), config, 40).model
+    model = (
+        Trainer(env, config)
+        .train(Trainer(env, config).init(model, jax.random.key(1)), 40 * config.batch_size)
+        .model
+    )
     chances = [model(jnp.array([1000 + x]), jnp.ones(2, bool))[0].probs[1] for x in (0.1, -0.1)]
     assert (chances[0] > 0.9 and chances[1] < 0.1) == on
 
@@ -283,8 +293,10 @@ def test_figures_on_the_log_are_of_raw_rewards():
         config = PPOConfig(num_envs=4, num_steps=8, normalize_rewards=on)
         model = MLPActorCritic(1, env.num_actions, 8, 1, key=jax.random.key(0))
         recorder = _Recorder()
-        state = init(env, model, config, jax.random.key(1))
-        train(env, state, config, 3, callbacks=[recorder], log_interval=1)
+        state = Trainer(env, config).init(model, jax.random.key(1))
+        Trainer(env, config).train(
+            state, 3 * config.batch_size, callbacks=[recorder], log_interval=1
+        )
         logs.append(recorder.records)
     raw, scaled = logs
     for one, other in zip(raw, scaled, strict=True):

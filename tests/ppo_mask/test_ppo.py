@@ -31,7 +31,9 @@ def _diagnostics(n, env=None, total=10, observation_size=4, **config):
     )
     model = MLPActorCritic(observation_size, env.num_actions, 16, 1, key=jax.random.key(0))
     vector_env = VectorEnv(env, config.num_envs)
-    state = ppo.init(model, start(vector_env, model, jax.random.key(1)), config, jax.random.key(2))
+    state = ppo.init_learner(
+        model, start(vector_env, model, jax.random.key(1)), config, jax.random.key(2)
+    )
     out = []
     for _ in range(n):
         state, _, diagnostics = _update(vector_env, config, state, jnp.int32(total))
@@ -69,7 +71,7 @@ def test_each_epoch_uses_every_sample_once():
 
 def test_clipping_is_by_global_norm_and_adams_eps_is_1e5():
     gradient = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}
-    tx = ppo.optimizer(PPOConfig(max_grad_norm=0.5))
+    tx = ppo.Algorithm().make_optimizer(PPOConfig(max_grad_norm=0.5))
     update, _ = tx.update(gradient, tx.init(gradient))
     clipped = {"a": np.array([0.3, 0.0]), "b": np.array([[0.4]])}  # Shortened, not bent.
     for name, g in clipped.items():
@@ -111,7 +113,7 @@ def test_loss_equals_the_formulas_in_float64(clip_value):
     @eqx.filter_jit
     def run(model, batch):
         distribution, value = jax.vmap(model)(batch.observation, batch.action_mask)
-        return jax.vmap(lambda d: d.probs)(distribution), value, *ppo.loss(model, batch, config)
+        return jax.vmap(lambda d: d.probs)(distribution), value, *ppo.ppo_loss(model, batch, config)
 
     probs, value, total, figures = run(model, batch)
     probs, value = np.float64(probs), np.float64(value)
@@ -154,7 +156,7 @@ def test_a_minibatch_in_parts_changes_no_result(parts, rows_in_cache, monkeypatc
         config = PPOConfig(num_envs=8, num_steps=32, gradient_accumulation=parts)
         vector_env = VectorEnv(MaskedLocks(), config.num_envs)
         model = MLPActorCritic(1, 32, 16, 1, key=jax.random.key(0))
-        state = ppo.init(
+        state = ppo.init_learner(
             model, start(vector_env, model, jax.random.key(1)), config, jax.random.key(2)
         )
         # Compiled anew: another program may be cut into parts of another size.
@@ -246,7 +248,9 @@ def test_features_are_computed_once_a_rollout_and_change_no_result():
     network = MLPActorCritic(6, 2, 16, 1, key=jax.random.key(0))
     states, rollouts = [], []
     for model in (_WithFeatures(network), _AllInOne(network)):
-        state = ppo.init(model, start(env, model, jax.random.key(1)), config, jax.random.key(2))
+        state = ppo.init_learner(
+            model, start(env, model, jax.random.key(1)), config, jax.random.key(2)
+        )
         for _ in range(2):
             state, transitions, _ = _update(env, config, state, jnp.int32(10))
         states.append(state)

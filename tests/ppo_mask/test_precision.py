@@ -143,7 +143,9 @@ def test_the_first_minibatch_meets_the_policy_that_acted(env, size):
     )
     vector_env = VectorEnv(env, 8)
     model = MLPActorCritic(size, env.num_actions, 16, 1, key=jax.random.key(0))
-    state = ppo.init(model, start(vector_env, model, jax.random.key(1)), config, jax.random.key(2))
+    state = ppo.init_learner(
+        model, start(vector_env, model, jax.random.key(1)), config, jax.random.key(2)
+    )
     assert isinstance(state.model.network, BFloat16ActorCritic)
     update = eqx.filter_jit(ppo.update)
     for _ in range(3):

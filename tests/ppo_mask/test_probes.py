@@ -12,7 +12,7 @@ from environments import CartPole
 from ppo_mask.envs import AbstractEnv, probes
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.training import evaluate, init, train
+from ppo_mask.training import Trainer, evaluate
 
 _GAMMA = 0.8
 _CONFIG = PPOConfig(
@@ -28,7 +28,11 @@ _CONFIG = PPOConfig(
 
 def _learn(env, num_updates=60, config=_CONFIG):
     model = MLPActorCritic(1, env.num_actions, 16, 1, key=jax.random.key(0))
-    return train(env, init(env, model, config, jax.random.key(1)), config, num_updates).model
+    return (
+        Trainer(env, config)
+        .train(Trainer(env, config).init(model, jax.random.key(1)), num_updates * config.batch_size)
+        .model
+    )
 
 
 def _see(model, observation, num_actions=2):
@@ -121,7 +125,9 @@ def test_cart_pole_is_solved_within_500_000_steps(how, seed):
     # about every second seed.
     model = MLPActorCritic(4, 2, 64, 2, layer_norm=True, key=model_key)
     num_updates = 490_000 // config.batch_size
-    state = train(env, init(env, model, config, key), config, num_updates)
+    state = Trainer(env, config).train(
+        Trainer(env, config).init(model, key), num_updates * config.batch_size
+    )
     for greedy in (True, False):
         result = evaluate(state.model, env, evaluation_key, 100, greedy=greedy)
         assert result.mean_return >= 450

@@ -24,7 +24,7 @@ from ppo_mask.networks import (
 )
 from ppo_mask.ppo import PPOConfig, collect, of_rows, start, values
 from ppo_mask.runner import main, mlp_for
-from ppo_mask.training import evaluate, init, train
+from ppo_mask.training import Trainer, evaluate
 
 _CONFIG = PPOConfig(
     num_envs=16,
@@ -123,7 +123,7 @@ def test_the_first_minibatch_has_the_ratio_1(how):
     config = dataclasses.replace(_CONFIG, learning_rate=0.0, **how)
     vector_env = VectorEnv(ENV, config.num_envs)
     model, key = _gru(), jax.random.key(1)
-    state = ppo.init(model, start(vector_env, model, key), config, key)
+    state = ppo.init_learner(model, start(vector_env, model, key), config, key)
     step = eqx.filter_jit(lambda state: ppo.update(vector_env, config, state, jnp.int32(9)))
     for _ in range(2):
         state, _, diagnostics = step(state)
@@ -135,8 +135,8 @@ def test_the_first_minibatch_has_the_ratio_1(how):
 def test_parts_of_a_minibatch_have_its_gradient():
     def learned(parts):
         config = dataclasses.replace(_CONFIG, gradient_accumulation=parts, num_minibatches=2)
-        state = init(ENV, _gru(), config, jax.random.key(1))
-        return train(ENV, state, config, 3).model
+        state = Trainer(ENV, config).init(_gru(), jax.random.key(1))
+        return Trainer(ENV, config).train(state, 3 * config.batch_size).model
 
     one, four = (eqx.filter(learned(parts), eqx.is_array) for parts in (1, 4))
     for whole, in_parts in zip(jax.tree.leaves(one), jax.tree.leaves(four), strict=True):
@@ -191,16 +191,16 @@ _LEARNING = dataclasses.replace(_CONFIG, num_envs=64, learning_rate=5e-3)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_cue_is_remembered(seed):
     key, evaluation_key = jax.random.split(jax.random.key(seed))
-    state = init(ENV, GRUActorCritic(1, 2, 16, key=jax.random.key(seed)), _LEARNING, key)
-    model = train(ENV, state, _LEARNING, 80).model
+    state = Trainer(ENV, _LEARNING).init(GRUActorCritic(1, 2, 16, key=jax.random.key(seed)), key)
+    model = Trainer(ENV, _LEARNING).train(state, 80 * _LEARNING.batch_size).model
     assert evaluate(model, ENV, evaluation_key, 200).mean_return > 0.95
 
 
 def test_a_cue_is_not_guessed_without_a_memory():
-    state = init(
-        ENV, MLPActorCritic(1, 2, 16, 1, key=jax.random.key(0)), _LEARNING, jax.random.key(1)
+    state = Trainer(ENV, _LEARNING).init(
+        MLPActorCritic(1, 2, 16, 1, key=jax.random.key(0)), jax.random.key(1)
     )
-    model = train(ENV, state, _LEARNING, 80).model
+    model = Trainer(ENV, _LEARNING).train(state, 80 * _LEARNING.batch_size).model
     assert abs(evaluate(model, ENV, jax.random.key(2), 400).mean_return) < 0.2
 
 
@@ -229,7 +229,7 @@ def test_environments_that_cannot_be_dealt_out_are_refused():
     message = "num_envs = 6 must be a multiple of num_minibatches x gradient_accumulation = 4"
     config = PPOConfig(num_envs=6, num_steps=4, num_minibatches=4)
     with pytest.raises(ValueError, match=message):
-        init(ENV, _gru(), config, jax.random.key(0))
+        Trainer(ENV, config).init(_gru(), jax.random.key(0))
     assert of_rows(config, MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0))) == config
 
 

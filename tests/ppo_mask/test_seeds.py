@@ -13,11 +13,10 @@ from ppo_mask.ppo import PPOConfig
 from ppo_mask.training import (
     Callback,
     Metric,
+    Trainer,
     TrainingError,
-    init,
     init_seeds,
     pick,
-    train,
     train_seeds,
 )
 
@@ -53,17 +52,22 @@ def test_four_seeds_in_one_program_are_four_runs(env, size, more):
         return MLPActorCritic(size, env.num_actions, 8, 1, key=key)
 
     keys = jax.random.split(jax.random.key(3), 4)
-    states = init_seeds(env, make_model, config, keys, metrics=_METRICS)
+    states = init_seeds(Trainer(env, config, metrics=_METRICS), make_model, keys)
     # In two goes, the second of which ends between two log lines.
-    states, first = train_seeds(env, states, config, 4, metrics=_METRICS, log_interval=2)
-    states, then = train_seeds(env, states, config, 5, metrics=_METRICS, log_interval=2)
+    states, first = train_seeds(
+        Trainer(env, config, metrics=_METRICS), states, 4 * config.batch_size, log_interval=2
+    )
+    states, then = train_seeds(
+        Trainer(env, config, metrics=_METRICS), states, 5 * config.batch_size, log_interval=2
+    )
     for seed, key in enumerate(keys):
         model_key, init_key = jax.random.split(key)
         recorder = _Recorder()
-        state = init(env, make_model(model_key), config, init_key, metrics=_METRICS)
+        state = Trainer(env, config, metrics=_METRICS).init(make_model(model_key), init_key)
         for total in (4, 5):
-            arguments = {"metrics": _METRICS, "callbacks": [recorder], "log_interval": 2}
-            state = train(env, state, config, total, **arguments)
+            trainer = Trainer(env, config, metrics=_METRICS)
+            steps = total * config.batch_size
+            state = trainer.train(state, steps, callbacks=[recorder], log_interval=2)
         ours = pick(states, seed)
         assert jax.tree.structure(ours) == jax.tree.structure(state)
         for x, y in zip(jax.tree.leaves(ours.model), jax.tree.leaves(state.model), strict=True):
@@ -89,33 +93,33 @@ def test_the_states_given_stay_usable_and_nothing_is_compiled_twice():
 
     env, config = Counting(), PPOConfig(num_envs=4, num_steps=8)
     keys = jax.random.split(jax.random.key(0), 2)
-    states = init_seeds(env, lambda key: MLPActorCritic(4, 2, 8, 1, key=key), config, keys)
-    train_seeds(env, states, config, 1)
+    states = init_seeds(Trainer(env, config), lambda key: MLPActorCritic(4, 2, 8, 1, key=key), keys)
+    train_seeds(Trainer(env, config), states, 1 * config.batch_size)
     once = len(traced)
-    more, _ = train_seeds(env, states, config, 3, log_interval=1)
-    train_seeds(env, more, config, 5)
+    more, _ = train_seeds(Trainer(env, config), states, 3 * config.batch_size, log_interval=1)
+    train_seeds(Trainer(env, config), more, 5 * config.batch_size)
     assert len(traced) == once
 
 
 def test_a_seed_that_cannot_go_on_is_named():
     env, config = CartPole(), PPOConfig(num_envs=4, num_steps=8)
     keys = jax.random.split(jax.random.key(0), 2)
-    states = init_seeds(env, lambda key: MLPActorCritic(4, 2, 8, 1, key=key), config, keys)
+    states = init_seeds(Trainer(env, config), lambda key: MLPActorCritic(4, 2, 8, 1, key=key), keys)
 
     def bias(states):
         return states.learner.model.critic[0].bias
 
     states = eqx.tree_at(bias, states, bias(states).at[1].set(jnp.nan))
     with pytest.raises(TrainingError, match="seed number 1, update 1: "):
-        train_seeds(env, states, config, 3)
+        train_seeds(Trainer(env, config), states, 3 * config.batch_size)
     with pytest.raises(ValueError, match="log_interval must be at least 1, got 0"):
-        train_seeds(env, states, config, 3, log_interval=0)
+        train_seeds(Trainer(env, config), states, 3 * config.batch_size, log_interval=0)
 
 
 def test_callbacks_see_one_seed_and_those_of_all_see_means():
     env, config = CartPole(), PPOConfig(num_envs=4, num_steps=8)
     keys = jax.random.split(jax.random.key(0), 2)
-    states = init_seeds(env, lambda key: MLPActorCritic(4, 2, 8, 1, key=key), config, keys)
+    states = init_seeds(Trainer(env, config), lambda key: MLPActorCritic(4, 2, 8, 1, key=key), keys)
 
     class Looking(_Recorder):
         def __init__(self, every):
@@ -135,7 +139,12 @@ def test_callbacks_see_one_seed_and_those_of_all_see_means():
 
     first, second, means = Looking(2), Looking(3), Looking(100)
     after, logs = train_seeds(
-        env, states, config, 50, callbacks=[[first], [second]], of_all=[means], log_interval=4
+        Trainer(env, config),
+        states,
+        50 * config.batch_size,
+        callbacks=[[first], [second]],
+        of_all=[means],
+        log_interval=4,
     )
     assert first.reasons == second.reasons == means.reasons == [(6, "enough")]
     assert {2, 4, 6} <= first.seen.keys()
@@ -144,8 +153,11 @@ def test_callbacks_see_one_seed_and_those_of_all_see_means():
     np.testing.assert_array_equal(first.seen[6], after.model.critic[0].weight[0])
     np.testing.assert_array_equal(second.seen[6], after.model.critic[0].weight[1])
     assert [r.update for r in first.records] == [4]
-    assert [log[0].values for log in logs] == [first.records[0].values, second.records[0].values]
-    returns = [log[0].values["train/mean_episode_return"] for log in logs]
+    assert [log.records[0].values for log in logs] == [
+        first.records[0].values,
+        second.records[0].values,
+    ]
+    returns = [log["train/mean_episode_return"][0] for log in logs]
     line = means.records[0].values
     assert line["train/mean_episode_return"] == pytest.approx(np.mean(returns))
     assert line["seeds/return_std"] == pytest.approx(np.std(returns))

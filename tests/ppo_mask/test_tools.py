@@ -19,7 +19,7 @@ from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import _tune as tune
 from ppo_mask.runner import main
-from ppo_mask.training import Setup, init, train
+from ppo_mask.training import Trainer
 
 
 class Divides(AbstractEnv[Any]):
@@ -63,8 +63,10 @@ def test_debug_nans_changes_no_result() -> None:
     def run(debug_nans: bool) -> Any:
         config = PPOConfig(num_envs=4, num_steps=8)
         model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
-        state = init(CartPole(), model, config, jax.random.key(1))
-        state = train(CartPole(), state, config, 3, debug_nans=debug_nans)
+        state = Trainer(CartPole(), config).init(model, jax.random.key(1))
+        state = Trainer(CartPole(), config).train(
+            state, 3 * config.batch_size, debug_nans=debug_nans
+        )
         return state.model.actor[0].weight
 
     assert (run(True) == run(False)).all()
@@ -131,8 +133,8 @@ class FakeSpeeds:
     def __init__(self, speeds: dict[int, float | None]) -> None:
         self.speeds = speeds
 
-    def __call__(self, setup: Setup, *_: Any) -> float | None:
-        return self.speeds[setup.config.num_envs]
+    def __call__(self, trainer: Trainer, *_: Any) -> float | None:
+        return self.speeds[trainer.config.num_envs]
 
 
 @pytest.mark.parametrize(
@@ -148,22 +150,23 @@ def test_the_search_ends_where_more_is_no_better(
     speeds: dict[int, float | None], chosen: int, tried: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tune, "_steps_per_second", FakeSpeeds(speeds))
-    configs = [PPOConfig(num_envs=n) for n in speeds]
+    trainers = [Trainer(CartPole(), PPOConfig(num_envs=n)) for n in speeds]
     said: list[str] = []
-    best = tune.fastest(CartPole(), configs, lambda _: None, {}, said.append)  # pyright: ignore
-    assert best.num_envs == chosen
+    best = tune.fastest(trainers, lambda _: None, said.append)  # pyright: ignore
+    assert best.config.num_envs == chosen
     assert len(said) == tried
-    with pytest.raises(ValueError, match="no config to try"):
-        tune.fastest(CartPole(), [], lambda _: None, {})  # pyright: ignore
+    with pytest.raises(ValueError, match="no size to try"):
+        tune.fastest([], lambda _: None)  # pyright: ignore
 
 
 def test_what_does_not_fit_is_not_run() -> None:
-    def begin(config: PPOConfig) -> Any:
+    def begin(trainer: Trainer) -> Any:
         model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
-        return init(CartPole(), model, config, jax.random.key(1))
+        return trainer.init(model, jax.random.key(1))
 
     configs = [PPOConfig(num_envs=n, num_steps=8) for n in (4, 8)]
     said: list[str] = []
-    best = tune.fastest(CartPole(), configs, begin, {}, said.append, memory=10)
-    assert best.num_envs == 4
+    trainers = [Trainer(CartPole(), config) for config in configs]
+    best = tune.fastest(trainers, begin, said.append, memory=10)
+    assert best.config.num_envs == 4
     assert said == [f"auto-tune: {n} environments: does not fit into memory" for n in (4, 8)]

@@ -15,17 +15,7 @@ from environments import CartPole, Scripted
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.training import (
-    Callback,
-    Metric,
-    Setup,
-    TrainingError,
-    TrainState,
-    copied,
-    init,
-    run_updates,
-    train,
-)
+from ppo_mask.training import Callback, Metric, Trainer, TrainingError, TrainState, copied
 
 _CONFIG = PPOConfig(num_envs=4, num_steps=8, num_minibatches=2, update_epochs=2, anneal_lr=True)
 _ENV = CartPole()
@@ -34,7 +24,7 @@ _METRICS = {"actions/one": Metric(lambda action, info: action == 1)}
 
 def _init(env=_ENV, config=_CONFIG, size=4, metrics=_METRICS):
     model = MLPActorCritic(size, env.num_actions, 8, 1, key=jax.random.key(0))
-    return init(env, model, config, jax.random.key(1), metrics=metrics)
+    return Trainer(env, config, metrics=metrics).init(model, jax.random.key(1))
 
 
 def _assert_equal(one, other):
@@ -74,10 +64,13 @@ class _Recorder(Callback):
         self.events.append("close")
 
 
+TRAINER = Trainer(_ENV, _CONFIG, metrics=_METRICS)
+
+
 def _train(state, total, callback=None, **kwargs):
     callbacks = [] if callback is None else [callback]
-    arguments = {"metrics": _METRICS, "callbacks": callbacks, "log_interval": 4} | kwargs
-    return train(_ENV, state, _CONFIG, total, **arguments)
+    arguments = {"callbacks": callbacks, "log_interval": 4} | kwargs
+    return TRAINER.train(state, total * _CONFIG.batch_size, **arguments)
 
 
 def test_cutting_the_run_into_chunks_changes_nothing():
@@ -136,9 +129,11 @@ def test_another_number_of_updates_compiles_nothing():
             return _ENV.step(key, state, action)
 
     env = Counting()
-    train(env, _init(env), _CONFIG, 1, metrics=_METRICS)
+    Trainer(env, _CONFIG, metrics=_METRICS).train(_init(env), 1 * _CONFIG.batch_size)
     once = len(traced)
-    train(env, _init(env), _CONFIG, 9, metrics=_METRICS, callbacks=[_Recorder(every=3)])
+    Trainer(env, _CONFIG, metrics=_METRICS).train(
+        _init(env), 9 * _CONFIG.batch_size, callbacks=[_Recorder(every=3)]
+    )
     assert len(traced) == once
 
 
@@ -226,7 +221,9 @@ def test_a_run_that_cannot_go_on_stops_before_any_callback_sees_it(what, message
     env = _Broken(what)
     recorder = _Recorder()
     with pytest.raises(TrainingError, match=message):
-        train(env, _init(env, size=1, metrics={}), _CONFIG, 50, callbacks=[recorder])
+        Trainer(env, _CONFIG).train(
+            _init(env, size=1, metrics={}), 50 * _CONFIG.batch_size, callbacks=[recorder]
+        )
     assert recorder.updates in ([], [1])
     assert recorder.events[-1] == "close"
     assert not any(event.startswith("stop") for event in recorder.events)
@@ -237,7 +234,7 @@ def test_episode_figures_are_exact_across_rollout_borders():
     env = Scripted(length=5)
     recorder = _Recorder()
     state = _init(env, size=1, metrics={})
-    train(env, state, _CONFIG, 6, callbacks=[recorder], log_interval=1)
+    Trainer(env, _CONFIG).train(state, 6 * _CONFIG.batch_size, callbacks=[recorder], log_interval=1)
     ended = [record.values["train/num_episodes"] / 4 for record in recorder.records]
     assert ended == [8 * (k + 1) // 5 - 8 * k // 5 for k in range(6)]
     for record in recorder.records:
@@ -248,7 +245,9 @@ def test_episode_figures_are_exact_across_rollout_borders():
 def test_no_episode_figures_when_none_ended():
     env = Scripted()
     recorder = _Recorder()
-    train(env, _init(env, size=1, metrics={}), _CONFIG, 1, callbacks=[recorder])
+    Trainer(env, _CONFIG).train(
+        _init(env, size=1, metrics={}), 1 * _CONFIG.batch_size, callbacks=[recorder]
+    )
     [record] = recorder.records
     assert record.values["train/num_episodes"] == 0
     assert "train/mean_episode_return" not in record.values
@@ -265,8 +264,8 @@ def test_hyperparameters_that_are_numbers_can_be_vmapped_over():
         config = PPOConfig(
             num_envs=4, num_steps=8, num_minibatches=2, learning_rate=lr, ent_coef=ent_coef
         )
-        state = init(_ENV, model, config, key)
-        state, _ = run_updates(Setup(_ENV, config, {}), jnp.int32(3), jnp.int32(3), state)
+        state = Trainer(_ENV, config).init(model, key)
+        state, _ = Trainer(_ENV, config).run_updates(state, jnp.int32(3), jnp.int32(3))
         return state.model.actor[0].weight
 
     lrs, coefs = jnp.array([1e-3, 1e-2]), jnp.array([0.0, 0.1])
@@ -312,7 +311,9 @@ def test_only_tracing_goes_without_garbage_collection(enabled):
     was_enabled = gc.isenabled()
     (gc.enable if enabled else gc.disable)()
     try:
-        train(_ENV, state, _CONFIG, 1, metrics=metrics, callbacks=[Look()])
+        Trainer(_ENV, _CONFIG, metrics=metrics).train(
+            state, 1 * _CONFIG.batch_size, callbacks=[Look()]
+        )
         assert gc.isenabled() == enabled
     finally:
         (gc.enable if was_enabled else gc.disable)()

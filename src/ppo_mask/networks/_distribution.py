@@ -18,7 +18,7 @@ class MaskedCategorical(eqx.Module):
 
     Raises:
         ValueError: no action is allowed. Only where the mask's values are known, that is outside
-            of compiled code; inside it, :func:`ppo_mask.training.train` and
+            of compiled code; inside it, :class:`ppo_mask.training.Trainer` and
             :func:`ppo_mask.training.evaluate` watch over the masks, at no cost per step.
     """
 

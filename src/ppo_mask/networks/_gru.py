@@ -9,7 +9,14 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic
 from ppo_mask.networks._distribution import MaskedCategorical
-from ppo_mask.networks.layers import activated, affine, check_sizes, layer_of, linear
+from ppo_mask.networks.layers import (
+    activated,
+    affine,
+    check_sizes,
+    flat_observation_size,
+    layer_of,
+    linear,
+)
 
 
 @final
@@ -22,7 +29,7 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
     Attributes:
         layer_norm: what the unit sees is normalised to mean 0 and variance 1 before its tanh.
         policy_gain: what the hidden state is multiplied by before the policy's head; see
-            :class:`ppo_mask.networks.MLPActorCritic`.
+            :class:`~ppo_mask.networks.MLPActorCritic`.
     """
 
     encoder: eqx.nn.Linear
@@ -60,6 +67,20 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
         self.hidden_dim = hidden_dim
         self.layer_norm = layer_norm
         self.policy_gain = policy_gain
+
+    @classmethod
+    def for_env(cls, env: Any, *, key: Key[Array, ""], **hyperparameters: Any) -> "GRUActorCritic":
+        """A network of the sizes that an environment needs, as :class:`MLPActorCritic` has it.
+
+        Args:
+            env: an environment whose observation is one flat array of floats.
+            key: draws the weights.
+            hyperparameters: of the constructor, such as ``hidden_dim``.
+
+        Raises:
+            ValueError: the observation is something else.
+        """
+        return cls(flat_observation_size(env), env.num_actions, key=key, **hyperparameters)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

@@ -8,7 +8,13 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.networks._actor_critic import AbstractActorCritic
 from ppo_mask.networks._distribution import MaskedCategorical
-from ppo_mask.networks.layers import activated, affine, check_sizes, linear
+from ppo_mask.networks.layers import (
+    activated,
+    affine,
+    check_sizes,
+    flat_observation_size,
+    linear,
+)
 
 
 @final
@@ -68,6 +74,21 @@ class MLPActorCritic(AbstractActorCritic):
         self.num_layers = num_layers
         self.layer_norm = layer_norm
         self.policy_gain = policy_gain
+
+    @classmethod
+    def for_env(cls, env: Any, *, key: Key[Array, ""], **hyperparameters: Any) -> "MLPActorCritic":
+        """A network of the sizes that an environment needs.
+
+        Args:
+            env: an :class:`~ppo_mask.envs.AbstractEnv` whose observation is one flat array of
+                floats (:class:`~ppo_mask.envs.FlatObservation` makes it so).
+            key: draws the weights.
+            hyperparameters: of the constructor, such as ``hidden_dim``.
+
+        Raises:
+            ValueError: the observation is something else.
+        """
+        return cls(flat_observation_size(env), env.num_actions, key=key, **hyperparameters)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

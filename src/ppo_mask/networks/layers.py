@@ -1,5 +1,7 @@
 """Linear layers as the library's networks have them, for networks of one's own."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -69,6 +71,22 @@ def check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name} must be at least 1, got {size}")
+
+
+def flat_observation_size(env: Any) -> int:
+    """The size of an environment's observation.
+
+    Raises:
+        ValueError: it is not one flat array of floats.
+    """
+    observation = jax.eval_shape(env.reset, jax.random.key(0))[1].observation
+    leaves = jax.tree.leaves(observation)
+    if len(leaves) != 1 or leaves[0].ndim != 1 or not jnp.issubdtype(leaves[0].dtype, jnp.floating):
+        raise ValueError(
+            "the default network needs an observation that is one flat array of floats; give "
+            f"make_model for {observation}"
+        )
+    return leaves[0].shape[0]
 
 
 @eqx.filter_jit  # Operation by operation it takes seconds to compile.

@@ -39,17 +39,23 @@ class Batch(eqx.Module):
     memory: Memory | None = None
 
 
-def loss(
+def ppo_loss(
     network: AbstractActorCritic, batch: Batch, config: PPOConfig
 ) -> tuple[Scalar, dict[str, Scalar]]:
     """The clipped surrogate, the value's error and the entropy bonus, and figures about them.
 
-    Takes the advantages as they are: :func:`update` has standardised them over the minibatch.
+    Takes the advantages as they are: :func:`~ppo_mask.ppo.update` has standardized them over the
+    minibatch.
 
     Args:
         network: the model, without its features if it has some: those are in the batch already.
         batch: what to learn from.
         config: hyperparameters.
+
+    Returns:
+        What the gradient is taken of, a mean over the batch; and metrics by name: ``total_loss``,
+        ``pg_loss``, ``vf_loss``, ``entropy``, ``approx_kl`` and ``clip_frac``, which
+        :class:`~ppo_mask.ppo.UpdateDiagnostics` describes.
     """
     distribution, value = outputs(network, batch.observation, batch.action_mask, batch.memory)
     log_prob = vmap_axes(lambda d, a: d.log_prob(a), value.ndim)(distribution, batch.action)

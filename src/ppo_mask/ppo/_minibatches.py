@@ -49,6 +49,15 @@ def check_devices(config: PPOConfig, count: int) -> None:
         )
 
 
+def can_split(config: PPOConfig, count: int) -> bool:
+    """Whether so many devices can have equal shares of everything."""
+    try:
+        check_devices(config, count)
+    except ValueError:
+        return False
+    return True
+
+
 def of_rows(config: PPOConfig, model: AbstractActorCritic) -> PPOConfig:
     """The config as :func:`shuffled` and :func:`check_devices` want it for a model.
 

@@ -1,6 +1,7 @@
-"""Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347), in order of events."""
+"""Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347), in order of events."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -25,10 +26,35 @@ from ppo_mask.networks import (
 )
 from ppo_mask.ppo._config import PPOConfig
 from ppo_mask.ppo._gae import generalized_advantages
-from ppo_mask.ppo._loss import Batch, loss, vmap_axes
+from ppo_mask.ppo._loss import Batch, ppo_loss, vmap_axes
 from ppo_mask.ppo._minibatches import of_rows, shuffled, small_parts, take
 from ppo_mask.ppo._reward_scaler import RewardScaler
 from ppo_mask.ppo._rollout import RolloutState, Transition, collect, values
+
+
+class Algorithm(eqx.Module):
+    """The parts of PPO that can be replaced; without arguments, PPO as it was published.
+
+    Attributes:
+        optimizer: any optax transformation, which then has its own step sizes, clipping and
+            schedules: ``learning_rate``, ``anneal_lr`` and ``max_grad_norm`` of the config are not
+            used, and ``train/lr`` is not logged. None: clipping by the global norm, then Adam.
+        loss: called as :func:`ppo_loss` is. Metrics that it returns beside that one's are logged as
+            ``train/<name>``.
+        advantage_estimator: called as :func:`generalized_advantages` is.
+    """
+
+    optimizer: optax.GradientTransformation | None = eqx.field(static=True, default=None)
+    loss: Callable[..., Any] = eqx.field(static=True, default=ppo_loss)
+    advantage_estimator: Callable[..., Any] = eqx.field(static=True, default=generalized_advantages)
+
+    def make_optimizer(self, config: PPOConfig) -> optax.GradientTransformation:
+        """The optimizer given, or Adam after clipping, whose steps are still to be scaled."""
+        if self.optimizer is not None:
+            return self.optimizer
+        return optax.chain(
+            optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=1e-5)
+        )
 
 
 class LearnerState(eqx.Module):
@@ -65,9 +91,10 @@ class UpdateDiagnostics(eqx.Module):
         explained_variance: 1 - Var(return - value) / Var(return) over the batch, a single number
             per update: 1 is perfect, 0 no better than a constant. 0 if the returns are all equal.
         grad_norm: global norm before clipping.
-        lr: step size, also of the steps not taken.
+        lr: step size, also of the steps not taken; None if an optimizer of one's own has its own.
         gradient_steps: how many were taken, a single number: fewer than planned where
             ``target_kl`` stopped them.
+        extra: metrics that only a loss of one's own returns, by name.
     """
 
     total_loss: Float[Array, "*steps"]
@@ -78,23 +105,46 @@ class UpdateDiagnostics(eqx.Module):
     clip_frac: Float[Array, "*steps"]
     explained_variance: Float[Array, ""]
     grad_norm: Float[Array, "*steps"]
-    lr: Float[Array, "*steps"]
+    lr: Float[Array, "*steps"] | None
     gradient_steps: Float[Array, ""]
+    extra: dict[str, Float[Array, "*steps"]] = eqx.field(default_factory=dict)
+
+    @classmethod
+    def zeros(cls) -> "UpdateDiagnostics":
+        """Zeros of PPO as it was published, one number each."""
+        names = [field.name for field in dataclasses.fields(cls) if field.name != "extra"]
+        numbers: dict[str, Any] = {name: jnp.zeros(()) for name in names}
+        return cls(**numbers)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """All of them by name, those that are None left out."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        metrics = fields | fields.pop("extra")
+        return {name: value for name, value in metrics.items() if value is not None}
 
 
-def optimizer(config: PPOConfig) -> optax.GradientTransformation:
-    """Global-norm clipping, then Adam; the step size is applied by :func:`update`."""
-    return optax.chain(
-        optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=1e-5)
-    )
+_LOSSES = ("total_loss", "pg_loss", "vf_loss", "entropy", "approx_kl", "clip_frac")
+"""What every loss must return."""
 
 
 def init_learner(
-    model: AbstractActorCritic, rollout: RolloutState, config: PPOConfig, key: Key[Array, ""]
+    model: AbstractActorCritic,
+    rollout: RolloutState,
+    config: PPOConfig,
+    key: Key[Array, ""],
+    algorithm: Algorithm | None = None,
 ) -> LearnerState:
     """A learner that has learned nothing yet.
 
     Its model is the one given, with what the config asks for put around it.
+
+    Args:
+        model: what is to be trained.
+        rollout: where the environments stand.
+        config: hyperparameters.
+        key: for the updates to come.
+        algorithm: what differs from PPO as it was published.
 
     Raises:
         ValueError: the model is recurrent, and the environments cannot be dealt out to minibatches.
@@ -104,7 +154,8 @@ def init_learner(
         model = in_bfloat16(model)
     if config.normalize_observations:
         model = normalized(model, rollout.observation)
-    opt_state = optimizer(config).init(partition(model)[0])
+    tx = (algorithm or Algorithm()).make_optimizer(config)
+    opt_state = tx.init(partition(model)[0])
     scaler = RewardScaler(config.num_envs) if config.normalize_rewards else None
     return LearnerState(model, opt_state, rollout, key, jnp.zeros((), jnp.int32), scaler)
 
@@ -115,8 +166,9 @@ def update(
     state: LearnerState,
     total_updates: Int[Array, ""],
     mesh: Mesh | None = None,
+    algorithm: Algorithm | None = None,
 ) -> tuple[LearnerState, Transition, UpdateDiagnostics]:
-    """One update of PPO: act, judge what was done, learn from it.
+    """One update of PPO: act, estimate how good that was, learn from it.
 
     Args:
         vector_env: the environments, ``config.num_envs`` of them.
@@ -124,24 +176,56 @@ def update(
         state: where the last update left off.
         total_updates: of the whole run; where an annealed learning rate reaches 0.
         mesh: of the devices that the environments are split over, if there are several.
+        algorithm: what differs from PPO as it was published.
+
+    Returns:
+        The next state; the rollout, with axes [steps, envs, …]; and how the update went.
     """
+    algorithm = algorithm or Algorithm()
     key, rollout_key, epochs_key = jax.random.split(state.key, 3)
 
-    # Act.
     rollout, transitions = collect(
         vector_env, state.model, state.rollout, rollout_key, config.num_steps, mesh
     )
-
-    # Judge.
     last_value = values(state.model, rollout, mesh)
-    following = jnp.concatenate([transitions.value[1:], last_value[None]])
+    scaler, batch = estimate(config, state, transitions, last_value, algorithm)
+    model, opt_state, diagnostics = learn(
+        config, state, batch, epochs_key, total_updates, mesh, algorithm
+    )
+    if config.normalize_observations:
+        # Only now: what is learned from must look as it did when it was acted on.
+        model = observe(model, transitions.observation)
+    state = LearnerState(model, opt_state, rollout, key, state.num_updates + 1, scaler)
+    return state, transitions, diagnostics
+
+
+def estimate(
+    config: PPOConfig,
+    state: LearnerState,
+    transitions: Transition,
+    last_value: Float[Array, " envs"],
+    algorithm: Algorithm,
+) -> tuple[RewardScaler | None, Batch]:
+    """How good a rollout's actions were, as a batch to learn from.
+
+    Args:
+        config: hyperparameters.
+        state: before the rollout.
+        transitions: the rollout, with axes [steps, envs, …].
+        last_value: the model's estimate for what the rollout led to.
+        algorithm: what differs from PPO as it was published.
+
+    Returns:
+        The reward scaler with this rollout in it, if there is one, and the batch.
+    """
+    next_value = jnp.concatenate([transitions.value[1:], last_value[None]])
     scaler, reward = state.reward_scaler, transitions.reward
     if scaler is not None:
         scaler, reward = scaler.scale(reward, transitions.ended, config.gamma)
-    advantage = generalized_advantages(
+    advantage = algorithm.advantage_estimator(
         reward,
         transitions.value,
-        jnp.where(transitions.truncated, transitions.final_value, following),
+        jnp.where(transitions.truncated, transitions.final_value, next_value),
         transitions.terminated,
         transitions.truncated,
         config.gamma,
@@ -161,9 +245,35 @@ def update(
         memory = Memory(state.rollout.hidden, transitions.ended.swapaxes(0, 1))
         batch = dataclasses.replace(batch, memory=memory)
         batch = jax.tree.map(lambda x: x[None], batch)
+    return scaler, batch
 
-    # Learn. Minibatches are gathered and unpacked one by one: the rollout may be gigabytes.
-    tx = optimizer(config)
+
+def learn(
+    config: PPOConfig,
+    state: LearnerState,
+    batch: Batch,
+    key: Key[Array, ""],
+    total_updates: Int[Array, ""],
+    mesh: Mesh | None,
+    algorithm: Algorithm,
+) -> tuple[AbstractActorCritic, ArrayTree, UpdateDiagnostics]:
+    """The gradient steps of an update: ``update_epochs`` × ``num_minibatches``, shuffled.
+
+    Minibatches are gathered and unpacked one by one: the rollout may be gigabytes.
+
+    Args:
+        config: hyperparameters.
+        state: before the rollout.
+        batch: what is learned from.
+        key: shuffles it.
+        total_updates: of the whole run; where an annealed learning rate reaches 0.
+        mesh: of the devices that the environments are split over, if there are several.
+        algorithm: what differs from PPO as it was published.
+
+    Returns:
+        The model, the optimizer's state, and how it went.
+    """
+    tx = algorithm.make_optimizer(config)
     params, static = partition(state.model)
 
     # What may be traced is an argument to what each device runs: its own rows, one sum at the end.
@@ -177,7 +287,7 @@ def update(
         def loss_of_params(params: ArrayTree, batch: Batch) -> tuple[Scalar, dict[str, Scalar]]:
             _, unpacked, network = features_apart(eqx.combine(params, static))
             seen = vmap_axes(unpacked, batch.action.ndim)(batch.observation)
-            return loss(network, dataclasses.replace(batch, observation=seen), config)
+            return algorithm.loss(network, dataclasses.replace(batch, observation=seen), config)
 
         def of_part(part: tuple[Array, Array]) -> ArrayTree:
             rows, advantage = part
@@ -191,32 +301,40 @@ def update(
         rows, lr = step
         advantage = _standardized(take(batch.advantage, rows, mesh))
         on_devices = on_each(mesh, gradient, (None, None, 1, 1, 1), None)
-        grad, diagnostics = on_devices(params, arrays, batch, rows, advantage)
+        grad, losses = on_devices(params, arrays, batch, rows, advantage)
         direction, opt_state = tx.update(grad, opt_state, params)
-        params = jax.tree.map(lambda p, d: p - lr * d, params, direction)
-        return (params, opt_state), (diagnostics, optax.tree.norm(grad))
+        if algorithm.optimizer is None:
+            params = jax.tree.map(lambda p, d: p - lr * d, params, direction)
+        else:
+            params = optax.apply_updates(params, direction)
+        return (params, opt_state), (losses, optax.tree.norm(grad))
 
     lrs = _learning_rates(config, state.num_updates, total_updates)
     (params, opt_state), (losses, grad_norm), steps_taken = scan_until(
         None if config.target_kl is None else lambda out: out[0]["approx_kl"] > config.target_kl,
         gradient_step,
         (params, state.opt_state),
-        (shuffled(of_rows(config, state.model), epochs_key, mesh), lrs),
+        (shuffled(of_rows(config, state.model), key, mesh), lrs),
     )
-
-    diagnostics = UpdateDiagnostics(
-        **losses,
+    diagnostics = _diagnostics(
+        losses,
         explained_variance=_explained_variance(batch.value, batch.return_),
         grad_norm=grad_norm,
-        lr=lrs,
+        lr=lrs if algorithm.optimizer is None else None,
         gradient_steps=steps_taken.astype(jnp.float32),
     )
-    model = eqx.combine(params, static)
-    if config.normalize_observations:
-        # Only now: what is learned from must look as it did when it was acted on.
-        model = observe(model, transitions.observation)
-    state = LearnerState(model, opt_state, rollout, key, state.num_updates + 1, scaler)
-    return state, transitions, diagnostics
+    return eqx.combine(params, static), opt_state, diagnostics
+
+
+def _diagnostics(losses: dict[str, Array], **others: Any) -> UpdateDiagnostics:
+    missing = [name for name in _LOSSES if name not in losses]
+    if missing:
+        raise ValueError(
+            f"the loss must return the metrics {', '.join(_LOSSES)}; {missing[0]} is missing"
+        )
+    own = {name: losses[name] for name in _LOSSES}
+    extra = {name: value for name, value in losses.items() if name not in own}
+    return UpdateDiagnostics(**own, **others, extra=extra)
 
 
 def _standardized(advantage: Float[Array, "*rows"]) -> Float[Array, "*rows"]:

@@ -34,8 +34,7 @@ from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic
-from ppo_mask.ppo import PPOConfig, check_devices, of_rows
-from ppo_mask.runner import _tune as tune
+from ppo_mask.ppo import PPOConfig, can_split, check_devices, of_rows
 from ppo_mask.runner._plan import Plan, make_plan, settings_to_store
 from ppo_mask.runner._seed_runs import execute_seeds
 from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
@@ -48,8 +47,9 @@ from ppo_mask.runner._task import (
     run_keys,
     total_updates,
 )
+from ppo_mask.runner._tune import SIZES, fastest
 from ppo_mask.runner._wiring import Outcome, callbacks_for
-from ppo_mask.training import TrainingError, TrainState, train
+from ppo_mask.training import Trainer, TrainingError, TrainState
 
 __all__ = ["Task", "enable_compilation_cache", "execute", "main", "mlp_for"]
 
@@ -96,7 +96,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
 
     Raises:
         RunError: what is planned cannot be; nothing has been written.
-        TrainingError: see :func:`train`; or the run's end is in its local folder and
+        TrainingError: see :meth:`Trainer.train`; or the run's end is in its local folder and
             could not be copied to its bucket.
     """
     config, bucket = plan.config, plan.bucket
@@ -131,7 +131,8 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         return execute_seeds(task, config, env, curriculum, bucket)
     updates = total_updates(config, ppo)
     profiled = _profiled_update(plan, updates)
-    folder, state = _open(task, plan, env, ppo, model, run_key)
+    trainer = Trainer(env, ppo, metrics=task.metrics, curriculum=curriculum, mesh=mesh)
+    folder, state = _open(plan, trainer, model, run_key)
     device = f"{1 if mesh is None else mesh.size} x {jax.devices()[0].device_kind}"
     if is_first():
         _introduce(plan, ppo, folder, updates, device)
@@ -141,17 +142,12 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     mirrors = [] if bucket is None else [Mirror(bucket, folder)]
     outcome = Outcome()
     try:
-        train(
-            env,
+        trainer.train(
             state,
-            ppo,
-            updates,
-            metrics=task.metrics,
-            curriculum=curriculum,
+            config.training.total_timesteps,
             callbacks=[*callbacks, *mirrors, outcome],
             log_interval=config.logging.log_interval,
             debug_nans=config.run.debug_nans,
-            mesh=mesh,
         )
     except TrainingError as error:
         newest = folder.checkpoints.newest()
@@ -171,18 +167,10 @@ def _mesh(run: RunSettings, rows: PPOConfig) -> Mesh | None:
     try:
         count = run.num_devices
         if count is None and not several():
-            count = cores.best_count(rows.num_envs, lambda n: _divides(rows, n))
+            count = cores.best_count(rows.num_envs, lambda n: can_split(rows, n))
         return make_mesh(count)
     except ValueError as error:
         raise RunError(str(error).replace("num_devices", "--num-devices")) from error
-
-
-def _divides(rows: PPOConfig, count: int) -> bool:
-    try:
-        check_devices(rows, count)
-    except ValueError:
-        return False
-    return True
 
 
 def _rows(ppo: PPOConfig, model: AbstractActorCritic) -> PPOConfig:
@@ -215,33 +203,28 @@ def _tuned(
     mesh: Mesh | None,
 ) -> RunConfig[Environment]:
     """The settings with as many environments as these devices do best with."""
+    curriculum = task.curriculum(config.environment)
 
     def sized(num_envs: int) -> RunConfig[Environment]:
         free = {"num_minibatches": None, "update_epochs": None}
         training = dataclasses.replace(config.training, num_envs=num_envs, **free)
         return resolve(dataclasses.replace(config, training=training))
 
-    def begin(ppo: PPOConfig) -> TrainState:
-        return first_state(task, config, env, ppo, model, key)
+    def trainer(num_envs: int) -> Trainer:
+        ppo = ppo_config(sized(num_envs).training)
+        return Trainer(env, ppo, metrics=task.metrics, curriculum=curriculum, mesh=mesh)
 
-    sizes = (ppo_config(sized(n).training) for n in tune.SIZES)
-    curriculum = task.curriculum(config.environment)
-    best = tune.fastest(env, sizes, begin, task.metrics, curriculum=curriculum, mesh=mesh)
-    return sized(best.num_envs)
+    best = fastest(map(trainer, SIZES), lambda trainer: first_state(trainer, model, key))
+    return sized(best.config.num_envs)
 
 
 def _open(
-    task: Task[Environment],
-    plan: Plan[Environment],
-    env: AbstractEnv[Any],
-    ppo: PPOConfig,
-    model: AbstractActorCritic,
-    key: Key[Array, ""],
+    plan: Plan[Any], trainer: Trainer, model: AbstractActorCritic, key: Key[Array, ""]
 ) -> tuple[RunFolder, TrainState]:
     """The run's folder and where the run begins or goes on."""
 
     def begin(key: Key[Array, ""]) -> TrainState:
-        return first_state(task, plan.config, env, ppo, model, key)
+        return first_state(trainer, model, key)
 
     if plan.folder is None:
         state = begin(key)

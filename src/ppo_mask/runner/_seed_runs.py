@@ -20,7 +20,7 @@ from ppo_mask.runner._plan import settings_to_store
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task, ppo_config, run_keys, total_updates
 from ppo_mask.runner._wiring import Outcome, callbacks_for
-from ppo_mask.training import Callback, init_seeds, pick, train_seeds
+from ppo_mask.training import Callback, Trainer, init_seeds, pick, train_seeds
 
 Environment = TypeVar("Environment")
 
@@ -57,14 +57,8 @@ def execute_seeds(
     def make_model(key: Array) -> AbstractActorCritic:
         return task.new_model(env, config.network, key)
 
-    states = init_seeds(
-        env,
-        make_model,
-        ppo,
-        jnp.stack([key for key, _ in keys]),
-        metrics=task.metrics,
-        curriculum=curriculum,
-    )
+    trainer = Trainer(env, ppo, metrics=task.metrics, curriculum=curriculum)
+    states = init_seeds(trainer, make_model, jnp.stack([key for key, _ in keys]))
     folders = _folders(config, None if bucket is None else bucket.runs())
     device = f"1 x {jax.devices()[0].device_kind}"
     for each, folder in zip(configs, folders, strict=True):
@@ -91,12 +85,9 @@ def execute_seeds(
     )
     outcome = Outcome()
     train_seeds(
-        env,
+        trainer,
         states,
-        ppo,
-        updates,
-        metrics=task.metrics,
-        curriculum=curriculum,
+        config.training.total_timesteps,
         callbacks=callbacks,
         of_all=[ConsoleLog({"± seeds": "seeds/return_std", **task.figures}), outcome],
         log_interval=config.logging.log_interval,

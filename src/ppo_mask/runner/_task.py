@@ -6,7 +6,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import Array, Key
 
 from ppo_mask.envs import AbstractEnv, Curriculum
@@ -14,7 +13,7 @@ from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner._settings import NetworkSettings, RunConfig, TrainingSettings
-from ppo_mask.training import Metric, TrainState, init
+from ppo_mask.training import Metric, Trainer, TrainState
 
 Environment = TypeVar("Environment")
 
@@ -29,16 +28,11 @@ def mlp_for(
     Raises:
         RunError: the observation is not one flat array of floats.
     """
-    observation = jax.eval_shape(env.reset, key)[1].observation
-    leaves = jax.tree.leaves(observation)
-    if len(leaves) != 1 or leaves[0].ndim != 1 or not np.issubdtype(leaves[0].dtype, np.floating):
-        raise RunError(
-            "the default network needs an observation that is one flat array of floats; give "
-            f"make_model for {observation}"
-        )
-    return MLPActorCritic(
-        leaves[0].shape[0], env.num_actions, network.hidden_dim, network.num_layers, key=key
-    )
+    sizes = {"hidden_dim": network.hidden_dim, "num_layers": network.num_layers}
+    try:
+        return MLPActorCritic.for_env(env, key=key, **sizes)
+    except ValueError as error:
+        raise RunError(str(error)) from error
 
 
 MakeModel: TypeAlias = Callable[[AbstractEnv[Any], NetworkSettings, Array], AbstractActorCritic]
@@ -137,21 +131,7 @@ def first_model(
     return eqx.filter_jit(lambda key: task.new_model(env, network, key))(model_key)
 
 
-def first_state(
-    task: Task[Environment],
-    config: RunConfig[Environment],
-    env: AbstractEnv[Any],
-    ppo: PPOConfig,
-    model: AbstractActorCritic,
-    key: Key[Array, ""],
-) -> TrainState:
-    """A run's first state, with the :func:`first_model` of the same key."""
+def first_state(trainer: Trainer, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
+    """The first state of a run, with the :func:`first_model` of the same key."""
     _, init_key = jax.random.split(key)
-    return init(
-        env,
-        model,
-        ppo,
-        init_key,
-        metrics=task.metrics,
-        curriculum=task.curriculum(config.environment),
-    )
+    return trainer.init(model, init_key)

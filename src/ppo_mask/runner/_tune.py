@@ -2,16 +2,13 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 
-from ppo_mask.envs import AbstractEnv, Curriculum
-from ppo_mask.ppo import PPOConfig
-from ppo_mask.training import Metric, Setup, TrainState, placed, run_chunk
+from ppo_mask.training import Trainer, TrainState, placed, run_chunk
 
 SIZES = tuple(2**k for k in range(6, 16))
 # A larger batch means fewer updates for the same steps: it has to be worth it.
@@ -21,49 +18,40 @@ _MEASURE_SECONDS = 1.0
 
 
 def fastest(
-    env: AbstractEnv[Any],
-    configs: Iterable[PPOConfig],
-    begin: Callable[[PPOConfig], TrainState],
-    metrics: Mapping[str, Metric],
+    trainers: Iterable[Trainer],
+    begin: Callable[[Trainer], TrainState],
     report: Callable[[str], None] = print,
     memory: int | None = None,
-    curriculum: Curriculum | None = None,
-    mesh: Mesh | None = None,
-) -> PPOConfig:
-    """The config whose updates make the most environment steps per second.
+) -> Trainer:
+    """The trainer whose updates make the most environment steps per second.
 
     Whole updates are measured. The search ends where a size does not fit into memory, or is not
     faster by a tenth than the best before it.
 
     Args:
-        env: the environment.
-        configs: from few environments to many; the first is taken to fit.
+        trainers: from few environments to many; the first is taken to fit.
         begin: makes a run's first state.
-        metrics: of the run.
         report: is given a line for each size.
         memory: bytes of a device that may be used; None for most of what it has.
-        curriculum: of the run.
-        mesh: of the devices of the run, if it has several.
     """
     memory = _memory() if memory is None else memory
-    best: tuple[float, PPOConfig] | None = None
-    for config in configs:
-        setup = Setup(env, config, dict(metrics), curriculum, mesh)
-        speed = _steps_per_second(setup, begin(config), memory)
+    best: tuple[float, Trainer] | None = None
+    for trainer in trainers:
+        speed = _steps_per_second(trainer, begin(trainer), memory)
         said = "does not fit into memory" if speed is None else f"{speed:,.0f} steps/s"
-        report(f"auto-tune: {config.num_envs:,} environments: {said}")
+        report(f"auto-tune: {trainer.config.num_envs:,} environments: {said}")
         if best is not None and (speed is None or speed < _WORTH_IT * best[0]):
             return best[1]
-        best = (speed or 0.0, config)
+        best = (speed or 0.0, trainer)
     if best is None:
-        raise ValueError("there is no config to try")
+        raise ValueError("there is no size to try")
     return best[1]
 
 
-def _steps_per_second(setup: Setup, state: TrainState, memory: int) -> float | None:
-    fixed = (setup, jnp.asarray(1), jnp.asarray(1_000_000))
+def _steps_per_second(trainer: Trainer, state: TrainState, memory: int) -> float | None:
+    fixed = (trainer, jnp.asarray(1), jnp.asarray(1_000_000))
     try:
-        state = placed(state, setup.mesh)
+        state = placed(state, trainer.mesh)
         # Compiled as for training, which then finds it in the compilation cache.
         update = cast(Any, run_chunk).lower(fixed, state).compile()
         needs = update.compiled.memory_analysis()
@@ -78,7 +66,7 @@ def _steps_per_second(setup: Setup, state: TrainState, memory: int) -> float | N
         if "RESOURCE_EXHAUSTED" in str(error):
             return None
         raise
-    return done * setup.config.batch_size / (time.perf_counter() - began)
+    return done * trainer.config.batch_size / (time.perf_counter() - began)
 
 
 def _memory() -> int:

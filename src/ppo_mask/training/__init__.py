@@ -1,8 +1,8 @@
 """Training: a run of many updates, and what can be known of it.
 
-In: a :class:`TrainState`. :func:`train` runs compiled chunks of updates; between two of them
-callbacks look. Out: the state at the end, and metrics on the way. :func:`evaluate` plays episodes;
-:func:`train_seeds` trains several seeds in one program.
+In: an environment and a network. :class:`Trainer` runs compiled chunks of updates; between two of
+them callbacks look. Out: a :class:`TrainState`, and metrics on the way. :func:`evaluate` plays
+episodes; :func:`train_seeds` trains several seeds in one program.
 """
 
 from ._callback import Callback as Callback
@@ -12,6 +12,7 @@ from ._callback import Run as Run
 from ._evaluate import evaluate as evaluate
 from ._health import describe as describe
 from ._health import healthy as healthy
+from ._history import History as History
 from ._metrics import Metric as Metric
 from ._metrics import add_update as add_update
 from ._metrics import no_updates as no_updates
@@ -21,36 +22,31 @@ from ._seeds import pick as pick
 from ._seeds import train_seeds as train_seeds
 from ._state import TrainState as TrainState
 from ._state import copied as copied
-from ._state import init as init
 from ._state import placed as placed
-from ._train import Setup as Setup
-from ._train import TrainingError as TrainingError
-from ._train import run_chunk as run_chunk
-from ._train import run_updates as run_updates
-from ._train import train as train
+from ._trainer import Trainer as Trainer
+from ._trainer import TrainingError as TrainingError
+from ._trainer import run_chunk as run_chunk
 
 __all__ = [
     "Callback",
+    "History",
     "LogRecord",
     "Metric",
     "Progress",
     "Run",
-    "Setup",
     "TrainState",
+    "Trainer",
     "TrainingError",
     "add_update",
     "copied",
     "describe",
     "evaluate",
     "healthy",
-    "init",
     "init_seeds",
     "no_updates",
     "pick",
     "placed",
     "run_chunk",
-    "run_updates",
     "summarize",
-    "train",
     "train_seeds",
 ]

@@ -13,7 +13,7 @@ from jaxtyping import Array, Int
 
 from ppo_mask.envs import AbstractEnv, VectorEnv
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.ppo import LearnerState, PPOConfig
+from ppo_mask.ppo import Algorithm, LearnerState, PPOConfig
 from ppo_mask.ppo import update as ppo_update
 
 # Where an operation is called from is told in lines of the user's code and of ours.
@@ -27,6 +27,7 @@ def find_first_nan(
     config: PPOConfig,
     learner: LearnerState,
     total_updates: Int[Array, ""],
+    algorithm: Algorithm | None = None,
 ) -> str | None:
     """The first operation of the learner's next update that makes a NaN, and its line of code.
 
@@ -40,7 +41,8 @@ def find_first_nan(
 
     def update(arrays: ArrayTree) -> ArrayTree:
         vector_env = VectorEnv(env, config.num_envs)
-        after = ppo_update(vector_env, config, eqx.combine(arrays, static), total_updates)
+        learner = eqx.combine(arrays, static)
+        after = ppo_update(vector_env, config, learner, total_updates, None, algorithm)
         return eqx.filter(after, eqx.is_array)
 
     error, _ = jax.jit(checkify.checkify(update, errors=checkify.nan_checks))(arrays)

@@ -1,6 +1,5 @@
 """Whether a run can go on: looked at inside the compiled loop, told in words outside of it."""
 
-import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -40,22 +39,18 @@ class Health(eqx.Module):
         return good
 
 
-def healthy(model: AbstractActorCritic) -> Health:
-    """Nothing is wrong yet."""
+def healthy(model: AbstractActorCritic, diagnostics: UpdateDiagnostics) -> Health:
+    """Nothing is wrong yet: for this model, and an update of such diagnostics."""
     true = jnp.array(True)
-    losses = [field.name for field in dataclasses.fields(UpdateDiagnostics)]
     parameters = dict.fromkeys(_parameters(model), true)
-    return Health(true, true, true, dict.fromkeys(losses, true), parameters)
+    return Health(true, true, true, dict.fromkeys(diagnostics.named, true), parameters)
 
 
 def examine(
     learner: LearnerState, transitions: Transition, diagnostics: UpdateDiagnostics
 ) -> Health:
     """How an update went: its rollout, its figures, and the learner that it made."""
-    losses = {
-        field.name: _finite(getattr(diagnostics, field.name))
-        for field in dataclasses.fields(diagnostics)
-    }
+    losses = {name: _finite(x) for name, x in diagnostics.named.items()}
     parameters = {name: _finite(x) for name, x in _parameters(learner.model).items()}
     allowed = transitions.action_mask.any(axis=-1).all()
     reward = _finite(transitions.reward)

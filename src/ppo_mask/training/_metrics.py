@@ -1,6 +1,5 @@
 """Figures about a run, gathered inside the compiled loop from one log line to the next."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -83,13 +82,17 @@ def no_steps(metrics: Mapping[str, Metric]) -> StepTotals:
     )
 
 
-def no_updates(metrics: Mapping[str, Metric]) -> MetricTotals:
-    """Totals of nothing yet."""
-    names = [field.name for field in dataclasses.fields(UpdateDiagnostics)]
+def no_updates(metrics: Mapping[str, Metric], diagnostics: UpdateDiagnostics) -> MetricTotals:
+    """Totals of nothing yet.
+
+    Args:
+        metrics: those that are gathered.
+        diagnostics: of any update, or their shapes.
+    """
     return MetricTotals(
         steps=no_steps(metrics),
         updates=jnp.zeros((), jnp.int32),
-        diagnostics=UpdateDiagnostics(**{name: jnp.zeros(()) for name in names}),
+        diagnostics=jax.tree.map(lambda _: jnp.zeros(()), diagnostics),
         max_entropy=jnp.zeros(()),
     )
 
@@ -140,11 +143,13 @@ def add_update(
         return old + (new.sum() / diagnostics.gradient_steps if new.ndim else new)
 
     summed = jax.tree.map(add, totals.diagnostics, diagnostics)
+    if diagnostics.lr is not None:
+        summed = eqx.tree_at(lambda d: d.lr, summed, diagnostics.lr[-1])
     allowed = transitions.action_mask.sum(axis=-1, dtype=jnp.int32)
     return MetricTotals(
         steps=add_steps(totals.steps, metrics, transitions.action, transitions, everything),
         updates=totals.updates + 1,
-        diagnostics=eqx.tree_at(lambda d: d.lr, summed, diagnostics.lr[-1]),
+        diagnostics=summed,
         max_entropy=totals.max_entropy + jnp.log(allowed).mean(),
     )
 
@@ -176,9 +181,10 @@ def summarize(totals: MetricTotals, metrics: Mapping[str, Metric]) -> dict[str, 
     """The figures of a log line, as plain numbers; the library's own under ``train/``."""
     totals = jax.device_get(totals)
     values = {
-        f"train/{field.name}": float(getattr(totals.diagnostics, field.name)) / int(totals.updates)
-        for field in dataclasses.fields(UpdateDiagnostics)
+        f"train/{name}": float(total) / int(totals.updates)
+        for name, total in totals.diagnostics.named.items()
     }
-    values["train/lr"] = float(totals.diagnostics.lr)
+    if totals.diagnostics.lr is not None:
+        values["train/lr"] = float(totals.diagnostics.lr)
     values["train/max_entropy"] = float(totals.max_entropy) / int(totals.updates)
     return values | summarize_steps(totals.steps, metrics, "train")

@@ -13,99 +13,85 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from ppo_mask.envs import AbstractEnv, Curriculum
 from ppo_mask.networks import AbstractActorCritic
-from ppo_mask.ppo import PPOConfig
-from ppo_mask.training._callback import Callback, LogRecord, Progress, Run
+from ppo_mask.training._callback import Callback, Progress, Run
 from ppo_mask.training._health import Health, describe
+from ppo_mask.training._history import History
 from ppo_mask.training._loop import drive
-from ppo_mask.training._metrics import Metric, no_updates, summarize
-from ppo_mask.training._state import TrainState, copied, init
-from ppo_mask.training._train import Setup, TrainingError, run_updates, wait
+from ppo_mask.training._metrics import no_updates, summarize
+from ppo_mask.training._state import TrainState, copied
+from ppo_mask.training._trainer import Trainer, TrainingError, wait
 
 
 def init_seeds(
-    env: AbstractEnv[Any],
+    trainer: Trainer,
     make_model: Callable[[Array], AbstractActorCritic],
-    config: PPOConfig,
     keys: Key[Array, " seeds"],
-    *,
-    metrics: Mapping[str, Metric] | None = None,
-    curriculum: Curriculum | None = None,
 ) -> TrainState:
     """The beginnings of several runs: a train state whose arrays have a leading axis ``seeds``.
 
-    That of ``key`` is ``init(env, make_model(model_key), config, init_key)`` with ``model_key,
-    init_key = jax.random.split(key)``.
+    That of ``key`` is ``trainer.init(make_model(model_key), init_key)`` with ``model_key, init_key
+    = jax.random.split(key)``.
 
     Args:
-        env: the environment.
+        trainer: the same for all.
         make_model: a network from a key.
-        config: hyperparameters, the same for all.
         keys: one per run.
-        metrics: those that :func:`train_seeds` will be given.
-        curriculum: likewise.
     """
 
     def begin(key: Key[Array, ""]) -> TrainState:
         model_key, init_key = jax.random.split(key)
-        model = make_model(model_key)
-        return init(env, model, config, init_key, metrics=metrics, curriculum=curriculum)
+        return trainer.init(make_model(model_key), init_key)
 
     return eqx.filter_jit(eqx.filter_vmap(begin))(keys)
 
 
 def train_seeds(
-    env: AbstractEnv[Any],
+    trainer: Trainer,
     states: TrainState,
-    config: PPOConfig,
-    total_updates: int,
+    total_timesteps: int,
     *,
-    metrics: Mapping[str, Metric] | None = None,
-    curriculum: Curriculum | None = None,
     callbacks: Sequence[Sequence[Callback]] = (),
     of_all: Sequence[Callback] = (),
     log_interval: int = 10,
-) -> tuple[TrainState, list[list[LogRecord]]]:
-    """Trains all seeds until ``total_updates`` updates are done, as :func:`train` does.
+) -> tuple[TrainState, list[History]]:
+    """Trains all seeds until each has taken ``total_timesteps`` steps.
 
     Each seed comes out as if it had been trained alone, but for float rounding: a batch of matrix
     products adds up in another order than one of them.
 
     Args:
-        env: the environment.
+        trainer: the same for all; on one device.
         states: from :func:`init_seeds`, or what an earlier call returned. It stays usable.
-        config: hyperparameters, the same for all.
-        total_updates: when to end, and where an annealed learning rate reaches 0.
-        metrics: figures of your own by name.
-        curriculum: what the environment is at each update.
+        total_timesteps: environment steps of each seed's run, as :meth:`Trainer.train` counts them.
         callbacks: for each seed those that look at it, as they would at a run of its own.
-        of_all: these are told the seeds' means, and ``seeds/return_std``, the population standard
+        of_all: these get the seeds' means, and ``seeds/return_std``, the population standard
             deviation of ``train/mean_episode_return`` over the seeds; their state is that of all.
-        log_interval: updates between log lines; there is one more at the very end.
+        log_interval: updates between log lines; there is one more at the end.
 
     Returns:
-        The states, and for each seed its log lines. :func:`pick` takes one state out.
+        The states, and each seed's log lines. :func:`pick` takes one state out.
 
     Raises:
         ValueError: a number that cannot work.
-        TrainingError: a seed cannot go on. The message names it.
+        TrainingError: a seed cannot continue. The message names it.
     """
-    setup = Setup(env, config, dict(metrics or {}), curriculum)
+    config, metrics = trainer.config, trainer.metrics
+    total_updates = trainer.total_updates(total_timesteps)
     num_seeds, begun = len(states.update), int(states.update[0])
     unlogged = int(states.totals.updates[0])
-    recorders = [_Recorder() for _ in range(num_seeds)]
+    histories = [History() for _ in range(num_seeds)]
     mine = [list(callbacks[seed]) if callbacks else [] for seed in range(num_seeds)]
     of_seed = [
         _OfSeed(
-            seed, Run(config, begun, total_updates, [recorder, *mine[seed]], unlogged), mine[seed]
+            seed, Run(config, begun, total_updates, [history, *mine[seed]], unlogged), mine[seed]
         )
-        for seed, recorder in enumerate(recorders)
+        for seed, history in enumerate(histories)
     ]
     run = Run(config, begun, total_updates, of_all, unlogged)
 
     def advance(states: TrainState, n: int) -> TrainState:
-        fixed = setup, jnp.asarray(n), jnp.asarray(total_updates)
+        fixed = trainer, jnp.asarray(n), jnp.asarray(total_updates)
         states, health = _run_chunk(fixed, states)
         wait(health)
         _raise_if_ill(health, states)
@@ -113,29 +99,19 @@ def train_seeds(
 
     def log(state: TrainState, steps_per_second: float, partial: bool) -> TrainState:
         totals = jax.device_get(state.totals)
-        lines = [summarize(pick(totals, seed), setup.metrics) for seed in range(num_seeds)]
+        lines = [summarize(pick(totals, seed), metrics) for seed in range(num_seeds)]
         for each, line in zip(of_seed, lines, strict=True):
             each.run.update = run.update
             each.run.log(line | {"train/steps_per_second": steps_per_second}, partial)
         run.log(_means(lines) | {"train/steps_per_second": num_seeds * steps_per_second}, partial)
         if partial:
             return state
-        empty = jax.tree.map(
-            lambda x: jnp.broadcast_to(x, (num_seeds, *x.shape)), no_updates(setup.metrics)
-        )
+        empty = no_updates(metrics, state.totals.diagnostics)
+        empty = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_seeds, *x.shape)), empty)
         return eqx.tree_at(lambda s: s.totals, state, empty)
 
     states = drive(run, copied(states), [*of_seed, *of_all], log_interval, advance, log)
-    return states, [recorder.records for recorder in recorders]
-
-
-@final
-class _Recorder(Callback):
-    def __init__(self) -> None:
-        self.records: list[LogRecord] = []
-
-    def on_log(self, run: Run, record: LogRecord) -> None:
-        self.records.append(record)
+    return states, histories
 
 
 @final
@@ -186,8 +162,9 @@ def pick(states: Any, seed: int) -> Any:
 
 
 @eqx.filter_jit(donate="all-except-first")
-def _run_chunk(fixed: tuple[Setup, Array, Array], states: TrainState) -> tuple[TrainState, Any]:
-    return eqx.filter_vmap(lambda state: run_updates(*fixed, state))(states)
+def _run_chunk(fixed: tuple[Trainer, Array, Array], states: TrainState) -> tuple[TrainState, Any]:
+    trainer, n, total_updates = fixed
+    return eqx.filter_vmap(lambda state: trainer.run_updates(state, n, total_updates))(states)
 
 
 def _raise_if_ill(health: Health, states: TrainState) -> None:

@@ -1,26 +1,24 @@
-"""The state of a whole run."""
+"""The state of a whole run, and where it lies."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Int
 
 from ppo_mask.devices.sharding import put, split, whole
-from ppo_mask.envs import AbstractEnv, Curriculum, VectorEnv, env_at
 from ppo_mask.networks import AbstractActorCritic
-from ppo_mask.ppo import LearnerState, PPOConfig, RolloutState, init_learner, start
-from ppo_mask.training._metrics import Metric, MetricTotals, no_updates
+from ppo_mask.ppo import LearnerState
+from ppo_mask.training._metrics import MetricTotals
 
 
 class TrainState(eqx.Module):
     """All that a run is. Its leaves are arrays, typed keys among them, and the model's functions.
 
     Attributes:
-        learner: model, optimiser, environments, key and update count.
+        learner: model, optimizer, environments, key and update count.
         totals: metrics gathered since the last log line.
     """
 
@@ -36,39 +34,6 @@ class TrainState(eqx.Module):
     def update(self) -> Int[Array, "*seeds"]:
         """Updates done; a number for each seed where several are side by side."""
         return self.learner.num_updates
-
-
-def init(
-    env: AbstractEnv[Any],
-    model: AbstractActorCritic,
-    config: PPOConfig,
-    key: Key[Array, ""],
-    *,
-    metrics: Mapping[str, Metric] | None = None,
-    curriculum: Curriculum | None = None,
-) -> TrainState:
-    """A run's beginning; what comes after ``key`` is what :func:`train` will get."""
-    reset_key, learner_key = jax.random.split(key)
-    start_env = env_at(env, curriculum, jnp.int32(0), jnp.int32(1))
-    vector_env = VectorEnv(start_env, config.num_envs)
-    return _assembled(
-        model, _start(vector_env, model, reset_key), config, learner_key, dict(metrics or {})
-    )
-
-
-_start = eqx.filter_jit(start)
-
-
-@eqx.filter_jit
-def _assembled(
-    model: AbstractActorCritic,
-    state: RolloutState,
-    config: PPOConfig,
-    key: Key[Array, ""],
-    metrics: dict[str, Metric],
-) -> TrainState:
-    learner = init_learner(model, state, config, key)
-    return jax.tree.map(_strongly_typed, TrainState(learner, no_updates(metrics)))
 
 
 def placed(state: TrainState, mesh: Mesh | None) -> TrainState:
@@ -112,8 +77,12 @@ def _copies(arrays: Any) -> Any:
     return jax.tree.map(jnp.copy, arrays)
 
 
+def strongly_typed(state: TrainState) -> TrainState:
+    """The same state without weak types, as a restored one is: one compiled program serves both."""
+    return jax.tree.map(_strongly_typed, state)
+
+
 def _strongly_typed(leaf: Any) -> Any:
-    # What is restored has no weak types; a state that has some would be compiled for anew.
     if not eqx.is_array(leaf) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return leaf
     return leaf.astype(leaf.dtype)

@@ -1,7 +1,6 @@
 """A folder of runs in a bucket, by its URL: what there is, and files going there and back.
 
 Object stores are reached through fsspec, which Orbax brings; the packages for its kinds are extras.
-What makes a copy of a run complete is in :mod:`ppo_mask.sync`.
 """
 
 from collections.abc import Generator, Iterable

@@ -1,4 +1,4 @@
-"""What a bucket has of a run, as JSON; see :mod:`ppo_mask.sync`."""
+"""What a bucket has of a run, as JSON."""
 
 import dataclasses
 import hashlib

@@ -1,0 +1,301 @@
+"""The trainer: compiled chunks of updates, and a plain Python loop around them."""
+
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+from jaxtyping import Array, Bool, Int, Key
+
+from ppo_mask.devices.processes import several
+from ppo_mask.devices.sharding import everywhere
+from ppo_mask.envs import AbstractEnv, Curriculum, VectorEnv, env_at
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.ppo import (
+    Algorithm,
+    LearnerState,
+    PPOConfig,
+    RolloutState,
+    UpdateDiagnostics,
+    check_devices,
+    generalized_advantages,
+    init_learner,
+    of_rows,
+    ppo_loss,
+    start,
+    update,
+)
+from ppo_mask.training._callback import Callback, Run
+from ppo_mask.training._debug_nans import find_first_nan
+from ppo_mask.training._health import Health, describe, examine, healthy
+from ppo_mask.training._loop import drive
+from ppo_mask.training._metrics import Metric, add_update, no_updates, summarize
+from ppo_mask.training._state import TrainState, constrained, copied, placed, strongly_typed
+
+_POLL_SECONDS = 0.002
+
+
+class TrainingError(RuntimeError):
+    """A run that cannot continue; the message says at which update and why."""
+
+
+class Trainer(eqx.Module):
+    """Trains networks on an environment with masked PPO.
+
+    It holds what does not change during a run; what changes is in the :class:`TrainState`. All of
+    it may be given to compiled functions, and :meth:`init` and :meth:`run_updates` are pure: one
+    may ``jax.vmap`` them over seeds.
+
+    Example:
+        >>> import jax
+        >>> import ppo_mask as pm
+        >>> env = pm.envs.probes.MaskedLocks()
+        >>> trainer = pm.Trainer(env, pm.PPOConfig(num_envs=16, num_steps=32, ent_coef=0.01))
+        >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
+        >>> state = trainer.init(model, jax.random.key(1))
+        >>> state = trainer.train(state, total_timesteps=4 * 16 * 32)
+        >>> int(state.update)
+        4
+
+    Attributes:
+        env: the environment; ``config.num_envs`` of it run side by side.
+        config: hyperparameters.
+        metrics: metrics to log beside the library's, by name.
+        curriculum: what the environment is at each update; None if it never changes.
+        mesh: the devices to train on, from :func:`~ppo_mask.devices.sharding.make_mesh`; None for
+            one device.
+        algorithm: optimizer, loss and advantage estimator.
+    """
+
+    env: AbstractEnv[Any]
+    config: PPOConfig
+    metrics: dict[str, Metric]
+    curriculum: Curriculum | None
+    mesh: Mesh | None = eqx.field(static=True)
+    algorithm: Algorithm
+
+    def __init__(
+        self,
+        env: AbstractEnv[Any],
+        config: PPOConfig | None = None,
+        *,
+        metrics: Mapping[str, Metric] | None = None,
+        curriculum: Curriculum | None = None,
+        mesh: Mesh | None = None,
+        optimizer: optax.GradientTransformation | None = None,
+        loss: Callable[..., Any] = ppo_loss,
+        advantage_estimator: Callable[..., Any] = generalized_advantages,
+    ):
+        """Compiles nothing yet.
+
+        Args:
+            env: the environment.
+            config: hyperparameters; None for the defaults.
+            metrics: metrics to log beside the library's, by name.
+            curriculum: what the environment is at each update.
+            mesh: the devices to train on; None for one device.
+            optimizer: any optax transformation; it replaces Adam, the clipping of the gradient and
+                the learning rate of the config.
+            loss: called as :func:`~ppo_mask.ppo.ppo_loss` is.
+            advantage_estimator: called as :func:`~ppo_mask.ppo.generalized_advantages` is.
+        """
+        self.env = env
+        self.config = PPOConfig() if config is None else config
+        self.metrics = dict(metrics or {})
+        self.curriculum = curriculum
+        self.mesh = mesh
+        self.algorithm = Algorithm(optimizer, loss, advantage_estimator)
+
+    def init(self, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
+        """The state of a run that begins.
+
+        Args:
+            model: what is to be trained.
+            key: of everything random in the run.
+
+        Raises:
+            ValueError: the model is recurrent, and the environments cannot be dealt out to
+                minibatches.
+        """
+        reset_key, learner_key = jax.random.split(key)
+        rollout = _start(self._vector_env(jnp.int32(0), jnp.int32(1)), model, reset_key)
+        return _assemble(self, model, rollout, learner_key)
+
+    def train(
+        self,
+        state: TrainState,
+        total_timesteps: int,
+        *,
+        callbacks: Sequence[Callback] = (),
+        log_interval: int = 10,
+        debug_nans: bool = False,
+    ) -> TrainState:
+        """Trains until the run has taken ``total_timesteps`` steps, counted from its beginning.
+
+        Neither how the run is cut into chunks nor stopping and resuming changes the result. Ctrl+C
+        and SIGTERM end the run in good order after the running chunk; a second Ctrl+C raises
+        KeyboardInterrupt.
+
+        Args:
+            state: from :meth:`init`, or from a checkpoint. It stays usable.
+            total_timesteps: environment steps of the whole run, over all environments; the last
+                update may go past them. An annealed learning rate reaches 0 there.
+            callbacks: called in this order.
+            log_interval: updates between log lines; there is one more at the end.
+            debug_nans: keep a copy of the state and look after each update, so that an error can
+                also say which line of code made the first NaN.
+
+        Returns:
+            The state at the end.
+
+        Raises:
+            ValueError: a number that cannot work.
+            TrainingError: an observation, reward, loss or parameter is not finite, or a mask
+                allowed no action. The callbacks have not seen the bad state.
+        """
+        config, mesh = self.config, self.mesh
+        check_devices(of_rows(config, state.model), 1 if mesh is None else mesh.size)
+        total_updates = self.total_updates(total_timesteps)
+        unlogged = int(state.totals.updates)
+        run = Run(config, int(state.update), total_updates, callbacks, unlogged)
+        # Chunks use up the buffers of what they are given; the caller's state is spared.
+        state = copied(placed(state, mesh))
+
+        def advance(state: TrainState, n: int) -> TrainState:
+            before = copied(state) if debug_nans else None
+            total = jnp.asarray(total_updates)
+            with _naming_lost_processes():
+                state, health = run_chunk((self, jnp.asarray(n), total), state)
+                wait(health)
+                wrong = describe(health)
+            if wrong:
+                wrong = f"update {int(state.update)}: {wrong}"
+                if before is not None:
+                    env_then = env_at(self.env, self.curriculum, before.update, total)
+                    place = find_first_nan(env_then, config, before.learner, total, self.algorithm)
+                    wrong += f"; {place}" if place else ""
+                raise TrainingError(wrong)
+            return state
+
+        def log(state: TrainState, steps_per_second: float, partial: bool) -> TrainState:
+            speed = {"train/steps_per_second": steps_per_second}
+            run.log(summarize(state.totals, self.metrics) | speed, partial)
+            if partial:
+                return state
+            empty = everywhere(no_updates(self.metrics, state.totals.diagnostics), mesh)
+            return eqx.tree_at(lambda s: s.totals, state, empty)
+
+        # To find a NaN, one update at a time.
+        return drive(run, state, callbacks, log_interval, advance, log, 1 if debug_nans else None)
+
+    def total_updates(self, total_timesteps: int) -> int:
+        """The updates of a run of so many environment steps, rounded up."""
+        return -(-total_timesteps // self.config.batch_size)
+
+    def run_updates(
+        self, state: TrainState, n: Int[Array, ""], total_updates: Int[Array, ""]
+    ) -> tuple[TrainState, Health]:
+        """Runs ``n`` updates, to be compiled or vmapped. Stops early where something is wrong.
+
+        Args:
+            state: where the run stands.
+            n: how many.
+            total_updates: of the whole run.
+
+        Returns:
+            The state after them, and what was wrong, if anything.
+        """
+        arrays, static = eqx.partition(state, eqx.is_array)
+        until = state.update + n
+
+        def is_not_done(carry: tuple[ArrayTree, Health]) -> Bool[Array, ""]:
+            arrays, health = carry
+            return (arrays.update < until) & health.good
+
+        def one_update(carry: tuple[ArrayTree, Health]) -> tuple[ArrayTree, Health]:
+            state: TrainState = eqx.combine(carry[0], static)
+            learner, transitions, diagnostics = update(
+                self._vector_env(state.update, total_updates),
+                self.config,
+                state.learner,
+                total_updates,
+                self.mesh,
+                self.algorithm,
+            )
+            totals = add_update(state.totals, self.metrics, transitions, diagnostics)
+            health = examine(learner, transitions, diagnostics)
+            state = constrained(TrainState(learner, totals), self.mesh)
+            return eqx.filter(state, eqx.is_array), health
+
+        healthy_so_far = healthy(state.model, state.totals.diagnostics)
+        arrays, health = jax.lax.while_loop(is_not_done, one_update, (arrays, healthy_so_far))
+        return eqx.combine(arrays, static), health
+
+    def _vector_env(self, updates: Int[Array, ""], total_updates: Int[Array, ""]) -> VectorEnv[Any]:
+        env = env_at(self.env, self.curriculum, updates, total_updates)
+        return VectorEnv(env, self.config.num_envs)
+
+    def _diagnostics(self, learner: LearnerState) -> UpdateDiagnostics:
+        """Of an update, or something of the same structure."""
+        if self.algorithm == Algorithm():
+            return UpdateDiagnostics.zeros()
+
+        def diagnostics(learner: LearnerState) -> UpdateDiagnostics:
+            total = jnp.int32(1)
+            vector_env = self._vector_env(learner.num_updates, total)
+            return update(vector_env, self.config, learner, total, None, self.algorithm)[2]
+
+        return eqx.filter_eval_shape(diagnostics, learner)
+
+
+_start = eqx.filter_jit(start)
+
+
+@eqx.filter_jit
+def _assemble(
+    trainer: Trainer, model: AbstractActorCritic, rollout: RolloutState, key: Key[Array, ""]
+) -> TrainState:
+    learner = init_learner(model, rollout, trainer.config, key, trainer.algorithm)
+    totals = no_updates(trainer.metrics, trainer._diagnostics(learner))  # pyright: ignore[reportPrivateUsage]
+    return strongly_typed(TrainState(learner, totals))
+
+
+@eqx.filter_jit(donate="all-except-first")
+def run_chunk(
+    fixed: tuple[Trainer, Int[Array, ""], Int[Array, ""]], state: TrainState
+) -> tuple[TrainState, Health]:
+    """:meth:`Trainer.run_updates`, compiled; it uses up the buffers of the state.
+
+    Args:
+        fixed: the trainer, how many updates, and how many the whole run has.
+        state: where the run stands.
+    """
+    trainer, n, total_updates = fixed
+    return trainer.run_updates(state, n, total_updates)
+
+
+def wait(health: Health) -> None:
+    """Returns when a chunk is done."""
+    # Python handles signals only between its own instructions, so wait in Python.
+    while not health.allowed.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
+        time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def _naming_lost_processes() -> Generator[None]:
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not several():
+            raise
+        reason = str(error).partition("\n")[0]
+        raise TrainingError(
+            f"another process of this run is gone or out of reach ({reason}); end all of them and "
+            "start them again with --resume"
+        ) from error

@@ -143,12 +143,14 @@ def add_update(
         return old + (new.sum() / diagnostics.gradient_steps if new.ndim else new)
 
     summed = jax.tree.map(add, totals.diagnostics, diagnostics)
+    allowed = transitions.action_mask.sum(axis=-1, dtype=jnp.int32)
+    steps = add_steps(totals.steps, metrics, transitions.action, transitions, everything)
+    updates = totals.updates + 1
     if diagnostics.lr is not None:
         summed = eqx.tree_at(lambda d: d.lr, summed, diagnostics.lr[-1])
-    allowed = transitions.action_mask.sum(axis=-1, dtype=jnp.int32)
     return MetricTotals(
-        steps=add_steps(totals.steps, metrics, transitions.action, transitions, everything),
-        updates=totals.updates + 1,
+        steps=steps,
+        updates=updates,
         diagnostics=summed,
         max_entropy=totals.max_entropy + jnp.log(allowed).mean(),
     )

@@ -19,11 +19,11 @@ from hackmatrix.bits import nth_bit
 from hackmatrix.features import NUM_FEATURES
 from hackmatrix.metrics import METRICS
 from hackmatrix.networks import PlayerCentredMLP
-from ppo_mask.devices.sharding import make_mesh, on_each, split
+from ppo_mask.devices.sharding import env_sharding, make_mesh, shard_over_envs
 from ppo_mask.envs import VectorEnv
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.ppo import _rollout as rollout
-from ppo_mask.training import Trainer, placed
+from ppo_mask.training import Trainer, place_state
 
 
 class Subject(NamedTuple):
@@ -97,7 +97,7 @@ def collected(num_envs: int, num_steps: int = 128) -> Subject:
         kept = jax.tree.leaves((transitions.observation, transitions.log_prob, transitions.reward))
         return key, arrays, state, sum(jnp.sum(x, dtype=jnp.float32) for x in kept)
 
-    state = eqx.filter_jit(rollout.start)(env, model, jax.random.key(1))
+    state = eqx.filter_jit(rollout.start_rollout)(env, model, jax.random.key(1))
     return Subject(run, (jax.random.key(2), arrays, state, jnp.zeros(())), num_envs * num_steps)
 
 
@@ -107,7 +107,7 @@ def trained(num_envs: int, num_steps: int = 128, devices: int = 1) -> Subject:
     env = HackMatrix(compact=True)
     config = PPOConfig(num_envs=num_envs, num_steps=num_steps)
     model = PlayerCentredMLP(key=jax.random.key(0))
-    state = placed(Trainer(env, config, metrics=METRICS).init(model, jax.random.key(1)), mesh)
+    state = place_state(Trainer(env, config, metrics=METRICS).init(model, jax.random.key(1)), mesh)
     setup = Trainer(env, config, metrics=METRICS, mesh=mesh)
     arrays, static = eqx.partition(state, eqx.is_array)
 
@@ -170,8 +170,8 @@ def spread(make: Callable[..., Subject], num_envs: int, devices: int, **steps: i
         return jax.tree.map(lambda x: x[None], carry)
 
     start = jax.tree.map(lambda x: jnp.stack([x] * devices), one.start)
-    start = jax.device_put(start, split(mesh))
-    return Subject(on_each(mesh, run, (0,), 0), start, one.steps * devices)
+    start = jax.device_put(start, env_sharding(mesh))
+    return Subject(shard_over_envs(mesh, run, (0,), 0), start, one.steps * devices)
 
 
 SUBJECTS: dict[str, Callable[..., Subject]] = {

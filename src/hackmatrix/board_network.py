@@ -22,7 +22,7 @@ from hackmatrix.features import NUM_AROUND_PLAYER, PARTS, features, in_parts, pl
 from hackmatrix.observation import CHANNELS, Observation, compress
 from hackmatrix.planes import NUM_CELLS, SIZE
 from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MaskedCategorical
-from ppo_mask.networks.layers import activated, affine, check_sizes, linear
+from ppo_mask.networks.layers import activate, affine, check_sizes, linear
 
 _POLICY_GAIN = 10.0
 
@@ -116,10 +116,10 @@ class _Tower(eqx.Module):
     def __call__(
         self, codes: Float[Array, " codes"], player: Float[Array, " around"], gain: float
     ) -> Float[Array, " n_out"]:
-        parts = activated(self.board, codes, True), activated(self.player, player, True)
+        parts = activate(self.board, codes, True), activate(self.player, player, True)
         x = jnp.concatenate(parts)
         for layer in self.hidden:
-            x = activated(layer, x, True)
+            x = activate(layer, x, True)
         return affine(self.head, x, gain)
 
 

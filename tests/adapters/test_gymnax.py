@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from playing import assert_equal, keys_of, learned, played, replayed
 
+from playing import assert_equal, keys_of, learned, played, replayed
 from ppo_mask.adapters.gymnax import GymnaxEnv
 from ppo_mask.envs import FlatObservation, MultiTask, check_env
 

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from playing import assert_equal, assert_same_play, keys_of, learned, played, replayed
 
+from playing import assert_equal, assert_same_play, keys_of, learned, played, replayed
 from ppo_mask.adapters.jumanji import JumanjiEnv
 from ppo_mask.envs import FlatObservation, check_env
 

@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from playing import assert_equal, keys_of, learned, played, replayed
 
+from playing import assert_equal, keys_of, learned, played, replayed
 from ppo_mask.adapters.pgx import PgxEnv, random_opponent
 from ppo_mask.envs import FlatObservation, TimeLimit, VectorEnv, check_env, flatten
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic

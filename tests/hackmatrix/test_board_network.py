@@ -5,16 +5,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 import recordings
 from games import ENV
-
 from hackmatrix import positions
 from hackmatrix.agents import NETWORKS
 from hackmatrix.board_network import BoardActorCritic, BoardNetwork, neighbour_sums, view
 from hackmatrix.features import NUM_AROUND_PLAYER
 from hackmatrix.observation import OBSERVATION_SIZE
 from ppo_mask.checkpoints import architecture_of
-from ppo_mask.networks import NormalizedActorCritic, in_bfloat16, normalized, observe
+from ppo_mask.networks import (
+    NormalizedActorCritic,
+    add_normalization,
+    to_bfloat16,
+    update_statistics,
+)
 
 MASK = jnp.arange(28) < 5
 
@@ -126,7 +131,7 @@ def test_sizes_must_be_positive(name):
 
 def test_in_bfloat16_it_is_nearly_the_same(observations):
     model = BoardActorCritic(8, 2, key=jax.random.key(0))
-    rounded = in_bfloat16(model)
+    rounded = to_bfloat16(model)
     assert isinstance(rounded, BoardActorCritic)
 
     def outputs(model):
@@ -143,12 +148,12 @@ def test_in_bfloat16_it_is_nearly_the_same(observations):
 
 
 def test_normalisation_is_of_the_players_side_and_leaves_the_cells(observations):
-    model = normalized(BoardActorCritic(8, 1, key=jax.random.key(0)), observations)
+    model = add_normalization(BoardActorCritic(8, 1, key=jax.random.key(0)), observations)
     assert isinstance(model.network, NormalizedActorCritic)
     (moments,) = model.network.moments
     assert moments.mean.shape == (NUM_AROUND_PLAYER,)
     seen = jax.jit(jax.vmap(model.features))(observations)
-    model = eqx.filter_jit(observe)(model, jax.tree.map(lambda x: x[None], seen))
+    model = eqx.filter_jit(update_statistics)(model, jax.tree.map(lambda x: x[None], seen))
     (moments,) = model.network.moments
     np.testing.assert_allclose(moments.mean, seen.player.mean(axis=0), atol=1e-5)
     values = jax.jit(jax.vmap(lambda x: model(x, MASK)[1]))(observations)

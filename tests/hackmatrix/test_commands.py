@@ -10,8 +10,8 @@ import jax
 import numpy as np
 import pytest
 import yaml
-from games import position, seed_to_play
 
+from games import position, seed_to_play
 from hackmatrix import cli, positions
 from hackmatrix.actions import ACTION_NAMES
 from hackmatrix.agents import trained

@@ -5,9 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import recordings
-from reference import random_positions
 
+import recordings
 from hackmatrix import HackMatrix, positions
 from hackmatrix.board_network import BoardActorCritic
 from hackmatrix.networks import PlayerCentredMLP, flat_mlp
@@ -22,6 +21,7 @@ from hackmatrix.observation import (
 )
 from hackmatrix.policies import SCRIPTED
 from ppo_mask.envs import VectorEnv
+from reference import random_positions
 
 FLAT, COMPACT = HackMatrix(max_steps=6), HackMatrix(max_steps=6, compact=True)
 

@@ -9,8 +9,8 @@ from collections import defaultdict
 import jax
 import numpy as np
 import pytest
-import recordings
 
+import recordings
 from hackmatrix import HackMatrix, positions
 from hackmatrix.programs import CARDS
 

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from games import BATCH, ENV, outcomes, position, run, stacked, step
-from reference import enemy_turns, legal, move, outcome, random_positions
 from scipy import stats
 
+from games import BATCH, ENV, outcomes, position, run, stacked, step
 from hackmatrix import positions
 from hackmatrix.programs import Program
+from reference import enemy_turns, legal, move, outcome, random_positions
 
 WAIT = run(Program.WAIT)
 VIRUS, DAEMON, GLITCH, CRYPTOG = range(4)

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from games import RIGHT, position, run
 
+from games import RIGHT, position, run
 from hackmatrix import HackMatrix, positions
 from hackmatrix.programs import Program
 from ppo_mask.envs import check_env

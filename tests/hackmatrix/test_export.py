@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 import recordings
 from games import ENV
-
 from hackmatrix import positions
 from hackmatrix.board_network import BoardActorCritic
 from hackmatrix.export import exported

@@ -6,13 +6,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import recordings
 
+import recordings
 from hackmatrix import HackMatrix, positions
 from hackmatrix.features import NUM_FEATURES, Features, features, unpacked
 from hackmatrix.networks import PlayerCentredMLP
 from hackmatrix.observation import DIVISORS, OBSERVATION_SIZE
-from ppo_mask.networks import normalized, observe
+from ppo_mask.networks import add_normalization, update_statistics
 
 DIRECTIONS = ((1, 0), (-1, 0), (0, -1), (0, 1))
 PLAIN = [*range(12), *range(35, 42)]  # the channels of a cell but for its program
@@ -110,7 +110,7 @@ def test_a_normalised_network_reads_the_board_as_it_is_and_normalises_what_it_re
     observations = jax.jit(jax.vmap(HackMatrix().observe))(positions.load_all(dumped))
     plain = PlayerCentredMLP(16, 1, key=jax.random.key(0))
     seen = jax.jit(jax.vmap(plain.features))(observations)
-    model = eqx.filter_jit(observe)(normalized(plain, observations), seen[None])
+    model = eqx.filter_jit(update_statistics)(add_normalization(plain, observations), seen[None])
     read = np.asarray(jax.jit(jax.vmap(lambda x: unpacked(features(x).packed())))(observations))
     [moments] = model.network.moments
     np.testing.assert_allclose(moments.mean, read.mean(axis=0), atol=1e-5)

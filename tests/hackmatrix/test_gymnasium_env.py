@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import recordings
-from games import position
 from gymnasium.spaces import Discrete
 from gymnasium.utils import seeding
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import hackmatrix.gymnasium
+import recordings
+from games import position
 from hackmatrix import HackMatrix, positions
 from hackmatrix.observation import bounds
 from hackmatrix.programs import Program

@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import legal
-from watched import BROKEN, Watched
 
 from hackmatrix import positions
 from hackmatrix.programs import CARDS, Program
 from ppo_mask.envs import VectorEnv
 from ppo_mask.networks import MaskedCategorical
+from reference import legal
+from watched import BROKEN, Watched
 
 NUM_ENVS = 2_048
 STEPS_AT_ONCE = 20

@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import recordings
 
+import recordings
 from hackmatrix import HackMatrix, positions
 from hackmatrix.env import new_state
 from hackmatrix.game import replace

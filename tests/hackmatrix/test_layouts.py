@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import recordings
-from games import BATCH, RIGHT, position, reset, stacked, step
 from scipy import stats
 
+import recordings
+from games import BATCH, RIGHT, position, reset, stacked, step
 from hackmatrix import positions
 from hackmatrix.programs import CARDS
 

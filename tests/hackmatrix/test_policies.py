@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 import pytest
-from games import DOWN, ENV, LEFT, RIGHT, SIPHON, UP, position, run
 
+from games import DOWN, ENV, LEFT, RIGHT, SIPHON, UP, position, run
 from hackmatrix import positions
 from hackmatrix.policies import SCRIPTED
 from hackmatrix.programs import Program

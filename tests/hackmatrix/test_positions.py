@@ -5,9 +5,9 @@ import json
 import jax
 import numpy as np
 import pytest
+
 import recordings
 from games import position
-
 from hackmatrix import HackMatrix, positions
 from hackmatrix.entities import MAX_ENTITIES
 from hackmatrix.history import depth

@@ -3,9 +3,9 @@
 import re
 
 import pytest
+
 import recordings
 from games import position, stacked
-
 from hackmatrix import positions
 from hackmatrix.programs import CARDS
 from hackmatrix.render import text

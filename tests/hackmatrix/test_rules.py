@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from games import RIGHT, outcomes, position, run, the_outcome
 from scipy import stats
 
+from games import RIGHT, outcomes, position, run, the_outcome
 from hackmatrix.programs import Program
 
 VIRUS, DAEMON, GLITCH, CRYPTOG = range(4)

@@ -7,9 +7,9 @@ import xml.etree.ElementTree as ElementTree
 import jax
 import jax.numpy as jnp
 import pytest
+
 import recordings
 from games import position, stacked
-
 from hackmatrix import positions
 from hackmatrix.programs import CARDS
 from hackmatrix.render import scene, svg, text

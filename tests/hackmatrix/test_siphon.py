@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import neighbours
 
 from hackmatrix import siphon
 from hackmatrix.game import NO_PROGRAM, Board, blank_game, replace
 from hackmatrix.planes import NUM_CELLS, SIZE, pack
+from reference import neighbours
 
 BOARDS = 600
 

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import recordings
-from games import BATCH, games_of, step
 from scipy import stats
 
+import recordings
+from games import BATCH, games_of, step
 from hackmatrix import positions
 from hackmatrix.entities import NUM_TYPES
 

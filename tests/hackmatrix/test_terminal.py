@@ -13,6 +13,7 @@ import termios
 import time
 
 import pytest
+
 from games import seed_to_play
 
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
@@ -62,7 +63,7 @@ class Screen:
         environment = {
             **os.environ,
             "TERM": "xterm-256color",
-            "PYTHONPATH": os.path.dirname(__file__),
+            "PYTHONPATH": str(Path(__file__).parents[1] / "support"),
         }
         # A size in the environment, as other tests may leave there, goes before the terminal's own.
         for name in ("NO_COLOR", "COLUMNS", "LINES"):

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from games import BATCH, ENV, RIGHT, SIPHON, UP, outcomes, position, run, step, the_outcome
 
+from games import BATCH, ENV, RIGHT, SIPHON, UP, outcomes, position, run, step, the_outcome
 from hackmatrix import positions
 from hackmatrix.programs import Program
 from hackmatrix.rewards import COMPONENTS

@@ -12,7 +12,7 @@ from jaxtyping import Array, Int, Key
 
 from ppo_mask.adapters._shared import Foreign, library, settled, told
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree, zeros_of
+from ppo_mask.jax_tools import ArrayTree, zeros_from_shapes
 
 
 @final
@@ -64,7 +64,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         """Starts an episode."""
         observation, state = self.environment.reset_env(key, self.params)
         action = jnp.zeros((), jnp.int32)
-        info = zeros_of(jax.eval_shape(lambda: told(self._step(key, state, action)[-1])))
+        info = zeros_from_shapes(jax.eval_shape(lambda: told(self._step(key, state, action)[-1])))
         never = jnp.array(False)
         return self._shown(state, observation, 0.0, never, never, info)
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.adapters._shared import Foreign, lawful, library, settled
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree, zeros_of
+from ppo_mask.jax_tools import ArrayTree, zeros_from_shapes
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, is_recurrent
 
 Opponent: TypeAlias = Callable[[Any, Any, Any], Any] | AbstractActorCritic
@@ -114,7 +114,7 @@ class PgxEnv(AbstractEnv[Match]):
         def over(carry: tuple[Any, Match]) -> Bool[Array, ""]:
             return _ended(carry[1].game)
 
-        nothing = zeros_of(jax.eval_shape(self._deal, key))
+        nothing = zeros_from_shapes(jax.eval_shape(self._deal, key))
         # Not dealt yet is as good as over.
         none = eqx.tree_at(lambda match: match.game.terminated, nothing, jnp.array(True))
         _, match = jax.lax.while_loop(over, deal, (key, none))

@@ -5,7 +5,7 @@ is a :class:`~ppo_mask.training.Callback`, and works without the runner.
 """
 
 from ._console import ConsoleLog as ConsoleLog
-from ._console import introduce as introduce
+from ._console import print_banner as print_banner
 from ._evaluator import Evaluator as Evaluator
 from ._health_checks import CHECKS as CHECKS
 from ._health_checks import Check as Check
@@ -31,7 +31,7 @@ __all__ = [
     "Saver",
     "TensorBoard",
     "WandB",
-    "introduce",
     "log_in",
     "make_sure",
+    "print_banner",
 ]

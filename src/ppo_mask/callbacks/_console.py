@@ -20,7 +20,7 @@ _FIGURES = {
 }
 
 
-def introduce(facts: Mapping[str, str]) -> None:
+def print_banner(facts: Mapping[str, str]) -> None:
     """What a run is, by name; what follows is compiled first, and that takes a while."""
     for name, text in facts.items():
         print(f"{name:8}{text}")

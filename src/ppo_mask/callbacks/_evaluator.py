@@ -6,7 +6,7 @@ from typing import Any, final
 import jax
 from jaxtyping import Array, Key
 
-from ppo_mask.devices.sharding import local
+from ppo_mask.devices.sharding import addressable
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.training import Callback, Metric, Progress, Run, TrainState, evaluate
 
@@ -53,7 +53,7 @@ class Evaluator(Callback):
         if run.update % self._every == 0:
             key = jax.random.fold_in(self._key, run.update)
             result = evaluate(
-                local(state.model),
+                addressable(state.model),
                 self._env,
                 key,
                 self._num_episodes,

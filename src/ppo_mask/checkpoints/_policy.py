@@ -22,7 +22,7 @@ from ppo_mask.networks import NormalizedActorCritic
 from ppo_mask.networks import BFloat16ActorCritic
 from ppo_mask.networks import GRUActorCritic
 from ppo_mask.checkpoints._run_folder import RunFolder
-from ppo_mask.checkpoints.bucket import pulled
+from ppo_mask.checkpoints.bucket import local_path
 
 # The library's own.
 _NETWORKS: tuple[type[AbstractActorCritic], ...] = (
@@ -80,7 +80,7 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
     Raises:
         RunError: there is no readable checkpoint, or it holds a network that is not known.
     """
-    path = Path(pulled(str(path))[0])
+    path = Path(local_path(str(path))[0])
     if RunFolder(path).config.is_file():
         steps = RunFolder(path).checkpoints.steps()
         if not steps:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ppo_mask.errors import RunError
 from ppo_mask.devices.processes import is_first
-from ppo_mask.devices.sharding import fetched
+from ppo_mask.devices.sharding import to_host
 
 Tree = TypeVar("Tree")
 
@@ -88,7 +88,7 @@ class CheckpointStore:
             name: jax.random.key_data(leaf) if _is_key(leaf) else leaf
             for name, leaf in leaves.items()
         }
-        contents = {name: fetched(x) for name, x in arrays.items()}
+        contents = {name: to_host(x) for name, x in arrays.items()}
         full = {
             **description,
             "format": _FORMAT,

@@ -73,7 +73,7 @@ def _expected() -> bool:
     return find_spec("libtpu") is not None and bool(chips)
 
 
-def several() -> bool:
+def is_multiprocess() -> bool:
     """Whether there are others."""
     return jax.process_count() > 1
 
@@ -85,7 +85,7 @@ def is_first() -> bool:
 
 def from_first(number: int) -> int:
     """The number that the first process has. All must ask."""
-    if not several():
+    if not is_multiprocess():
         return number
     return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
@@ -96,7 +96,7 @@ def text_from_first(make: Callable[[], str], what: str) -> str:
     Raises:
         RunError: from ``make``; in the others, that the first process failed to ``what``.
     """
-    if not several():
+    if not is_multiprocess():
         return make()
     text, failure = "", None
     if is_first():
@@ -115,14 +115,14 @@ def text_from_first(make: Callable[[], str], what: str) -> str:
 
 def all_agree(number: int) -> bool:
     """Whether all processes have the same number. All must ask."""
-    if not several():
+    if not is_multiprocess():
         return True
     return len(np.unique(multihost_utils.process_allgather(np.int32(number)))) == 1
 
 
 def reason_of_any(reason: str | None) -> str | None:
     """Why the run is to stop, if that is so for any process. All must ask."""
-    if not several():
+    if not is_multiprocess():
         return reason
     numbers = {member.name: int(member) for member in signal.Signals}
     mine = 0 if reason is None else numbers.get(reason, _OTHER_REASON)
@@ -135,5 +135,5 @@ def reason_of_any(reason: str | None) -> str | None:
 
 def wait_for_all(what: str) -> None:
     """Returns when all processes have come here."""
-    if several():
+    if is_multiprocess():
         multihost_utils.sync_global_devices(what)

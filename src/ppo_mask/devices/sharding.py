@@ -41,7 +41,7 @@ def make_mesh(num_devices: int | None = None) -> Mesh | None:
     return Mesh(np.array(devices[:count]), (ENVS,), axis_types=(AxisType.Auto,))
 
 
-def on_each(
+def shard_over_envs(
     mesh: Mesh | None, function: Callable[..., Any], in_axes: Any, out_axes: Any
 ) -> Callable[..., Any]:
     """The function, run by each device on its own part; as it is if there is no mesh.
@@ -69,7 +69,7 @@ def on_each(
 
 
 def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
-    """Of what each device has, in a function that :func:`on_each` runs; as it is without a mesh.
+    """The mean of what the devices have, inside of :func:`shard_over_envs`; else the tree itself.
 
     One sum of all arrays' numbers. With one for each array, two of them may wait at once, and on a
     CPU with more devices than cores all threads come to wait for one that has no thread to run on.
@@ -80,17 +80,17 @@ def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
     return apart(jax.lax.pmean(numbers, ENVS))
 
 
-def split(mesh: Mesh) -> NamedSharding:
+def env_sharding(mesh: Mesh) -> NamedSharding:
     """How an array lies whose first axis are the environments."""
     return NamedSharding(mesh, PartitionSpec(ENVS))
 
 
-def whole(mesh: Mesh) -> NamedSharding:
+def replicated_sharding(mesh: Mesh) -> NamedSharding:
     """How an array lies that every device has."""
     return NamedSharding(mesh, PartitionSpec())
 
 
-def put(tree: Any, shardings: Any) -> Any:
+def device_put(tree: Any, shardings: Any) -> Any:
     """The tree's arrays, laid so; all else as it is.
 
     Where several processes share the mesh, each has the whole tree, and it is the same in all.
@@ -111,14 +111,16 @@ def put(tree: Any, shardings: Any) -> Any:
     return eqx.combine(jax.tree.map(one, arrays, shardings), rest)
 
 
-def everywhere(tree: Any, mesh: Mesh | None) -> Any:
+def replicate(tree: Any, mesh: Mesh | None) -> Any:
     """The tree's arrays on every device of the mesh; as it is if there is none."""
     if mesh is None:
         return tree
-    return put(tree, jax.tree.map(lambda _: whole(mesh), eqx.filter(tree, eqx.is_array)))
+    return device_put(
+        tree, jax.tree.map(lambda _: replicated_sharding(mesh), eqx.filter(tree, eqx.is_array))
+    )
 
 
-def fetched(leaf: Any) -> np.ndarray:
+def to_host(leaf: Any) -> np.ndarray:
     """An array's content, also where parts of it are on other processes' devices.
 
     All processes must ask for it.
@@ -128,6 +130,6 @@ def fetched(leaf: Any) -> np.ndarray:
     return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
 
 
-def local(tree: Any) -> Any:
+def addressable(tree: Any) -> Any:
     """The tree with its arrays on one device of this process. Every device has them whole."""
     return jax.tree.map(lambda x: x.addressable_data(0) if isinstance(x, Array) else x, tree)

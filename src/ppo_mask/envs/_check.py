@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Key, TypeCheckError
 
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, TimeStep
-from ppo_mask.jax_tools import described, split
+from ppo_mask.jax_tools import describe_shapes, split_key
 from ppo_mask.networks import MaskedCategorical
 
 # Environments side by side. All that is batched is of so many, for compiling takes longest here.
@@ -78,7 +78,7 @@ def _require(holds: Any, law: str) -> None:
 
 
 def _require_same_types(what: str, reset: Any, step: Any) -> None:
-    before, after = described(reset), described(step)
+    before, after = describe_shapes(reset), describe_shapes(step)
     for name in sorted(before.keys() | after.keys()):
         was, is_ = before.get(name, "nothing"), after.get(name, "nothing")
         _require(was == is_, f"{what}{name} is {was} from reset but {is_} from step")
@@ -110,7 +110,7 @@ def _check_types(env: AbstractEnv[Any], reset: Callable[..., Any], key: Key[Arra
     _require_same_types("timestep", first, second)
 
     flag, mask = "bool[]", f"bool[{count}]"
-    types = described(first)
+    types = describe_shapes(first)
     for name, wanted in ((".terminated", flag), (".truncated", flag), (".action_mask", mask)):
         _require(types[name] == wanted, f"timestep{name} is {types[name]}, not {wanted}")
     is_number = jnp.issubdtype(first.reward.dtype, jnp.floating) and first.reward.shape == ()
@@ -167,7 +167,7 @@ def _play(
 @jax.jit
 def _decide(key: Any, mask: Any) -> Any:
     """Random allowed actions, and keys for the step and the reset of each environment."""
-    keys = split(key, 3, len(mask))
+    keys = split_key(key, 3, len(mask))
 
     def sample(key: Any, mask: Any) -> Any:
         return MaskedCategorical(jnp.zeros(mask.shape), mask).sample(key)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree, described
+from ppo_mask.jax_tools import ArrayTree, describe_shapes
 
 _TASK = "task"
 
@@ -107,5 +107,5 @@ def _shapes(env: AbstractEnv[Any]) -> dict[str, str]:
     }
     trees = {"state": state, "observation": timestep.observation, "info": timestep.info}
     for what, tree in trees.items():
-        parts |= {what + place: leaf for place, leaf in described(tree).items()}
+        parts |= {what + place: leaf for place, leaf in describe_shapes(tree).items()}
     return parts

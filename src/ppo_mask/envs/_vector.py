@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
-from ppo_mask.jax_tools import ArrayTree, rarely, split
+from ppo_mask.jax_tools import ArrayTree, rarely, split_key
 
 State = TypeVar("State")
 
@@ -104,7 +104,7 @@ class VectorEnv(eqx.Module, Generic[State]):
         actions: Int[Array, " envs"],
     ) -> tuple[VectorState[State], VectorTimeStep]:
         """Takes one action in every environment and starts new episodes where one has ended."""
-        return self.step_with(split(key, 2, self.num_envs), state, actions)
+        return self.step_with(split_key(key, 2, self.num_envs), state, actions)
 
     def step_with(
         self,

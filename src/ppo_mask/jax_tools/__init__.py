@@ -10,22 +10,22 @@ from .._typecheck import check_types as check_types
 from ._batch import one_for_all as one_for_all
 from ._loops import mean_over_parts as mean_over_parts
 from ._loops import scan_until as scan_until
-from ._loops import zeros_of as zeros_of
-from ._random import bits as bits
-from ._random import split as split
+from ._loops import zeros_from_shapes as zeros_from_shapes
+from ._random import random_bits as random_bits
+from ._random import split_key as split_key
 from ._rarely import rarely as rarely
 from ._types import ArrayTree as ArrayTree
-from ._types import described as described
+from ._types import describe_shapes as describe_shapes
 
 __all__ = [
     "ArrayTree",
-    "bits",
     "check_types",
-    "described",
+    "describe_shapes",
     "mean_over_parts",
     "one_for_all",
+    "random_bits",
     "rarely",
     "scan_until",
-    "split",
-    "zeros_of",
+    "split_key",
+    "zeros_from_shapes",
 ]

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Int
 from ppo_mask.jax_tools._types import ArrayTree
 
 
-def zeros_of(shapes: Any, *leading: int) -> ArrayTree:
+def zeros_from_shapes(shapes: Any, *leading: int) -> ArrayTree:
     """Zeros for what ``jax.eval_shape`` tells of, each array with more axes before its own."""
     return jax.tree.map(lambda x: jnp.zeros((*leading, *x.shape), x.dtype), shapes)
 
@@ -30,7 +30,7 @@ def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree
     if num_parts == 1:
         return function(part(0))
     function = jax.jit(function)  # So that it is traced once: for its shapes, and for the loop.
-    nothing = zeros_of(jax.eval_shape(lambda: function(part(0))))
+    nothing = zeros_from_shapes(jax.eval_shape(lambda: function(part(0))))
 
     def add(total: ArrayTree, part: ArrayTree) -> tuple[ArrayTree, None]:
         return jax.tree.map(jnp.add, total, function(part)), None
@@ -77,7 +77,7 @@ def scan_until(
         return taken + ~stopped, stopped, carry, outs
 
     shapes = jax.eval_shape(lambda xs: step(carry, jax.tree.map(lambda x: x[0], xs))[1], xs)
-    outs = zeros_of(shapes, length)
+    outs = zeros_from_shapes(shapes, length)
     begin = jnp.int32(0), jnp.array(False), carry, outs
     taken, _, carry, outs = jax.lax.while_loop(going_on, body, begin)
     return carry, outs, taken

@@ -10,11 +10,11 @@ import jax
 from jaxtyping import Array, Key, UInt32
 
 
-def split(key: Key[Array, ""], *shape: int) -> Key[Array, "..."]:
+def split_key(key: Key[Array, ""], *shape: int) -> Key[Array, "..."]:
     """``jax.random.split(key, shape)``."""
     return jax.random.split(key, math.prod(shape)).reshape(shape)
 
 
-def bits(key: Key[Array, ""], *shape: int) -> UInt32[Array, "..."]:
+def random_bits(key: Key[Array, ""], *shape: int) -> UInt32[Array, "..."]:
     """``jax.random.bits(key, shape)``."""
     return jax.random.bits(key, (math.prod(shape),)).reshape(shape)

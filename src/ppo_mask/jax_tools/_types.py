@@ -12,7 +12,7 @@ else:
     ArrayTree = PyTree[Array]
 
 
-def described(tree: Any) -> dict[str, str]:
+def describe_shapes(tree: Any) -> dict[str, str]:
     """The dtype and shape of each leaf, by its place in the tree."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f"{x.dtype}{list(x.shape)}" for path, x in leaves}

@@ -10,21 +10,21 @@ from ._actor_critic import AbstractFeatureActorCritic as AbstractFeatureActorCri
 from ._actor_critic import AbstractRecurrentActorCritic as AbstractRecurrentActorCritic
 from ._actor_critic import Memory as Memory
 from ._actor_critic import advance as advance
-from ._actor_critic import features_apart as features_apart
-from ._actor_critic import forgotten as forgotten
+from ._actor_critic import forward as forward
 from ._actor_critic import initial_hidden as initial_hidden
 from ._actor_critic import is_recurrent as is_recurrent
-from ._actor_critic import outputs as outputs
+from ._actor_critic import reset_hidden as reset_hidden
+from ._actor_critic import split_features as split_features
 from ._bfloat16 import BFloat16ActorCritic as BFloat16ActorCritic
-from ._bfloat16 import in_bfloat16 as in_bfloat16
+from ._bfloat16 import to_bfloat16 as to_bfloat16
 from ._distribution import MaskedCategorical as MaskedCategorical
 from ._gru import GRUActorCritic as GRUActorCritic
 from ._mlp import MLPActorCritic as MLPActorCritic
 from ._normalize import NormalizedActorCritic as NormalizedActorCritic
 from ._normalize import RunningMoments as RunningMoments
-from ._normalize import normalized as normalized
-from ._normalize import observe as observe
-from ._normalize import partition as partition
+from ._normalize import add_normalization as add_normalization
+from ._normalize import trainable as trainable
+from ._normalize import update_statistics as update_statistics
 
 __all__ = [
     "AbstractActorCritic",
@@ -37,14 +37,14 @@ __all__ = [
     "Memory",
     "NormalizedActorCritic",
     "RunningMoments",
+    "add_normalization",
     "advance",
-    "features_apart",
-    "forgotten",
-    "in_bfloat16",
+    "forward",
     "initial_hidden",
     "is_recurrent",
-    "normalized",
-    "observe",
-    "outputs",
-    "partition",
+    "reset_hidden",
+    "split_features",
+    "to_bfloat16",
+    "trainable",
+    "update_statistics",
 ]

@@ -142,7 +142,7 @@ class Parts(NamedTuple):
     network: AbstractActorCritic
 
 
-def features_apart(model: AbstractActorCritic) -> Parts:
+def split_features(model: AbstractActorCritic) -> Parts:
     """A model's rules that do not learn, and the network that sees what they make of what is seen.
 
     A rollout is learned from several times, and its features are the same each time.
@@ -151,7 +151,7 @@ def features_apart(model: AbstractActorCritic) -> Parts:
         return Parts(lambda observation: observation, lambda features: features, model)
     if not isinstance(model.network, AbstractFeatureActorCritic):
         return Parts(model.features, model.unpacked, model.network)
-    inner = features_apart(model.network)
+    inner = split_features(model.network)
     return inner._replace(features=lambda x: inner.features(model.unpacked(model.features(x))))
 
 
@@ -167,7 +167,7 @@ class Memory(eqx.Module):
     ended: Bool[Array, "*envs steps"]
 
 
-def forgotten(
+def reset_hidden(
     model: AbstractActorCritic, ended: Bool[Array, "*envs"], hidden: ArrayTree
 ) -> ArrayTree:
     """The hidden states, those of an episode's start where an episode has ended."""
@@ -178,7 +178,7 @@ def forgotten(
     return jax.tree.map(one, hidden, initial_hidden(model))
 
 
-def outputs(
+def forward(
     model: AbstractActorCritic,
     observation: ArrayTree,
     action_mask: Bool[Array, "rows *steps actions"],
@@ -199,7 +199,7 @@ def outputs(
     def step(hidden: ArrayTree, step: tuple[Any, Any, Any]) -> tuple[ArrayTree, ArrayTree]:
         observation, action_mask, ended = step
         distribution, value, hidden = advance(model, observation, action_mask, hidden)
-        return forgotten(model, ended, hidden), (distribution, value)
+        return reset_hidden(model, ended, hidden), (distribution, value)
 
     def through_time(*row: Any) -> Any:
         observation, action_mask, memory = row

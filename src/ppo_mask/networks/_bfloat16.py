@@ -57,12 +57,12 @@ class BFloat16ActorCritic(AbstractWrappedActorCritic):
         return distribution, value.astype(jnp.float32), hidden
 
 
-def in_bfloat16(model: AbstractActorCritic) -> AbstractActorCritic:
+def to_bfloat16(model: AbstractActorCritic) -> AbstractActorCritic:
     """The model with its matrix work in bfloat16; features and normalisation stay in float32."""
     if isinstance(model, BFloat16ActorCritic):
         return model
     if isinstance(model, (AbstractFeatureActorCritic, NormalizedActorCritic)):
-        return eqx.tree_at(lambda m: m.network, model, in_bfloat16(model.network))
+        return eqx.tree_at(lambda m: m.network, model, to_bfloat16(model.network))
     return BFloat16ActorCritic(model)
 
 

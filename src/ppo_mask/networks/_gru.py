@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Key
 from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic
 from ppo_mask.networks._distribution import MaskedCategorical
 from ppo_mask.networks.layers import (
-    activated,
+    activate,
     affine,
     check_sizes,
     flat_observation_size,
@@ -104,7 +104,7 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
         hidden: Float[Array, " hidden"],
     ) -> tuple[MaskedCategorical, Float[Array, ""], Float[Array, " hidden"]]:
         """See :class:`ppo_mask.networks.AbstractRecurrentActorCritic`."""
-        seen = activated(self.encoder, observation, self.layer_norm)
+        seen = activate(self.encoder, observation, self.layer_norm)
         new = jnp.split(affine(self.gates, seen), 3)
         old = jnp.split(affine(self.recurrent_gates, hidden), 3)
         reset, update = jax.nn.sigmoid(new[0] + old[0]), jax.nn.sigmoid(new[1] + old[1])

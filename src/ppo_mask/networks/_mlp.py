@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Key
 from ppo_mask.networks._actor_critic import AbstractActorCritic
 from ppo_mask.networks._distribution import MaskedCategorical
 from ppo_mask.networks.layers import (
-    activated,
+    activate,
     affine,
     check_sizes,
     flat_observation_size,
@@ -114,7 +114,7 @@ class MLPActorCritic(AbstractActorCritic):
         self, layers: tuple[eqx.nn.Linear, ...], x: Float[Array, " n_in"], gain: float
     ) -> Float[Array, " n_out"]:
         for layer in layers[:-1]:
-            x = activated(layer, x, self.layer_norm)
+            x = activate(layer, x, self.layer_norm)
         return affine(layers[-1], x, gain)
 
 

@@ -17,7 +17,7 @@ from ppo_mask.networks._actor_critic import (
     AbstractActorCritic,
     AbstractWrappedActorCritic,
     advance,
-    features_apart,
+    split_features,
 )
 from ppo_mask.networks._distribution import MaskedCategorical
 
@@ -81,8 +81,8 @@ class NormalizedActorCritic(AbstractWrappedActorCritic):
     Each number of the observation has statistics of its own, and what comes of it is clipped to
     ±10. Leaves of the observation that are not floats are passed on as they are.
 
-    The statistics stay as they are until :func:`observe`. PPO calls it after it has learned from a
-    rollout, so that a rollout is learned from with the statistics that it was acted with.
+    The statistics stay as they are until :func:`update_statistics`. PPO calls it after it has
+    learned from a rollout, which is learned from with the statistics that it was acted with.
 
     Attributes:
         network: what is trained.
@@ -120,22 +120,22 @@ class NormalizedActorCritic(AbstractWrappedActorCritic):
         return advance(self.network, seen, action_mask, hidden)
 
 
-def normalized(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:
+def add_normalization(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:
     """The model behind statistics that have seen nothing; as it is if it has statistics already.
 
     Args:
         model: what is to be trained.
         observation: any batch of observations, for their shapes.
     """
-    features, unpacked, network = features_apart(model)
+    features, unpacked, network = split_features(model)
     if isinstance(network, NormalizedActorCritic):
         return model
     seen = jax.eval_shape(jax.vmap(lambda x: unpacked(features(x))), observation)
     network = NormalizedActorCritic(network, [x.shape[1:] for x in _floats(seen)])
-    return eqx.tree_at(lambda m: features_apart(m).network, model, network)
+    return eqx.tree_at(lambda m: split_features(m).network, model, network)
 
 
-def observe(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:
+def update_statistics(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:
     """The model with a rollout in its statistics, if it has any.
 
     Args:
@@ -143,7 +143,7 @@ def observe(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActor
         observation: as in :class:`~ppo_mask.ppo.Transition`; its leaves have axes [steps, envs,
             …]. One step after another is gone through: a rollout may be hundreds of megabytes.
     """
-    _, unpacked, network = features_apart(model)
+    _, unpacked, network = split_features(model)
     if not isinstance(network, NormalizedActorCritic):
         return model
 
@@ -153,10 +153,10 @@ def observe(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActor
 
     moments, _ = jax.lax.scan(step, network.moments, observation)
     network = eqx.tree_at(lambda n: n.moments, network, moments)
-    return eqx.tree_at(lambda m: features_apart(m).network, model, network)
+    return eqx.tree_at(lambda m: split_features(m).network, model, network)
 
 
-def partition(model: AbstractActorCritic) -> tuple[ArrayTree, Any]:
+def trainable(model: AbstractActorCritic) -> tuple[ArrayTree, Any]:
     """What of a model is trained, that is its floats but for statistics, and all the rest.
 
     ``eqx.combine`` puts the two together again.

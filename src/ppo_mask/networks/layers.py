@@ -39,7 +39,7 @@ def affine(
     return jnp.matmul(x, weight.T, preferred_element_type=sums) + layer.bias
 
 
-def activated(
+def activate(
     layer: eqx.nn.Linear, x: Float[Array, " n_in"], layer_norm: bool
 ) -> Float[Array, " n_out"]:
     """What the layer makes of it, through tanh; on request first with mean 0 and variance 1.

@@ -1,27 +1,27 @@
 """Proximal policy optimization: one update, in the order in which it happens.
 
 In: a :class:`LearnerState` and a :class:`~ppo_mask.envs.VectorEnv`. :func:`collect` acts,
-:func:`generalized_advantages` says how good that was, :func:`ppo_loss` is what is learned from it.
+:func:`estimate_advantages` says how good that was, :func:`ppo_loss` is what is learned from it.
 Out: the next state, the rollout, and :class:`UpdateDiagnostics`.
 """
 
 from ._config import PRECISIONS as PRECISIONS
 from ._config import PPOConfig as PPOConfig
-from ._gae import generalized_advantages as generalized_advantages
+from ._gae import estimate_advantages as estimate_advantages
 from ._loss import Batch as Batch
 from ._loss import ppo_loss as ppo_loss
+from ._minibatches import ShufflePlan as ShufflePlan
+from ._minibatches import cache_sized_parts as cache_sized_parts
 from ._minibatches import can_split as can_split
 from ._minibatches import check_devices as check_devices
-from ._minibatches import of_rows as of_rows
-from ._minibatches import shuffled as shuffled
-from ._minibatches import small_parts as small_parts
+from ._minibatches import shuffle_rows as shuffle_rows
 from ._reward_scaler import RewardScaler as RewardScaler
 from ._rollout import RolloutState as RolloutState
 from ._rollout import Transition as Transition
+from ._rollout import bootstrap_values as bootstrap_values
 from ._rollout import collect as collect
-from ._rollout import following as following
-from ._rollout import start as start
-from ._rollout import values as values
+from ._rollout import next_rollout_state as next_rollout_state
+from ._rollout import start_rollout as start_rollout
 from ._update import Algorithm as Algorithm
 from ._update import LearnerState as LearnerState
 from ._update import UpdateDiagnostics as UpdateDiagnostics
@@ -38,21 +38,21 @@ __all__ = [
     "PPOConfig",
     "RewardScaler",
     "RolloutState",
+    "ShufflePlan",
     "Transition",
     "UpdateDiagnostics",
+    "bootstrap_values",
+    "cache_sized_parts",
     "can_split",
     "check_devices",
     "collect",
     "estimate",
-    "following",
-    "generalized_advantages",
+    "estimate_advantages",
     "init_learner",
     "learn",
-    "of_rows",
+    "next_rollout_state",
     "ppo_loss",
-    "shuffled",
-    "small_parts",
-    "start",
+    "shuffle_rows",
+    "start_rollout",
     "update",
-    "values",
 ]

@@ -1,6 +1,5 @@
 """PPO's hyperparameters."""
 
-import math
 from typing import Any
 
 import equinox as eqx
@@ -79,13 +78,6 @@ class PPOConfig(eqx.Module):
     def gradient_steps(self) -> int:
         """Gradient steps per update."""
         return self.num_minibatches * self.update_epochs
-
-    @property
-    def num_groups(self) -> int:
-        """Groups of environments of which a minibatch has equally many steps (minibatches.py)."""
-        return (
-            self.num_envs * math.gcd(self.num_steps, self.num_minibatches) // self.num_minibatches
-        )
 
     def __check_init__(self) -> None:
         counts = ("num_envs", "num_steps", "num_minibatches", "update_epochs")

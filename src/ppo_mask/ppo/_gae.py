@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 
-def generalized_advantages(
+def estimate_advantages(
     reward: Float[Array, "steps envs"],
     value: Float[Array, "steps envs"],
     next_value: Float[Array, "steps envs"],

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.networks import AbstractActorCritic, Memory, outputs
+from ppo_mask.networks import AbstractActorCritic, Memory, forward
 from ppo_mask.ppo._config import PPOConfig
 
 
@@ -57,7 +57,7 @@ def ppo_loss(
         ``pg_loss``, ``vf_loss``, ``entropy``, ``approx_kl`` and ``clip_frac``, which
         :class:`~ppo_mask.ppo.UpdateDiagnostics` describes.
     """
-    distribution, value = outputs(network, batch.observation, batch.action_mask, batch.memory)
+    distribution, value = forward(network, batch.observation, batch.action_mask, batch.memory)
     log_prob = vmap_axes(lambda d, a: d.log_prob(a), value.ndim)(distribution, batch.action)
     entropy = vmap_axes(lambda d: d.entropy(), value.ndim)(distribution).mean()
 

@@ -6,16 +6,16 @@ has whole groups has its share of every minibatch, and needs nothing of what the
 which steps make a minibatch does not depend on how many devices there are.
 """
 
-import dataclasses
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
-from ppo_mask.devices.sharding import on_each
-from ppo_mask.jax_tools import ArrayTree, bits
+from ppo_mask.devices.sharding import shard_over_envs
+from ppo_mask.jax_tools import ArrayTree, random_bits
 from ppo_mask.networks import AbstractActorCritic, is_recurrent
 from ppo_mask.ppo._config import PPOConfig
 
@@ -23,13 +23,70 @@ _ROWS_IN_CACHE = 1024
 """Of 256 floats each: a megabyte, which a core of a server has for itself, and a laptop's about."""
 
 
-def check_devices(config: PPOConfig, count: int) -> None:
+class ShufflePlan(NamedTuple):
+    """What is shuffled into minibatches: single steps, or whole rollouts of an environment.
+
+    A recurrent network learns through time, so that the steps of an environment's rollout stay
+    together: the unit is the whole rollout then, and ``num_steps`` is 1.
+
+    Attributes:
+        num_envs: environments side by side.
+        num_steps: units of each environment in a rollout.
+        num_minibatches: gradient steps per epoch.
+        update_epochs: times that all units are gone through.
+        gradient_accumulation: equal parts of a minibatch.
+    """
+
+    num_envs: int
+    num_steps: int
+    num_minibatches: int
+    update_epochs: int
+    gradient_accumulation: int
+
+    @classmethod
+    def make(cls, config: PPOConfig, model: AbstractActorCritic) -> "ShufflePlan":
+        """The plan for a model.
+
+        Raises:
+            ValueError: the model is recurrent, and the environments cannot be dealt out to
+                minibatches.
+        """
+        recurrent = is_recurrent(model)
+        parts = config.num_minibatches * config.gradient_accumulation
+        if recurrent and config.num_envs % parts:
+            raise ValueError(
+                f"a recurrent network learns from all steps of an environment at once: num_envs = "
+                f"{config.num_envs} must be a multiple of num_minibatches x gradient_accumulation "
+                f"= {parts}"
+            )
+        return cls(
+            config.num_envs,
+            1 if recurrent else config.num_steps,
+            config.num_minibatches,
+            config.update_epochs,
+            config.gradient_accumulation,
+        )
+
+    @property
+    def batch_size(self) -> int:
+        """Units of a rollout."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of environments of which every minibatch has equally many units."""
+        return (
+            self.num_envs * math.gcd(self.num_steps, self.num_minibatches) // self.num_minibatches
+        )
+
+
+def check_devices(plan: ShufflePlan, count: int) -> None:
     """Makes sure that so many devices can have equal shares of everything.
 
     Raises:
         ValueError: they cannot; the message says which number is in the way.
     """
-    envs, groups, minibatches = config.num_envs, config.num_groups, config.num_minibatches
+    envs, groups, minibatches = plan.num_envs, plan.num_groups, plan.num_minibatches
     if envs % count:
         raise ValueError(
             f"{envs} environments cannot be split over {count} devices; "
@@ -37,71 +94,51 @@ def check_devices(config: PPOConfig, count: int) -> None:
         )
     if groups % count:
         raise ValueError(
-            f"{minibatches} minibatches of {config.num_steps} steps of {envs} environments can be "
+            f"{minibatches} minibatches of {plan.num_steps} steps of {envs} environments can be "
             f"split over {math.gcd(groups, count)} devices at most, not {count}; a number of "
             "minibatches that divides the steps has no such limit"
         )
-    rows = config.batch_size // minibatches // count
-    if rows % config.gradient_accumulation:
+    rows = plan.batch_size // minibatches // count
+    if rows % plan.gradient_accumulation:
         raise ValueError(
             f"a minibatch has {rows} rows of each of {count} devices, and they cannot be cut into "
-            f"gradient_accumulation = {config.gradient_accumulation} equal parts"
+            f"gradient_accumulation = {plan.gradient_accumulation} equal parts"
         )
 
 
-def can_split(config: PPOConfig, count: int) -> bool:
+def can_split(plan: ShufflePlan, count: int) -> bool:
     """Whether so many devices can have equal shares of everything."""
     try:
-        check_devices(config, count)
+        check_devices(plan, count)
     except ValueError:
         return False
     return True
 
 
-def of_rows(config: PPOConfig, model: AbstractActorCritic) -> PPOConfig:
-    """The config as :func:`shuffled` and :func:`check_devices` want it for a model.
-
-    A recurrent one learns through time, so a row is not a step of an environment but all of them.
-
-    Raises:
-        ValueError: the environments cannot be dealt out to minibatches.
-    """
-    if not is_recurrent(model):
-        return config
-    parts = config.num_minibatches * config.gradient_accumulation
-    if config.num_envs % parts:
-        raise ValueError(
-            f"a recurrent network learns from all steps of an environment at once: num_envs = "
-            f"{config.num_envs} must be a multiple of num_minibatches x gradient_accumulation = "
-            f"{parts}"
-        )
-    return dataclasses.replace(config, num_steps=1)
-
-
-def shuffled(
-    config: PPOConfig, key: Key[Array, ""], mesh: Mesh | None = None
+def shuffle_rows(
+    plan: ShufflePlan, key: Key[Array, ""], mesh: Mesh | None = None
 ) -> Int[Array, "gradient_steps parts rows"]:
     """For each gradient step the rows of its minibatch, in parts; every epoch has all rows once.
 
     A row is ``step · envs + env``. On a mesh the last axis is split, and each device's rows are of
     its own environments, counted from its first.
     """
-    size = config.num_envs // config.num_groups
-    parts = config.gradient_accumulation
+    size = plan.num_envs // plan.num_groups
+    steps, parts = plan.update_epochs * plan.num_minibatches, plan.gradient_accumulation
 
     def shuffle(words: Array) -> Array:
         epochs, groups, _ = words.shape
         # The order of random words is a random one, but for one pair in 2^32 that is equal.
         step, env = jnp.divmod(jnp.argsort(words, axis=-1), size)
         env += size * jnp.arange(groups)[:, None]
-        rows = (step * groups * size + env).reshape(epochs, groups, config.num_minibatches, -1)
-        return rows.swapaxes(1, 2).reshape(config.gradient_steps, parts, -1)
+        rows = (step * groups * size + env).reshape(epochs, groups, plan.num_minibatches, -1)
+        return rows.swapaxes(1, 2).reshape(steps, parts, -1)
 
-    words = bits(key, config.update_epochs, config.num_groups, config.num_steps * size)
-    return on_each(mesh, shuffle, (1,), 2)(words)
+    words = random_bits(key, plan.update_epochs, plan.num_groups, plan.num_steps * size)
+    return shard_over_envs(mesh, shuffle, (1,), 2)(words)
 
 
-def small_parts(parts: ArrayTree) -> ArrayTree:
+def cache_sized_parts(parts: ArrayTree) -> ArrayTree:
     """Parts of a minibatch cut into smaller ones, on a CPU: what a layer makes of one is in a
     core's cache when the next operation reads it.
 
@@ -117,10 +154,10 @@ def small_parts(parts: ArrayTree) -> ArrayTree:
     return jax.tree.map(lambda x: x.reshape(count, -1, *x.shape[2:]), parts)
 
 
-def take(
+def gather_rows(
     rollout: ArrayTree, rows: Int[Array, "*parts rows"], mesh: Mesh | None = None
 ) -> ArrayTree:
-    """Rows of a rollout, which :func:`shuffled` gives.
+    """Rows of a rollout, which :func:`shuffle_rows` gives.
 
     Args:
         rollout: its arrays have axes [steps, envs, …].
@@ -134,4 +171,4 @@ def take(
     def gather(rollout: ArrayTree, rows: Array) -> ArrayTree:
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], rollout)
 
-    return on_each(mesh, gather, (1, rows.ndim - 1), rows.ndim - 1)(rollout, rows)
+    return shard_over_envs(mesh, gather, (1, rows.ndim - 1), rows.ndim - 1)(rollout, rows)

@@ -9,15 +9,15 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.devices.sharding import on_each
+from ppo_mask.devices.sharding import shard_over_envs
 from ppo_mask.envs import VectorEnv, VectorState, VectorTimeStep
-from ppo_mask.jax_tools import ArrayTree, one_for_all, rarely, split
+from ppo_mask.jax_tools import ArrayTree, one_for_all, rarely, split_key
 from ppo_mask.networks import (
     AbstractActorCritic,
     advance,
-    features_apart,
-    forgotten,
     initial_hidden,
+    reset_hidden,
+    split_features,
 )
 
 
@@ -76,7 +76,7 @@ class Transition(eqx.Module):
         return self.terminated | self.truncated
 
 
-def start(
+def start_rollout(
     vector_env: VectorEnv[Any], model: AbstractActorCritic, key: Key[Array, ""]
 ) -> RolloutState:
     """Starts an episode in every environment."""
@@ -105,8 +105,8 @@ def collect(
         return jax.lax.scan(partial(_act, *eqx.combine(arrays, static)), state, keys)
 
     # For each step of each environment: to draw the action, to step, to reset.
-    keys = split(key, num_steps, 3, vector_env.num_envs)
-    return on_each(mesh, act, (None, 0, 2), (0, 1))(arrays, state, keys)
+    keys = split_key(key, num_steps, 3, vector_env.num_envs)
+    return shard_over_envs(mesh, act, (None, 0, 2), (0, 1))(arrays, state, keys)
 
 
 def _act(
@@ -115,7 +115,7 @@ def _act(
     state: RolloutState,
     keys: Key[Array, "3 envs"],
 ) -> tuple[RolloutState, Transition]:
-    features, unpacked, network = features_apart(model)
+    features, unpacked, network = split_features(model)
     kept = jax.vmap(features)(state.observation)
     distribution, value, hidden = jax.vmap(partial(advance, network))(
         jax.vmap(unpacked)(kept), state.action_mask, state.hidden
@@ -143,21 +143,21 @@ def _act(
         episode_return=timestep.episode_return,
         episode_length=timestep.episode_length,
     )
-    return following(network, vector_state, timestep, hidden), transition
+    return next_rollout_state(network, vector_state, timestep, hidden), transition
 
 
-def following(
+def next_rollout_state(
     model: AbstractActorCritic,
     vector_state: VectorState[Any],
     timestep: VectorTimeStep,
     hidden: ArrayTree,
 ) -> RolloutState:
     """Where the environments stand after a step, from what they and the model made of it."""
-    hidden = forgotten(model, timestep.ended, hidden)
+    hidden = reset_hidden(model, timestep.ended, hidden)
     return RolloutState(vector_state, timestep.observation, timestep.action_mask, hidden)
 
 
-def values(
+def bootstrap_values(
     model: AbstractActorCritic, state: RolloutState, mesh: Mesh | None = None
 ) -> Float[Array, " envs"]:
     """The model's estimates for what is to be acted on next."""
@@ -166,7 +166,7 @@ def values(
     def estimate(arrays: ArrayTree, *seen: ArrayTree) -> Array:
         return jax.vmap(partial(advance, eqx.combine(arrays, static)))(*seen)[1]
 
-    estimates = on_each(mesh, estimate, (None, 0, 0, 0), 0)
+    estimates = shard_over_envs(mesh, estimate, (None, 0, 0, 0), 0)
     return estimates(arrays, state.observation, state.action_mask, state.hidden)
 
 

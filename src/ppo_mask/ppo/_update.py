@@ -11,25 +11,25 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key, Scalar
 
-from ppo_mask.devices.sharding import mean_over_devices, on_each
+from ppo_mask.devices.sharding import mean_over_devices, shard_over_envs
 from ppo_mask.envs import VectorEnv
 from ppo_mask.jax_tools import ArrayTree, mean_over_parts, scan_until
 from ppo_mask.networks import (
     AbstractActorCritic,
     Memory,
-    features_apart,
-    in_bfloat16,
+    add_normalization,
     is_recurrent,
-    normalized,
-    observe,
-    partition,
+    split_features,
+    to_bfloat16,
+    trainable,
+    update_statistics,
 )
 from ppo_mask.ppo._config import PPOConfig
-from ppo_mask.ppo._gae import generalized_advantages
+from ppo_mask.ppo._gae import estimate_advantages
 from ppo_mask.ppo._loss import Batch, ppo_loss, vmap_axes
-from ppo_mask.ppo._minibatches import of_rows, shuffled, small_parts, take
+from ppo_mask.ppo._minibatches import ShufflePlan, cache_sized_parts, gather_rows, shuffle_rows
 from ppo_mask.ppo._reward_scaler import RewardScaler
-from ppo_mask.ppo._rollout import RolloutState, Transition, collect, values
+from ppo_mask.ppo._rollout import RolloutState, Transition, bootstrap_values, collect
 
 
 class Algorithm(eqx.Module):
@@ -41,12 +41,12 @@ class Algorithm(eqx.Module):
             used, and ``train/lr`` is not logged. None: clipping by the global norm, then Adam.
         loss: called as :func:`ppo_loss` is. Metrics that it returns beside that one's are logged as
             ``train/<name>``.
-        advantage_estimator: called as :func:`generalized_advantages` is.
+        advantage_estimator: called as :func:`estimate_advantages` is.
     """
 
     optimizer: optax.GradientTransformation | None = eqx.field(static=True, default=None)
     loss: Callable[..., Any] = eqx.field(static=True, default=ppo_loss)
-    advantage_estimator: Callable[..., Any] = eqx.field(static=True, default=generalized_advantages)
+    advantage_estimator: Callable[..., Any] = eqx.field(static=True, default=estimate_advantages)
 
     def make_optimizer(self, config: PPOConfig) -> optax.GradientTransformation:
         """The optimizer given, or Adam after clipping, whose steps are still to be scaled."""
@@ -149,13 +149,13 @@ def init_learner(
     Raises:
         ValueError: the model is recurrent, and the environments cannot be dealt out to minibatches.
     """
-    of_rows(config, model)
+    ShufflePlan.make(config, model)  # Refuses what cannot be shuffled.
     if config.precision == "bfloat16":
-        model = in_bfloat16(model)
+        model = to_bfloat16(model)
     if config.normalize_observations:
-        model = normalized(model, rollout.observation)
+        model = add_normalization(model, rollout.observation)
     tx = (algorithm or Algorithm()).make_optimizer(config)
-    opt_state = tx.init(partition(model)[0])
+    opt_state = tx.init(trainable(model)[0])
     scaler = RewardScaler(config.num_envs) if config.normalize_rewards else None
     return LearnerState(model, opt_state, rollout, key, jnp.zeros((), jnp.int32), scaler)
 
@@ -187,14 +187,14 @@ def update(
     rollout, transitions = collect(
         vector_env, state.model, state.rollout, rollout_key, config.num_steps, mesh
     )
-    last_value = values(state.model, rollout, mesh)
+    last_value = bootstrap_values(state.model, rollout, mesh)
     scaler, batch = estimate(config, state, transitions, last_value, algorithm)
     model, opt_state, diagnostics = learn(
         config, state, batch, epochs_key, total_updates, mesh, algorithm
     )
     if config.normalize_observations:
         # Only now: what is learned from must look as it did when it was acted on.
-        model = observe(model, transitions.observation)
+        model = update_statistics(model, transitions.observation)
     state = LearnerState(model, opt_state, rollout, key, state.num_updates + 1, scaler)
     return state, transitions, diagnostics
 
@@ -274,7 +274,7 @@ def learn(
         The model, the optimizer's state, and how it went.
     """
     tx = algorithm.make_optimizer(config)
-    params, static = partition(state.model)
+    params, static = trainable(state.model)
 
     # What may be traced is an argument to what each device runs: its own rows, one sum at the end.
     arrays, rest = eqx.partition((static, config), eqx.is_array)
@@ -285,22 +285,24 @@ def learn(
         static, config = eqx.combine(arrays, rest)
 
         def loss_of_params(params: ArrayTree, batch: Batch) -> tuple[Scalar, dict[str, Scalar]]:
-            _, unpacked, network = features_apart(eqx.combine(params, static))
+            _, unpacked, network = split_features(eqx.combine(params, static))
             seen = vmap_axes(unpacked, batch.action.ndim)(batch.observation)
             return algorithm.loss(network, dataclasses.replace(batch, observation=seen), config)
 
         def of_part(part: tuple[Array, Array]) -> ArrayTree:
             rows, advantage = part
-            minibatch = dataclasses.replace(take(batch, rows), advantage=advantage)
+            minibatch = dataclasses.replace(gather_rows(batch, rows), advantage=advantage)
             return jax.grad(loss_of_params, has_aux=True)(params, minibatch)
 
-        return mean_over_devices(mesh, mean_over_parts(of_part, small_parts((rows, advantage))))
+        return mean_over_devices(
+            mesh, mean_over_parts(of_part, cache_sized_parts((rows, advantage)))
+        )
 
     def gradient_step(carry: ArrayTree, step: tuple[Array, Array]) -> tuple[ArrayTree, ArrayTree]:
         params, opt_state = carry
         rows, lr = step
-        advantage = _standardized(take(batch.advantage, rows, mesh))
-        on_devices = on_each(mesh, gradient, (None, None, 1, 1, 1), None)
+        advantage = _standardized(gather_rows(batch.advantage, rows, mesh))
+        on_devices = shard_over_envs(mesh, gradient, (None, None, 1, 1, 1), None)
         grad, losses = on_devices(params, arrays, batch, rows, advantage)
         direction, opt_state = tx.update(grad, opt_state, params)
         if algorithm.optimizer is None:
@@ -314,7 +316,7 @@ def learn(
         None if config.target_kl is None else lambda out: out[0]["approx_kl"] > config.target_kl,
         gradient_step,
         (params, state.opt_state),
-        (shuffled(of_rows(config, state.model), key, mesh), lrs),
+        (shuffle_rows(ShufflePlan.make(config, state.model), key, mesh), lrs),
     )
     diagnostics = _diagnostics(
         losses,

@@ -12,7 +12,7 @@ import jax
 from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
-from ppo_mask.callbacks import Mirror, Profiler, introduce, log_in, make_sure
+from ppo_mask.callbacks import Mirror, Profiler, log_in, make_sure, print_banner
 from ppo_mask.checkpoints import (
     RunFolder,
     cache_folder,
@@ -26,7 +26,7 @@ from ppo_mask.devices.processes import (
     HEARTBEAT_SECONDS,
     all_agree,
     is_first,
-    several,
+    is_multiprocess,
     text_from_first,
     wait_for_all,
 )
@@ -34,7 +34,7 @@ from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic
-from ppo_mask.ppo import PPOConfig, can_split, check_devices, of_rows
+from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split, check_devices
 from ppo_mask.runner._plan import Plan, make_plan, settings_to_store
 from ppo_mask.runner._seed_runs import execute_seeds
 from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
@@ -117,14 +117,14 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         log_in()
     run_key, evaluation_key = run_keys(config)
     model = first_model(task, config.network, env, run_key)
-    rows = _rows(ppo, model)
-    mesh = None if config.run.num_seeds > 1 else _mesh(config.run, rows)
+    shuffle_plan = _shuffle_plan(ppo, model)
+    mesh = None if config.run.num_seeds > 1 else _mesh(config.run, shuffle_plan)
     if config.run.auto_tune:
         plan = dataclasses.replace(plan, config=_tuned(task, config, env, model, run_key, mesh))
         config, ppo = plan.config, ppo_config(plan.config.training)
-        rows = _rows(ppo, model)
+        shuffle_plan = _shuffle_plan(ppo, model)
     try:
-        check_devices(rows, 1 if mesh is None else mesh.size)
+        check_devices(shuffle_plan, 1 if mesh is None else mesh.size)
     except ValueError as error:
         raise RunError(f"{error}; --num-devices says how many to use") from error
     if config.run.num_seeds > 1:
@@ -160,23 +160,22 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     return outcome.reason
 
 
-def _mesh(run: RunSettings, rows: PPOConfig) -> Mesh | None:
-    if several() and (run.num_devices is not None or run.auto_tune):
+def _mesh(run: RunSettings, shuffle_plan: ShufflePlan) -> Mesh | None:
+    if is_multiprocess() and (run.num_devices is not None or run.auto_tune):
         flag = "--auto-tune" if run.auto_tune else "--num-devices"
         raise RunError(f"{flag} does not go with several processes, which use all their devices")
     try:
         count = run.num_devices
-        if count is None and not several():
-            count = cores.best_count(rows.num_envs, lambda n: can_split(rows, n))
+        if count is None and not is_multiprocess():
+            count = cores.best_count(shuffle_plan.num_envs, lambda n: can_split(shuffle_plan, n))
         return make_mesh(count)
     except ValueError as error:
         raise RunError(str(error).replace("num_devices", "--num-devices")) from error
 
 
-def _rows(ppo: PPOConfig, model: AbstractActorCritic) -> PPOConfig:
-    """The batch as the run's network learns from it."""
+def _shuffle_plan(ppo: PPOConfig, model: AbstractActorCritic) -> ShufflePlan:
     try:
-        return of_rows(ppo, model)
+        return ShufflePlan.make(ppo, model)
     except ValueError as error:
         raise RunError(str(error)) from error
 
@@ -274,9 +273,9 @@ def _introduce(
         f"{ppo.num_minibatches} minibatches, {ppo.update_epochs} epochs",
         "until": f"update {total_updates:,}, {total_updates * ppo.batch_size:,} steps",
     }
-    if several():
+    if is_multiprocess():
         rows["others"] = (
             f"{jax.process_count() - 1}; one that is lost ends all of them within "
             f"{HEARTBEAT_SECONDS} s: go on with --resume {folder.path}"
         )
-    introduce(rows)
+    print_banner(rows)

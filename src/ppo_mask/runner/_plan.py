@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from ppo_mask.checkpoints import LATEST, RunFolder, check_new_run, check_run_name, read_description
 from ppo_mask.checkpoints.bucket import Bucket, find_run, is_url, open_bucket
 from ppo_mask.devices import cpu as cores
-from ppo_mask.devices.processes import connect, several
+from ppo_mask.devices.processes import connect, is_multiprocess
 from ppo_mask.errors import RunError
 from ppo_mask.runner._flags import parse_flags
 from ppo_mask.runner._schema import as_dict, read_yaml, replace, settings
@@ -72,7 +72,7 @@ def make_plan(
     if not connect(config.run.distributed):
         cores.make_devices()
     place, resume = config.run.checkpoint_dir, config.run.resume
-    if several() and (is_url(place) or is_url(resume or "")):
+    if is_multiprocess() and (is_url(place) or is_url(resume or "")):
         raise RunError(
             "several processes need a folder that all of them share, and a bucket is none; one "
             "that is mounted as a folder (with gcsfuse, say) will do"

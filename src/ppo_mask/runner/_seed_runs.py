@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ppo_mask.callbacks import ConsoleLog, HealthChecks, Mirror, introduce, make_sure
+from ppo_mask.callbacks import ConsoleLog, HealthChecks, Mirror, make_sure, print_banner
 from ppo_mask.checkpoints import RunFolder, check_new_run, create_run_folder
 from ppo_mask.checkpoints.bucket import Bucket, claim
-from ppo_mask.devices.processes import several
+from ppo_mask.devices.processes import is_multiprocess
 from ppo_mask.envs import AbstractEnv, Curriculum
 from ppo_mask.errors import RunError, warn
 from ppo_mask.networks import AbstractActorCritic
@@ -20,7 +20,7 @@ from ppo_mask.runner._plan import settings_to_store
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task, ppo_config, run_keys, total_updates
 from ppo_mask.runner._wiring import Outcome, callbacks_for
-from ppo_mask.training import Callback, Trainer, init_seeds, pick, train_seeds
+from ppo_mask.training import Callback, Trainer, init_seeds, select_seed, train_seeds
 
 Environment = TypeVar("Environment")
 
@@ -45,7 +45,7 @@ def execute_seeds(
         TrainingError: see :func:`train_seeds` and :func:`ppo_mask.runner.execute`.
     """
     run, ppo = config.run, ppo_config(config.training)
-    if several():
+    if is_multiprocess():
         raise RunError("--num-seeds does not go with several processes: give each its --seed")
     first, count = config.training.seed, run.num_seeds
     configs = [
@@ -68,14 +68,14 @@ def execute_seeds(
     callbacks: list[list[Callback]] = []
     mirrors: list[Mirror] = []
     for n, (each, folder) in enumerate(zip(configs, folders, strict=True)):
-        state, evaluation_key = pick(states, n), keys[n][1]
+        state, evaluation_key = select_seed(states, n), keys[n][1]
         health = HealthChecks(_named(f"seed {each.training.seed}"))
         others = callbacks_for(task, each, folder, env, state, evaluation_key, device, alone=False)
         mine = [] if bucket is None else [Mirror(bucket, folder)]
         callbacks.append([health, *others, *mine])
         mirrors += mine
     updates = total_updates(config, ppo)
-    introduce(
+    print_banner(
         {
             "runs": f"{folders[0].path} to {folders[-1].path.name}, one per seed",
             **({} if bucket is None else {"bucket": bucket.url}),

@@ -8,7 +8,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
-from ppo_mask.training import Trainer, TrainState, placed, run_chunk
+from ppo_mask.training import Trainer, TrainState, place_state, run_chunk
 
 SIZES = tuple(2**k for k in range(6, 16))
 # A larger batch means fewer updates for the same steps: it has to be worth it.
@@ -51,7 +51,7 @@ def fastest(
 def _steps_per_second(trainer: Trainer, state: TrainState, memory: int) -> float | None:
     fixed = (trainer, jnp.asarray(1), jnp.asarray(1_000_000))
     try:
-        state = placed(state, trainer.mesh)
+        state = place_state(state, trainer.mesh)
         # Compiled as for training, which then finds it in the compilation cache.
         update = cast(Any, run_chunk).lower(fixed, state).compile()
         needs = update.compiled.memory_analysis()

@@ -10,19 +10,19 @@ from ._callback import LogRecord as LogRecord
 from ._callback import Progress as Progress
 from ._callback import Run as Run
 from ._evaluate import evaluate as evaluate
+from ._health import all_healthy as all_healthy
 from ._health import describe as describe
-from ._health import healthy as healthy
 from ._history import History as History
 from ._metrics import Metric as Metric
 from ._metrics import add_update as add_update
-from ._metrics import no_updates as no_updates
+from ._metrics import empty_totals as empty_totals
 from ._metrics import summarize as summarize
 from ._seeds import init_seeds as init_seeds
-from ._seeds import pick as pick
+from ._seeds import select_seed as select_seed
 from ._seeds import train_seeds as train_seeds
 from ._state import TrainState as TrainState
-from ._state import copied as copied
-from ._state import placed as placed
+from ._state import copy_state as copy_state
+from ._state import place_state as place_state
 from ._trainer import Trainer as Trainer
 from ._trainer import TrainingError as TrainingError
 from ._trainer import run_chunk as run_chunk
@@ -38,15 +38,15 @@ __all__ = [
     "Trainer",
     "TrainingError",
     "add_update",
-    "copied",
+    "all_healthy",
+    "copy_state",
     "describe",
+    "empty_totals",
     "evaluate",
-    "healthy",
     "init_seeds",
-    "no_updates",
-    "pick",
-    "placed",
+    "place_state",
     "run_chunk",
+    "select_seed",
     "summarize",
     "train_seeds",
 ]

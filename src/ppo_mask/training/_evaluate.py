@@ -12,10 +12,16 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs import AbstractEnv, TimeLimit, VectorEnv
-from ppo_mask.jax_tools import zeros_of
+from ppo_mask.jax_tools import zeros_from_shapes
 from ppo_mask.networks import AbstractActorCritic, advance
-from ppo_mask.ppo import RolloutState, following, start
-from ppo_mask.training._metrics import Metric, StepTotals, add_steps, no_steps, summarize_steps
+from ppo_mask.ppo import RolloutState, next_rollout_state, start_rollout
+from ppo_mask.training._metrics import (
+    Metric,
+    StepTotals,
+    add_steps,
+    empty_step_totals,
+    summarize_steps,
+)
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,7 @@ def _play(
         )
         counted = playing.episode < num_episodes
         return _Playing(
-            following(model, vector_state, timestep, hidden),
+            next_rollout_state(model, vector_state, timestep, hidden),
             key,
             jnp.where(timestep.ended, playing.episode + num_envs, playing.episode),
             record,
@@ -173,15 +179,15 @@ def _play(
         )
 
     reset_key, key = jax.random.split(key)
-    rollout = start(vector_env, model, reset_key)
+    rollout = start_rollout(vector_env, model, reset_key)
     info = jax.eval_shape(lambda k: vector_env.env.reset(k)[1].info, reset_key)
     record = _Record(
         jnp.zeros(num_episodes),
         jnp.zeros(num_episodes, jnp.int32),
         jnp.zeros(num_episodes, bool),
-        zeros_of(info, num_episodes),
+        zeros_from_shapes(info, num_episodes),
         jnp.array(True),
     )
-    playing = _Playing(rollout, key, jnp.arange(num_envs), record, no_steps(metrics))
+    playing = _Playing(rollout, key, jnp.arange(num_envs), record, empty_step_totals(metrics))
     playing = jax.lax.while_loop(going_on, step, playing)
     return playing.record, playing.totals

@@ -39,7 +39,7 @@ class Health(eqx.Module):
         return good
 
 
-def healthy(model: AbstractActorCritic, diagnostics: UpdateDiagnostics) -> Health:
+def all_healthy(model: AbstractActorCritic, diagnostics: UpdateDiagnostics) -> Health:
     """Nothing is wrong yet: for this model, and an update of such diagnostics."""
     true = jnp.array(True)
     parameters = dict.fromkeys(_parameters(model), true)

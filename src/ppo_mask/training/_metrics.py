@@ -66,7 +66,7 @@ class MetricTotals(eqx.Module):
     max_entropy: Float[Array, ""]
 
 
-def no_steps(metrics: Mapping[str, Metric]) -> StepTotals:
+def empty_step_totals(metrics: Mapping[str, Metric]) -> StepTotals:
     """Totals of nothing yet."""
     start = {"mean": 0.0, "max": -jnp.inf}
     return StepTotals(
@@ -82,7 +82,7 @@ def no_steps(metrics: Mapping[str, Metric]) -> StepTotals:
     )
 
 
-def no_updates(metrics: Mapping[str, Metric], diagnostics: UpdateDiagnostics) -> MetricTotals:
+def empty_totals(metrics: Mapping[str, Metric], diagnostics: UpdateDiagnostics) -> MetricTotals:
     """Totals of nothing yet.
 
     Args:
@@ -90,7 +90,7 @@ def no_updates(metrics: Mapping[str, Metric], diagnostics: UpdateDiagnostics) ->
         diagnostics: of any update, or their shapes.
     """
     return MetricTotals(
-        steps=no_steps(metrics),
+        steps=empty_step_totals(metrics),
         updates=jnp.zeros((), jnp.int32),
         diagnostics=jax.tree.map(lambda _: jnp.zeros(()), diagnostics),
         max_entropy=jnp.zeros(()),

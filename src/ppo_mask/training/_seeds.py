@@ -18,9 +18,9 @@ from ppo_mask.training._callback import Callback, Progress, Run
 from ppo_mask.training._health import Health, describe
 from ppo_mask.training._history import History
 from ppo_mask.training._loop import drive
-from ppo_mask.training._metrics import no_updates, summarize
-from ppo_mask.training._state import TrainState, copied
-from ppo_mask.training._trainer import Trainer, TrainingError, wait
+from ppo_mask.training._metrics import empty_totals, summarize
+from ppo_mask.training._state import TrainState, copy_state
+from ppo_mask.training._trainer import Trainer, TrainingError, wait_for
 
 
 def init_seeds(
@@ -70,7 +70,7 @@ def train_seeds(
         log_interval: updates between log lines; there is one more at the end.
 
     Returns:
-        The states, and each seed's log lines. :func:`pick` takes one state out.
+        The states, and each seed's log lines. :func:`select_seed` takes one state out.
 
     Raises:
         ValueError: a number that cannot work.
@@ -93,24 +93,24 @@ def train_seeds(
     def advance(states: TrainState, n: int) -> TrainState:
         fixed = trainer, jnp.asarray(n), jnp.asarray(total_updates)
         states, health = _run_chunk(fixed, states)
-        wait(health)
+        wait_for(health)
         _raise_if_ill(health, states)
         return states
 
     def log(state: TrainState, steps_per_second: float, partial: bool) -> TrainState:
         totals = jax.device_get(state.totals)
-        lines = [summarize(pick(totals, seed), metrics) for seed in range(num_seeds)]
+        lines = [summarize(select_seed(totals, seed), metrics) for seed in range(num_seeds)]
         for each, line in zip(of_seed, lines, strict=True):
             each.run.update = run.update
             each.run.log(line | {"train/steps_per_second": steps_per_second}, partial)
         run.log(_means(lines) | {"train/steps_per_second": num_seeds * steps_per_second}, partial)
         if partial:
             return state
-        empty = no_updates(metrics, state.totals.diagnostics)
+        empty = empty_totals(metrics, state.totals.diagnostics)
         empty = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_seeds, *x.shape)), empty)
         return eqx.tree_at(lambda s: s.totals, state, empty)
 
-    states = drive(run, copied(states), [*of_seed, *of_all], log_interval, advance, log)
+    states = drive(run, copy_state(states), [*of_seed, *of_all], log_interval, advance, log)
     return states, histories
 
 
@@ -129,18 +129,18 @@ class _OfSeed(Callback):
 
     def on_start(self, run: Run, state: TrainState) -> None:
         for callback in self._callbacks:
-            callback.on_start(self.run, pick(state, self._seed))
+            callback.on_start(self.run, select_seed(state, self._seed))
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         self.run.update = run.update
         for callback in self._callbacks:
-            callback.on_chunk(self.run, pick(state, self._seed), progress)
+            callback.on_chunk(self.run, select_seed(state, self._seed), progress)
         if self.run.stop_reason is not None:
             run.request_stop(self.run.stop_reason)
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
         for callback in self._callbacks:
-            callback.on_stop(self.run, pick(state, self._seed), reason)
+            callback.on_stop(self.run, select_seed(state, self._seed), reason)
 
     def close(self) -> None:
         for callback in self._callbacks:
@@ -156,7 +156,7 @@ def _means(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return means
 
 
-def pick(states: Any, seed: int) -> Any:
+def select_seed(states: Any, seed: int) -> Any:
     """One seed's part of a tree whose arrays have a leading axis ``seeds``."""
     return jax.tree.map(lambda x: x[seed] if eqx.is_array_like(x) else x, states)
 
@@ -169,5 +169,5 @@ def _run_chunk(fixed: tuple[Trainer, Array, Array], states: TrainState) -> tuple
 
 def _raise_if_ill(health: Health, states: TrainState) -> None:
     for seed in range(len(states.update)):
-        if wrong := describe(pick(health, seed)):
+        if wrong := describe(select_seed(health, seed)):
             raise TrainingError(f"seed number {seed}, update {int(states.update[seed])}: {wrong}")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Int
 
-from ppo_mask.devices.sharding import put, split, whole
+from ppo_mask.devices.sharding import device_put, env_sharding, replicated_sharding
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import LearnerState
 from ppo_mask.training._metrics import MetricTotals
@@ -36,16 +36,16 @@ class TrainState(eqx.Module):
         return self.learner.num_updates
 
 
-def placed(state: TrainState, mesh: Mesh | None) -> TrainState:
+def place_state(state: TrainState, mesh: Mesh | None) -> TrainState:
     """The state on the mesh's devices: environments split over them, all else on each.
 
     Raises:
         ValueError: the environments cannot be split evenly.
     """
-    return state if mesh is None else put(state, _shardings(state, mesh))
+    return state if mesh is None else device_put(state, _shardings(state, mesh))
 
 
-def constrained(state: TrainState, mesh: Mesh | None) -> TrainState:
+def constrain_state(state: TrainState, mesh: Mesh | None) -> TrainState:
     """The same inside a compiled function."""
     if mesh is None:
         return state
@@ -60,13 +60,13 @@ def _shardings(state: TrainState, mesh: Mesh) -> TrainState:
         returns = () if scaler is None else (scaler.discounted_return,)
         return state.learner.rollout, *returns
 
-    everywhere, apart = whole(mesh), split(mesh)
+    everywhere, apart = replicated_sharding(mesh), env_sharding(mesh)
     shardings = jax.tree.map(lambda _: everywhere, eqx.filter(state, eqx.is_array))
     envs = jax.tree.map(lambda _: apart, of_envs(shardings))
     return eqx.tree_at(of_envs, shardings, envs)
 
 
-def copied(state: TrainState) -> TrainState:
+def copy_state(state: TrainState) -> TrainState:
     """The same state in buffers of its own, which may be used up."""
     arrays, rest = eqx.partition(state, eqx.is_array)
     return eqx.combine(_copies(arrays), rest)

@@ -12,8 +12,8 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, Key
 
-from ppo_mask.devices.processes import several
-from ppo_mask.devices.sharding import everywhere
+from ppo_mask.devices.processes import is_multiprocess
+from ppo_mask.devices.sharding import replicate
 from ppo_mask.envs import AbstractEnv, Curriculum, VectorEnv, env_at
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic
@@ -22,21 +22,27 @@ from ppo_mask.ppo import (
     LearnerState,
     PPOConfig,
     RolloutState,
+    ShufflePlan,
     UpdateDiagnostics,
     check_devices,
-    generalized_advantages,
+    estimate_advantages,
     init_learner,
-    of_rows,
     ppo_loss,
-    start,
+    start_rollout,
     update,
 )
 from ppo_mask.training._callback import Callback, Run
 from ppo_mask.training._debug_nans import find_first_nan
-from ppo_mask.training._health import Health, describe, examine, healthy
+from ppo_mask.training._health import Health, all_healthy, describe, examine
 from ppo_mask.training._loop import drive
-from ppo_mask.training._metrics import Metric, add_update, no_updates, summarize
-from ppo_mask.training._state import TrainState, constrained, copied, placed, strongly_typed
+from ppo_mask.training._metrics import Metric, add_update, empty_totals, summarize
+from ppo_mask.training._state import (
+    TrainState,
+    constrain_state,
+    copy_state,
+    place_state,
+    strongly_typed,
+)
 
 _POLL_SECONDS = 0.002
 
@@ -90,7 +96,7 @@ class Trainer(eqx.Module):
         mesh: Mesh | None = None,
         optimizer: optax.GradientTransformation | None = None,
         loss: Callable[..., Any] = ppo_loss,
-        advantage_estimator: Callable[..., Any] = generalized_advantages,
+        advantage_estimator: Callable[..., Any] = estimate_advantages,
     ):
         """Compiles nothing yet.
 
@@ -103,7 +109,7 @@ class Trainer(eqx.Module):
             optimizer: any optax transformation; it replaces Adam, the clipping of the gradient and
                 the learning rate of the config.
             loss: called as :func:`~ppo_mask.ppo.ppo_loss` is.
-            advantage_estimator: called as :func:`~ppo_mask.ppo.generalized_advantages` is.
+            advantage_estimator: called as :func:`~ppo_mask.ppo.estimate_advantages` is.
         """
         self.env = env
         self.config = PPOConfig() if config is None else config
@@ -160,19 +166,19 @@ class Trainer(eqx.Module):
                 allowed no action. The callbacks have not seen the bad state.
         """
         config, mesh = self.config, self.mesh
-        check_devices(of_rows(config, state.model), 1 if mesh is None else mesh.size)
+        check_devices(ShufflePlan.make(config, state.model), 1 if mesh is None else mesh.size)
         total_updates = self.total_updates(total_timesteps)
         unlogged = int(state.totals.updates)
         run = Run(config, int(state.update), total_updates, callbacks, unlogged)
         # Chunks use up the buffers of what they are given; the caller's state is spared.
-        state = copied(placed(state, mesh))
+        state = copy_state(place_state(state, mesh))
 
         def advance(state: TrainState, n: int) -> TrainState:
-            before = copied(state) if debug_nans else None
+            before = copy_state(state) if debug_nans else None
             total = jnp.asarray(total_updates)
             with _naming_lost_processes():
                 state, health = run_chunk((self, jnp.asarray(n), total), state)
-                wait(health)
+                wait_for(health)
                 wrong = describe(health)
             if wrong:
                 wrong = f"update {int(state.update)}: {wrong}"
@@ -188,7 +194,7 @@ class Trainer(eqx.Module):
             run.log(summarize(state.totals, self.metrics) | speed, partial)
             if partial:
                 return state
-            empty = everywhere(no_updates(self.metrics, state.totals.diagnostics), mesh)
+            empty = replicate(empty_totals(self.metrics, state.totals.diagnostics), mesh)
             return eqx.tree_at(lambda s: s.totals, state, empty)
 
         # To find a NaN, one update at a time.
@@ -230,10 +236,10 @@ class Trainer(eqx.Module):
             )
             totals = add_update(state.totals, self.metrics, transitions, diagnostics)
             health = examine(learner, transitions, diagnostics)
-            state = constrained(TrainState(learner, totals), self.mesh)
+            state = constrain_state(TrainState(learner, totals), self.mesh)
             return eqx.filter(state, eqx.is_array), health
 
-        healthy_so_far = healthy(state.model, state.totals.diagnostics)
+        healthy_so_far = all_healthy(state.model, state.totals.diagnostics)
         arrays, health = jax.lax.while_loop(is_not_done, one_update, (arrays, healthy_so_far))
         return eqx.combine(arrays, static), health
 
@@ -254,7 +260,7 @@ class Trainer(eqx.Module):
         return eqx.filter_eval_shape(diagnostics, learner)
 
 
-_start = eqx.filter_jit(start)
+_start = eqx.filter_jit(start_rollout)
 
 
 @eqx.filter_jit
@@ -262,7 +268,7 @@ def _assemble(
     trainer: Trainer, model: AbstractActorCritic, rollout: RolloutState, key: Key[Array, ""]
 ) -> TrainState:
     learner = init_learner(model, rollout, trainer.config, key, trainer.algorithm)
-    totals = no_updates(trainer.metrics, trainer._diagnostics(learner))  # pyright: ignore[reportPrivateUsage]
+    totals = empty_totals(trainer.metrics, trainer._diagnostics(learner))  # pyright: ignore[reportPrivateUsage]
     return strongly_typed(TrainState(learner, totals))
 
 
@@ -280,7 +286,7 @@ def run_chunk(
     return trainer.run_updates(state, n, total_updates)
 
 
-def wait(health: Health) -> None:
+def wait_for(health: Health) -> None:
     """Returns when a chunk is done."""
     # Python handles signals only between its own instructions, so wait in Python.
     while not health.allowed.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
@@ -292,7 +298,7 @@ def _naming_lost_processes() -> Generator[None]:
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if not several():
+        if not is_multiprocess():
             raise
         reason = str(error).partition("\n")[0]
         raise TrainingError(

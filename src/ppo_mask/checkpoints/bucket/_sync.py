@@ -24,7 +24,7 @@ from ppo_mask.checkpoints.bucket._manifest import Manifest, Marker, files_in, is
 from ppo_mask.checkpoints._run_folder import LATEST, RunFolder, find_local_run
 
 
-def pulled(path: str, parent: str = "") -> tuple[str, Bucket | None]:
+def local_path(path: str, parent: str = "") -> tuple[str, Bucket | None]:
     """The local path of a run or checkpoint; one in a bucket is fetched first.
 
     Args:
@@ -60,9 +60,9 @@ def find_run(path: str, parent: str) -> tuple[RunFolder, int, Bucket | None]:
     """:func:`find_local_run` of what may be in a bucket, and the bucket.
 
     Raises:
-        RunError: as that, and as :func:`pulled`.
+        RunError: as that, and as :func:`local_path`.
     """
-    local, bucket = pulled(path, parent)
+    local, bucket = local_path(path, parent)
     return *find_local_run(local, Path(parent)), bucket
 
 

@@ -1,0 +1,272 @@
+"""One environment as Gymnasium's: the same episodes, its conventions, and errors of one line."""
+
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import equinox as eqx
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.utils import seeding
+from gymnasium.utils.env_checker import check_env
+
+from corridor import Corridor
+from environments import Scripted
+from ppo_mask.adapters.to_gymnasium import ToGymnasium
+from ppo_mask.envs import AbstractEnv, TimeStep
+
+GO_ON, TERMINATE, TRUNCATE, BOTH = range(4)
+
+
+class Rich(AbstractEnv[jax.Array]):
+    """Observations and infos of many kinds; counts how often it is traced."""
+
+    offset: jax.Array
+    traces: Any = eqx.field(static=True)
+    num_actions: int = 2
+
+    def reset(self, key):
+        return jnp.int32(0), self._show(jnp.int32(0))
+
+    def step(self, key, state, action):
+        self.traces.append("step")
+        return state + 1, self._show(state + 1)
+
+    def _show(self, state):
+        return TimeStep(
+            observation={"flag": state > 0, "grid": (jnp.full((2, 3), state), self.offset[None])},
+            action_mask=jnp.array([True, False]),
+            reward=jnp.float32(0),
+            terminated=jnp.bool_(False),
+            truncated=jnp.bool_(False),
+            info={"steps": state, "row": jnp.arange(3.0) + state},
+        )
+
+
+class Traces:
+    """What is traced, told apart by identity."""
+
+    def __init__(self):
+        self.names = []
+
+    def append(self, name):
+        self.names.append(name)
+
+
+def by_hand(env, seed, actions):
+    """The timesteps of one episode after another, with the keys that the docstring promises."""
+    generator, _ = seeding.np_random(seed)
+
+    def begin():
+        first, second = generator.integers(2**32, size=2, dtype=np.uint32)
+        key, reset_key = jax.random.split(jax.random.fold_in(jax.random.key(first), second))
+        return key, *env.reset(reset_key)
+
+    key, state, timestep = begin()
+    steps = [timestep]
+    for action in actions:
+        if timestep.terminated | timestep.truncated:
+            key, state, timestep = begin()
+        else:
+            key, step_key = jax.random.split(key)
+            state, timestep = env.step(step_key, state, jnp.int32(action))
+        steps.append(timestep)
+    return steps
+
+
+def test_episodes_are_the_environments_own():
+    env, actions = Corridor(), np.random.default_rng(0).integers(3, size=60)
+    wanted = by_hand(env, 7, actions)
+    wrapped = ToGymnasium(env)
+    observation, info = wrapped.reset(seed=7)
+    reward, terminated, truncated, episodes = 0.0, False, False, 1
+    for i, timestep in enumerate(wanted):
+        np.testing.assert_array_equal(observation, timestep.observation)
+        np.testing.assert_array_equal(wrapped.action_masks(), timestep.action_mask)
+        assert reward == float(timestep.reward)
+        assert (terminated, truncated) == (bool(timestep.terminated), bool(timestep.truncated))
+        assert info == {name: value.item() for name, value in timestep.info.items()}
+        if i == len(actions):
+            break
+        if terminated:
+            observation, info = wrapped.reset()
+            reward, terminated, episodes = 0.0, False, episodes + 1
+        else:
+            observation, reward, terminated, truncated, info = wrapped.step(actions[i])
+    assert episodes > 3
+
+
+@pytest.mark.parametrize(
+    ("action", "terminated", "truncated"),
+    [(TERMINATE, True, False), (TRUNCATE, False, True), (BOTH, True, True), (GO_ON, False, False)],
+)
+def test_the_two_ends_are_told_apart(action, terminated, truncated):
+    env = ToGymnasium(Scripted())
+    env.reset()
+    np.testing.assert_array_equal(env.action_masks(), [True, False, False, False])
+    assert env.step(action)[1:4] == (1.0, terminated, truncated)
+    assert env.action_masks().all() == (terminated or truncated)
+    env.reset()
+    np.testing.assert_array_equal(env.action_masks(), [True, False, False, False])
+
+
+def test_gymnasiums_checker_is_content():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_env(ToGymnasium(Corridor()))
+    # It is right: of a float's limits nothing is known here. And nobody has registered it.
+    known = ("infinity", "infinite", "alternative render modes")
+    assert [w for w in caught if not any(words in str(w.message) for words in known)] == []
+
+
+def starts(env, number=6, **first):
+    return [int(env.reset(**(first if i == 0 else {}))[1]["position"]) for i in range(number)]
+
+
+def test_a_seed_is_a_sequence_of_episodes_and_without_one_it_goes_on():
+    env = ToGymnasium(Corridor(50))
+    one = starts(env, seed=1)
+    assert starts(env, seed=1) == one == starts(ToGymnasium(Corridor(50)), seed=1)
+    assert len(set(one)) > 2
+    assert starts(env, seed=2) != one
+    assert starts(env) != starts(env)
+    assert starts(ToGymnasium(Corridor(50))) != starts(ToGymnasium(Corridor(50)))
+
+
+def test_trees_of_observations_have_spaces_and_numpy_arrays():
+    env = ToGymnasium(Rich(jnp.float32(0.5), Traces()))
+    limits = np.iinfo(np.int32)
+    assert env.observation_space == Dict(
+        flag=Box(0, 1, (), np.bool_),
+        grid=Tuple(
+            [Box(limits.min, limits.max, (2, 3), np.int32), Box(-np.inf, np.inf, (1,), np.float32)]
+        ),
+    )
+    assert env.action_space == Discrete(2)
+    env.reset()
+    observation, reward, terminated, truncated, info = env.step(np.int64(0))
+    assert observation["flag"] is True
+    grid, offset = observation["grid"]
+    np.testing.assert_array_equal(grid, np.ones((2, 3)))
+    assert grid.dtype == np.int32
+    assert offset.tolist() == [0.5]
+    assert [type(x) for x in (reward, terminated, truncated)] == [float, bool, bool]
+    assert type(info["steps"]) is int
+    np.testing.assert_array_equal(info["row"], [1.0, 2.0, 3.0])
+
+
+def test_observations_without_a_space_are_refused():
+    class Odd(Rich):
+        def _show(self, state):
+            return eqx.tree_at(lambda t: t.observation, super()._show(state), eqx.nn.Identity())
+
+    with pytest.raises(TypeError, match="observations hold a Identity; spaces are of arrays"):
+        ToGymnasium(Odd(jnp.float32(0.5), Traces()))
+
+
+def test_what_was_seen_stays_and_may_be_changed():
+    env = ToGymnasium(Scripted())
+    first, _ = env.reset()
+    mask = env.action_masks()
+    second = env.step(GO_ON)[0]
+    assert (first.item(), second.item()) == (0.0, 1.0)
+    second += 5
+    mask[:] = False
+    assert env.action_masks().any()
+    assert env.step(GO_ON)[0].item() == 2.0
+
+
+def test_environments_that_differ_in_values_alone_are_compiled_once():
+    traces = Traces()
+    offsets = []
+    for offset in (1.0, 2.0, 3.0):
+        env = ToGymnasium(Rich(jnp.float32(offset), traces))
+        env.reset()
+        for _ in range(3):
+            offsets.append(env.step(0)[0]["grid"][1].item())
+    assert traces.names == ["step"]
+    assert offsets == [1.0] * 3 + [2.0] * 3 + [3.0] * 3
+
+
+def test_misuse_is_told_in_one_line():
+    env = ToGymnasium(Scripted())
+    for call in (lambda: env.step(0), env.action_masks, lambda: env.state):
+        with pytest.raises(ResetNeeded, match="call reset before"):
+            call()
+    env.reset()
+    for action in (-1, 4):
+        with pytest.raises(ValueError, match=f"actions are 0 to 3, got {action}"):
+            env.step(action)
+    with pytest.raises(TypeError, match="integer"):
+        env.step(1.5)
+    env.step(TERMINATE)
+    with pytest.raises(ResetNeeded, match="the episode has ended; call reset before step"):
+        env.step(GO_ON)
+    env.reset()
+    assert env.step(GO_ON)[1] == 1.0
+
+
+def test_render_modes_are_those_that_were_given():
+    shown = []
+    renderers = {"ansi": lambda state: f"after {state}", "human": lambda state: shown.append(state)}
+    with pytest.raises(ValueError, match="render_mode must be one of ansi, human; got 'rgb_array'"):
+        ToGymnasium(Scripted(), renderers=renderers, render_mode="rgb_array")
+    env = ToGymnasium(Scripted(), renderers=renderers, render_mode="ansi")
+    assert env.metadata == {"render_modes": ["ansi", "human"], "render_fps": 4}
+    with pytest.raises(ResetNeeded, match="call reset before render"):
+        env.render()
+    env.reset()
+    env.step(GO_ON)
+    assert env.render() == "after 1"
+    assert shown == []
+
+    env = ToGymnasium(Scripted(), renderers=renderers, render_mode="human")
+    env.reset()
+    env.step(GO_ON)
+    assert env.render() is None
+    assert [int(state) for state in shown] == [0, 1]
+
+    env = ToGymnasium(Scripted(), renderers=renderers)
+    env.reset()
+    with pytest.warns(UserWarning, match="render does nothing without a render_mode"):
+        assert env.render() is None
+
+
+def test_gymnasiums_own_wrappers_fit():
+    env = gymnasium.wrappers.TimeLimit(ToGymnasium(Scripted()), max_episode_steps=2)
+    env.reset()
+    assert env.step(GO_ON)[2:4] == (False, False)
+    assert env.step(GO_ON)[2:4] == (False, True)
+    assert env.get_wrapper_attr("action_masks")().tolist() == [True, False, False, False]
+
+
+MODULES = {
+    "ppo_mask.adapters.to_gymnasium": "gymnasium",
+    "ppo_mask.adapters.to_gymnasium_vector": "gymnasium",
+    "hackmatrix.gymnasium": "gymnasium",
+    "ppo_mask.adapters.to_gymnax": "gymnax",
+}
+
+
+def test_without_the_package_a_line_says_what_to_install():
+    program = f"""
+import importlib, sys
+sys.modules["gymnasium"] = sys.modules["gymnax"] = None
+for module in {list(MODULES)}:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(MODULES), done.stderr
+    for line, package in zip(lines, MODULES.values(), strict=True):
+        assert "cannot be imported" in line
+        assert line.endswith(f"install it with pip install 'ppo-mask[{package}]'")

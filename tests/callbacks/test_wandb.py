@@ -1,0 +1,288 @@
+"""W&B: each point once and none missing, whatever happened to the run; and the real package."""
+
+import inspect
+import json
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wandb
+from wandb.proto.wandb_internal_pb2 import Record
+
+import fake_wandb
+from corridor import DEFAULTS, TASK
+from fake_wandb import Server
+from ppo_mask.checkpoints import RunFolder
+from ppo_mask.runner import Task, main
+from ppo_mask.training import Callback, Progress, Run, TrainState
+
+CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
+STEPS_PER_UPDATE = 32
+OFTEN = ("--wandb", "--log-interval", "3", "--save-interval", "4", "--run-name", "run")
+EVAL = ("--eval-interval", "2", "--eval-episodes", "2", "--length", "3")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    server = Server()
+    monkeypatch.setitem(sys.modules, "wandb", server)
+    return server
+
+
+def train(parent: Path, updates: int, *more: str, task: Task[Any] = TASK, code: int = 0) -> Path:
+    total = str(updates * STEPS_PER_UPDATE)
+    where = [] if "--rewind" in more else ["--checkpoint-dir", str(parent)]
+    assert main(task, DEFAULTS, [*where, "--total-timesteps", total, *more]) == code
+    return parent / "run"
+
+
+def logged(folder: Path) -> dict[int, dict[str, float]]:
+    """The rows that the log in the run's folder makes."""
+    rows: dict[int, dict[str, float]] = {}
+    for line in (folder / "metrics.jsonl").read_text().splitlines():
+        values = json.loads(line)
+        step, _ = values.pop("step"), values.pop("update")
+        rows.setdefault(step, {}).update(values)
+    return rows
+
+
+def run_id(folder: Path) -> str:
+    return json.loads((folder / "wandb.json").read_text())["id"]
+
+
+def assert_history_is_right(server: Server, folder: Path) -> None:
+    assert server.history[run_id(folder)] == logged(folder)
+    assert server.dropped == []
+
+
+def test_rows_config_and_checkpoints_arrive(server: Server, tmp_path: Path) -> None:
+    folder = train(tmp_path, 6, *OFTEN, *EVAL, "--project", "walks", "--entity", "us")
+    assert_history_is_right(server, folder)
+    rows = server.history[run_id(folder)]
+    assert sorted(rows) == [64, 96, 128, 192]
+    assert {"train/lr", "eval/mean_episode_return"} <= rows[192].keys()
+    (options,) = server.inits
+    assert (options["project"], options["entity"], options["name"]) == ("walks", "us", "run")
+    assert options["config"]["environment"] == {"length": 3}
+    assert options["config"]["architecture"]["network"] == "MLPActorCritic"
+    name = f"checkpoint-{run_id(folder)}"
+    newest, best = RunFolder(folder).checkpoints.newest(), RunFolder(folder).checkpoints.best()
+    assert newest == 6
+    wanted = {str(newest): ["newest"], str(best): ["best"]}
+    wanted = {"6": ["newest", "best"]} if best == 6 else wanted
+    assert {files[0]: aliases for _, _, files, aliases in server.artifacts} == wanted
+    assert {(n, kind, files[1]) for n, kind, files, _ in server.artifacts} == {
+        (name, "model", "config.yaml")
+    }
+    assert server.finished == [(run_id(folder), 0)]
+
+
+def test_no_artifact(server: Server, tmp_path: Path) -> None:
+    train(tmp_path, 3, *OFTEN, "--no-artifact")
+    assert server.artifacts == []
+
+
+def test_resuming_goes_on_with_the_same_run(server: Server, tmp_path: Path) -> None:
+    # The line after update 7 is partial: it is no row, for the one after update 9 says it again.
+    folder = train(tmp_path, 7, *OFTEN)
+    assert sorted(server.history[run_id(folder)]) == [96, 192]
+    assert server.summaries[run_id(folder)].keys() == logged(folder)[7 * STEPS_PER_UPDATE].keys()
+    train(tmp_path, 12, "--resume", "latest")
+    assert len(server.history) == 1
+    assert sorted(server.history[run_id(folder)]) == [96, 192, 288, 384]
+    assert_history_is_right(server, folder)
+
+
+class Killed(BaseException):
+    """What no code of ours catches."""
+
+
+class KillAt(Callback):
+    """Ends the process, as far as a test can, after an update."""
+
+    def __init__(self, update: int) -> None:
+        self.update = update
+
+    def next_update(self, update: int) -> int | None:
+        return self.update
+
+    def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
+        if run.update == self.update:
+            raise Killed
+
+
+def kill_at(update: int, parent: Path, *more: str) -> None:
+    """A run that is killed after an update: nothing is closed, what waits to be sent is lost."""
+    with pytest.MonkeyPatch.context() as patch:
+        from ppo_mask.callbacks import _wandb as wandb_sink
+        from ppo_mask.runner import _main as run
+
+        callbacks = run.callbacks_for
+        patch.setattr(run, "callbacks_for", lambda *a: [*callbacks(*a), KillAt(update)])
+        patch.setattr(wandb_sink.WandB, "close", lambda self: None)
+        with pytest.raises(Killed):
+            train(parent, 21, *more)
+
+
+@pytest.mark.parametrize("winds_back", [True, False])
+def test_a_run_killed_beyond_its_last_checkpoint(
+    server: Server, tmp_path: Path, winds_back: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.winds_back = winds_back
+    kill_at(10, tmp_path, *OFTEN, *EVAL)
+    folder = tmp_path / "run"
+    assert RunFolder(folder).checkpoints.newest() == 8
+    first = run_id(folder)
+    assert 9 * STEPS_PER_UPDATE in server.history[first]  # Logged after the checkpoint.
+    train(tmp_path, 21, "--resume", "latest", "--lr", "0.5")
+    assert_history_is_right(server, folder)
+    assert (run_id(folder) == first) == winds_back
+    assert ("does not wind run" in capsys.readouterr().err) != winds_back
+    again = train(tmp_path / "whole", 21, *OFTEN, *EVAL)
+    assert sorted(server.history[run_id(folder)]) == sorted(server.history[run_id(again)])
+
+
+def test_rows_that_were_lost_are_sent_again(server: Server, tmp_path: Path) -> None:
+    kill_at(8, tmp_path, *OFTEN)
+    folder = tmp_path / "run"
+    # The last row was waiting for the next when the process was killed.
+    assert sorted(server.history[run_id(folder)]) == [96]
+    train(tmp_path, 12, "--resume", "latest")
+    assert len(server.history) == 1
+    assert_history_is_right(server, folder)
+
+
+def test_rewind(server: Server, tmp_path: Path) -> None:
+    folder = train(tmp_path, 12, *OFTEN)
+    checkpoint = str(RunFolder(folder).checkpoints.path(4))
+    train(tmp_path, 12, "--resume", checkpoint, "--rewind", "--lr", "0.5")
+    assert len(server.history) == 1
+    assert_history_is_right(server, folder)
+    rates = [row["train/lr"] for row in server.history[run_id(folder)].values()]
+    assert rates == pytest.approx([3e-3, 0.5, 0.5, 0.5])
+
+
+def test_rewinding_to_before_the_first_line(server: Server, tmp_path: Path) -> None:
+    folder = train(tmp_path, 4, *OFTEN, "--save-interval", "2")
+    first = run_id(folder)
+    checkpoint = str(RunFolder(folder).checkpoints.path(2))
+    train(tmp_path, 3, "--resume", checkpoint, "--rewind")
+    # There is no row to wind back to: a new run it is.
+    assert run_id(folder) != first
+    assert sorted(server.history[run_id(folder)]) == [96]
+    assert_history_is_right(server, folder)
+
+
+def test_a_run_that_takes_up_wandb_late_has_its_whole_history(
+    server: Server, tmp_path: Path
+) -> None:
+    folder = train(tmp_path, 6, *OFTEN[1:])
+    assert server.history == {}
+    train(tmp_path, 12, "--resume", "latest", "--wandb")
+    assert sorted(server.history[run_id(folder)]) == [96, 192, 288, 384]
+    assert_history_is_right(server, folder)
+
+
+def test_without_the_package_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    train(tmp_path, 1, "--wandb", code=2)
+    error = capsys.readouterr().err
+    assert error.startswith("error: --wandb needs the package wandb: pip install 'ppo-mask[wandb]'")
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_an_account_nothing_is_begun(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.account = False
+    train(tmp_path, 1, "--wandb", code=2)
+    error = capsys.readouterr().err
+    assert "error: --wandb: No API key configured." in error
+    assert "WANDB_MODE=offline" in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_stand_in_asks_for_nothing_that_the_package_does_not_have() -> None:
+    for ours, theirs in (
+        (fake_wandb.Server.init, wandb.init),
+        (fake_wandb.Server.login, wandb.login),
+        (fake_wandb.Run.log, wandb.Run.log),
+        (fake_wandb.Run.finish, wandb.Run.finish),
+        (fake_wandb.Artifact.__init__, wandb.Artifact.__init__),
+        (fake_wandb.Artifact.add_dir, wandb.Artifact.add_dir),
+        (fake_wandb.Artifact.add_file, wandb.Artifact.add_file),
+    ):
+        asked = set(inspect.signature(ours).parameters) - {"self"}
+        assert asked <= set(inspect.signature(theirs).parameters)
+    assert "aliases" in inspect.signature(wandb.Run.log_artifact).parameters
+    assert isinstance(inspect.getattr_static(wandb.Run, "step"), property)
+    assert "summary" in wandb.Run.__annotations__
+    assert issubclass(wandb.Error, Exception)
+
+
+def offline_records(content: bytes) -> Iterator[bytes]:
+    """What is in an offline run's file: LevelDB's log format after 7 bytes of W&B's own."""
+    at, record = 7, b""
+    while at + 7 <= len(content):
+        if 32768 - at % 32768 < 7:  # No header fits into what is left of the block.
+            at += 32768 - at % 32768
+            continue
+        length, kind = struct.unpack_from("<HB", content, at + 4)
+        record += content[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # Whole, or the last part.
+            yield record
+            record = b""
+
+
+def offline_rows(folder: Path) -> list[tuple[int, dict[str, float]]]:
+    (file,) = folder.glob("run-*.wandb")
+    rows: list[tuple[int, dict[str, float]]] = []
+    for record in map(Record.FromString, offline_records(file.read_bytes())):
+        if record.WhichOneof("record_type") == "history":
+            items = {x.key or x.nested_key[0]: x.value_json for x in record.history.item}
+            values = {k: json.loads(v) for k, v in items.items() if not k.startswith("_")}
+            rows.append((int(items["_step"]), values))
+    return rows
+
+
+@pytest.mark.slow
+def test_the_real_package_offline(tmp_path: Path) -> None:
+    environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+
+    def run(updates: int, *more: str) -> None:
+        total = str(updates * STEPS_PER_UPDATE)
+        where = ("--checkpoint-dir", str(tmp_path), "--total-timesteps", total)
+        command = [sys.executable, str(CORRIDOR), *where, *more]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    run(6, *OFTEN, *EVAL)
+    run(12, "--resume", "latest")
+    folder = tmp_path / "run"
+    newest = (folder / "wandb" / "latest-run").resolve()
+    assert newest.name.endswith(run_id(folder))
+    # Offline, W&B cannot say what it has: each process writes the history from its beginning.
+    rows = offline_rows(newest)
+    assert [step for step, _ in rows] == sorted(logged(folder))
+    assert dict(rows) == logged(folder)
+    assert len(list((folder / "wandb").glob("offline-run-*"))) == 2
+
+
+def test_a_server_that_refuses_is_told_in_one_line(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(**_: Any) -> Any:
+        raise fake_wandb.Error("permission denied")
+
+    server.init = refuse  # pyright: ignore
+    train(tmp_path, 1, "--wandb", code=2)
+    assert capsys.readouterr().err == "error: W&B does not take the run: permission denied\n"

@@ -1,0 +1,117 @@
+"""What of a bucket is refused, in which words, and that nothing is written then."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from corridor import DEFAULTS, TASK
+from memory_bucket import URL, begin, empty_bucket, intercept, objects, remote, set_objects
+
+from ppo_mask.checkpoints.bucket import open_bucket, pull
+from ppo_mask.errors import RunError
+from ppo_mask.runner import _plan as plan
+from ppo_mask.runner import main
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The local folder of the runs in the bucket, which is empty."""
+    return empty_bucket(monkeypatch, tmp_path / "one")
+
+
+REFUSED = [
+    ("--checkpoint-dir gs://b/runs", "gs:// needs a package that is not installed: pip install "),
+    ("--resume gs://b/runs/run", "pip install 'ppo-mask[gcs]'"),
+    ("--resume latest --checkpoint-dir s3://b/runs", "pip install 'ppo-mask[s3]'"),
+    ("--checkpoint-dir xyz://b/runs", "xyz://b/runs: there is no xyz://; gs:// and s3:// are"),
+    ("--checkpoint-dir memory://", "is not the URL of a folder of runs, such as gs://bucket/runs"),
+    ("--checkpoint-dir memory://b/../../x", "is not the URL of a folder of runs"),
+    (
+        "--resume memory://run",
+        "memory://run is not the URL of a run, such as gs://bucket/runs/NAME",
+    ),
+    ("--resume memory://b/runs/none", "there is no run memory://b/runs/none"),
+    ("--resume latest --checkpoint-dir memory://b/x", "no run with a checkpoint in memory://b/x"),
+    (f"--checkpoint-dir {URL} --num-envs 5 --num-steps 5", "cannot be cut into"),
+    (f"--checkpoint-dir {URL} --length 101", "a corridor of 101 is too long"),
+    (f"--resume {URL}/run --checkpoint-dir x", "--checkpoint-dir does not go with --resume PATH"),
+]
+
+
+@pytest.mark.parametrize(("command", "message"), REFUSED)
+def test_what_cannot_be_is_refused_in_one_line_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output, command: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # As if there were no drivers, where there are.
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    for scheme in ("gs", "s3"):
+        monkeypatch.delitem(
+            vars(sys.modules["fsspec.registry"])["_registry"], scheme, raising=False
+        )
+    assert main(TASK, DEFAULTS, command.split()) == 2
+    told = capsys.readouterr()
+    assert message in told.err
+    assert told.err.startswith("error: ")
+    assert told.err.count("\n") == 1
+    assert told.out == ""
+    assert objects() == {}
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("seeds", ["1", "2"])
+@pytest.mark.parametrize("operation", ["ls", "put_file", "pipe_file"])
+def test_a_bucket_that_cannot_be_used_is_told_before_anything_is_compiled(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output, operation: str, seeds: str
+) -> None:
+    def refuse(name: str, path: str) -> None:
+        raise PermissionError("403: may not")
+
+    intercept(monkeypatch, (operation,), refuse)
+    assert begin(4, "--num-seeds", seeds) == 2
+    told = capsys.readouterr()
+    assert told.err == f"error: cannot reach {URL}: 403: may not\n"
+    assert told.out == ""
+    assert objects() == {}
+    assert not machine.exists() or not any(machine.iterdir())
+
+
+def test_several_processes_need_a_folder(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.setattr(plan, "is_multiprocess", lambda: True)
+    for command in (["--checkpoint-dir", URL], ["--resume", f"{URL}/run"]):
+        assert main(TASK, DEFAULTS, command) == 2
+        assert "several processes need a folder that all of them share" in capsys.readouterr().err
+
+
+def test_a_damaged_copy_is_not_taken(machine: Path, tmp_path: Path) -> None:
+    assert begin(4) == 0
+    shutil.rmtree(machine)
+    whole = objects()
+    path = next(p for p in whole if "checkpoints/4/state/" in p and "manifest.ocdbt" in p)
+    bucket = open_bucket(URL)
+    bucket.store.pipe_file(path, b"something else")
+    with pytest.raises(RunError, match=r"is damaged: checkpoints/4/state/\S+ is not what was"):
+        pull(bucket, "run")
+    bucket.store.rm_file(path)
+    with pytest.raises(RunError, match=r"run is damaged: \S+ is not there"):
+        pull(bucket, "run")
+    set_objects(whole)
+    said = json.loads(remote()["manifest.json"])
+    said["files"]["../../outside"] = "0"
+    for content, message in (
+        (json.dumps(said), r"names \.\./\.\./outside, which is not in the run's folder"),
+        (json.dumps(said | {"format": 2}), "is of another version of ppo_mask"),
+        ("{", "is damaged"),
+        ("[]", "is damaged"),
+    ):
+        bucket.store.pipe_file("/bucket/runs/run/manifest.json", content.encode())
+        with pytest.raises(RunError, match=message):
+            pull(bucket, "run")
+    assert not any(machine.iterdir())

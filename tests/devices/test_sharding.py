@@ -1,0 +1,76 @@
+"""Training on several devices is training on one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ppo_mask.devices.sharding import make_mesh
+from ppo_mask.networks import MLPActorCritic
+from ppo_mask.ppo import PPOConfig, ShufflePlan, check_devices
+
+_SCRIPT = Path(__file__).parents[1] / "support" / "on_devices.py"
+
+
+def _on_8_devices(what):
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    done = subprocess.run(
+        [sys.executable, str(_SCRIPT), what], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["all", "parts", "recurrent", "game"])
+def test_the_curve_is_that_of_one_device(what):
+    by_count = _on_8_devices(what)
+    one = by_count.pop("1")
+    assert [line["update"] for line in one["lines"]] == [4, 8, 12, 16, 20]
+    for count, several in by_count.items():
+        assert several["environments"] == 16 // int(count)
+        assert several["parameters"]
+        assert several["compiled"] == 1
+        for line, expected in zip(several["lines"], one["lines"], strict=True):
+            assert line == pytest.approx(expected, abs=1e-4)
+
+
+def test_devices_tell_each_other_gradients_and_sums_and_no_observations():
+    operations, parameters = _on_8_devices("collectives")
+    assert {kind for kind, _ in operations} == {"all-reduce"}
+    sizes = [size for _, size in operations]
+    # One gradient of all parameters, with the figures about it; all else are sums.
+    assert parameters <= max(sizes) < parameters + 16
+    assert sorted(sizes)[-2] < 64
+
+
+def test_no_more_devices_than_there_are():
+    assert make_mesh(1) is None
+    with pytest.raises(ValueError, match="num_devices must be from 1 to 1 here, got 2"):
+        make_mesh(2)
+
+
+@pytest.mark.parametrize(
+    ("config", "devices", "message"),
+    [
+        ({"num_envs": 6}, 4, "6 environments cannot be split over 4 devices"),
+        (
+            {"num_envs": 8, "num_steps": 3, "num_minibatches": 6},
+            8,
+            "6 minibatches of 3 steps .* over 4 devices at most",
+        ),
+        (
+            {"num_envs": 8, "num_steps": 4, "num_minibatches": 4, "gradient_accumulation": 4},
+            8,
+            "1 rows of each of 8 devices, .* gradient_accumulation = 4 equal parts",
+        ),
+    ],
+)
+def test_what_cannot_be_split_is_said(config, devices, message):
+    plan = ShufflePlan.make(PPOConfig(**config), MLPActorCritic(1, 2, 1, 1, key=jax.random.key(0)))
+    with pytest.raises(ValueError, match=message):
+        check_devices(plan, devices)
+    check_devices(plan, 1)

@@ -1,0 +1,167 @@
+"""Several environments as one: which is played, what is told of it, and what is refused."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from corridor import Corridor
+from marathon import Marathon
+from ppo_mask.envs import AbstractEnv, MultiTask, TimeStep, VectorEnv, check_env
+from ppo_mask.networks import MLPActorCritic
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.training import Callback, Metric, Trainer, evaluate
+
+
+class Signs(AbstractEnv[jax.Array]):
+    """One step; what is shown is to be answered, by its sign or by the opposite one."""
+
+    sign: float | jax.Array = 1.0
+    name: str = eqx.field(static=True, default="sign")
+    num_actions: int = eqx.field(static=True, default=2)
+
+    def reset(self, key):
+        shown = jax.random.uniform(key, (), minval=-1.0)
+        return shown, self._show(shown, jnp.float32(0), False)
+
+    def step(self, key, state, action):
+        right = (action == 1) == (state * self.sign > 0)
+        return state, self._show(state, right.astype(jnp.float32), True)
+
+    def _show(self, shown, reward, over):
+        return TimeStep(
+            observation=jnp.stack([shown, jnp.float32(self.sign)]),
+            action_mask=jnp.ones(2, bool),
+            reward=reward,
+            terminated=jnp.asarray(over),
+            truncated=jnp.asarray(False),
+            info={"task": shown} if self.name == "told" else {},
+        )
+
+
+ARRAYS = MultiTask((Signs(jnp.float32(1)), Signs(jnp.float32(-1))))
+NUMBERS = MultiTask((Signs(1.0), Signs(-1.0)))
+
+
+@pytest.mark.parametrize("env", [ARRAYS, NUMBERS], ids=["as one", "switched"])
+def test_the_laws_of_the_protocol_hold(env):
+    check_env(env)
+
+
+@pytest.mark.parametrize("env", [ARRAYS, NUMBERS], ids=["as one", "switched"])
+def test_an_episode_is_one_tasks_and_info_says_whose(env):
+    vector_env = VectorEnv(env, 64)
+    state, timestep = vector_env.reset(jax.random.key(0))
+    step = eqx.filter_jit(lambda *args: vector_env.step(*args))
+    played = set()
+    for n in range(4):
+        sign = np.where(timestep.info["task"] == 0, 1, -1) if n == 0 else signs
+        np.testing.assert_array_equal(timestep.observation[:, 1], sign)
+        shown = np.asarray(timestep.observation[:, 0])
+        action = jnp.asarray(np.sign(shown) * sign > 0, jnp.int32)
+        state, timestep = step(jax.random.key(n), state, action)
+        assert (timestep.reward == 1).all()
+        # The info is the last step's; what is shown, the new episode's.
+        np.testing.assert_array_equal(timestep.info["task"], np.where(sign == 1, 0, 1))
+        signs = np.asarray(timestep.observation[:, 1])
+        played |= set(zip(sign.tolist(), signs.tolist(), strict=True))
+    assert len(played) == 4
+
+
+def test_environments_that_differ_in_arrays_alone_are_run_as_one():
+    def program(env):
+        state, _ = env.reset(jax.random.key(0))
+        return str(jax.make_jaxpr(env.step)(jax.random.key(0), state, jnp.int32(0)))
+
+    assert "cond[" not in program(ARRAYS)
+    assert "cond[" in program(NUMBERS)
+    # Another shape, or another static field: no longer.
+    assert "cond[" in program(MultiTask((Signs(jnp.float32(1)), Signs(jnp.float32(1), "b"))))
+    assert "cond[" in program(MultiTask((Marathon(), Marathon(jnp.ones(3)))))
+
+
+def test_each_task_is_exactly_the_environment_that_it_is():
+    for env in (ARRAYS, NUMBERS):
+        for seed in range(4):
+            key = jax.random.key(seed)
+            (task, state), timestep = env.reset(key)
+            alone = env.envs[int(task)]
+            other, expected = alone.reset(jax.random.split(key)[1])
+            np.testing.assert_array_equal(timestep.observation, expected.observation)
+            _, timestep = env.step(key, (task, state), jnp.int32(1))
+            _, expected = alone.step(key, other, jnp.int32(1))
+            assert timestep.reward == expected.reward
+    with pytest.raises(ValueError, match="num_actions is 3 in environment 0 but 2 in 1"):
+        MultiTask((Corridor(6), Signs()))
+
+
+@pytest.mark.parametrize(("weights", "share"), [(None, 0.5), ([1.0, 3.0], 0.75), ([0.0, 1.0], 1)])
+def test_tasks_are_drawn_by_their_weights(weights, share):
+    env = MultiTask(ARRAYS.envs, None if weights is None else jnp.array(weights))
+    _, timestep = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 4096))
+    assert timestep.info["task"].mean() == pytest.approx(share, abs=0.03 if share < 1 else 0)
+
+
+@pytest.mark.parametrize(
+    ("envs", "message"),
+    [
+        ((), "at least one environment"),
+        (
+            (Corridor(5), Corridor(6)),
+            r"observation is float32\[5\] in environment 0 but .*6\] in 1",
+        ),
+        (
+            (Signs(), Signs(), Signs(name="told")),
+            r"info\['task'\] is nothing .* but .* in 2",
+        ),
+        ((Signs(name="told"),), "have an info 'task' already"),
+    ],
+)
+def test_what_differs_is_named(envs, message):
+    with pytest.raises(ValueError, match=message):
+        MultiTask(envs)
+    with pytest.raises(ValueError, match="one number for each of the 2 environments"):
+        MultiTask(ARRAYS.envs, jnp.ones(3))
+
+
+# With a rate that stays as it is, 2 of 30 seeds are between two policies just as training ends.
+CONFIG = PPOConfig(num_envs=32, num_steps=8, learning_rate=1e-2, anneal_lr=True, ent_coef=0.02)
+
+
+def model():
+    return MLPActorCritic(2, 2, 16, 2, key=jax.random.key(0))
+
+
+@pytest.mark.slow
+def test_one_policy_learns_both():
+    state = Trainer(ARRAYS, CONFIG).init(model(), jax.random.key(1))
+    state = Trainer(ARRAYS, CONFIG).train(state, 80 * CONFIG.batch_size)
+    for env in ARRAYS.envs:
+        assert evaluate(state.model, env, jax.random.key(2), 100).mean_return > 0.9
+
+
+def only_the_second_at_first(env, progress):
+    return dataclasses.replace(env, weights=jnp.where(progress < 0.5, jnp.array([0.0, 1]), 1.0))
+
+
+def test_a_curriculum_may_weigh_the_tasks():
+    drawn = []
+
+    class Recorder(Callback):
+        def on_log(self, run, record):
+            drawn.append(record.values["stats/task"])
+
+    more = {
+        "metrics": {"stats/task": Metric(lambda action, info: info["task"])},
+        "curriculum": only_the_second_at_first,
+    }
+    state = Trainer(ARRAYS, CONFIG, **more).init(model(), jax.random.key(1))
+    Trainer(ARRAYS, CONFIG, **more).train(
+        state, 8 * CONFIG.batch_size, callbacks=[Recorder()], log_interval=2
+    )
+    assert drawn[:2] == [1, 1]
+    # The first steps of the second half are the last of episodes that began in the first.
+    assert all(0.4 < share < 0.7 for share in drawn[2:])

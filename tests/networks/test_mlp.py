@@ -1,0 +1,99 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    AbstractFeatureActorCritic,
+    MLPActorCritic,
+    split_features,
+)
+
+
+def test_initialisation_is_orthogonal_with_the_fields_gains():
+    model = MLPActorCritic(40, 6, 16, 3, key=jax.random.key(0))
+    for layers, head_gain in ((model.actor, 0.01), (model.critic, 1.0)):
+        assert len(layers) == 4
+        for layer, gain in zip(layers, [2**0.5] * 3 + [head_gain], strict=True):
+            weight = np.array(layer.weight)
+            gram = weight @ weight.T
+            np.testing.assert_allclose(gram, gain**2 * np.eye(len(gram)), atol=1e-5)
+            assert not np.array(layer.bias).any()
+
+
+def test_starts_uniform_over_the_allowed_actions():
+    model = MLPActorCritic(40, 6, 16, 3, key=jax.random.key(0))
+    mask = np.array([True, False, True, True, False, True])
+
+    @jax.jit
+    def run(observation):
+        distribution, value = model(observation, jnp.array(mask))
+        return distribution.probs, value
+
+    probs, value = run(np.sin(np.arange(40.0, dtype=np.float32)))
+    np.testing.assert_allclose(probs, np.where(mask, 0.25, 0), atol=0.02)
+    assert value.shape == ()
+
+
+def test_hyperparameters_rebuild_the_structure():
+    model = MLPActorCritic(40, 6, hidden_dim=16, num_layers=1, key=jax.random.key(0))
+    again = eqx.filter_eval_shape(MLPActorCritic, **model.hyperparameters, key=jax.random.key(1))
+    same = jax.tree.map(lambda x, y: x.shape == y.shape, eqx.filter(model, eqx.is_array), again)
+    assert jax.tree.all(same)
+
+
+def test_sizes_that_cannot_work_are_refused():
+    with pytest.raises(ValueError, match="hidden_dim must be at least 1, got 0"):
+        MLPActorCritic(5, 3, hidden_dim=0, key=jax.random.key(0))
+
+
+def test_gain_and_norm_lift_the_policys_hidden_gradients_over_adams_epsilon():
+    """Sparse observations of 1,500 numbers, 50 of them on: what the options are for."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    observation = jax.random.bernoulli(keys[0], 1 / 30, (2048, 1500)).astype(jnp.float32)
+    weight = jax.random.normal(keys[1], (2048,))
+    mask = jnp.ones(6, bool)
+
+    @eqx.filter_jit
+    def hidden_gradient(model):
+        def loss(model):
+            distribution, _ = jax.vmap(model, (0, None))(observation, mask)
+            log_prob = jax.vmap(lambda d: d.log_prob(jnp.int32(0)))(distribution)
+            return (weight * log_prob).mean()
+
+        gradient = eqx.filter_grad(loss)(model).actor[0].weight
+        return jnp.sqrt(jnp.square(gradient).mean())
+
+    plain = MLPActorCritic(1500, 6, 256, 2, key=keys[2])
+    lifted = MLPActorCritic(1500, 6, 256, 2, True, 10.0, key=keys[2])
+    assert hidden_gradient(plain) < 1e-5
+    assert hidden_gradient(lifted) > 10 * hidden_gradient(plain)
+
+
+class _Tripled(AbstractFeatureActorCritic):
+    """A rollout keeps whole numbers; the network sees thirds of them, and how many there are."""
+
+    network: AbstractActorCritic
+    hyperparameters = None
+
+    def features(self, observation):
+        return jnp.round(observation * 3).astype(jnp.int8)
+
+    def unpacked(self, features):
+        return jnp.append(features / 3, features.size)
+
+
+def test_features_inside_features_are_taken_apart():
+    network = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
+    model = _Tripled(_Tripled(network))
+    observation, mask = jnp.array([1 / 3, 2.0]), jnp.ones(2, bool)
+    features, unpacked, inner = split_features(model)
+    assert inner is network
+    kept = features(observation)
+    np.testing.assert_array_equal(kept, np.array([1, 6, 6], np.int8))
+    assert kept.dtype == jnp.int8
+    np.testing.assert_allclose(unpacked(kept), [1 / 3, 2, 2, 3], rtol=1e-6)
+    _, value = model(observation, mask)
+    np.testing.assert_allclose(value, network(unpacked(kept), mask)[1], rtol=1e-6)

@@ -1,0 +1,43 @@
+"""Which rows are gone through at once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ppo_mask.ppo import ShufflePlan, cache_sized_parts, shuffle_rows
+
+
+@pytest.mark.parametrize(
+    ("parts", "rows", "smaller"),
+    # Of 1025 rows there are no two equal parts.
+    [(1, 8192, 8), (2, 4096, 8), (1, 1024, 1), (1, 1025, 1), (1, 1500, 2), (3, 2049, 9)],
+)
+def test_parts_of_a_minibatch_are_small_on_a_cpu(parts, rows, smaller):
+    order = jnp.arange(parts * rows * 2).reshape(parts, rows, 2)
+    cut, same = cache_sized_parts((order, order[..., 0]))
+    assert cut.shape == (smaller, parts * rows // smaller, 2)
+    np.testing.assert_array_equal(cut.reshape(order.shape), order)
+    np.testing.assert_array_equal(same, cut[..., 0])
+
+
+def test_parts_stay_as_they_are_on_an_accelerator(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert cache_sized_parts(jnp.zeros((2, 8192))).shape == (2, 8192)
+
+
+def test_every_epoch_has_all_rows_once_in_an_order_of_its_own():
+    plan = ShufflePlan(6, 10, num_minibatches=4, update_epochs=3, gradient_accumulation=1)
+    rows = shuffle_rows(plan, jax.random.key(0))
+    assert rows.shape == (12, 1, 15)
+    orders = np.asarray(rows).reshape(3, 60)
+    np.testing.assert_array_equal(np.sort(orders), np.tile(np.arange(60), (3, 1)))
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_every_order_is_as_likely():
+    plan = ShufflePlan(1, 3, num_minibatches=1, update_epochs=6000, gradient_accumulation=1)
+    orders = np.asarray(shuffle_rows(plan, jax.random.key(1))).reshape(6000, 3)
+    _, counts = np.unique(orders, axis=0, return_counts=True)
+    assert len(counts) == 6
+    assert (abs(counts - 1000) < 6 * np.sqrt(6000 * (1 / 6) * (5 / 6))).all()

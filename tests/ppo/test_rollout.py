@@ -1,0 +1,120 @@
+"""What is stored, when, and with which keys."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from environments import Scripted
+from ppo_mask.envs import AbstractEnv, TimeLimit, TimeStep, VectorEnv
+from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, MLPActorCritic
+from ppo_mask.ppo import collect, start_rollout
+
+
+class _Told(AbstractActorCritic):
+    """Plays what the number of steps says; the value is 100 plus that number."""
+
+    script: jax.Array
+
+    @property
+    def hyperparameters(self):
+        return {}
+
+    def __call__(self, observation, action_mask):
+        action = self.script[observation[0].astype(jnp.int32)]
+        mask = jnp.arange(4) == action
+        return MaskedCategorical(jnp.zeros(4), mask), 100 + observation[0]
+
+
+def _collect(script, num_steps):
+    env = VectorEnv(Scripted(), 2)
+    model = _Told(script)
+    run = eqx.filter_jit(
+        lambda key: collect(env, model, start_rollout(env, model, key), key, num_steps)
+    )
+    return run(jax.random.key(0))
+
+
+@pytest.mark.parametrize(("last", "final_value"), [(1, 0), (2, 103), (3, 0)])
+def test_observation_is_that_before_the_action_and_bootstrap_that_after(last, final_value):
+    _, transitions = _collect(jnp.array([0, 0, last]), 7)
+    steps = np.array([0, 1, 2, 0, 1, 2, 0])
+    ends = steps == 2
+    assert (transitions.observation[..., 0] == steps[:, None]).all()
+    assert (transitions.value == 100 + steps[:, None]).all()
+    assert (transitions.reward == steps[:, None] + 1).all()
+    assert (transitions.action == np.where(ends, last, 0)[:, None]).all()
+    assert (transitions.ended == ends[:, None]).all()
+    assert (transitions.final_value == np.where(ends, final_value, 0)[:, None]).all()
+
+
+def test_the_next_rollout_goes_on_where_the_last_one_stopped():
+    env, model = VectorEnv(Scripted(), 2), _Told(jnp.array([0, 0, 0, 0, 1]))
+    state, key = start_rollout(env, model, jax.random.key(0)), jax.random.key(1)
+    seen = []
+    for _ in range(3):
+        state, transitions = eqx.filter_jit(collect)(env, model, state, key, 4)
+        seen.append(transitions)
+    joined = jax.tree.map(lambda *x: jnp.concatenate(x)[:, 0], *seen)
+    steps = np.arange(12) % 5
+    np.testing.assert_array_equal(joined.observation[:, 0], steps)
+    np.testing.assert_array_equal(joined.episode_length, steps + 1)
+    np.testing.assert_array_equal(joined.episode_return, (steps + 1) * (steps + 2) // 2)
+
+
+class _KeyTeller(AbstractEnv[jax.Array]):
+    """Shows every key it is given; episodes last three steps."""
+
+    num_actions: int = eqx.field(static=True, default=2)
+
+    def reset(self, key):
+        return (jnp.int32(0), key), self._timestep(key, key, False)
+
+    def step(self, key, state, action):
+        steps, reset_key = state
+        return (steps + 1, reset_key), self._timestep(key, reset_key, steps + 1 >= 3)
+
+    def _timestep(self, key, reset_key, terminated):
+        return TimeStep(
+            observation=jnp.zeros(1),
+            action_mask=jnp.ones(2, bool),
+            reward=jnp.float32(0),
+            terminated=jnp.asarray(terminated),
+            truncated=jnp.array(False),
+            info={"key": jax.random.key_data(key), "reset": jax.random.key_data(reset_key)},
+        )
+
+
+def test_no_key_is_used_twice(monkeypatch):
+    drawn = []
+    sample = MaskedCategorical.sample
+
+    def spy(self, key):
+        jax.debug.callback(lambda k: drawn.append(tuple(np.array(k))), jax.random.key_data(key))
+        return sample(self, key)
+
+    monkeypatch.setattr(MaskedCategorical, "sample", spy)
+    env, model = VectorEnv(_KeyTeller(), 4), MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0))
+    begin = eqx.filter_jit(start_rollout)(env, model, jax.random.key(1))
+    _, transitions = eqx.filter_jit(collect)(env, model, begin, jax.random.key(2), 9)
+    jax.effects_barrier()
+    stepped = [tuple(k) for k in np.array(transitions.info["key"]).reshape(-1, 2)]
+    resets = {tuple(k) for k in np.array(transitions.info["reset"]).reshape(-1, 2)}
+    assert len(drawn) == len(stepped) == 36
+    assert len(resets) == 12
+    assert len({*drawn, *stepped, *resets}) == 36 + 36 + 12
+
+
+def test_no_value_of_a_cut_off_state_is_compiled_where_none_can_be():
+    model = MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0))
+
+    def products(env):
+        env = VectorEnv(env, 4)
+        state = eqx.filter_jit(start_rollout)(env, model, jax.random.key(1))
+        compiled = eqx.filter_jit(collect).lower(env, model, state, jax.random.key(2), 9).compile()
+        return compiled.compiled.as_text().count(" dot(")
+
+    never = products(_KeyTeller())
+    assert never > 0
+    assert products(TimeLimit(_KeyTeller(), 5)) > never

@@ -1,0 +1,279 @@
+"""What the command line refuses, and in which words; what it takes."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from corridor import DEFAULTS, TASK
+from ppo_mask.errors import RunError
+from ppo_mask.runner import RunConfig, TrainingSettings, main, make_plan
+from ppo_mask.runner import _schema as schema
+
+BAD_FLAGS = [
+    ("--num-env 8", "unknown flag --num-env; did you mean --num-envs?"),
+    ("--frobnicate=3", "unknown flag --frobnicate"),
+    ("train", "unknown argument train"),
+    ("--num-envs", "argument --num-envs: expected one argument"),
+    ("--num-envs many", "--num-envs must be a whole number, got 'many'"),
+    ("--num-envs 2.5", "--num-envs must be a whole number, got '2.5'"),
+    ("--num-envs 0", "--num-envs must be at least 1, got 0"),
+    ("--num-envs -3", "--num-envs must be at least 1, got -3"),
+    ("--num-steps 0", "--num-steps must be at least 1, got 0"),
+    ("--total-timesteps 0", "--total-timesteps must be at least 1, got 0"),
+    ("--lr 0", "--lr must be more than 0, got 0"),
+    ("--lr nan", "--lr must be a finite number, got nan"),
+    ("--lr inf", "--lr must be a finite number, got inf"),
+    ("--lr fast", "--lr must be a number, got 'fast'"),
+    ("--gamma 1.1", "--gamma must be at most 1, got 1.1"),
+    ("--gae-lambda -0.5", "--gae-lambda must be at least 0, got -0.5"),
+    ("--clip-eps 0", "--clip-eps must be more than 0, got 0"),
+    ("--target-kl 0", "--target-kl must be more than 0, got 0"),
+    ("--precision half", "--precision must be float32 or bfloat16, got 'half'"),
+    ("--ent-coef -1", "--ent-coef must be at least 0, got -1"),
+    ("--max-grad-norm 0", "--max-grad-norm must be more than 0, got 0"),
+    ("--seed -1", "--seed must be at least 0, got -1"),
+    ("--hidden-dim 0", "--hidden-dim must be at least 1, got 0"),
+    ("--num-layers 0", "--num-layers must be at least 1, got 0"),
+    ("--log-interval 0", "--log-interval must be at least 1, got 0"),
+    ("--eval-episodes 0", "--eval-episodes must be at least 1, got 0"),
+    ("--save-interval 0", "--save-interval must be at least 1, got 0"),
+    ("--save-interval-minutes 0", "--save-interval-minutes must be more than 0, got 0"),
+    (
+        "--num-envs 5 --num-steps 5",
+        "the batch of --num-envs 5 x --num-steps 5 = 25 cannot be cut into 4 equal minibatches; "
+        "--num-minibatches 1 would do",
+    ),
+    (
+        "--num-minibatches 64",
+        "the batch of --num-envs 8 x --num-steps 4 = 32 cannot be cut into 64 equal minibatches; "
+        "--num-minibatches 32 would do",
+    ),
+    (
+        "--gradient-accumulation 3",
+        "a minibatch of 32 / 4 = 8 cannot be cut into --gradient-accumulation 3 equal parts; "
+        "--gradient-accumulation 2 would do",
+    ),
+    ("--gradient-accumulation 0", "--gradient-accumulation must be at least 1, got 0"),
+    ("--length 1", "--length must be at least 2, got 1"),
+    ("--length 101", "a corridor of 101 is too long, at most 100"),
+    ("--run-name a/b", "--run-name must be a plain folder name, got 'a/b'"),
+    ("--run-name ..", "--run-name must be a plain folder name, got '..'"),
+    ("--run-suffix a/b", "--run-suffix must be a plain folder name, got 'a/b'"),
+    (
+        "--checkpoint-dir {dir} --run-name taken",
+        "there is a run {dir}/taken already; go on with it by --resume {dir}/taken",
+    ),
+    ("--rewind", "--rewind goes with --resume PATH of an older checkpoint"),
+    ("--checkpoint-dir {dir}/file.txt", "cannot make the run folder {dir}/file.txt/"),
+    ("--config {dir}/none.yaml", "cannot read {dir}/none.yaml: No such file or directory"),
+    ("--config {dir}/bad.yaml", "{dir}/bad.yaml is not valid YAML"),
+    ("--config {dir}/list.yaml", "{dir}/list.yaml must hold 'name: value' lines"),
+    (
+        "--config {dir}/typo.yaml",
+        "{dir}/typo.yaml: unknown setting num_env; did you mean num_envs?",
+    ),
+    ("--config {dir}/type.yaml", "{dir}/type.yaml: num_envs must be a whole number, got [8]"),
+    ("--config {dir}/twice.yaml", "gives lr twice"),
+    ("--config {dir}/config.yaml", "a file cannot name another config"),
+    (
+        "--resume latest --checkpoint-dir {dir}/empty",
+        "there is no run with a checkpoint in {dir}/empty",
+    ),
+    ("--resume {dir}/nothing", "there is nothing to resume at {dir}/nothing"),
+    ("--resume {dir}/empty", "{dir}/empty is neither a run folder (with a config.yaml) nor"),
+    ("--resume {dir}/fresh", "run {dir}/fresh has no complete checkpoint to resume from"),
+    ("--resume {dir}/taken --run-name new", "--run-name does not go with --resume"),
+    ("--resume {dir}/taken --run-suffix new", "--run-suffix does not go with --resume"),
+    ("--resume {dir}/taken --checkpoint-dir x", "--checkpoint-dir does not go with --resume PATH"),
+    (
+        "--resume {dir}/taken --hidden-dim 16",
+        "/taken/checkpoints/2 has hidden_dim 8, this run asks for 16",
+    ),
+    (
+        "--resume {dir}/taken --num-envs 16",
+        "/taken/checkpoints/2 has num_envs 8, this run asks for 16",
+    ),
+    ("--resume {dir}/taken --length 7", "/taken/checkpoints/2 has length 6, this run asks for 7"),
+    ("--resume {dir}/taken --seed 1", "/taken/checkpoints/2 has seed 0, this run asks for 1"),
+    ("--resume {dir}/taken --config {dir}/wide.yaml", "has hidden_dim 8, this run asks for 16"),
+    ("--resume {dir}/edited", "/edited/checkpoints/2 has num_layers 1, this run asks for 2"),
+    ("--resume {dir}/damaged", "/damaged/checkpoints/2 is damaged"),
+    ("--resume {dir}/torn --total-timesteps 999", "/torn/checkpoints/2 is damaged"),
+    (
+        "--resume {dir}/taken/checkpoints/7",
+        "there is nothing to resume at {dir}/taken/checkpoints/7",
+    ),
+    ("--profile -1", "--profile must be at least 0, got -1"),
+    ("--profile soon", "--profile must be a whole number, got 'soon'"),
+    ("--profile 7", "--profile must be one of the updates to come, 1 to 6, got 7"),
+    (
+        "--resume {dir}/taken --total-timesteps 999 --profile 2",
+        "--profile must be one of the updates to come, 3 to 32, got 2",
+    ),
+    ("--auto-tune --num-envs 8", "--auto-tune chooses --num-envs: give one of the two"),
+    ("--auto-tune --update-epochs 2", "--auto-tune chooses --update-epochs: give one of the two"),
+    ("--auto-tune --resume latest", "--auto-tune does not go with --resume"),
+    ("--eval-interval 0", "--eval-interval must be at least 1, got 0"),
+    ("--eval-max-steps 0", "--eval-max-steps must be at least 1, got 0"),
+    ("--update-epochs 0", "--update-epochs must be at least 1, got 0"),
+    ("--vf-coef -1", "--vf-coef must be at least 0, got -1"),
+    ("--anneal-lr=yes", "argument --anneal-lr/--no-anneal-lr: ignored explicit argument 'yes'"),
+    ("--resume {dir}/taken/checkpoints/1", "has checkpoints up to update 2; add --rewind"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs")
+    taken = ["--run-name", "taken", "--total-timesteps", "64", "--save-interval", "1"]
+    assert main(TASK, DEFAULTS, ["--checkpoint-dir", str(path), *taken]) == 0
+    for name in ("edited", "damaged", "torn"):
+        shutil.copytree(path / "taken", path / name)
+    config = path / "edited" / "config.yaml"
+    config.write_text(config.read_text().replace("num_layers: 1", "num_layers: 2"))
+    (path / "damaged" / "checkpoints" / "2" / "description" / "metadata").unlink()
+    shutil.rmtree(path / "torn" / "checkpoints" / "2" / "state")
+    (path / "empty").mkdir()
+    (path / "fresh").mkdir()
+    (path / "fresh" / "config.yaml").write_text("")
+    (path / "file.txt").write_text("")
+    (path / "bad.yaml").write_text("lr: [")
+    (path / "list.yaml").write_text("- lr")
+    (path / "typo.yaml").write_text("training: {num-env: 8}")
+    (path / "type.yaml").write_text("num_envs: [8]")
+    (path / "twice.yaml").write_text("lr: 1\ntraining: {lr: 2}")
+    (path / "config.yaml").write_text("config: other.yaml")
+    (path / "wide.yaml").write_text("hidden-dim: 16")
+    return path
+
+
+def everything_in(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(("command", "message"), BAD_FLAGS)
+def test_bad_input_is_refused_in_one_line_and_changes_nothing(
+    folder: Path,
+    command: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(folder / "empty")
+    before = everything_in(folder)
+    assert main(TASK, DEFAULTS, command.format(dir=folder).split()) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: ")
+    assert printed.err.count("\n") == 1
+    assert message.format(dir=folder) in printed.err
+    assert printed.out == ""
+    assert everything_in(folder) == before
+
+
+def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(TASK, DEFAULTS, ["--help"], "Learns to walk.")
+    assert caught.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for words in (
+        "Learns to walk.",
+        "environment: The corridor. --length N cells (default: 6)",
+        "training: PPO and its batch. --num-envs N",
+        "--gamma X discount per step (default: 0.99)",
+        "--tensorboard, --no-tensorboard write TensorBoard event files (default: true)",
+        "run: Which run this is.",
+    ):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "name", "value"),
+    [
+        ("--lr 1e-3", "lr", 1e-3),
+        ("--lr 1", "lr", 1.0),
+        ("--num-envs=16", "num_envs", 16),
+        ("--total-timesteps 1_000_000", "total_timesteps", 1_000_000),
+        ("--anneal-lr", "anneal_lr", True),
+        ("--no-tensorboard", "tensorboard", False),
+        ("--clip-value", "clip_value", True),
+        ("--precision bfloat16", "precision", "bfloat16"),
+        ("--target-kl 0.02", "target_kl", 0.02),
+        ("--target-kl none", "target_kl", None),
+        ("--save-interval none", "save_interval", None),
+        ("--eval-interval 5", "eval_interval", 5),
+        ("--profile", "profile", 0),
+        ("--profile 7", "profile", 7),
+        ("--wandb", "wandb", True),
+        ("--no-artifact", "artifact", False),
+    ],
+)
+def test_flags_in_all_spellings(flags: str, name: str, value: Any) -> None:
+    config = make_plan(DEFAULTS, flags.split(), "").config
+    got = schema.settings(config)[name].value
+    assert (got, type(got)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["lr: 1e-3\nnum-envs: 4\n", "training:\n  lr: 0.001\n  num_envs: 4\n"],
+    ids=["flat", "grouped"],
+)
+def test_flags_win_over_a_file_and_a_file_over_defaults(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    config = make_plan(DEFAULTS, ["--config", str(file), "--num-envs", "16"], "").config
+    assert (config.training.lr, config.training.num_envs) == (1e-3, 16)
+    assert config.training.num_steps == DEFAULTS.training.num_steps
+
+
+def test_the_stored_config_is_whole_and_makes_the_same_run_again(folder: Path) -> None:
+    file = folder / "taken" / "config.yaml"
+    stored = yaml.safe_load(file.read_text())
+    assert stored["training"]["num_minibatches"] == 4
+    assert set(stored) == {"environment", "training", "network", "logging", "checkpoints"}
+    again = make_plan(DEFAULTS, ["--config", str(file)], "").config
+    assert yaml.safe_load(file.read_text()) == {
+        group: values for group, values in schema.as_dict(again).items() if group != "run"
+    }
+
+
+def test_the_scaled_batch_is_what_the_run_gets() -> None:
+    large = ["--num-envs", "2048", "--num-steps", "128"]
+    training = make_plan(DEFAULTS, large, "").config.training
+    assert (training.num_minibatches, training.update_epochs) == (32, 2)
+
+
+def test_limits_hold_for_defaults_from_python_too() -> None:
+    bad = dataclasses.replace(DEFAULTS, training=TrainingSettings(num_envs=0))
+    with pytest.raises(RunError, match="--num-envs must be at least 1, got 0"):
+        make_plan(bad, [], "")
+
+
+def test_names_must_be_unique_and_types_plain() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Twin:
+        lr: float = schema.setting(1.0, "another lr")
+
+    @dataclasses.dataclass(frozen=True)
+    class Odd:
+        sizes: complex = schema.setting(1j, "sizes")
+
+    with pytest.raises(TypeError, match="two groups have a setting 'lr'"):
+        schema.settings(RunConfig(environment=Twin()))
+    with pytest.raises(TypeError, match="no flag can have"):
+        schema.settings(RunConfig(environment=Odd()))
+
+
+def test_runs_are_numbered(tmp_path: Path) -> None:
+    from ppo_mask.checkpoints import create_run_folder
+
+    suffixes = (None, None, "long", None)
+    names = [create_run_folder(tmp_path, None, suffix).path.name for suffix in suffixes]
+    assert [name[10:] for name in names] == ["-001", "-002", "-003-long", "-004"]
+    assert create_run_folder(tmp_path, "mine", "b").path.name == "mine-b"
+    with pytest.raises(RunError, match=r"there is a run .*/mine-b already"):
+        create_run_folder(tmp_path, "mine", "b")

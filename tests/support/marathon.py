@@ -1,0 +1,80 @@
+"""The corridor with a starting cell of one's choice, and a curriculum over it: for whole runs."""
+
+import dataclasses
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from corridor import DEFAULTS as CORRIDOR
+from ppo_mask.envs import AbstractEnv, Schedule, TimeStep
+from ppo_mask.runner import Phases, Task, main, setting
+from ppo_mask.training import Metric
+
+CELLS = ("far", "middle", "near")
+
+
+class Marathon(AbstractEnv[tuple[Int[Array, ""], Int[Array, ""]]]):
+    """Right or stay; +1 at the right end. Begins at 0, or in a cell drawn by the weights."""
+
+    starting_weights: Float[Array, "3"] | None = None
+    num_actions: int = eqx.field(static=True, default=2)
+
+    def reset(self, key: Key[Array, ""]) -> tuple[tuple[Array, Array], TimeStep]:
+        start = jnp.int32(0)
+        if self.starting_weights is not None:
+            start = jax.random.categorical(key, jnp.log(self.starting_weights)).astype(jnp.int32)
+        return (start, start), self._show(start, start)
+
+    def step(
+        self, key: Key[Array, ""], state: tuple[Array, Array], action: Int[Array, ""]
+    ) -> tuple[tuple[Array, Array], TimeStep]:
+        slip = jax.random.bernoulli(key, 0.1)
+        start, position = state
+        position = jnp.minimum(position + jnp.where(slip, 0, action), 3)
+        return (start, position), self._show(start, position)
+
+    def _show(self, start: Array, position: Array) -> TimeStep:
+        done = position == 3
+        return TimeStep(
+            observation=jax.nn.one_hot(position, 4),
+            action_mask=jnp.ones(2, bool),
+            reward=jnp.where(done, 1.0, 0.0),
+            terminated=done,
+            truncated=jnp.zeros((), bool),
+            info={"start": start},
+        )
+
+
+class Starts(eqx.Module):
+    schedule: Schedule
+
+    def __call__(self, env: AbstractEnv[Any], progress: Float[Array, ""]) -> Marathon:
+        return dataclasses.replace(cast(Marathon, env), starting_weights=self.schedule(progress))
+
+
+@dataclasses.dataclass(frozen=True)
+class MarathonSettings:
+    """The marathon."""
+
+    curriculum: Phases | None = setting(None, "where to begin, a YAML file", changeable=True)
+
+
+TASK = Task[MarathonSettings](
+    lambda settings: Marathon(),
+    metrics={
+        "stats/start": Metric(lambda action, info: info["start"], over="episodes"),
+        "stats/latest_start": Metric(
+            lambda action, info: info["start"], over="episodes", reduce="max"
+        ),
+    },
+    curriculum=lambda settings: (
+        None if settings.curriculum is None else Starts(settings.curriculum.schedule(CELLS))
+    ),
+)
+DEFAULTS = dataclasses.replace(CORRIDOR, environment=MarathonSettings())
+
+if __name__ == "__main__":
+    raise SystemExit(main(TASK, DEFAULTS))

@@ -1,0 +1,124 @@
+"""Trains on several devices and prints what came of it as JSON; test_sharding.py looks at it.
+
+Run with XLA_FLAGS=--xla_force_host_platform_device_count=8, which has to be set before JAX starts.
+"""
+
+import json
+import logging
+import re
+import sys
+
+import jax
+import jax.numpy as jnp
+
+from environments import CartPole
+from ppo_mask.devices.sharding import make_mesh
+from ppo_mask.envs.probes import RememberedCue
+from ppo_mask.networks import GRUActorCritic, MLPActorCritic
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.training import Callback, Trainer, place_state, run_chunk
+
+_EVERYTHING = {"normalize_observations": True, "normalize_rewards": True, "target_kl": 0.02}
+
+
+class _Recorder(Callback):
+    def __init__(self):
+        self.lines = []
+
+    def on_log(self, run, record):
+        figures = {k: v for k, v in record.values.items() if k != "train/steps_per_second"}
+        self.lines.append({"update": record.update, **figures})
+
+
+class _Compiled(logging.Handler):
+    """Counts how often the training chunk is compiled."""
+
+    def __init__(self):
+        super().__init__()
+        self._messages = []
+        logging.getLogger("jax").addHandler(self)
+
+    def emit(self, record):
+        self._messages.append(record.getMessage())
+
+    def count(self):
+        logging.getLogger("jax").removeHandler(self)
+        return sum(m.startswith("Compiling jit(run_chunk)") for m in self._messages)
+
+
+def _game(key):
+    from hackmatrix import HackMatrix
+    from hackmatrix.networks import PlayerCentredMLP
+
+    return HackMatrix(), PlayerCentredMLP(hidden_dim=32, key=key)
+
+
+def _cart_pole(key):
+    return CartPole(), MLPActorCritic(4, 2, 32, 2, key=key)
+
+
+def _cue(key):
+    return RememberedCue(delay=4), GRUActorCritic(1, 2, 16, key=key)
+
+
+def curves(make, counts, config):
+    """By number of devices: the log lines of 20 updates, and how the state lies at the end."""
+    out = {}
+    for count in counts:
+        model_key, key = jax.random.split(jax.random.key(1))
+        env, model = make(model_key)
+        recorder = _Recorder()
+        compiled = _Compiled()
+        state = Trainer(env, config).init(model, key)
+        trainer = Trainer(env, config, mesh=make_mesh(count))
+        with jax.log_compiles():
+            steps = 20 * config.batch_size
+            state = trainer.train(state, steps, callbacks=[recorder], log_interval=4)
+        learner, mask = state.learner, state.learner.rollout.action_mask
+        out[count] = {
+            "lines": recorder.lines,
+            "compiled": compiled.count(),
+            "environments": mask.sharding.shard_shape(mask.shape)[0],
+            "parameters": all(x.is_fully_replicated for x in jax.tree.leaves(learner.opt_state)),
+        }
+    return out
+
+
+def collectives(config):
+    """What the devices tell each other: (operation, numbers in it) of the compiled program."""
+    model_key, key = jax.random.split(jax.random.key(1))
+    env, model = _cart_pole(model_key)
+    mesh = make_mesh()
+    fixed = Trainer(env, config, mesh=mesh), jnp.asarray(1), jnp.asarray(5)
+    state = place_state(Trainer(env, config).init(model, key), mesh)
+    text = run_chunk.lower(fixed, state).compile().compiled.as_text()
+    kinds = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
+    found = []
+    for line in text.splitlines():
+        if match := re.search(rf"= (.*?) ({kinds})(-start)?\(", line):
+            sizes = re.findall(r"[a-z]\d+\[([\d,]*)\]", match[1])
+            found.append((match[2], sum(_product(size) for size in sizes)))
+    return found, sum(x.size for x in jax.tree.leaves(state.model) if isinstance(x, jax.Array))
+
+
+def _product(size):
+    product = 1
+    for number in filter(None, size.split(",")):
+        product *= int(number)
+    return product
+
+
+if __name__ == "__main__":
+    small = {"num_envs": 16, "num_steps": 32, "anneal_lr": True}
+    if sys.argv[1] == "game":
+        found = curves(_game, [1, 8], PPOConfig(num_envs=16, num_steps=16))
+    elif sys.argv[1] == "all":
+        found = curves(_cart_pole, [1, 2, 8], PPOConfig(**small, **_EVERYTHING))
+    elif sys.argv[1] == "recurrent":
+        found = curves(_cue, [1, 4], PPOConfig(**small, normalize_observations=True))
+    elif sys.argv[1] == "parts":
+        config = PPOConfig(**small, gradient_accumulation=4, num_minibatches=8)
+        found = curves(_cart_pole, [1, 4], config)
+    else:
+        found = collectives(PPOConfig(**small))
+    print(json.dumps(found))

@@ -1,0 +1,212 @@
+"""Runs that go wrong: what is warned of, how often, and what stops them."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+
+from corridor import DEFAULTS, TASK, Corridor
+from environments import CartPole
+from ppo_mask.callbacks import HealthChecks
+from ppo_mask.checkpoints import RunFolder, load_policy
+from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.networks import MLPActorCritic
+from ppo_mask.ppo import PPOConfig, UpdateDiagnostics
+from ppo_mask.runner import main
+from ppo_mask.training import Callback, Run, Trainer, TrainingError, all_healthy, describe
+
+
+def warnings_of(lines: list[dict[str, float]]) -> list[tuple[int, str]]:
+    """The number of the log line (from 1) and the beginning of each warning."""
+    said: list[str] = []
+    checks = HealthChecks(said.append)
+    run = Run(PPOConfig(num_envs=4, num_steps=8), 0, 100, [checks])
+    for run.update, values in enumerate(lines, start=1):
+        run.log(values)
+    assert all(("\n" not in text and ";" in text) or "look at" in text for text in said)
+    words = [text.removeprefix("update ").split(": ", 1) for text in said]
+    return [(int(update), text.split()[0]) for update, text in words]
+
+
+def line(**figures: float) -> dict[str, float]:
+    well = {"entropy": 1.2, "max_entropy": 1.5, "approx_kl": 0.02, "clip_frac": 0.1}
+    return {f"train/{k}": v for k, v in {**well, "explained_variance": 0.5, **figures}.items()}
+
+
+def test_a_healthy_run_is_left_in_peace() -> None:
+    assert warnings_of([line()] * 20) == []
+    assert warnings_of([line(entropy=0.151, approx_kl=0.06, clip_frac=0.3)] * 20) == []
+
+
+@pytest.mark.parametrize(
+    ("figure", "value"), [("entropy", 0.149), ("approx_kl", 0.061), ("clip_frac", 0.31)]
+)
+def test_each_onset_is_warned_of_once(figure: str, value: float) -> None:
+    ill, well = line(**{figure: value}), line()
+    assert warnings_of([well, ill, ill, ill]) == [(2, figure)]
+    # It wavers: that is one onset.
+    assert warnings_of([ill, well, ill, well, well, ill]) == [(1, figure)]
+    # It recovers and falls again.
+    assert warnings_of([ill, well, well, well, ill, ill]) == [(1, figure), (5, figure)]
+
+
+def test_entropy_is_compared_with_what_the_masks_leave() -> None:
+    # One action allowed: there is nothing to choose, and nothing to warn of.
+    assert warnings_of([line(entropy=0.0, max_entropy=0.0)]) == []
+    assert warnings_of([line(entropy=0.2, max_entropy=2.1)]) == [(1, "entropy")]
+
+
+def test_explained_variance_must_stay_low_to_be_warned_of() -> None:
+    low, well = line(explained_variance=-0.1), line()
+    assert warnings_of([*[low] * 4, well, *[low] * 4]) == []
+    assert warnings_of([low] * 20) == [(5, "explained_variance")]
+    zero = line(explained_variance=0.0)
+    assert warnings_of([*[zero] * 6, *[well] * 3, *[zero] * 6]) == [
+        (5, "explained_variance"),
+        (14, "explained_variance"),
+    ]
+
+
+def test_a_figure_of_ones_own_that_is_not_finite_is_warned_of() -> None:
+    bad = line() | {"stats/ratio": float("nan")}
+    assert warnings_of([line(), bad, bad]) == [(2, "stats/ratio")]
+
+
+def test_evaluations_are_no_log_lines_of_training() -> None:
+    evaluation = {"eval/mean_episode_return": 1.0}
+    low = line(explained_variance=-1.0)
+    assert warnings_of([low, evaluation] * 5) == [(9, "explained_variance")]
+
+
+def test_the_largest_entropy_is_the_mean_logarithm_of_the_allowed_actions() -> None:
+    class Choices(AbstractEnv[jax.Array]):
+        """One, two, three, four, one, … actions are allowed."""
+
+        num_actions: int = 4
+
+        def reset(self, key: Any) -> tuple[jax.Array, TimeStep]:
+            return jnp.int32(0), self._show(jnp.int32(0))
+
+        def step(self, key: Any, state: jax.Array, action: Any) -> tuple[jax.Array, TimeStep]:
+            return state + 1, self._show(state + 1)
+
+        def _show(self, steps: jax.Array) -> TimeStep:
+            never = jnp.array(False)
+            mask = jnp.arange(4) <= steps % 4
+            return TimeStep(jnp.ones(1), mask, jnp.float32(0), never, never, {})
+
+    seen: list[dict[str, float]] = []
+    config = PPOConfig(num_envs=2, num_steps=6, num_minibatches=1, update_epochs=1)
+    model = MLPActorCritic(1, 4, 4, 1, key=jax.random.key(0))
+
+    class Keep(Callback):
+        def on_log(self, run: Run, record: Any) -> None:
+            seen.append(record.values)
+
+    env = Choices()
+    state = Trainer(env, config).init(model, jax.random.key(1))
+    Trainer(env, config).train(state, 4 * config.batch_size, callbacks=[Keep()], log_interval=2)
+    # Twelve steps a line: each number of actions is there three times.
+    expected = sum(map(float, jnp.log(jnp.arange(1, 5)))) / 4
+    assert [x["train/max_entropy"] for x in seen] == pytest.approx([expected] * 2)
+    # A policy that has not learned draws about evenly.
+    assert seen[0]["train/entropy"] == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.slow
+def test_collapse_is_warned_of_in_a_real_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ("--ent-coef", "0", "--lr", "3e-3", "--total-timesteps", "40_000", "--log-interval", "2")
+    batch = ("--num-envs", "16", "--num-steps", "32", "--no-tensorboard")
+    assert main(TASK, DEFAULTS, ["--checkpoint-dir", str(tmp_path), *more, *batch]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert all(text.startswith("warning: update ") for text in said)
+    onsets = [text.split(": ")[2].split()[0] for text in said]
+    assert {"entropy", "approx_kl"} & set(onsets)
+    lines = len((next(tmp_path.iterdir()) / "metrics.jsonl").read_text().splitlines())
+    assert len(said) < lines / 3
+
+
+def test_a_run_without_the_runner_is_watched_too() -> None:
+    config = PPOConfig(num_envs=4, num_steps=16, learning_rate=0.1, ent_coef=0.0)
+    model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
+    env, said = CartPole(), list[str]()
+    state = Trainer(env, config).init(model, jax.random.key(1))
+    Trainer(env, config).train(
+        state, 10 * config.batch_size, callbacks=[HealthChecks(said.append)], log_interval=1
+    )
+    assert any("approx_kl" in text for text in said)
+
+
+class Poisoned(AbstractEnv[Any]):
+    """A corridor whose reward is NaN from the step on that follows so many others."""
+
+    after: int
+    inner: Corridor = Corridor()
+    num_actions: int = 3
+
+    def reset(self, key: Any) -> tuple[Any, TimeStep]:
+        state, timestep = self.inner.reset(key)
+        return (state, jnp.int32(0)), timestep
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, TimeStep]:
+        state, steps = state
+        _, timestep = self.inner.step(key, state, jnp.minimum(action, 1))
+        reward = jnp.where(steps >= self.after, 0.0 / (steps * 0.0), timestep.reward)
+        timestep = dataclasses.replace(timestep, reward=reward, terminated=jnp.array(False))
+        return (state, steps + 1), timestep
+
+
+def test_a_nan_reward_stops_the_run_and_the_last_checkpoint_loads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = dataclasses.replace(TASK, make_env=lambda _: Poisoned(after=17), metrics={})
+    often = ("--run-name", "run", "--save-interval", "1", "--log-interval", "1")
+    more = ("--total-timesteps", "10_000", *often)
+    assert main(task, DEFAULTS, ["--checkpoint-dir", str(tmp_path), *more]) == 1
+    folder = RunFolder(tmp_path / "run")
+    error = capsys.readouterr().err
+    # Four steps an update: the eighteenth step is in the fifth.
+    assert error.startswith("error: update 5: the environment gave a reward that is not finite")
+    assert f"the last good checkpoint is {folder.checkpoints.path(4)}\n" in error
+    assert folder.checkpoints.steps() == [2, 3, 4]
+    assert len(folder.metrics.read_text().splitlines()) == 4
+    policy = load_policy(folder.path)
+    assert int(policy(jnp.eye(6)[0], jnp.array([False, True, False]))) == 1
+
+
+def test_a_run_that_breaks_before_it_was_saved_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = dataclasses.replace(TASK, make_env=lambda _: Poisoned(after=1), metrics={})
+    assert main(task, DEFAULTS, ["--checkpoint-dir", str(tmp_path)]) == 1
+    assert "nothing had been saved yet" in capsys.readouterr().err
+
+
+def test_losses_and_parameters_are_named() -> None:
+    model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
+    health, bad = all_healthy(model, UpdateDiagnostics.zeros()), jnp.array(False)
+    assert describe(health) is None
+    health = eqx.tree_at(lambda h: h.losses["vf_loss"], health, bad)
+    assert str(describe(health)).startswith("not finite: vf_loss; observations and rewards are")
+    health = eqx.tree_at(lambda h: h.parameters["critic.0.bias"], health, bad)
+    assert "vf_loss and 1 of 8 parameters (the first: critic.0.bias);" in str(describe(health))
+    # One of several runs side by side is enough.
+    many = jax.tree.map(lambda x: jnp.stack([x, jnp.array(True)]), health)
+    assert describe(many) == describe(health)
+    # What comes from outside comes first.
+    health = eqx.tree_at(lambda h: h.reward, health, bad)
+    assert "gave a reward" in str(describe(health))
+
+
+def test_an_exploding_run_says_what_exploded() -> None:
+    config = PPOConfig(num_envs=4, num_steps=8, learning_rate=1e38)
+    model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
+    state = Trainer(CartPole(), config).init(model, jax.random.key(1))
+    with pytest.raises(TrainingError, match=r"update 1: not finite: .*vf_loss.* of 8 parameters"):
+        Trainer(CartPole(), config).train(state, 5 * config.batch_size)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int8, Key, UInt8
 
-from hackmatrix.env import NUM_ACTIONS
+from hackmatrix.actions import NUM_ACTIONS
 from hackmatrix.features import NUM_AROUND_PLAYER, PARTS, features, in_parts, place_of, rolled
 from hackmatrix.observation import CHANNELS, Observation, compress
 from hackmatrix.planes import NUM_CELLS, SIZE

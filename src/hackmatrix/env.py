@@ -8,19 +8,17 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from hackmatrix import bits, enemies, history, moves, paths, programs, rewards, siphon, spawning
+from hackmatrix.actions import FIRST_PROGRAM, NUM_ACTIONS, SIPHON_ACTION
 from hackmatrix.batching import anywhere, computed_once, side_by_side, total
 from hackmatrix.draws import Draws, Use
 from hackmatrix.entities import Occupied
 from hackmatrix.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Game, blank_game, choose, replace
 from hackmatrix.observation import Observation, compact, expand, ground_words
-from hackmatrix.programs import NUM_PROGRAMS, Program
+from hackmatrix.programs import Program
 from hackmatrix.stages import CORNERS, set_up
 from hackmatrix.state import MAX_UNDO_DEPTH, Kept, State, keep, keep_moved, keep_spawned
 from ppo_mask.env import AbstractSelfResettingEnv, Next, TimeStep, rarely
 
-SIPHON_ACTION = 4
-FIRST_PROGRAM = 5
-NUM_ACTIONS = FIRST_PROGRAM + NUM_PROGRAMS
 MIN_UNDO_DEPTH = 8
 
 _BONUSES = ((10, 0, 0), (0, 11, 0), (0, 0, 1))  # credits, energy, data siphons

@@ -1,6 +1,6 @@
 """What a HackMatrix run logs beside the learner's own figures."""
 
-from hackmatrix.env import FIRST_PROGRAM, SIPHON_ACTION
+from hackmatrix.actions import FIRST_PROGRAM, SIPHON_ACTION
 from hackmatrix.rewards import COMPONENTS
 from ppo_mask.metrics import Metric
 

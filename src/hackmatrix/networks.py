@@ -4,7 +4,7 @@ from typing import Any, final
 
 from jaxtyping import Array, Float, Int8, Key
 
-from hackmatrix.env import NUM_ACTIONS
+from hackmatrix.actions import NUM_ACTIONS
 from hackmatrix.features import NUM_FEATURES, features, unpacked
 from hackmatrix.observation import OBSERVATION_SIZE, Observation, expand
 from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MLPActorCritic

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from hackmatrix import paths
-from hackmatrix.env import FIRST_PROGRAM, NUM_ACTIONS
+from hackmatrix.actions import FIRST_PROGRAM, NUM_ACTIONS
 from hackmatrix.features import ways_to_exit
 from hackmatrix.observation import Observation, cell_channels, channels, compress, divisors
 from hackmatrix.planes import NUM_DIRECTIONS, SIZE, Plane, single

@@ -4,11 +4,11 @@ import argparse
 import sys
 from typing import Any
 
-from hackmatrix.actions import ACTION_NAMES, action_named
+from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, SIPHON_ACTION, action_named
 from hackmatrix.cli.options import add_command, add_game, tell
 from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, colored, interactive
-from hackmatrix.env import FIRST_PROGRAM, SIPHON_ACTION, HackMatrix
+from hackmatrix.env import HackMatrix
 from hackmatrix.programs import CARDS
 from hackmatrix.replay import Frame, Session
 from ppo_mask.schema import did_you_mean

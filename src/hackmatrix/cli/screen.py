@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from hackmatrix.actions import ACTION_NAMES, program_price
+from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, program_price
 from hackmatrix.cli.terminal import COLUMNS, ROWS
-from hackmatrix.env import FIRST_PROGRAM
 from hackmatrix.render.text import board, values
 from hackmatrix.replay import Frame
 

@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hackmatrix import HackMatrix, State, positions
+from hackmatrix import HackMatrix, State
 from hackmatrix.entities import ENEMY, TRANSMISSION
 from hackmatrix.planes import NUM_CELLS
+from hackmatrix.position_format import FIELD_OF
 from hackmatrix.programs import Program
 from hackmatrix.rewards import COMPONENTS
 
@@ -124,7 +125,7 @@ def _device_row(
         return jnp.where(members[:, None], jnp.stack(digits, axis=1), -1)
 
     row, col = table.cell // 6, table.cell % 6
-    numbers = [getattr(game, positions._FIELD_OF.get(name, name)) for name in NUMBERS]
+    numbers = [getattr(game, FIELD_OF.get(name, name)) for name in NUMBERS]
     scalars = [
         *numbers,
         player.cell // 6,

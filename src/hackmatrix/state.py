@@ -16,6 +16,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, UInt16, UInt32
 
 from hackmatrix.batching import joined_in_pairs, side_by_side, with_entries
+from hackmatrix.display import as_svg, as_text
 from hackmatrix.entities import MAX_ENTITIES, Entities, Occupied
 from hackmatrix.game import Board, Game, Player, build
 from hackmatrix.planes import NUM_CELLS, Plane
@@ -134,19 +135,16 @@ class State(eqx.Module):
 
     def __str__(self) -> str:
         """The board, as a person reads it; of a batch or inside compiled code, its structure."""
-        if self.kept.order.ndim > 1 or isinstance(self.kept.order, Tracer):
-            return repr(self)
-        from hackmatrix.render.text import text  # it is built on top of this module
-
-        return text(self)
+        return (as_text(self) if self._is_one else None) or repr(self)
 
     def _repr_svg_(self) -> str | None:
         """A notebook's picture of one position."""
-        if self.kept.order.ndim > 1 or isinstance(self.kept.order, Tracer):
-            return None
-        from hackmatrix.render.svg import svg
+        return as_svg(self) if self._is_one else None
 
-        return svg(self)
+    @property
+    def _is_one(self) -> bool:
+        """It is no batch, and its values are known."""
+        return self.kept.order.ndim == 1 and not isinstance(self.kept.order, Tracer)
 
 
 @jax.jit

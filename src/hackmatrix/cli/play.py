@@ -10,7 +10,8 @@ from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, colored, interactive
 from hackmatrix.env import HackMatrix
 from hackmatrix.programs import CARDS
-from hackmatrix.replay import Frame, Session
+from hackmatrix.render.frames import Frame
+from hackmatrix.replay import Session
 from ppo_mask.schema import did_you_mean
 
 _PROGRAM_KEYS = "123456789abcdefghijklmn"

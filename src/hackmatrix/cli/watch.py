@@ -22,10 +22,11 @@ from hackmatrix.cli.options import (
 )
 from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, colored, interactive
+from hackmatrix.render.frames import Frame, Replay
 from hackmatrix.render.page import page
 from hackmatrix.render.picture import gif
 from hackmatrix.render.sheet import sheet
-from hackmatrix.replay import Frame, Replay, watch
+from hackmatrix.replay import watch
 
 _HELP = "space: pause  ←→: step  +-: speed  q: quit"
 _FASTEST, _SLOWEST = 64.0, 0.25

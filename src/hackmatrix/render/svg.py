@@ -2,6 +2,7 @@
 
 from html import escape
 
+from hackmatrix.display import as_svg
 from hackmatrix.render.scene import scene
 from hackmatrix.render.shapes import Box, Disc, Drawing, Group, Label, Polygon, Shape
 from hackmatrix.render.sheet import sheet
@@ -17,6 +18,9 @@ def svg(state: State, *, reveal: bool = False) -> str:
         ValueError: the state has a leading axis.
     """
     return drawn(sheet(scene(state, reveal=reveal)))
+
+
+as_svg.register(State, svg)
 
 
 def drawn(drawing: Drawing) -> str:

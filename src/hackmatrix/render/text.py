@@ -11,6 +11,7 @@ What: ``EXIT``, ``siphon`` (a pickup), ``[5] x5`` a data block of 5 points that 
 """
 
 from hackmatrix.actions import price
+from hackmatrix.display import as_text
 from hackmatrix.planes import SIZE
 from hackmatrix.programs import CARDS
 from hackmatrix.render.scene import Block, Cell, Enemy, Scene, Transmission, scene
@@ -47,6 +48,9 @@ def text(state: State, *, color: bool = False, reveal: bool = False) -> str:
     """
     seen = scene(state, reveal=reveal)
     return "\n".join([*values(seen), *board(seen, color=color), *_programs(seen)])
+
+
+as_text.register(State, text)
 
 
 def values(seen: Scene) -> list[str]:

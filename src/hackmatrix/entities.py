@@ -26,6 +26,8 @@ MAX_ENTITIES = 64
 FREE, TRANSMISSION, ENEMY = 0, 1, 2
 VIRUS, DAEMON, GLITCH, CRYPTOG = 0, 1, 2, 3
 NUM_TYPES = 4  # a power of two: remainders are bits
+TYPES = ("virus", "daemon", "glitch", "cryptog")
+"""The name of each type."""
 
 _WORD_BITS = 32
 _AT_A_TIME = 4  # divides MAX_ENTITIES

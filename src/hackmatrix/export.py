@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from hackmatrix.actions import ACTION_NAMES
+from hackmatrix.entities import TYPES
 from hackmatrix.observation import (
     CELL_FIELDS,
     CHANNELS,
@@ -30,7 +31,6 @@ from hackmatrix.observation import (
 )
 from hackmatrix.planes import NUM_CELLS
 from hackmatrix.programs import CARDS, NUM_PROGRAMS
-from hackmatrix.render.scene import TYPES
 from ppo_mask.checkpoint import named_arrays
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.policy import architecture_of

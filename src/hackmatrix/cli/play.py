@@ -7,10 +7,11 @@ from typing import Any
 from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, SIPHON_ACTION, action_named
 from hackmatrix.cli.options import add_command, add_game, tell
 from hackmatrix.cli.screen import screen
-from hackmatrix.cli.terminal import Terminal, colored, interactive
+from hackmatrix.cli.terminal import Terminal, interactive
 from hackmatrix.env import HackMatrix
 from hackmatrix.programs import CARDS
 from hackmatrix.render.frames import Frame
+from hackmatrix.render.text import colored
 from hackmatrix.replay import Session
 from ppo_mask.schema import did_you_mean
 

@@ -21,11 +21,12 @@ from hackmatrix.cli.options import (
     write,
 )
 from hackmatrix.cli.screen import screen
-from hackmatrix.cli.terminal import Terminal, colored, interactive
+from hackmatrix.cli.terminal import Terminal, interactive
 from hackmatrix.render.frames import Frame, Replay
 from hackmatrix.render.page import page
 from hackmatrix.render.picture import gif
 from hackmatrix.render.sheet import sheet
+from hackmatrix.render.text import colored
 from hackmatrix.replay import watch
 
 _HELP = "space: pause  ←→: step  +-: speed  q: quit"

@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from hackmatrix.actions import price
-from hackmatrix.entities import CRYPTOG
+from hackmatrix.entities import CRYPTOG, TYPES
 from hackmatrix.game import MAX_HP, NUM_STAGES
 from hackmatrix.planes import SIZE
 from hackmatrix.position_format import DATA, EXIT, PICKUP, QUESTION_DATA, QUESTION_PROGRAM, dump
 from hackmatrix.programs import CARDS
 from hackmatrix.state import State
-
-TYPES = ("virus", "daemon", "glitch", "cryptog")
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Enemy:
     """An enemy that is seen.
 
     Attributes:
-        type: one of ``TYPES``.
+        type: one of :data:`hackmatrix.entities.TYPES`.
         hp: left.
         stunned: it sits out the next enemy turn.
         disabled: turns that it sits out.

@@ -10,6 +10,9 @@ What: ``EXIT``, ``siphon`` (a pickup), ``[5] x5`` a data block of 5 points that 
 ``*`` siphoned from here.
 """
 
+import os
+import sys
+
 from hackmatrix.actions import price
 from hackmatrix.display import as_text
 from hackmatrix.planes import SIZE
@@ -51,6 +54,11 @@ def text(state: State, *, color: bool = False, reveal: bool = False) -> str:
 
 
 as_text.register(State, text)
+
+
+def colored() -> bool:
+    """Whether to use colors: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def values(seen: Scene) -> list[str]:

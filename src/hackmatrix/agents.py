@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hackmatrix.board_network import BoardActorCritic, BoardNetwork
 from hackmatrix.env import HackMatrix
 from hackmatrix.networks import FlatActorCritic, PlayerCentredMLP
 from hackmatrix.policies import SCRIPTED
+from hackmatrix.task import game_settings
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.policy import load_policy
-from ppo_mask.schema import did_you_mean, load_yaml
+from ppo_mask.schema import did_you_mean
 from ppo_mask.sync import find
 
 NETWORKS = (PlayerCentredMLP, BoardActorCritic, BoardNetwork, FlatActorCritic, MLPActorCritic)
@@ -66,6 +66,4 @@ def trained(path: str, checkpoints: str = "checkpoints", *, sample: bool = False
 
 def _game(config: Path) -> HackMatrix:
     """The game of a run, without its limit of steps: watching and evaluating have their own."""
-    environment: dict[str, Any] = load_yaml(config).get("environment", {})
-    depth = environment.get("undo_depth")
-    return HackMatrix() if depth is None else HackMatrix(undo_depth=depth)
+    return HackMatrix(undo_depth=game_settings(config).undo_depth)

@@ -22,6 +22,7 @@ from hackmatrix.networks import PlayerCentredMLP
 from hackmatrix.render import scene
 from hackmatrix.replay import Decision, Frame
 from hackmatrix.rewards import COMPONENTS
+from hackmatrix.task import GameSettings, game_settings
 from ppo_mask.bucket import open_bucket
 from ppo_mask.errors import RunError
 from ppo_mask.policy import architecture_of
@@ -104,6 +105,36 @@ def test_inspect_finds_damage(capsys, run_folder, tmp_path):
     assert (code, out) == (2, "")
     assert "is damaged" in err
     assert len(err.splitlines()) == 1
+
+
+def test_train_is_the_trainer_under_its_own_name(capsys):
+    with pytest.raises(SystemExit) as end:
+        command(capsys, "train", "--help")
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("usage: hackmatrix train [flags]")
+    for part in (
+        "environment:\n  HackMatrix.",
+        "--undo-depth N",
+        "(default: 0.15)",
+        "--network mlp|",
+    ):
+        assert part in shown
+    code, out, error = command(capsys, "train", "--num-env", "4")
+    assert (code, out) == (2, "")
+    assert error == "error: unknown flag --num-env; did you mean --num-envs?\n"
+    assert command(capsys, "train", "--undo-depth", "7")[0] == 2  # The game refuses it.
+
+
+def test_a_runs_game_settings_are_checked_and_others_left_out(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("environment: {undo_depth: 12, of_another_program: 3}\ntraining: {lr: 0.1}\n")
+    assert game_settings(file) == GameSettings(undo_depth=12)
+    file.write_text("training: {lr: 0.1}\n")
+    assert game_settings(file) == GameSettings()
+    file.write_text("environment: {undo_depth: deep}\n")
+    with pytest.raises(RunError, match=r"config\.yaml: undo_depth must be a whole number"):
+        game_settings(file)
 
 
 def test_a_run_plays_as_it_was_trained(run_folder):

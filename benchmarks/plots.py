@@ -17,13 +17,13 @@ def plot(path: Path, found: Sequence[Measurement]) -> None:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    colours = {name: f"C{n % 10}" for n, name in enumerate(dict.fromkeys(x.subject for x in found))}
+    colors = {name: f"C{n % 10}" for n, name in enumerate(dict.fromkeys(x.subject for x in found))}
     figure = Figure(figsize=(10.5, 4.4), layout="constrained")
     over, beside = figure.subplots(1, 2, width_ratios=(1.3, 1))
-    several = _over_numbers(over, found, colours)
-    _side_by_side(beside, found, colours)
+    several = _over_numbers(over, found, colors)
+    _side_by_side(beside, found, colors)
     devices = dict.fromkeys((x.devices == 1, device(x)) for x in found)
-    handles = [Line2D([], [], color=colours[name], label=name) for name in several]
+    handles = [Line2D([], [], color=colors[name], label=name) for name in several]
     handles += [Line2D([], [], color="0.4", label=x, **_style(alone)) for alone, x in devices]
     figure.legend(handles=handles, frameon=False, fontsize=8, ncols=8, loc="outside upper center")
     for axes in (over, beside):
@@ -45,7 +45,7 @@ def _style(alone: bool) -> dict[str, Any]:
 
 
 def _over_numbers(
-    axes: Any, found: Sequence[Measurement], colours: dict[str, str]
+    axes: Any, found: Sequence[Measurement], colors: dict[str, str]
 ) -> dict[str, None]:
     """The names of those that it draws."""
     several: dict[str, None] = {}
@@ -57,11 +57,11 @@ def _over_numbers(
         several[subject] = None
         style = _style(line[0].devices == 1)
         numbers, rates = [x.num_envs for x in line], [x.rate for x in line]
-        axes.errorbar(numbers, rates, _beyond(line), color=colours[subject], **style)
+        axes.errorbar(numbers, rates, _beyond(line), color=colors[subject], **style)
     axes.set_xscale("log", base=2)
     axes.set(yscale="log", xlabel="environments", ylabel="environment steps per second")
     numbers = sorted({x.num_envs for x in found if x.subject in several})
-    # Neighbours' labels would overlap.
+    # Neighbors' labels would overlap.
     apart = zip(numbers, [0, *numbers], strict=False)
     axes.set_xticks([n for n, before in apart if n > 2 * before])
     axes.minorticks_off()
@@ -70,14 +70,14 @@ def _over_numbers(
     return several
 
 
-def _side_by_side(axes: Any, found: Sequence[Measurement], colours: dict[str, str]) -> None:
+def _side_by_side(axes: Any, found: Sequence[Measurement], colors: dict[str, str]) -> None:
     ((number, _),) = Counter(x.num_envs for x in found).most_common(1)
     here = sorted((x for x in found if x.num_envs == number), key=lambda x: x.rate)
     names = list(dict.fromkeys(x.subject for x in reversed(here)))[::-1]
     for each in here:
         style = _style(each.devices == 1) | {"linestyle": "none"}
-        place, colour = names.index(each.subject), colours[each.subject]
-        axes.errorbar([each.rate], [place], xerr=_beyond([each]), color=colour, **style)
+        place, color = names.index(each.subject), colors[each.subject]
+        axes.errorbar([each.rate], [place], xerr=_beyond([each]), color=color, **style)
     axes.set_yticks(range(len(names)), names)
     axes.set(xscale="log", xlabel=f"the same, {number:,} environments")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")

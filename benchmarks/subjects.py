@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Array
 
 from hackmatrix import HackMatrix
-from hackmatrix.batching import joined
-from hackmatrix.bits import nth_bit
-from hackmatrix.features import NUM_FEATURES
 from hackmatrix.metrics import METRICS
-from hackmatrix.networks import PlayerCentredMLP
+from hackmatrix.networks import PlayerCenteredMLP
+from hackmatrix.networks.features import NUM_FEATURES
+from hackmatrix.rules.batching import joined
+from hackmatrix.rules.bits import nth_bit
 from ppo_mask.devices.sharding import env_sharding, make_mesh, shard_over_envs
 from ppo_mask.envs import VectorEnv
 from ppo_mask.ppo import PPOConfig
@@ -85,7 +85,7 @@ def played(step: Callable[[Any], Any], start: Any, num_envs: int, num_steps: int
 def collected(num_envs: int, num_steps: int = 128) -> Subject:
     """A rollout with the default network."""
     env = VectorEnv(HackMatrix(compact=True), num_envs)
-    model = PlayerCentredMLP(key=jax.random.key(0))
+    model = PlayerCenteredMLP(key=jax.random.key(0))
     arrays, static = eqx.partition(model, eqx.is_array)
 
     def run(carry: Any) -> Any:
@@ -106,7 +106,7 @@ def trained(num_envs: int, num_steps: int = 128, devices: int = 1) -> Subject:
     mesh = make_mesh(devices)
     env = HackMatrix(compact=True)
     config = PPOConfig(num_envs=num_envs, num_steps=num_steps)
-    model = PlayerCentredMLP(key=jax.random.key(0))
+    model = PlayerCenteredMLP(key=jax.random.key(0))
     state = place_state(Trainer(env, config, metrics=METRICS).init(model, jax.random.key(1)), mesh)
     setup = Trainer(env, config, metrics=METRICS, mesh=mesh)
     arrays, static = eqx.partition(state, eqx.is_array)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optuna
 
 from hackmatrix import HackMatrix
-from hackmatrix.networks import PlayerCentredMLP
+from hackmatrix.networks import PlayerCenteredMLP
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.envs.probes import MaskedLocks
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
@@ -31,7 +31,7 @@ def make(name: str) -> tuple[AbstractEnv[Any], AbstractActorCritic]:
     """The environment and a fresh network for it. Put your own here."""
     key = jax.random.key(0)
     if name == "hackmatrix":
-        return HackMatrix(max_steps=1000, compact=True), PlayerCentredMLP(128, 2, key=key)
+        return HackMatrix(max_steps=1000, compact=True), PlayerCenteredMLP(128, 2, key=key)
     observation = jax.eval_shape(LOCKS.reset, key)[1].observation
     return LOCKS, MLPActorCritic(observation.size, LOCKS.num_actions, 32, key=key)
 

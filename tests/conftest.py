@@ -22,7 +22,7 @@ _HAVE_OLDER_EMITTERS = ("0.10.",)
 def pytest_configure(config: pytest.Config) -> None:
     """Fast tests compile a lot and run what they compiled for a moment.
 
-    Compiling takes a third of the time without optimisations. Slow tests have them but for modules
+    Compiling takes a third of the time without optimizations. Slow tests have them but for modules
     marked ``unoptimized``. With the older emitters fast tests compile in four fifths of the time.
     """
     if not config.option.markexpr:
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True, scope="module")
 def compiler(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Does not optimise where a module is marked so: here and in processes that it starts.
+    """Does not optimize where a module is marked so: here and in processes that it starts.
 
     A program is compiled once in a process, however its settings change: what was compiled with
     others is forgotten, before and after.

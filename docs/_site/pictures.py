@@ -14,13 +14,13 @@ import jax.numpy as jnp
 
 from hackmatrix import HackMatrix, State, positions
 from hackmatrix.actions import action_named
-from hackmatrix.planes import SIZE
-from hackmatrix.programs import Program
 from hackmatrix.render.scene import Scene, scene
 from hackmatrix.render.shapes import Drawing, Group, Label, Polygon, Shape
 from hackmatrix.render.sheet import board, sheet
 from hackmatrix.render.svg import drawn
 from hackmatrix.render.tiles import BACKGROUND, DIM, INK, TILE
+from hackmatrix.rules.planes import SIZE
+from hackmatrix.rules.programs import Program
 
 FOLDER = Path(__file__).parents[1] / "images" / "game"
 
@@ -48,7 +48,7 @@ def position(
 
     Args:
         player: row, column, and then hp, credits, energy, data siphons, score, attack, or fewer.
-        cells: row, column, kind, points, program, spawn count, credits, energy, siphoned, centre,
+        cells: row, column, kind, points, program, spawn count, credits, energy, siphoned, center,
             or fewer.
         enemies: type, row, column, hp, disabled, stunned, from a siphon, or fewer.
         transmissions: row, column, turns, or fewer.
@@ -92,7 +92,7 @@ def side_by_side(scenes: Sequence[Scene], headers: Sequence[str], area: Area, ti
     for n, (each, header) in enumerate(zip(scenes, headers, strict=True)):
         x = _MARGIN + n * (width + _GAP)
         if header:
-            parts.append(Label(x + 2, _MARGIN + 12, header, 20, INK, centred=False))
+            parts.append(Label(x + 2, _MARGIN + 12, header, 20, INK, centered=False))
         tiles = board(each, x - left * TILE, y - (SIZE - 1 - high) * TILE)
         parts += [
             cell

@@ -4,7 +4,8 @@ from ppo_mask.jax_tools import check_types as _check_types
 
 _check_types("hackmatrix")
 
-from hackmatrix.env import HackMatrix  # noqa: E402 - the hook comes first
-from hackmatrix.state import State  # noqa: E402
+from hackmatrix import render as render  # noqa: E402 - the hook comes first; states show themselves
+from hackmatrix.env import HackMatrix  # noqa: E402
+from hackmatrix.rules.state import State  # noqa: E402
 
 __all__ = ["HackMatrix", "State"]

@@ -1,8 +1,13 @@
-"""The 28 actions by name."""
+"""The 28 actions by number and name."""
 
-from hackmatrix.env import FIRST_PROGRAM
-from hackmatrix.programs import CARDS
+from hackmatrix.rules.programs import CARDS, NUM_PROGRAMS
 
+SIPHON_ACTION = 4
+"""The number of SIPHON; the moves come before it."""
+FIRST_PROGRAM = 5
+"""The number of the first program's action; the others follow in the order of ``CARDS``."""
+NUM_ACTIONS = FIRST_PROGRAM + NUM_PROGRAMS
+"""How many actions there are."""
 ACTION_NAMES = ("up", "down", "left", "right", "siphon", *(card.name for card in CARDS))
 """The name of each action, by its number."""
 

@@ -7,7 +7,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from hackmatrix.env import HackMatrix
-from hackmatrix.game import NUM_STAGES
+from hackmatrix.rules.game import NUM_STAGES
 from ppo_mask.envs import AbstractEnv, Schedule
 from ppo_mask.runner import Phases
 

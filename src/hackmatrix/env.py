@@ -7,21 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
-from hackmatrix import bits, enemies, history, moves, paths, programs, rewards, siphon, spawning
-from hackmatrix.batching import anywhere, computed_once, side_by_side, total
-from hackmatrix.draws import Draws, Use
-from hackmatrix.entities import Occupied
-from hackmatrix.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Game, blank_game, choose, replace
+from hackmatrix.actions import FIRST_PROGRAM, NUM_ACTIONS, SIPHON_ACTION
 from hackmatrix.observation import Observation, compact, expand, ground_words
-from hackmatrix.programs import NUM_PROGRAMS, Program
-from hackmatrix.stages import CORNERS, set_up
-from hackmatrix.state import MAX_UNDO_DEPTH, Kept, State, keep, keep_moved, keep_spawned
+from hackmatrix.rules import bits, enemies, history, moves, paths, programs, rewards, siphon
+from hackmatrix.rules.batching import anywhere, computed_once, side_by_side, total
+from hackmatrix.rules.draws import Draws, Use
+from hackmatrix.rules.entities import Occupied
+from hackmatrix.rules.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Game, blank_game, choose, replace
+from hackmatrix.rules.programs import Program
+from hackmatrix.rules.spawning import is_due, spawn_due
+from hackmatrix.rules.stages import CORNERS, set_up
+from hackmatrix.rules.state import MAX_UNDO_DEPTH, Kept, State, keep, keep_moved, keep_spawned
 from ppo_mask.envs import AbstractSelfResettingEnv, Next, TimeStep
 from ppo_mask.jax_tools import rarely
 
-SIPHON_ACTION = 4
-FIRST_PROGRAM = 5
-NUM_ACTIONS = FIRST_PROGRAM + NUM_PROGRAMS
 MIN_UNDO_DEPTH = 8
 
 _BONUSES = ((10, 0, 0), (0, 11, 0), (0, 0, 1))  # credits, energy, data siphons
@@ -224,7 +223,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             steps=game.steps + 1,
         )
         kept = keep_moved(game, run.kept.settled)
-        due = enemies_act & spawning.is_due(game)
+        due = enemies_act & is_due(game)
         kept = rarely(due, _spawn, (kept, draws), kept)
         died = enemies_act & (game.player.hp <= 0)
 
@@ -392,7 +391,7 @@ def _run(
 
 def _spawn(operand: tuple[Kept, Draws]) -> Kept:
     kept, draws = operand
-    return keep_spawned(spawning.spawn_due(kept.game, draws), kept)
+    return keep_spawned(spawn_due(kept.game, draws), kept)
 
 
 def _reward_stage(game: Game, completed: Bool[Array, ""]) -> Game:

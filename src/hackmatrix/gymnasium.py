@@ -16,14 +16,13 @@ import numpy as np
 from jaxtyping import UInt8
 from numpy.typing import ArrayLike
 
-from hackmatrix.cli.terminal import colored
 from hackmatrix.env import MIN_UNDO_DEPTH, HackMatrix
 from hackmatrix.observation import bounds
 from hackmatrix.render.picture import pixels
 from hackmatrix.render.scene import scene
 from hackmatrix.render.sheet import ALL_CARD_ROWS, sheet
-from hackmatrix.render.text import text
-from hackmatrix.state import State
+from hackmatrix.render.text import colored, text
+from hackmatrix.rules.state import State
 from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
 
 ID = "HackMatrix-v0"

@@ -1,7 +1,7 @@
 """What a HackMatrix run logs beside the learner's own figures."""
 
-from hackmatrix.env import FIRST_PROGRAM, SIPHON_ACTION
-from hackmatrix.rewards import COMPONENTS
+from hackmatrix.actions import FIRST_PROGRAM, SIPHON_ACTION
+from hackmatrix.rules.rewards import COMPONENTS
 from ppo_mask.training import Metric
 
 

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, UInt16, UInt32
 
-from hackmatrix.batching import computed_once, joined, side_by_side, total
-from hackmatrix.entities import CRYPTOG, NUM_TYPES, first_on_each
-from hackmatrix.game import MAX_HP, NUM_STAGES, Board, Game
-from hackmatrix.planes import NUM_CELLS, SIZE, Plane, column, pack, row
-from hackmatrix.programs import NUM_PROGRAMS, owned_flags
+from hackmatrix.rules.batching import computed_once, joined, side_by_side, total
+from hackmatrix.rules.entities import CRYPTOG, NUM_TYPES, first_on_each
+from hackmatrix.rules.game import MAX_HP, NUM_STAGES, Board, Game
+from hackmatrix.rules.planes import NUM_CELLS, SIZE, Plane, column, pack, row
+from hackmatrix.rules.programs import NUM_PROGRAMS, owned_flags
 from ppo_mask.jax_tools import rarely
 
 

@@ -113,7 +113,7 @@ _HOW = [{}, {"precision": "bfloat16"}, {"normalize_observations": True, "normali
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("how", _HOW, ids=["plain", "bfloat16", "normalised"])
+@pytest.mark.parametrize("how", _HOW, ids=["plain", "bfloat16", "normalized"])
 def test_cart_pole_is_solved_within_500_000_steps(how, seed):
     env = CartPole()
     # On 120 seeds the lowest mean is 495; with half the rate it is 443, with 16 environments 424.

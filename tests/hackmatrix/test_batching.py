@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hackmatrix import batching
+from hackmatrix.rules import batching
 
 
 @pytest.mark.parametrize("size", [1, 5, 23, 32, 33, 36, 42, 64, 521, 2048, 2049, 32768])

@@ -1,4 +1,4 @@
-"""The board network: weights shared by all cells, neighbours, and nothing of the view ignored."""
+"""The board network: weights shared by all cells, neighbors, and nothing of the view ignored."""
 
 import equinox as eqx
 import jax
@@ -9,10 +9,11 @@ import pytest
 import recordings
 from games import ENV
 from hackmatrix import positions
-from hackmatrix.agents import NETWORKS
-from hackmatrix.board_network import BoardActorCritic, BoardNetwork, neighbour_sums, view
-from hackmatrix.features import NUM_AROUND_PLAYER
+from hackmatrix.networks import BoardActorCritic, BoardNetwork
+from hackmatrix.networks._board import neighbor_sums, view
+from hackmatrix.networks.features import NUM_AROUND_PLAYER
 from hackmatrix.observation import OBSERVATION_SIZE
+from hackmatrix.play.agents import NETWORKS
 from ppo_mask.checkpoints import architecture_of
 from ppo_mask.networks import (
     NormalizedActorCritic,
@@ -52,13 +53,13 @@ def test_the_view_is_the_whole_observation(observations):
 
 
 @pytest.mark.parametrize("place", [(0, 0), (2, 5), (3, 1), (5, 5)])
-def test_neighbours_are_those_on_the_board(place):
+def test_neighbors_are_those_on_the_board(place):
     board = np.asarray(jax.random.normal(jax.random.key(2), (6, 6, 3)))
     padded = np.pad(board, ((1, 1), (1, 1), (0, 0)))
     sums = padded[2:, 1:-1] + padded[:-2, 1:-1] + padded[1:-1, 2:] + padded[1:-1, :-2]
     back = (-place[0], -place[1])
     rolled = jnp.asarray(np.roll(board, back, (0, 1)).reshape(36, 3))
-    got = neighbour_sums(rolled, jnp.array(place, jnp.uint8))
+    got = neighbor_sums(rolled, jnp.array(place, jnp.uint8))
     np.testing.assert_allclose(got, np.roll(sums, back, (0, 1)).reshape(36, 3), atol=1e-6)
 
 
@@ -69,7 +70,7 @@ def test_cells_share_their_weights(observations):
     cells = seen.cells.astype(jnp.float32) / 36
     place = jnp.array([0, 0], jnp.uint8)
     inner = np.zeros((6, 6), bool)
-    inner[1:4, 1:4] = True  # They have four neighbours, and so they have one row higher.
+    inner[1:4, 1:4] = True  # They have four neighbors, and so they have one row higher.
     moved = jnp.roll(cells.reshape(6, 6, -1), 1, 0).reshape(36, -1)
     before = np.asarray(codes(cells, place)).reshape(6, 6, -1)
     after = np.asarray(codes(moved, place)).reshape(6, 6, -1)
@@ -147,7 +148,7 @@ def test_in_bfloat16_it_is_nearly_the_same(observations):
     assert 0 < np.abs(probs - close_probs).max() < 0.05
 
 
-def test_normalisation_is_of_the_players_side_and_leaves_the_cells(observations):
+def test_normalization_is_of_the_players_side_and_leaves_the_cells(observations):
     model = add_normalization(BoardActorCritic(8, 1, key=jax.random.key(0)), observations)
     assert isinstance(model.network, NormalizedActorCritic)
     (moments,) = model.network.moments

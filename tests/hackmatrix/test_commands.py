@@ -14,19 +14,20 @@ import yaml
 from games import position, seed_to_play
 from hackmatrix import cli, positions
 from hackmatrix.actions import ACTION_NAMES
-from hackmatrix.agents import trained
 from hackmatrix.cli.options import refuse_existing, write
 from hackmatrix.cli.play import KEYS, why_not
 from hackmatrix.cli.screen import screen
-from hackmatrix.networks import PlayerCentredMLP
+from hackmatrix.networks import PlayerCenteredMLP
+from hackmatrix.play.agents import trained
+from hackmatrix.play.replay import Decision, Frame
 from hackmatrix.render import scene
-from hackmatrix.replay import Decision, Frame
-from hackmatrix.rewards import COMPONENTS
+from hackmatrix.rules.rewards import COMPONENTS
+from hackmatrix.task import GameSettings, game_settings
 from ppo_mask.checkpoints import RunFolder, architecture_of
 from ppo_mask.checkpoints.bucket import open_bucket, push
 from ppo_mask.errors import RunError
 
-NETWORK = PlayerCentredMLP(8, 1, key=jax.random.key(3))
+NETWORK = PlayerCenteredMLP(8, 1, key=jax.random.key(3))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def test_inspect_prints_what_a_checkpoint_holds(capsys, run_folder):
     for target in ([run_folder], ["--latest", "--checkpoint-dir", run_folder.parent]):
         code, out, _ = command(capsys, "inspect", *target)
         assert code == 0
-        for fact in ("update     7", "steps      700", "score      1.5", "PlayerCentredMLP"):
+        for fact in ("update     7", "steps      700", "score      1.5", "PlayerCenteredMLP"):
             assert fact in out
         assert "undo_depth: 9" in out
         assert "actor.0.weight: float32[8, " in out
@@ -104,6 +105,36 @@ def test_inspect_finds_damage(capsys, run_folder, tmp_path):
     assert len(err.splitlines()) == 1
 
 
+def test_train_is_the_trainer_under_its_own_name(capsys):
+    with pytest.raises(SystemExit) as end:
+        command(capsys, "train", "--help")
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("usage: hackmatrix train [flags]")
+    for part in (
+        "environment:\n  HackMatrix.",
+        "--undo-depth N",
+        "(default: 0.15)",
+        "--network mlp|",
+    ):
+        assert part in shown
+    code, out, error = command(capsys, "train", "--num-env", "4")
+    assert (code, out) == (2, "")
+    assert error == "error: unknown flag --num-env; did you mean --num-envs?\n"
+    assert command(capsys, "train", "--undo-depth", "7")[0] == 2  # The game refuses it.
+
+
+def test_a_runs_game_settings_are_checked_and_others_left_out(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("environment: {undo_depth: 12, of_another_program: 3}\ntraining: {lr: 0.1}\n")
+    assert game_settings(file) == GameSettings(undo_depth=12)
+    file.write_text("training: {lr: 0.1}\n")
+    assert game_settings(file) == GameSettings()
+    file.write_text("environment: {undo_depth: deep}\n")
+    with pytest.raises(RunError, match=r"config\.yaml: undo_depth must be a whole number"):
+        game_settings(file)
+
+
 def test_a_run_plays_as_it_was_trained(run_folder):
     agent = trained(str(run_folder))
     assert agent.name == "first/7"
@@ -125,7 +156,7 @@ def test_export_writes_names_architecture_and_layout(capsys, run_folder, tmp_pat
     assert len(arrays) == len(jax.tree.leaves(NETWORK))
     (weight,) = [x for name, x in arrays.items() if name.endswith("actor.0.weight")]
     assert weight.shape[0] == 8
-    assert description["architecture"]["network"] == "PlayerCentredMLP"
+    assert description["architecture"]["network"] == "PlayerCenteredMLP"
     assert description["mlp"] == [{"layer_norm": True, "policy_gain": 10.0}]
     assert description["actions"] == list(ACTION_NAMES)
     layout = description["observation"]
@@ -295,7 +326,7 @@ def test_a_screen_fits_the_terminal(keys):
         assert "policy: up 20% down 20% left 20% →right 20% siphon 10% value -123.46" in shown
 
 
-def test_colours_change_nothing_but_colours():
+def test_colors_change_nothing_but_colors():
     frame = heavy_frame()
     colored = "\n".join(screen(frame, "title", color=True))
     assert "\x1b[" in colored

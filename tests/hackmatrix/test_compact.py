@@ -8,8 +8,7 @@ import pytest
 
 import recordings
 from hackmatrix import HackMatrix, positions
-from hackmatrix.board_network import BoardActorCritic
-from hackmatrix.networks import PlayerCentredMLP, flat_mlp
+from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP, flat_mlp
 from hackmatrix.observation import (
     OBSERVATION_SIZE,
     CompactObservation,
@@ -19,7 +18,7 @@ from hackmatrix.observation import (
     divisors,
     expand,
 )
-from hackmatrix.policies import SCRIPTED
+from hackmatrix.play.policies import SCRIPTED
 from ppo_mask.envs import VectorEnv
 from reference import random_positions
 
@@ -115,7 +114,7 @@ def test_games_are_the_same_whatever_the_form():
 @pytest.mark.parametrize(
     "model",
     [
-        PlayerCentredMLP(16, 1, key=jax.random.key(0)),
+        PlayerCenteredMLP(16, 1, key=jax.random.key(0)),
         BoardActorCritic(8, 1, key=jax.random.key(0)),
         flat_mlp(16, 1, key=jax.random.key(0)),
         *SCRIPTED.values(),

@@ -12,7 +12,7 @@ import pytest
 
 import recordings
 from hackmatrix import HackMatrix, positions
-from hackmatrix.programs import CARDS
+from hackmatrix.rules.programs import CARDS
 
 KEYS = 64
 CASES_AT_ONCE = 64

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency, chisquare
 
-from hackmatrix.draws import Draws, Use
+from hackmatrix.rules.draws import Draws, Use
 
 SEEDS = np.arange(20_000)
 UNLIKELY = 1e-5  # for a good generator; there are dozens of tests

@@ -10,7 +10,7 @@ from scipy import stats
 
 from games import BATCH, ENV, outcomes, position, run, stacked, step
 from hackmatrix import positions
-from hackmatrix.programs import Program
+from hackmatrix.rules.programs import Program
 from reference import enemy_turns, legal, move, outcome, random_positions
 
 WAIT = run(Program.WAIT)

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from hackmatrix.entities import ENEMY, FREE, MAX_ENTITIES, first_on_each, no_entities
-from hackmatrix.game import replace
+from hackmatrix.rules.entities import ENEMY, FREE, MAX_ENTITIES, first_on_each, no_entities
+from hackmatrix.rules.game import replace
 
 BATCH = 40
 

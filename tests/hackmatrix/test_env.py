@@ -7,7 +7,7 @@ import pytest
 
 from games import RIGHT, position, run
 from hackmatrix import HackMatrix, positions
-from hackmatrix.programs import Program
+from hackmatrix.rules.programs import Program
 from ppo_mask.envs import check_env
 
 pytestmark = pytest.mark.unoptimized

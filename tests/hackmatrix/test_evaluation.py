@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from hackmatrix.agents import scripted
 from hackmatrix.cli.evaluate import table
-from hackmatrix.evaluation import mean_estimate, measure, share_estimate
+from hackmatrix.play.agents import scripted
+from hackmatrix.play.evaluation import mean_estimate, measure, share_estimate
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,10 @@ import pytest
 import recordings
 from games import ENV
 from hackmatrix import positions
-from hackmatrix.board_network import BoardActorCritic
-from hackmatrix.export import exported
-from hackmatrix.features import features, unpacked
-from hackmatrix.networks import PlayerCentredMLP
-from ppo_mask.networks import normalized, observe
+from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP
+from hackmatrix.networks.features import features, unpacked
+from hackmatrix.play.export import exported
+from ppo_mask.networks import add_normalization, update_statistics
 
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
 NUMBER = 1000
@@ -50,7 +49,7 @@ def seen():
 @pytest.fixture(scope="module", params=["plain", "normalized"])
 def network(request, seen):
     """Weights of every layer are random, the last one's large enough to have preferences."""
-    model = PlayerCentredMLP(32, 2, key=jax.random.key(1))
+    model = PlayerCenteredMLP(32, 2, key=jax.random.key(1))
     leaves, structure = jax.tree.flatten(eqx.filter(model, eqx.is_array))
     keys = jax.random.split(jax.random.key(2), len(leaves))
     noisy = [x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
@@ -58,9 +57,9 @@ def network(request, seen):
     if request.param == "plain":
         return model
     observations = jnp.asarray(seen[0])
-    model = normalized(model, observations)
+    model = add_normalization(model, observations)
     kept = jax.jit(jax.vmap(model.features))(observations)
-    return observe(model, kept.reshape(10, -1, kept.shape[-1]))
+    return update_statistics(model, kept.reshape(10, -1, kept.shape[-1]))
 
 
 def test_the_features_are_the_same(program, seen):

@@ -9,8 +9,8 @@ import numpy as np
 
 import recordings
 from hackmatrix import HackMatrix, positions
-from hackmatrix.features import NUM_FEATURES, Features, features, unpacked
-from hackmatrix.networks import PlayerCentredMLP
+from hackmatrix.networks import PlayerCenteredMLP
+from hackmatrix.networks.features import NUM_FEATURES, Features, features, unpacked
 from hackmatrix.observation import DIVISORS, OBSERVATION_SIZE
 from ppo_mask.networks import add_normalization, update_statistics
 
@@ -96,8 +96,8 @@ def test_features_are_the_board_from_where_the_player_stands():
 
 
 def test_hyperparameters_rebuild_the_structure():
-    model = PlayerCentredMLP(16, 1, key=jax.random.key(0))
-    again = PlayerCentredMLP(**model.hyperparameters, key=jax.random.key(1))
+    model = PlayerCenteredMLP(16, 1, key=jax.random.key(0))
+    again = PlayerCenteredMLP(**model.hyperparameters, key=jax.random.key(1))
     assert jax.tree.structure(model) == jax.tree.structure(again)
     observation = jnp.zeros(OBSERVATION_SIZE)
     distribution, value = eqx.filter_jit(model)(observation, jnp.arange(28) < 3)
@@ -105,10 +105,10 @@ def test_hyperparameters_rebuild_the_structure():
     assert value.shape == ()
 
 
-def test_a_normalised_network_reads_the_board_as_it_is_and_normalises_what_it_read():
+def test_a_normalized_network_reads_the_board_as_it_is_and_normalizes_what_it_read():
     dumped = [each["state"] for each in recordings.read("observations.jsonl.gz")][:32]
     observations = jax.jit(jax.vmap(HackMatrix().observe))(positions.load_all(dumped))
-    plain = PlayerCentredMLP(16, 1, key=jax.random.key(0))
+    plain = PlayerCenteredMLP(16, 1, key=jax.random.key(0))
     seen = jax.jit(jax.vmap(plain.features))(observations)
     model = eqx.filter_jit(update_statistics)(add_normalization(plain, observations), seen[None])
     read = np.asarray(jax.jit(jax.vmap(lambda x: unpacked(features(x).packed())))(observations))

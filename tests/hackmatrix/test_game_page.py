@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hackmatrix.actions import price
-from hackmatrix.programs import CARDS
-from hackmatrix.rewards import COMPONENTS, STAGE_REWARDS
+from hackmatrix.rules.programs import CARDS
+from hackmatrix.rules.rewards import COMPONENTS, STAGE_REWARDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 SPEC = importlib.util.spec_from_file_location("pictures", DOCS / "_site" / "pictures.py")

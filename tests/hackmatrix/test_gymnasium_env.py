@@ -17,8 +17,8 @@ import recordings
 from games import position
 from hackmatrix import HackMatrix, positions
 from hackmatrix.observation import bounds
-from hackmatrix.programs import Program
 from hackmatrix.render import text
+from hackmatrix.rules.programs import Program
 
 pytestmark = pytest.mark.unoptimized
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hackmatrix import positions
-from hackmatrix.programs import CARDS, Program
+from hackmatrix.rules.programs import CARDS, Program
 from ppo_mask.envs import VectorEnv
 from ppo_mask.networks import MaskedCategorical
 from reference import legal

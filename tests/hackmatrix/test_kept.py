@@ -9,8 +9,8 @@ import pytest
 import recordings
 from hackmatrix import HackMatrix, positions
 from hackmatrix.env import new_state
-from hackmatrix.game import replace
-from hackmatrix.state import keep, keep_moved, with_fields_of
+from hackmatrix.rules.game import replace
+from hackmatrix.rules.state import keep, keep_moved, with_fields_of
 from ppo_mask.envs import VectorEnv
 
 ENVS, STEPS = 256, 120

@@ -11,7 +11,7 @@ from scipy import stats
 import recordings
 from games import BATCH, RIGHT, position, reset, stacked, step
 from hackmatrix import positions
-from hackmatrix.programs import CARDS
+from hackmatrix.rules.programs import CARDS
 
 SIGNIFICANCE = 1e-4
 NEW_GAME, STAGE_8 = "new_game_stage_1", "stage_8_empty_board"

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hackmatrix import one_kernel
 from hackmatrix.env import HackMatrix
-from hackmatrix.one_kernel import MARKED
+from hackmatrix.rules import one_kernel
+from hackmatrix.rules.one_kernel import MARKED
 from ppo_mask.envs import VectorEnv
 
 MARK = 'xla_cpu_small_call="true"'

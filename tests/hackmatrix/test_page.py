@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hackmatrix.agents import scripted
+from hackmatrix.play.agents import scripted
+from hackmatrix.play.replay import record
 from hackmatrix.render.page import page
-from hackmatrix.replay import record
 
 pytestmark = pytest.mark.browser
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hackmatrix import bits, paths, planes
-from hackmatrix.entities import MAX_ENTITIES, Slots, slot_set
-from hackmatrix.planes import NUM_CELLS, SIZE, Plane
+from hackmatrix.rules import bits, paths, planes
+from hackmatrix.rules.entities import MAX_ENTITIES, Slots, slot_set
+from hackmatrix.rules.planes import NUM_CELLS, SIZE, Plane
 
 CELLS = range(NUM_CELLS)
 DIRECTIONS = ((1, 0), (-1, 0), (0, -1), (0, 1))
@@ -45,7 +45,7 @@ def shifted(cells: set[int], d_row: int, d_col: int) -> set[int]:
     return {moved(cell, d_row, d_col) for cell in cells} - {None}
 
 
-def neighbours(cell: int) -> list[int]:
+def neighbors(cell: int) -> list[int]:
     return [n for d in DIRECTIONS if (n := moved(cell, *d)) is not None]
 
 
@@ -54,7 +54,7 @@ def distances(start: set[int], free: set[int]) -> dict[int, int]:
     found, queue = dict.fromkeys(start, 0), deque(start)
     while queue:
         cell = queue.popleft()
-        for n in neighbours(cell):
+        for n in neighbors(cell):
             if n in free and n not in found:
                 found[n] = found[cell] + 1
                 queue.append(n)
@@ -70,7 +70,7 @@ def of_one(a, cell):
         "has": a.has(cell),
         "has each": a.has(jnp.arange(NUM_CELLS)),
         "shifts": a.shifts(),
-        "neighbours": a.neighbours(),
+        "neighbors": a.neighbors(),
         "around": a.around(),
         "lowest": a.lowest(),
         "only": a.only(),
@@ -95,7 +95,7 @@ def test_operations_on_one_plane(a, cell):
     assert got["has"] == (cell in a)
     assert got["has each"].tolist() == [c in a for c in CELLS]
     assert [members(shift) for shift in got["shifts"]] == [shifted(a, *d) for d in DIRECTIONS]
-    assert members(got["neighbours"]) == {n for c in a for n in neighbours(c)}
+    assert members(got["neighbors"]) == {n for c in a for n in neighbors(c)}
     square = set().union(*(shifted(a, r, c) for r in (-1, 0, 1) for c in (-1, 0, 1)))
     assert members(got["around"]) == square - a
     assert got["all ranks"][: len(a)].tolist() == sorted(a)
@@ -155,7 +155,7 @@ def test_constant_planes_of_each_cell():
     before, reach = planes.before_each(), planes.reach_of_each()
     for cell in CELLS:
         assert members(jax.tree.map(lambda x, c=cell: x[c], before)) == set(range(cell))
-        assert members(jax.tree.map(lambda x, c=cell: x[c], reach)) == {cell, *neighbours(cell)}
+        assert members(jax.tree.map(lambda x, c=cell: x[c], reach)) == {cell, *neighbors(cell)}
 
 
 @jax.jit
@@ -206,7 +206,7 @@ def searches(start, free, goal, cell, exit):
     return {
         "connected": paths.connected(start, free),
         "first met": paths.first_met(start, free, goal),
-        "first neighbour": jax.vmap(lambda c: paths.first_neighbour(planes.single(c), goal))(
+        "first neighbor": jax.vmap(lambda c: paths.first_neighbor(planes.single(c), goal))(
             jnp.arange(NUM_CELLS)
         ),
         "exit steps": paths.exit_steps(~free & ~planes.single(exit), exit),
@@ -241,7 +241,7 @@ def test_searches_find_what_breadth_first_search_finds(start, free, goal, cell, 
 
     for c in CELLS:
         options = [n for n in (moved(c, *d) for d in DIRECTIONS) if n in goal]
-        first = jax.tree.map(lambda words, c=c: words[c], got["first neighbour"])
+        first = jax.tree.map(lambda words, c=c: words[c], got["first neighbor"])
         assert members(first) == set(options[:1])
 
     # The exit is never a block.

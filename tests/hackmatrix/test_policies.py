@@ -6,8 +6,8 @@ import pytest
 
 from games import DOWN, ENV, LEFT, RIGHT, SIPHON, UP, position, run
 from hackmatrix import positions
-from hackmatrix.policies import SCRIPTED
-from hackmatrix.programs import Program
+from hackmatrix.play.policies import SCRIPTED
+from hackmatrix.rules.programs import Program
 
 VIRUS, DAEMON, GLITCH, CRYPTOG = range(4)
 

@@ -9,8 +9,8 @@ import pytest
 import recordings
 from games import position
 from hackmatrix import HackMatrix, positions
-from hackmatrix.entities import MAX_ENTITIES
-from hackmatrix.history import depth
+from hackmatrix.rules.entities import MAX_ENTITIES
+from hackmatrix.rules.history import depth
 
 NOTHING = [0, 0, -1, 0, 0, 0, 0, 0]
 
@@ -69,7 +69,7 @@ def test_the_history_is_as_deep_as_asked():
 
 BAD = {
     "lacks turn": lambda p: p.pop("turn"),
-    "unknown key colour": lambda p: p.update(colour=1),
+    "unknown key color": lambda p: p.update(color=1),
     "player row: 6": lambda p: p["player"].__setitem__(0, 6),
     r"player: \[.*\] must have 8 entries": lambda p: p["player"].pop(),
     "player hp: 4": lambda p: p["player"].__setitem__(2, 4),

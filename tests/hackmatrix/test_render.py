@@ -7,8 +7,8 @@ import pytest
 import recordings
 from games import position, stacked
 from hackmatrix import positions
-from hackmatrix.programs import CARDS
 from hackmatrix.render import text
+from hackmatrix.rules.programs import CARDS
 
 VIRUS, DAEMON, GLITCH, CRYPTOG = range(4)
 NAMES = ("virus", "daemon", "glitch", "crypto")
@@ -116,7 +116,7 @@ def test_a_whole_position():
     assert lines[-1] == "PUSH 2e           EXCH 4c"
 
 
-def test_colours_change_nothing_but_colours():
+def test_colors_change_nothing_but_colors():
     start = position(enemies=[(VIRUS, 4, 2)], blocks=[(1, 1)])
     colored = show(start, color=True)
     assert "\x1b[31mvirus2" in colored

@@ -12,16 +12,16 @@ import pytest
 from PIL import Image
 
 from hackmatrix import HackMatrix
-from hackmatrix.agents import Agent, scripted
 from hackmatrix.cli.watch import film
-from hackmatrix.networks import PlayerCentredMLP
+from hackmatrix.networks import PlayerCenteredMLP
+from hackmatrix.play.agents import Agent, scripted
+from hackmatrix.play.replay import Replay, Session, record
 from hackmatrix.render.page import page
 from hackmatrix.render.picture import png
 from hackmatrix.render.sheet import sheet
-from hackmatrix.replay import Replay, Session, record
-from hackmatrix.rewards import COMPONENTS
+from hackmatrix.rules.rewards import COMPONENTS
 
-NETWORK = PlayerCentredMLP(8, 1, key=jax.random.key(0))
+NETWORK = PlayerCenteredMLP(8, 1, key=jax.random.key(0))
 LONG = 200
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from games import RIGHT, outcomes, position, run, the_outcome
-from hackmatrix.programs import Program
+from hackmatrix.rules.programs import Program
 
 VIRUS, DAEMON, GLITCH, CRYPTOG = range(4)
 

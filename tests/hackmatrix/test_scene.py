@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import jax
@@ -11,10 +13,10 @@ import pytest
 import recordings
 from games import position, stacked
 from hackmatrix import positions
-from hackmatrix.programs import CARDS
+from hackmatrix.play.replay import Frame, Replay
 from hackmatrix.render import scene, svg, text
 from hackmatrix.render.page import page
-from hackmatrix.replay import Frame, Replay
+from hackmatrix.rules.programs import CARDS
 
 NAMES = ("virus", "daemon", "glitch", "cryptog")
 CRYPTOG = 3
@@ -177,3 +179,23 @@ def test_notebooks_show_a_state_and_not_a_batch():
     assert drawn_inside == [None]
     with pytest.raises(ValueError, match="one state is shown, not a batch"):
         svg(stacked([state]))
+
+
+def test_states_and_replays_show_themselves_after_a_bare_import():
+    program = """
+import jax
+from hackmatrix import HackMatrix
+
+state, _ = jax.jit(HackMatrix().reset)(jax.random.key(0))
+print(state)
+assert state._repr_svg_().startswith("<svg ")
+
+from hackmatrix.play.replay import Frame, Replay
+from hackmatrix.render import scene
+
+frame = Frame(0, scene(state), (), None, {}, 0.0, None, "won")
+assert Replay("nobody", 0, [frame])._repr_html_().startswith("<iframe ")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("hp 3/3 ")

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hackmatrix import siphon
-from hackmatrix.game import NO_PROGRAM, Board, blank_game, replace
-from hackmatrix.planes import NUM_CELLS, SIZE, pack
-from reference import neighbours
+from hackmatrix.rules import siphon
+from hackmatrix.rules.game import NO_PROGRAM, Board, blank_game, replace
+from hackmatrix.rules.planes import NUM_CELLS, SIZE, pack
+from reference import neighbors
 
 BOARDS = 600
 
@@ -41,7 +41,7 @@ def boards(rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
 
 def reach(cell: int) -> list[int]:
     here = divmod(int(cell), SIZE)
-    return [SIZE * row + col for row, col in (here, *neighbours(here))]
+    return [SIZE * row + col for row, col in (here, *neighbors(here))]
 
 
 def is_block(board, cell) -> bool:

@@ -12,7 +12,7 @@ from scipy import stats
 import recordings
 from games import BATCH, games_of, step
 from hackmatrix import positions
-from hackmatrix.entities import NUM_TYPES
+from hackmatrix.rules.entities import NUM_TYPES
 
 TRIALS = 2048  # a position, as many as were recorded
 SIGNIFICANCE = 1e-4

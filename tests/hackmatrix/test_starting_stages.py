@@ -7,9 +7,9 @@ import pytest
 
 from hackmatrix import HackMatrix
 from hackmatrix.curriculum import STAGES, starting_stages
-from hackmatrix.draws import Draws
 from hackmatrix.env import _starting_stage
 from hackmatrix.metrics import METRICS
+from hackmatrix.rules.draws import Draws
 from ppo_mask.envs import check_env, env_at
 from ppo_mask.errors import RunError
 from ppo_mask.networks import MLPActorCritic

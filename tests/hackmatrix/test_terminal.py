@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import time
+from pathlib import Path
 
 import pytest
 
@@ -30,11 +31,12 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 STILL = """
 import sys
 import time
+from pathlib import Path
 import hackmatrix.cli.watch as watch_module
 from games import position
 from hackmatrix import positions
 from hackmatrix.render import scene
-from hackmatrix.replay import Frame
+from hackmatrix.play.replay import Frame
 
 def frames(agent, seed, **options):
     for n in range(1000):
@@ -140,7 +142,7 @@ def step_of(match):
 def test_watch_draws_pauses_steps_and_quits(screen):
     shown = screen("watch", "--policy", "fighter", "--seed", "1", "--fps", "10")
     shown.wait_for(r"step 0 .*10/s")
-    assert "\x1b[92m@" in shown.written  # in colour
+    assert "\x1b[92m@" in shown.written  # in color
     assert "policy:" in shown.written
     shown.wait_for(r"step 3 ")
     shown.press(" ")

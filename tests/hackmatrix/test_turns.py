@@ -7,8 +7,8 @@ import pytest
 
 from games import BATCH, ENV, RIGHT, SIPHON, UP, outcomes, position, run, step, the_outcome
 from hackmatrix import positions
-from hackmatrix.programs import Program
-from hackmatrix.rewards import COMPONENTS
+from hackmatrix.rules.programs import Program
+from hackmatrix.rules.rewards import COMPONENTS
 
 VIRUS, DAEMON, GLITCH, CRYPTOG = range(4)
 WAIT, UNDO = run(Program.WAIT), run(Program.UNDO)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hackmatrix.batching import batch_max
+from hackmatrix.rules.batching import batch_max
 from ppo_mask.jax_tools import rarely
 
 

@@ -116,7 +116,7 @@ def test_what_is_learned_from_is_what_was_acted_with():
         {"normalize_observations": True, "normalize_rewards": True},
         {"precision": "bfloat16", "gradient_accumulation": 2},
     ],
-    ids=["plain", "normalised", "bfloat16"],
+    ids=["plain", "normalized", "bfloat16"],
 )
 def test_the_first_minibatch_has_the_ratio_1(how):
     # With a step size of 0 every minibatch is a first one; after an update statistics are not 0.

@@ -12,7 +12,7 @@ from ppo_mask.networks import (
 )
 
 
-def test_initialisation_is_orthogonal_with_the_fields_gains():
+def test_initialization_is_orthogonal_with_the_fields_gains():
     model = MLPActorCritic(40, 6, 16, 3, key=jax.random.key(0))
     for layers, head_gain in ((model.actor, 0.01), (model.critic, 1.0)):
         assert len(layers) == 4

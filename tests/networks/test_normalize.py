@@ -80,7 +80,7 @@ class _Shows(AbstractActorCritic):
         return MaskedCategorical(jnp.zeros(2), action_mask), seen * self.weight
 
 
-def test_floats_of_any_tree_are_normalised_and_clipped_and_the_rest_is_left_alone():
+def test_floats_of_any_tree_are_normalized_and_clipped_and_the_rest_is_left_alone():
     def observation(x, n, half):
         return {"half": jnp.float16(half), "n": jnp.int32(n), "x": jnp.float32(x)}
 
@@ -124,7 +124,7 @@ class _Doubles(AbstractFeatureActorCritic):
         return jnp.concatenate([features, 2 * features])
 
 
-def test_features_are_of_the_raw_observation_and_normalised_themselves():
+def test_features_are_of_the_raw_observation_and_normalized_themselves():
     network = MLPActorCritic(2, 2, 4, 1, key=jax.random.key(0))
     model = add_normalization(_Doubles(network), jnp.zeros((3, 1)))
     assert isinstance(model, _Doubles)
@@ -196,7 +196,7 @@ def test_the_statistics_are_those_of_all_that_was_acted_on(updates):
         np.testing.assert_allclose(moments.variance, seen.var(axis=0), rtol=1e-2)
 
 
-def test_without_the_flag_a_normalised_model_keeps_the_statistics_it_came_with():
+def test_without_the_flag_a_normalized_model_keeps_the_statistics_it_came_with():
     env = _Far()
     model = add_normalization(MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0)), jnp.zeros((1, 4)))
     model = update_statistics(model, 50 + jax.random.normal(jax.random.key(1), (4, 2, 4)))
@@ -226,7 +226,7 @@ class _FarAway(MatchObservation):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("on", [True, False])
-def test_what_is_far_from_0_is_learned_with_normalised_observations_only(on):
+def test_what_is_far_from_0_is_learned_with_normalized_observations_only(on):
     env = _FarAway()
     config = PPOConfig(
         num_envs=16, num_steps=16, learning_rate=1e-2, ent_coef=0.01, normalize_observations=on

@@ -142,7 +142,7 @@ def test_loss_equals_the_formulas_in_float64(clip_value):
     assert total == figures["total_loss"]
 
 
-def test_advantages_are_standardised_over_the_minibatch():
+def test_advantages_are_standardized_over_the_minibatch():
     # Beside rewards of this size the values are near 0, so that advantages grow as rewards do.
     config = {"vf_coef": 0.0, "ent_coef": 0.0, "gamma": 0.0}
     small, large = (_diagnostics(1, _Pays(pay=jnp.float32(x)), **config)[0] for x in (1e3, 1e6))

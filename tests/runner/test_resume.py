@@ -274,7 +274,7 @@ def test_ended_at_a_random_moment_with_all_that_changes_as_a_run_goes_on(
     assert marathon.main(marathon.TASK, marathon.DEFAULTS, flags(whole, updates, *often)) == 0
     assert_same_run(folder, RunFolder(whole / "run"))
     starts = [x["stats/start"] for x in log(folder) if "stats/start" in x]
-    assert starts[0] == 2  # What was practised did change.
+    assert starts[0] == 2  # What was practiced did change.
     assert starts[-1] < 1.5
 
 

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from hackmatrix import HackMatrix, State, positions
-from hackmatrix.programs import NUM_PROGRAMS, Program
-from hackmatrix.replay import Session
-from hackmatrix.rewards import COMPONENTS
+from hackmatrix.play.replay import Session
+from hackmatrix.rules.programs import NUM_PROGRAMS, Program
+from hackmatrix.rules.rewards import COMPONENTS
 from ppo_mask.envs import TimeStep
 
 ENV = HackMatrix()

@@ -6,9 +6,9 @@ from the position before it.
 
 import jax.numpy as jnp
 
-from hackmatrix.entities import ENEMY, FREE, MAX_ENTITIES, TRANSMISSION
-from hackmatrix.programs import CARDS, NUM_PROGRAMS, Program
-from hackmatrix.rewards import COMPONENTS
+from hackmatrix.rules.entities import ENEMY, FREE, MAX_ENTITIES, TRANSMISSION
+from hackmatrix.rules.programs import CARDS, NUM_PROGRAMS, Program
+from hackmatrix.rules.rewards import COMPONENTS
 
 FULL_HP = jnp.array([2, 3, 2, 2])
 CELLS = jnp.arange(36)

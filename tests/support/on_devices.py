@@ -48,9 +48,9 @@ class _Compiled(logging.Handler):
 
 def _game(key):
     from hackmatrix import HackMatrix
-    from hackmatrix.networks import PlayerCentredMLP
+    from hackmatrix.networks import PlayerCenteredMLP
 
-    return HackMatrix(), PlayerCentredMLP(hidden_dim=32, key=key)
+    return HackMatrix(), PlayerCenteredMLP(hidden_dim=32, key=key)
 
 
 def _cart_pole(key):

@@ -14,11 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hackmatrix import HackMatrix, State, positions
-from hackmatrix.entities import ENEMY, TRANSMISSION
-from hackmatrix.planes import NUM_CELLS
-from hackmatrix.programs import Program
-from hackmatrix.rewards import COMPONENTS
+from hackmatrix import HackMatrix, State
+from hackmatrix.rules.entities import ENEMY, TRANSMISSION
+from hackmatrix.rules.planes import NUM_CELLS
+from hackmatrix.rules.position_format import FIELD_OF
+from hackmatrix.rules.programs import Program
+from hackmatrix.rules.rewards import COMPONENTS
 
 DATA = Path(__file__).parents[1] / "data"
 UNDO_ACTION = 5 + Program.UNDO
@@ -124,7 +125,7 @@ def _device_row(
         return jnp.where(members[:, None], jnp.stack(digits, axis=1), -1)
 
     row, col = table.cell // 6, table.cell % 6
-    numbers = [getattr(game, positions._FIELD_OF.get(name, name)) for name in NUMBERS]
+    numbers = [getattr(game, FIELD_OF.get(name, name)) for name in NUMBERS]
     scalars = [
         *numbers,
         player.cell // 6,

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from hackmatrix.programs import CARDS, Program
+from hackmatrix.rules.programs import CARDS, Program
 
 Position = dict[str, Any]
 Cell = tuple[int, int]
@@ -20,7 +20,7 @@ FULL_HP = (2, 3, 2, 2)
 BLOCK_KINDS = (1, 2, 3, 4)
 
 
-def neighbours(cell: Cell) -> list[Cell]:
+def neighbors(cell: Cell) -> list[Cell]:
     """The cells next to a cell, in the order in which directions are tried."""
     row, col = cell
     return [n for dr, dc in DIRECTIONS if (n := (row + dr, col + dc)) in BOARD]
@@ -93,7 +93,7 @@ def _distances(goal: Cell, free: set[Cell]) -> dict[Cell, int]:
     queue = deque(found)
     while queue:
         cell = queue.popleft()
-        for n in neighbours(cell):
+        for n in neighbors(cell):
             if n in free and n not in found:
                 found[n] = found[cell] + 1
                 queue.append(n)
@@ -103,7 +103,7 @@ def _distances(goal: Cell, free: set[Cell]) -> dict[Cell, int]:
 def _first_step(cell: Cell, player: Cell, free: set[Cell]) -> Cell | None:
     """The first direction that starts a shortest path over free cells."""
     far = _distances(player, free)
-    reachable = [n for n in neighbours(cell) if n in far]
+    reachable = [n for n in neighbors(cell) if n in far]
     return min(reachable, key=lambda n: far[n], default=None)  # min keeps the first of equals
 
 
@@ -118,7 +118,7 @@ def move(type: int, cell: Cell, player: Cell, walls: set[Cell], occupied: set[Ce
         step = _first_step(cell, player, open_cells)
         if step is not None and step not in occupied:
             return step
-    options = [n for n in neighbours(cell) if n in open_cells and n not in occupied]
+    options = [n for n in neighbors(cell) if n in open_cells and n not in occupied]
     return min(options, key=lambda n: manhattan(n, player), default=cell)
 
 
@@ -139,7 +139,7 @@ def enemy_turns(position: Position) -> set[tuple[Any, ...]]:
     # A dormant virus is alive too, but nobody acts in a second step then.
 
     def act(i: int, cells: tuple[Cell, ...], hurt: frozenset[int]) -> tuple[Any, frozenset[int]]:
-        if cells[i] in neighbours(player):
+        if cells[i] in neighbors(player):
             return cells, hurt | {i}
         others = {cell for j, cell in enumerate(cells) if j != i}
         new = move(types[i], cells[i], player, walls, others | standing)

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from hackmatrix import HackMatrix
-from hackmatrix.entities import FREE
 from hackmatrix.env import new_state
-from hackmatrix.game import replace
-from hackmatrix.programs import NUM_PROGRAMS, Program
-from hackmatrix.state import State
+from hackmatrix.rules.entities import FREE
+from hackmatrix.rules.game import replace
+from hackmatrix.rules.programs import NUM_PROGRAMS, Program
+from hackmatrix.rules.state import State
 from invariants import enemies_act, laws
 from ppo_mask.envs import AbstractEnv
 

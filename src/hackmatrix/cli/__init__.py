@@ -1,4 +1,4 @@
-"""The command line: watch, play, evaluate, inspect, export and plot."""
+"""The command line: train, watch, play, evaluate, inspect, export and plot."""
 
 import argparse
 import os
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from hackmatrix.cli import evaluate, export, inspect, play, plot, watch
+from hackmatrix.cli import evaluate, export, inspect, play, plot, train, watch
 from ppo_mask.errors import RunError
 from ppo_mask.runner import enable_compilation_cache
 
-_COMMANDS = (watch, play, evaluate, inspect, export, plot)
+_COMMANDS = (train, watch, play, evaluate, inspect, export, plot)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -23,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
     """What the command line may say; what it cannot be is a ``RunError``."""
     whole = _Parser(
         prog="hackmatrix",
-        description="Look at HackMatrix and at what an agent does in it.",
+        description="Train on HackMatrix, and look at the game and at what an agent does in it.",
         allow_abbrev=False,
     )
     commands = whole.add_subparsers(metavar="COMMAND", required=True)
@@ -39,10 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after the program's name; None for the process's own.
 
     Returns:
-        The exit code: 0, or 2 with one line on standard error, or 130 after Ctrl+C.
+        The exit code: 0, or 2 with one line on standard error, or 130 after Ctrl+C; of ``train``,
+        the trainer's.
     """
+    words = sys.argv[1:] if arguments is None else arguments
+    if words and words[0] == train.NAME:
+        return train.train(words[1:])
     try:
-        options = parser().parse_args(arguments)
+        options = parser().parse_args(words)
         enable_compilation_cache()
         return options.run(options)
     except RunError as error:

@@ -14,7 +14,7 @@ from hackmatrix.cli.options import (
     number,
     tell,
 )
-from hackmatrix.evaluation import Estimate, Evaluation, measure
+from hackmatrix.play.evaluation import Estimate, Evaluation, measure
 
 _BAR = 10
 

@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from hackmatrix.agents import NETWORKS
 from hackmatrix.cli.inspect import find
 from hackmatrix.cli.options import add_command, add_folder, add_force, refuse_existing, write
-from hackmatrix.export import exported
+from hackmatrix.play.agents import NETWORKS
+from hackmatrix.play.export import exported
 from ppo_mask.checkpoints import load_policy
 from ppo_mask.errors import RunError
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from hackmatrix.agents import Agent, scripted, trained
-from hackmatrix.policies import SCRIPTED
+from hackmatrix.play.agents import Agent, scripted, trained
+from hackmatrix.play.policies import SCRIPTED
 from ppo_mask.checkpoints import LATEST
 from ppo_mask.errors import RunError
 

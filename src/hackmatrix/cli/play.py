@@ -4,13 +4,15 @@ import argparse
 import sys
 from typing import Any
 
-from hackmatrix.actions import ACTION_NAMES, action_named
+from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, SIPHON_ACTION, action_named
 from hackmatrix.cli.options import add_command, add_game, tell
 from hackmatrix.cli.screen import screen
-from hackmatrix.cli.terminal import Terminal, colored, interactive
-from hackmatrix.env import FIRST_PROGRAM, SIPHON_ACTION, HackMatrix
-from hackmatrix.programs import CARDS
-from hackmatrix.replay import Frame, Session
+from hackmatrix.cli.terminal import Terminal, interactive
+from hackmatrix.env import HackMatrix
+from hackmatrix.play.replay import Session
+from hackmatrix.render.frames import Frame
+from hackmatrix.render.text import colored
+from hackmatrix.rules.programs import CARDS
 from ppo_mask.runner import did_you_mean
 
 _PROGRAM_KEYS = "123456789abcdefghijklmn"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hackmatrix.cli.options import add_command, add_force, add_latest, refuse_existing, write
-from hackmatrix.curves import FIGURES, draw, html, read_log
+from hackmatrix.play.curves import FIGURES, draw, html, read_log
 from ppo_mask.checkpoints import LATEST, RunFolder
 from ppo_mask.checkpoints.bucket import find_run, local_path
 from ppo_mask.errors import RunError

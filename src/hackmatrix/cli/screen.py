@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 
-from hackmatrix.actions import ACTION_NAMES, program_price
+from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, program_price
 from hackmatrix.cli.terminal import COLUMNS, ROWS
-from hackmatrix.env import FIRST_PROGRAM
+from hackmatrix.render.frames import Frame
 from hackmatrix.render.text import board, values
-from hackmatrix.replay import Frame
 
 _TOP_ACTIONS = 5
 _BOLD, _DIM, _GREEN, _RED, _YELLOW = 1, 2, 32, 31, 33
 
 Piece = tuple[str, int]
-"""Some words, and the code of their colour; 0 for none."""
+"""Some words, and the code of their color; 0 for none."""
 
 
 def screen(
@@ -23,7 +22,7 @@ def screen(
     Args:
         frame: the frame.
         title: the first line.
-        color: with ANSI colours.
+        color: with ANSI colors.
         keys: what to press for each action, where a person plays.
     """
     head = [_painted((title[:COLUMNS], _BOLD), color), *values(frame.scene)]

@@ -25,11 +25,6 @@ def interactive() -> bool:
     return importlib.util.find_spec("termios") is not None  # There is none on Windows.
 
 
-def colored() -> bool:
-    """Whether to use colours: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
 class Terminal:
     """A context in which the terminal is a screen; keys come as they are pressed.
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from hackmatrix.actions import ACTION_NAMES
-from hackmatrix.agents import Agent
 from hackmatrix.cli.options import (
     add_command,
     add_force,
@@ -21,11 +20,14 @@ from hackmatrix.cli.options import (
     write,
 )
 from hackmatrix.cli.screen import screen
-from hackmatrix.cli.terminal import Terminal, colored, interactive
+from hackmatrix.cli.terminal import Terminal, interactive
+from hackmatrix.play.agents import Agent
+from hackmatrix.play.replay import watch
+from hackmatrix.render.frames import Frame, Replay
 from hackmatrix.render.page import page
 from hackmatrix.render.picture import gif
 from hackmatrix.render.sheet import sheet
-from hackmatrix.replay import Frame, Replay, watch
+from hackmatrix.render.text import colored
 
 _HELP = "space: pause  ←→: step  +-: speed  q: quit"
 _FASTEST, _SLOWEST = 64.0, 0.25

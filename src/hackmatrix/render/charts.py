@@ -5,8 +5,8 @@ One step is one unit wide; the page stretches the charts, and moves a cursor ove
 
 from collections.abc import Sequence
 
+from hackmatrix.render.frames import Replay
 from hackmatrix.render.shapes import Length
-from hackmatrix.replay import Replay
 
 _HEIGHT = 100.0
 _PIXELS = 150

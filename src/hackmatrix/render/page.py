@@ -10,14 +10,15 @@ from importlib.resources import files
 from typing import Any
 
 from hackmatrix.actions import ACTION_NAMES, price, program_price
-from hackmatrix.planes import SIZE
-from hackmatrix.programs import CARDS
 from hackmatrix.render import charts
+from hackmatrix.render.frames import Frame, Replay
 from hackmatrix.render.shapes import Drawing
 from hackmatrix.render.sheet import board
 from hackmatrix.render.svg import drawn, inside
 from hackmatrix.render.tiles import BACKGROUND, TILE
-from hackmatrix.replay import Frame, Replay
+from hackmatrix.rules.display import as_html
+from hackmatrix.rules.planes import SIZE
+from hackmatrix.rules.programs import CARDS
 
 
 def page(replay: Replay) -> str:
@@ -51,6 +52,17 @@ def page(replay: Replay) -> str:
         "data": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("replay.html"))
+
+
+def framed(replay: Replay) -> str:
+    """The page of a replay in a frame of its own, for a notebook."""
+    return (
+        f'<iframe srcdoc="{escape(page(replay))}" width="100%" height="760" '
+        'style="border:0"></iframe>'
+    )
+
+
+as_html.register(Replay, framed)
 
 
 def _resource(name: str) -> str:

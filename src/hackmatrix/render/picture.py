@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Drawn so much larger and then made smaller: Pillow draws no smooth edges of its own.
 _OVERSAMPLING = 2
 _PALETTE = 256
-_GROUNDS = 2  # of the darkest colours are what most edges are against
+_GROUNDS = 2  # of the darkest colors are what most edges are against
 
 
 def png(drawing: Drawing, width: int = 480) -> bytes:
@@ -70,7 +70,7 @@ def gif(drawings: Sequence[Drawing], fps: Length = 4.0, width: int = 420) -> byt
 
 
 def _palette(drawings: Sequence[Drawing]) -> "Image":
-    """The colours of the drawings, and those of their smooth edges."""
+    """The colors of the drawings, and those of their smooth edges."""
     image, _ = _pillow()
     shapes = [shape for drawing in drawings for _, _, shape in drawing.flat()]
     strokes = [shape.stroke for shape in shapes if not isinstance(shape, Label)]
@@ -114,7 +114,7 @@ def _paint(brush: Any, shape: Shape, dx: Length, dy: Length, scale: float) -> No
         from PIL import ImageFont
 
         font = ImageFont.load_default(scale * shape.size)
-        anchor = "mm" if shape.centred else "lm"
+        anchor = "mm" if shape.centered else "lm"
         brush.text(at(shape.x, shape.y), shape.text, shape.fill, font=font, anchor=anchor)
         return
     paint: dict[str, Any] = {"fill": shape.fill or None, "outline": shape.stroke or None}

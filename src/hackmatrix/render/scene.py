@@ -8,15 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hackmatrix import positions
 from hackmatrix.actions import price
-from hackmatrix.entities import CRYPTOG
-from hackmatrix.game import MAX_HP, NUM_STAGES
-from hackmatrix.planes import SIZE
-from hackmatrix.programs import CARDS
-from hackmatrix.state import State
-
-TYPES = ("virus", "daemon", "glitch", "cryptog")
+from hackmatrix.rules.entities import CRYPTOG, TYPES
+from hackmatrix.rules.game import MAX_HP, NUM_STAGES
+from hackmatrix.rules.planes import SIZE
+from hackmatrix.rules.position_format import (
+    DATA,
+    EXIT,
+    PICKUP,
+    QUESTION_DATA,
+    QUESTION_PROGRAM,
+    dump,
+)
+from hackmatrix.rules.programs import CARDS
+from hackmatrix.rules.state import State
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,7 @@ class Enemy:
     """An enemy that is seen.
 
     Attributes:
-        type: one of ``TYPES``.
+        type: one of :data:`hackmatrix.rules.entities.TYPES`.
         hp: left.
         stunned: it sits out the next enemy turn.
         disabled: turns that it sits out.
@@ -190,7 +195,7 @@ def scene(state: State, *, reveal: bool = False) -> Scene:
     batch = state.kept.order.shape[:-1]
     if batch:
         raise ValueError(f"one state is shown, not a batch of shape {batch}")
-    position = positions.dump(state)
+    position = dump(state)
     _, _, hp, credits, energy, siphons, score, attack = position["player"]
     return Scene(
         stage=position["stage"],
@@ -252,19 +257,19 @@ def _crowd(enemies: Sequence[Enemy | None], reveal: bool) -> tuple[tuple[Enemy, 
 
 def _content(values: Sequence[int], reveal: bool) -> dict[str, Any]:
     kind, points, program, spawn_count, credits, energy, siphoned, center = values
-    question = kind in (positions.QUESTION_DATA, positions.QUESTION_PROGRAM)
+    question = kind in (QUESTION_DATA, QUESTION_PROGRAM)
     block = None
     if question and not reveal:
         block = Block("unknown", 0, "", 0, True)
     elif program >= 0:
         block = Block("program", 0, CARDS[program].name, spawn_count, question)
-    elif question or kind == positions.DATA:
+    elif question or kind == DATA:
         block = Block("data", points, "", spawn_count, question)
     ground = reveal or bool(siphoned) or block is None
     return {
         "block": block,
-        "pickup": kind == positions.PICKUP,
-        "exit": kind == positions.EXIT,
+        "pickup": kind == PICKUP,
+        "exit": kind == EXIT,
         "credits": credits if ground else 0,
         "energy": energy if ground else 0,
         "siphoned": bool(siphoned),

@@ -1,6 +1,6 @@
 """A drawing as plain shapes: what SVG and pictures are both made from.
 
-Coordinates go right and down. Labels are centred on their point, or begin at it.
+Coordinates go right and down. Labels are centered on their point, or begin at it.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ class Label:
     text: str
     size: Length
     fill: str
-    centred: bool = True
+    centered: bool = True
 
 
 Shape = Polygon | Box | Disc | Label

@@ -1,9 +1,6 @@
 """A scene as a drawing: the player's values, the board, the programs owned."""
 
 from hackmatrix.actions import price
-from hackmatrix.game import MAX_HP
-from hackmatrix.planes import SIZE
-from hackmatrix.programs import CARDS, NUM_PROGRAMS
 from hackmatrix.render.scene import Scene
 from hackmatrix.render.shapes import Box, Drawing, Group, Label, Length, Polygon, Shape
 from hackmatrix.render.tiles import (
@@ -19,6 +16,9 @@ from hackmatrix.render.tiles import (
     TILE,
     tile,
 )
+from hackmatrix.rules.game import MAX_HP
+from hackmatrix.rules.planes import SIZE
+from hackmatrix.rules.programs import CARDS, NUM_PROGRAMS
 
 _MARGIN = 26
 _LINE = 26
@@ -60,7 +60,7 @@ def sheet(scene: Scene, caption: str = "", *, card_rows: int | None = None) -> D
     parts += _programs(scene, y)
     y += max(rows, 1) * _CARD_HEIGHT
     if caption:
-        parts.append(Label(_MARGIN, y + _LINE / 2, caption, 17, INK, centred=False))
+        parts.append(Label(_MARGIN, y + _LINE / 2, caption, 17, INK, centered=False))
         y += _LINE
     width, height = _BOARD + 2 * _MARGIN, y + _MARGIN / 2
     title = f"HackMatrix, stage {scene.stage}, hp {scene.hp}"
@@ -69,19 +69,19 @@ def sheet(scene: Scene, caption: str = "", *, card_rows: int | None = None) -> D
 
 def _values(scene: Scene) -> list[Shape]:
     named = dict(scene.values())
-    shapes: list[Shape] = [Label(_MARGIN, 26, "hp", 15, DIM, centred=False)]
+    shapes: list[Shape] = [Label(_MARGIN, 26, "hp", 15, DIM, centered=False)]
     for n in range(MAX_HP):
         color = COLORS["virus"] if n < scene.hp else FLOOR
         shapes.append(_heart(_MARGIN + 40 + 27 * n, 26, 11, color))
     x = _MARGIN + 128.0
     for name in ("credits", "energy", "siphons", "attack", "score", "stage"):
         color = _VALUE_COLORS.get(name, INK)
-        shapes.append(Label(x, 16, name, 13, DIM, centred=False))
-        shapes.append(Label(x, 37, named[name], 22, color, centred=False))
+        shapes.append(Label(x, 16, name, 13, DIM, centered=False))
+        shapes.append(Label(x, 37, named[name], 22, color, centered=False))
         x += 88
     second = [f"turn {scene.turn}", f"next spawn at turn {named['next spawn at turn']}"]
     second += [flag.upper() if " " not in flag else flag for flag in scene.flags()]
-    shapes.append(Label(_MARGIN, 70, "   ".join(second), 16, DIM, centred=False))
+    shapes.append(Label(_MARGIN, 70, "   ".join(second), 16, DIM, centered=False))
     return shapes
 
 
@@ -95,7 +95,7 @@ def _heart(x: Length, y: Length, r: Length, fill: str) -> Polygon:
 def _programs(scene: Scene, y: Length) -> list[Group | Shape]:
     if not scene.programs:
         middle = y + _CARD_HEIGHT / 2
-        return [Label(_MARGIN, middle, "no programs", 15, DIM, centred=False)]
+        return [Label(_MARGIN, middle, "no programs", 15, DIM, centered=False)]
     cards: list[Group | Shape] = []
     for n, number in enumerate(scene.programs):
         card = CARDS[number]
@@ -104,7 +104,7 @@ def _programs(scene: Scene, y: Length) -> list[Group | Shape]:
         at_y = y + n // _CARDS_A_ROW * _CARD_HEIGHT
         shapes = (
             Box(1.5, 2, 97, _CARD_HEIGHT - 4, "#2a1d40", 6, COLORS["glitch"], 1),
-            Label(7, _CARD_HEIGHT / 2, card.name, 13, INK, centred=False),
+            Label(7, _CARD_HEIGHT / 2, card.name, 13, INK, centered=False),
             Label(78, _CARD_HEIGHT / 2, cost, 11, CREDITS),
         )
         cards.append(Group(at_x, at_y, f"program {card.name}, price {cost}", shapes))

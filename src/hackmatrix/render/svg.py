@@ -5,7 +5,8 @@ from html import escape
 from hackmatrix.render.scene import scene
 from hackmatrix.render.shapes import Box, Disc, Drawing, Group, Label, Polygon, Shape
 from hackmatrix.render.sheet import sheet
-from hackmatrix.state import State
+from hackmatrix.rules.display import as_svg
+from hackmatrix.rules.state import State
 
 FONT = "ui-sans-serif,system-ui,Segoe UI,Helvetica,Arial,sans-serif"
 
@@ -17,6 +18,9 @@ def svg(state: State, *, reveal: bool = False) -> str:
         ValueError: the state has a leading axis.
     """
     return drawn(sheet(scene(state, reveal=reveal)))
+
+
+as_svg.register(State, svg)
 
 
 def drawn(drawing: Drawing) -> str:
@@ -45,7 +49,7 @@ def inside(each: Group) -> str:
 def shape(each: Shape) -> str:
     """One shape."""
     if isinstance(each, Label):
-        anchor = ' text-anchor="middle"' if each.centred else ""
+        anchor = ' text-anchor="middle"' if each.centered else ""
         # The middle of capitals is about a third of the size above their baseline.
         y = each.y + 0.35 * each.size
         return (

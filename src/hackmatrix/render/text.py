@@ -10,11 +10,15 @@ What: ``EXIT``, ``siphon`` (a pickup), ``[5] x5`` a data block of 5 points that 
 ``*`` siphoned from here.
 """
 
+import os
+import sys
+
 from hackmatrix.actions import price
-from hackmatrix.planes import SIZE
-from hackmatrix.programs import CARDS
 from hackmatrix.render.scene import Block, Cell, Enemy, Scene, Transmission, scene
-from hackmatrix.state import State
+from hackmatrix.rules.display import as_text
+from hackmatrix.rules.planes import SIZE
+from hackmatrix.rules.programs import CARDS
+from hackmatrix.rules.state import State
 
 CELL_WIDTH = 11
 BOARD_WIDTH = 2 + (CELL_WIDTH + 1) * SIZE + 1
@@ -39,7 +43,7 @@ def text(state: State, *, color: bool = False, reveal: bool = False) -> str:
 
     Args:
         state: one position, not a batch.
-        color: with ANSI colours.
+        color: with ANSI colors.
         reveal: shows what the player cannot see; see :func:`hackmatrix.render.scene.scene`.
 
     Raises:
@@ -47,6 +51,14 @@ def text(state: State, *, color: bool = False, reveal: bool = False) -> str:
     """
     seen = scene(state, reveal=reveal)
     return "\n".join([*values(seen), *board(seen, color=color), *_programs(seen)])
+
+
+as_text.register(State, text)
+
+
+def colored() -> bool:
+    """Whether to use colors: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def values(seen: Scene) -> list[str]:

@@ -1,6 +1,6 @@
 """How a cell is drawn: 100 units square, the same wherever it is on the board.
 
-Each sort of enemy has a shape and a colour of its own, so that neither alone has to be told apart;
+Each sort of enemy has a shape and a color of its own, so that neither alone has to be told apart;
 the number on it is its hp. The marks beside it are those of the text: ``!`` stunned, ``z``
 disabled, ``s`` from a siphon, ``t`` from the schedule.
 """

@@ -56,7 +56,7 @@ CHECKS = (
         lambda explained: explained <= 0,
         5,
         "explained_variance has been 0 or less (now {0:.3g}) for five log lines: the value is no "
-        "better than a constant; look at the size of the rewards (normalise them) and at vf_coef",
+        "better than a constant; look at the size of the rewards (normalize them) and at vf_coef",
     ),
 )
 

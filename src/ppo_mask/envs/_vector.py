@@ -18,7 +18,7 @@ class VectorState(eqx.Module, Generic[State]):
 
     Attributes:
         env_state: the environments' own states, with a leading axis ``envs``.
-        episode_return: sum of the rewards of the running episode, undiscounted and not normalised.
+        episode_return: sum of the rewards of the running episode, undiscounted and not normalized.
         episode_length: steps taken in the running episode.
     """
 

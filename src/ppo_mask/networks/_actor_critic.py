@@ -76,7 +76,7 @@ class AbstractWrappedActorCritic(AbstractRecurrentActorCritic):
 class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
     """A network that is shown features of an observation, computed by rules that do not learn.
 
-    What the library puts around a network, such as normalisation, goes between the two: the rules
+    What the library puts around a network, such as normalization, goes between the two: the rules
     read the observation as the environment wrote it.
     """
 

@@ -23,7 +23,7 @@ from ppo_mask.networks._normalize import NormalizedActorCritic
 class BFloat16ActorCritic(AbstractWrappedActorCritic):
     """A network that computes in bfloat16, whatever it is.
 
-    Parameters are kept in float32, which is what the optimiser sees, and rounded for each use; so
+    Parameters are kept in float32, which is what the optimizer sees, and rounded for each use; so
     are the floats of the observation and of a hidden state. What comes out is float32: the
     distribution masks float32 logits, as every :class:`~ppo_mask.networks.MaskedCategorical`
     does, and so are the value and the hidden state that goes on.
@@ -58,7 +58,7 @@ class BFloat16ActorCritic(AbstractWrappedActorCritic):
 
 
 def to_bfloat16(model: AbstractActorCritic) -> AbstractActorCritic:
-    """The model with its matrix work in bfloat16; features and normalisation stay in float32."""
+    """The model with its matrix work in bfloat16; features and normalization stay in float32."""
     if isinstance(model, BFloat16ActorCritic):
         return model
     if isinstance(model, (AbstractFeatureActorCritic, NormalizedActorCritic)):

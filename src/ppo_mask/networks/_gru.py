@@ -27,7 +27,7 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
     before the unit, 1 in it, 0.01 for the policy's head, 1 for the value's; biases start at 0.
 
     Attributes:
-        layer_norm: what the unit sees is normalised to mean 0 and variance 1 before its tanh.
+        layer_norm: what the unit sees is normalized to mean 0 and variance 1 before its tanh.
         policy_gain: what the hidden state is multiplied by before the policy's head; see
             :class:`~ppo_mask.networks.MLPActorCritic`.
     """

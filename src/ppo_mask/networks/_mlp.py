@@ -32,7 +32,7 @@ class MLPActorCritic(AbstractActorCritic):
     ``policy_gain`` make it larger by making what the layers see larger.
 
     Attributes:
-        layer_norm: hidden layers are normalised to mean 0 and variance 1 before their tanh
+        layer_norm: hidden layers are normalized to mean 0 and variance 1 before their tanh
             (Ba et al. 2016, arXiv:1607.06450), without weights of its own. Not for observations
             of one or two numbers, whose size it would hide.
         policy_gain: what the last hidden layer is multiplied by before the policy's head.

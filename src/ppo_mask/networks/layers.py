@@ -50,14 +50,14 @@ def activate(
     """
     if not layer_norm:
         return jnp.tanh(affine(layer, x))
-    centred = jax.tree.map(_centred, layer)
-    x = affine(centred, x)
+    centered = jax.tree.map(_centered, layer)
+    x = affine(centered, x)
     # Not jnp.square, whose gradient XLA's CPU compiler leaves to a library that is slow with it.
     variance = (x * x).sum() * (1 / x.size)
     return jnp.tanh(x * jax.lax.rsqrt(variance + _EPSILON))
 
 
-def _centred(parameters: Float[Array, "n_out *n_in"]) -> Float[Array, "n_out *n_in"]:
+def _centered(parameters: Float[Array, "n_out *n_in"]) -> Float[Array, "n_out *n_in"]:
     mean = parameters.mean(axis=0, dtype=jnp.float32)
     return (parameters - mean).astype(parameters.dtype)
 

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438)."""
+"""Generalized advantage estimation (Schulman et al. 2016, arXiv:1506.02438)."""
 
 import jax
 import jax.numpy as jnp

@@ -14,7 +14,7 @@ class RewardScaler(eqx.Module):
     """Divides rewards by the standard deviation of the discounted return, and clips them to ±10.
 
     Nothing is subtracted: a reward of 0 stays 0, and which policy is best does not change
-    (Engstrom et al. 2020, arXiv:2005.12729, describe it among PPO's code-level optimisations).
+    (Engstrom et al. 2020, arXiv:2005.12729, describe it among PPO's code-level optimizations).
 
     Attributes:
         discounted_return: of the running episodes, rewards so far: R ← γ R + r.

@@ -62,11 +62,11 @@ class LearnerState(eqx.Module):
 
     Attributes:
         model: what is trained.
-        opt_state: the optimiser's.
+        opt_state: the optimizer's.
         rollout: where the environments stand.
         key: for the updates to come.
         num_updates: updates done.
-        reward_scaler: with the statistics of the rewards, if these are normalised.
+        reward_scaler: with the statistics of the rewards, if these are normalized.
     """
 
     model: AbstractActorCritic

@@ -13,6 +13,7 @@ from ._phases import Phases as Phases
 from ._plan import make_plan as make_plan
 from ._schema import did_you_mean as did_you_mean
 from ._schema import load_yaml as load_yaml
+from ._schema import replace as replace
 from ._schema import setting as setting
 from ._settings import REFERENCE_BATCH as REFERENCE_BATCH
 from ._settings import LoggingSettings as LoggingSettings
@@ -42,6 +43,7 @@ __all__ = [
     "make_plan",
     "mlp_for",
     "parse_flags",
+    "replace",
     "resolve",
     "scale",
     "setting",

@@ -13,7 +13,9 @@ class _Parser(argparse.ArgumentParser):
         raise RunError(message)
 
 
-def parse_flags(config: Any, arguments: Sequence[str] | None, description: str) -> dict[str, Any]:
+def parse_flags(
+    config: Any, arguments: Sequence[str] | None, description: str, prog: str | None = None
+) -> dict[str, Any]:
     """The settings that a command line gives, by name, converted and checked.
 
     Only what was given is in the result, so that it can be laid over a file or an earlier run.
@@ -23,13 +25,14 @@ def parse_flags(config: Any, arguments: Sequence[str] | None, description: str) 
         config: names the settings and, in ``--help``, their defaults.
         arguments: the words after the program's name; None for the process's own.
         description: what the program does, for ``--help``.
+        prog: what the program is called there; None for its file's name.
 
     Raises:
         RunError: an unknown flag, or a value that cannot be.
     """
     known = settings(config)
     flags = {each.flag: each for each in known.values()}
-    given, unknown = _parser(config, known, description).parse_known_args(arguments)
+    given, unknown = _parser(config, known, description, prog).parse_known_args(arguments)
     for word in unknown:
         name = word.partition("=")[0]
         kind = "flag" if name.startswith("-") else "argument"
@@ -39,8 +42,9 @@ def parse_flags(config: Any, arguments: Sequence[str] | None, description: str) 
     return {name: converted[name].value for name in values}
 
 
-def _parser(config: Any, known: dict[str, Setting], description: str) -> _Parser:
+def _parser(config: Any, known: dict[str, Setting], description: str, prog: str | None) -> _Parser:
     parser = _Parser(
+        prog=prog,
         usage="%(prog)s [flags]",
         description=description,
         argument_default=argparse.SUPPRESS,

@@ -61,6 +61,7 @@ def main(
     defaults: RunConfig[Environment],
     arguments: Sequence[str] | None = None,
     description: str = "Trains a policy with PPO.",
+    prog: str | None = None,
 ) -> int:
     """Trains as the command line asks; a program is ``raise SystemExit(main(task, defaults))``.
 
@@ -71,13 +72,14 @@ def main(
         defaults: of all settings.
         arguments: the command line; None for the process's own.
         description: what the program does, for ``--help``.
+        prog: what the program is called there; None for its file's name.
 
     Returns:
         The exit code: 0 at the end of the run, 128 + n if signal n ended it (in good order), 2 if
         nothing was done, 1 if training broke off or its end did not come into the bucket.
     """
     try:
-        plan = make_plan(task.offer(defaults), arguments, description)
+        plan = make_plan(task.offer(defaults), arguments, description, prog)
         enable_compilation_cache()
         reason = execute(task, plan)
     except RunError as error:

@@ -42,7 +42,10 @@ class Plan(Generic[Environment]):
 
 
 def make_plan(
-    defaults: RunConfig[Environment], arguments: Sequence[str] | None, description: str
+    defaults: RunConfig[Environment],
+    arguments: Sequence[str] | None,
+    description: str,
+    prog: str | None = None,
 ) -> Plan[Environment]:
     """Reads the command line and whatever it points to. Writes nothing.
 
@@ -52,11 +55,12 @@ def make_plan(
         defaults: the program's.
         arguments: the command line; None for the process's own.
         description: what the program does, for ``--help``.
+        prog: what the program is called there; None for its file's name.
 
     Raises:
         RunError: it asks for something that cannot be.
     """
-    flags = parse_flags(defaults, arguments, description)
+    flags = parse_flags(defaults, arguments, description, prog)
     file, in_file = flags.get("config"), dict[str, Any]()
     if file is not None:
         in_file = read_yaml(Path(file), defaults)

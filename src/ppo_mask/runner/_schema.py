@@ -237,7 +237,7 @@ def check(config: Any) -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name, or nothing."""
+    """A hint for a misspelled name, or nothing."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 

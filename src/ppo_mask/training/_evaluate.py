@@ -78,7 +78,7 @@ def evaluate(
     """Plays ``num_episodes`` whole episodes, always under the action mask.
 
     Each environment plays a number of episodes that is settled beforehand. (To take the first
-    episodes to end, whichever they are, would favour short ones.)
+    episodes to end, whichever they are, would favor short ones.)
 
     Args:
         model: the policy.

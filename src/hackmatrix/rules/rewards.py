@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from hackmatrix.batching import computed_once, looked_up, total
-from hackmatrix.game import Game
+from hackmatrix.rules.batching import computed_once, looked_up, total
+from hackmatrix.rules.game import Game
 
 COMPONENTS = (
     "step_penalty",

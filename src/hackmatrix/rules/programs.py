@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
-from hackmatrix import bits, harm, paths
-from hackmatrix.batching import anywhere, computed_once, joined, smallest
-from hackmatrix.draws import Draws, Use
-from hackmatrix.entities import (
+from hackmatrix.rules import bits, harm, paths
+from hackmatrix.rules.batching import anywhere, computed_once, joined, smallest
+from hackmatrix.rules.draws import Draws, Use
+from hackmatrix.rules.entities import (
     DAEMON,
     MAX_ENTITIES,
     NUM_TYPES,
@@ -24,8 +24,17 @@ from hackmatrix.entities import (
     full_hp,
     slot_set,
 )
-from hackmatrix.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Board, Game, Player, choose, replace
-from hackmatrix.planes import SIZE, Plane, column, row, row_and_col, single
+from hackmatrix.rules.game import (
+    MAX_HP,
+    NO_PROGRAM,
+    NUM_STAGES,
+    Board,
+    Game,
+    Player,
+    choose,
+    replace,
+)
+from hackmatrix.rules.planes import SIZE, Plane, column, row, row_and_col, single
 
 
 class Program(IntEnum):

@@ -2,11 +2,11 @@
 
 An MLP's first layer has weights for each number of each cell, so what an enemy is has to be
 learned on all 36 of them. Here it is learned once: a *code* of a cell is made of its channels, by
-weights that all cells share, and then of its own code and those of its neighbours, which is a
+weights that all cells share, and then of its own code and those of its neighbors, which is a
 convolution. Only then does it matter where the cell is, seen from the player.
 
 What the player knows of itself, its lines of fire and its ways to the exit is 74 numbers beside
-576 of codes. Each of the two gets a layer of its own, normalised by itself, so that neither drowns
+576 of codes. Each of the two gets a layer of its own, normalized by itself, so that neither drowns
 the other.
 """
 
@@ -17,10 +17,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int8, Key, UInt8
 
-from hackmatrix.env import NUM_ACTIONS
-from hackmatrix.features import NUM_AROUND_PLAYER, PARTS, features, in_parts, place_of, rolled
+from hackmatrix.actions import NUM_ACTIONS
+from hackmatrix.networks.features import (
+    NUM_AROUND_PLAYER,
+    PARTS,
+    features,
+    in_parts,
+    place_of,
+    rolled,
+)
 from hackmatrix.observation import CHANNELS, Observation, compress
-from hackmatrix.planes import NUM_CELLS, SIZE
+from hackmatrix.rules.planes import NUM_CELLS, SIZE
 from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MaskedCategorical
 from ppo_mask.networks.layers import activate, affine, check_sizes, linear
 
@@ -31,9 +38,9 @@ class BoardView(NamedTuple):
     """What a :class:`BoardNetwork` sees.
 
     Attributes:
-        player: what :mod:`hackmatrix.features` tells of it, without the cells.
+        player: what :mod:`hackmatrix.networks.features` tells of it, without the cells.
         cells: all channels of the cells in 36ths, a quarter of their size as floats; from the
-            player's cell on, as :attr:`hackmatrix.features.Features.cells`.
+            player's cell on, as :attr:`hackmatrix.networks.features.Features.cells`.
         place: the player's row and column.
     """
 
@@ -49,7 +56,7 @@ def view(observation: Observation) -> BoardView:
     return BoardView(features(seen).around_player(), in_parts(rolled(seen)), place)
 
 
-def neighbour_sums(
+def neighbor_sums(
     codes: Float[Array, "cells code"], place: UInt8[Array, "2"]
 ) -> Float[Array, "cells code"]:
     """For each cell the sum over the cells next to it; past the edge of the board there is none.
@@ -76,19 +83,19 @@ class _Codes(eqx.Module):
 
     own: eqx.nn.Linear
     again: eqx.nn.Linear
-    neighbours: eqx.nn.Linear
+    neighbors: eqx.nn.Linear
 
     def __init__(self, size: int, key: Key[Array, ""]):
         keys = jax.random.split(key, 3)
         self.own = linear(CHANNELS, size, 2**0.5, keys[0])
         self.again = linear(size, size, 1.0, keys[1])
-        self.neighbours = linear(size, size, 1.0, keys[2])
+        self.neighbors = linear(size, size, 1.0, keys[2])
 
     def __call__(
         self, cells: Float[Array, "cells channels"], place: UInt8[Array, "2"]
     ) -> Float[Array, "cells code"]:
         own = jnp.tanh(affine(self.own, cells))
-        around = affine(self.neighbours, neighbour_sums(own, place))
+        around = affine(self.neighbors, neighbor_sums(own, place))
         return jnp.tanh(affine(self.again, own) + around)
 
 

@@ -14,8 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8, UInt16, UInt32
 
-from hackmatrix import paths
-from hackmatrix.batching import computed_once, joined, side_by_side
 from hackmatrix.observation import (
     CHANNELS,
     DIVISORS,
@@ -27,16 +25,18 @@ from hackmatrix.observation import (
     compress,
     divisors,
 )
-from hackmatrix.planes import (
+from hackmatrix.rules import paths
+from hackmatrix.rules.batching import computed_once, joined, side_by_side
+from hackmatrix.rules.planes import (
     NUM_CELLS,
     NUM_DIRECTIONS,
     SIZE,
     Plane,
-    neighbour_flags,
+    neighbor_flags,
     row_and_col,
     single,
 )
-from hackmatrix.programs import NUM_PROGRAMS
+from hackmatrix.rules.programs import NUM_PROGRAMS
 
 PARTS = 36
 """What 1 is in whole numbers: a channel of a cell is a multiple of 1, 1/3, 1/4 or 1/9."""
@@ -118,7 +118,7 @@ def features(observation: Observation) -> Features:
         cells=computed_once(in_parts(rolled(seen), _PLAIN), row >= SIZE),
         programs=_programs(seen.cells[0], row, col),
         targets=_targets(seen, here, blocks),
-        edges=_of_flags(~neighbour_flags(cell)),
+        edges=_of_flags(~neighbor_flags(cell)),
         ways=_of_flags(ways),
         distance=distance.astype(jnp.int8),
     )
@@ -183,6 +183,6 @@ def ways_to_exit(
     here: Plane, blocks: Plane, exit: Plane
 ) -> tuple[Bool[Array, " directions"], Int[Array, ""]]:
     """Whether a shortest walk to the exit begins with each direction, and its length in steps."""
-    first, steps = paths.first_met(exit, ~blocks, here.neighbours())
+    first, steps = paths.first_met(exit, ~blocks, here.neighbors())
     ways = jnp.stack([(there & first).any() for there in here.shifts()])
     return ways, jnp.where(first.any(), steps + 1, 0)

@@ -28,9 +28,9 @@ from hackmatrix.observation import (
     PLAYER_NUMBERS,
     channels,
 )
-from hackmatrix.planes import NUM_CELLS
-from hackmatrix.programs import CARDS, NUM_PROGRAMS
-from hackmatrix.render.scene import TYPES
+from hackmatrix.rules.entities import TYPES
+from hackmatrix.rules.planes import NUM_CELLS
+from hackmatrix.rules.programs import CARDS, NUM_PROGRAMS
 from ppo_mask.checkpoints import architecture_of, named_arrays
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 

@@ -3,19 +3,12 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from hackmatrix import one_kernel, paths
-from hackmatrix.batching import batch_max
-from hackmatrix.draws import Draws, Use
-from hackmatrix.entities import (
-    FREE,
-    MAX_ENTITIES,
-    NUM_TYPES,
-    TRANSMISSION,
-    Slots,
-    slot_set,
-)
-from hackmatrix.game import Game, replace
-from hackmatrix.planes import Plane, single
+from hackmatrix.rules import one_kernel, paths
+from hackmatrix.rules.batching import batch_max
+from hackmatrix.rules.draws import Draws, Use
+from hackmatrix.rules.entities import FREE, MAX_ENTITIES, NUM_TYPES, TRANSMISSION, Slots, slot_set
+from hackmatrix.rules.game import Game, replace
+from hackmatrix.rules.planes import Plane, single
 
 _CELL_BITS, _TYPE_BITS = 6, 2
 

@@ -8,21 +8,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, UInt32
 
-from hackmatrix import one_kernel, paths
-from hackmatrix.batching import batch_max, total
-from hackmatrix.draws import Draws, Use
-from hackmatrix.entities import Entities, arrival_order
-from hackmatrix.game import (
-    FIRST_INTERVAL,
-    NO_PROGRAM,
-    Board,
-    Game,
-    empty_board,
-    replace,
-)
-from hackmatrix.planes import NUM_CELLS, Plane, before_each, constant, empty, pack, single
-from hackmatrix.programs import CARDS, NUM_PROGRAMS
-from hackmatrix.spawning import spawn
+from hackmatrix.rules import one_kernel, paths
+from hackmatrix.rules.batching import batch_max, total
+from hackmatrix.rules.draws import Draws, Use
+from hackmatrix.rules.entities import Entities, arrival_order
+from hackmatrix.rules.game import FIRST_INTERVAL, NO_PROGRAM, Board, Game, empty_board, replace
+from hackmatrix.rules.planes import NUM_CELLS, Plane, before_each, constant, empty, pack, single
+from hackmatrix.rules.programs import CARDS, NUM_PROGRAMS
+from hackmatrix.rules.spawning import spawn
 
 CORNERS = (0, 5, 30, 35)
 _MIN_BLOCKS, _MAX_BLOCKS = 5, 11
@@ -157,8 +150,8 @@ def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:
     ground = ~blocks
     end = single(exit).where(exit != 0)
     reached = paths.connected(single(jnp.int32(0)), ground & ~end)
-    reached = reached | (reached.neighbours() & end)
-    return ~((ground & ~reached) | (blocks & ~ground.neighbours())).any()
+    reached = reached | (reached.neighbors() & end)
+    return ~((ground & ~reached) | (blocks & ~ground.neighbors())).any()
 
 
 def _random_cells(

@@ -3,9 +3,9 @@
 A bit that is shifted by 32 places or more is gone: XLA does that on every device. So a number need
 not be compared first to see which word it is in.
 
-The operations that sets of cells (:mod:`hackmatrix.planes`) and sets of slots
-(:mod:`hackmatrix.entities`) share. The rules use them hundreds of times a step; under ``jax.jit``
-each is traced, batched and lowered once for each shape it is used with.
+The operations that sets of cells (:mod:`hackmatrix.rules.planes`) and sets of slots
+(:mod:`hackmatrix.rules.entities`) share. The rules use them hundreds of times a step; under
+``jax.jit`` each is traced, batched and lowered once for each shape it is used with.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, Integer, UInt, UInt32
 
-from hackmatrix.batching import joined, joined_in_pairs, total
+from hackmatrix.rules.batching import joined, joined_in_pairs, total
 
 Words = tuple[UInt32[Array, "*batch"], UInt32[Array, "*batch"]]
 

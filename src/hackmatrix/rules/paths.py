@@ -1,6 +1,6 @@
 """Ways and lines over the grid, as floods of bit planes.
 
-A breadth-first search grows a set of cells by its neighbours until it meets its goal.
+A breadth-first search grows a set of cells by its neighbors until it meets its goal.
 """
 
 from collections.abc import Callable
@@ -11,16 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Int, Int8
 
-from hackmatrix import one_kernel
-from hackmatrix.batching import batch_max
-from hackmatrix.planes import (
-    NUM_CELLS,
-    SIZE,
-    Plane,
-    empty,
-    row_and_col,
-    single,
-)
+from hackmatrix.rules import one_kernel
+from hackmatrix.rules.batching import batch_max
+from hackmatrix.rules.planes import NUM_CELLS, SIZE, Plane, empty, row_and_col, single
 
 Flood = TypeVar("Flood")
 
@@ -59,7 +52,7 @@ def first_met(start: Plane, free: Plane, goal: Plane) -> tuple[Plane, Int[Array,
     def step(flood: tuple[Plane, Array]) -> tuple[Plane, Array]:
         reached, steps = flood
         searching = ~(reached & goal).any()
-        return reached | (reached.neighbours() & free).where(searching), steps + searching
+        return reached | (reached.neighbors() & free).where(searching), steps + searching
 
     reached, steps = _grow(step, lambda flood: flood[0], (start, jnp.int32(0)))
     met = reached & goal
@@ -69,7 +62,7 @@ def first_met(start: Plane, free: Plane, goal: Plane) -> tuple[Plane, Int[Array,
 def connected(start: Plane, free: Plane) -> Plane:
     """All cells that can be reached from ``start`` over ``free`` cells."""
     return _grow(
-        lambda reached: reached | (reached.neighbours() & free), lambda reached: reached, start
+        lambda reached: reached | (reached.neighbors() & free), lambda reached: reached, start
     )
 
 
@@ -82,7 +75,7 @@ def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
 
     def step(flood: tuple[Plane, Array, Array]) -> tuple[Plane, Array, Array]:
         seen, walked, steps = flood
-        beside = (start | (seen & free)).neighbours()
+        beside = (start | (seen & free)).neighbors()
         walked = walked + 1
         return seen | beside, walked, jnp.where((beside & ~seen).flags(), walked, steps)
 
@@ -110,18 +103,18 @@ def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
     return tuple(seen)
 
 
-def first_neighbour(cell: Plane, options: Plane) -> Plane:
-    """The first of a cell's neighbours, in the order up, down, left, right, that is an option.
+def first_neighbor(cell: Plane, options: Plane) -> Plane:
+    """The first of a cell's neighbors, in the order up, down, left, right, that is an option.
 
     Args:
         cell: the set of that cell.
         options: any cells.
 
     Returns:
-        The set of that neighbour; no cell if none is an option.
+        The set of that neighbor; no cell if none is an option.
     """
     first = empty()
-    for neighbour in reversed(cell.shifts()):
-        option = neighbour & options
+    for neighbor in reversed(cell.shifts()):
+        option = neighbor & options
         first = option.where(option.any(), first)
     return first

@@ -15,10 +15,11 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, UInt16, UInt32
 
-from hackmatrix.batching import joined_in_pairs, side_by_side, with_entries
-from hackmatrix.entities import MAX_ENTITIES, Entities, Occupied
-from hackmatrix.game import Board, Game, Player, build
-from hackmatrix.planes import NUM_CELLS, Plane
+from hackmatrix.rules.batching import joined_in_pairs, side_by_side, with_entries
+from hackmatrix.rules.display import as_svg, as_text
+from hackmatrix.rules.entities import MAX_ENTITIES, Entities, Occupied
+from hackmatrix.rules.game import Board, Game, Player, build
+from hackmatrix.rules.planes import NUM_CELLS, Plane
 
 # The fields of each word of numbers, lowest bits first, and their widths. What grows with a game
 # has a word of its own. First the words that moves and enemy turns change, then those that
@@ -70,7 +71,7 @@ class Kept(eqx.Module):
             them as they are, and do not even read them.
         facts: what is small of an entity.
         wait: the turns of a transmission, of which an enemy has none, and for how many an enemy is
-            disabled, as no transmission is; see :class:`hackmatrix.entities.Entities`.
+            disabled, as no transmission is; see :class:`hackmatrix.rules.entities.Entities`.
         order: list order.
     """
 
@@ -118,7 +119,7 @@ class State(eqx.Module):
         occupied: where its entities are.
         ground: what the player sees of the board itself, whoever is on it; see
             :func:`hackmatrix.observation.ground_words`.
-        history: a ring of positions; see :mod:`hackmatrix.history`.
+        history: a ring of positions; see :mod:`hackmatrix.rules.history`.
     """
 
     kept: Kept
@@ -134,19 +135,16 @@ class State(eqx.Module):
 
     def __str__(self) -> str:
         """The board, as a person reads it; of a batch or inside compiled code, its structure."""
-        if self.kept.order.ndim > 1 or isinstance(self.kept.order, Tracer):
-            return repr(self)
-        from hackmatrix.render.text import text  # it is built on top of this module
-
-        return text(self)
+        return (as_text(self) if self._is_one else None) or repr(self)
 
     def _repr_svg_(self) -> str | None:
         """A notebook's picture of one position."""
-        if self.kept.order.ndim > 1 or isinstance(self.kept.order, Tracer):
-            return None
-        from hackmatrix.render.svg import svg
+        return as_svg(self) if self._is_one else None
 
-        return svg(self)
+    @property
+    def _is_one(self) -> bool:
+        """It is no batch, and its values are known."""
+        return self.kept.order.ndim == 1 and not isinstance(self.kept.order, Tracer)
 
 
 @jax.jit

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
-from hackmatrix import one_kernel, paths
-from hackmatrix.batching import anywhere, batch_max, computed_once, total
-from hackmatrix.draws import Draws, Use
-from hackmatrix.entities import (
+from hackmatrix.rules import one_kernel, paths
+from hackmatrix.rules.batching import anywhere, batch_max, computed_once, total
+from hackmatrix.rules.draws import Draws, Use
+from hackmatrix.rules.entities import (
     ENEMY,
     GLITCH,
     MAX_ARRIVALS,
@@ -21,8 +21,8 @@ from hackmatrix.entities import (
     no_slots,
     slot_set,
 )
-from hackmatrix.game import Game, replace
-from hackmatrix.planes import NUM_CELLS, Plane, constant, row_and_col, single
+from hackmatrix.rules.game import Game, replace
+from hackmatrix.rules.planes import NUM_CELLS, Plane, constant, row_and_col, single
 from ppo_mask.jax_tools import rarely
 
 _SUM_BITS = 8
@@ -161,7 +161,7 @@ def _move_all(start: _Start) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
     """Where the enemies are after those that wait have moved, and the damage by then."""
     table = start.entities
     occupied = table.occupied()
-    near = single(start.player).neighbours()
+    near = single(start.player).neighbors()
     ground = _Ground(
         start.player, near, start.blocks, occupied.transmissions, table.type, start.draws
     )
@@ -222,7 +222,7 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
         occupied: cells that somebody is on.
     """
     here = single(cell)
-    around = here.neighbours()
+    around = here.neighbors()
     # On the player's own cell there is no path; nor if the player stands on what is not open to it.
     source = (single(player) & open_cells).where(cell != player)
     # Shortest paths over cells that are free or, where there is none, whoever is on them. Few need
@@ -230,19 +230,19 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
     clear, _ = paths.first_met(source, open_cells & ~occupied, around)
     direct, _ = paths.first_met(source.where(~clear.any()), open_cells, around)
 
-    # No clear path: the first step of a direct one, if that is free. Else, of the free neighbours,
+    # No clear path: the first step of a direct one, if that is free. Else, of the free neighbors,
     # the one nearest to the player. Each is either one step closer or one step farther than here,
     # so the nearest are those that come closer, if any.
-    straight = paths.first_neighbour(here, direct) & ~occupied
+    straight = paths.first_neighbor(here, direct) & ~occupied
     free = around & open_cells & ~occupied
     closer = free & _closer(cell, player)
     options = closer.where(closer.any(), free)
     options = straight.where(straight.any(), options)
-    return paths.first_neighbour(here, clear.where(clear.any(), options))
+    return paths.first_neighbor(here, clear.where(clear.any(), options))
 
 
 def _closer(cell: Int[Array, ""], player: Int[Array, ""]) -> Plane:
-    """The neighbours of a cell that are nearer to the player than the cell is."""
+    """The neighbors of a cell that are nearer to the player than the cell is."""
     here = single(cell)
     (row, col), (to_row, to_col) = row_and_col(cell), row_and_col(player)
     return (

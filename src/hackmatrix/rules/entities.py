@@ -15,9 +15,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, Int8, Int16, Shaped, UInt16, UInt32
 
-from hackmatrix import bits, planes
-from hackmatrix.batching import batch_max, computed_once, largest, smallest
-from hackmatrix.planes import Plane
+from hackmatrix.rules import bits, planes
+from hackmatrix.rules.batching import batch_max, computed_once, largest, smallest
+from hackmatrix.rules.planes import Plane
 
 # 36 cells bear at most 35 entities one to a cell; PUSH, PULL and WARP can heap up enemies, which
 # makes room for more. 64 slots are two words of bits.
@@ -26,6 +26,8 @@ MAX_ENTITIES = 64
 FREE, TRANSMISSION, ENEMY = 0, 1, 2
 VIRUS, DAEMON, GLITCH, CRYPTOG = 0, 1, 2, 3
 NUM_TYPES = 4  # a power of two: remainders are bits
+TYPES = ("virus", "daemon", "glitch", "cryptog")
+"""The name of each type."""
 
 _WORD_BITS = 32
 _AT_A_TIME = 4  # divides MAX_ENTITIES
@@ -82,7 +84,7 @@ class Entities(eqx.Module):
     def beside(self, cell: Int[Array, ""]) -> Bool[Array, "slots"]:
         """Where an entity is orthogonally next to a cell."""
         # Bytes are compared with bytes: four times as many at once as in a set of cells.
-        there = jnp.where(planes.neighbour_flags(cell), cell + np.array(planes.CELL_STEP), -1)
+        there = jnp.where(planes.neighbor_flags(cell), cell + np.array(planes.CELL_STEP), -1)
         up, down, left, right = computed_once(there, cell < 0)
         return self.on(up) | self.on(down) | self.on(left) | self.on(right)
 

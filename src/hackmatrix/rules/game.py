@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
-from hackmatrix.entities import Entities, no_entities
-from hackmatrix.planes import NUM_CELLS, Plane, empty, row_and_col
+from hackmatrix.rules.entities import Entities, no_entities
+from hackmatrix.rules.planes import NUM_CELLS, Plane, empty, row_and_col
 
 NUM_STAGES = 8
 MAX_HP = 3
@@ -58,7 +58,7 @@ class Board(eqx.Module):
         spawn_count: transmissions that siphoning a block still brings, else 0.
         credits: lying on the cell.
         energy: lying on the cell.
-        exit_steps: from the cell to the exit, see :func:`hackmatrix.paths.exit_steps`.
+        exit_steps: from the cell to the exit, see :func:`hackmatrix.rules.paths.exit_steps`.
     """
 
     data: Plane
@@ -82,7 +82,7 @@ class Board(eqx.Module):
 
 
 class Game(eqx.Module):
-    """One position of one game. :class:`hackmatrix.state.State` is what it is kept as.
+    """One position of one game. :class:`hackmatrix.rules.state.State` is what it is kept as.
 
     Attributes:
         stage: 1 to 8.

@@ -4,8 +4,8 @@ from typing import Any, final
 
 from jaxtyping import Array, Float, Int8, Key
 
-from hackmatrix.env import NUM_ACTIONS
-from hackmatrix.features import NUM_FEATURES, features, unpacked
+from hackmatrix.actions import NUM_ACTIONS
+from hackmatrix.networks.features import NUM_FEATURES, features, unpacked
 from hackmatrix.observation import OBSERVATION_SIZE, Observation, expand
 from ppo_mask.networks import (
     AbstractActorCritic,
@@ -18,8 +18,11 @@ _POLICY_GAIN = 10.0
 
 
 @final
-class PlayerCentredMLP(AbstractFeatureActorCritic):
-    """An MLP that sees the board from where the player stands (:mod:`hackmatrix.features`)."""
+class PlayerCenteredMLP(AbstractFeatureActorCritic):
+    """An MLP that sees the board from where the player stands.
+
+    See :mod:`hackmatrix.networks.features`.
+    """
 
     network: AbstractActorCritic
 
@@ -52,10 +55,10 @@ class PlayerCentredMLP(AbstractFeatureActorCritic):
         return unpacked(features)
 
 
-def player_centred_gru(hidden_dim: int = 256, *, key: Key[Array, ""]) -> PlayerCentredMLP:
+def player_centered_gru(hidden_dim: int = 256, *, key: Key[Array, ""]) -> PlayerCenteredMLP:
     """The same with a network that remembers in place of the MLP."""
     network = GRUActorCritic(NUM_FEATURES, NUM_ACTIONS, hidden_dim, True, _POLICY_GAIN, key=key)
-    return PlayerCentredMLP(network=network, key=key)  # Whose own key is not used then.
+    return PlayerCenteredMLP(network=network, key=key)  # Whose own key is not used then.
 
 
 @final

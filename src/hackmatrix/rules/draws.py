@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Integer, Key, UInt32
 
-from hackmatrix import batching
-from hackmatrix.game import build
+from hackmatrix.rules import batching
+from hackmatrix.rules.game import build
 
 _GOLDEN = 0x9E3779B9  # 2^32 / golden ratio, odd: consecutive numbers land far apart
 
@@ -61,7 +61,7 @@ class Draws(eqx.Module):
         return tuple(build(cls, words=row) for row in many.words)
 
     def computed_once(self, never: Bool[Array, ""]) -> "Draws":
-        """The same draws; see :func:`hackmatrix.batching.computed_once`."""
+        """The same draws; see :func:`hackmatrix.rules.batching.computed_once`."""
         return build(Draws, words=batching.computed_once(self.words, never))
 
     def word(

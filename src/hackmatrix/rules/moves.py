@@ -5,18 +5,18 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from hackmatrix import harm, paths
-from hackmatrix.batching import computed_once, side_by_side
-from hackmatrix.entities import Occupied
-from hackmatrix.game import Game, replace
-from hackmatrix.planes import CELL_STEP, Plane, empty, neighbour_flags, single
+from hackmatrix.rules import harm, paths
+from hackmatrix.rules.batching import computed_once, side_by_side
+from hackmatrix.rules.entities import Occupied
+from hackmatrix.rules.game import Game, replace
+from hackmatrix.rules.planes import CELL_STEP, Plane, empty, neighbor_flags, single
 
 
 def valid_moves(game: Game, enemies: Plane) -> Bool[Array, "4"]:
     """Whether each direction's next cell is on the board and no block, or an enemy is on it."""
     walkable = ~game.board.blocks | enemies
     there = game.player.cell + jnp.array(CELL_STEP, jnp.int32)
-    return neighbour_flags(game.player.cell) & walkable.has(there)
+    return neighbor_flags(game.player.cell) & walkable.has(there)
 
 
 class Moved(NamedTuple):

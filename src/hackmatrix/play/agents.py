@@ -2,19 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from hackmatrix.board_network import BoardActorCritic, BoardNetwork
 from hackmatrix.env import HackMatrix
-from hackmatrix.networks import FlatActorCritic, PlayerCentredMLP
-from hackmatrix.policies import SCRIPTED
+from hackmatrix.networks import BoardActorCritic, BoardNetwork, FlatActorCritic, PlayerCenteredMLP
+from hackmatrix.play.policies import SCRIPTED
+from hackmatrix.task import game_settings
 from ppo_mask.checkpoints import load_policy
 from ppo_mask.checkpoints.bucket import find_run
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
-from ppo_mask.runner import did_you_mean, load_yaml
+from ppo_mask.runner import did_you_mean
 
-NETWORKS = (PlayerCentredMLP, BoardActorCritic, BoardNetwork, FlatActorCritic, MLPActorCritic)
+NETWORKS = (PlayerCenteredMLP, BoardActorCritic, BoardNetwork, FlatActorCritic, MLPActorCritic)
 """What the networks that a run may have trained are made of, for :func:`load_policy`."""
 
 
@@ -66,6 +65,4 @@ def trained(path: str, checkpoints: str = "checkpoints", *, sample: bool = False
 
 def _game(config: Path) -> HackMatrix:
     """The game of a run, without its limit of steps: watching and evaluating have their own."""
-    environment: dict[str, Any] = load_yaml(config).get("environment", {})
-    depth = environment.get("undo_depth")
-    return HackMatrix() if depth is None else HackMatrix(undo_depth=depth)
+    return HackMatrix(undo_depth=game_settings(config).undo_depth)

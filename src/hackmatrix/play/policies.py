@@ -10,12 +10,12 @@ from typing import Any, final
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from hackmatrix import paths
-from hackmatrix.env import FIRST_PROGRAM, NUM_ACTIONS
-from hackmatrix.features import ways_to_exit
+from hackmatrix.actions import FIRST_PROGRAM, NUM_ACTIONS
+from hackmatrix.networks.features import ways_to_exit
 from hackmatrix.observation import Observation, cell_channels, channels, compress, divisors
-from hackmatrix.planes import NUM_DIRECTIONS, SIZE, Plane, single
-from hackmatrix.programs import Program
+from hackmatrix.rules import paths
+from hackmatrix.rules.planes import NUM_DIRECTIONS, SIZE, Plane, single
+from hackmatrix.rules.programs import Program
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical
 
 _NO_VALUE = float("nan")

@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from hackmatrix.batching import total
-from hackmatrix.entities import FREE, Entities
-from hackmatrix.game import replace
+from hackmatrix.rules.batching import total
+from hackmatrix.rules.entities import FREE, Entities
+from hackmatrix.rules.game import replace
 
 
 def hurt(table: Entities, hit: Bool[Array, " slots"], damage: Int[Array, ""]) -> Entities:

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Array, Int, Key
 
 from hackmatrix.actions import ACTION_NAMES
-from hackmatrix.agents import Agent
 from hackmatrix.env import HackMatrix
-from hackmatrix.game import NUM_STAGES
-from hackmatrix.state import State
+from hackmatrix.play.agents import Agent
+from hackmatrix.rules.game import NUM_STAGES
+from hackmatrix.rules.state import State
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.training import evaluate
 

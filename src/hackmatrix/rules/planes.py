@@ -1,7 +1,7 @@
 """Sets of cells as bits.
 
 The grid's 36 cells are numbered ``6 * row + col``. A :class:`Plane` is a set of them, 18 bits
-(three rows) in each of two ``uint32``: union, intersection and the neighbours of a whole set are a
+(three rows) in each of two ``uint32``: union, intersection and the neighbors of a whole set are a
 few bit operations, which vector units do for many environments at once.
 ``tests/hackmatrix/test_planes.py`` compares every operation with sets of (row, col) pairs.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, Integer, UInt32
 
-from hackmatrix import bits
+from hackmatrix.rules import bits
 
 SIZE = 6
 NUM_CELLS = SIZE * SIZE
@@ -99,7 +99,7 @@ class Plane(NamedTuple):
         return self.up(), self.down(), self.left(), self.right()
 
     @jax.jit
-    def neighbours(self) -> "Plane":
+    def neighbors(self) -> "Plane":
         """The cells orthogonally next to a cell of the set."""
         up, down, left, right = self.shifts()
         return up | down | left | right
@@ -192,7 +192,7 @@ def row_and_col(
     return row, cell - SIZE * row
 
 
-def neighbour_flags(cell: Int[Array, ""]) -> Bool[Array, "directions"]:
+def neighbor_flags(cell: Int[Array, ""]) -> Bool[Array, "directions"]:
     """Whether the board goes on up, down, left and right of a cell."""
     row, col = row_and_col(cell)
     row, col = row + jnp.array(ROW_STEP), col + jnp.array(COL_STEP)

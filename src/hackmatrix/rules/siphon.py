@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, UInt32
 
-from hackmatrix.batching import computed_once, joined, largest, total
-from hackmatrix.game import Board, Game, replace
-from hackmatrix.planes import NUM_CELLS, SIZE, reach_of_each, single
+from hackmatrix.rules.batching import computed_once, joined, largest, total
+from hackmatrix.rules.game import Board, Game, replace
+from hackmatrix.rules.planes import NUM_CELLS, SIZE, reach_of_each, single
 
 _MIN_INTERVAL = 4
 _TASK_DELAY = 5
@@ -14,10 +14,10 @@ _SUM_BITS = 8
 
 
 def siphon(game: Game) -> Game:
-    """Siphons the player's cell and its neighbours; ending the turn is the caller's."""
+    """Siphons the player's cell and its neighbors; ending the turn is the caller's."""
     board, player = game.board, game.player
     here = single(player.cell)
-    fresh = (here | here.neighbours()) & ~board.siphoned
+    fresh = (here | here.neighbors()) & ~board.siphoned
     taken_blocks = (fresh & board.blocks).flags()
     taken_ground = (fresh & ~board.blocks).flags()
     found = _programs_as_bits(board, (fresh & board.program_blocks).flags())
@@ -82,7 +82,7 @@ def lost_yield(game: Game) -> Int[Array, ""]:
     on_block = (player & board.blocks).any()
     mine = jnp.where(on_block, 0, yields.at[:, game.player.cell].get(mode="promise_in_bounds"))
     my_credits, my_energy, my_points, my_programs = mine
-    my_blocks = (player | player.neighbours()) & fresh & board.blocks
+    my_blocks = (player | player.neighbors()) & fresh & board.blocks
     covers = ~(my_blocks & ~reach_of_each()).any()
     candidate = ~board.blocks.flags() & (covers | ((my_points == 0) & (my_programs == 0)))
     better = (

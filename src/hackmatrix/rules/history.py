@@ -5,10 +5,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool
 
-from hackmatrix.batching import anywhere
-from hackmatrix.game import Game, choose, replace
-from hackmatrix.programs import Program, owned_flags
-from hackmatrix.state import LIKE, PLAYER, Kept, keep, with_fields_of
+from hackmatrix.rules.batching import anywhere
+from hackmatrix.rules.game import Game, choose, replace
+from hackmatrix.rules.programs import Program, owned_flags
+from hackmatrix.rules.state import LIKE, PLAYER, Kept, keep, with_fields_of
 
 Rows = Kept
 """Positions, each array with an axis more in front."""

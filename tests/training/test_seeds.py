@@ -73,13 +73,15 @@ def test_four_seeds_in_one_program_are_four_runs(env, size, more):
         for x, y in zip(jax.tree.leaves(ours.model), jax.tree.leaves(state.model), strict=True):
             np.testing.assert_allclose(x, y, atol=1e-4)
         assert [r.update for r in recorder.records] == [2, 4, 5]
-        for one, other in zip(first[seed] + then[seed], recorder.records, strict=True):
+        for one, other in zip(
+            first[seed].records + then[seed].records, recorder.records, strict=True
+        ):
             assert (one.update, one.env_steps) == (other.update, other.env_steps)
             assert one.values.keys() == other.values.keys()
             for name in other.values.keys() - {"train/steps_per_second"}:
                 x = other.values[name]
                 np.testing.assert_allclose(one.values[name], x, rtol=1e-3, atol=1e-4, err_msg=name)
-    values = [log[0].values["train/total_loss"] for log in first]
+    values = [log["train/total_loss"][0] for log in first]
     assert len(set(values)) == 4
 
 

@@ -1,4 +1,4 @@
-"""Trains sb3-contrib's MaskablePPO on HackMatrix, as it is: pip install 'ppo-mask[sb3]'."""
+"""Trains sb3-contrib's MaskablePPO on HackMatrix; needs pip install 'ppo-mask[sb3]'."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from sb3_contrib import MaskablePPO  # pyright: ignore[reportMissingImports] - l
 def main(
     arguments: Sequence[str] | None = None, callback: Callable[..., bool] | None = None
 ) -> None:
-    """Trains, and plays one game with what was learned."""
+    """Trains, then plays one game with the trained policy."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200_000, help="to train (default 200,000)")
     parser.add_argument("--seed", type=int, default=0, help="of everything (default 0)")

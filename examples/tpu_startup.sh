@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Startup script of a TPU VM: installs the project and trains a run that lives in a bucket. A new VM
-# with the same script and metadata goes on where the last one was preempted. See docs/tpu.md.
+# with the same script and metadata resumes where the last one was preempted. See docs/tpu.md.
 #
-# The VM's metadata say what to do:
-#   bucket    where the runs are kept, such as gs://my-bucket/runs
-#   source    what git can clone the project from
+# The VM's metadata:
+#   bucket    folder of the runs, such as gs://my-bucket/runs
+#   source    the address that git clones the project from
 #   run-name  the run's name
-#   flags     flags of examples/train_hackmatrix.py (separated by spaces), the same for every VM
+#   flags     flags of `hackmatrix train` (separated by spaces), the same for every VM
 set -euo pipefail
 
 metadata() {
@@ -14,7 +14,7 @@ metadata() {
         "http://metadata.google.internal/computeMetadata/v1/instance/attributes/$1"
 }
 
-# What was compiled serves the next VM as well. The run itself is copied by the trainer.
+# Saves the compilation cache for the next VM. The trainer copies the run itself.
 save() {
     gcloud storage rsync --quiet -r compiled "$bucket/compiled" ||
         echo "could not save to $bucket; will try again"
@@ -43,7 +43,7 @@ manifest=$(gcloud storage cat "$bucket/$run/manifest.json") || manifest=
 if grep -q '"checkpoints/' <<< "$manifest"; then
     begin=(--resume "$bucket/$run")
 else
-    # A run that came to no checkpoint has nothing to go on from.
+    # A run without a checkpoint cannot be resumed.
     now=$(date +%s)
     copy=$folder/ppo_mask/runs/gs/${bucket#gs://}/$run
     [ ! -d "$copy" ] || mv "$copy" "$copy.$now"

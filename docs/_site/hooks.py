@@ -1,7 +1,7 @@
-"""What the site takes from outside of ``docs``: pages that lie in the repository's root, and files.
+"""Adds pages and files from outside of ``docs`` to the site, and rewrites links to them.
 
-Every page is written for the repository, where its relative links work. Here those that lead out of
-``docs``, or from the root into it, are led to the same thing on the site.
+Every page is written for the repository, where its relative links work. Links that lead out of
+``docs``, or from the root into it, are changed here to lead to the same thing on the site.
 """
 
 import posixpath
@@ -26,7 +26,7 @@ PAGES = {
 """Where pages of the repository's root are on the site."""
 
 FILES = ("LICENSE", *(f"examples/{path.name}" for path in sorted(ROOT.glob("examples/*.*"))))
-"""What pages link to and the site holds as it is."""
+"""Files that pages link to, copied unchanged."""
 
 STYLE = {"docs/_site/site.css": "site.css"}
 
@@ -36,21 +36,21 @@ _FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds what lies outside of ``docs``."""
+    """Adds the pages and files from outside of ``docs``."""
     for source, target in {**PAGES, **STYLE, **{file: file for file in FILES}}.items():
         files.append(File.generated(config, target, abs_src_path=str(ROOT / source)))
     return files
 
 
 def on_post_page(output: str, page: Page, **_: Any) -> str:
-    """The page as it is, if a browser fetches nothing from elsewhere to show it."""
+    """The page unchanged; refused if a browser would fetch something from elsewhere."""
     if found := _FETCHED.search(output):
         raise PluginError(f"{page.file.src_uri}: it would be fetched from elsewhere: {found[1]}")
     return output
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """The page with its links as they are on the site; what is code stays as it is."""
+    """Rewrites a page's links for the site; blocks of code stay as they are."""
     here = page.file.src_uri
     sources = {target: source for source, target in PAGES.items()}
     source = sources.get(here, f"docs/{here}")

@@ -1,8 +1,8 @@
 """Draws the pictures of the game's pages: ``python docs/_site/pictures.py``.
 
-Each is made of positions by the game's own renderer, and what happens in them is played by the
-game itself. ``tests/hackmatrix/test_game_page.py`` fails where a picture that lies in
-``docs/images/game`` is not what is drawn here.
+The game itself plays the actions, and its own renderer draws the positions.
+``tests/hackmatrix/test_game_page.py`` fails if a picture in ``docs/images/game`` differs from what
+is drawn here.
 """
 
 from collections.abc import Sequence
@@ -84,7 +84,7 @@ def position(
 
 
 def side_by_side(scenes: Sequence[Scene], headers: Sequence[str], area: Area, title: str) -> str:
-    """Parts of boards beside each other, an arrow between, a line above each; as SVG."""
+    """Parts of boards side by side, with an arrow between and a line above each, as SVG."""
     (low, high), (left, right) = area
     width, height = (right - left + 1) * TILE, (high - low + 1) * TILE
     y = _MARGIN + (_HEADER if any(headers) else 0)
@@ -115,9 +115,9 @@ def side_by_side(scenes: Sequence[Scene], headers: Sequence[str], area: Area, ti
     )
 
 
-def values(seen: Scene, *names: str) -> str:
+def values(shown: Scene, *names: str) -> str:
     """Some of the player's values in words."""
-    named = {"hp": str(seen.hp), **dict(seen.values())}
+    named = {"hp": str(shown.hp), **dict(shown.values())}
     return "  ".join(f"{name} {named[name]}" for name in names)
 
 
@@ -172,7 +172,7 @@ def whole_board() -> str:
         ],
         [(0, 3, 1, VIRUS), (5, 4, 1, DAEMON)],
         stage=3,
-        interval=9,  # 10, but for the siphon
+        interval=9,  # 10, one less for the siphon
         turn=9,
         next_task=17,
         owned=[Program.DEBUG, Program.EXCH, Program.WAIT],
@@ -219,7 +219,7 @@ def program() -> str:
 
 
 def enemies() -> str:
-    """The four sorts, the marks beside them, and one to come."""
+    """The four types, the marks beside them, and a transmission."""
     state = position(
         (0, 5),
         [],

@@ -1,8 +1,8 @@
 """Sphinx's roles in docstrings as links on the site.
 
-Docstrings say ``:class:`Metric``` and the like, for that is short, reads well where no site is, and
-editors know it. A name is looked up where it stands, as Python would. One that names nothing is a
-warning, which ends a strict build; one of something that has no place on the site stays text.
+Docstrings say ``:class:`Metric``` and the like, which is short, readable without a site, and known
+to editors. A name is looked up in the scope of its docstring, as Python would. An unknown name is a
+warning, which fails a strict build; a name of something that is not on the site stays text.
 """
 
 import re
@@ -19,7 +19,7 @@ class Roles(griffe.Extension):
     """Turns the roles of a package's docstrings into cross-references."""
 
     def on_package(self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **_: Any) -> None:
-        """Goes through all that has a docstring."""
+        """Rewrites every docstring of the package."""
         self._visit(pkg, loader)
 
     def _visit(self, each: griffe.Object, loader: griffe.GriffeLoader) -> None:
@@ -45,7 +45,7 @@ def _link(role: re.Match[str], each: griffe.Object, loader: griffe.GriffeLoader)
 
 
 def _found(name: str, each: griffe.Object, loader: griffe.GriffeLoader) -> str | None:
-    """The path of what a name means in the scope of an object's docstring."""
+    """The path of what a name refers to in the scope of an object's docstring."""
     paths = [name]
     try:
         first, _, rest = name.partition(".")

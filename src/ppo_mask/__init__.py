@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         runner,
         training,
     )
-    from ppo_mask.checkpoints import Policy, load_policy
+    from ppo_mask.checkpoints import Policy, load_policy, save_policy
     from ppo_mask.envs import (
         AbstractEnv,
         AbstractSelfResettingEnv,
@@ -103,6 +103,7 @@ __all__ = [
     "ppo",
     "rarely",
     "runner",
+    "save_policy",
     "training",
 ]
 

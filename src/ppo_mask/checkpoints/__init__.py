@@ -7,6 +7,7 @@ bit, or its policy is loaded. Nothing that is loaded can run code.
 from ._policy import Policy as Policy
 from ._policy import architecture_of as architecture_of
 from ._policy import load_policy as load_policy
+from ._policy import save_policy as save_policy
 from ._run_folder import LATEST as LATEST
 from ._run_folder import RunFolder as RunFolder
 from ._run_folder import cache_folder as cache_folder
@@ -20,8 +21,8 @@ from ._store import read_description as read_description
 from ._store import restore as restore
 
 __all__ = [
-    "CheckpointStore",
     "LATEST",
+    "CheckpointStore",
     "Policy",
     "RunFolder",
     "architecture_of",
@@ -34,4 +35,5 @@ __all__ = [
     "read_arrays",
     "read_description",
     "restore",
+    "save_policy",
 ]

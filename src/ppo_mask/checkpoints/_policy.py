@@ -1,5 +1,6 @@
-"""A trained policy by itself."""
+"""A trained policy by itself, and how it is saved and loaded."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
@@ -8,23 +9,22 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Int
 
-from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.checkpoints._store import read_description, restore
+from ppo_mask.checkpoints._run_folder import RunFolder
+from ppo_mask.checkpoints._store import read_description, restore, write_checkpoint
+from ppo_mask.checkpoints.bucket import is_url, local_path
 from ppo_mask.errors import RunError
+from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import (
     AbstractActorCritic,
+    BFloat16ActorCritic,
+    GRUActorCritic,
     MLPActorCritic,
+    NormalizedActorCritic,
     advance,
     initial_hidden,
     is_recurrent,
 )
-from ppo_mask.networks import NormalizedActorCritic
-from ppo_mask.networks import BFloat16ActorCritic
-from ppo_mask.networks import GRUActorCritic
-from ppo_mask.checkpoints._run_folder import RunFolder
-from ppo_mask.checkpoints.bucket import local_path
 
-# The library's own.
 _NETWORKS: tuple[type[AbstractActorCritic], ...] = (
     MLPActorCritic,
     GRUActorCritic,
@@ -35,7 +35,20 @@ _NETWORKS: tuple[type[AbstractActorCritic], ...] = (
 
 @final
 class Policy(eqx.Module):
-    """The most likely of the allowed actions, for one observation; ``vmap`` it for many.
+    """A policy that takes the most likely of the allowed actions.
+
+    It acts on one observation; ``jax.vmap`` it for many.
+
+    Example:
+        >>> import jax
+        >>> import ppo_mask as pm
+        >>> env = pm.envs.probes.MaskedLocks()
+        >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
+        >>> policy = pm.Policy(model)
+        >>> state, timestep = env.reset(jax.random.key(1))
+        >>> action = policy(timestep.observation, timestep.action_mask)
+        >>> bool(timestep.action_mask[action])
+        True
 
     Attributes:
         model: the network, for its probabilities and its value.
@@ -47,38 +60,100 @@ class Policy(eqx.Module):
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
     ) -> Int[Array, ""]:
-        """The action to take.
+        """Chooses an action.
+
+        Args:
+            observation: what the environment shows.
+            action_mask: which actions are allowed.
+
+        Returns:
+            The action's number.
 
         Raises:
-            ValueError: the policy is a recurrent one: what it does depends on what it remembers.
+            ValueError: the policy is recurrent, so that its action depends on a hidden state.
         """
         if is_recurrent(self.model):
             raise ValueError("this policy is recurrent: call act, which carries its hidden state")
         return self.act(observation, action_mask, ())[0]
 
     def initial_hidden(self) -> ArrayTree:
-        """What :meth:`act` is given at the first step of an episode; ``()`` if not recurrent."""
+        """The hidden state for the first step of an episode; ``()`` if not recurrent."""
         return initial_hidden(self.model)
 
     @eqx.filter_jit
     def act(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
     ) -> tuple[Int[Array, ""], ArrayTree]:
-        """The action to take, and the hidden state for the episode's next step."""
+        """Chooses an action, with a network that is recurrent or not.
+
+        Args:
+            observation: what the environment shows.
+            action_mask: which actions are allowed.
+            hidden: from :meth:`initial_hidden` or from the episode's previous step.
+
+        Returns:
+            The action's number, and the hidden state for the episode's next step.
+        """
         distribution, _, hidden = advance(self.model, observation, action_mask, hidden)
         return distribution.mode(), hidden
 
 
-def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] = ()) -> Policy:
-    """The policy of a run's newest checkpoint, or of the checkpoint given.
+def save_policy(model: AbstractActorCritic, path: str | Path) -> None:
+    """Saves a network as a policy for :func:`load_policy`.
 
     Args:
-        path: a run's folder or a checkpoint in it; or the URL of one in a bucket.
+        model: the network, such as ``state.model`` after training.
+        path: a new folder. It holds the arrays, and the names and sizes of the networks.
+
+    Raises:
+        RunError: there is something at the path, or it is a URL.
+        ValueError: JSON cannot hold the network's hyperparameters.
+
+    Example:
+        >>> import tempfile
+        >>> import jax
+        >>> import ppo_mask as pm
+        >>> env = pm.envs.probes.MaskedLocks()
+        >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     pm.save_policy(model, f"{folder}/policy")
+        ...     policy = pm.load_policy(f"{folder}/policy")
+        >>> policy.model.hidden_dim
+        256
+    """
+    if is_url(str(path)):
+        raise RunError(f"a policy is saved to a local folder, not to {path}")
+    path = Path(path).absolute()
+    if path.exists():
+        raise RunError(f"there is something at {path} already; a policy needs a new folder")
+    architecture = architecture_of(model)
+    try:
+        json.dumps(architecture)
+    except TypeError as error:
+        raise ValueError(
+            f"the hyperparameters of {type(model).__name__} cannot be saved: {error}"
+        ) from error
+    # The arrays have the names that they have in a run's checkpoint.
+    write_checkpoint(path, {"learner": {"model": model}}, {"architecture": architecture})
+
+
+def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] = ()) -> Policy:
+    """Loads a policy from a run, from a checkpoint, or from what :func:`save_policy` wrote.
+
+    Args:
+        path: the folder of a run, whose newest checkpoint is loaded; or of a checkpoint, or of a
+            saved policy. It may be a URL in a bucket.
         networks: classes, beside the library's own, that the policy may be made of. A checkpoint
-            holds its networks' names and sizes; it brings no code.
+            holds its networks' names and sizes, and no code.
+
+    Returns:
+        The policy.
 
     Raises:
         RunError: there is no readable checkpoint, or it holds a network that is not known.
+
+    Example:
+        See :func:`save_policy`.
     """
     path = Path(local_path(str(path))[0])
     if RunFolder(path).config.is_file():
@@ -106,7 +181,14 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
 
 
 def architecture_of(model: AbstractActorCritic) -> dict[str, object]:
-    """What :func:`load_policy` needs to know of a network, as JSON can hold it."""
+    """The architecture of a network, as :func:`load_policy` builds it again.
+
+    Args:
+        model: any network.
+
+    Returns:
+        The names of its classes and their hyperparameters, nested as the networks are.
+    """
     hyperparameters = {
         name: architecture_of(value) if isinstance(value, AbstractActorCritic) else value
         for name, value in model.hyperparameters.items()

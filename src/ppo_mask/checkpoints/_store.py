@@ -5,7 +5,7 @@ when it is complete, so a folder with a number for a name is a whole checkpoint,
 process was killed. Only arrays and JSON are read: loading a checkpoint runs no code from it.
 
 The description lists every array's shape, dtype and checksum. Restoring compares it with what the
-program expects before anything is read, so that a misfit is told in the program's own words.
+program expects before anything is read, so that a message can name the array that does not fit.
 """
 
 import shutil
@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from ppo_mask.errors import RunError
 from ppo_mask.devices.processes import is_first
 from ppo_mask.devices.sharding import to_host
+from ppo_mask.errors import RunError
 
 Tree = TypeVar("Tree")
 
@@ -81,33 +81,11 @@ class CheckpointStore:
             state: any tree; its arrays are written, all else is left out.
             description: anything JSON can hold.
             score: how good the state is; of those with a score the highest is kept.
-        """
-        leaves = named_arrays(state)
-        # Keys as the numbers they are made of, which is what Orbax can write.
-        arrays = {
-            name: jax.random.key_data(leaf) if _is_key(leaf) else leaf
-            for name, leaf in leaves.items()
-        }
-        contents = {name: to_host(x) for name, x in arrays.items()}
-        full = {
-            **description,
-            "format": _FORMAT,
-            "score": score,
-            "arrays": {
-                name: _describe(leaf) | {"crc32": _checksum(contents[name])}
-                for name, leaf in leaves.items()
-            },
-        }
-        # Orbax refuses arrays without elements; their shape is in the description. What one process
-        # has whole has been fetched already; of what several share, each writes its part.
-        written = {
-            name: contents[name] if x.is_fully_addressable else x
-            for name, x in arrays.items()
-            if x.size
-        }
-        from ppo_mask.checkpoints import _orbax as _orbax_files  # when it comes to that; see there
 
-        _orbax_files.write(self.path(step), written, full)
+        Returns:
+            The checkpoint's folder.
+        """
+        write_checkpoint(self.path(step), state, {**description, "score": score})
         if is_first():
             self._prune()
         return self.path(step)
@@ -132,6 +110,36 @@ class CheckpointStore:
                 _discard(self.path(step))
 
 
+def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> None:
+    """Writes one checkpoint; see :meth:`CheckpointStore.save`.
+
+    Args:
+        path: the folder, which must not exist yet.
+        state: any tree; its arrays are written.
+        description: anything JSON can hold.
+    """
+    leaves = named_arrays(state)
+    # Keys as the numbers they are made of, which is what Orbax can write.
+    arrays = {
+        name: jax.random.key_data(leaf) if _is_key(leaf) else leaf for name, leaf in leaves.items()
+    }
+    contents = {name: to_host(x) for name, x in arrays.items()}
+    described = {
+        name: _describe(leaf) | {"crc32": _checksum(contents[name])}
+        for name, leaf in leaves.items()
+    }
+    # Orbax refuses arrays without elements; their shape is in the description. What one process has
+    # whole has been fetched already; of what several share, each writes its part.
+    written = {
+        name: contents[name] if x.is_fully_addressable else x
+        for name, x in arrays.items()
+        if x.size
+    }
+    from ppo_mask.checkpoints import _orbax  # Takes long to import; see there.
+
+    _orbax.write(path, written, {**description, "format": _FORMAT, "arrays": described})
+
+
 def read_description(path: Path) -> dict[str, Any]:
     """What a checkpoint says about itself; see :meth:`CheckpointStore.save`.
 
@@ -140,9 +148,9 @@ def read_description(path: Path) -> dict[str, Any]:
     """
     if not path.is_dir():
         raise RunError(f"there is no checkpoint {path}")
-    from ppo_mask.checkpoints import _orbax as _orbax_files
+    from ppo_mask.checkpoints import _orbax
 
-    description = _orbax_files.read_description(path)
+    description = _orbax.read_description(path)
     if description.get("format") != _FORMAT:
         raise RunError(
             f"checkpoint {path} has format {description.get('format')}, this version of ppo_mask "
@@ -182,9 +190,9 @@ def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, npt
     described: dict[str, dict[str, Any]] = read_description(path)["arrays"]
     names = list(described) if names is None else names
     written = [name for name in names if 0 not in described[name]["shape"]]
-    from ppo_mask.checkpoints import _orbax as _orbax_files
+    from ppo_mask.checkpoints import _orbax
 
-    arrays: dict[str, npt.NDArray[Any]] = _orbax_files.read_arrays(path, written)
+    arrays: dict[str, npt.NDArray[Any]] = _orbax.read_arrays(path, written)
     for name in written:
         if _checksum(arrays[name]) != described[name]["crc32"]:
             raise RunError(f"checkpoint {path} is damaged: {name} is not what was saved")

@@ -6,6 +6,7 @@ In: a key and an action. Out: a :class:`TimeStep`, with the mask of what is allo
 small ones whose answers are known on paper.
 """
 
+from . import probes as probes
 from ._check import ProtocolError as ProtocolError
 from ._check import check_env as check_env
 from ._curriculum import Curriculum as Curriculum
@@ -40,4 +41,5 @@ __all__ = [
     "check_env",
     "env_at",
     "flatten",
+    "probes",
 ]

@@ -14,6 +14,7 @@ from ._minibatches import ShufflePlan as ShufflePlan
 from ._minibatches import cache_sized_parts as cache_sized_parts
 from ._minibatches import can_split as can_split
 from ._minibatches import check_devices as check_devices
+from ._minibatches import gather_rows as gather_rows
 from ._minibatches import shuffle_rows as shuffle_rows
 from ._reward_scaler import RewardScaler as RewardScaler
 from ._rollout import RolloutState as RolloutState
@@ -48,6 +49,7 @@ __all__ = [
     "collect",
     "estimate",
     "estimate_advantages",
+    "gather_rows",
     "init_learner",
     "learn",
     "next_rollout_state",

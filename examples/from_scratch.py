@@ -1,0 +1,112 @@
+"""PPO written out from the library's pieces, in the order in which things happen.
+
+Copy it to try another loss or another optimizer, or to see what :class:`ppo_mask.Trainer` does.
+T is the number of steps of a rollout, E of environments, A of actions.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array
+
+import ppo_mask as pm
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.ppo import (
+    Batch,
+    RolloutState,
+    ShufflePlan,
+    bootstrap_values,
+    collect,
+    estimate_advantages,
+    gather_rows,
+    shuffle_rows,
+    start_rollout,
+)
+
+config = pm.PPOConfig(num_envs=64, num_steps=32, learning_rate=3e-3, ent_coef=0.01)
+env = pm.envs.probes.MaskedLocks()
+vector_env = pm.VectorEnv(env, config.num_envs)
+optimizer = optax.chain(
+    optax.clip_by_global_norm(config.max_grad_norm), optax.adam(config.learning_rate, eps=1e-5)
+)
+
+
+def loss(model: pm.MLPActorCritic, batch: Batch) -> Array:
+    """PPO's loss of a minibatch, whose arrays have axes [rows, …]. Put your own here."""
+    distribution, value = jax.vmap(model)(batch.observation, batch.action_mask)
+    log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, batch.action)
+    entropy = jax.vmap(lambda d: d.entropy())(distribution).mean()
+
+    advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std() + 1e-8)
+    ratio = jnp.exp(log_prob - batch.log_prob)
+    clipped = jnp.clip(ratio, 1 - config.clip_eps, 1 + config.clip_eps)
+    pg_loss = -jnp.minimum(ratio * advantage, clipped * advantage).mean()
+    vf_loss = 0.5 * jnp.square(value - batch.return_).mean()
+    return pg_loss + config.vf_coef * vf_loss - config.ent_coef * entropy
+
+
+@eqx.filter_jit
+def update(
+    model: pm.MLPActorCritic, opt_state: ArrayTree, rollout: RolloutState, key: Array
+) -> tuple[pm.MLPActorCritic, ArrayTree, RolloutState, Array, Array]:
+    """One update: the next model, optimizer state, environments and key, and the mean reward."""
+    key, act_key, shuffle_key = jax.random.split(key, 3)
+
+    # Act: T steps in each of E environments. The mask is a part of what the policy is shown.
+    rollout, transitions = collect(vector_env, model, rollout, act_key, config.num_steps)
+
+    # Estimate how much better than expected each action was. A truncated episode is worth what its
+    # last state promised; what follows it in the rollout belongs to the next episode.
+    next_value = jnp.concatenate([transitions.value[1:], bootstrap_values(model, rollout)[None]])
+    advantage = estimate_advantages(
+        transitions.reward,
+        transitions.value,
+        jnp.where(transitions.truncated, transitions.final_value, next_value),
+        transitions.terminated,
+        transitions.truncated,
+        config.gamma,
+        config.gae_lambda,
+    )
+    batch = Batch(  # axes [T, E, …]
+        observation=transitions.observation,
+        action_mask=transitions.action_mask,
+        action=transitions.action,
+        log_prob=transitions.log_prob,
+        value=transitions.value,
+        advantage=advantage,
+        return_=advantage + transitions.value,
+    )
+
+    # Learn: several passes over the rollout, a gradient step for each minibatch of T·E rows.
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+
+    def gradient_step(carry: ArrayTree, rows: Array) -> tuple[ArrayTree, None]:
+        params, opt_state = carry
+        minibatch = gather_rows(batch, rows)
+        gradient = jax.grad(lambda params: loss(eqx.combine(params, static), minibatch))(params)
+        step, opt_state = optimizer.update(gradient, opt_state, params)
+        return (optax.apply_updates(params, step), opt_state), None
+
+    rows = shuffle_rows(ShufflePlan.make(config, model), shuffle_key)  # [gradient steps, 1, rows]
+    (params, opt_state), _ = jax.lax.scan(gradient_step, (params, opt_state), rows[:, 0])
+    return eqx.combine(params, static), opt_state, rollout, key, transitions.reward.mean()
+
+
+def main(updates: int = 50) -> float:
+    """Trains, and returns the mean return of the policy; 8 is the best there is."""
+    model_key, rollout_key, eval_key, key = jax.random.split(jax.random.key(0), 4)
+    model = pm.MLPActorCritic.for_env(env, hidden_dim=32, key=model_key)
+    opt_state = optimizer.init(eqx.filter(model, eqx.is_inexact_array))
+    rollout = start_rollout(vector_env, model, rollout_key)
+    for number in range(1, updates + 1):
+        model, opt_state, rollout, key, reward = update(model, opt_state, rollout, key)
+        if number % 10 == 0:
+            print(f"update {number}: mean reward per step {reward:.2f}")
+    mean_return = pm.evaluate(model, env, eval_key, num_episodes=64).mean_return
+    print(f"mean return {mean_return:.2f}")
+    return mean_return
+
+
+if __name__ == "__main__":
+    main()

@@ -66,6 +66,7 @@ def shell_lines(text: str) -> list[str]:
 _LONG = (
     "README",
     "adapters",
+    "algorithm",
     "checkpoints",
     "concepts",
     "curriculum",
@@ -76,6 +77,7 @@ _LONG = (
     "logging",
     "networks",
     "own_environment",
+    "quickstart",
     "seeds",
     "watching",
 )

@@ -8,11 +8,11 @@ from typing import Any, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Key
 
 from ppo_mask.adapters._shared import Foreign, library, settled, told
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree, zeros_from_shapes
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike, zeros_from_shapes
 
 
 @final
@@ -69,7 +69,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         return self._shown(state, observation, 0.0, never, never, info)
 
     def step(
-        self, key: Key[Array, ""], state: ArrayTree, action: Int[Array, ""]
+        self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:
         """Takes one action."""
         observation, state, reward, terminated, info = self._step(key, state, action)
@@ -77,7 +77,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         return self._shown(state, observation, reward, terminated, truncated, told(info))
 
     def _step(self, key: Any, state: Any, action: Any) -> Any:
-        return self.environment.step_env(key, state, action, self.params)
+        return self.environment.step_env(key, state, jnp.asarray(action, jnp.int32), self.params)
 
     def _shown(
         self, state: Any, observation: Any, reward: Any, terminated: Any, truncated: Any, info: Any

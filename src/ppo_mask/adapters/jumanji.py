@@ -9,11 +9,11 @@ from typing import Any, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Key
 
 from ppo_mask.adapters._shared import Foreign, lawful, library, settled, told
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike
 
 
 @final
@@ -85,9 +85,10 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
         return self._shown(*self.environment.reset(jax.random.key_data(key)))
 
     def step(
-        self, key: Key[Array, ""], state: ArrayTree, action: Int[Array, ""]
+        self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:
         """Takes one action."""
+        action = jnp.asarray(action, jnp.int32)
         if self.parts:
             action = jnp.stack(jnp.unravel_index(action, self.parts))
         action = action.astype(self.environment.action_spec.dtype)

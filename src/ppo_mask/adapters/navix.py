@@ -8,11 +8,11 @@ from typing import Any, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Key
 
 from ppo_mask.adapters._shared import Foreign, library, settled, told
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike
 
 
 @final
@@ -62,7 +62,7 @@ class NavixEnv(AbstractEnv[ArrayTree]):
         return self._shown(self.environment.reset(jax.random.key_data(key)))
 
     def step(
-        self, key: Key[Array, ""], state: ArrayTree, action: Int[Array, ""]
+        self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:
         """Takes one action."""
         state = settled(state)  # navix writes into the dictionaries that it is given.
@@ -71,7 +71,7 @@ class NavixEnv(AbstractEnv[ArrayTree]):
         # navix resets with the step after the last, which it tells by the type of the step before.
         going_on = jnp.zeros_like(state.step_type)
         before = state.replace(state=inner, step_type=going_on)
-        return self._shown(self.environment.step(before, action))
+        return self._shown(self.environment.step(before, jnp.asarray(action, jnp.int32)))
 
     def _shown(self, timestep: Any) -> tuple[ArrayTree, TimeStep]:
         inner = timestep.state.replace(key=jnp.zeros_like(timestep.state.key), cache=None)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.adapters._shared import Foreign, lawful, library, settled
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree, zeros_from_shapes
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike, zeros_from_shapes
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, is_recurrent
 
 Opponent: TypeAlias = Callable[[Any, Any, Any], Any] | AbstractActorCritic
@@ -121,11 +121,11 @@ class PgxEnv(AbstractEnv[Match]):
         return self._shown(match, jnp.zeros(()))
 
     def step(
-        self, key: Key[Array, ""], state: Match, action: Int[Array, ""]
+        self, key: Key[Array, ""], state: Match, action: IntScalarLike
     ) -> tuple[Match, TimeStep]:
         """Takes one action and lets the others move until it is the agent's turn again."""
         step_key, others_key = jax.random.split(key)
-        game = settled(self.game.step(state.game, action, step_key))
+        game = settled(self.game.step(state.game, jnp.asarray(action, jnp.int32), step_key))
         reward = game.rewards[state.agent]
         match = Match(game, state.agent, state.begins)
         match, gained = self._let_others_move(others_key, match)

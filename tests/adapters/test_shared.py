@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from ppo_mask.adapters._shared import lawful
+from ppo_mask.adapters._shared import conform_mask
 from ppo_mask.envs import AbstractEnv, FlatObservation, TimeStep, check_env, flatten
 from ppo_mask.errors import RunError
 
@@ -34,9 +34,9 @@ def test_no_library_is_imported_before_it_is_needed():
 def test_a_lawful_mask_allows_something():
     some, none = jnp.array([True, False]), jnp.zeros(2, bool)
     going_on, ended = jnp.array(False), jnp.array(True)
-    assert list(lawful(some, going_on)) == [True, False]
-    assert list(lawful(some, ended)) == [True, True]
-    assert list(lawful(none, going_on)) == [True, True]
+    assert list(conform_mask(some, going_on)) == [True, False]
+    assert list(conform_mask(some, ended)) == [True, True]
+    assert list(conform_mask(none, going_on)) == [True, True]
 
 
 class Tree(AbstractEnv[jax.Array]):

@@ -19,7 +19,7 @@ from hackmatrix.rules.spawning import is_due, spawn_due
 from hackmatrix.rules.stages import CORNERS, set_up
 from hackmatrix.rules.state import MAX_UNDO_DEPTH, Kept, State, keep, keep_moved, keep_spawned
 from ppo_mask.envs import AbstractSelfResettingEnv, Next, TimeStep
-from ppo_mask.jax_tools import rarely
+from ppo_mask.jax_tools import IntScalarLike, rarely
 
 MIN_UNDO_DEPTH = 8
 
@@ -151,10 +151,10 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         return state, start.timestep(self.observe(state), state.valid)
 
     def step(
-        self, key: Key[Array, ""], state: State, action: Int[Array, ""]
+        self, key: Key[Array, ""], state: State, action: IntScalarLike
     ) -> tuple[State, TimeStep]:
         """One action and, if it ends the turn, the enemy turn."""
-        turn = self._turn(Draws(key), state, action)
+        turn = self._turn(Draws(key), state, jnp.asarray(action, jnp.int32))
         kept = rarely(turn.new_stage, _enter_stage, (turn.kept, turn.draws), turn.kept)
         following = self._next(state, turn, kept, turn.new_stage)
         return following.state, turn.timestep(following.observation, following.action_mask)
@@ -164,11 +164,11 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         step_key: Key[Array, ""],
         reset_key: Key[Array, ""],
         state: State,
-        action: Int[Array, ""],
+        action: IntScalarLike,
     ) -> tuple[TimeStep, Next[State]]:
         """A step, and a new game if that ended the game, with one layout of a stage for both."""
         draws, fresh = Draws.of_each(step_key, reset_key)
-        turn = self._turn(draws, state, action)
+        turn = self._turn(draws, state, jnp.asarray(action, jnp.int32))
         last = kept = turn.kept
         if self.max_steps is not None:  # The last step may enter a stage that nobody will play.
             last = rarely(turn.new_stage & turn.ended, _enter_stage, (kept, turn.draws), kept)

@@ -1,10 +1,12 @@
-"""HackMatrix for Gymnasium: importing this module registers ``HackMatrix-v0``.
+"""HackMatrix in Gymnasium: importing this module registers ``HackMatrix-v0``.
 
-``gymnasium.make("hackmatrix.gymnasium:HackMatrix-v0")`` imports it by itself. (Gymnasium 1.0 and
-newer look for no plugins of installed packages: without either, a name is not known.)
+``gymnasium.make("hackmatrix.gymnasium:HackMatrix-v0")`` imports it first. Gymnasium since 1.0 does
+not look for environments in installed packages.
+
+>>> env = gymnasium.make("HackMatrix-v0", max_steps=200)  # doctest: +SKIP
 """
 
-# First, for it says what to install where Gymnasium is missing.
+# First: its error says what to install where Gymnasium is missing.
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
 
 # isort: split
@@ -26,7 +28,7 @@ from hackmatrix.rules.state import State
 from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
 
 ID = "HackMatrix-v0"
-"""The name that is registered."""
+"""The name by which Gymnasium knows the game."""
 
 
 def make_env(
@@ -36,22 +38,24 @@ def make_env(
     starting_weights: ArrayLike | None = None,
     render_mode: str | None = None,
 ) -> ToGymnasium:
-    """What ``gymnasium.make`` calls.
+    """Makes one game; ``gymnasium.make`` calls it.
 
     Args:
-        max_steps: see :class:`hackmatrix.HackMatrix`, as the two that follow.
-        undo_depth: likewise.
-        starting_weights: likewise.
+        max_steps: actions after which an episode is truncated; None: no limit.
+        undo_depth: positions that UNDO can go back through in a stage, at least 8.
+        starting_weights: ``[stages]``, how often a game starts in each stage, relative to the
+            others; None: always in stage 1.
         render_mode: ``ansi`` for text, ``rgb_array`` for pictures (they need Pillow, the extra
             ``gif``), ``human`` for text in the terminal after each reset and step; None for none.
 
+    Returns:
+        The game, whose observations are float32 ``[1545]``.
+
     Raises:
-        ValueError: a parameter is out of its range, or there is no such render mode.
+        ValueError: an argument is out of its range, or there is no such render mode.
     """
-    game = _game(max_steps, undo_depth, starting_weights)
-    return ToGymnasium(
-        game, observation_space=_space(), renderers=_RENDERERS, render_mode=render_mode
-    )
+    game = _make_game(max_steps, undo_depth, starting_weights)
+    return ToGymnasium(game, render_mode=render_mode, **_space_and_renderers())
 
 
 def make_vector_env(
@@ -63,39 +67,42 @@ def make_vector_env(
     starting_weights: ArrayLike | None = None,
     render_mode: str | None = None,
 ) -> ToGymnasiumVector:
-    """What ``gymnasium.make_vec`` calls.
+    """Makes many games in one compiled program; ``gymnasium.make_vec`` calls it.
 
     Args:
-        num_envs: how many games.
+        num_envs: the number of games.
         max_steps: see :func:`make_env`.
         max_episode_steps: the same, by the name that ``gymnasium.make`` has for it; the lower of
             the two is the limit.
         undo_depth: see :func:`make_env`.
-        starting_weights: likewise.
+        starting_weights: see :func:`make_env`.
         render_mode: ``ansi``, ``rgb_array``, or None.
 
+    Returns:
+        The games, whose observations are float32 ``[num_envs, 1545]``.
+
     Raises:
-        ValueError: a parameter is out of its range, or there is no such render mode.
+        ValueError: an argument is out of its range, or there is no such render mode.
     """
     limits = [limit for limit in (max_steps, max_episode_steps) if limit is not None]
-    game = _game(min(limits, default=None), undo_depth, starting_weights)
-    return ToGymnasiumVector(
-        game, num_envs, observation_space=_space(), renderers=_RENDERERS, render_mode=render_mode
-    )
+    game = _make_game(min(limits, default=None), undo_depth, starting_weights)
+    return ToGymnasiumVector(game, num_envs, render_mode=render_mode, **_space_and_renderers())
 
 
-def _game(max_steps: int | None, undo_depth: int, starting_weights: ArrayLike | None) -> HackMatrix:
+def _make_game(
+    max_steps: int | None, undo_depth: int, starting_weights: ArrayLike | None
+) -> HackMatrix:
     weights = None if starting_weights is None else jnp.asarray(starting_weights, jnp.float32)
     return HackMatrix(undo_depth, max_steps, weights)
 
 
-def _space() -> gymnasium.spaces.Box:
-    low, high = bounds()
-    return gymnasium.spaces.Box(low, high, dtype=np.float32)
+def _space_and_renderers() -> dict[str, Any]:
+    space = gymnasium.spaces.Box(*bounds(), dtype=np.float32)
+    return {"observation_space": space, "renderers": _RENDERERS}
 
 
-def _pixels(state: State) -> UInt8[np.ndarray, "height width 3"]:
-    # One size for all the pictures of a film.
+def _make_pixels(state: State) -> UInt8[np.ndarray, "height width 3"]:
+    # All pictures of a film have one size.
     return pixels(sheet(scene(state), card_rows=ALL_CARD_ROWS))
 
 
@@ -103,8 +110,8 @@ def _print(state: State) -> None:
     print(text(state, color=colored()), end="\n\n", flush=True)
 
 
-_RENDERERS: dict[str, Any] = {"ansi": text, "rgb_array": _pixels, "human": _print}
-# gymnasium.make reads it of what it calls: modes such as rgb_array_list are its own work.
+_RENDERERS: dict[str, Any] = {"ansi": text, "rgb_array": _make_pixels, "human": _print}
+# gymnasium.make reads it, to make modes such as rgb_array_list itself.
 make_env.metadata = {"render_modes": [*_RENDERERS]}  # pyright: ignore[reportFunctionMemberAccess]
 
 gymnasium.register(

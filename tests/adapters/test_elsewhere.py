@@ -34,20 +34,20 @@ def example():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", HOW)
-def test_a_run_is_saved_and_goes_on(library, example, tmp_path, monkeypatch):
+def test_run_is_saved_and_resumed(library, example, tmp_path, monkeypatch):
     pytest.importorskip(library, reason=f"pip install 'ppo-mask[{library}]'")
     monkeypatch.chdir(tmp_path)
     begin = ["--library", library, *HOW[library], *SMALL, "--run-name", "first"]
     assert main(example.TASK, example.DEFAULTS, [*begin, "--total-timesteps", "64"]) == 0
-    go_on = ["--resume", "latest", "--total-timesteps", "128"]
-    assert main(example.TASK, example.DEFAULTS, go_on) == 0
+    resume = ["--resume", "latest", "--total-timesteps", "128"]
+    assert main(example.TASK, example.DEFAULTS, resume) == 0
     size, actions = SIZES[library]
     only_the_last = jnp.arange(actions) == actions - 1
     policy = load_policy("checkpoints/first")
     assert policy(jnp.zeros(size), only_the_last) == actions - 1
 
 
-def test_what_does_not_fit_is_one_line(example, tmp_path, monkeypatch, capsys):
+def test_unfit_environment_is_refused_in_one_line(example, tmp_path, monkeypatch, capsys):
     pytest.importorskip("gymnax", reason="pip install 'ppo-mask[gymnax]'")
     monkeypatch.chdir(tmp_path)
     assert main(example.TASK, example.DEFAULTS, ["--name", "Pendulum-v1"]) == 2

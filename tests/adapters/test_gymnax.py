@@ -14,7 +14,7 @@ CLASSIC = ["CartPole-v1", "Acrobot-v1", "MountainCar-v0"]
 
 
 @pytest.mark.parametrize("name", [*CLASSIC, "Catch-bsuite", "FrozenLake-misc"])
-def test_a_step_is_gymnax_s_own(name):
+def test_step_equals_gymnax(name):
     # A short limit, so that both ways to end are met.
     env, params = gymnax.make(name)
     params = params.replace(max_steps_in_episode=18)
@@ -28,8 +28,8 @@ def test_a_step_is_gymnax_s_own(name):
         observation, state, *rest, info = env.step(key, state, action, params)
         return state, (observation, *rest, info)
 
-    begun, seen = replayed(reset, step, resets, keys, actions)
-    observation, reward, terminated, truncated, info = seen
+    begun, raw = replayed(reset, step, resets, keys, actions)
+    observation, reward, terminated, truncated, info = raw
     assert_equal(first.observation, begun)
     assert_equal(following.observation, observation)
     assert_equal(steps.observation, info["final_observation"])
@@ -42,7 +42,7 @@ def test_a_step_is_gymnax_s_own(name):
     assert steps.action_mask.all()
 
 
-def test_keys_are_split_as_gymnax_does():
+def test_keys_are_split_as_in_gymnax():
     # `replayed` gives gymnax the key that it splits itself.
     key = jax.random.key(3)
     assert (jax.random.split(key)[0] == keys_of(key)[0]).all()
@@ -51,12 +51,12 @@ def test_keys_are_split_as_gymnax_does():
 @pytest.mark.parametrize(
     "name", [CLASSIC[0], *(pytest.param(name, marks=pytest.mark.slow) for name in CLASSIC[1:])]
 )
-def test_the_laws_hold_for_classic_control(name):
+def test_classic_control_keeps_the_protocol(name):
     env, params = gymnax.make(name)
     check_env(GymnaxEnv(env, params.replace(max_steps_in_episode=30)), num_steps=60)
 
 
-def test_the_time_limit_truncates_and_a_fall_terminates():
+def test_time_limit_truncates_and_fall_terminates():
     name, limit = "CartPole-v1", 5
     env, params = gymnax.make(name)
     short = GymnaxEnv(env, params.replace(max_steps_in_episode=limit))
@@ -72,7 +72,7 @@ def test_the_time_limit_truncates_and_a_fall_terminates():
     assert not timestep.truncated
 
 
-def test_parameters_that_are_arrays_may_differ_between_tasks():
+def test_array_parameters_may_differ_between_tasks():
     env, params = gymnax.make("CartPole-v1")
     tasks = [GymnaxEnv(env, params.replace(length=jnp.float32(x))) for x in (0.5, 5.0)]
     both = MultiTask(tasks)
@@ -84,7 +84,7 @@ def test_parameters_that_are_arrays_may_differ_between_tasks():
     assert str(jax.make_jaxpr(both.step)(key, state, jnp.int32(0))).count("cond[") == 0
 
 
-def test_actions_that_are_not_discrete_and_names_that_are_not_known_are_refused():
+def test_continuous_actions_and_unknown_names_are_refused():
     with pytest.raises(ValueError, match=r"Pendulum-v1 of gymnax has actions of Box.* Discrete"):
         GymnaxEnv("Pendulum-v1")
     with pytest.raises(ValueError, match="Pong-v9 is not in registered"):

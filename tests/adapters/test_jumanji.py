@@ -51,7 +51,7 @@ SLOW = ["2048", "cube, no mask"]
 @pytest.mark.parametrize(
     "name", [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in GAMES]
 )
-def test_a_step_is_jumanji_s_own(name):
+def test_step_equals_jumanji(name):
     game = GAMES[name]()
     env = JumanjiEnv(game)
     resets, keys, actions, ours = played(env)
@@ -78,13 +78,13 @@ def test_a_step_is_jumanji_s_own(name):
 
     theirs = replayed(reset, step, resets, keys, actions)
     assert_same_play(ours, theirs)
-    (_, steps, _), (_, (seen, _)) = ours, theirs
-    assert_equal(steps.info, seen.extras)
-    last, over = np.asarray(seen.step_type) == 2, np.asarray(seen.discount) == 0
+    (_, steps, _), (_, (raw, _)) = ours, theirs
+    assert_equal(steps.info, raw.extras)
+    last, over = np.asarray(raw.step_type) == 2, np.asarray(raw.discount) == 0
     assert last.any()
     assert_equal(steps.terminated, last & over)
     assert_equal(steps.truncated, last & ~over)
-    mask = getattr(seen.observation, "action_mask", None)
+    mask = getattr(raw.observation, "action_mask", None)
     if mask is None:
         assert steps.action_mask.all()
     else:
@@ -97,18 +97,18 @@ def test_a_step_is_jumanji_s_own(name):
 @pytest.mark.parametrize(
     "name", ["snake", pytest.param("mines, two parts", marks=pytest.mark.slow)]
 )
-def test_the_laws_hold(name):
+def test_protocol_is_kept(name):
     check_env(JumanjiEnv(GAMES[name]()), num_steps=60)
 
 
-def test_cut_off_is_not_over():
+def test_cut_off_episode_is_truncated():
     env = JumanjiEnv(CutSnake(num_rows=4, num_cols=4))
     _, _, _, (_, steps, _) = played(env)
     assert steps.truncated.any()
     assert steps.action_mask[steps.truncated].all()
 
 
-def test_a_trapped_snake_may_do_anything_and_dies():
+def test_trapped_snake_may_do_anything_and_dies():
     env = JumanjiEnv(snake())
     step, key = jax.jit(lambda *args: env.step(*args)), jax.random.key(0)
     state, _ = env.reset(key)
@@ -132,7 +132,7 @@ def test_a_trapped_snake_may_do_anything_and_dies():
         assert step(key, state, jnp.int32(action))[1].terminated
 
 
-def test_a_mask_of_parts_is_one_of_their_combinations():
+def test_mask_of_parts_is_one_of_combinations():
     env = JumanjiEnv(minesweeper())
     assert env.parts == (3, 4)
     assert env.num_actions == 12
@@ -145,7 +145,7 @@ def test_a_mask_of_parts_is_one_of_their_combinations():
     assert list(np.flatnonzero(~timestep.action_mask)) == [6]
 
 
-def test_what_cannot_be_one_masked_choice_is_refused():
+def test_unsupported_environments_are_refused():
     with pytest.raises(ValueError, match=r"mask of shape \(3, 4\) for actions of \(4, 4, 4\)"):
         JumanjiEnv("Cleaner-v0")
     with pytest.raises(ValueError, match=r"LevelBasedForaging of jumanji gives rewards of shape"):

@@ -27,7 +27,7 @@ SLOW = ["pictures", "obstacles"]
 @pytest.mark.parametrize(
     "name", [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in GAMES]
 )
-def test_a_step_is_navix_s_own(name):
+def test_step_equals_navix(name):
     game = GAMES[name]()
     resets, keys, actions, ours = played(NavixEnv(game), num_steps=60)
 
@@ -47,21 +47,21 @@ def test_a_step_is_navix_s_own(name):
 
     theirs = replayed(reset, step, resets, keys, actions)
     assert_same_play(ours, theirs)
-    (_, steps, _), (_, (seen, _)) = ours, theirs
-    assert_equal(steps.info, seen.info)
-    assert_equal(steps.terminated, np.asarray(seen.step_type) == 2)
-    assert_equal(steps.truncated, np.asarray(seen.step_type) == 1)
+    (_, steps, _), (_, (raw, _)) = ours, theirs
+    assert_equal(steps.info, raw.info)
+    assert_equal(steps.terminated, np.asarray(raw.step_type) == 2)
+    assert_equal(steps.truncated, np.asarray(raw.step_type) == 1)
     assert steps.terminated.any()
     assert steps.truncated.any()
     assert steps.action_mask.all()
 
 
 @pytest.mark.slow
-def test_the_laws_hold():
+def test_protocol_is_kept():
     check_env(NavixEnv(room()), num_steps=40)
 
 
-def test_a_state_is_kept_without_the_empty_grid_s_picture():
+def test_state_holds_no_picture_of_the_empty_grid():
     env = NavixEnv(room())
     state, _ = env.reset(jax.random.key(0))
     theirs = env.environment.reset(jax.random.PRNGKey(0))
@@ -69,7 +69,7 @@ def test_a_state_is_kept_without_the_empty_grid_s_picture():
     assert ours < whole / 10
 
 
-def test_a_step_leaves_the_state_that_it_was_given_alone():
+def test_step_does_not_change_its_argument():
     env = NavixEnv(room())
     key = jax.random.key(0)
     state, _ = env.reset(key)
@@ -78,13 +78,13 @@ def test_a_step_leaves_the_state_that_it_was_given_alone():
     assert_equal(before, state)
 
 
-def test_names_that_are_not_known_are_refused():
+def test_unknown_names_are_refused():
     with pytest.raises(ValueError, match="Environment Navix-Empty-5x6-v0 not yet implemented"):
         NavixEnv("Navix-Empty-5x6-v0")
 
 
 @pytest.mark.slow
-def test_an_empty_room_is_crossed():
+def test_empty_room_is_crossed():
     # Five moves to the goal, of a hundred that are allowed. On 30 seeds the longest mean is 6.3 and
     # the lowest return 0.99; without anneal_lr, and with a higher ent_coef, every fourth takes more
     # than 7 moves. With fewer steps a policy may be certain before it has been there.

@@ -20,7 +20,7 @@ def first_allowed(observation, mask, key):
 
 
 @pytest.mark.parametrize("name", ["2048", pytest.param("minatar-breakout", marks=pytest.mark.slow)])
-def test_a_game_played_alone_is_pgx_s_own(name):
+def test_single_player_step_equals_pgx(name):
     game = pgx.make(name)
     resets, keys, actions, (first, steps, following) = played(PgxEnv(name), num_steps=200)
 
@@ -37,21 +37,21 @@ def test_a_game_played_alone_is_pgx_s_own(name):
         )
         return following, (after, following)
 
-    begun, (seen, begun_again) = replayed(reset, step, resets, keys, actions)
+    begun, (raw, begun_again) = replayed(reset, step, resets, keys, actions)
     assert_equal(first.observation, begun.observation)
-    assert_equal(steps.observation, seen.observation)
+    assert_equal(steps.observation, raw.observation)
     assert_equal(following.observation, begun_again.observation)
-    assert_equal(steps.reward, seen.rewards[..., 0])
-    assert_equal(steps.terminated, seen.terminated)
-    assert_equal(steps.action_mask, seen.legal_action_mask)
+    assert_equal(steps.reward, raw.rewards[..., 0])
+    assert_equal(steps.terminated, raw.terminated)
+    assert_equal(steps.action_mask, raw.legal_action_mask)
     assert_equal(following.action_mask, begun_again.legal_action_mask)
-    assert seen.terminated.any()
+    assert raw.terminated.any()
     assert not steps.truncated.any()
 
 
 @pytest.mark.filterwarnings("ignore:.*player_id:DeprecationWarning")
 @pytest.mark.parametrize("name", ["tic_tac_toe", "connect_four"])
-def test_a_game_of_two_is_played_by_pgx_s_rules(name):
+def test_two_player_game_equals_pgx(name):
     # Whole games by hand, move by move: the agent's random ones, the opponent's first allowed.
     game, env, random = pgx.make(name), PgxEnv(name, first_allowed), np.random.default_rng(0)
     move = jax.jit(game.step)
@@ -84,7 +84,7 @@ def test_a_game_of_two_is_played_by_pgx_s_rules(name):
 
 
 @pytest.mark.parametrize("begins", [True, False])
-def test_who_begins_can_be_fixed(begins):
+def test_first_player_can_be_fixed(begins):
     env = PgxEnv("tic_tac_toe", random_opponent, begins)
     match, timestep = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 64))
     assert (match.begins == begins).all()
@@ -95,7 +95,7 @@ def test_who_begins_can_be_fixed(begins):
 
 
 @pytest.mark.slow
-def test_the_random_opponent_makes_every_move_that_is_allowed():
+def test_random_opponent_makes_every_allowed_move():
     env = PgxEnv("tic_tac_toe", random_opponent, begins=True)
 
     def reply(key):
@@ -107,7 +107,7 @@ def test_the_random_opponent_makes_every_move_that_is_allowed():
     assert (replies[jnp.array([0, 1, 2, 3, 5, 6, 7, 8])] > 60).all()
 
 
-def test_an_opponent_that_breaks_the_rules_is_held_to_them():
+def test_opponent_plays_only_allowed_moves():
     env = PgxEnv("tic_tac_toe", lambda observation, mask, key: jnp.int32(4), begins=True)
     key = jax.random.key(0)
     state, _ = env.reset(key)
@@ -116,7 +116,7 @@ def test_an_opponent_that_breaks_the_rules_is_held_to_them():
     assert list(np.flatnonzero(~timestep.action_mask)) == [0, 4]
 
 
-def test_an_action_that_is_not_allowed_loses():
+def test_forbidden_action_loses():
     env = PgxEnv("tic_tac_toe", first_allowed, begins=False)
     key = jax.random.key(0)
     state, timestep = env.reset(key)
@@ -139,7 +139,7 @@ class FlatMLP(AbstractActorCritic):
         return self.network(flatten(observation), action_mask)
 
 
-def test_a_network_may_be_the_opponent():
+def test_network_may_be_the_opponent():
     network = FlatMLP(MLPActorCritic(18, 9, 8, 1, key=jax.random.key(0)))
     # Its parameters are arrays of the environment, not constants of a program.
     env = VectorEnv(PgxEnv("tic_tac_toe", network), 4)
@@ -160,7 +160,7 @@ def test_a_network_may_be_the_opponent():
 
 
 @pytest.mark.slow
-def test_three_players_take_turns_until_it_is_the_agent_s():
+def test_three_players_take_turns():
     env = PgxEnv("sparrow_mahjong", random_opponent)
     _, _, _, (first, steps, following) = played(env, num_envs=32, num_steps=12)
     # Some games are over before the agent moves; another is dealt then.
@@ -172,12 +172,12 @@ def test_three_players_take_turns_until_it_is_the_agent_s():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("game", ["tic_tac_toe", "2048"])
-def test_the_laws_hold(game):
+def test_protocol_is_kept(game):
     env = PgxEnv(game, random_opponent) if game == "tic_tac_toe" else PgxEnv(game)
     check_env(TimeLimit(env, 50), num_steps=60)
 
 
-def test_opponents_are_asked_for_where_they_are_needed():
+def test_missing_and_needless_opponents_are_refused():
     with pytest.raises(ValueError, match=r"tic_tac_toe of pgx has 2 players: it needs an opponent"):
         PgxEnv("tic_tac_toe")
     with pytest.raises(ValueError, match=r"2048 of pgx is played alone"):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from ppo_mask.adapters._shared import lawful
+from ppo_mask.adapters._shared import conform_mask
 from ppo_mask.envs import AbstractEnv, FlatObservation, TimeStep, check_env, flatten
 from ppo_mask.errors import RunError
 
@@ -15,7 +15,7 @@ LIBRARIES = {"gymnax": "GymnaxEnv", "jumanji": "JumanjiEnv", "navix": "NavixEnv"
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_library_that_is_missing_is_named_with_its_extra(library, monkeypatch):
+def test_missing_library_is_named_with_its_extra(library, monkeypatch):
     adapter = getattr(
         __import__(f"ppo_mask.adapters.{library}", fromlist=["_"]), LIBRARIES[library]
     )
@@ -24,19 +24,19 @@ def test_a_library_that_is_missing_is_named_with_its_extra(library, monkeypatch)
         adapter("anything")
 
 
-def test_no_library_is_imported_before_it_is_needed():
+def test_libraries_are_imported_when_needed():
     modules = ", ".join(f"ppo_mask.adapters.{name}" for name in LIBRARIES)
     there = f"import sys, {modules}; print(sorted({set(LIBRARIES)!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", there], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_a_lawful_mask_allows_something():
+def test_conforming_mask_allows_something():
     some, none = jnp.array([True, False]), jnp.zeros(2, bool)
-    going_on, ended = jnp.array(False), jnp.array(True)
-    assert list(lawful(some, going_on)) == [True, False]
-    assert list(lawful(some, ended)) == [True, True]
-    assert list(lawful(none, going_on)) == [True, True]
+    running, ended = jnp.array(False), jnp.array(True)
+    assert list(conform_mask(some, running)) == [True, False]
+    assert list(conform_mask(some, ended)) == [True, True]
+    assert list(conform_mask(none, running)) == [True, True]
 
 
 class Tree(AbstractEnv[jax.Array]):
@@ -62,7 +62,7 @@ class Tree(AbstractEnv[jax.Array]):
         )
 
 
-def test_an_observation_is_laid_out_in_the_order_of_its_tree():
+def test_flat_observation_follows_its_tree():
     env = FlatObservation(Tree())
     assert env.observation_size == 6
     check_env(env, num_steps=20)
@@ -73,7 +73,7 @@ def test_an_observation_is_laid_out_in_the_order_of_its_tree():
     assert list(flatten(Tree().show(state).observation)) == list(timestep.observation)
 
 
-def test_a_part_of_an_observation_may_be_chosen():
+def test_part_of_an_observation_may_be_chosen():
     env = FlatObservation(Tree(), of=lambda observation: (observation["c"], observation["a"]))
     assert env.observation_size == 2
     state, _ = env.reset(jax.random.key(0))

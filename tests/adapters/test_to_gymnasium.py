@@ -21,7 +21,7 @@ from environments import Scripted
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
 from ppo_mask.envs import AbstractEnv, TimeStep
 
-GO_ON, TERMINATE, TRUNCATE, BOTH = range(4)
+CONTINUE, TERMINATE, TRUNCATE, BOTH = range(4)
 
 
 class Rich(AbstractEnv[jax.Array]):
@@ -50,7 +50,7 @@ class Rich(AbstractEnv[jax.Array]):
 
 
 class Traces:
-    """What is traced, told apart by identity."""
+    """Names of what is traced; equal only to itself."""
 
     def __init__(self):
         self.names = []
@@ -80,7 +80,7 @@ def by_hand(env, seed, actions):
     return steps
 
 
-def test_episodes_are_the_environments_own():
+def test_episodes_equal_the_environments_own():
     env, actions = Corridor(), np.random.default_rng(0).integers(3, size=60)
     wanted = by_hand(env, 7, actions)
     wrapped = ToGymnasium(env)
@@ -104,9 +104,14 @@ def test_episodes_are_the_environments_own():
 
 @pytest.mark.parametrize(
     ("action", "terminated", "truncated"),
-    [(TERMINATE, True, False), (TRUNCATE, False, True), (BOTH, True, True), (GO_ON, False, False)],
+    [
+        (TERMINATE, True, False),
+        (TRUNCATE, False, True),
+        (BOTH, True, True),
+        (CONTINUE, False, False),
+    ],
 )
-def test_the_two_ends_are_told_apart(action, terminated, truncated):
+def test_termination_and_truncation_differ(action, terminated, truncated):
     env = ToGymnasium(Scripted())
     env.reset()
     np.testing.assert_array_equal(env.action_masks(), [True, False, False, False])
@@ -116,7 +121,7 @@ def test_the_two_ends_are_told_apart(action, terminated, truncated):
     np.testing.assert_array_equal(env.action_masks(), [True, False, False, False])
 
 
-def test_gymnasiums_checker_is_content():
+def test_gymnasium_checker_passes():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         check_env(ToGymnasium(Corridor()))
@@ -129,7 +134,7 @@ def starts(env, number=6, **first):
     return [int(env.reset(**(first if i == 0 else {}))[1]["position"]) for i in range(number)]
 
 
-def test_a_seed_is_a_sequence_of_episodes_and_without_one_it_goes_on():
+def test_seed_starts_a_sequence_of_episodes():
     env = ToGymnasium(Corridor(50))
     one = starts(env, seed=1)
     assert starts(env, seed=1) == one == starts(ToGymnasium(Corridor(50)), seed=1)
@@ -170,19 +175,19 @@ def test_observations_without_a_space_are_refused():
         ToGymnasium(Odd(jnp.float32(0.5), Traces()))
 
 
-def test_what_was_seen_stays_and_may_be_changed():
+def test_returned_arrays_are_copies():
     env = ToGymnasium(Scripted())
     first, _ = env.reset()
     mask = env.action_masks()
-    second = env.step(GO_ON)[0]
+    second = env.step(CONTINUE)[0]
     assert (first.item(), second.item()) == (0.0, 1.0)
     second += 5
     mask[:] = False
     assert env.action_masks().any()
-    assert env.step(GO_ON)[0].item() == 2.0
+    assert env.step(CONTINUE)[0].item() == 2.0
 
 
-def test_environments_that_differ_in_values_alone_are_compiled_once():
+def test_environments_of_one_structure_compile_once():
     traces = Traces()
     offsets = []
     for offset in (1.0, 2.0, 3.0):
@@ -194,7 +199,7 @@ def test_environments_that_differ_in_values_alone_are_compiled_once():
     assert offsets == [1.0] * 3 + [2.0] * 3 + [3.0] * 3
 
 
-def test_misuse_is_told_in_one_line():
+def test_misuse_is_refused_in_one_line():
     env = ToGymnasium(Scripted())
     for call in (lambda: env.step(0), env.action_masks, lambda: env.state):
         with pytest.raises(ResetNeeded, match="call reset before"):
@@ -207,12 +212,12 @@ def test_misuse_is_told_in_one_line():
         env.step(1.5)
     env.step(TERMINATE)
     with pytest.raises(ResetNeeded, match="the episode has ended; call reset before step"):
-        env.step(GO_ON)
+        env.step(CONTINUE)
     env.reset()
-    assert env.step(GO_ON)[1] == 1.0
+    assert env.step(CONTINUE)[1] == 1.0
 
 
-def test_render_modes_are_those_that_were_given():
+def test_render_modes_are_the_given_ones():
     shown = []
     renderers = {"ansi": lambda state: f"after {state}", "human": lambda state: shown.append(state)}
     with pytest.raises(ValueError, match="render_mode must be one of ansi, human; got 'rgb_array'"):
@@ -222,13 +227,13 @@ def test_render_modes_are_those_that_were_given():
     with pytest.raises(ResetNeeded, match="call reset before render"):
         env.render()
     env.reset()
-    env.step(GO_ON)
+    env.step(CONTINUE)
     assert env.render() == "after 1"
     assert shown == []
 
     env = ToGymnasium(Scripted(), renderers=renderers, render_mode="human")
     env.reset()
-    env.step(GO_ON)
+    env.step(CONTINUE)
     assert env.render() is None
     assert [int(state) for state in shown] == [0, 1]
 
@@ -238,11 +243,11 @@ def test_render_modes_are_those_that_were_given():
         assert env.render() is None
 
 
-def test_gymnasiums_own_wrappers_fit():
+def test_gymnasium_wrappers_work():
     env = gymnasium.wrappers.TimeLimit(ToGymnasium(Scripted()), max_episode_steps=2)
     env.reset()
-    assert env.step(GO_ON)[2:4] == (False, False)
-    assert env.step(GO_ON)[2:4] == (False, True)
+    assert env.step(CONTINUE)[2:4] == (False, False)
+    assert env.step(CONTINUE)[2:4] == (False, True)
     assert env.get_wrapper_attr("action_masks")().tolist() == [True, False, False, False]
 
 
@@ -254,7 +259,7 @@ MODULES = {
 }
 
 
-def test_without_the_package_a_line_says_what_to_install():
+def test_missing_package_is_named_in_one_line():
     program = f"""
 import importlib, sys
 sys.modules["gymnasium"] = sys.modules["gymnax"] = None

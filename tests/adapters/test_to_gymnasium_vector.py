@@ -1,4 +1,4 @@
-"""A vector as Gymnasium's: what VectorEnv does, told as Gymnasium's own vectors tell it."""
+"""A vector as Gymnasium's: what VectorEnv does, returned as Gymnasium's own vectors do."""
 
 import gymnasium
 import jax
@@ -15,12 +15,12 @@ from ppo_mask.adapters.to_gymnasium import ToGymnasium
 from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
 from ppo_mask.envs import VectorEnv
 
-GO_ON, TERMINATE, TRUNCATE, BOTH = range(4)
-# One row per step: what each of three environments is told.
+CONTINUE, TERMINATE, TRUNCATE, BOTH = range(4)
+# One row per step: what each of three environments does.
 SCRIPT = [[0, 0, 1], [1, 0, 0], [0, 2, 0], [0, 0, 3], [0, 0, 0]]
 
 
-def test_steps_are_those_of_vector_env():
+def test_steps_equal_vector_env():
     vector, envs = VectorEnv(Corridor(), 4), ToGymnasiumVector(Corridor(), 4)
     words = seeding.np_random(3)[0].integers(2**32, size=2, dtype=np.uint32)
     key, reset_key = jax.random.split(jax.random.fold_in(jax.random.key(words[0]), words[1]))
@@ -50,7 +50,7 @@ def test_steps_are_those_of_vector_env():
     assert ends > 5
 
 
-def test_gymnasiums_own_vector_of_single_environments_tells_the_same():
+def test_vector_equals_gymnasium_sync_vector():
     own = SyncVectorEnv(
         [lambda: ToGymnasium(Scripted()) for _ in range(3)],
         autoreset_mode=AutoresetMode.SAME_STEP,
@@ -92,7 +92,7 @@ def compare(mine, theirs):
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_masks_are_the_new_episodes_where_one_ended():
+def test_masks_after_an_end_are_the_new_episodes():
     envs = ToGymnasiumVector(Scripted(), 3)
     envs.reset()
     only_go_on = [[True, False, False, False]] * 3
@@ -106,7 +106,7 @@ def starts(envs, number=4, **first):
     return [envs.reset(**(first if i == 0 else {}))[1]["position"].tolist() for i in range(number)]
 
 
-def test_a_seed_is_a_sequence_and_without_one_it_goes_on():
+def test_seed_starts_a_sequence_of_episodes():
     envs = ToGymnasiumVector(Corridor(50), 5)
     one = starts(envs, seed=1)
     assert starts(envs, seed=1) == one == starts(ToGymnasiumVector(Corridor(50), 5), seed=1)
@@ -120,7 +120,7 @@ def last_info_of_two_steps(envs):
     return [envs.step(np.array(actions))[-1] for actions in SCRIPT[:2]][-1]
 
 
-def test_gymnasiums_own_wrappers_fit():
+def test_gymnasium_wrappers_work():
     wrappers, envs = gymnasium.wrappers.vector, ToGymnasiumVector(Scripted(), 3)
     first, second, _ = last_info_of_two_steps(wrappers.DictInfoToList(envs))
     assert second == {"steps": 2}
@@ -130,7 +130,7 @@ def test_gymnasiums_own_wrappers_fit():
     assert (episode["r"][0], episode["l"][0]) == (3.0, 2)
 
 
-def test_what_was_seen_stays_and_may_be_changed():
+def test_returned_arrays_are_copies():
     envs = ToGymnasiumVector(Scripted(), 2)
     first, _ = envs.reset()
     second = envs.step(np.zeros(2, int))[0]
@@ -141,7 +141,7 @@ def test_what_was_seen_stays_and_may_be_changed():
     assert envs.step([0, 0])[0].tolist() == [[2.0], [2.0]]
 
 
-def test_misuse_is_told_in_one_line():
+def test_misuse_is_refused_in_one_line():
     with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
         ToGymnasiumVector(Scripted(), 0)
     envs = ToGymnasiumVector(Scripted(), 2)
@@ -161,12 +161,12 @@ def test_misuse_is_told_in_one_line():
         envs.step([-1, 4])
 
 
-def test_frames_are_of_each_environment():
+def test_each_environment_has_a_frame():
     renderers = {"ansi": lambda state: f"after {state}", "human": print}
     envs = ToGymnasiumVector(Scripted(), 2, renderers=renderers, render_mode="ansi")
     assert envs.metadata["render_modes"] == ["ansi"]
     envs.reset()
-    envs.step([GO_ON, TERMINATE])
+    envs.step([CONTINUE, TERMINATE])
     assert envs.render() == ("after 1", "after 0")
     with pytest.raises(ValueError, match="render_mode must be one of ansi; got 'human'"):
         ToGymnasiumVector(Scripted(), 2, renderers=renderers, render_mode="human")

@@ -12,7 +12,7 @@ from corridor import Corridor
 from environments import Scripted
 from ppo_mask.adapters.to_gymnax import ToGymnax
 
-GO_ON, TERMINATE, TRUNCATE, BOTH = range(4)
+CONTINUE, TERMINATE, TRUNCATE, BOTH = range(4)
 
 
 def rollout(env, params, key, num_steps):
@@ -32,16 +32,16 @@ def rollout(env, params, key, num_steps):
 
 
 @pytest.mark.parametrize("make_key", [jax.random.key, jax.random.PRNGKey])
-def test_a_jitted_rollout_with_gymnaxs_auto_reset_is_the_environments_own_play(make_key):
+def test_jitted_rollout_equals_the_environment(make_key):
     inner = Corridor()
     env = ToGymnax(inner)
     params = env.default_params
     play = jax.jit(jax.vmap(lambda key: rollout(env, params, key, 200)))
     keys = jax.random.split(make_key(0), 4)
-    seen, state, mask, action, key, after = play(keys)
-    next_seen, next_state, reward, terminated, truncated, info = after
+    observation, state, mask, action, key, after = play(keys)
+    next_observation, next_state, reward, terminated, truncated, info = after
 
-    # The base class splits its key: the first half steps, the second begins anew.
+    # The base class splits its key: the first half steps, the second resets.
     halves = jax.vmap(jax.vmap(jax.random.split))(key)
     if jnp.issubdtype(key.dtype, jnp.uint32):
         halves = jax.random.wrap_key_data(halves)
@@ -56,7 +56,7 @@ def test_a_jitted_rollout_with_gymnaxs_auto_reset_is_the_environments_own_play(m
     ended = np.asarray(terminated)
     assert ended.sum() >= 8
     np.testing.assert_array_equal(
-        next_seen, np.where(ended[..., None], first.observation, wanted.observation)
+        next_observation, np.where(ended[..., None], first.observation, wanted.observation)
     )
     np.testing.assert_array_equal(next_state.env_state, np.where(ended, begun, stepped))
     np.testing.assert_array_equal(
@@ -64,23 +64,28 @@ def test_a_jitted_rollout_with_gymnaxs_auto_reset_is_the_environments_own_play(m
         np.where(ended[..., None], first.action_mask, wanted.action_mask),
     )
     assert mask.dtype == bool
-    # What is seen next is what was seen then.
-    np.testing.assert_array_equal(seen[:, 1:], next_seen[:, :-1])
+    # The next observation is the one that the next action is taken in.
+    np.testing.assert_array_equal(observation[:, 1:], next_observation[:, :-1])
     np.testing.assert_array_equal(next_state.time == 0, ended)
 
 
 @pytest.mark.parametrize(
     ("action", "terminated", "truncated"),
-    [(TERMINATE, True, False), (TRUNCATE, False, True), (BOTH, True, True), (GO_ON, False, False)],
+    [
+        (TERMINATE, True, False),
+        (TRUNCATE, False, True),
+        (BOTH, True, True),
+        (CONTINUE, False, False),
+    ],
 )
-def test_the_two_ends_are_told_apart_and_both_begin_anew(action, terminated, truncated):
+def test_both_ends_differ_and_reset(action, terminated, truncated):
     env = ToGymnax(Scripted())
     _, state = env.reset(jax.random.key(0))
-    seen, after, reward, ended, cut, info = env.step(jax.random.key(1), state, action)
+    observation, after, reward, ended, cut, info = env.step(jax.random.key(1), state, action)
     assert (float(reward), bool(ended), bool(cut)) == (1.0, terminated, truncated)
     assert float(info["final_observation"][0]) == 1.0
     begins = terminated or truncated
-    assert (float(seen[0]), int(after.time)) == ((0.0, 0) if begins else (1.0, 1))
+    assert (float(observation[0]), int(after.time)) == ((0.0, 0) if begins else (1.0, 1))
     assert env.action_mask(after).tolist() == [True, False, False, False]
     params = env.default_params
     _, after, *_ = env.step_env(jax.random.key(1), state, action, params)
@@ -89,18 +94,22 @@ def test_the_two_ends_are_told_apart_and_both_begin_anew(action, terminated, tru
     assert env.action_mask(after).all() == begins
 
 
-def test_gymnaxs_own_limit_truncates():
+def test_gymnax_limit_truncates():
     env = ToGymnax(Scripted())
     params = env.default_params.replace(max_steps_in_episode=3)
     _, state = env.reset(jax.random.key(0), params)
     flags = []
     for _ in range(6):
-        seen, state, _, ended, cut, info = env.step(jax.random.key(1), state, GO_ON, params)
-        flags.append((bool(ended), bool(cut), float(seen[0]), float(info["final_observation"][0])))
+        observation, state, _, ended, cut, info = env.step(
+            jax.random.key(1), state, CONTINUE, params
+        )
+        flags.append(
+            (bool(ended), bool(cut), float(observation[0]), float(info["final_observation"][0]))
+        )
     assert flags == [(False, False, 1, 1), (False, False, 2, 2), (False, True, 0, 3)] * 2
 
 
-def test_gymnaxs_spaces_and_wrappers_fit():
+def test_gymnax_spaces_and_wrappers_work():
     env = ToGymnax(Corridor(6))
     assert (env.name, env.num_actions) == ("Corridor", 3)
     assert ToGymnax(Corridor(), name="corridor").name == "corridor"

@@ -26,7 +26,7 @@ ID = hackmatrix.gymnasium.ID
 UNDO = 5 + Program.UNDO
 
 
-def test_gymnasiums_checker_is_content_without_a_warning(capsys):
+def test_gymnasium_checker_passes_without_warning(capsys):
     env = gymnasium.make(ID, render_mode="rgb_array")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -36,7 +36,7 @@ def test_gymnasiums_checker_is_content_without_a_warning(capsys):
     assert "stage 1/8" in capsys.readouterr().out
 
 
-def test_random_play_is_the_games_own():
+def test_random_play_equals_the_game():
     game = HackMatrix()
     reset, step = jax.jit(game.reset), jax.jit(game.step)
     generator, _ = seeding.np_random(5)
@@ -69,7 +69,7 @@ def test_random_play_is_the_games_own():
 
 
 @pytest.mark.slow
-def test_the_vector_plays_with_its_masks_and_says_how_it_resets():
+def test_vector_plays_by_its_masks_and_resets():
     envs = gymnasium.make_vec(
         ID, num_envs=16, vectorization_mode="vector_entry_point", max_episode_steps=12
     )
@@ -92,7 +92,7 @@ def test_the_vector_plays_with_its_masks_and_says_how_it_resets():
     assert ends >= 32
 
 
-def test_what_is_forbidden_ends_the_game():
+def test_forbidden_action_ends_the_game():
     env = gymnasium.make(ID)
     env.reset(seed=0)
     assert not env.unwrapped.action_masks()[UNDO]
@@ -101,7 +101,7 @@ def test_what_is_forbidden_ends_the_game():
     assert info["invalid_action"] is True
 
 
-def test_options_are_the_games():
+def test_options_reach_the_game():
     env = gymnasium.make(ID, undo_depth=12, max_steps=9).unwrapped.env
     assert (env.undo_depth, env.max_steps) == (12, 9)
     env = gymnasium.make(ID, starting_weights=[0, 0, 0, 1, 0, 0, 0, 0])
@@ -112,19 +112,19 @@ def test_options_are_the_games():
     assert envs.env.max_steps == 7
 
 
-def test_all_that_can_be_seen_is_in_the_observation_space():
+def test_extreme_positions_are_in_the_observation_space():
     low, high = bounds()
     most = (1 << 15) - 1  # of what a position can be written with
     states = [positions.load(position(siphons=most, attack=most, credits=most, energy=most))]
     states += [positions.load(c["state"]) for c in recordings.read("cases.jsonl.gz")[::80]]
     observe = jax.jit(HackMatrix().observe)
-    seen = np.stack([observe(state) for state in states])
-    assert (seen >= low).all()
-    assert (seen <= high).all()
-    assert (seen.max(axis=0) > 1).sum() == 2
+    observations = np.stack([observe(state) for state in states])
+    assert (observations >= low).all()
+    assert (observations <= high).all()
+    assert (observations.max(axis=0) > 1).sum() == 2
 
 
-def test_render_modes_give_what_they_say(capsys):
+def test_render_modes_make_their_frames(capsys):
     env = gymnasium.make(ID, render_mode="ansi")
     env.reset(seed=3)
     shown = env.render()
@@ -149,7 +149,7 @@ def test_render_modes_give_what_they_say(capsys):
         hackmatrix.gymnasium.make_env(render_mode="film")
 
 
-def test_a_vector_draws_each_of_its_games():
+def test_vector_renders_each_game():
     envs = gymnasium.make_vec(ID, num_envs=2, render_mode="ansi")
     envs.reset(seed=3)
     frames = envs.render()

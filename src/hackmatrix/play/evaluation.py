@@ -16,6 +16,7 @@ from hackmatrix.play.agents import Agent
 from hackmatrix.rules.game import NUM_STAGES
 from hackmatrix.rules.state import State
 from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.jax_tools import IntScalarLike
 from ppo_mask.training import evaluate
 
 _NORMAL_95 = 1.96
@@ -132,7 +133,7 @@ class _Tallied(AbstractEnv[tuple[State, Int[Array, " actions"]]]):
         counts = jnp.zeros(self.num_actions, jnp.int32)
         return (state, counts), _with_tally(timestep, state, counts)
 
-    def step(self, key: Key[Array, ""], state: Any, action: Int[Array, ""]) -> tuple[Any, TimeStep]:
+    def step(self, key: Key[Array, ""], state: Any, action: IntScalarLike) -> tuple[Any, TimeStep]:
         inner, counts = state
         inner, timestep = self.env.step(key, inner, action)
         counts = counts.at[action].add(1)

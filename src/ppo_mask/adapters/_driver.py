@@ -1,105 +1,90 @@
-"""Environments driven from Python, one call at a time, as libraries outside of JAX do it.
+"""Steps an environment from Python, for libraries outside of JAX.
 
-A call from Python is dear beside a step, so there is one a step, compiled once for all environments
-of one kind, and little comes back from it.
+A call into compiled code costs more than a step of most environments, and so does each array that
+comes back. So a step is one call, which returns one array of each dtype.
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Shaped, UInt32
+from jaxtyping import Array, Shaped
 
-from ppo_mask.envs import AbstractEnv, VectorEnv
+from ppo_mask.envs import AbstractEnv, VectorEnv, VectorTimeStep
 from ppo_mask.jax_tools import ArrayTree
 
 
 class Driver:
-    """Where an environment, or a vector of them, stands; and the two functions that move it.
+    """An environment, or a vector of them, with its present state and random key.
 
-    An episode's key comes from a NumPy generator: two words ``a`` and ``b`` of 32 bits make
-    ``fold_in(key(a), b)``. ``reset`` and each ``step`` split the key in two; the first goes on, the
-    second is theirs.
+    A key comes from a NumPy generator: two words ``a`` and ``b`` of 32 bits make
+    ``fold_in(key(a), b)``. ``reset`` and each ``step`` split it: the first half is kept for the
+    next step, the second is used. Environments that differ only in the values of their arrays
+    share their compiled functions.
+
+    Attributes:
+        state: the environment's after the last call; None before the first.
     """
 
-    def __init__(
-        self, env: AbstractEnv[Any] | VectorEnv[Any], output: Callable[[Any], Any]
-    ) -> None:
-        """Nothing is compiled or run yet.
+    def __init__(self, env: AbstractEnv[Any] | VectorEnv[Any]) -> None:
+        """Compiles nothing yet; the first reset and the first step do."""
+        is_array = lambda leaf: isinstance(leaf, jax.Array | np.ndarray)  # noqa: E731
+        self._arrays, static = eqx.partition(env, is_array)
+        self._reset, self._step = _compile(static)
+        self._key_data: Any = None
+        self.state: Any = None
 
-        Args:
-            env: what to drive.
-            output: what to make of each timestep, inside the compiled function.
-        """
-        self._arrays, static = eqx.partition(env, _is_array)
-        self._compiled = _compiled(static, output)
-        self._place: _Place | None = None
-
-    @property
-    def state(self) -> ArrayTree:
-        """The environment's.
-
-        Raises:
-            RuntimeError: it was never reset.
-        """
-        return self._current().state
-
-    def reset(self, generator: np.random.Generator) -> Any:
-        """Begins anew, by a key drawn from the generator; returns the output."""
+    def reset(self, generator: np.random.Generator) -> tuple[Any, ArrayTree]:
+        """Starts an episode, with a key drawn from the generator; returns what ``step`` does."""
         words = generator.integers(2**32, size=2, dtype=np.uint32)
-        self._place, output = self._compiled.reset(self._arrays, words)
-        return output
+        return self._keep(*self._reset(self._arrays, words))
 
-    def step(self, action: Any) -> Any:
-        """Takes an action, or one in each environment; returns the output."""
-        self._place, output = self._compiled.step(self._arrays, self._current(), action)
-        return output
+    def step(self, action: Any) -> tuple[Any, ArrayTree]:
+        """Takes an action, or one in each environment.
 
-    def _current(self) -> "_Place":
-        if self._place is None:
-            raise RuntimeError("reset comes first")
-        return self._place
+        Returns:
+            A tuple of NumPy arrays and Python numbers: observation, mask, reward, terminated,
+            truncated and info; and a vector's final observations, still on the device.
+        """
+        return self._keep(*self._step(self._arrays, self._key_data, self.state, action))
 
-
-class _Place(NamedTuple):
-    """Where an environment stands; the key as plain words, for a key is made in Python."""
-
-    key_data: UInt32[Array, " words"]
-    state: Any
-
-
-class _Compiled(NamedTuple):
-    reset: Callable[..., tuple[_Place, Any]]
-    step: Callable[..., tuple[_Place, Any]]
-
-
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array | np.ndarray)
+    def _keep(self, key_data: Any, state: Any, timestep: "Packed", final: Any) -> Any:
+        self._key_data, self.state = key_data, state
+        return timestep.unpack(), final
 
 
 @functools.lru_cache(maxsize=32)
-def _compiled(static: Any, output: Callable[[Any], Any]) -> _Compiled:
-    """The functions of all environments that differ in the values of arrays alone."""
+def _compile(static: Any) -> tuple[Any, Any]:
+    """The ``reset`` and ``step`` of environments that differ only in the values of arrays."""
 
-    def reset(arrays: Any, words: Any) -> tuple[_Place, Any]:
-        env: Any = eqx.combine(arrays, static)
+    def reset(arrays: Any, words: Any) -> Any:
         key = jax.random.fold_in(jax.random.key(words[0]), words[1])
         key, reset_key = jax.random.split(key)
-        state, timestep = env.reset(reset_key)
-        return _Place(jax.random.key_data(key), state), output(timestep)
+        return pack(key, *eqx.combine(arrays, static).reset(reset_key))
 
-    def step(arrays: Any, place: _Place, action: Any) -> tuple[_Place, Any]:
-        env: Any = eqx.combine(arrays, static)
-        key = jax.random.wrap_key_data(place.key_data)
-        key, step_key = jax.random.split(key)
-        state, timestep = env.step(step_key, place.state, action)
-        return _Place(jax.random.key_data(key), state), output(timestep)
+    def step(arrays: Any, key_data: Any, state: Any, action: Any) -> Any:
+        key, step_key = jax.random.split(jax.random.wrap_key_data(key_data))
+        return pack(key, *eqx.combine(arrays, static).step(step_key, state, action))
 
-    return _Compiled(jax.jit(reset), jax.jit(step))
+    def pack(key: Any, state: Any, timestep: Any) -> Any:
+        packed = Packed(
+            (
+                timestep.observation,
+                timestep.action_mask,
+                timestep.reward,
+                timestep.terminated,
+                timestep.truncated,
+                timestep.info,
+            )
+        )
+        final = timestep.final_observation if isinstance(timestep, VectorTimeStep) else ()
+        # A key goes through Python as its words: making an array of keys there takes long.
+        return jax.random.key_data(key), state, packed, final
+
+    return jax.jit(reset), jax.jit(step)
 
 
 class _Slot(NamedTuple):
@@ -112,10 +97,10 @@ class _Slot(NamedTuple):
 
 
 class Packed(eqx.Module):
-    """A tree of arrays as one array for each dtype: every array that leaves a device costs.
+    """A tree of arrays as one array for each dtype, for every array that leaves a device costs.
 
     Attributes:
-        arrays: by dtype, the leaves one after another.
+        arrays: by the dtype's name, the leaves one after another.
     """
 
     arrays: dict[str, Shaped[Array, " n"]]
@@ -135,10 +120,10 @@ class Packed(eqx.Module):
         self._slots = tuple(slots)
         self.arrays = {name: jnp.concatenate(row) for name, row in parts.items()}
 
-    def unpacked(self) -> Any:
-        """The tree in NumPy's arrays, of memory of its own; scalars as Python's."""
+    def unpack(self) -> Any:
+        """Returns the tree with NumPy arrays that may be written to, and scalars as Python's."""
         rows = {name: np.array(row) for name, row in jax.device_get(self.arrays).items()}
-        # No function of its own for a leaf: its types would be checked for every one.
+        # No function for a leaf: its types would be checked for every one.
         leaves: list[Any] = []
         for dtype, start, stop, shape in self._slots:
             row = rows[dtype]

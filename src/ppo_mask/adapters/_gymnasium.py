@@ -1,4 +1,4 @@
-"""Gymnasium, or what to install; and what both of its kinds of environments are made with."""
+"""What Gymnasium's environments and its vectors of them have in common."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from ppo_mask.adapters._spaces import Spaces
+from ppo_mask.adapters._driver import Driver
+from ppo_mask.envs import AbstractEnv, VectorEnv
 
 try:
     import gymnasium
@@ -15,36 +16,63 @@ except ImportError as error:
         f"Gymnasium cannot be imported ({error}); install it with pip install 'ppo-mask[gymnasium]'"
     ) from error
 
-__all__ = ["SPACES", "Renderers", "begun", "gymnasium", "render_metadata"]
+__all__ = ["AbstractGymnasiumEnv", "Renderers", "gymnasium"]
 
 Renderers = Mapping[str, Callable[[Any], Any]]
-"""For each render mode, what makes a frame of a state."""
+"""For each render mode, the function that makes a frame from a state."""
 
 
-SPACES = Spaces(gymnasium.spaces.Box, gymnasium.spaces.Dict, gymnasium.spaces.Tuple)
-"""For :func:`ppo_mask.adapters._spaces.observation_space`."""
+class AbstractGymnasiumEnv:
+    """Stepping, masks and render modes, for one environment or a vector.
 
-
-def render_metadata(renderers: Renderers, render_mode: str | None, fps: int) -> dict[str, Any]:
-    """What Gymnasium wants to know of render modes.
-
-    Raises:
-        ValueError: the mode is not one of them.
+    Not an ``__init__`` of its own: the classes of Gymnasium are the other base.
     """
-    if render_mode is not None and render_mode not in renderers:
-        known = ", ".join(renderers) or "none"
-        raise ValueError(f"render_mode must be one of {known}; got {render_mode!r}")
-    return {"render_modes": list(renderers), "render_fps": fps}
 
+    env: AbstractEnv[Any]
+    metadata: dict[str, Any]
+    render_mode: str | None
+    _driver: Driver
+    _mask: Bool[np.ndarray, "*envs actions"] | None
+    _renderers: Renderers
 
-def begun(
-    mask: Bool[np.ndarray, "*envs actions"] | None, what: str
-) -> Bool[np.ndarray, "*envs actions"]:
-    """The mask of what may be done now; there is none before the first reset.
+    def _set_up(
+        self,
+        env: AbstractEnv[Any] | VectorEnv[Any],
+        renderers: Renderers,
+        render_mode: str | None,
+        render_fps: int,
+    ) -> None:
+        if render_mode is not None and render_mode not in renderers:
+            known = ", ".join(renderers) or "none"
+            raise ValueError(f"render_mode must be one of {known}; got {render_mode!r}")
+        self.env = env.env if isinstance(env, VectorEnv) else env
+        self.metadata = {"render_modes": list(renderers), "render_fps": render_fps}
+        self.render_mode = render_mode
+        self._renderers = renderers
+        self._driver = Driver(env)
+        self._mask = None
 
-    Raises:
-        gymnasium.error.ResetNeeded: there is none, and ``what`` needs it.
-    """
-    if mask is None:
-        raise gymnasium.error.ResetNeeded(f"call reset before {what}")
-    return mask
+    def action_masks(self) -> Bool[np.ndarray, "*envs actions"]:
+        """Says which actions are allowed now: what sb3-contrib's ``MaskablePPO`` calls.
+
+        Returns:
+            A copy of the mask, ``[actions]``, or ``[envs, actions]`` of a vector. It is all True
+            after the end of an episode; a vector then has the new episode's.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset.
+        """
+        return self._require_reset("action_masks").copy()
+
+    def _require_reset(self, caller: str) -> Bool[np.ndarray, "*envs actions"]:
+        """Returns the present mask; there is none before the first reset."""
+        if self._mask is None:
+            raise gymnasium.error.ResetNeeded(f"call reset before {caller}")
+        return self._mask
+
+    def _can_render(self, maker: str) -> bool:
+        if self.render_mode is None:
+            gymnasium.logger.warn(f"render does nothing without a render_mode; {maker} takes one")
+            return False
+        self._require_reset("render")
+        return True

@@ -1,4 +1,4 @@
-"""What the adapters have in common."""
+"""What the environments of other libraries have in common."""
 
 import importlib
 from typing import Any, final
@@ -7,15 +7,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from ppo_mask.envs import TimeStep
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree
 
 
-def library(name: str) -> Any:
-    """Another library's module, imported only when it is needed.
+def import_library(name: str) -> Any:
+    """Imports a module of another library, which is an extra and may be missing.
 
     Raises:
-        RunError: it cannot be imported.
+        RunError: the library cannot be imported; the message says what to install.
     """
     try:
         return importlib.import_module(name)
@@ -28,41 +29,60 @@ def library(name: str) -> Any:
 
 
 @final
-class Foreign:
-    """An object of another library as a static field: equal to itself alone, whatever it holds."""
+class StaticObject:
+    """Any object as a static field of a module: it equals only itself, and can be hashed."""
 
-    def __init__(self, environment: Any):
-        self.environment = environment
+    def __init__(self, value: Any):
+        self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Foreign) and other.environment is self.environment
+        return isinstance(other, StaticObject) and other.value is self.value
 
     def __hash__(self) -> int:
-        return id(self.environment)
+        return id(self.value)
 
     def __repr__(self) -> str:
-        return repr(self.environment)
+        return repr(self.value)
 
 
-def settled(tree: Any) -> ArrayTree:
-    """Arrays of definite types, in containers of their own.
+def fix_types(tree: Any) -> ArrayTree:
+    """Makes every leaf an array without a weak type, and copies the containers.
 
-    Other libraries leave Python numbers and weak types in their states, which turn into something
-    else with the first step; and some write into the containers that they are given.
+    Other libraries keep Python numbers and weak types in their states, whose types the first step
+    would change; and some write into the containers that they are given.
     """
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree)
 
 
-def told(info: dict[str, Any]) -> dict[str, Array]:
-    """What of a library's info is single arrays."""
+def select_arrays(info: dict[str, Any]) -> dict[str, Array]:
+    """Keeps the entries of an info that are one array or number each."""
     leaves = {name: value for name, value in info.items() if jax.tree_util.all_leaves([value])}
-    return settled(leaves)
+    return fix_types(leaves)
 
 
-def lawful(mask: Bool[Array, " actions"], ended: Bool[Array, ""]) -> Bool[Array, " actions"]:
-    """The mask as the protocol wants it: all True where the episode has ended.
+def conform_mask(mask: Bool[Array, " actions"], ended: Bool[Array, ""]) -> Bool[Array, " actions"]:
+    """Makes a library's mask one of the protocol: all True after the end, and never all False.
 
-    It is never all False either: where a library allows nothing although its episode goes on, as
-    jumanji does to a snake that is trapped, any action does what the library does with it.
+    A library may allow nothing before the episode has ended, as jumanji does to a trapped snake.
+    Then every action is allowed, and the library decides what it does.
     """
     return mask | ended | ~mask.any()
+
+
+def make_timestep(
+    observation: Any, mask: Any, reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]
+) -> TimeStep:
+    """Makes a timestep of what a library returned, with the types that the protocol wants.
+
+    A step that both terminates and truncates counts as terminated.
+    """
+    terminated = jnp.asarray(terminated, bool)
+    truncated = jnp.asarray(truncated, bool) & ~terminated
+    return TimeStep(
+        observation=fix_types(observation),
+        action_mask=conform_mask(jnp.asarray(mask, bool), terminated | truncated),
+        reward=jnp.asarray(reward, jnp.float32),
+        terminated=terminated,
+        truncated=truncated,
+        info=select_arrays(info),
+    )

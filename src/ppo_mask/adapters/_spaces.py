@@ -1,7 +1,6 @@
-"""The spaces of observations, for libraries that want one."""
+"""The observation spaces that Gymnasium and gymnax ask for."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -9,35 +8,25 @@ import numpy as np
 from ppo_mask.envs import AbstractEnv
 
 
-class Spaces(NamedTuple):
-    """How a library makes its spaces.
+def make_observation_space(env: AbstractEnv[Any], spaces: Any) -> Any:
+    """Makes the space of an environment's observations, as wide as their dtypes.
 
-    Attributes:
-        box: of arrays: from the least value, the greatest, the shape and the dtype.
-        mapping: of a dict of spaces.
-        sequence: of a list of spaces.
-    """
-
-    box: Callable[[Any, Any, tuple[int, ...], Any], Any]
-    mapping: Callable[[dict[str, Any]], Any]
-    sequence: Callable[[list[Any]], Any]
-
-
-def observation_space(env: AbstractEnv[Any], spaces: Spaces) -> Any:
-    """The space of an environment's observations; of numbers, as wide as their dtype.
+    Args:
+        env: the environment.
+        spaces: the library's module that has ``Box``, ``Dict`` and ``Tuple``.
 
     Raises:
-        TypeError: observations are no tree of arrays, dicts, lists and tuples.
+        TypeError: an observation is no tree of arrays, dicts, lists and tuples.
     """
     _, timestep = jax.eval_shape(lambda: env.reset(jax.random.key(0)))
-    return _space(timestep.observation, spaces)
+    return _make_space(timestep.observation, spaces)
 
 
-def _space(shapes: Any, spaces: Spaces) -> Any:
+def _make_space(shapes: Any, spaces: Any) -> Any:
     if isinstance(shapes, dict):
-        return spaces.mapping({name: _space(part, spaces) for name, part in shapes.items()})
+        return spaces.Dict({name: _make_space(part, spaces) for name, part in shapes.items()})
     if isinstance(shapes, list | tuple):
-        return spaces.sequence([_space(part, spaces) for part in shapes])
+        return spaces.Tuple([_make_space(part, spaces) for part in shapes])
     if not isinstance(shapes, jax.ShapeDtypeStruct):
         raise TypeError(
             f"observations hold a {type(shapes).__name__}; spaces are of arrays, dicts, lists and "
@@ -49,6 +38,5 @@ def _space(shapes: Any, spaces: Spaces) -> Any:
     elif dtype == np.bool_:
         low, high = 0, 1
     else:
-        limits = np.iinfo(dtype)
-        low, high = int(limits.min), int(limits.max)
-    return spaces.box(low, high, shapes.shape, dtype)
+        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    return spaces.Box(low, high, shapes.shape, dtype)

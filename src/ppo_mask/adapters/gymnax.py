@@ -8,42 +8,54 @@ from typing import Any, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Bool, Key
 
-from ppo_mask.adapters._shared import Foreign, library, settled, told
+from ppo_mask.adapters._shared import (
+    StaticObject,
+    fix_types,
+    import_library,
+    make_timestep,
+    select_arrays,
+)
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree, zeros_from_shapes
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike, zeros_from_shapes
 
 
 @final
 class GymnaxEnv(AbstractEnv[ArrayTree]):
-    """An environment of gymnax, such as ``GymnaxEnv("CartPole-v1")``.
+    """An environment of gymnax.
 
-    gymnax has no masks: all actions are allowed. Its time limit, ``max_steps_in_episode`` of the
-    parameters, truncates. ``info`` is that of the step, and zeros after ``reset``.
+    All actions are allowed, since gymnax has no masks. Its time limit, the parameters'
+    ``max_steps_in_episode``, truncates. ``info`` is the step's, and zeros after ``reset``.
 
     Attributes:
-        params: the environment's parameters; those that are arrays may differ between tasks and
-            change with a curriculum.
-        num_actions: the environment's.
+        params: the environment's parameters; those that are arrays may differ between the tasks of
+            a :class:`ppo_mask.envs.MultiTask` and change with a curriculum.
+        num_actions: the number of actions.
+
+    Example:
+        >>> env = GymnaxEnv("CartPole-v1")  # doctest: +SKIP
+        >>> state, timestep = env.reset(jax.random.key(0))  # doctest: +SKIP
+        >>> timestep.observation.shape  # doctest: +SKIP
+        (4,)
     """
 
     params: Any
     num_actions: int = eqx.field(static=True)
-    _held: Foreign = eqx.field(static=True)
+    _library_env: StaticObject = eqx.field(static=True)
 
     def __init__(self, environment: Any, params: Any = None):
-        """Takes an environment.
+        """Looks the environment up if it is given by its name.
 
         Args:
-            environment: a name that ``gymnax.make`` knows, or an environment of gymnax.
-            params: its parameters; None for its own.
+            environment: an environment of gymnax, or a name that ``gymnax.make`` knows.
+            params: its parameters; None: its default ones.
 
         Raises:
             RunError: gymnax is not installed.
             ValueError: the name is not known, or the actions are not discrete.
         """
-        gymnax = library("gymnax")
+        gymnax = import_library("gymnax")
         if isinstance(environment, str):
             environment, _ = gymnax.make(environment)
         self.params = environment.default_params if params is None else params
@@ -53,41 +65,32 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
                 f"{environment.name} of gymnax has actions of {space}; they must be Discrete"
             )
         self.num_actions = int(space.n)
-        self._held = Foreign(environment)
+        self._library_env = StaticObject(environment)
 
     @property
     def environment(self) -> Any:
         """The environment of gymnax."""
-        return self._held.environment
+        return self._library_env.value
 
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
-        """Starts an episode."""
+        """Starts an episode; see :meth:`ppo_mask.envs.AbstractEnv.reset`."""
         observation, state = self.environment.reset_env(key, self.params)
-        action = jnp.zeros((), jnp.int32)
-        info = zeros_from_shapes(jax.eval_shape(lambda: told(self._step(key, state, action)[-1])))
-        never = jnp.array(False)
-        return self._shown(state, observation, 0.0, never, never, info)
+        info = jax.eval_shape(lambda: select_arrays(self._step(key, state, jnp.int32(0))[-1]))
+        info = zeros_from_shapes(info)
+        return fix_types(state), make_timestep(observation, self._mask(), 0.0, False, False, info)
 
     def step(
-        self, key: Key[Array, ""], state: ArrayTree, action: Int[Array, ""]
+        self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:
-        """Takes one action."""
+        """Takes one action; see :meth:`ppo_mask.envs.AbstractEnv.step`."""
+        action = jnp.asarray(action, jnp.int32)
         observation, state, reward, terminated, info = self._step(key, state, action)
         truncated = self.environment.is_truncated(state, self.params)
-        return self._shown(state, observation, reward, terminated, truncated, told(info))
+        timestep = make_timestep(observation, self._mask(), reward, terminated, truncated, info)
+        return fix_types(state), timestep
 
     def _step(self, key: Any, state: Any, action: Any) -> Any:
         return self.environment.step_env(key, state, action, self.params)
 
-    def _shown(
-        self, state: Any, observation: Any, reward: Any, terminated: Any, truncated: Any, info: Any
-    ) -> tuple[ArrayTree, TimeStep]:
-        terminated = jnp.asarray(terminated, bool)
-        return settled(state), TimeStep(
-            observation=settled(observation),
-            action_mask=jnp.ones(self.num_actions, bool),
-            reward=jnp.asarray(reward, jnp.float32),
-            terminated=terminated,
-            truncated=jnp.asarray(truncated, bool) & ~terminated,
-            info=info,
-        )
+    def _mask(self) -> Bool[Array, " actions"]:
+        return jnp.ones(self.num_actions, bool)

@@ -9,46 +9,52 @@ from typing import Any, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Key
 
-from ppo_mask.adapters._shared import Foreign, lawful, library, settled, told
+from ppo_mask.adapters._shared import StaticObject, fix_types, import_library, make_timestep
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike
 
 
 @final
 class JumanjiEnv(AbstractEnv[ArrayTree]):
-    """An environment of jumanji, such as ``JumanjiEnv("Snake-v1")``.
+    """An environment of jumanji.
 
-    The mask is the observation's ``action_mask`` where there is one. Where an action has several
-    parts, each of their combinations is an action here, the last part counting fastest; their mask
-    must then be one of the combinations. An episode whose last discount is 0 has terminated, any
-    other was truncated. ``info`` is jumanji's extras.
+    The mask is the observation's ``action_mask``; without one all actions are allowed. Where an
+    action of jumanji has several parts, each combination of them is an action here, numbered so
+    that the last part changes first; the mask must be one of the combinations. An episode whose
+    last discount is 0 has terminated, any other was truncated. ``info`` is jumanji's extras.
 
-    jumanji keeps a random key in its state. Here it is replaced by ``step``'s own.
+    Randomness comes from the key of ``step``, not from the one in jumanji's state.
 
     Attributes:
-        num_actions: the environment's; with several parts, the number of combinations.
+        num_actions: the number of actions; with several parts, of their combinations.
         parts: how many values each part of an action has; empty where an action is one number.
+
+    Example:
+        >>> env = JumanjiEnv("Snake-v1")  # doctest: +SKIP
+        >>> state, timestep = env.reset(jax.random.key(0))  # doctest: +SKIP
+        >>> timestep.action_mask.shape  # doctest: +SKIP
+        (4,)
     """
 
     num_actions: int = eqx.field(static=True)
     parts: tuple[int, ...] = eqx.field(static=True)
-    _held: Foreign = eqx.field(static=True)
+    _library_env: StaticObject = eqx.field(static=True)
 
     def __init__(self, environment: Any):
-        """Takes an environment.
+        """Looks the environment up if it is given by its name.
 
         Args:
-            environment: a name that ``jumanji.make`` knows, or an environment of jumanji.
+            environment: an environment of jumanji, or a name that ``jumanji.make`` knows.
 
         Raises:
             RunError: jumanji is not installed.
             ValueError: the name is not known; the actions are not discrete; there are rewards for
-                several agents; or the mask says of each part of an action by itself what is
-                allowed, so that there are as many choices as parts.
+                several agents; or the mask is of the parts of an action one by one, so that it
+                does not say which of their combinations are allowed.
         """
-        jumanji, specs = library("jumanji"), library("jumanji.specs")
+        jumanji, specs = import_library("jumanji"), import_library("jumanji.specs")
         if isinstance(environment, str):
             environment = jumanji.make(environment)
         called = f"{type(environment).__name__} of jumanji"
@@ -73,36 +79,35 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
                 f"{called} has a mask of shape {mask.shape} for actions of {wanted} values: it "
                 "does not say which of their combinations are allowed"
             )
-        self._held = Foreign(environment)
+        self._library_env = StaticObject(environment)
 
     @property
     def environment(self) -> Any:
         """The environment of jumanji."""
-        return self._held.environment
+        return self._library_env.value
 
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
-        """Starts an episode."""
-        return self._shown(*self.environment.reset(jax.random.key_data(key)))
+        """Starts an episode; see :meth:`ppo_mask.envs.AbstractEnv.reset`."""
+        return self._convert(*self.environment.reset(jax.random.key_data(key)))
 
     def step(
-        self, key: Key[Array, ""], state: ArrayTree, action: Int[Array, ""]
+        self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:
-        """Takes one action."""
+        """Takes one action; see :meth:`ppo_mask.envs.AbstractEnv.step`."""
+        action = jnp.asarray(action, jnp.int32)
         if self.parts:
             action = jnp.stack(jnp.unravel_index(action, self.parts))
         action = action.astype(self.environment.action_spec.dtype)
         state = state.replace(key=jax.random.key_data(key))
-        return self._shown(*self.environment.step(state, action))
+        return self._convert(*self.environment.step(state, action))
 
-    def _shown(self, state: Any, timestep: Any) -> tuple[ArrayTree, TimeStep]:
-        ended = timestep.last()
+    def _convert(self, state: Any, timestep: Any) -> tuple[ArrayTree, TimeStep]:
         mask = getattr(timestep.observation, "action_mask", None)
-        mask = jnp.ones(self.num_actions, bool) if mask is None else mask.reshape(-1)
-        return settled(state.replace(key=jnp.zeros_like(state.key))), TimeStep(
-            observation=settled(timestep.observation),
-            action_mask=lawful(mask.astype(bool), ended),
-            reward=jnp.asarray(timestep.reward, jnp.float32),
-            terminated=ended & (timestep.discount == 0),
-            truncated=ended & (timestep.discount != 0),
-            info=told(timestep.extras),
+        return fix_types(state.replace(key=jnp.zeros_like(state.key))), make_timestep(
+            timestep.observation,
+            jnp.ones(self.num_actions, bool) if mask is None else mask.reshape(-1),
+            timestep.reward,
+            timestep.last() & (timestep.discount == 0),
+            timestep.last(),
+            timestep.extras,
         )

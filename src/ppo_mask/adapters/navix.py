@@ -8,78 +8,83 @@ from typing import Any, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Key
 
-from ppo_mask.adapters._shared import Foreign, library, settled, told
+from ppo_mask.adapters._shared import StaticObject, fix_types, import_library, make_timestep
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike
 
 
 @final
 class NavixEnv(AbstractEnv[ArrayTree]):
-    """An environment of navix, such as ``NavixEnv("Navix-Empty-5x5-v0")``.
+    """An environment of navix.
 
-    navix has no masks: all actions are allowed. Its time limit truncates. ``info`` is navix's: the
-    episode's ``return`` so far.
+    All actions are allowed, since navix has no masks. Its time limit truncates. ``info`` is
+    navix's: the episode's ``return`` so far.
 
-    navix keeps a random key in its state, which is replaced here by ``step``'s own, and the
-    picture of the empty grid, most of what a state weighs, which is drawn here when it is needed.
+    Randomness comes from the key of ``step``, not from the one in navix's state. The picture of
+    the empty grid, most of that state's size, is not kept but drawn in each step.
 
     Attributes:
-        num_actions: the environment's.
+        num_actions: the number of actions.
+
+    Example:
+        >>> env = NavixEnv("Navix-Empty-5x5-v0")  # doctest: +SKIP
+        >>> state, timestep = env.reset(jax.random.key(0))  # doctest: +SKIP
+        >>> timestep.action_mask.shape  # doctest: +SKIP
+        (7,)
     """
 
     num_actions: int = eqx.field(static=True)
-    _held: Foreign = eqx.field(static=True)
+    _library_env: StaticObject = eqx.field(static=True)
 
     def __init__(self, environment: Any):
-        """Takes an environment.
+        """Looks the environment up if it is given by its name.
 
         Args:
-            environment: a name that ``navix.make`` knows, or an environment of navix; with one the
-                time limit and what is observed can be chosen.
+            environment: an environment of navix, made with the time limit and the observations
+                that are wanted, or a name that ``navix.make`` knows.
 
         Raises:
             RunError: navix is not installed.
             ValueError: the name is not known.
         """
-        navix = library("navix")
+        navix = import_library("navix")
         if isinstance(environment, str):
             try:
                 environment = navix.make(environment)
             except NotImplementedError as error:
                 raise ValueError(str(error)) from None
         self.num_actions = len(environment.action_set)
-        self._held = Foreign(environment)
+        self._library_env = StaticObject(environment)
 
     @property
     def environment(self) -> Any:
         """The environment of navix."""
-        return self._held.environment
+        return self._library_env.value
 
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
-        """Starts an episode."""
-        return self._shown(self.environment.reset(jax.random.key_data(key)))
+        """Starts an episode; see :meth:`ppo_mask.envs.AbstractEnv.reset`."""
+        return self._convert(self.environment.reset(jax.random.key_data(key)))
 
     def step(
-        self, key: Key[Array, ""], state: ArrayTree, action: Int[Array, ""]
+        self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:
-        """Takes one action."""
-        state = settled(state)  # navix writes into the dictionaries that it is given.
-        cache = library("navix").rendering.cache.RenderingCache.init(state.state.grid)
+        """Takes one action; see :meth:`ppo_mask.envs.AbstractEnv.step`."""
+        state = fix_types(state)  # navix writes into the dictionaries that it is given.
+        cache = import_library("navix").rendering.cache.RenderingCache.init(state.state.grid)
         inner = state.state.replace(key=jax.random.key_data(key), cache=cache)
-        # navix resets with the step after the last, which it tells by the type of the step before.
-        going_on = jnp.zeros_like(state.step_type)
-        before = state.replace(state=inner, step_type=going_on)
-        return self._shown(self.environment.step(before, action))
+        # The type of the step before says whether it was the last, after which navix would reset.
+        before = state.replace(state=inner, step_type=jnp.zeros_like(state.step_type))
+        return self._convert(self.environment.step(before, jnp.asarray(action, jnp.int32)))
 
-    def _shown(self, timestep: Any) -> tuple[ArrayTree, TimeStep]:
+    def _convert(self, timestep: Any) -> tuple[ArrayTree, TimeStep]:
         inner = timestep.state.replace(key=jnp.zeros_like(timestep.state.key), cache=None)
-        return settled(timestep.replace(state=inner, observation=None)), TimeStep(
-            observation=settled(timestep.observation),
-            action_mask=jnp.ones(self.num_actions, bool),
-            reward=jnp.asarray(timestep.reward, jnp.float32),
-            terminated=timestep.is_termination(),
-            truncated=timestep.is_truncation(),
-            info=told(timestep.info),
+        return fix_types(timestep.replace(state=inner, observation=None)), make_timestep(
+            timestep.observation,
+            jnp.ones(self.num_actions, bool),
+            timestep.reward,
+            timestep.is_termination(),
+            timestep.is_truncation(),
+            timestep.info,
         )

@@ -1,4 +1,4 @@
-"""Games of pgx: board games and cards against an opponent, 2048 and MinAtar alone.
+"""Games of pgx: board and card games against an opponent; 2048 and MinAtar, played alone.
 
 Koyamada et al. 2023, arXiv:2303.17503; https://github.com/sotetsuk/pgx
 """
@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.adapters._shared import Foreign, lawful, library, settled
+from ppo_mask.adapters._shared import StaticObject, fix_types, import_library, make_timestep
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree, zeros_from_shapes
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike, zeros_from_shapes
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, is_recurrent
 
 Opponent: TypeAlias = Callable[[Any, Any, Any], Any] | AbstractActorCritic
@@ -22,18 +22,27 @@ Opponent: TypeAlias = Callable[[Any, Any, Any], Any] | AbstractActorCritic
 def random_opponent(
     observation: ArrayTree, mask: Bool[Array, " actions"], key: Key[Array, ""]
 ) -> Int[Array, ""]:
-    """Any of the allowed actions, uniformly."""
+    """Draws one of the allowed actions, all with the same probability.
+
+    Args:
+        observation: not used.
+        mask: True where an action is allowed.
+        key: for the draw.
+
+    Returns:
+        The action's number.
+    """
     del observation
     return MaskedCategorical(jnp.zeros(mask.shape), mask).sample(key)
 
 
 class Match(eqx.Module):
-    """A game, and who the agent is in it.
+    """The state of a game, and which player the agent is.
 
     Attributes:
         game: the state of pgx.
         agent: the agent's number among the players.
-        begins: whether the first move is the agent's.
+        begins: whether the agent makes the first move.
     """
 
     game: ArrayTree
@@ -43,44 +52,50 @@ class Match(eqx.Module):
 
 @final
 class PgxEnv(AbstractEnv[Match]):
-    """A game of pgx as one of its players sees it, such as ``PgxEnv("2048")``.
+    """A game of pgx from the side of one of its players, the agent.
 
     In games of several players the opponent plays all others, within ``step``, and within
-    ``reset`` where the agent does not begin. Observations are from the agent's side, the reward is
-    the sum of what the agent was given until its next turn. A game that is over before the agent's
-    first move is replaced by another. ``info`` has ``begins`` for games of several players.
+    ``reset`` where the agent does not begin. The reward is the sum of the agent's rewards until
+    its next turn. A game that is over before the agent's first move is replaced by another.
+    ``info`` has ``begins`` in games of several players.
 
-    The mask is pgx's; an action outside of it ends the game and loses it.
+    The mask is pgx's; an action outside it ends the game and loses it.
 
     Attributes:
-        opponent: see ``__init__``; a network's parameters are arrays of the environment.
-        begins: who makes the first move; None: drawn for each episode.
-        num_actions: the game's.
-        num_players: the game's.
+        opponent: plays the other players; a network's parameters are arrays of the environment.
+        begins: whether the agent makes the first move; None: drawn for each episode.
+        num_actions: the number of actions.
+        num_players: the number of players.
+
+    Example:
+        >>> env = PgxEnv("tic_tac_toe", random_opponent, begins=True)  # doctest: +SKIP
+        >>> state, timestep = env.reset(jax.random.key(0))  # doctest: +SKIP
+        >>> timestep.action_mask.sum()  # doctest: +SKIP
+        Array(9, dtype=int32)
     """
 
     opponent: Opponent | None
     begins: bool | None = eqx.field(static=True)
     num_actions: int = eqx.field(static=True)
     num_players: int = eqx.field(static=True)
-    _held: Foreign = eqx.field(static=True)
+    _library_env: StaticObject = eqx.field(static=True)
 
     def __init__(self, game: Any, opponent: Opponent | None = None, begins: bool | None = None):
-        """Takes a game.
+        """Looks the game up if it is given by its name.
 
         Args:
-            game: a name that ``pgx.make`` knows, or an environment of pgx.
+            game: an environment of pgx, or a name that ``pgx.make`` knows.
             opponent: for games of several players: a function of an observation, a mask and a key
-                that gives an action, or a network, from whose distribution actions are drawn. An
+                that returns an action, or a network, from whose distribution actions are drawn. An
                 action that is not allowed is replaced by the first that is.
-            begins: whether the agent makes the first move; None: any player does, by chance.
+            begins: whether the agent makes the first move; None: drawn for each episode.
 
         Raises:
             RunError: pgx is not installed.
-            ValueError: the name is not known; an opponent is missing, is recurrent, or has nobody
-                to play.
+            ValueError: the name is not known; the opponent is missing or recurrent; or there is
+                one for a game that is played alone.
         """
-        pgx = library("pgx")
+        pgx = import_library("pgx")
         game = pgx.make(game) if isinstance(game, str) else game
         if game.num_players > 1 and opponent is None:
             raise ValueError(
@@ -95,45 +110,45 @@ class PgxEnv(AbstractEnv[Match]):
         self.begins = begins
         self.num_actions = int(game.num_actions)
         self.num_players = int(game.num_players)
-        self._held = Foreign(game)
+        self._library_env = StaticObject(game)
 
     @property
     def game(self) -> Any:
         """The environment of pgx."""
-        return self._held.environment
+        return self._library_env.value
 
     def reset(self, key: Key[Array, ""]) -> tuple[Match, TimeStep]:
-        """Starts a game, up to the agent's first turn."""
+        """Starts a game, which stands at the agent's first turn then."""
         if self.num_players == 1:
-            return self._shown(self._deal(key), jnp.zeros(()))
+            return self._convert(self._deal(key), jnp.zeros(()))
 
         def deal(carry: tuple[Any, Match]) -> tuple[Any, Match]:
             key, deal_key = jax.random.split(carry[0])
             return key, self._deal(deal_key)
 
         def over(carry: tuple[Any, Match]) -> Bool[Array, ""]:
-            return _ended(carry[1].game)
+            return _is_over(carry[1].game)
 
         nothing = zeros_from_shapes(jax.eval_shape(self._deal, key))
-        # Not dealt yet is as good as over.
+        # So that the loop deals the first game too.
         none = eqx.tree_at(lambda match: match.game.terminated, nothing, jnp.array(True))
         _, match = jax.lax.while_loop(over, deal, (key, none))
-        return self._shown(match, jnp.zeros(()))
+        return self._convert(match, jnp.zeros(()))
 
     def step(
-        self, key: Key[Array, ""], state: Match, action: Int[Array, ""]
+        self, key: Key[Array, ""], state: Match, action: IntScalarLike
     ) -> tuple[Match, TimeStep]:
-        """Takes one action and lets the others move until it is the agent's turn again."""
+        """Takes one action, and the opponent's until it is the agent's turn or the game is over."""
         step_key, others_key = jax.random.split(key)
-        game = settled(self.game.step(state.game, action, step_key))
+        game = fix_types(self.game.step(state.game, jnp.asarray(action, jnp.int32), step_key))
         reward = game.rewards[state.agent]
         match = Match(game, state.agent, state.begins)
         match, gained = self._let_others_move(others_key, match)
-        return self._shown(match, reward + gained)
+        return self._convert(match, reward + gained)
 
     def _deal(self, key: Key[Array, ""]) -> Match:
         game_key, agent_key, others_key = jax.random.split(key, 3)
-        game = settled(self.game.init(game_key))
+        game = fix_types(self.game.init(game_key))
         first, players = game.current_player, self.num_players
         if self.begins is None:
             agent = jax.random.randint(agent_key, (), 0, players)
@@ -145,47 +160,43 @@ class PgxEnv(AbstractEnv[Match]):
         return self._let_others_move(others_key, match)[0]
 
     def _let_others_move(self, key: Any, match: Match) -> tuple[Match, Float[Array, ""]]:
-        """Until it is the agent's turn or the game is over; and what that brought the agent."""
+        """Plays until it is the agent's turn or the game is over; returns its reward too."""
         if self.num_players == 1:
             return match, jnp.zeros(())
 
         def others_turn(carry: tuple[Any, Any, Any]) -> Bool[Array, ""]:
             _, game, _ = carry
-            return (game.current_player != match.agent) & ~_ended(game)
+            return (game.current_player != match.agent) & ~_is_over(game)
 
         def move(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
             key, game, reward = carry
             key, action_key, step_key = jax.random.split(key, 3)
             mask = game.legal_action_mask
-            action = self._answer(game.observation, mask, action_key)
+            action = self._choose_reply(game.observation, mask, action_key)
             action = jnp.where(mask[action], action, jnp.argmax(mask)).astype(jnp.int32)
-            game = settled(self.game.step(game, action, step_key))
+            game = fix_types(self.game.step(game, action, step_key))
             return key, game, reward + game.rewards[match.agent]
 
         _, game, reward = jax.lax.while_loop(others_turn, move, (key, match.game, jnp.zeros(())))
         return Match(game, match.agent, match.begins), reward
 
-    def _answer(self, observation: Any, mask: Any, key: Any) -> Any:
+    def _choose_reply(self, observation: Any, mask: Any, key: Any) -> Any:
         if isinstance(self.opponent, AbstractActorCritic):
             return self.opponent(observation, mask)[0].sample(key)
         assert self.opponent is not None  # See __init__.
         return self.opponent(observation, mask, key)
 
-    def _shown(self, match: Match, reward: Float[Array, ""]) -> tuple[Match, TimeStep]:
-        # From the agent's side, even where the game ended in another's turn. `observe` does not
-        # want to be told the player any more; what it calls does.
+    def _convert(self, match: Match, reward: Float[Array, ""]) -> tuple[Match, TimeStep]:
+        # From the agent's side, even where the game ended in another's turn. Not `observe`, whose
+        # argument for the player is deprecated.
         game = match.game
-        observation = settled(self.game._observe(game, match.agent))
+        observation = fix_types(self.game._observe(game, match.agent))
         match = Match(game.replace(observation=observation), match.agent, match.begins)
-        return match, TimeStep(
-            observation=observation,
-            action_mask=lawful(game.legal_action_mask, _ended(game)),
-            reward=reward.astype(jnp.float32),
-            terminated=game.terminated,
-            truncated=game.truncated & ~game.terminated,
-            info={"begins": match.begins} if self.num_players > 1 else {},
+        info = {"begins": match.begins} if self.num_players > 1 else {}
+        return match, make_timestep(
+            observation, game.legal_action_mask, reward, game.terminated, game.truncated, info
         )
 
 
-def _ended(game: Any) -> Bool[Array, ""]:
+def _is_over(game: Any) -> Bool[Array, ""]:
     return game.terminated | game.truncated

@@ -1,4 +1,4 @@
-"""A vector of environments as one of Gymnasium's."""
+"""Many copies of an environment as one of Gymnasium's vectors."""
 
 from collections.abc import Sequence
 from typing import Any, final
@@ -7,33 +7,40 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ppo_mask.adapters._driver import Driver
-from ppo_mask.adapters._gymnasium import SPACES, Renderers, begun, gymnasium, render_metadata
-from ppo_mask.adapters._spaces import observation_space as space_of
-from ppo_mask.envs import AbstractEnv, VectorEnv, VectorTimeStep
+from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, gymnasium
+from ppo_mask.adapters._spaces import make_observation_space
+from ppo_mask.envs import AbstractEnv, VectorEnv
 
 _Flags = Bool[np.ndarray, " envs"]
 
 
 @final
-class ToGymnasiumVector(gymnasium.vector.VectorEnv[Any, Any, Any]):
-    """Many environments in one compiled program, for libraries that take Gymnasium's.
+class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, Any, Any]):
+    """Many environments in one compiled program, for libraries that take Gymnasium's vectors.
 
-    What ``ppo_mask.envs.VectorEnv`` does, in NumPy's arrays. Where an episode ends, the next
-    begins in the same step (Gymnasium's ``AutoresetMode.SAME_STEP``): observation and mask are then
-    the new episode's. What the step led to is in ``info["final_obs"]``, an array of objects with
-    None where nothing ended, and the step's info in ``info["final_info"]``. A new episode has no
-    info of its own before its first step: ``info["_<name>"]`` says, as ever, who has one.
+    A :class:`ppo_mask.envs.VectorEnv` with NumPy arrays. Where an episode ends, the next one starts
+    in the same step (Gymnasium's ``AutoresetMode.SAME_STEP``): observation and mask are then the
+    new episode's, ``info["final_obs"]`` has the old one's last observation (an array of objects,
+    None where no episode ended) and ``info["final_info"]`` the step's info. A new episode has no
+    info before its first step: ``info["_<name>"]`` is False there, as in Gymnasium's own vectors.
 
     Attributes:
         env: one of the environments.
-        num_envs: how many there are.
-        metadata: the render modes there are, and the autoreset mode.
-        render_mode: the one to use, or None.
+        num_envs: the number of environments.
+        metadata: the render modes, frames per second and the autoreset mode.
+        render_mode: the mode that ``render`` uses, or None.
         single_observation_space: of one environment.
         single_action_space: of one environment.
         observation_space: of all.
         action_space: of all.
+
+    Example:
+        >>> from ppo_mask.envs.probes import MaskedLocks
+        >>> envs = ToGymnasiumVector(MaskedLocks(keys=2), num_envs=3)  # doctest: +SKIP
+        >>> observation, info = envs.reset(seed=0)  # doctest: +SKIP
+        >>> actions = envs.action_masks().argmax(axis=1)  # doctest: +SKIP
+        >>> envs.step(actions)[1].shape  # doctest: +SKIP
+        (3,)
     """
 
     def __init__(
@@ -50,29 +57,28 @@ class ToGymnasiumVector(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Args:
             env: the environment.
-            num_envs: how many of it, at least 1.
-            observation_space: of one; see :class:`ppo_mask.adapters.to_gymnasium.ToGymnasium`.
-            renderers: see there; they are given the state of one environment.
-            render_mode: one of them, but not ``human``.
-            render_fps: frames a second, for films.
+            num_envs: the number of environments, at least 1.
+            observation_space: of one environment; None: as wide as the dtypes.
+            renderers: for each render mode, the function that makes a frame from one environment's
+                state. One for ``human`` is left out.
+            render_mode: one of the modes, or None.
+            render_fps: frames per second, for films.
 
         Raises:
             ValueError: there is no such render mode, or ``num_envs`` is below 1.
             TypeError: no observation space is given and none can be made.
         """
-        self.env = env
-        self.num_envs = num_envs
-        self._renderers = {k: v for k, v in (renderers or {}).items() if k != "human"}
-        self.metadata = render_metadata(self._renderers, render_mode, render_fps)
+        drawing = {mode: draw for mode, draw in (renderers or {}).items() if mode != "human"}
+        self._set_up(VectorEnv(env, num_envs), drawing, render_mode, render_fps)
         self.metadata["autoreset_mode"] = gymnasium.vector.AutoresetMode.SAME_STEP
-        self.render_mode = render_mode
-        self.single_observation_space = observation_space or space_of(env, SPACES)
+        self.num_envs = num_envs
+        self.single_observation_space = observation_space or make_observation_space(
+            env, gymnasium.spaces
+        )
         self.single_action_space = gymnasium.spaces.Discrete(env.num_actions)
         batch = gymnasium.vector.utils.batch_space
         self.observation_space = batch(self.single_observation_space, num_envs)
         self.action_space = batch(self.single_action_space, num_envs)
-        self._driver = Driver(VectorEnv(env, num_envs), _whole)
-        self._mask: Bool[np.ndarray, "envs actions"] | None = None
 
     def reset(
         self,
@@ -80,47 +86,44 @@ class ToGymnasiumVector(gymnasium.vector.VectorEnv[Any, Any, Any]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode in every environment.
+        """Starts an episode in every environment.
 
         Args:
-            seed: one for all of them; by default episodes go on in their sequence.
-            options: ``reset_mask`` is refused, for episodes begin by themselves; others are
+            seed: one for all; starts a sequence of episodes. None: the next of the present one.
+            options: ``reset_mask`` is refused, since episodes start by themselves; others are
                 ignored.
 
         Returns:
-            The observations, and the infos.
+            The observations, with a leading axis ``envs``, and the infos.
 
         Raises:
-            ValueError: some environments only are to be reset, or each by a seed of its own.
+            ValueError: a ``reset_mask``, or several seeds.
         """
         if options and "reset_mask" in options:
             raise ValueError("a reset_mask is for vectors without autoreset; this one resets all")
         if isinstance(seed, Sequence):
             raise ValueError(f"seed must be one whole number for all environments, got {seed!r}")
         super().reset(seed=seed)
-        timestep: VectorTimeStep = self._driver.reset(self.np_random)
-        observation, self._mask, info = _on_host(
-            (timestep.observation, timestep.action_mask, timestep.info)
-        )
-        return observation, _marked(info, np.ones(self.num_envs, bool))
+        (observation, self._mask, _, _, _, info), _ = self._driver.reset(self.np_random)
+        return observation, _mark_infos(info, np.ones(self.num_envs, bool))
 
     def step(
         self, actions: Any
     ) -> tuple[Any, Float[np.ndarray, " envs"], _Flags, _Flags, dict[str, Any]]:
-        """Takes an action in every environment.
+        """Takes an action in every environment. One outside the mask does what ``env`` decides.
 
         Args:
-            actions: one whole number for each, allowed or not.
+            actions: integers ``[envs]``.
 
         Returns:
-            Observations to act on next, and of the step: rewards (float64), where episodes were
-            terminated, where truncated, and the infos.
+            The observations to act on next; and of this step the rewards (float64), where episodes
+            were terminated, where truncated, each ``[envs]``, and the infos.
 
         Raises:
-            ValueError: there is not one action for each environment, or one is no action's number.
+            ValueError: there is not one integer for each environment, or one is out of range.
             gymnasium.error.ResetNeeded: before the first reset.
         """
-        begun(self._mask, "step")
+        self._require_reset("step")
         actions = np.asarray(actions)
         count = self.env.num_actions
         if actions.shape != (self.num_envs,) or not np.issubdtype(actions.dtype, np.integer):
@@ -132,75 +135,49 @@ class ToGymnasiumVector(gymnasium.vector.VectorEnv[Any, Any, Any]):
             raise ValueError(
                 f"actions are 0 to {count - 1}, got {actions.min()} to {actions.max()}"
             )
-        timestep: VectorTimeStep = self._driver.step(actions.astype(np.int32))
-        observation, self._mask, reward, terminated, truncated, step_info = _on_host(
-            (
-                timestep.observation,
-                timestep.action_mask,
-                timestep.reward,
-                timestep.terminated,
-                timestep.truncated,
-                timestep.info,
-            )
-        )
+        timestep, final_observation = self._driver.step(actions.astype(np.int32))
+        observation, self._mask, reward, terminated, truncated, step_info = timestep
         ended = terminated | truncated
-        info = _marked(step_info, ~ended)
+        info = _mark_infos(step_info, ~ended)
         if ended.any():
             info |= {
-                "final_obs": _rows(jax.device_get(timestep.final_observation), ended),
-                "final_info": _marked(step_info, ended),
+                "final_obs": _copy_rows(jax.device_get(final_observation), ended),
+                "final_info": _mark_infos(step_info, ended),
                 "_final_obs": ended,
                 "_final_info": ended.copy(),
             }
         return observation, reward.astype(np.float64), terminated, truncated, info
 
-    def action_masks(self) -> Bool[np.ndarray, "envs actions"]:
-        """True where an action is allowed now.
-
-        Raises:
-            gymnasium.error.ResetNeeded: before the first reset.
-        """
-        return begun(self._mask, "action_masks").copy()
-
     def render(self) -> tuple[Any, ...] | None:
-        """A frame of each environment, of the kind that ``render_mode`` says.
+        """Makes a frame of each environment.
+
+        Returns:
+            What the renderer of ``render_mode`` makes; None without a mode, with a warning.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
         """
-        if self.render_mode is None:
-            gymnasium.logger.warn("render does nothing without a render_mode; make_vec takes one")
+        if not self._can_render("make_vec") or self.render_mode is None:
             return None
-        begun(self._mask, "render")
         states = jax.device_get(self._driver.state.env_state)
         frame = self._renderers[self.render_mode]
         return tuple(frame(_row(states, number)) for number in range(self.num_envs))
-
-
-def _whole(timestep: VectorTimeStep) -> VectorTimeStep:
-    # A function of the module: what is compiled is shared by those of one output.
-    return timestep
-
-
-def _on_host(tree: Any) -> Any:
-    """NumPy's arrays, of memory of their own."""
-    return jax.tree.map(np.array, jax.device_get(tree))
 
 
 def _row(tree: Any, number: Any) -> Any:
     return jax.tree.map(lambda x: x[number], tree)
 
 
-def _rows(tree: Any, where: _Flags) -> Any:
-    """An array of objects: rows of the tree, of memory of their own, and None elsewhere."""
+def _copy_rows(tree: Any, where: _Flags) -> Any:
+    """An array of objects ``[envs]``: copies of the tree's rows, and None elsewhere."""
     rows = np.full(len(where), None, dtype=object)
     for number in np.flatnonzero(where):
         rows[number] = jax.tree.map(np.array, _row(tree, number))
     return rows
 
 
-def _marked(info: dict[str, Any], where: _Flags) -> dict[str, Any]:
-    """Infos as Gymnasium has them: zero where an environment gives none, and who gives one."""
+def _mark_infos(info: dict[str, Any], where: _Flags) -> dict[str, Any]:
+    """Infos as Gymnasium has them: each with ``_<name>``, which says where it is given, else 0."""
     marked: dict[str, Any] = {}
     for name, value in info.items():
         rows = where.reshape(-1, *[1] * (value.ndim - 1))

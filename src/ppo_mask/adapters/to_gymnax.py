@@ -1,4 +1,4 @@
-"""Any environment as one of gymnax (Lange 2022, https://github.com/RobertTLange/gymnax)."""
+"""Any environment as one of gymnax's (Lange 2022, https://github.com/RobertTLange/gymnax)."""
 
 from typing import Any, final
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Key
 
-from ppo_mask.adapters._spaces import Spaces, observation_space
+from ppo_mask.adapters._spaces import make_observation_space
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.jax_tools import ArrayTree
 
@@ -18,22 +18,20 @@ except ImportError as error:
         f"gymnax cannot be imported ({error}); install it with pip install 'ppo-mask[gymnax]'"
     ) from error
 
-_NO_LIMIT = (1 << 31) - 1
-
 
 @struct.dataclass
 class GymnaxState(environment.EnvState):
-    """An environment's state, and what gymnax's base class asks of one.
+    """An environment's state, with what gymnax's base class reads of one.
 
     Attributes:
-        time: steps taken in the episode.
-        env_state: the environment's own.
-        action_mask: what is allowed in it.
-        terminated: the episode has ended in a terminal state.
-        truncated: the environment has cut it off.
+        time: the number of steps taken in the episode.
+        env_state: the state of the environment itself.
+        action_mask: True where an action is allowed now.
+        terminated: whether the episode has ended in a terminal state.
+        truncated: whether the environment has cut the episode off.
     """
 
-    # Flax makes them of whatever jax.tree.map gives; a check of types would be wrong here.
+    # Any: jax.tree.map makes states whose leaves are no arrays.
     time: Any
     env_state: Any
     action_mask: Any
@@ -43,25 +41,32 @@ class GymnaxState(environment.EnvState):
 
 @struct.dataclass
 class GymnaxParams(environment.EnvParams):
-    """What gymnax lets one change.
+    """The parameters that gymnax passes to every call.
 
     Attributes:
-        max_steps_in_episode: where gymnax truncates an episode that the environment has not.
+        max_steps_in_episode: gymnax truncates an episode after so many steps; by default never.
     """
 
-    max_steps_in_episode: Any = _NO_LIMIT
+    max_steps_in_episode: Any = (1 << 31) - 1
 
 
 @final
 class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
     """One environment for programs that take gymnax's.
 
-    ``reset`` and ``step``, with its auto-reset, are gymnax's own: a step draws a new episode
-    whether it is needed or not. What is allowed next says ``action_mask(state)`` of the state that
-    came back; after an episode's end that is the new one's.
+    ``reset`` and ``step``, with the auto-reset, are gymnax's own: each step makes a new episode,
+    whether it is needed or not. ``action_mask`` says what is allowed in the state that ``step``
+    returned, which after the end of an episode is the new one's.
 
     Attributes:
         env: the environment.
+
+    Example:
+        >>> from ppo_mask.envs.probes import MaskedLocks
+        >>> env = ToGymnax(MaskedLocks(keys=2))  # doctest: +SKIP
+        >>> observation, state = env.reset(jax.random.key(0))  # doctest: +SKIP
+        >>> env.action_mask(state).sum()  # doctest: +SKIP
+        Array(2, dtype=int32)
     """
 
     def __init__(self, env: AbstractEnv[Any], name: str | None = None) -> None:
@@ -69,33 +74,33 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
 
         Args:
             env: the environment.
-            name: what to call it; by default its class's name.
+            name: the environment's name in gymnax; None: its class's name.
         """
         self.env = env
         self._name = name or type(env).__name__
 
     @property
     def default_params(self) -> GymnaxParams:
-        """No limit but the environment's own."""
+        """Parameters without a step limit but the environment's own."""
         return GymnaxParams()
 
     @property
     def name(self) -> str:
-        """The environment's."""
+        """The environment's name."""
         return self._name
 
     @property
     def num_actions(self) -> int:
-        """Of all actions, allowed or not."""
+        """The number of all actions, allowed or not."""
         return self.env.num_actions
 
     def reset_env(
         self, key: Key[Array, ""] | Array, params: GymnaxParams
     ) -> tuple[ArrayTree, GymnaxState]:
-        """Begins an episode."""
+        """Starts an episode; returns the observation and the state."""
         del params
-        state, timestep = self.env.reset(_typed(key))
-        return timestep.observation, _state(jnp.int32(0), state, timestep)
+        state, timestep = self.env.reset(_wrap_key(key))
+        return timestep.observation, _make_state(jnp.int32(0), state, timestep)
 
     def step_env(
         self,
@@ -104,17 +109,17 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
         action: int | float | Array,
         params: GymnaxParams,
     ) -> tuple[ArrayTree, GymnaxState, Array, Array, dict[str, Array]]:
-        """Takes one action, without a reset."""
+        """Takes one action, without a reset.
+
+        Returns:
+            The observation, the state, the reward, whether the episode was terminated (truncation
+            is in the state) and the info.
+        """
         del params
         number = jnp.asarray(action, jnp.int32)
-        after, timestep = self.env.step(_typed(key), state.env_state, number)
-        return (
-            timestep.observation,
-            _state(state.time + 1, after, timestep),
-            timestep.reward,
-            timestep.terminated,
-            timestep.info,
-        )
+        after, timestep = self.env.step(_wrap_key(key), state.env_state, number)
+        state = _make_state(state.time + 1, after, timestep)
+        return timestep.observation, state, timestep.reward, timestep.terminated, timestep.info
 
     def action_mask(self, state: GymnaxState) -> Bool[Array, "*batch actions"]:
         """True where an action is allowed, in one state or a batch of them."""
@@ -126,34 +131,31 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
         return state.terminated
 
     def is_truncated(self, state: GymnaxState, params: GymnaxParams) -> Bool[Array, ""]:
-        """Whether the environment or gymnax's own limit has cut the episode off."""
+        """Whether the environment or the parameters' step limit has cut the episode off."""
         return state.truncated | (state.time >= params.max_steps_in_episode)
 
     def action_space(self, params: GymnaxParams | None = None) -> spaces.Discrete:
-        """All actions, allowed or not."""
+        """The space of all actions, allowed or not."""
         del params
         return spaces.Discrete(self.num_actions)
 
     def observation_space(self, params: GymnaxParams | None = None) -> spaces.Space:
-        """Of observations, as wide as their dtype.
+        """The space of the observations, as wide as their dtypes.
 
         Raises:
-            TypeError: observations are no tree of arrays, dicts, lists and tuples.
+            TypeError: an observation is no tree of arrays, dicts, lists and tuples.
         """
         del params
-        return observation_space(self.env, _SPACES)
+        return make_observation_space(self.env, spaces)
 
 
-_SPACES = Spaces(spaces.Box, spaces.Dict, spaces.Tuple)
-
-
-def _typed(key: Array) -> Key[Array, ""]:
-    """A key as the protocol wants it, whether it came as one or as its words."""
+def _wrap_key(key: Array) -> Key[Array, ""]:
+    """Makes a typed key of an old one, which is an array of words."""
     is_key = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     return key if is_key else jax.random.wrap_key_data(key)
 
 
-def _state(time: Any, state: ArrayTree, timestep: TimeStep) -> GymnaxState:
+def _make_state(time: Any, state: ArrayTree, timestep: TimeStep) -> GymnaxState:
     return GymnaxState(
         time=time,
         env_state=state,

@@ -9,9 +9,9 @@ from abc import abstractmethod
 from typing import Generic, TypeVar
 
 import equinox as eqx
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Key
 
-from ppo_mask.jax_tools import ArrayTree, rarely
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike, rarely
 
 __all__ = ["AbstractEnv", "AbstractSelfResettingEnv", "Next", "TimeStep", "rarely"]
 
@@ -58,7 +58,7 @@ class AbstractEnv(eqx.Module, Generic[State]):
 
     @abstractmethod
     def step(
-        self, key: Key[Array, ""], state: State, action: Int[Array, ""]
+        self, key: Key[Array, ""], state: State, action: IntScalarLike
     ) -> tuple[State, TimeStep]:
         """Takes one action."""
 
@@ -90,7 +90,7 @@ class AbstractSelfResettingEnv(AbstractEnv[State]):
         step_key: Key[Array, ""],
         reset_key: Key[Array, ""],
         state: State,
-        action: Int[Array, ""],
+        action: IntScalarLike,
     ) -> tuple[TimeStep, Next[State]]:
         """Takes one action and, if that ends the episode, starts another.
 

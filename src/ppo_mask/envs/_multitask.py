@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree, describe_shapes
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike, describe_shapes
 
 _TASK = "task"
 
@@ -75,10 +75,11 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
         self,
         key: Key[Array, ""],
         state: tuple[Int[Array, ""], ArrayTree],
-        action: Int[Array, ""],
+        action: IntScalarLike,
     ) -> tuple[tuple[Int[Array, ""], ArrayTree], TimeStep]:
         """Takes one action in the episode's environment."""
         task, inner = state
+        action = jnp.asarray(action, jnp.int32)
         inner, timestep = self._run(task, lambda env, *args: env.step(*args), key, inner, action)
         return (task, inner), _told(timestep, task)
 

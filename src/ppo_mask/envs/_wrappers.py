@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike
 
 State = TypeVar("State")
 
@@ -41,11 +41,11 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         return (state, jnp.zeros((), jnp.int32)), timestep
 
     def step(
-        self, key: Key[Array, ""], state: tuple[State, Int[Array, ""]], action: Int[Array, ""]
+        self, key: Key[Array, ""], state: tuple[State, Int[Array, ""]], action: IntScalarLike
     ) -> tuple[tuple[State, Int[Array, ""]], TimeStep]:
         """Takes one action, and truncates the episode if it is the last and did not end it."""
         inner, steps = state
-        inner, timestep = self.env.step(key, inner, action)
+        inner, timestep = self.env.step(key, inner, jnp.asarray(action, jnp.int32))
         cut = (steps + 1 >= self.max_steps) & ~timestep.terminated
         truncated = timestep.truncated | cut
         timestep = TimeStep(
@@ -88,10 +88,10 @@ class FlatObservation(AbstractEnv[State]):
         return self._flat(*self.env.reset(key))
 
     def step(
-        self, key: Key[Array, ""], state: State, action: Int[Array, ""]
+        self, key: Key[Array, ""], state: State, action: IntScalarLike
     ) -> tuple[State, TimeStep]:
         """Takes one action."""
-        return self._flat(*self.env.step(key, state, action))
+        return self._flat(*self.env.step(key, state, jnp.asarray(action, jnp.int32)))
 
     def _flat(self, state: State, timestep: TimeStep) -> tuple[State, TimeStep]:
         seen = timestep.observation if self.of is None else self.of(timestep.observation)

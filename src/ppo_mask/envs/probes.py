@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep
+from ppo_mask.jax_tools import IntScalarLike
 
 
 def _timestep(
@@ -57,11 +58,13 @@ class _OneStep(AbstractEnv[Float[Array, ""]]):
         return observation, _timestep(observation)
 
     def step(
-        self, key: Key[Array, ""], state: Float[Array, ""], action: Int[Array, ""]
+        self, key: Key[Array, ""], state: Float[Array, ""], action: IntScalarLike
     ) -> tuple[Float[Array, ""], TimeStep]:
         """Ends the episode."""
         del key
-        return state, _timestep(state, self.reward(state, action), terminated=True)
+        return state, _timestep(
+            state, self.reward(state, jnp.asarray(action, jnp.int32)), terminated=True
+        )
 
 
 @final
@@ -123,7 +126,7 @@ class Discounting(AbstractEnv[Float[Array, ""]]):
         return jnp.zeros(()), _timestep(jnp.zeros(()))
 
     def step(
-        self, key: Key[Array, ""], state: Float[Array, ""], action: Int[Array, ""]
+        self, key: Key[Array, ""], state: Float[Array, ""], action: IntScalarLike
     ) -> tuple[Float[Array, ""], TimeStep]:
         """From 0 to 1, from 1 to the end."""
         del key, action
@@ -150,7 +153,7 @@ class EndlessOrOver(AbstractEnv[Float[Array, ""]]):
         return jnp.ones(()), _timestep(jnp.ones(()))
 
     def step(
-        self, key: Key[Array, ""], state: Float[Array, ""], action: Int[Array, ""]
+        self, key: Key[Array, ""], state: Float[Array, ""], action: IntScalarLike
     ) -> tuple[Float[Array, ""], TimeStep]:
         """Ends it, one way or the other."""
         del key, action
@@ -187,10 +190,11 @@ class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
         return self._lock(key, jnp.zeros((), jnp.int32))
 
     def step(
-        self, key: Key[Array, ""], state: tuple[Array, Array, Array], action: Int[Array, ""]
+        self, key: Key[Array, ""], state: tuple[Array, Array, Array], action: IntScalarLike
     ) -> tuple[tuple[Array, Array, Array], TimeStep]:
         """Tries a key. A forbidden one ends the episode."""
         opened, observation, mask = state
+        action = jnp.asarray(action, jnp.int32)
         allowed = mask[action]
         right = (action >= self.keys) == (observation > 0)
         over = ~allowed | (opened + 1 >= self.length)
@@ -228,11 +232,12 @@ class RememberedCue(AbstractEnv[tuple[Array, Array]]):
         return (cue, jnp.zeros((), jnp.int32)), _timestep(cue)
 
     def step(
-        self, key: Key[Array, ""], state: tuple[Array, Array], action: Int[Array, ""]
+        self, key: Key[Array, ""], state: tuple[Array, Array], action: IntScalarLike
     ) -> tuple[tuple[Array, Array], TimeStep]:
         """Shows nothing; the last action ends the episode."""
         del key
         cue, taken = state
         last = taken == self.delay
+        action = jnp.asarray(action, jnp.int32)
         reward = jnp.where(last, cue * (2.0 * action - 1.0), 0.0)
         return (cue, taken + 1), _timestep(jnp.zeros(()), reward, last)

@@ -15,10 +15,12 @@ from ._random import random_bits as random_bits
 from ._random import split_key as split_key
 from ._rarely import rarely as rarely
 from ._types import ArrayTree as ArrayTree
+from ._types import IntScalarLike as IntScalarLike
 from ._types import describe_shapes as describe_shapes
 
 __all__ = [
     "ArrayTree",
+    "IntScalarLike",
     "check_types",
     "describe_shapes",
     "mean_over_parts",

@@ -3,13 +3,18 @@
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
-from jaxtyping import Array, PyTree
+import numpy as np
+from jaxtyping import Array, Int, PyTree
 
 if TYPE_CHECKING:
     # Type checkers cannot see into PyTree[...].
     ArrayTree: TypeAlias = Any
 else:
     ArrayTree = PyTree[Array]
+
+# Not Int[ArrayLike, ""]: that lets NumPy's floats pass.
+IntScalarLike: TypeAlias = Int[Array, ""] | Int[np.ndarray, ""] | np.integer[Any] | int
+"""A whole number: one of Python's or NumPy's, or an array of shape []. An action is one."""
 
 
 def describe_shapes(tree: Any) -> dict[str, str]:

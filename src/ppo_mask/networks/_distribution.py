@@ -8,6 +8,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from ppo_mask.jax_tools import IntScalarLike
+
 
 class MaskedCategorical(eqx.Module):
     """The distribution over the allowed actions of one state.
@@ -39,9 +41,9 @@ class MaskedCategorical(eqx.Module):
         """Probabilities; exactly 0 outside the mask."""
         return jnp.where(self.mask, self._unmasked.probs, 0)
 
-    def log_prob(self, action: Int[Array, ""]) -> Float[Array, ""]:
+    def log_prob(self, action: IntScalarLike) -> Float[Array, ""]:
         """Log-probability; about -3.4e38 for an action outside the mask."""
-        return self._unmasked.log_prob(action)
+        return self._unmasked.log_prob(jnp.asarray(action, jnp.int32))
 
     def entropy(self) -> Float[Array, ""]:
         """Entropy in nats: log n for n equally likely allowed actions."""

@@ -31,7 +31,7 @@ def test_moments_are_those_of_all_that_was_seen_however_it_came(offset, cuts):
     data = np.float32(offset + np.random.default_rng(0).normal(3, [1, 5], (1000, 2)))
     moments = RunningMoments((2,))
     for part in np.split(data, cuts):
-        moments = moments.seen(jnp.asarray(part))
+        moments = moments.update(jnp.asarray(part))
     exact = np.float64(data)
     np.testing.assert_allclose(moments.mean, exact.mean(axis=0), rtol=1e-6, atol=1e-5)
     np.testing.assert_allclose(moments.variance, exact.var(axis=0), rtol=1e-3)
@@ -43,7 +43,7 @@ def test_moments_of_many_steps_are_exact():
 
     @jax.jit
     def run(steps):
-        return jax.lax.scan(lambda m, x: (m.seen(x), None), RunningMoments(()), steps)[0]
+        return jax.lax.scan(lambda m, x: (m.update(x), None), RunningMoments(()), steps)[0]
 
     moments, exact = run(steps), np.float64(steps)
     np.testing.assert_allclose(moments.mean, exact.mean(), rtol=1e-5)
@@ -51,14 +51,14 @@ def test_moments_of_many_steps_are_exact():
 
 
 def test_moments_of_a_constant_have_no_variance():
-    moments = RunningMoments(()).seen(jnp.full(1000, 0.1)).seen(jnp.full(77, 0.1))
+    moments = RunningMoments(()).update(jnp.full(1000, 0.1)).update(jnp.full(77, 0.1))
     np.testing.assert_allclose(moments.mean, 0.1, rtol=1e-6)
     assert 0 <= moments.variance < 1e-12
 
 
 def test_a_count_that_float32_cannot_raise_does_no_harm():
     moments = eqx.tree_at(lambda m: m.count, RunningMoments(()), jnp.float32(2**40))
-    moments = jax.jit(lambda m: m.seen(jnp.full(8, 3.0)))(moments)
+    moments = jax.jit(lambda m: m.update(jnp.full(8, 3.0)))(moments)
     assert moments.count == float(2**40)
     assert 0 < moments.mean < 1e-9
     np.testing.assert_allclose(moments.variance, 1, rtol=1e-6)
@@ -113,14 +113,10 @@ class _Doubles(AbstractFeatureActorCritic):
 
     network: AbstractActorCritic
 
-    @property
-    def hyperparameters(self):
-        return {"network": self.network}
-
     def features(self, observation):
         return observation
 
-    def unpacked(self, features):
+    def unpack(self, features):
         return jnp.concatenate([features, 2 * features])
 
 

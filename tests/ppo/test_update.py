@@ -225,12 +225,11 @@ def _pairs(observation):
 
 class _WithFeatures(AbstractFeatureActorCritic):
     network: AbstractActorCritic
-    hyperparameters = None
 
     def features(self, observation):
         return _pairs(observation), observation
 
-    def unpacked(self, features):
+    def unpack(self, features):
         return features[0]
 
 

@@ -28,7 +28,12 @@ from hackmatrix.networks.features import (
 )
 from hackmatrix.observation import CHANNELS, Observation, compress
 from hackmatrix.rules.planes import NUM_CELLS, SIZE
-from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MaskedCategorical
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    AbstractFeatureActorCritic,
+    MaskedCategorical,
+    static_fields,
+)
 from ppo_mask.networks.layers import activate, affine, check_sizes, linear
 
 _POLICY_GAIN = 10.0
@@ -144,12 +149,12 @@ class BoardNetwork(AbstractActorCritic):
         code_size: numbers in a cell's code.
     """
 
-    codes: _Codes
-    actor: _Tower
-    critic: _Tower
     hidden_dim: int = eqx.field(static=True)
     num_layers: int = eqx.field(static=True)
     code_size: int = eqx.field(static=True)
+    codes: _Codes
+    actor: _Tower
+    critic: _Tower
 
     def __init__(
         self,
@@ -159,24 +164,20 @@ class BoardNetwork(AbstractActorCritic):
         *,
         key: Key[Array, ""],
     ):
-        check_sizes(hidden_dim=hidden_dim, num_layers=num_layers, code_size=code_size)
-        codes_key, actor_key, critic_key = jax.random.split(key, 3)
-        seen = NUM_CELLS * code_size
-        self.codes = _Codes(code_size, codes_key)
-        self.actor = _Tower(seen, hidden_dim, num_layers, NUM_ACTIONS, 0.01, actor_key)
-        self.critic = _Tower(seen, hidden_dim, num_layers, 1, 1.0, critic_key)
         self.hidden_dim = hidden_dim
         self.num_layers = num_layers
         self.code_size = code_size
+        check_sizes(self, "hidden_dim", "num_layers", "code_size")
+        codes_key, actor_key, critic_key = jax.random.split(key, 3)
+        sizes = NUM_CELLS * code_size, hidden_dim, num_layers
+        self.codes = _Codes(code_size, codes_key)
+        self.actor = _Tower(*sizes, NUM_ACTIONS, 0.01, actor_key)
+        self.critic = _Tower(*sizes, 1, 1.0, critic_key)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
         """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        return {
-            "hidden_dim": self.hidden_dim,
-            "num_layers": self.num_layers,
-            "code_size": self.code_size,
-        }
+        return static_fields(self)
 
     def __call__(
         self, observation: BoardView, action_mask: Bool[Array, " actions"]
@@ -203,20 +204,13 @@ class BoardActorCritic(AbstractFeatureActorCritic):
         *,
         key: Key[Array, ""],
     ):
-        """With a ``network`` for the view, the sizes say nothing."""
-        if network is None:
-            network = BoardNetwork(hidden_dim, num_layers, key=key)
-        self.network = network
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        return {"network": self.network}
+        """Makes the network; one that is given is used as it is, and the sizes are not."""
+        self.network = network or BoardNetwork(hidden_dim, num_layers, key=key)
 
     def features(self, observation: Observation) -> BoardView:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
         return view(observation)
 
-    def unpacked(self, features: BoardView) -> BoardView:
+    def unpack(self, features: BoardView) -> BoardView:
         """The same: the network has a use for the bytes."""
         return features

@@ -1,11 +1,11 @@
 """Networks that see the board from where the player stands; one is what a run trains by default."""
 
-from typing import Any, final
+from typing import final
 
 from jaxtyping import Array, Float, Int8, Key
 
 from hackmatrix.actions import NUM_ACTIONS
-from hackmatrix.networks.features import NUM_FEATURES, features, unpacked
+from hackmatrix.networks.features import NUM_FEATURES, features, unpack
 from hackmatrix.observation import OBSERVATION_SIZE, Observation, expand
 from ppo_mask.networks import (
     AbstractActorCritic,
@@ -34,25 +34,18 @@ class PlayerCenteredMLP(AbstractFeatureActorCritic):
         *,
         key: Key[Array, ""],
     ):
-        """With a ``network`` for the features, the sizes say nothing."""
-        if network is None:
-            network = MLPActorCritic(
-                NUM_FEATURES, NUM_ACTIONS, hidden_dim, num_layers, True, _POLICY_GAIN, key=key
-            )
-        self.network = network
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        return {"network": self.network}
+        """Makes the network; one that is given is used as it is, and the sizes are not."""
+        self.network = network or MLPActorCritic(
+            NUM_FEATURES, NUM_ACTIONS, hidden_dim, num_layers, True, _POLICY_GAIN, key=key
+        )
 
     def features(self, observation: Observation) -> Int8[Array, " features"]:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
         return features(observation).packed()
 
-    def unpacked(self, features: Int8[Array, " features"]) -> Float[Array, " features"]:
+    def unpack(self, features: Int8[Array, " features"]) -> Float[Array, " features"]:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
-        return unpacked(features)
+        return unpack(features)
 
 
 def player_centered_gru(hidden_dim: int = 256, *, key: Key[Array, ""]) -> PlayerCenteredMLP:
@@ -72,19 +65,14 @@ class FlatActorCritic(AbstractFeatureActorCritic):
     network: AbstractActorCritic
 
     def __init__(self, network: AbstractActorCritic, *, key: Key[Array, ""] | None = None):
-        del key  # Nothing here is random; a saved network is made anew with a key.
+        del key  # Nothing here is random; a saved network is rebuilt with a key.
         self.network = network
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        return {"network": self.network}
 
     def features(self, observation: Observation) -> Observation:
         """The same: a compact one is smaller than what is made of it."""
         return observation
 
-    def unpacked(self, features: Observation) -> Float[Array, " observation"]:
+    def unpack(self, features: Observation) -> Float[Array, " observation"]:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
         return expand(features)
 

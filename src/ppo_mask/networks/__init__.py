@@ -15,6 +15,7 @@ from ._actor_critic import initial_hidden as initial_hidden
 from ._actor_critic import is_recurrent as is_recurrent
 from ._actor_critic import reset_hidden as reset_hidden
 from ._actor_critic import split_features as split_features
+from ._actor_critic import static_fields as static_fields
 from ._bfloat16 import BFloat16ActorCritic as BFloat16ActorCritic
 from ._bfloat16 import to_bfloat16 as to_bfloat16
 from ._distribution import MaskedCategorical as MaskedCategorical
@@ -44,6 +45,7 @@ __all__ = [
     "is_recurrent",
     "reset_hidden",
     "split_features",
+    "static_fields",
     "to_bfloat16",
     "trainable",
     "update_statistics",

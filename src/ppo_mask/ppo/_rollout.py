@@ -115,10 +115,10 @@ def _act(
     state: RolloutState,
     keys: Key[Array, "3 envs"],
 ) -> tuple[RolloutState, Transition]:
-    features, unpacked, network = split_features(model)
+    features, unpack, network = split_features(model)
     kept = jax.vmap(features)(state.observation)
     distribution, value, hidden = jax.vmap(partial(advance, network))(
-        jax.vmap(unpacked)(kept), state.action_mask, state.hidden
+        jax.vmap(unpack)(kept), state.action_mask, state.hidden
     )
     action = jax.vmap(lambda d, k: d.sample(k))(distribution, keys[0])
     log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)

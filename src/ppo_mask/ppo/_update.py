@@ -285,8 +285,8 @@ def learn(
         static, config = eqx.combine(arrays, rest)
 
         def loss_of_params(params: ArrayTree, batch: Batch) -> tuple[Scalar, dict[str, Scalar]]:
-            _, unpacked, network = split_features(eqx.combine(params, static))
-            seen = vmap_axes(unpacked, batch.action.ndim)(batch.observation)
+            _, unpack, network = split_features(eqx.combine(params, static))
+            seen = vmap_axes(unpack, batch.action.ndim)(batch.observation)
             return algorithm.loss(network, dataclasses.replace(batch, observation=seen), config)
 
         def of_part(part: tuple[Array, Array]) -> ArrayTree:

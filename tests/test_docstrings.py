@@ -10,11 +10,9 @@ import ppo_mask
 
 TO_COME = {
     "Callback",
-    "History",
     "Metric",
     "Policy",
     "TrainState",
-    "Trainer",
     "TrainingError",
     "evaluate",
     "load_policy",

@@ -1,4 +1,4 @@
-"""Networks that see the board from where the player stands; one is what a run trains by default."""
+"""MLPs and a GRU for the game; :class:`PlayerCenteredMLP` is the default network."""
 
 from typing import final
 
@@ -19,9 +19,10 @@ _POLICY_GAIN = 10.0
 
 @final
 class PlayerCenteredMLP(AbstractFeatureActorCritic):
-    """An MLP that sees the board from where the player stands.
+    """An MLP whose features are relative to the player (:mod:`hackmatrix.networks.features`).
 
-    See :mod:`hackmatrix.networks.features`.
+    Attributes:
+        network: gets the features as floats; an MLP by default.
     """
 
     network: AbstractActorCritic
@@ -49,17 +50,25 @@ class PlayerCenteredMLP(AbstractFeatureActorCritic):
 
 
 def player_centered_gru(hidden_dim: int = 256, *, key: Key[Array, ""]) -> PlayerCenteredMLP:
-    """The same with a network that remembers in place of the MLP."""
+    """Makes a :class:`PlayerCenteredMLP` with a GRU in place of the MLP.
+
+    Args:
+        hidden_dim: numbers in the hidden state.
+        key: draws the weights.
+    """
     network = GRUActorCritic(NUM_FEATURES, NUM_ACTIONS, hidden_dim, True, _POLICY_GAIN, key=key)
     return PlayerCenteredMLP(network=network, key=key)  # Whose own key is not used then.
 
 
 @final
 class FlatActorCritic(AbstractFeatureActorCritic):
-    """Any network, on the flat observation; a rollout keeps the compact one, if there is one.
+    """Any network on the flat observation; a rollout keeps the compact one, if there is one.
+
+    Args:
+        key: not used.
 
     Attributes:
-        network: sees ``float32[1545]``.
+        network: gets ``float32[1545]``.
     """
 
     network: AbstractActorCritic
@@ -69,7 +78,7 @@ class FlatActorCritic(AbstractFeatureActorCritic):
         self.network = network
 
     def features(self, observation: Observation) -> Observation:
-        """The same: a compact one is smaller than what is made of it."""
+        """The observation as it is: a compact one is smaller than the flat one."""
         return observation
 
     def unpack(self, features: Observation) -> Float[Array, " observation"]:
@@ -78,7 +87,13 @@ class FlatActorCritic(AbstractFeatureActorCritic):
 
 
 def flat_mlp(hidden_dim: int = 256, num_layers: int = 2, *, key: Key[Array, ""]) -> FlatActorCritic:
-    """An MLP on the flat observation, for comparison."""
+    """Makes an MLP on the flat observation, for comparison.
+
+    Args:
+        hidden_dim: width of the hidden layers.
+        num_layers: hidden layers of each MLP.
+        key: draws the weights.
+    """
     return FlatActorCritic(
         MLPActorCritic(OBSERVATION_SIZE, NUM_ACTIONS, hidden_dim, num_layers, key=key)
     )

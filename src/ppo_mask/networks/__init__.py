@@ -1,8 +1,8 @@
 """Networks: a policy and a value function, under a mask that cannot be forgotten.
 
 In: an observation, a mask and, for recurrent networks, a hidden state. Out: a
-:class:`MaskedCategorical` and a value. What is put around a network, normalization and bfloat16,
-is a network too. :mod:`~ppo_mask.networks.layers` are for networks of your own.
+:class:`MaskedCategorical` and a value. Normalization and bfloat16 are wrappers around a network,
+and networks themselves. :mod:`~ppo_mask.networks.layers` are for networks of your own.
 """
 
 from ._actor_critic import AbstractActorCritic as AbstractActorCritic

@@ -49,7 +49,7 @@ def test_sizes_that_cannot_work_are_refused():
         MLPActorCritic(5, 3, hidden_dim=0, key=jax.random.key(0))
 
 
-def test_gain_and_norm_lift_the_policys_hidden_gradients_over_adams_epsilon():
+def test_gain_and_norm_lift_hidden_gradients_over_adams_eps():
     """Sparse observations of 1,500 numbers, 50 of them on: what the options are for."""
     keys = jax.random.split(jax.random.key(0), 3)
     observation = jax.random.bernoulli(keys[0], 1 / 30, (2048, 1500)).astype(jnp.float32)
@@ -84,7 +84,7 @@ class _Tripled(AbstractFeatureActorCritic):
         return jnp.append(features / 3, features.size)
 
 
-def test_features_inside_features_are_taken_apart():
+def test_features_inside_features_are_split():
     network = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
     model = _Tripled(_Tripled(network))
     observation, mask = jnp.array([1 / 3, 2.0]), jnp.ones(2, bool)

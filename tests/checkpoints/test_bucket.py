@@ -10,6 +10,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+
 from corridor import DEFAULTS, TASK
 from memory_bucket import (
     URL,
@@ -24,13 +25,12 @@ from memory_bucket import (
     remote,
     use_machine,
 )
-from same_run import assert_same_run, log
-
 from ppo_mask.callbacks import _mirror as mirror
 from ppo_mask.checkpoints import RunFolder, load_policy, read_arrays
 from ppo_mask.checkpoints.bucket import Bucket, Manifest, open_bucket, pull, push
 from ppo_mask.errors import RunError
 from ppo_mask.runner import main
+from same_run import assert_same_run, log
 
 CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
 Output = pytest.CaptureFixture[str]

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from memory_bucket import (
     URL,
     Killed,
@@ -19,11 +20,10 @@ from memory_bucket import (
     set_objects,
     use_machine,
 )
-from same_run import assert_same_run, log
-
 from ppo_mask.callbacks import _mirror as mirror
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.checkpoints.bucket import Bucket, Manifest, open_bucket, pull, push
+from same_run import assert_same_run, log
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from corridor import DEFAULTS, TASK
 from memory_bucket import URL, begin, empty_bucket, intercept, objects, remote, set_objects
-
 from ppo_mask.checkpoints.bucket import open_bucket, pull
 from ppo_mask.errors import RunError
 from ppo_mask.runner import _plan as plan

@@ -112,7 +112,7 @@ def test_a_run_takes_all_cores_and_learns_the_same(tmp_path, flags):
 
 
 @pytest.mark.slow
-def test_stopping_and_going_on_changes_no_bit_on_several_cores(tmp_path):
+def test_resuming_changes_no_bit_on_several_cores(tmp_path):
     _, whole = _train(tmp_path / "whole", 4, 6)
     _train(tmp_path / "parts", 4, 2)
     _, parts = _train(tmp_path / "parts", 4, 6, "--resume", "latest")

@@ -77,7 +77,7 @@ def _log(folder):
 
 
 @pytest.mark.slow
-def test_killed_together_and_gone_on_with_two_and_with_one(tmp_path):
+def test_killed_runs_resume_with_two_processes_and_with_one(tmp_path):
     folder = RunFolder(tmp_path / "run")
     saving = ("--save-interval", "4", "--log-interval", "2", "--eval-interval", "4")
     both = _start(tmp_path, 2, "--run-name", "run", *saving, *_updates(100_000))
@@ -126,7 +126,7 @@ def test_a_signal_to_one_stops_both(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_lost_process_ends_the_other_and_the_run_goes_on(tmp_path):
+def test_a_lost_process_ends_the_other_and_the_run_resumes(tmp_path):
     folder = RunFolder(tmp_path / "run")
     both = _start(tmp_path, 2, "--run-name", "run", "--save-interval", "4", *_updates(100_000))
     _until(lambda: 4 in folder.checkpoints.steps(), both)
@@ -149,6 +149,6 @@ def test_half_a_description_of_the_others_is_refused(given, monkeypatch):
         connect(True)
 
 
-def test_nobody_is_looked_for_where_nobody_is_expected():
+def test_no_processes_are_awaited_where_none_are_expected():
     connect(None)
     connect(False)

@@ -39,11 +39,11 @@ def test_the_curve_is_that_of_one_device(what):
             assert line == pytest.approx(expected, abs=1e-4)
 
 
-def test_devices_tell_each_other_gradients_and_sums_and_no_observations():
+def test_devices_exchange_gradients_and_sums_only():
     operations, parameters = _on_8_devices("collectives")
     assert {kind for kind, _ in operations} == {"all-reduce"}
     sizes = [size for _, size in operations]
-    # One gradient of all parameters, with the figures about it; all else are sums.
+    # One gradient of all parameters, with the metrics about it; all else are sums.
     assert parameters <= max(sizes) < parameters + 16
     assert sorted(sizes)[-2] < 64
 
@@ -70,7 +70,7 @@ def test_no_more_devices_than_there_are():
         ),
     ],
 )
-def test_what_cannot_be_split_is_said(config, devices, message):
+def test_an_uneven_split_is_refused_with_a_reason(config, devices, message):
     plan = ShufflePlan.make(PPOConfig(**config), MLPActorCritic(1, 2, 1, 1, key=jax.random.key(0)))
     with pytest.raises(ValueError, match=message):
         check_devices(plan, devices)

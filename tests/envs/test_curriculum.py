@@ -1,4 +1,4 @@
-"""A curriculum: what a file may say, what the learner gets of it, and that runs go on with it."""
+"""Curricula: their files, their effect on learning, and resumed runs."""
 
 import json
 import subprocess
@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_is_refused_in_one_line(
     assert not runs.exists()
 
 
-def test_a_curriculum_may_stand_in_a_config_file_and_be_turned_off(tmp_path: Path) -> None:
+def test_a_curriculum_in_a_config_file_can_be_turned_off(tmp_path: Path) -> None:
     file, config = tmp_path / "curriculum.yaml", tmp_path / "config.yaml"
     file.write_text(PHASES)
     for value in (yaml.safe_load(PHASES), str(file)):
@@ -151,7 +151,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return RunFolder(parent / "run")
 
 
-def test_training_follows_the_phases_and_evaluation_begins_at_the_beginning(
+def test_training_follows_the_phases_and_evaluation_does_not(
     whole: RunFolder,
 ) -> None:
     starts = {
@@ -169,7 +169,7 @@ def test_training_follows_the_phases_and_evaluation_begins_at_the_beginning(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [4, 8])
-def test_going_on_is_exact_and_needs_no_file(tmp_path: Path, whole: RunFolder, half: int) -> None:
+def test_resuming_is_exact_and_needs_no_file(tmp_path: Path, whole: RunFolder, half: int) -> None:
     """In a process of its own, from a checkpoint in the first and one in the last phase."""
     file = tmp_path / "curriculum.yaml"
     file.write_text(PHASES)
@@ -218,7 +218,7 @@ def test_without_the_runner_and_for_several_seeds():
             np.testing.assert_array_equal(one, other)
 
 
-def test_weights_that_change_compile_nothing_anew(caplog: pytest.LogCaptureFixture):
+def test_weights_that_change_compile_nothing_again(caplog: pytest.LogCaptureFixture):
     curriculum = Starts(phases().schedule(("far", "middle", "near")))
     state = Trainer(Marathon(), _CONFIG).init(model(jax.random.key(0)), jax.random.key(1))
     with jax.log_compiles():

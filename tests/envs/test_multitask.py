@@ -1,4 +1,4 @@
-"""Several environments as one: which is played, what is told of it, and what is refused."""
+"""Several environments as one: which is played, what info says, and what is refused."""
 
 import dataclasses
 
@@ -38,7 +38,7 @@ class Signs(AbstractEnv[jax.Array]):
             reward=reward,
             terminated=jnp.asarray(over),
             truncated=jnp.asarray(False),
-            info={"task": shown} if self.name == "told" else {},
+            info={"task": shown} if self.name == "info" else {},
         )
 
 
@@ -71,7 +71,7 @@ def test_an_episode_is_one_tasks_and_info_says_whose(env):
     assert len(played) == 4
 
 
-def test_environments_that_differ_in_arrays_alone_are_run_as_one():
+def test_environments_that_differ_in_arrays_are_run_as_one():
     def program(env):
         state, _ = env.reset(jax.random.key(0))
         return str(jax.make_jaxpr(env.step)(jax.random.key(0), state, jnp.int32(0)))
@@ -114,10 +114,10 @@ def test_tasks_are_drawn_by_their_weights(weights, share):
             r"observation is float32\[5\] in environment 0 but .*6\] in 1",
         ),
         (
-            (Signs(), Signs(), Signs(name="told")),
+            (Signs(), Signs(), Signs(name="info")),
             r"info\['task'\] is nothing .* but .* in 2",
         ),
-        ((Signs(name="told"),), "have an info 'task' already"),
+        ((Signs(name="info"),), "have an info 'task' already"),
     ],
 )
 def test_what_differs_is_named(envs, message):

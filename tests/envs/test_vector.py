@@ -1,4 +1,4 @@
-"""The one auto-reset, on a script with figures counted by hand."""
+"""The one auto-reset, on a script with numbers counted by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import pytest
 from environments import Scripted
 from ppo_mask.envs import VectorEnv
 
-# One row per step: what each of three environments is told.
+# One row per step: what each of three environments plays.
 _SCRIPT = [[0, 0, 1], [1, 0, 0], [0, 2, 0], [0, 0, 3], [0, 0, 0]]
 
 

@@ -16,7 +16,7 @@ import recordings
 from games import ENV
 from hackmatrix import positions
 from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP
-from hackmatrix.networks.features import features, unpacked
+from hackmatrix.networks.features import features, unpack
 from hackmatrix.play.export import exported
 from ppo_mask.networks import add_normalization, update_statistics
 
@@ -63,7 +63,7 @@ def network(request, seen):
 
 
 def test_the_features_are_the_same(program, seen):
-    ours = jax.jit(jax.vmap(lambda x: unpacked(features(x).packed())))(seen[0])
+    ours = jax.jit(jax.vmap(lambda x: unpack(features(x).packed())))(seen[0])
     theirs = np.stack([program.features(x) for x in seen[0]])
     np.testing.assert_allclose(theirs, ours, atol=1e-6)
 

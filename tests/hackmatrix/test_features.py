@@ -10,7 +10,7 @@ import numpy as np
 import recordings
 from hackmatrix import HackMatrix, positions
 from hackmatrix.networks import PlayerCenteredMLP
-from hackmatrix.networks.features import NUM_FEATURES, Features, features, unpacked
+from hackmatrix.networks.features import NUM_FEATURES, Features, features, unpack
 from hackmatrix.observation import DIVISORS, OBSERVATION_SIZE
 from ppo_mask.networks import add_normalization, update_statistics
 
@@ -54,7 +54,7 @@ def test_features_are_the_board_from_where_the_player_stands():
     observations = np.asarray(jax.jit(jax.vmap(HackMatrix().observe))(states))
     seen = jax.device_get(jax.jit(jax.vmap(features))(observations))
     packed = jax.jit(jax.vmap(Features.packed))(seen)
-    flat = np.asarray(jax.jit(jax.vmap(unpacked))(packed))
+    flat = np.asarray(jax.jit(jax.vmap(unpack))(packed))
     assert flat.shape == (len(dumped), NUM_FEATURES)
     assert packed.dtype == np.int8
     np.testing.assert_array_equal(np.round(flat[:, :33] * DIVISORS[:33]), seen.player)
@@ -111,7 +111,7 @@ def test_a_normalized_network_reads_the_board_as_it_is_and_normalizes_what_it_re
     plain = PlayerCenteredMLP(16, 1, key=jax.random.key(0))
     seen = jax.jit(jax.vmap(plain.features))(observations)
     model = eqx.filter_jit(update_statistics)(add_normalization(plain, observations), seen[None])
-    read = np.asarray(jax.jit(jax.vmap(lambda x: unpacked(features(x).packed())))(observations))
+    read = np.asarray(jax.jit(jax.vmap(lambda x: unpack(features(x).packed())))(observations))
     [moments] = model.network.moments
     np.testing.assert_allclose(moments.mean, read.mean(axis=0), atol=1e-5)
     shown = np.clip((read - moments.mean) / moments.deviation, -10, 10)

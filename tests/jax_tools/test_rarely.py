@@ -44,8 +44,8 @@ def test_members_are_served_whatever_their_cost():
     np.testing.assert_array_equal(run(predicate, cost, x), jnp.where(predicate, x**2, -x))
 
 
-def test_dear_members_are_served_first():
-    """A loop as long as the longest of a chunk runs for all of it: the dear ones share theirs."""
+def test_costly_members_are_served_first():
+    """A loop as long as the longest of a chunk runs for all of it: the costly ones share theirs."""
 
     def count(length):
         # Each member returns the longest loop of its chunk.

@@ -1,4 +1,4 @@
-"""Wrong shapes and types are told by the argument's name, whatever is not called costs nothing."""
+"""Wrong shapes and types name the argument; functions that are not called cost nothing."""
 
 import subprocess
 import sys

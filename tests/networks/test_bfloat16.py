@@ -62,7 +62,7 @@ def _products(jaxpr):
 
 
 @pytest.mark.parametrize("network", _NETWORKS)
-def test_matrix_work_is_in_bfloat16_and_all_that_is_kept_in_float32(network):
+def test_matrix_work_is_bfloat16_and_parameters_float32(network):
     model = to_bfloat16(network)
     params, static = eqx.partition(model, eqx.is_inexact_array)
     seen = jnp.ones((3, 4))

@@ -15,7 +15,7 @@ def _random_case(seed, actions=28, dtype=jnp.float32):
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_forbidden_actions_have_probability_and_gradient_exactly_zero(dtype):
+def test_forbidden_actions_have_no_probability_and_no_gradient(dtype):
     logits, mask = _random_case(0, dtype=dtype)
     action = jnp.argmax(mask)
     functions = {

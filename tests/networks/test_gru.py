@@ -35,7 +35,7 @@ _CONFIG = PPOConfig(
     ent_coef=0.01,
     max_grad_norm=5.0,
 )
-# Five steps an episode: it ends within a rollout, and goes on in the next one.
+# Five steps an episode: it ends within a rollout, and continues in the next one.
 ENV = probes.RememberedCue(delay=4)
 
 
@@ -84,7 +84,7 @@ def _by_hand(model, before, transitions):
 def test_a_rollout_is_what_single_steps_make():
     model = _gru()
     before, after, transitions = _acted(model)
-    assert (before.hidden != 0).any()  # An episode goes on over the border.
+    assert (before.hidden != 0).any()  # An episode continues over the border.
     assert transitions.ended.any()
     log_probs, values_by_hand, hiddens = _by_hand(model, before, transitions)
     np.testing.assert_allclose(transitions.log_prob, log_probs, atol=1e-5)
@@ -98,7 +98,7 @@ def test_a_rollout_is_what_single_steps_make():
     np.testing.assert_allclose(bootstrap_values(model, after), following, atol=1e-5)
 
 
-def test_what_is_learned_from_is_what_was_acted_with():
+def test_forward_repeats_the_outputs_of_the_rollout():
     model = _gru()
     before, _, transitions = _acted(model)
     rows = jax.tree.map(lambda x: x.swapaxes(0, 1), transitions)
@@ -156,7 +156,7 @@ def test_nothing_is_remembered_of_the_episode_before():
         assert value == pytest.approx(at_start[float(cue)], abs=1e-5)
 
 
-def test_a_truncated_episode_is_judged_with_what_it_remembers():
+def test_a_truncated_episode_is_bootstrapped_with_its_memory():
     model = _gru()
     env = TimeLimit(ENV, 3)
     before, _, transitions = _acted(model, env)
@@ -169,7 +169,7 @@ def test_a_truncated_episode_is_judged_with_what_it_remembers():
         assert transitions.final_value[tuple(at)] == pytest.approx(float(value), abs=1e-5)
 
 
-def test_gradients_go_back_to_the_cue_and_not_to_the_episode_before():
+def test_gradients_reach_the_cue_but_no_earlier_episode():
     model = _gru()
     observation = jnp.array([1.0, 0, 0, 1, 0, 0])[None, :, None]
     mask, ended = jnp.ones((1, 6, 2), bool), jnp.arange(6)[None] == 2
@@ -225,7 +225,7 @@ def test_wrapped_models_are_recurrent_if_what_they_wrap_is():
     assert after.dtype == jnp.float32
 
 
-def test_environments_that_cannot_be_dealt_out_are_refused():
+def test_indivisible_environments_are_refused():
     message = "num_envs = 6 must be a multiple of num_minibatches x gradient_accumulation = 4"
     config = PPOConfig(num_envs=6, num_steps=4, num_minibatches=4)
     with pytest.raises(ValueError, match=message):
@@ -244,7 +244,7 @@ def _gru_for(env, network, key):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_what_it_remembers(tmp_path):
+def test_a_resumed_run_has_its_hidden_states(tmp_path):
     task = dataclasses.replace(TASK, make_model=_gru_for)
 
     def trained(name, *updates):
@@ -264,9 +264,7 @@ def test_a_run_goes_on_with_what_it_remembers(tmp_path):
 
 
 @pytest.mark.parametrize("more", [[], ["--num-seeds", "2"], ["--network", "gru"]])
-def test_a_run_that_cannot_be_dealt_out_is_refused_before_anything_is_written(
-    tmp_path, capsys, more
-):
+def test_indivisible_environments_end_a_run_before_it_writes(tmp_path, capsys, more):
     task = dataclasses.replace(TASK, make_model=_gru_for)
     if "--network" in more:
         task = dataclasses.replace(TASK, networks={"mlp": mlp_for, "gru": _gru_for})

@@ -27,7 +27,7 @@ def test_a_batch_goes_through_the_same_weights_one_by_one():
     assert affine(half, x).dtype == jnp.float32
 
 
-def test_normed_outputs_are_those_of_layer_norm_and_so_are_their_gradients():
+def test_normed_outputs_and_gradients_equal_layer_norms():
     layer = linear(6, 8, 1.5, jax.random.key(0))
     assert layer.bias is not None
     bias = 0.3 * jax.random.normal(jax.random.key(1), (8,))

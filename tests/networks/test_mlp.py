@@ -49,7 +49,7 @@ def test_sizes_that_cannot_work_are_refused():
         MLPActorCritic(5, 3, hidden_dim=0, key=jax.random.key(0))
 
 
-def test_gain_and_norm_lift_the_policys_hidden_gradients_over_adams_epsilon():
+def test_gain_and_norm_lift_hidden_gradients_over_adams_eps():
     """Sparse observations of 1,500 numbers, 50 of them on: what the options are for."""
     keys = jax.random.split(jax.random.key(0), 3)
     observation = jax.random.bernoulli(keys[0], 1 / 30, (2048, 1500)).astype(jnp.float32)
@@ -76,24 +76,23 @@ class _Tripled(AbstractFeatureActorCritic):
     """A rollout keeps whole numbers; the network sees thirds of them, and how many there are."""
 
     network: AbstractActorCritic
-    hyperparameters = None
 
     def features(self, observation):
         return jnp.round(observation * 3).astype(jnp.int8)
 
-    def unpacked(self, features):
+    def unpack(self, features):
         return jnp.append(features / 3, features.size)
 
 
-def test_features_inside_features_are_taken_apart():
+def test_features_inside_features_are_split():
     network = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
     model = _Tripled(_Tripled(network))
     observation, mask = jnp.array([1 / 3, 2.0]), jnp.ones(2, bool)
-    features, unpacked, inner = split_features(model)
+    features, unpack, inner = split_features(model)
     assert inner is network
     kept = features(observation)
     np.testing.assert_array_equal(kept, np.array([1, 6, 6], np.int8))
     assert kept.dtype == jnp.int8
-    np.testing.assert_allclose(unpacked(kept), [1 / 3, 2, 2, 3], rtol=1e-6)
+    np.testing.assert_allclose(unpack(kept), [1 / 3, 2, 2, 3], rtol=1e-6)
     _, value = model(observation, mask)
-    np.testing.assert_allclose(value, network(unpacked(kept), mask)[1], rtol=1e-6)
+    np.testing.assert_allclose(value, network(unpack(kept), mask)[1], rtol=1e-6)

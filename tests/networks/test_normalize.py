@@ -27,11 +27,11 @@ from ppo_mask.training import Callback, Trainer
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 @pytest.mark.parametrize("cuts", [[], [1], [1, 2, 700], list(range(100, 1000, 100))])
-def test_moments_are_those_of_all_that_was_seen_however_it_came(offset, cuts):
+def test_moments_do_not_depend_on_how_arrays_are_batched(offset, cuts):
     data = np.float32(offset + np.random.default_rng(0).normal(3, [1, 5], (1000, 2)))
     moments = RunningMoments((2,))
     for part in np.split(data, cuts):
-        moments = moments.seen(jnp.asarray(part))
+        moments = moments.update(jnp.asarray(part))
     exact = np.float64(data)
     np.testing.assert_allclose(moments.mean, exact.mean(axis=0), rtol=1e-6, atol=1e-5)
     np.testing.assert_allclose(moments.variance, exact.var(axis=0), rtol=1e-3)
@@ -43,7 +43,7 @@ def test_moments_of_many_steps_are_exact():
 
     @jax.jit
     def run(steps):
-        return jax.lax.scan(lambda m, x: (m.seen(x), None), RunningMoments(()), steps)[0]
+        return jax.lax.scan(lambda m, x: (m.update(x), None), RunningMoments(()), steps)[0]
 
     moments, exact = run(steps), np.float64(steps)
     np.testing.assert_allclose(moments.mean, exact.mean(), rtol=1e-5)
@@ -51,14 +51,14 @@ def test_moments_of_many_steps_are_exact():
 
 
 def test_moments_of_a_constant_have_no_variance():
-    moments = RunningMoments(()).seen(jnp.full(1000, 0.1)).seen(jnp.full(77, 0.1))
+    moments = RunningMoments(()).update(jnp.full(1000, 0.1)).update(jnp.full(77, 0.1))
     np.testing.assert_allclose(moments.mean, 0.1, rtol=1e-6)
     assert 0 <= moments.variance < 1e-12
 
 
 def test_a_count_that_float32_cannot_raise_does_no_harm():
     moments = eqx.tree_at(lambda m: m.count, RunningMoments(()), jnp.float32(2**40))
-    moments = jax.jit(lambda m: m.seen(jnp.full(8, 3.0)))(moments)
+    moments = jax.jit(lambda m: m.update(jnp.full(8, 3.0)))(moments)
     assert moments.count == float(2**40)
     assert 0 < moments.mean < 1e-9
     np.testing.assert_allclose(moments.variance, 1, rtol=1e-6)
@@ -80,7 +80,7 @@ class _Shows(AbstractActorCritic):
         return MaskedCategorical(jnp.zeros(2), action_mask), seen * self.weight
 
 
-def test_floats_of_any_tree_are_normalized_and_clipped_and_the_rest_is_left_alone():
+def test_only_floats_of_a_tree_are_normalized_and_clipped():
     def observation(x, n, half):
         return {"half": jnp.float16(half), "n": jnp.int32(n), "x": jnp.float32(x)}
 
@@ -113,18 +113,14 @@ class _Doubles(AbstractFeatureActorCritic):
 
     network: AbstractActorCritic
 
-    @property
-    def hyperparameters(self):
-        return {"network": self.network}
-
     def features(self, observation):
         return observation
 
-    def unpacked(self, features):
+    def unpack(self, features):
         return jnp.concatenate([features, 2 * features])
 
 
-def test_features_are_of_the_raw_observation_and_normalized_themselves():
+def test_features_come_of_raw_observations_and_are_normalized():
     network = MLPActorCritic(2, 2, 4, 1, key=jax.random.key(0))
     model = add_normalization(_Doubles(network), jnp.zeros((3, 1)))
     assert isinstance(model, _Doubles)
@@ -168,7 +164,7 @@ def updates():
     return out
 
 
-def test_what_is_learned_from_looks_as_it_did_when_it_was_acted_on(updates):
+def test_gradient_steps_get_the_inputs_that_were_acted_on(updates):
     for _, diagnostics, _ in updates:
         assert abs(diagnostics.approx_kl[0]) < 1e-8
         assert diagnostics.clip_frac[0] == 0
@@ -196,7 +192,7 @@ def test_the_statistics_are_those_of_all_that_was_acted_on(updates):
         np.testing.assert_allclose(moments.variance, seen.var(axis=0), rtol=1e-2)
 
 
-def test_without_the_flag_a_normalized_model_keeps_the_statistics_it_came_with():
+def test_statistics_stay_without_normalize_observations():
     env = _Far()
     model = add_normalization(MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0)), jnp.zeros((1, 4)))
     model = update_statistics(model, 50 + jax.random.normal(jax.random.key(1), (4, 2, 4)))
@@ -226,7 +222,7 @@ class _FarAway(MatchObservation):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("on", [True, False])
-def test_what_is_far_from_0_is_learned_with_normalized_observations_only(on):
+def test_far_observations_are_learned_only_if_normalized(on):
     env = _FarAway()
     config = PPOConfig(
         num_envs=16, num_steps=16, learning_rate=1e-2, ent_coef=0.01, normalize_observations=on
@@ -250,7 +246,7 @@ def _by_hand(reward, ended, gamma):
     return np.array(returns), running
 
 
-def test_rewards_are_divided_by_the_deviation_of_the_discounted_return():
+def test_rewards_are_divided_by_the_returns_deviation():
     rng = np.random.default_rng(0)
     reward = np.float32(rng.normal(0.3, 2, (24, 5)))
     ended = rng.random((24, 5)) < 0.2
@@ -286,7 +282,7 @@ class _Recorder(Callback):
 
 
 @pytest.mark.slow
-def test_figures_on_the_log_are_of_raw_rewards():
+def test_logged_rewards_are_not_normalized():
     env = Scripted(length=5)
     logs = []
     for on in (False, True):

@@ -37,7 +37,7 @@ def _collect(script, num_steps):
 
 
 @pytest.mark.parametrize(("last", "final_value"), [(1, 0), (2, 103), (3, 0)])
-def test_observation_is_that_before_the_action_and_bootstrap_that_after(last, final_value):
+def test_observation_is_from_before_the_action(last, final_value):
     _, transitions = _collect(jnp.array([0, 0, last]), 7)
     steps = np.array([0, 1, 2, 0, 1, 2, 0])
     ends = steps == 2
@@ -49,7 +49,7 @@ def test_observation_is_that_before_the_action_and_bootstrap_that_after(last, fi
     assert (transitions.final_value == np.where(ends, final_value, 0)[:, None]).all()
 
 
-def test_the_next_rollout_goes_on_where_the_last_one_stopped():
+def test_the_next_rollout_continues_where_the_last_one_stopped():
     env, model = VectorEnv(Scripted(), 2), _Told(jnp.array([0, 0, 0, 0, 1]))
     state, key = start_rollout(env, model, jax.random.key(0)), jax.random.key(1)
     seen = []
@@ -106,7 +106,7 @@ def test_no_key_is_used_twice(monkeypatch):
     assert len({*drawn, *stepped, *resets}) == 36 + 36 + 12
 
 
-def test_no_value_of_a_cut_off_state_is_compiled_where_none_can_be():
+def test_no_bootstrap_is_compiled_without_truncation():
     model = MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0))
 
     def products(env):

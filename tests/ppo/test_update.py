@@ -42,7 +42,7 @@ def _diagnostics(n, env=None, total=10, observation_size=4, **config):
 
 
 @pytest.mark.parametrize(("env", "size"), [(CartPole(), 4), (MaskedLocks(), 1)])
-def test_first_minibatch_of_an_update_meets_the_policy_that_acted(env, size):
+def test_first_minibatch_has_the_policy_that_acted(env, size):
     for diagnostics in _diagnostics(4, env, observation_size=size):
         assert abs(diagnostics.approx_kl[0]) < 1e-8
         assert diagnostics.clip_frac[0] == 0
@@ -50,7 +50,7 @@ def test_first_minibatch_of_an_update_meets_the_policy_that_acted(env, size):
         assert (diagnostics.approx_kl[1:] > 0).all()
 
 
-def test_learning_rate_falls_by_gradient_step_to_zero_at_the_end():
+def test_learning_rate_falls_by_gradient_step_to_zero():
     updates = _diagnostics(3, total=3, learning_rate=1.0, anneal_lr=True)
     lr = np.concatenate([diagnostics.lr for diagnostics in updates])
     np.testing.assert_allclose(lr, 1 - np.arange(48) / 48, atol=1e-6)
@@ -115,7 +115,7 @@ def test_loss_equals_the_formulas_in_float64(clip_value):
         distribution, value = jax.vmap(model)(batch.observation, batch.action_mask)
         return jax.vmap(lambda d: d.probs)(distribution), value, *ppo.ppo_loss(model, batch, config)
 
-    probs, value, total, figures = run(model, batch)
+    probs, value, total, metrics = run(model, batch)
     probs, value = np.float64(probs), np.float64(value)
     old_log_prob, old_value, advantage, return_ = (
         np.float64(x) for x in (batch.log_prob, batch.value, batch.advantage, batch.return_)
@@ -136,10 +136,10 @@ def test_loss_equals_the_formulas_in_float64(clip_value):
         "clip_frac": (np.abs(ratio - 1) > 0.2).mean(),
         "total_loss": pg + 0.5 * error.mean() / 2 - 0.15 * entropy,
     }
-    assert want.keys() == figures.keys()
+    assert want.keys() == metrics.keys()
     for name, x in want.items():
-        np.testing.assert_allclose(figures[name], x, rtol=1e-4, err_msg=name)
-    assert total == figures["total_loss"]
+        np.testing.assert_allclose(metrics[name], x, rtol=1e-4, err_msg=name)
+    assert total == metrics["total_loss"]
 
 
 def test_advantages_are_standardized_over_the_minibatch():
@@ -159,7 +159,7 @@ def test_a_minibatch_in_parts_changes_no_result(parts, rows_in_cache, monkeypatc
         state = ppo.init_learner(
             model, start_rollout(vector_env, model, jax.random.key(1)), config, jax.random.key(2)
         )
-        # Compiled anew: another program may be cut into parts of another size.
+        # Compiled again: another program may be cut into parts of another size.
         update = eqx.filter_jit(lambda *args: ppo.update(*args))
         for _ in range(3):
             state, _, diagnostics = update(vector_env, config, state, jnp.int32(3))
@@ -172,7 +172,7 @@ def test_a_minibatch_in_parts_changes_no_result(parts, rows_in_cache, monkeypatc
         np.testing.assert_allclose(x, y, atol=1e-5)
 
 
-def test_gradient_steps_end_before_the_first_that_is_beyond_target_kl():
+def test_gradient_steps_end_before_target_kl_is_passed():
     free = _diagnostics(1)[0]
     kl = np.array(free.approx_kl)
     # Between two of them: the program that stops rounds in another way.
@@ -225,12 +225,11 @@ def _pairs(observation):
 
 class _WithFeatures(AbstractFeatureActorCritic):
     network: AbstractActorCritic
-    hyperparameters = None
 
     def features(self, observation):
         return _pairs(observation), observation
 
-    def unpacked(self, features):
+    def unpack(self, features):
         return features[0]
 
 
@@ -242,7 +241,7 @@ class _AllInOne(AbstractActorCritic):
         return self.network(_pairs(observation), action_mask)
 
 
-def test_features_are_computed_once_a_rollout_and_change_no_result():
+def test_features_kept_in_the_rollout_change_no_result():
     config = PPOConfig(num_envs=8, num_steps=32)
     env = VectorEnv(CartPole(), config.num_envs)
     network = MLPActorCritic(6, 2, 16, 1, key=jax.random.key(0))

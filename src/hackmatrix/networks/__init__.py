@@ -1,4 +1,4 @@
-"""Networks for the game: from what a player sees to a policy and a value.
+"""Networks for the game: from an observation to a policy and a value.
 
 In: an observation, flat or compact. :mod:`~hackmatrix.networks.features` shows the board from where
 the player stands. Out: a distribution over the 28 actions and a value.

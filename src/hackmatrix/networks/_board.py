@@ -3,11 +3,11 @@
 An MLP's first layer has weights for each number of each cell, so what an enemy is has to be
 learned on all 36 of them. Here it is learned once: a *code* of a cell is made of its channels, by
 weights that all cells share, and then of its own code and those of its neighbors, which is a
-convolution. Only then does it matter where the cell is, seen from the player.
+convolution. Only then does it matter where the cell is, relative to the player.
 
-What the player knows of itself, its lines of fire and its ways to the exit is 74 numbers beside
-576 of codes. Each of the two gets a layer of its own, normalized by itself, so that neither drowns
-the other.
+The player's own numbers, its lines of fire and its ways to the exit are 74 numbers beside 576 of
+codes. Each of the two gets a layer of its own, normalized by itself, so that neither drowns the
+other.
 """
 
 from typing import Any, NamedTuple, final
@@ -28,17 +28,22 @@ from hackmatrix.networks.features import (
 )
 from hackmatrix.observation import CHANNELS, Observation, compress
 from hackmatrix.rules.planes import NUM_CELLS, SIZE
-from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MaskedCategorical
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    AbstractFeatureActorCritic,
+    MaskedCategorical,
+    static_fields,
+)
 from ppo_mask.networks.layers import activate, affine, check_sizes, linear
 
 _POLICY_GAIN = 10.0
 
 
 class BoardView(NamedTuple):
-    """What a :class:`BoardNetwork` sees.
+    """The input of a :class:`BoardNetwork`.
 
     Attributes:
-        player: what :mod:`hackmatrix.networks.features` tells of it, without the cells.
+        player: its features (:mod:`hackmatrix.networks.features`), without the cells.
         cells: all channels of the cells in 36ths, a quarter of their size as floats; from the
             player's cell on, as :attr:`hackmatrix.networks.features.Features.cells`.
         place: the player's row and column.
@@ -50,20 +55,20 @@ class BoardView(NamedTuple):
 
 
 def view(observation: Observation) -> BoardView:
-    """The view of one observation."""
-    seen = compress(observation)
-    place = jnp.stack(place_of(seen)).astype(jnp.uint8)
-    return BoardView(features(seen).around_player(), in_parts(rolled(seen)), place)
+    """Computes the network's input from one observation."""
+    compact = compress(observation)
+    place = jnp.stack(place_of(compact)).astype(jnp.uint8)
+    return BoardView(features(compact).around_player(), in_parts(rolled(compact)), place)
 
 
 def neighbor_sums(
     codes: Float[Array, "cells code"], place: UInt8[Array, "2"]
 ) -> Float[Array, "cells code"]:
-    """For each cell the sum over the cells next to it; past the edge of the board there is none.
+    """Sums, for each cell, the codes of the cells next to it that are on the board.
 
     Args:
-        codes: of the cells, from the player's on.
-        place: the player's row and column, which say where the edges are.
+        codes: of the cells, the player's first.
+        place: the player's row and column, from which the edges of the board follow.
     """
     rows, cols = (jnp.arange(SIZE) + place[:, None].astype(jnp.int32)) % SIZE
     above = (rows != SIZE - 1).astype(codes.dtype)[:, None, None]
@@ -100,7 +105,7 @@ class _Codes(eqx.Module):
 
 
 class _Tower(eqx.Module):
-    """From the board's codes and the player's own numbers to what is wanted of them."""
+    """From the board's codes and the player's own numbers to the logits, or to the value."""
 
     board: eqx.nn.Linear
     player: eqx.nn.Linear
@@ -132,7 +137,7 @@ class _Tower(eqx.Module):
 
 @final
 class BoardNetwork(AbstractActorCritic):
-    """What of a :class:`BoardActorCritic` is trained, on a :class:`BoardView`.
+    """The trainable network of a :class:`BoardActorCritic`, on a :class:`BoardView`.
 
     Policy and value share the cells' codes and nothing else. Layers start as those of
     :class:`ppo_mask.networks.MLPActorCritic`, with its layer norm and its gain of 10 before the
@@ -144,12 +149,12 @@ class BoardNetwork(AbstractActorCritic):
         code_size: numbers in a cell's code.
     """
 
-    codes: _Codes
-    actor: _Tower
-    critic: _Tower
     hidden_dim: int = eqx.field(static=True)
     num_layers: int = eqx.field(static=True)
     code_size: int = eqx.field(static=True)
+    codes: _Codes
+    actor: _Tower
+    critic: _Tower
 
     def __init__(
         self,
@@ -159,24 +164,20 @@ class BoardNetwork(AbstractActorCritic):
         *,
         key: Key[Array, ""],
     ):
-        check_sizes(hidden_dim=hidden_dim, num_layers=num_layers, code_size=code_size)
-        codes_key, actor_key, critic_key = jax.random.split(key, 3)
-        seen = NUM_CELLS * code_size
-        self.codes = _Codes(code_size, codes_key)
-        self.actor = _Tower(seen, hidden_dim, num_layers, NUM_ACTIONS, 0.01, actor_key)
-        self.critic = _Tower(seen, hidden_dim, num_layers, 1, 1.0, critic_key)
         self.hidden_dim = hidden_dim
         self.num_layers = num_layers
         self.code_size = code_size
+        check_sizes(self, "hidden_dim", "num_layers", "code_size")
+        codes_key, actor_key, critic_key = jax.random.split(key, 3)
+        sizes = NUM_CELLS * code_size, hidden_dim, num_layers
+        self.codes = _Codes(code_size, codes_key)
+        self.actor = _Tower(*sizes, NUM_ACTIONS, 0.01, actor_key)
+        self.critic = _Tower(*sizes, 1, 1.0, critic_key)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
         """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        return {
-            "hidden_dim": self.hidden_dim,
-            "num_layers": self.num_layers,
-            "code_size": self.code_size,
-        }
+        return static_fields(self)
 
     def __call__(
         self, observation: BoardView, action_mask: Bool[Array, " actions"]
@@ -191,7 +192,11 @@ class BoardNetwork(AbstractActorCritic):
 
 @final
 class BoardActorCritic(AbstractFeatureActorCritic):
-    """An actor-critic with one set of weights for all cells of the board; see this module."""
+    """An actor-critic with one set of weights for all cells of the board.
+
+    Attributes:
+        network: gets a :class:`BoardView`; a :class:`BoardNetwork` by default.
+    """
 
     network: AbstractActorCritic
 
@@ -203,20 +208,13 @@ class BoardActorCritic(AbstractFeatureActorCritic):
         *,
         key: Key[Array, ""],
     ):
-        """With a ``network`` for the view, the sizes say nothing."""
-        if network is None:
-            network = BoardNetwork(hidden_dim, num_layers, key=key)
-        self.network = network
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        return {"network": self.network}
+        """Makes the network; one that is given is used as it is, and the sizes are not."""
+        self.network = network or BoardNetwork(hidden_dim, num_layers, key=key)
 
     def features(self, observation: Observation) -> BoardView:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
         return view(observation)
 
-    def unpacked(self, features: BoardView) -> BoardView:
-        """The same: the network has a use for the bytes."""
+    def unpack(self, features: BoardView) -> BoardView:
+        """The features as they are: the network reads the bytes."""
         return features

@@ -1,11 +1,11 @@
-"""Networks that see the board from where the player stands; one is what a run trains by default."""
+"""MLPs and a GRU for the game; :class:`PlayerCenteredMLP` is the default network."""
 
-from typing import Any, final
+from typing import final
 
 from jaxtyping import Array, Float, Int8, Key
 
 from hackmatrix.actions import NUM_ACTIONS
-from hackmatrix.networks.features import NUM_FEATURES, features, unpacked
+from hackmatrix.networks.features import NUM_FEATURES, features, unpack
 from hackmatrix.observation import OBSERVATION_SIZE, Observation, expand
 from ppo_mask.networks import (
     AbstractActorCritic,
@@ -19,9 +19,10 @@ _POLICY_GAIN = 10.0
 
 @final
 class PlayerCenteredMLP(AbstractFeatureActorCritic):
-    """An MLP that sees the board from where the player stands.
+    """An MLP whose features are relative to the player (:mod:`hackmatrix.networks.features`).
 
-    See :mod:`hackmatrix.networks.features`.
+    Attributes:
+        network: gets the features as floats; an MLP by default.
     """
 
     network: AbstractActorCritic
@@ -34,63 +35,65 @@ class PlayerCenteredMLP(AbstractFeatureActorCritic):
         *,
         key: Key[Array, ""],
     ):
-        """With a ``network`` for the features, the sizes say nothing."""
-        if network is None:
-            network = MLPActorCritic(
-                NUM_FEATURES, NUM_ACTIONS, hidden_dim, num_layers, True, _POLICY_GAIN, key=key
-            )
-        self.network = network
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        return {"network": self.network}
+        """Makes the network; one that is given is used as it is, and the sizes are not."""
+        self.network = network or MLPActorCritic(
+            NUM_FEATURES, NUM_ACTIONS, hidden_dim, num_layers, True, _POLICY_GAIN, key=key
+        )
 
     def features(self, observation: Observation) -> Int8[Array, " features"]:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
         return features(observation).packed()
 
-    def unpacked(self, features: Int8[Array, " features"]) -> Float[Array, " features"]:
+    def unpack(self, features: Int8[Array, " features"]) -> Float[Array, " features"]:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
-        return unpacked(features)
+        return unpack(features)
 
 
 def player_centered_gru(hidden_dim: int = 256, *, key: Key[Array, ""]) -> PlayerCenteredMLP:
-    """The same with a network that remembers in place of the MLP."""
+    """Makes a :class:`PlayerCenteredMLP` with a GRU in place of the MLP.
+
+    Args:
+        hidden_dim: numbers in the hidden state.
+        key: draws the weights.
+    """
     network = GRUActorCritic(NUM_FEATURES, NUM_ACTIONS, hidden_dim, True, _POLICY_GAIN, key=key)
     return PlayerCenteredMLP(network=network, key=key)  # Whose own key is not used then.
 
 
 @final
 class FlatActorCritic(AbstractFeatureActorCritic):
-    """Any network, on the flat observation; a rollout keeps the compact one, if there is one.
+    """Any network on the flat observation; a rollout keeps the compact one, if there is one.
+
+    Args:
+        key: not used.
 
     Attributes:
-        network: sees ``float32[1545]``.
+        network: gets ``float32[1545]``.
     """
 
     network: AbstractActorCritic
 
     def __init__(self, network: AbstractActorCritic, *, key: Key[Array, ""] | None = None):
-        del key  # Nothing here is random; a saved network is made anew with a key.
+        del key  # Nothing here is random; a saved network is rebuilt with a key.
         self.network = network
 
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        return {"network": self.network}
-
     def features(self, observation: Observation) -> Observation:
-        """The same: a compact one is smaller than what is made of it."""
+        """The observation as it is: a compact one is smaller than the flat one."""
         return observation
 
-    def unpacked(self, features: Observation) -> Float[Array, " observation"]:
+    def unpack(self, features: Observation) -> Float[Array, " observation"]:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
         return expand(features)
 
 
 def flat_mlp(hidden_dim: int = 256, num_layers: int = 2, *, key: Key[Array, ""]) -> FlatActorCritic:
-    """An MLP on the flat observation, for comparison."""
+    """Makes an MLP on the flat observation, for comparison.
+
+    Args:
+        hidden_dim: width of the hidden layers.
+        num_layers: hidden layers of each MLP.
+        key: draws the weights.
+    """
     return FlatActorCritic(
         MLPActorCritic(OBSERVATION_SIZE, NUM_ACTIONS, hidden_dim, num_layers, key=key)
     )

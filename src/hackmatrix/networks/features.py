@@ -96,7 +96,7 @@ class Features(NamedTuple):
         return jnp.concatenate([player, _joined(self[3:]) / _ONE[-_NUM_BESIDE_PLAYER:]])
 
 
-def unpacked(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
+def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
     """All features as one vector of floats, in the order of :class:`Features`."""
     return packed.astype(jnp.float32) / _ONE
 

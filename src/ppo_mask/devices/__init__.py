@@ -1,4 +1,4 @@
-"""Devices: which there are, and what lies where.
+"""Devices: which a run has, and which parts of its arrays each of them holds.
 
 :mod:`~ppo_mask.devices.sharding` splits environments over the devices of a mesh,
 :mod:`~ppo_mask.devices.processes` lets several processes train as one, and

@@ -2,7 +2,7 @@
 
 XLA divides an operation among cores where it is large; most of an environment's are small, or loops
 that wait for their own results. With a device for each core a program runs on all of them at once
-(docs/benchmarks.md has the figures).
+(docs/benchmarks.md has measurements).
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import jax
 
 ENVS_PER_CORE = 128
-"""The fewest that a core was found to be worth using for."""
+"""The fewest for which another core was found to be worth using."""
 
 _MOST = 16
 _OPTION, _XLA_FLAG = "jax_num_cpu_devices", "xla_force_host_platform_device_count"
@@ -32,11 +32,14 @@ def make_devices() -> None:
 
 
 def best_count(num_envs: int, divides: Callable[[int], bool]) -> int | None:
-    """On how many cores to train; None where JAX's devices are no cores.
+    """Chooses how many cores to train on.
 
     Args:
         num_envs: environments side by side.
-        divides: whether a run can be split over so many devices.
+        divides: from a number of devices to whether a run can be split over them.
+
+    Returns:
+        The number; None where JAX's devices are no cores.
     """
     if _number() < 0 or jax.default_backend() != "cpu":
         return None

@@ -1,8 +1,8 @@
 """Several processes, on one host or on several, that train together as one run.
 
 Each runs the same program on its own devices, and JAX connects them. What the processes do between
-two chunks of updates must be the same in all, so whatever hangs on a clock, a signal or a file is
-decided by one of them and told to the others.
+two chunks of updates must be the same in all, so what depends on a clock, a signal or a file is
+decided by one of them, which sends its decision to the others.
 """
 
 import os
@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 from ppo_mask.errors import RunError
 
 HEARTBEAT_SECONDS = 60
-"""A process that is not heard of for so long is lost, and JAX ends the others."""
+"""How long a process may be silent before it counts as lost, and JAX ends the others."""
 
 _OTHER_REASON = 255
 _NUMBER, _COUNT, _ADDRESS = "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS"
@@ -28,11 +28,11 @@ def connect(wanted: bool | None) -> bool:
     """Joins the other processes of the run; call it before JAX is used for anything.
 
     JAX finds them by itself on TPU pods, under Slurm, in Kubernetes jobs and under Open MPI. Where
-    there is nothing of that kind three variables say it: ``JAX_COORDINATOR_ADDRESS`` (host:port of
+    there is nothing of that kind, set three variables: ``JAX_COORDINATOR_ADDRESS`` (host:port of
     process 0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``.
 
     Args:
-        wanted: whether to; None where the surroundings say that there are others.
+        wanted: whether to connect; None connects where the environment shows that there are others.
 
     Returns:
         Whether this process is connected.
@@ -74,24 +74,28 @@ def _expected() -> bool:
 
 
 def is_multiprocess() -> bool:
-    """Whether there are others."""
+    """Whether this run has several processes."""
     return jax.process_count() > 1
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes logs and talks to people."""
+    """Whether this is the first process: the one that writes logs and to the console."""
     return jax.process_index() == 0
 
 
 def from_first(number: int) -> int:
-    """The number that the first process has. All must ask."""
+    """Sends the first process's number to all. All processes must call it."""
     if not is_multiprocess():
         return number
     return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
 def text_from_first(make: Callable[[], str], what: str) -> str:
-    """What ``make`` gives in the first process; the others do not call it. All must ask.
+    """Sends a text of the first process to all. All processes must call it.
+
+    Args:
+        make: makes the text; only the first process calls it.
+        what: names the attempt in an error, as in "the first process could not <what>".
 
     Raises:
         RunError: from ``make``; in the others, that the first process failed to ``what``.
@@ -114,14 +118,21 @@ def text_from_first(make: Callable[[], str], what: str) -> str:
 
 
 def all_agree(number: int) -> bool:
-    """Whether all processes have the same number. All must ask."""
+    """Whether all processes have the same number. All processes must call it."""
     if not is_multiprocess():
         return True
     return len(np.unique(multihost_utils.process_allgather(np.int32(number)))) == 1
 
 
 def reason_of_any(reason: str | None) -> str | None:
-    """Why the run is to stop, if that is so for any process. All must ask."""
+    """Shares a reason to stop the run. All processes must call it.
+
+    Args:
+        reason: this process's: the name of a signal, or a text; None if it has none.
+
+    Returns:
+        This process's reason, else one of another process, else None.
+    """
     if not is_multiprocess():
         return reason
     numbers = {member.name: int(member) for member in signal.Signals}
@@ -134,6 +145,6 @@ def reason_of_any(reason: str | None) -> str | None:
 
 
 def wait_for_all(what: str) -> None:
-    """Returns when all processes have come here."""
+    """Returns when all processes have called it with the same ``what``."""
     if is_multiprocess():
         multihost_utils.sync_global_devices(what)

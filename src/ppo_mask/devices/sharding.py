@@ -1,10 +1,10 @@
-"""Environments split over devices; all else is the same on each of them.
+"""Environments split over devices; everything else is replicated.
 
 Data parallelism by JAX's own sharding: one compiled program on a one-dimensional mesh of devices.
-Each device acts in its own environments and gathers its own rows of every minibatch. What is
-learned is one gradient over all of them, the mean of theirs. Which random numbers
-an environment gets, and which of its steps are in which minibatch, does not depend on how many
-devices there are; so nor does what comes out, but for float rounding.
+Each device acts in its own environments and gathers its own rows of every minibatch; a gradient
+step takes the mean of the devices' gradients. The random numbers of an environment, and which of
+its steps are in which minibatch, do not depend on the number of devices; so neither does the
+result, but for float rounding.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,17 @@ ENVS = "envs"
 
 
 def make_mesh(num_devices: int | None = None) -> Mesh | None:
-    """A mesh of devices; None for a single one, which needs none.
+    """Makes a mesh of devices.
 
     Args:
-        num_devices: how many, the first of all; None for all of them, those of other processes too.
+        num_devices: how many of JAX's devices, from the first; None takes all, those of other
+            processes too.
+
+    Returns:
+        The mesh; None for a single device, which needs none.
 
     Raises:
-        ValueError: there are not so many.
+        ValueError: there are not so many devices.
     """
     devices = jax.devices()
     count = len(devices) if num_devices is None else num_devices
@@ -44,14 +48,17 @@ def make_mesh(num_devices: int | None = None) -> Mesh | None:
 def shard_over_envs(
     mesh: Mesh | None, function: Callable[..., Any], in_axes: Any, out_axes: Any
 ) -> Callable[..., Any]:
-    """The function, run by each device on its own part; as it is if there is no mesh.
+    """Has each device run a function on its own environments.
 
     Args:
-        mesh: of the devices.
+        mesh: of the devices; None leaves the function as it is.
         function: from trees of arrays to trees of arrays. It closes over no traced value.
-        in_axes: for each argument the axis along which it is split, None for one that all have
-            whole.
-        out_axes: likewise, of the result or of each part of it.
+        in_axes: for each argument the axis of its environments, along which it is split; None for
+            an argument that every device has whole.
+        out_axes: the same of the result, or of each part of it.
+
+    Returns:
+        The function, from whole arrays to whole arrays.
     """
     if mesh is None:
         return function
@@ -69,10 +76,14 @@ def shard_over_envs(
 
 
 def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
-    """The mean of what the devices have, inside of :func:`shard_over_envs`; else the tree itself.
+    """Averages a tree of arrays over the devices, inside of :func:`shard_over_envs`.
 
     One sum of all arrays' numbers. With one for each array, two of them may wait at once, and on a
     CPU with more devices than cores all threads come to wait for one that has no thread to run on.
+
+    Args:
+        mesh: of the devices; None leaves the tree as it is.
+        tree: of arrays of floats, each device's own.
     """
     if mesh is None:
         return tree
@@ -81,22 +92,22 @@ def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
 
 
 def env_sharding(mesh: Mesh) -> NamedSharding:
-    """How an array lies whose first axis are the environments."""
+    """The sharding of an array whose first axis are the environments."""
     return NamedSharding(mesh, PartitionSpec(ENVS))
 
 
 def replicated_sharding(mesh: Mesh) -> NamedSharding:
-    """How an array lies that every device has."""
+    """The sharding of an array that every device has whole."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def device_put(tree: Any, shardings: Any) -> Any:
-    """The tree's arrays, laid so; all else as it is.
+    """Distributes the arrays of a tree over devices, as ``jax.device_put`` does.
 
-    Where several processes share the mesh, each has the whole tree, and it is the same in all.
+    It also works where several processes share the mesh; each has the same whole tree then.
 
     Args:
-        tree: any.
+        tree: any; leaves that are no arrays stay as they are.
         shardings: the same tree with a sharding in place of each array.
     """
 
@@ -112,7 +123,7 @@ def device_put(tree: Any, shardings: Any) -> Any:
 
 
 def replicate(tree: Any, mesh: Mesh | None) -> Any:
-    """The tree's arrays on every device of the mesh; as it is if there is none."""
+    """Puts the arrays of a tree on every device of the mesh; without a mesh they stay."""
     if mesh is None:
         return tree
     return device_put(
@@ -121,9 +132,9 @@ def replicate(tree: Any, mesh: Mesh | None) -> Any:
 
 
 def to_host(leaf: Any) -> np.ndarray:
-    """An array's content, also where parts of it are on other processes' devices.
+    """Copies an array to NumPy, also where parts of it are on other processes' devices.
 
-    All processes must ask for it.
+    All processes must call it.
     """
     if not isinstance(leaf, Array) or leaf.is_fully_addressable or leaf.is_fully_replicated:
         return np.asarray(leaf)
@@ -131,5 +142,5 @@ def to_host(leaf: Any) -> np.ndarray:
 
 
 def addressable(tree: Any) -> Any:
-    """The tree with its arrays on one device of this process. Every device has them whole."""
+    """Takes this process's copy of replicated arrays, each as an array of one device."""
     return jax.tree.map(lambda x: x.addressable_data(0) if isinstance(x, Array) else x, tree)

@@ -1,8 +1,8 @@
-"""Environments: what a reset and a step are, and many of them side by side.
+"""Environments: the protocol of reset and step, and many environments side by side.
 
-In: a key and an action. Out: a :class:`TimeStep`, with the mask of what is allowed next.
+In: a key and an action. Out: a :class:`TimeStep`, with the mask of the next action.
 :class:`VectorEnv` makes a batch of an environment and has the library's only auto-reset.
-:func:`check_env` puts an environment through the protocol's laws; :mod:`~ppo_mask.envs.probes` are
+:func:`check_env` tests an environment for the protocol's laws; :mod:`~ppo_mask.envs.probes` are
 small ones whose answers are known on paper.
 """
 

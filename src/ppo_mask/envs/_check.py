@@ -1,4 +1,4 @@
-"""Puts an environment through the protocol's laws."""
+"""Tests an environment for the laws of the protocol."""
 
 import re
 from collections.abc import Callable
@@ -38,12 +38,21 @@ def check_env(
     Args:
         env: the environment.
         key: for the play; fixed by default.
-        num_steps: in each of 8 environments; enough for some episodes to end, best.
-        deterministic: the environment declares that it draws nothing, so that its key has no
-            effect.
+        num_steps: in each of 8 environments; best enough for some episodes to end.
+        deterministic: whether the environment declares that it draws nothing, so that its key has
+            no effect.
 
     Raises:
         ProtocolError: a law is broken.
+
+    Example:
+        >>> import ppo_mask as pm
+        >>> pm.check_env(pm.envs.probes.MatchObservation(), num_steps=4)
+        >>> try:
+        ...     pm.check_env(pm.envs.probes.ConstantValue(), num_steps=4, deterministic=True)
+        ... except pm.envs.ProtocolError as error:
+        ...     print(error)
+        key must have no effect, since deterministic=True was declared
     """
     key = jax.random.key(0) if key is None else key
     keys = jax.random.split(key, 2 + _ROWS)
@@ -64,7 +73,7 @@ def check_env(
 
 
 def _rows_of(batched: Callable[..., Any], *args: Any) -> Any:
-    """What a function of batches makes of so many rows, as NumPy arrays."""
+    """Calls a function of batches for ``_ROWS`` rows; the results are NumPy arrays."""
     parts = [
         batched(*jax.tree.map(lambda x, at=at: x[at : at + _NUM_ENVS], args))
         for at in range(0, _ROWS, _NUM_ENVS)
@@ -134,7 +143,7 @@ def _compiled(name: str, call: Callable[[], Any]) -> Any:
 
 @dataclass(frozen=True)
 class _Play:
-    """Random play; NumPy arrays [steps, envs, …]. ``state`` is that before the action."""
+    """Random play, in NumPy arrays [steps, envs, …]; ``state`` is that before the action."""
 
     state: Any
     before: TimeStep
@@ -142,12 +151,14 @@ class _Play:
     after: TimeStep
 
     def some(self) -> tuple[Any, Any]:
-        """States and the actions taken in them, from the whole of the play."""
-        state, action = jax.tree.map(
-            lambda x: x.reshape(-1, *x.shape[2:]), (self.state, self.action)
-        )
-        rows = np.linspace(0, len(action) - 1, _ROWS).astype(int)
-        return jax.tree.map(lambda x: x[rows], (state, action))
+        """States and the actions taken in them, evenly from all of the play."""
+        rows = np.linspace(0, self.action.size - 1, _ROWS).astype(int)
+        return _flat_rows((self.state, self.action), rows)
+
+
+def _flat_rows(tree: Any, rows: np.ndarray) -> Any:
+    """Rows of arrays [steps, envs, …], counted over both axes."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], tree)
 
 
 def _play(
@@ -253,12 +264,10 @@ def _check_step_and_reset(
     starts: tuple[Any, TimeStep],
 ) -> None:
     # Steps that end an episode, at most half of each batch, and others.
-    goes_on = ~(play.after.terminated | play.after.truncated).reshape(-1)
-    rows = np.argsort(goes_on, stable=True)
+    continues = ~(play.after.terminated | play.after.truncated).reshape(-1)
+    rows = np.argsort(continues, stable=True)
     rows = np.stack([rows[: _ROWS // 2], rows[-(_ROWS // 2) :]], axis=1).reshape(-1)
-    states, actions = jax.tree.map(
-        lambda x: x.reshape(-1, *x.shape[2:])[rows], (play.state, play.action)
-    )
+    states, actions = _flat_rows((play.state, play.action), rows)
     state, stepped = _rows_of(step, keys, states, actions)
     both = jax.jit(jax.vmap(env.step_and_reset))
     final, following = _rows_of(both, keys, keys, states, actions)
@@ -268,7 +277,7 @@ def _check_step_and_reset(
     for name in ("observation", "action_mask"):
         law = f"step_and_reset must give reset's {name} where the episode ended, else step's"
         _require(_close(getattr(following, name), getattr(wanted, name)), law)
-    # What has no meaning in a state may differ. What is seen from there on may not.
+    # What has no meaning in a state may differ. What an agent observes from there on may not.
     action = np.argmax(wanted.action_mask, axis=-1).astype(np.int32)
     one, other = (_rows_of(step, keys, each, action)[1] for each in (following.state, state))
     _require(
@@ -301,8 +310,8 @@ def _varies(tree: Any) -> bool:
 def _check_forbidden_actions(
     keys: Key[Array, " rows"], play: _Play, step: Callable[..., Any]
 ) -> None:
+    """Plays one forbidden action in states that have some."""
     mask = play.before.action_mask.reshape(-1, play.before.action_mask.shape[-1])
-    state = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), play.state)
     partly = np.flatnonzero(~mask.all(axis=-1))
     if len(partly) == 0:
         return
@@ -310,7 +319,7 @@ def _check_forbidden_actions(
     # Not always the first that is forbidden: another one in each row.
     rank = np.arange(_ROWS)[:, None] + np.arange(mask.shape[-1])
     action = np.argmax(np.where(mask[rows], -1, rank % mask.shape[-1]), axis=-1)
-    states = jax.tree.map(lambda x: x[rows], state)
+    states = _flat_rows(play.state, rows)
     _, after = _rows_of(step, keys, states, action.astype(np.int32))
     _require(after.action_mask.any(axis=-1).all(), "action_mask is all False after a forbidden one")
     _require(np.isfinite(after.reward).all(), "reward must be finite after a forbidden action")

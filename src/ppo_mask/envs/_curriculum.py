@@ -1,4 +1,4 @@
-"""What is practiced first: an environment that changes as a run goes on.
+"""Curricula: an environment that changes in the course of a run.
 
 A :data:`Curriculum` is a pure function from the environment and the run's progress to the
 environment to train on. It is called inside the compiled loop, so it may change the values of array
@@ -26,14 +26,24 @@ def env_at(
     updates: Int[Array, ""],
     total_updates: Int[Array, ""],
 ) -> AbstractEnv[Any]:
-    """The environment to train on after ``updates`` of ``total_updates`` updates."""
+    """Applies a curriculum.
+
+    Args:
+        env: the environment as it was given.
+        curriculum: None leaves it as it is.
+        updates: done so far.
+        total_updates: of the whole run.
+
+    Returns:
+        The environment to train on in the next update.
+    """
     if curriculum is None:
         return env
     return curriculum(env, updates / jnp.maximum(total_updates, 1))
 
 
 class Schedule(eqx.Module):
-    """Weights that depend on the progress: constant in each of several phases.
+    """Weights that are constant in each of several phases of a run.
 
     Attributes:
         weights: of each phase.

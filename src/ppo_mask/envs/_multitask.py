@@ -18,12 +18,12 @@ _TASK = "task"
 class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
     """Several environments of equal shapes, one of which is drawn for each episode.
 
-    ``info`` says which, under ``task``. The policy is not told: what it needs to tell tasks apart
-    has to be in their observations.
+    ``info["task"]`` is its index. The policy does not get it: what distinguishes tasks has to be in
+    their observations.
 
-    Environments that differ in the values of array fields alone are run as one: a step costs what
-    a step of one of them costs. Others are switched between, and under ``vmap`` that runs all of
-    them in every row and keeps one result: fine for a few, or for cheap ones.
+    Environments that differ only in the values of array fields are run as one, at the cost of one.
+    Others are switched between, and under ``vmap`` that runs all of them in every row and keeps one
+    result: fine for a few, or for cheap ones.
 
     Attributes:
         envs: the environments: equal numbers of actions, and states, observations and infos of
@@ -34,6 +34,15 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
 
     Raises:
         ValueError: the environments differ in what must be equal; the message names it.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, ppo_mask as pm
+        >>> probes = pm.envs.probes
+        >>> weights = jnp.array([0.0, 1.0])
+        >>> env = pm.MultiTask([probes.ConstantValue(), probes.ObservationValue()], weights)
+        >>> state, timestep = env.reset(jax.random.key(0))
+        >>> int(timestep.info["task"])
+        1
     """
 
     envs: tuple[AbstractEnv[Any], ...] = eqx.field(converter=tuple)
@@ -69,7 +78,7 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
             task = jax.random.categorical(task_key, jnp.log(self.weights))
         task = task.astype(jnp.int32)
         state, timestep = self._run(task, lambda env, key: env.reset(key), reset_key)
-        return (task, state), _told(timestep, task)
+        return (task, state), _add_task(timestep, task)
 
     def step(
         self,
@@ -81,7 +90,7 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
         task, inner = state
         action = jnp.asarray(action, jnp.int32)
         inner, timestep = self._run(task, lambda env, *args: env.step(*args), key, inner, action)
-        return (task, inner), _told(timestep, task)
+        return (task, inner), _add_task(timestep, task)
 
     def _run(self, task: Int[Array, ""], call: Callable[..., Any], *args: Any) -> Any:
         """``call(env, *args)`` with the task's environment."""
@@ -94,12 +103,12 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
         return jax.lax.switch(task, branches, *args)
 
 
-def _told(timestep: TimeStep, task: Int[Array, ""]) -> TimeStep:
+def _add_task(timestep: TimeStep, task: Int[Array, ""]) -> TimeStep:
     return dataclasses.replace(timestep, info={**timestep.info, _TASK: task})
 
 
 def _shapes(env: AbstractEnv[Any]) -> dict[str, str]:
-    """What must be equal, by name."""
+    """Descriptions of what must be equal in all environments, by name."""
     state, timestep = jax.eval_shape(lambda key: env.reset(key), jax.random.key(0))
     parts = {
         "num_actions": str(env.num_actions),

@@ -1,6 +1,6 @@
 """Many environments side by side, with the library's only auto-reset."""
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -28,22 +28,22 @@ class VectorState(eqx.Module, Generic[State]):
 
 
 class VectorTimeStep(eqx.Module):
-    """What the agent sees of ``envs`` environments at once.
+    """The :class:`TimeStep` of ``envs`` environments at once, with episode statistics.
 
-    ``observation`` and ``action_mask`` are what to act on next: where an episode has just ended,
+    ``observation`` and ``action_mask`` are for the next action: where an episode has just ended,
     they are the **new** episode's. Everything else belongs to the step just taken, so that a
     truncated episode can be bootstrapped from ``final_observation`` and a terminated one is not.
 
     Attributes:
-        observation: to act on next.
-        action_mask: to act on next.
+        observation: for the next action.
+        action_mask: for the next action.
         reward: of the step taken.
         terminated: the step ended its episode in a terminal state.
         truncated: the step's episode was cut off.
         info: of the step taken.
         final_observation: what the step led to; equals ``observation`` where no episode ended.
-        episode_return: return of the step's episode so far; whole where it has ended.
-        episode_length: length of the step's episode so far; whole where it has ended.
+        episode_return: undiscounted sum of the rewards of the step's episode, up to this step.
+        episode_length: steps of the step's episode, up to this one.
     """
 
     observation: ArrayTree
@@ -63,14 +63,26 @@ class VectorTimeStep(eqx.Module):
 
 
 class VectorEnv(eqx.Module, Generic[State]):
-    """``num_envs`` copies of an environment, reset one by one as their episodes end.
+    """``num_envs`` copies of an environment, each reset when its episode ends.
 
-    A reset runs only for the environments that need it (:func:`rarely`), so that an expensive one
-    does not slow the others down.
+    A reset runs only for the environments that need it (:func:`ppo_mask.jax_tools.rarely`), so that
+    an expensive one does not slow the others down.
 
     Attributes:
         env: the environment.
         num_envs: how many run side by side.
+
+    Raises:
+        ValueError: ``num_envs`` is below 1.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, ppo_mask as pm
+        >>> env = pm.VectorEnv(pm.envs.probes.ConstantValue(), num_envs=4)
+        >>> state, timestep = env.reset(jax.random.key(0))
+        >>> actions = jnp.zeros(4, jnp.int32)
+        >>> state, timestep = env.step(jax.random.key(1), state, actions)
+        >>> print(timestep.reward, timestep.ended, timestep.observation.shape)
+        [1. 1. 1. 1.] [ True  True  True  True] (4, 1)
     """
 
     env: AbstractEnv[State]
@@ -86,16 +98,19 @@ class VectorEnv(eqx.Module, Generic[State]):
         return self.env.num_actions
 
     def reset(self, key: Key[Array, ""]) -> tuple[VectorState[State], VectorTimeStep]:
-        """Starts an episode in every environment."""
+        """Starts an episode in every environment.
+
+        Args:
+            key: is split for the environments.
+
+        Returns:
+            The state and the timestep, whose arrays have a leading axis ``envs``.
+        """
         env_state, timestep = jax.vmap(self.env.reset)(jax.random.split(key, self.num_envs))
         episode_return = jnp.zeros_like(timestep.reward)
         episode_length = jnp.zeros(self.num_envs, jnp.int32)
-        return (
-            VectorState(env_state, episode_return, episode_length),
-            _vector_timestep(
-                timestep.observation, timestep.action_mask, timestep, episode_return, episode_length
-            ),
-        )
+        state = VectorState(env_state, episode_return, episode_length)
+        return state, _vector_timestep(timestep, timestep, episode_return, episode_length)
 
     def step(
         self,
@@ -103,7 +118,16 @@ class VectorEnv(eqx.Module, Generic[State]):
         state: VectorState[State],
         actions: Int[Array, " envs"],
     ) -> tuple[VectorState[State], VectorTimeStep]:
-        """Takes one action in every environment and starts new episodes where one has ended."""
+        """Takes one action in every environment and starts new episodes where one has ended.
+
+        Args:
+            key: is split for the environments' steps and resets.
+            state: of all environments.
+            actions: one for each.
+
+        Returns:
+            The state and the timestep, whose arrays have a leading axis ``envs``.
+        """
         return self.step_with(split_key(key, 2, self.num_envs), state, actions)
 
     def step_with(
@@ -112,12 +136,15 @@ class VectorEnv(eqx.Module, Generic[State]):
         state: VectorState[State],
         actions: Int[Array, " envs"],
     ) -> tuple[VectorState[State], VectorTimeStep]:
-        """:meth:`step` of all environments or of some, such as those of one device.
+        """Takes a :meth:`step` of all environments or of some, such as those of one device.
 
         Args:
-            keys: for the step of each environment, and for a reset.
-            state: of as many environments.
-            actions: likewise.
+            keys: for the step of each environment, and for its reset.
+            state: of these environments.
+            actions: one for each of them.
+
+        Returns:
+            The state and the timestep, whose arrays have a leading axis ``envs``.
         """
         step_keys, reset_keys = keys
         final, following = jax.vmap(self._step_and_reset)(
@@ -131,9 +158,7 @@ class VectorEnv(eqx.Module, Generic[State]):
             jnp.where(ended, 0, episode_return),
             jnp.where(ended, 0, episode_length),
         )
-        return state, _vector_timestep(
-            following.observation, following.action_mask, final, episode_return, episode_length
-        )
+        return state, _vector_timestep(following, final, episode_return, episode_length)
 
     def _step_and_reset(
         self,
@@ -146,7 +171,7 @@ class VectorEnv(eqx.Module, Generic[State]):
             return self.env.step_and_reset(step_key, reset_key, state, action)
         state, final = self.env.step(step_key, state, action)
 
-        # An environment's arrays are passed on: they may change while a run goes on.
+        # An environment's arrays are passed on: they may change during a run.
         arrays, static = eqx.partition(self.env, eqx.is_array)
 
         def fresh(operand: tuple[ArrayTree, Key[Array, ""]]) -> Next[State]:
@@ -159,19 +184,17 @@ class VectorEnv(eqx.Module, Generic[State]):
 
 
 def _vector_timestep(
-    observation: ArrayTree,
-    action_mask: Bool[Array, "envs actions"],
+    following: Next[Any] | TimeStep,
     final: TimeStep,
     episode_return: Float[Array, " envs"],
     episode_length: Int[Array, " envs"],
 ) -> VectorTimeStep:
+    fields: dict[str, Any] = vars(final) | {
+        "observation": following.observation,
+        "action_mask": following.action_mask,
+    }
     return VectorTimeStep(
-        observation=observation,
-        action_mask=action_mask,
-        reward=final.reward,
-        terminated=final.terminated,
-        truncated=final.truncated,
-        info=final.info,
+        **fields,
         final_observation=final.observation,
         episode_return=episode_return,
         episode_length=episode_length,

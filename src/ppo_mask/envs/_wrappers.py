@@ -22,6 +22,18 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         env: the environment.
         max_steps: the most steps of an episode.
         num_actions: the environment's.
+
+    Raises:
+        ValueError: ``max_steps`` is below 1.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, ppo_mask as pm
+        >>> env = pm.TimeLimit(pm.envs.probes.MaskedLocks(length=8), max_steps=1)
+        >>> state, timestep = env.reset(jax.random.key(0))
+        >>> allowed = timestep.action_mask.argmax().astype(jnp.int32)
+        >>> state, timestep = env.step(jax.random.key(1), state, allowed)
+        >>> print(timestep.terminated, timestep.truncated)
+        False True
     """
 
     env: AbstractEnv[State]
@@ -48,27 +60,27 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         inner, timestep = self.env.step(key, inner, jnp.asarray(action, jnp.int32))
         cut = (steps + 1 >= self.max_steps) & ~timestep.terminated
         truncated = timestep.truncated | cut
-        timestep = TimeStep(
-            observation=timestep.observation,
-            action_mask=timestep.action_mask | truncated,
-            reward=timestep.reward,
-            terminated=timestep.terminated,
-            truncated=truncated,
-            info=timestep.info,
-        )
+        mask = timestep.action_mask | truncated
+        timestep = dataclasses.replace(timestep, action_mask=mask, truncated=truncated)
         return (inner, steps + 1), timestep
 
 
 class FlatObservation(AbstractEnv[State]):
-    """An environment whose observation is made one row of numbers, as an MLP wants it.
-
-    ``FlatObservation(env, of=lambda observation: observation.grid)`` is of one part of it.
+    """An environment whose observation is flattened to one vector, as an MLP needs it.
 
     Attributes:
         env: the environment.
-        of: what of the observation to show; None: all of it.
+        of: picks a part of the observation, such as ``lambda observation: observation.grid``; None:
+            all of it.
         num_actions: the environment's.
-        observation_size: how many numbers there are.
+        observation_size: length of the vector.
+
+    Example:
+        >>> import jax, ppo_mask as pm
+        >>> env = pm.FlatObservation(pm.envs.probes.MaskedLocks())
+        >>> env.observation_size
+        1
+        >>> model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
     """
 
     env: AbstractEnv[State]
@@ -94,14 +106,14 @@ class FlatObservation(AbstractEnv[State]):
         return self._flat(*self.env.step(key, state, jnp.asarray(action, jnp.int32)))
 
     def _flat(self, state: State, timestep: TimeStep) -> tuple[State, TimeStep]:
-        seen = timestep.observation if self.of is None else self.of(timestep.observation)
-        return state, dataclasses.replace(timestep, observation=flatten(seen))
+        part = timestep.observation if self.of is None else self.of(timestep.observation)
+        return state, dataclasses.replace(timestep, observation=flatten(part))
 
 
 def flatten(observation: ArrayTree) -> Float[Array, " features"]:
-    """All arrays of an observation in a row, in the order of its tree, as float32.
+    """Joins all arrays of an observation to one float32 vector, in the order of its tree.
 
-    Truth values become 0 and 1; other numbers stay as they are.
+    Booleans become 0 and 1; other numbers keep their values.
     """
     leaves = jax.tree.leaves(observation)
     return jnp.concatenate([jnp.asarray(x, jnp.float32).reshape(-1) for x in leaves])

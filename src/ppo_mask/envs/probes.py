@@ -1,6 +1,6 @@
-"""Tiny environments with answers known on paper, to find out what part of a learner is wrong.
+"""Tiny environments with answers known on paper, which show what part of a learner is wrong.
 
-Each isolates one thing that has to work; go through them in order. With discount γ:
+Each isolates one thing that has to work; try them in order. With discount γ:
 
 ================== ============================================================ ==================
 environment        what must work                                               the answer
@@ -137,11 +137,11 @@ class Discounting(AbstractEnv[Float[Array, ""]]):
 class EndlessOrOver(AbstractEnv[Float[Array, ""]]):
     """Reward 1 per step, always the same observation, and each episode stops after one step.
 
-    If that is a truncation, the reward would have gone on for ever: V = 1/(1-γ). If it is a
+    If that is a truncation, rewards would have continued forever: V = 1/(1-γ). If it is a
     termination, that was all: V = 1.
 
     Attributes:
-        truncates: which of the two.
+        truncates: whether episodes are truncated; else they terminate.
     """
 
     truncates: bool = eqx.field(static=True)
@@ -155,7 +155,7 @@ class EndlessOrOver(AbstractEnv[Float[Array, ""]]):
     def step(
         self, key: Key[Array, ""], state: Float[Array, ""], action: IntScalarLike
     ) -> tuple[Float[Array, ""], TimeStep]:
-        """Ends it, one way or the other."""
+        """Ends it, by truncation or by termination."""
         del key, action
         return state, _timestep(state, 1.0, not self.truncates, self.truncates)
 
@@ -165,15 +165,15 @@ class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
     """``length`` locks in a row; two keys are allowed for each, and only the mask says which.
 
     One of the two is drawn from the lower half of the actions and one from the upper half; the
-    observation, 1 or -1, tells which half's opens the lock, for a reward of 1. The other one
-    passes it for nothing; a forbidden key ends the episode with nothing. Obeying the mask and
-    minding the observation gives ``length``. Without the mask no policy gets more than
-    1/(keys - 1) on average, whatever it learns, since which key is allowed is drawn anew each time.
+    observation, 1 or -1, says which half's opens the lock, for a reward of 1. The other one passes
+    the lock without a reward; a forbidden key ends the episode. Obeying the mask and the
+    observation gives a return of ``length``. Without the mask no policy gets more than
+    1/(keys - 1) on average, whatever it learns, since each lock draws its allowed keys.
 
     Attributes:
         length: locks.
         keys: in each half of the actions.
-        num_actions: 2 keys.
+        num_actions: 2 · ``keys``.
     """
 
     length: int = eqx.field(static=True)
@@ -216,8 +216,8 @@ class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
 class RememberedCue(AbstractEnv[tuple[Array, Array]]):
     """The first observation, 1 or -1, is the cue; then there are ``delay`` zeros.
 
-    The action at the last of them is judged: reward 1 if it is 1 after the cue 1 or 0 after -1,
-    else -1. Who does not remember gets 0 on average.
+    The action at the last of them has reward 1 if it is 1 after the cue 1 or 0 after the cue -1,
+    else -1. A policy without a memory gets 0 on average.
 
     Attributes:
         delay: steps after the cue, at least 1.

@@ -1,9 +1,9 @@
-"""Tools for JAX that environments and learners need alike.
+"""Tools for JAX, for environments and learners.
 
 :func:`rarely` computes something expensive for the few members of a batch that need it,
 :func:`one_for_all` is for conditions that a whole batch shares, :func:`scan_until` and
-:func:`mean_over_parts` are loops, and :func:`check_types` has the annotations of a package checked
-when its functions are traced.
+:func:`mean_over_parts` are loops, and :func:`check_types` checks the annotations of a package when
+its functions are traced.
 """
 
 from .._typecheck import check_types as check_types

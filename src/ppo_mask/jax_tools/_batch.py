@@ -8,13 +8,13 @@ from jaxtyping import Array, Shaped
 
 
 def one_for_all(pick: Callable[[Array], Array], value: Shaped[Array, ""]) -> Shaped[Array, ""]:
-    """The value; under ``jax.vmap``, however often, what is picked of the members' values.
+    """Shares one value among all members of a batch; without ``jax.vmap`` it is the value itself.
 
-    For loops and conditions: with an answer of its own for each member, ``vmap`` would run every
-    branch and guard every turn.
+    For the conditions of loops and branches: with one for each member, ``vmap`` would run every
+    branch, and make a select of every turn of a loop. Works under nested ``vmap``, too.
 
     Args:
-        pick: from the values of a batch, on one axis, to one of their type.
+        pick: reduces the values of a batch, on one axis, to one of their type; such as ``jnp.any``.
         value: the member's.
     """
 

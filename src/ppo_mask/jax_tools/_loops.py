@@ -1,4 +1,4 @@
-"""Loops that ``jax.lax`` does not have; nothing but the plain thing where they are not needed."""
+"""Loops that ``jax.lax`` does not have; where no loop is needed they compile none."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,16 +11,24 @@ from ppo_mask.jax_tools._types import ArrayTree
 
 
 def zeros_from_shapes(shapes: Any, *leading: int) -> ArrayTree:
-    """Zeros for what ``jax.eval_shape`` tells of, each array with more axes before its own."""
+    """Makes zeros of the shapes and dtypes that ``jax.eval_shape`` gives.
+
+    Args:
+        shapes: a tree of ``jax.ShapeDtypeStruct``.
+        leading: sizes of axes that each array has before its own.
+    """
     return jax.tree.map(lambda x: jnp.zeros((*leading, *x.shape), x.dtype), shapes)
 
 
 def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree) -> ArrayTree:
-    """The mean of ``function`` over parts, worked out one after another.
+    """Computes the mean of ``function`` over parts, one after another, to save memory.
 
     Args:
         function: from a part to a tree of floats.
         parts: arrays with a leading axis, one entry for each part.
+
+    Returns:
+        The mean, a tree as the function gives it.
     """
 
     def part(index: int) -> ArrayTree:
@@ -48,21 +56,19 @@ def scan_until(
     """``jax.lax.scan`` that ends before the first step that it should not take.
 
     Args:
-        stop: from what a step puts out to whether that step should not have been taken; None to
-            take all.
-        step: as for scan.
-        carry: as for scan.
-        xs: as for scan.
+        stop: from a step's output to whether that step should not have been taken; None takes all.
+        step: from a carry and an entry of ``xs`` to the next carry and an output, as for scan.
+        carry: before the first step.
+        xs: arrays with a leading axis, one entry for each step.
 
     Returns:
-        The carry after the steps taken, what they put out (0 for those not taken), and their
-        number.
+        The carry after the steps taken, their outputs (0 for steps not taken), and their number.
     """
     length = len(jax.tree.leaves(xs)[0])
     if stop is None:
         return *jax.lax.scan(step, carry, xs), jnp.int32(length)
 
-    def going_on(loop: tuple[Any, ...]) -> Bool[Array, ""]:
+    def unfinished(loop: tuple[Any, ...]) -> Bool[Array, ""]:
         taken, stopped, _, _ = loop
         return (taken < length) & ~stopped
 
@@ -79,5 +85,5 @@ def scan_until(
     shapes = jax.eval_shape(lambda xs: step(carry, jax.tree.map(lambda x: x[0], xs))[1], xs)
     outs = zeros_from_shapes(shapes, length)
     begin = jnp.int32(0), jnp.array(False), carry, outs
-    taken, _, carry, outs = jax.lax.while_loop(going_on, body, begin)
+    taken, _, carry, outs = jax.lax.while_loop(unfinished, body, begin)
     return carry, outs, taken

@@ -1,8 +1,8 @@
 """A conditional that stays cheap under ``vmap``.
 
 ``jax.vmap`` turns ``lax.cond`` into ``select``: both branches run for every member of the batch.
-A branch that is dear but seldom taken, such as drawing a new level, then costs its full price on
-every step. :func:`rarely` gathers the few members that need the branch, runs it on them alone, a
+A branch that is expensive but seldom taken, such as drawing a new level, then costs its full price
+on every step. :func:`rarely` gathers the few members that need the branch, runs it on them alone, a
 fixed number at a time, and scatters the results back. It costs nothing when no member needs it.
 """
 
@@ -31,7 +31,7 @@ def rarely(
     share: int = 32,
     cost: Int[Array, ""] | int = 0,
 ) -> Result:
-    """``function(operand)`` where ``predicate`` holds, else ``otherwise``.
+    """Computes ``function(operand)`` where ``predicate`` holds; elsewhere it is ``otherwise``.
 
     Means the same as ``lax.cond(predicate, function, lambda _: otherwise, operand)``, batched or
     not, but under ``vmap`` the function runs only as often as the predicate holds (rounded up to
@@ -40,12 +40,26 @@ def rarely(
     Args:
         predicate: whether to run the function.
         function: pure, and closing over no traced value; everything it needs is in ``operand``.
-        operand: the function's argument, a tree of arrays. One that is in ``otherwise``, too, is
-            changed in place; others stay, and are copied if their memory is wanted.
+        operand: the function's argument, a tree of arrays. An array that is in ``otherwise``, too,
+            is changed in place; others are copied where their memory would be needed.
         otherwise: the result where the predicate is False, of the function's result's structure.
         share: one member in so many is expected to need the function at a time; the chunk size.
         cost: 0 to 255, greater for members for which the function's loops run longer. Members of
             like cost are served together, so that the short ones need not wait for the long ones.
+
+    Returns:
+        A tree of the structure of ``otherwise``.
+
+    Raises:
+        ValueError: a batch has more than 2²³ members.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, ppo_mask as pm
+        >>> @jax.vmap
+        ... def refill(stock):
+        ...     return pm.rarely(stock == 0, lambda x: x + 10, stock, otherwise=stock)
+        >>> print(refill(jnp.array([3, 0, 5])))
+        [ 3 10  5]
     """
 
     given, structure = jax.tree.flatten(operand)
@@ -77,7 +91,7 @@ def rarely(
         return out, jax.tree.map(lambda _: True, out)
 
     leaves = (leaf for leaf, i in zip(given, places, strict=True) if i is None)
-    # One cost for all orders nobody.
+    # If all members cost the same, none comes before another.
     costs = None if isinstance(cost, int) else jnp.asarray(cost, jnp.int32)
     return single(predicate, costs, otherwise, *leaves)
 
@@ -85,7 +99,7 @@ def rarely(
 def _batch(
     run: Callable[..., Any], in_place: list[int], per_member: tuple[bool, ...], share: int
 ) -> Callable[..., Any]:
-    """`single` over a batch; leaf i of the operand has a batch axis where ``per_member[i]``."""
+    """`single` for a batch; leaf i of the operand has a batch axis where ``per_member[i]``."""
 
     @custom_vmap
     def many(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
@@ -128,7 +142,7 @@ def _broadcast(size: int, batched: Any, tree: Any) -> Any:
 def _waiting(
     predicate: Bool[Array, " batch"], cost: Int[Array, " batch"] | None, padding: int
 ) -> UInt32[Array, " padded"]:
-    """The members for whom the predicate holds, dear ones first, then nobody.
+    """The members for which the predicate holds, costly ones first, then nobody.
 
     One sort of one array: a member's cost and its index share a word; :func:`_rows` has the index.
     """
@@ -144,7 +158,7 @@ def _waiting(
 
 
 def _rows(waiting: UInt32[Array, " n"], batch: int) -> UInt32[Array, " n"]:
-    """Where those who wait are in the batch; past its end, of nobody."""
+    """Indices of the waiting members in the batch; past its end for nobody."""
     return jnp.where(waiting == _NOBODY, batch, waiting & ((1 << _INDEX_BITS) - 1))
 
 
@@ -166,10 +180,10 @@ def _serve_in_chunks(
         return waiting[served] != _NOBODY
 
     def serve(carry: tuple[Array, Array, Any]) -> tuple[Array, Array, Any]:
-        # Who waits is carried along so that it lies in memory, not in each of its uses.
+        # The waiting members are carried along so that they lie in memory, not in each use.
         served, waiting, out = carry
         rows = _rows(jax.lax.dynamic_slice(waiting, (served,), (chunk,)), batch)
-        # Past the last who waits anyone's arguments do: what comes of them is not written.
+        # After the last one any member's arguments will do: their results are not written.
         picked = jnp.minimum(rows, batch - 1)
         base = jax.tree.leaves(out)
         args = [

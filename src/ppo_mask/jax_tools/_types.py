@@ -1,4 +1,4 @@
-"""Types that several modules share, and how they are told."""
+"""Types that several modules share, and how messages describe them."""
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,6 +18,13 @@ IntScalarLike: TypeAlias = Int[Array, ""] | Int[np.ndarray, ""] | np.integer[Any
 
 
 def describe_shapes(tree: Any) -> dict[str, str]:
-    """The dtype and shape of each leaf, by its place in the tree."""
+    """Describes the dtype and shape of each leaf, by its place in the tree.
+
+    Args:
+        tree: of arrays, or of ``jax.ShapeDtypeStruct``.
+
+    Returns:
+        Such as ``{".reward": "float32[]"}``.
+    """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f"{x.dtype}{list(x.shape)}" for path, x in leaves}

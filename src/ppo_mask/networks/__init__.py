@@ -1,8 +1,8 @@
 """Networks: a policy and a value function, under a mask that cannot be forgotten.
 
 In: an observation, a mask and, for recurrent networks, a hidden state. Out: a
-:class:`MaskedCategorical` and a value. What is put around a network, normalization and bfloat16,
-is a network too. :mod:`~ppo_mask.networks.layers` are for networks of your own.
+:class:`MaskedCategorical` and a value. Normalization and bfloat16 are wrappers around a network,
+and networks themselves. :mod:`~ppo_mask.networks.layers` are for networks of your own.
 """
 
 from ._actor_critic import AbstractActorCritic as AbstractActorCritic
@@ -15,6 +15,7 @@ from ._actor_critic import initial_hidden as initial_hidden
 from ._actor_critic import is_recurrent as is_recurrent
 from ._actor_critic import reset_hidden as reset_hidden
 from ._actor_critic import split_features as split_features
+from ._actor_critic import static_fields as static_fields
 from ._bfloat16 import BFloat16ActorCritic as BFloat16ActorCritic
 from ._bfloat16 import to_bfloat16 as to_bfloat16
 from ._distribution import MaskedCategorical as MaskedCategorical
@@ -44,6 +45,7 @@ __all__ = [
     "is_recurrent",
     "reset_hidden",
     "split_features",
+    "static_fields",
     "to_bfloat16",
     "trainable",
     "update_statistics",

@@ -1,5 +1,6 @@
 """What PPO trains: policies with a value function, with a hidden state or without."""
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,15 +15,34 @@ from ppo_mask.networks._distribution import MaskedCategorical
 
 
 class AbstractActorCritic(eqx.Module):
-    """A policy and a value function; what PPO trains.
+    """A policy and a value function.
 
-    Works on one observation; whoever calls it vmaps. Its array leaves are what is trained.
+    It is called with one observation; ``jax.vmap`` makes a batch of it. PPO trains its arrays of
+    floats (:func:`trainable`).
+
+    Example:
+        >>> import equinox as eqx, jax, jax.numpy as jnp, ppo_mask as pm
+        >>> class Linear(pm.AbstractActorCritic):
+        ...     layer: eqx.nn.Linear
+        ...     def __init__(self, *, key):
+        ...         self.layer = eqx.nn.Linear(4, 3, key=key)
+        ...     @property
+        ...     def hyperparameters(self):
+        ...         return {}
+        ...     def __call__(self, observation, action_mask):
+        ...         first, second, value = self.layer(observation)
+        ...         logits = jnp.stack([first, second])
+        ...         return pm.MaskedCategorical(logits, action_mask), value
+        >>> model = Linear(key=jax.random.key(0))
+        >>> distribution, value = model(jnp.ones(4), jnp.array([False, True]))
+        >>> print(distribution.probs)
+        [0. 1.]
     """
 
     @property
     @abstractmethod
     def hyperparameters(self) -> dict[str, Any]:
-        """The constructor's arguments without the key, as plain values or networks.
+        """The constructor's arguments without the key: plain values, or networks.
 
         ``type(model)(**model.hyperparameters, key=key)`` has the same structure and shapes, so that
         a saved policy can carry its architecture.
@@ -32,14 +52,40 @@ class AbstractActorCritic(eqx.Module):
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:
-        """The distribution over the allowed actions, and the state's value."""
+        """Evaluates one observation.
+
+        Args:
+            observation: of one environment.
+            action_mask: True where an action is allowed.
+
+        Returns:
+            The distribution over the allowed actions, and the state's value.
+        """
 
 
 class AbstractRecurrentActorCritic(AbstractActorCritic):
-    """A policy that remembers: a hidden state goes from each step of an episode to the next.
+    """A policy with a memory: each step of an episode hands a hidden state to the next.
 
-    Whoever plays it keeps the hidden state (:func:`advance`) and begins every episode with
-    :meth:`initial_hidden`. PPO learns from whole rollouts of an environment, through time.
+    The caller keeps the hidden state (:func:`advance`) and starts every episode with
+    :meth:`initial_hidden`. PPO backpropagates through whole rollouts of an environment.
+
+    Example:
+        >>> import jax.numpy as jnp, ppo_mask as pm
+        >>> class TakesTurns(pm.AbstractRecurrentActorCritic):
+        ...     hyperparameters = {}
+        ...     def initial_hidden(self):
+        ...         return jnp.zeros(())
+        ...     def advance(self, observation, action_mask, hidden):
+        ...         logits = jnp.stack([1 - hidden, hidden])
+        ...         return pm.MaskedCategorical(logits, action_mask), hidden, 1 - hidden
+        >>> model, mask = TakesTurns(), jnp.ones(2, bool)
+        >>> hidden = model.initial_hidden()
+        >>> for step in range(3):
+        ...     distribution, value, hidden = model.advance(jnp.ones(4), mask, hidden)
+        ...     print(distribution.mode())
+        0
+        1
+        0
     """
 
     @abstractmethod
@@ -50,17 +96,26 @@ class AbstractRecurrentActorCritic(AbstractActorCritic):
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
     ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
-        """The distribution, the value, and the hidden state for the next step."""
+        """Evaluates one step of an episode.
+
+        Args:
+            observation: of one environment.
+            action_mask: True where an action is allowed.
+            hidden: :meth:`initial_hidden` in an episode's first step, then what the last step gave.
+
+        Returns:
+            The distribution, the value, and the hidden state for the episode's next step.
+        """
 
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:
-        """What is done at the first step of an episode, where there is nothing to remember."""
+        """Evaluates the first step of an episode, where there is nothing to remember."""
         return self.advance(observation, action_mask, self.initial_hidden())[:2]
 
 
-class AbstractWrappedActorCritic(AbstractRecurrentActorCritic):
-    """Something around a network. It has the network's hidden state: ``()`` if that has none.
+class AbstractWrappedActorCritic(AbstractActorCritic):
+    """A network with something around it; recurrent if, and only if, the network is.
 
     Attributes:
         network: what is wrapped.
@@ -68,32 +123,71 @@ class AbstractWrappedActorCritic(AbstractRecurrentActorCritic):
 
     network: eqx.AbstractVar[AbstractActorCritic]
 
-    def initial_hidden(self) -> ArrayTree:
-        """See :class:`AbstractRecurrentActorCritic`."""
-        return initial_hidden(self.network)
+    @abstractmethod
+    def advance(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
+    ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
+        """Evaluates one step, as the function :func:`advance` does of any model."""
+
+    def __call__(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
+    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+        """See :class:`AbstractActorCritic`."""
+        return self.advance(observation, action_mask, initial_hidden(self.network))[:2]
 
 
 class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
-    """A network that is shown features of an observation, computed by rules that do not learn.
+    """A network behind a fixed feature extractor, which holds nothing to train.
 
-    What the library puts around a network, such as normalization, goes between the two: the rules
-    read the observation as the environment wrote it.
+    Features are computed once for each step and kept in the rollout; a minibatch unpacks them each
+    time that it is learned from. What the library puts around a network, such as normalization,
+    goes between the two: the extractor reads the observation as the environment wrote it.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, ppo_mask as pm
+        >>> class Board(pm.AbstractFeatureActorCritic):
+        ...     network: pm.AbstractActorCritic
+        ...     def __init__(self, network, *, key=None):
+        ...         self.network = network
+        ...     def features(self, observation):
+        ...         return observation.astype(jnp.uint8)  # A byte for each cell in the rollout.
+        ...     def unpack(self, features):
+        ...         return features / 255
+        >>> network = pm.MLPActorCritic(9, 4, hidden_dim=8, key=jax.random.key(0))
+        >>> distribution, value = Board(network)(jnp.arange(9), jnp.arange(4) == 2)
+        >>> print(distribution.probs)
+        [0. 0. 1. 0.]
     """
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """The network, and the static fields."""
+        return {"network": self.network, **static_fields(self)}
 
     @abstractmethod
     def features(self, observation: ArrayTree) -> ArrayTree:
-        """What a rollout keeps of one observation, as small as can be. Holds no parameters."""
+        """Computes what a rollout keeps of one observation, as small as can be."""
 
     @abstractmethod
-    def unpacked(self, features: ArrayTree) -> ArrayTree:
-        """What the network sees of one observation's features: made of them for each use."""
+    def unpack(self, features: ArrayTree) -> ArrayTree:
+        """Makes the network's input of one observation's features."""
 
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
     ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
-        """See :class:`AbstractRecurrentActorCritic`."""
-        seen = self.unpacked(self.features(observation))
-        return advance(self.network, seen, action_mask, hidden)
+        """See :class:`AbstractWrappedActorCritic`."""
+        inputs = self.unpack(self.features(observation))
+        return advance(self.network, inputs, action_mask, hidden)
+
+
+def static_fields(module: eqx.Module) -> dict[str, Any]:
+    """The static fields of a module by name, in their order: the hyperparameters of most networks.
+
+    Args:
+        module: a network whose constructor has an argument for each of its static fields.
+    """
+    fields = dataclasses.fields(module)
+    return {x.name: getattr(module, x.name) for x in fields if x.metadata.get("static")}
 
 
 def advance(
@@ -102,24 +196,26 @@ def advance(
     action_mask: Bool[Array, " actions"],
     hidden: ArrayTree,
 ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
-    """One step of any model, recurrent or not.
+    """Evaluates one step of any model, recurrent or not.
 
     Args:
         model: any.
-        observation: of one environment, as is the mask.
-        action_mask: what is allowed.
+        observation: of one environment.
+        action_mask: True where an action is allowed.
         hidden: :func:`initial_hidden` in an episode's first step, then what the last step gave.
 
     Returns:
         The distribution, the value, and the hidden state for the episode's next step.
     """
-    if isinstance(model, AbstractRecurrentActorCritic):
+    if isinstance(model, (AbstractRecurrentActorCritic, AbstractWrappedActorCritic)):
         return model.advance(observation, action_mask, hidden)
     return *model(observation, action_mask), hidden
 
 
 def initial_hidden(model: AbstractActorCritic) -> ArrayTree:
     """The hidden state in which a model begins an episode; ``()`` if it has none."""
+    while isinstance(model, AbstractWrappedActorCritic):
+        model = model.network
     return model.initial_hidden() if isinstance(model, AbstractRecurrentActorCritic) else ()
 
 
@@ -129,38 +225,46 @@ def is_recurrent(model: AbstractActorCritic) -> bool:
 
 
 class Parts(NamedTuple):
-    """A model taken apart.
+    """A model, split into what is fixed and what is trained.
 
     Attributes:
         features: from an observation to what a rollout keeps of it.
-        unpacked: from that to what the network sees.
-        network: what learns.
+        unpack: from that to the network's input.
+        network: what is trained, with what the library put around it.
     """
 
     features: Callable[[ArrayTree], ArrayTree]
-    unpacked: Callable[[ArrayTree], ArrayTree]
+    unpack: Callable[[ArrayTree], ArrayTree]
     network: AbstractActorCritic
 
 
 def split_features(model: AbstractActorCritic) -> Parts:
-    """A model's rules that do not learn, and the network that sees what they make of what is seen.
+    """Splits a model into its fixed feature extractor and the trainable network.
 
-    A rollout is learned from several times, and its features are the same each time.
+    A model without an extractor has one that changes nothing. Of extractors in each other, all but
+    the innermost one's ``unpack`` count as ``features``.
     """
     if not isinstance(model, AbstractFeatureActorCritic):
         return Parts(lambda observation: observation, lambda features: features, model)
     if not isinstance(model.network, AbstractFeatureActorCritic):
-        return Parts(model.features, model.unpacked, model.network)
+        return Parts(model.features, model.unpack, model.network)
     inner = split_features(model.network)
-    return inner._replace(features=lambda x: inner.features(model.unpacked(model.features(x))))
+    return inner._replace(features=lambda x: inner.features(model.unpack(model.features(x))))
+
+
+def replace_network(
+    model: AbstractActorCritic, network: AbstractActorCritic
+) -> AbstractActorCritic:
+    """The model with another trainable network behind its feature extractor."""
+    return eqx.tree_at(lambda m: split_features(m).network, model, network)
 
 
 class Memory(eqx.Module):
-    """What a recurrent model's outputs in a rollout depend on, beside what is seen.
+    """What a recurrent model's outputs in a rollout depend on, beside the observations.
 
     Attributes:
         hidden: its hidden state before the rollout's first step.
-        ended: the step was its episode's last: what comes next is not to remember it.
+        ended: True where a step was its episode's last, after which the hidden state is reset.
     """
 
     hidden: ArrayTree
@@ -170,7 +274,13 @@ class Memory(eqx.Module):
 def reset_hidden(
     model: AbstractActorCritic, ended: Bool[Array, "*envs"], hidden: ArrayTree
 ) -> ArrayTree:
-    """The hidden states, those of an episode's start where an episode has ended."""
+    """Resets hidden states to those of an episode's start where an episode has ended.
+
+    Args:
+        model: whose hidden states they are.
+        ended: True where one has.
+        hidden: arrays with the axes of ``ended`` before their own.
+    """
 
     def one(old: Array, initial: Array) -> Array:
         return jnp.where(ended.reshape(*ended.shape, *[1] * initial.ndim), initial, old)
@@ -184,14 +294,17 @@ def forward(
     action_mask: Bool[Array, "rows *steps actions"],
     memory: Memory | None,
 ) -> tuple[MaskedCategorical, Float[Array, "rows *steps"]]:
-    """A batch of distributions and values, as they were when the model acted.
+    """Evaluates a batch of observations, each with the hidden state that it was acted on with.
 
     Args:
         model: any.
         observation: with axes [rows, …]; with a memory, [rows, steps, …].
-        action_mask: likewise.
-        memory: of a recurrent model, with axes [rows, …]. Gradients flow back through all steps of
-            an episode that the rollout has.
+        action_mask: of each observation.
+        memory: of a recurrent model, with axes [rows, …]; None if it is none. Gradients flow back
+            through all steps of an episode that the rollout has.
+
+    Returns:
+        Distributions and values, with axes [rows, …] or [rows, steps, …].
     """
     if memory is None:
         return jax.vmap(model)(observation, action_mask)

@@ -21,16 +21,18 @@ from ppo_mask.networks._normalize import NormalizedActorCritic
 
 @final
 class BFloat16ActorCritic(AbstractWrappedActorCritic):
-    """A network that computes in bfloat16, whatever it is.
+    """Any network, computed in bfloat16.
 
-    Parameters are kept in float32, which is what the optimizer sees, and rounded for each use; so
-    are the floats of the observation and of a hidden state. What comes out is float32: the
-    distribution masks float32 logits, as every :class:`~ppo_mask.networks.MaskedCategorical`
-    does, and so are the value and the hidden state that goes on.
+    Parameters are kept in float32, for the optimizer, and rounded for each use; so are the floats
+    of the observation and of a hidden state. The results are float32: the logits that are masked,
+    the value, and the hidden state for the next step.
 
     A layer of the network may ask for float32 sums of its bfloat16 products, by
-    ``preferred_element_type``, and go on in float32; :class:`~ppo_mask.networks.MLPActorCritic`
+    ``preferred_element_type``, and continue in float32; :class:`~ppo_mask.networks.MLPActorCritic`
     does. Gradients are summed up in float32 then.
+
+    Args:
+        key: not used.
 
     Attributes:
         network: what is trained.
@@ -39,7 +41,7 @@ class BFloat16ActorCritic(AbstractWrappedActorCritic):
     network: AbstractActorCritic
 
     def __init__(self, network: AbstractActorCritic, *, key: Key[Array, ""] | None = None):
-        del key  # Nothing here is random; a saved network is made anew with a key.
+        del key  # Nothing here is random; a saved network is rebuilt with a key.
         self.network = network
 
     @property
@@ -58,7 +60,10 @@ class BFloat16ActorCritic(AbstractWrappedActorCritic):
 
 
 def to_bfloat16(model: AbstractActorCritic) -> AbstractActorCritic:
-    """The model with its matrix work in bfloat16; features and normalization stay in float32."""
+    """Wraps a model's network in a :class:`BFloat16ActorCritic`, if it is in none.
+
+    Features and normalization stay in float32.
+    """
     if isinstance(model, BFloat16ActorCritic):
         return model
     if isinstance(model, (AbstractFeatureActorCritic, NormalizedActorCritic)):

@@ -12,16 +12,28 @@ from ppo_mask.jax_tools import IntScalarLike
 
 
 class MaskedCategorical(eqx.Module):
-    """The distribution over the allowed actions of one state.
+    """A categorical distribution over the allowed actions of one state.
 
     An action outside the mask has probability exactly 0, is never drawn, and its logit receives a
     gradient of exactly 0 (Huang and Ontañón 2022, arXiv:2006.14171). All is computed in float32,
     whatever the logits' type.
 
+    Args:
+        logits: log-probabilities of all actions, up to a constant.
+        mask: True where an action is allowed.
+
     Raises:
         ValueError: no action is allowed. Only where the mask's values are known, that is outside
             of compiled code; inside it, :class:`ppo_mask.training.Trainer` and
             :func:`ppo_mask.training.evaluate` watch over the masks, at no cost per step.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, ppo_mask as pm
+        >>> distribution = pm.MaskedCategorical(jnp.zeros(4), jnp.array([True, False, True, False]))
+        >>> print(distribution.probs)
+        [0.5 0.  0.5 0. ]
+        >>> int(distribution.sample(jax.random.key(0))) in (0, 2)
+        True
     """
 
     mask: Bool[Array, " actions"]

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic
+from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic, static_fields
 from ppo_mask.networks._distribution import MaskedCategorical
 from ppo_mask.networks.layers import (
     activate,
@@ -26,22 +26,45 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
     The GRU is that of Cho et al. 2014 (arXiv:1406.1078). All weights start orthogonal: with gain √2
     before the unit, 1 in it, 0.01 for the policy's head, 1 for the value's; biases start at 0.
 
+    Args:
+        key: draws the weights.
+
     Attributes:
-        layer_norm: what the unit sees is normalized to mean 0 and variance 1 before its tanh.
+        observation_size: numbers in an observation.
+        num_actions: logits of the policy.
+        hidden_dim: numbers in the hidden state, and width of the first layer.
+        layer_norm: the unit's input is normalized to mean 0 and variance 1 before its tanh.
         policy_gain: what the hidden state is multiplied by before the policy's head; see
             :class:`~ppo_mask.networks.MLPActorCritic`.
+        encoder: the first layer.
+        gates: the unit's weights of its input; reset, update and candidate in one layer.
+        recurrent_gates: its weights of the hidden state.
+        actor: the policy's head.
+        critic: the value's head.
+
+    Raises:
+        ValueError: a size is below 1.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, ppo_mask as pm
+        >>> model = pm.GRUActorCritic(4, 2, hidden_dim=8, key=jax.random.key(0))
+        >>> hidden = model.initial_hidden()
+        >>> mask = jnp.array([True, False])
+        >>> distribution, value, hidden = model.advance(jnp.ones(4), mask, hidden)
+        >>> print(distribution.probs, hidden.shape)
+        [1. 0.] (8,)
     """
 
-    encoder: eqx.nn.Linear
-    gates: eqx.nn.Linear
-    recurrent_gates: eqx.nn.Linear
-    actor: eqx.nn.Linear
-    critic: eqx.nn.Linear
     observation_size: int = eqx.field(static=True)
     num_actions: int = eqx.field(static=True)
     hidden_dim: int = eqx.field(static=True)
     layer_norm: bool = eqx.field(static=True)
     policy_gain: float = eqx.field(static=True)
+    encoder: eqx.nn.Linear
+    gates: eqx.nn.Linear
+    recurrent_gates: eqx.nn.Linear
+    actor: eqx.nn.Linear
+    critic: eqx.nn.Linear
 
     def __init__(
         self,
@@ -53,24 +76,22 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
         *,
         key: Key[Array, ""],
     ):
-        check_sizes(
-            observation_size=observation_size, num_actions=num_actions, hidden_dim=hidden_dim
-        )
+        self.observation_size = observation_size
+        self.num_actions = num_actions
+        self.hidden_dim = hidden_dim
+        self.layer_norm = layer_norm
+        self.policy_gain = policy_gain
+        check_sizes(self, "observation_size", "num_actions", "hidden_dim")
         keys = jax.random.split(key, 9)
         self.encoder = linear(observation_size, hidden_dim, 2**0.5, keys[0])
         self.gates = _stacked(hidden_dim, keys[1:4])
         self.recurrent_gates = _stacked(hidden_dim, keys[4:7])
         self.actor = linear(hidden_dim, num_actions, 0.01, keys[7])
         self.critic = linear(hidden_dim, 1, 1.0, keys[8])
-        self.observation_size = observation_size
-        self.num_actions = num_actions
-        self.hidden_dim = hidden_dim
-        self.layer_norm = layer_norm
-        self.policy_gain = policy_gain
 
     @classmethod
     def for_env(cls, env: Any, *, key: Key[Array, ""], **hyperparameters: Any) -> "GRUActorCritic":
-        """A network of the sizes that an environment needs, as :class:`MLPActorCritic` has it.
+        """Makes a network of the sizes that an environment needs.
 
         Args:
             env: an environment whose observation is one flat array of floats.
@@ -84,17 +105,11 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        return {
-            "observation_size": self.observation_size,
-            "num_actions": self.num_actions,
-            "hidden_dim": self.hidden_dim,
-            "layer_norm": self.layer_norm,
-            "policy_gain": self.policy_gain,
-        }
+        """See :class:`AbstractActorCritic`."""
+        return static_fields(self)
 
     def initial_hidden(self) -> Float[Array, " hidden"]:
-        """Zeros."""
+        """Zeros, one for each number of the hidden state."""
         return jnp.zeros(self.hidden_dim, jnp.float32)
 
     def advance(
@@ -104,8 +119,8 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
         hidden: Float[Array, " hidden"],
     ) -> tuple[MaskedCategorical, Float[Array, ""], Float[Array, " hidden"]]:
         """See :class:`ppo_mask.networks.AbstractRecurrentActorCritic`."""
-        seen = activate(self.encoder, observation, self.layer_norm)
-        new = jnp.split(affine(self.gates, seen), 3)
+        encoded = activate(self.encoder, observation, self.layer_norm)
+        new = jnp.split(affine(self.gates, encoded), 3)
         old = jnp.split(affine(self.recurrent_gates, hidden), 3)
         reset, update = jax.nn.sigmoid(new[0] + old[0]), jax.nn.sigmoid(new[1] + old[1])
         candidate = jnp.tanh(new[2] + reset * old[2])

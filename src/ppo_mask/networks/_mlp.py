@@ -6,15 +6,9 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Float, Key
 
-from ppo_mask.networks._actor_critic import AbstractActorCritic
+from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
 from ppo_mask.networks._distribution import MaskedCategorical
-from ppo_mask.networks.layers import (
-    activate,
-    affine,
-    check_sizes,
-    flat_observation_size,
-    linear,
-)
+from ppo_mask.networks.layers import activate, affine, check_sizes, flat_observation_size, linear
 
 
 @final
@@ -29,23 +23,44 @@ class MLPActorCritic(AbstractActorCritic):
     Adam moves a weight by about the learning rate a step, but by much less where the gradient is
     under its epsilon of 1e-5. On long and sparse observations that is where the policy's hidden
     layers begin: their gradient comes through a head that starts at 0.01. ``layer_norm`` and
-    ``policy_gain`` make it larger by making what the layers see larger.
+    ``policy_gain`` make it larger by making the layers' inputs larger.
+
+    Args:
+        key: draws the weights.
 
     Attributes:
+        observation_size: numbers in an observation.
+        num_actions: logits of the policy.
+        hidden_dim: width of the hidden layers.
+        num_layers: hidden layers of each MLP.
         layer_norm: hidden layers are normalized to mean 0 and variance 1 before their tanh
-            (Ba et al. 2016, arXiv:1607.06450), without weights of its own. Not for observations
+            (Ba et al. 2016, arXiv:1607.06450), without weights for it. Not for observations
             of one or two numbers, whose size it would hide.
         policy_gain: what the last hidden layer is multiplied by before the policy's head.
+        actor: the policy's layers.
+        critic: the value's layers.
+
+    Raises:
+        ValueError: a size is below 1.
+
+    Example:
+        >>> import jax, ppo_mask as pm
+        >>> env = pm.envs.probes.MaskedLocks(keys=2)
+        >>> model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
+        >>> state, timestep = env.reset(jax.random.key(1))
+        >>> distribution, value = model(timestep.observation, timestep.action_mask)
+        >>> bool((distribution.probs > 0).sum() == 2)
+        True
     """
 
-    actor: tuple[eqx.nn.Linear, ...]
-    critic: tuple[eqx.nn.Linear, ...]
     observation_size: int = eqx.field(static=True)
     num_actions: int = eqx.field(static=True)
     hidden_dim: int = eqx.field(static=True)
     num_layers: int = eqx.field(static=True)
     layer_norm: bool = eqx.field(static=True)
     policy_gain: float = eqx.field(static=True)
+    actor: tuple[eqx.nn.Linear, ...]
+    critic: tuple[eqx.nn.Linear, ...]
 
     def __init__(
         self,
@@ -58,26 +73,21 @@ class MLPActorCritic(AbstractActorCritic):
         *,
         key: Key[Array, ""],
     ):
-        check_sizes(
-            observation_size=observation_size,
-            num_actions=num_actions,
-            hidden_dim=hidden_dim,
-            num_layers=num_layers,
-        )
-        actor_key, critic_key = jax.random.split(key)
-        hidden = (observation_size, *[hidden_dim] * num_layers)
-        self.actor = _mlp((*hidden, num_actions), 0.01, actor_key)
-        self.critic = _mlp((*hidden, 1), 1.0, critic_key)
         self.observation_size = observation_size
         self.num_actions = num_actions
         self.hidden_dim = hidden_dim
         self.num_layers = num_layers
         self.layer_norm = layer_norm
         self.policy_gain = policy_gain
+        check_sizes(self, "observation_size", "num_actions", "hidden_dim", "num_layers")
+        actor_key, critic_key = jax.random.split(key)
+        hidden = (observation_size, *[hidden_dim] * num_layers)
+        self.actor = _mlp((*hidden, num_actions), 0.01, actor_key)
+        self.critic = _mlp((*hidden, 1), 1.0, critic_key)
 
     @classmethod
     def for_env(cls, env: Any, *, key: Key[Array, ""], **hyperparameters: Any) -> "MLPActorCritic":
-        """A network of the sizes that an environment needs.
+        """Makes a network of the sizes that an environment needs.
 
         Args:
             env: an :class:`~ppo_mask.envs.AbstractEnv` whose observation is one flat array of
@@ -93,14 +103,7 @@ class MLPActorCritic(AbstractActorCritic):
     @property
     def hyperparameters(self) -> dict[str, Any]:
         """See :class:`AbstractActorCritic`."""
-        return {
-            "observation_size": self.observation_size,
-            "num_actions": self.num_actions,
-            "hidden_dim": self.hidden_dim,
-            "num_layers": self.num_layers,
-            "layer_norm": self.layer_norm,
-            "policy_gain": self.policy_gain,
-        }
+        return static_fields(self)
 
     def __call__(
         self, observation: Float[Array, " features"], action_mask: Bool[Array, " actions"]
@@ -123,7 +126,4 @@ def _mlp(
 ) -> tuple[eqx.nn.Linear, ...]:
     keys = jax.random.split(key, len(sizes) - 1)
     gains = [2**0.5] * (len(sizes) - 2) + [head_gain]
-    return tuple(
-        linear(n_in, n_out, gain, key)
-        for n_in, n_out, gain, key in zip(sizes[:-1], sizes[1:], gains, keys, strict=True)
-    )
+    return tuple(map(linear, sizes[:-1], sizes[1:], gains, keys))

@@ -1,7 +1,8 @@
 """Running statistics, and observations that are normalized by them.
 
-Statistics are part of the train state, and so of checkpoints. They learn from what was seen, once
-per update; gradients never touch them, and whoever only plays leaves them as they are.
+Statistics are part of the train state, and so of checkpoints. They are updated once per update of
+PPO, from its rollout; no gradient flows into them, and a policy that only plays leaves them as they
+are.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from ppo_mask.networks._actor_critic import (
     AbstractActorCritic,
     AbstractWrappedActorCritic,
     advance,
+    replace_network,
     split_features,
 )
 from ppo_mask.networks._distribution import MaskedCategorical
@@ -26,16 +28,19 @@ _LIMIT = 10.0
 
 
 class RunningMoments(eqx.Module):
-    """Mean and variance, by element, of all that was seen so far.
+    """Mean and variance, by element, of all arrays so far.
 
     Batches are merged as Chan, Golub and LeVeque (1983) do, written as a weighted mean: no number
     grows with the count but the count itself. That one stops growing after 2²⁴ batches, where
     float32 has no room for one more; from there on, older ones fade slowly as new ones come.
 
+    Args:
+        shape: of one array.
+
     Attributes:
         mean: 0 at first.
         variance: of the population; 1 at first.
-        count: of what was seen.
+        count: of arrays.
     """
 
     mean: Float[Array, "*shape"]
@@ -49,11 +54,11 @@ class RunningMoments(eqx.Module):
 
     @property
     def deviation(self) -> Float[Array, "*shape"]:
-        """Standard deviation; never quite 0, so that one may divide by it."""
+        """Standard deviation; never quite 0, so that it may be divided by."""
         return jnp.sqrt(self.variance + _EPSILON)
 
-    def seen(self, batch: Float[Array, "batch *shape"]) -> "RunningMoments":
-        """These moments with a batch more in them."""
+    def update(self, batch: Float[Array, "batch *shape"]) -> "RunningMoments":
+        """Merges a batch into the moments."""
         batch = batch.astype(jnp.float32)
         # In two passes, the second of which corrects the mean for its rounding.
         mean = batch.mean(axis=0)
@@ -76,13 +81,17 @@ class RunningMoments(eqx.Module):
 
 @final
 class NormalizedActorCritic(AbstractWrappedActorCritic):
-    """A network that sees its observations shifted and scaled to mean 0 and variance 1.
+    """A network whose observations are shifted and scaled to mean 0 and variance 1.
 
-    Each number of the observation has statistics of its own, and what comes of it is clipped to
-    ±10. Leaves of the observation that are not floats are passed on as they are.
+    Each number of the observation has statistics of its own, and the result is clipped to ±10.
+    Leaves of the observation that are not floats are passed on as they are.
 
-    The statistics stay as they are until :func:`update_statistics`. PPO calls it after it has
-    learned from a rollout, which is learned from with the statistics that it was acted with.
+    The statistics stay as they are until :func:`update_statistics`. PPO calls it after its gradient
+    steps: a rollout is learned from with the statistics that it was acted with.
+
+    Args:
+        shapes: of each float leaf of an observation, in the order of ``jax.tree.leaves``.
+        key: not used.
 
     Attributes:
         network: what is trained.
@@ -99,7 +108,7 @@ class NormalizedActorCritic(AbstractWrappedActorCritic):
         *,
         key: Key[Array, ""] | None = None,
     ):
-        del key  # Nothing here is random; a saved network is made anew with a key.
+        del key  # Nothing here is random; a saved network is rebuilt with a key.
         self.network = network
         self.moments = tuple(RunningMoments(shape) for shape in shapes)
 
@@ -116,50 +125,52 @@ class NormalizedActorCritic(AbstractWrappedActorCritic):
         leaves, structure = jax.tree.flatten(observation)
         floats = iter(self.moments)
         leaves = [_standardized(x, next(floats)) if _is_float(x) else x for x in leaves]
-        seen = jax.tree.unflatten(structure, leaves)
-        return advance(self.network, seen, action_mask, hidden)
+        inputs = jax.tree.unflatten(structure, leaves)
+        return advance(self.network, inputs, action_mask, hidden)
 
 
 def add_normalization(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:
-    """The model behind statistics that have seen nothing; as it is if it has statistics already.
+    """Wraps the trainable network in a :class:`NormalizedActorCritic` whose statistics are empty.
 
     Args:
-        model: what is to be trained.
+        model: to be trained; one that is normalized already stays as it is.
         observation: any batch of observations, for their shapes.
     """
-    features, unpacked, network = split_features(model)
+    features, unpack, network = split_features(model)
     if isinstance(network, NormalizedActorCritic):
         return model
-    seen = jax.eval_shape(jax.vmap(lambda x: unpacked(features(x))), observation)
-    network = NormalizedActorCritic(network, [x.shape[1:] for x in _floats(seen)])
-    return eqx.tree_at(lambda m: split_features(m).network, model, network)
+    inputs = jax.eval_shape(jax.vmap(lambda x: unpack(features(x))), observation)
+    network = NormalizedActorCritic(network, [x.shape[1:] for x in _floats(inputs)])
+    return replace_network(model, network)
 
 
 def update_statistics(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:
-    """The model with a rollout in its statistics, if it has any.
+    """Merges a rollout into a model's statistics, if it has any.
+
+    It works step by step: a rollout may be hundreds of megabytes.
 
     Args:
         model: any.
         observation: as in :class:`~ppo_mask.ppo.Transition`; its leaves have axes [steps, envs,
-            …]. One step after another is gone through: a rollout may be hundreds of megabytes.
+            …].
     """
-    _, unpacked, network = split_features(model)
+    _, unpack, network = split_features(model)
     if not isinstance(network, NormalizedActorCritic):
         return model
 
     def step(moments: ArrayTree, kept: ArrayTree) -> tuple[ArrayTree, None]:
-        leaves = _floats(jax.vmap(unpacked)(kept))
-        return tuple(m.seen(x) for m, x in zip(moments, leaves, strict=True)), None
+        leaves = _floats(jax.vmap(unpack)(kept))
+        return tuple(m.update(x) for m, x in zip(moments, leaves, strict=True)), None
 
     moments, _ = jax.lax.scan(step, network.moments, observation)
-    network = eqx.tree_at(lambda n: n.moments, network, moments)
-    return eqx.tree_at(lambda m: split_features(m).network, model, network)
+    return replace_network(model, eqx.tree_at(lambda n: n.moments, network, moments))
 
 
 def trainable(model: AbstractActorCritic) -> tuple[ArrayTree, Any]:
-    """What of a model is trained, that is its floats but for statistics, and all the rest.
+    """Splits a model into the arrays that are trained, its floats but for statistics, and the rest.
 
-    ``eqx.combine`` puts the two together again.
+    Returns:
+        The two, each a tree of the model's structure; ``eqx.combine`` makes one of them.
     """
 
     def is_moments(x: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Linear layers as the library's networks have them, for networks of one's own."""
+"""Linear layers as the library's networks have them, for networks of your own."""
 
 from typing import Any
 
@@ -11,7 +11,14 @@ _EPSILON = 1e-5  # added to a variance, as in Flax and PyTorch
 
 
 def linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Linear:
-    """A layer of orthogonal weights (Saxe et al. 2014, arXiv:1312.6120) and biases of 0."""
+    """Draws a layer of orthogonal weights (Saxe et al. 2014, arXiv:1312.6120) and biases of 0.
+
+    Args:
+        n_in: numbers that go in.
+        n_out: numbers that come out.
+        gain: what the orthogonal matrix is multiplied by; √2 is common before a tanh.
+        key: draws the weights.
+    """
     return layer_of(gain * _orthogonal(key, n_out, n_in))
 
 
@@ -25,12 +32,14 @@ def layer_of(weight: Float[Array, "n_out n_in"]) -> eqx.nn.Linear:
 def affine(
     layer: eqx.nn.Linear, x: Float[Array, "*batch n_in"], gain: float = 1.0
 ) -> Float[Array, "*batch n_out"]:
-    """The layer; its products are of the weights' type, their sums and all else float32 or more.
+    """Applies a layer: ``gain · weight · x + bias``.
+
+    Products are of the weights' type; their sums and the result are float32 or wider.
 
     Args:
         layer: with a bias, as :func:`linear` makes it.
-        x: a vector; what has axes before its last is a batch of vectors.
-        gain: of the weights, and so of ``x``, of which there is more.
+        x: a vector, or a batch of them along any axes before the last.
+        gain: multiplies the weights, which are fewer numbers than a batch's ``x``.
     """
     assert layer.bias is not None
     weight = layer.weight if gain == 1 else gain * layer.weight
@@ -42,11 +51,16 @@ def affine(
 def activate(
     layer: eqx.nn.Linear, x: Float[Array, " n_in"], layer_norm: bool
 ) -> Float[Array, " n_out"]:
-    """What the layer makes of it, through tanh; on request first with mean 0 and variance 1.
+    """Applies a layer and tanh.
 
     Outputs have mean 0 where the weights of every input, and the biases, have it over the outputs.
-    So it is the weights from which a mean is taken: there are fewer of them than outputs in a
-    batch, and neither outputs nor their gradients are gone through once more for it.
+    So the mean is taken of the weights: there are fewer of them than outputs in a batch, and
+    neither outputs nor their gradients are read once more for it.
+
+    Args:
+        layer: with a bias, as :func:`linear` makes it.
+        x: one vector.
+        layer_norm: whether outputs are normalized to mean 0 and variance 1 before the tanh.
     """
     if not layer_norm:
         return jnp.tanh(affine(layer, x))
@@ -62,14 +76,18 @@ def _centered(parameters: Float[Array, "n_out *n_in"]) -> Float[Array, "n_out *n
     return (parameters - mean).astype(parameters.dtype)
 
 
-def check_sizes(**sizes: int) -> None:
-    """Makes sure that a network can be made.
+def check_sizes(network: Any, *names: str) -> None:
+    """Checks the sizes of a network.
+
+    Args:
+        network: any object.
+        names: of its attributes that are sizes.
 
     Raises:
         ValueError: a size is below 1; the message names it.
     """
-    for name, size in sizes.items():
-        if size < 1:
+    for name in names:
+        if (size := getattr(network, name)) < 1:
             raise ValueError(f"{name} must be at least 1, got {size}")
 
 
@@ -92,7 +110,7 @@ def flat_observation_size(env: Any) -> int:
 @eqx.filter_jit  # Operation by operation it takes seconds to compile.
 def _orthogonal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
     # One after another for several seeds: XLA's CPU runtime shares a batch of decompositions out
-    # to the threads that wait for it, and on two cores two batches wait for each other for ever.
+    # to the threads that wait for it, and on two cores two batches wait for each other forever.
     @jax.custom_batching.sequential_vmap
     def draw(key: Array) -> Array:
         return jax.nn.initializers.orthogonal()(key, (rows, columns))

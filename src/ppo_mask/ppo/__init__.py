@@ -1,7 +1,7 @@
 """Proximal policy optimization: one update, in the order in which it happens.
 
 In: a :class:`LearnerState` and a :class:`~ppo_mask.envs.VectorEnv`. :func:`collect` acts,
-:func:`estimate_advantages` says how good that was, :func:`ppo_loss` is what is learned from it.
+:func:`estimate_advantages` rates the actions, and gradient steps descend :func:`ppo_loss`.
 Out: the next state, the rollout, and :class:`UpdateDiagnostics`.
 """
 

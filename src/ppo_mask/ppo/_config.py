@@ -17,8 +17,8 @@ def _number(value: Any) -> Any:
 class PPOConfig(eqx.Module):
     """PPO's hyperparameters.
 
-    Whole numbers and switches shape the compiled program. The others are plain floats, or scalar
-    arrays: a config made inside ``jax.vmap`` trains one agent per value.
+    Integers and booleans shape the compiled program. The others are plain floats, or scalar arrays:
+    a config made inside ``jax.vmap`` trains one agent per value.
 
     Attributes:
         num_envs: environments side by side.
@@ -28,8 +28,8 @@ class PPOConfig(eqx.Module):
         gamma: discount per step.
         gae_lambda: decay of the advantage estimate; 1 is Monte Carlo, 0 one-step.
         num_minibatches: gradient steps per pass over the batch; divides ``batch_size``.
-        gradient_accumulation: equal parts that a minibatch is gone through in, to save memory;
-            divides a minibatch. The gradient is the same.
+        gradient_accumulation: equal parts of a minibatch whose gradients are computed one after
+            another, to save memory; divides a minibatch. The gradient is the same.
         update_epochs: passes over the batch.
         clip_eps: how far the probability ratio may move from 1 before it is clipped.
         clip_value: whether the value may move at most ``clip_eps`` per update too.
@@ -40,7 +40,7 @@ class PPOConfig(eqx.Module):
             shows an ``approx_kl`` of more than this; parameters do not move after that.
         precision: "float32" or "bfloat16", for the network's matrix work
             (:class:`ppo_mask.networks.BFloat16ActorCritic`); all else is float32.
-        normalize_observations: whether the model sees observations of mean 0 and variance 1
+        normalize_observations: whether the network gets observations of mean 0 and variance 1
             (:class:`ppo_mask.networks.NormalizedActorCritic`).
         normalize_rewards: whether rewards are divided by the discounted return's deviation
             (:class:`ppo_mask.ppo.RewardScaler`). Values are then learned in that unit;
@@ -48,6 +48,15 @@ class PPOConfig(eqx.Module):
 
     Raises:
         ValueError: a value that cannot work; the message names it.
+
+    Example:
+        >>> import ppo_mask as pm
+        >>> config = pm.PPOConfig(num_envs=8, num_steps=16, learning_rate=1e-3)
+        >>> config.batch_size, config.gradient_steps
+        (128, 16)
+        >>> pm.PPOConfig(gamma=2)
+        Traceback (most recent call last):
+        ValueError: gamma must be from 0 to 1, got 2.0
     """
 
     num_envs: int = eqx.field(static=True, default=256)

@@ -14,7 +14,7 @@ def estimate_advantages(
     gamma: float | Float[Array, ""],
     gae_lambda: float | Float[Array, ""],
 ) -> Float[Array, "steps envs"]:
-    """Exponentially weighted sums of temporal differences, along each episode.
+    """Estimates advantages: exponentially weighted sums of temporal differences.
 
     A terminal state is worth 0; a truncated episode's last state is worth ``next_value``. Where
     both flags are up, termination counts. The sum never crosses either flag.
@@ -28,6 +28,9 @@ def estimate_advantages(
         truncated: the step's episode was cut off.
         gamma: discount per step.
         gae_lambda: decay of the temporal differences' weights, on top of ``gamma``.
+
+    Returns:
+        The advantage of each step's action, in units of the reward.
     """
     delta = reward + gamma * jnp.where(terminated, 0, next_value) - value
     decay = jnp.where(terminated | truncated, 0, gamma * gae_lambda)

@@ -14,19 +14,20 @@ from ppo_mask.ppo._config import PPOConfig
 
 
 class Batch(eqx.Module):
-    """What is learned from: a rollout, with axes [steps, envs, …], or rows of one.
+    """Training data: a rollout, with axes [steps, envs, …], or rows of one, with axes [rows, …].
+
+    For a recurrent model a row is a whole rollout of one environment: a rollout has axes [1, envs,
+    steps, …], and rows of it [rows, steps, …].
 
     Attributes:
-        observation: what was acted on, as in :class:`~ppo_mask.ppo.Transition`.
-        action_mask: likewise.
-        action: what was done.
+        observation: that was acted on, as in :class:`~ppo_mask.ppo.Transition`.
+        action_mask: the mask that was acted under.
+        action: that was drawn.
         log_prob: of the action, under the policy that drew it.
-        value: estimate at that time.
-        advantage: how much better the action was than that.
+        value: the model's estimate when it acted.
+        advantage: how much better the action was than ``value``.
         return_: ``value + advantage``, the value's target.
-        memory: what a recurrent model needs to know beside; None if it is none. A row is then a
-            whole rollout of one environment: in place of [steps, envs, …] axes are [1, envs, steps,
-            …], and in place of [rows, …] they are [rows, steps, …].
+        memory: hidden states and ends of episodes; None for a model without a hidden state.
     """
 
     observation: ArrayTree
@@ -42,18 +43,18 @@ class Batch(eqx.Module):
 def ppo_loss(
     network: AbstractActorCritic, batch: Batch, config: PPOConfig
 ) -> tuple[Scalar, dict[str, Scalar]]:
-    """The clipped surrogate, the value's error and the entropy bonus, and figures about them.
+    """Computes PPO's loss (Schulman et al. 2017, arXiv:1707.06347) and metrics about it.
 
     Takes the advantages as they are: :func:`~ppo_mask.ppo.update` has standardized them over the
     minibatch.
 
     Args:
-        network: the model, without its features if it has some: those are in the batch already.
-        batch: what to learn from.
+        network: the trainable network, without the model's feature extractor.
+        batch: rows of a rollout; observations are the network's inputs.
         config: hyperparameters.
 
     Returns:
-        What the gradient is taken of, a mean over the batch; and metrics by name: ``total_loss``,
+        The loss, a mean over the batch; and metrics by name: ``total_loss``,
         ``pg_loss``, ``vf_loss``, ``entropy``, ``approx_kl`` and ``clip_frac``, which
         :class:`~ppo_mask.ppo.UpdateDiagnostics` describes.
     """
@@ -86,5 +87,5 @@ def ppo_loss(
 
 
 def vmap_axes(function: Callable[..., Any], axes: int) -> Callable[..., Any]:
-    """The function, mapped over so many leading axes of its arguments."""
+    """Maps a function over so many leading axes of its arguments."""
     return function if axes == 0 else jax.vmap(vmap_axes(function, axes - 1))

@@ -1,9 +1,9 @@
-"""Which steps of a rollout are learned from together.
+"""Minibatches: which steps of a rollout a gradient step learns from.
 
 Environments are in groups, and a minibatch has equally many steps of every group, drawn without
 replacement. A group is as small as that allows; mostly it is a single environment. So a device that
-has whole groups has its share of every minibatch, and needs nothing of what the others have; and
-which steps make a minibatch does not depend on how many devices there are.
+has whole groups has its share of every minibatch, and needs no data of the others; and which steps
+make a minibatch does not depend on the number of devices.
 """
 
 import math
@@ -24,16 +24,16 @@ _ROWS_IN_CACHE = 1024
 
 
 class ShufflePlan(NamedTuple):
-    """What is shuffled into minibatches: single steps, or whole rollouts of an environment.
+    """How a rollout is shuffled into minibatches, and the unit that is shuffled.
 
-    A recurrent network learns through time, so that the steps of an environment's rollout stay
-    together: the unit is the whole rollout then, and ``num_steps`` is 1.
+    The unit is a single step, or an environment's whole rollout for a recurrent network, which
+    learns through time; ``num_steps`` is 1 then.
 
     Attributes:
         num_envs: environments side by side.
         num_steps: units of each environment in a rollout.
         num_minibatches: gradient steps per epoch.
-        update_epochs: times that all units are gone through.
+        update_epochs: passes over all units.
         gradient_accumulation: equal parts of a minibatch.
     """
 
@@ -45,10 +45,14 @@ class ShufflePlan(NamedTuple):
 
     @classmethod
     def make(cls, config: PPOConfig, model: AbstractActorCritic) -> "ShufflePlan":
-        """The plan for a model.
+        """Makes the plan for a model.
+
+        Args:
+            config: hyperparameters.
+            model: to be trained.
 
         Raises:
-            ValueError: the model is recurrent, and the environments cannot be dealt out to
+            ValueError: the model is recurrent, and the environments cannot be divided among
                 minibatches.
         """
         recurrent = is_recurrent(model)
@@ -81,10 +85,14 @@ class ShufflePlan(NamedTuple):
 
 
 def check_devices(plan: ShufflePlan, count: int) -> None:
-    """Makes sure that so many devices can have equal shares of everything.
+    """Checks that a number of devices can have equal shares of environments and minibatches.
+
+    Args:
+        plan: how the rollout is shuffled.
+        count: of the devices.
 
     Raises:
-        ValueError: they cannot; the message says which number is in the way.
+        ValueError: they cannot; the message names the number that does not divide.
     """
     envs, groups, minibatches = plan.num_envs, plan.num_groups, plan.num_minibatches
     if envs % count:
@@ -107,7 +115,7 @@ def check_devices(plan: ShufflePlan, count: int) -> None:
 
 
 def can_split(plan: ShufflePlan, count: int) -> bool:
-    """Whether so many devices can have equal shares of everything."""
+    """Whether a number of devices can have equal shares: :func:`check_devices` as a boolean."""
     try:
         check_devices(plan, count)
     except ValueError:
@@ -118,10 +126,16 @@ def can_split(plan: ShufflePlan, count: int) -> bool:
 def shuffle_rows(
     plan: ShufflePlan, key: Key[Array, ""], mesh: Mesh | None = None
 ) -> Int[Array, "gradient_steps parts rows"]:
-    """For each gradient step the rows of its minibatch, in parts; every epoch has all rows once.
+    """Draws the rows of each gradient step's minibatch; every epoch has all rows once.
 
-    A row is ``step · envs + env``. On a mesh the last axis is split, and each device's rows are of
-    its own environments, counted from its first.
+    Args:
+        plan: how the rollout is shuffled.
+        key: draws the order.
+        mesh: of the devices that the environments are split over, if there are several.
+
+    Returns:
+        Row numbers, ``step · envs + env``, in the parts of gradient accumulation. On a mesh the
+        last axis is split, and each device counts its own environments from its first.
     """
     size = plan.num_envs // plan.num_groups
     steps, parts = plan.update_epochs * plan.num_minibatches, plan.gradient_accumulation
@@ -139,13 +153,15 @@ def shuffle_rows(
 
 
 def cache_sized_parts(parts: ArrayTree) -> ArrayTree:
-    """Parts of a minibatch cut into smaller ones, on a CPU: what a layer makes of one is in a
-    core's cache when the next operation reads it.
+    """Cuts parts of a minibatch into smaller ones on a CPU, so that activations stay in its cache.
 
-    Elsewhere they stay as they are: an accelerator is quick with large arrays.
+    On an accelerator, which is fast with large arrays, they stay as they are.
 
     Args:
         parts: arrays with axes [parts, rows, …].
+
+    Returns:
+        The same rows in the same order, with more parts where that many divide them.
     """
     count, rows = jax.tree.leaves(parts)[0].shape[:2]
     fewest, most = -(-rows // _ROWS_IN_CACHE), 2 * rows // _ROWS_IN_CACHE
@@ -157,12 +173,12 @@ def cache_sized_parts(parts: ArrayTree) -> ArrayTree:
 def gather_rows(
     rollout: ArrayTree, rows: Int[Array, "*parts rows"], mesh: Mesh | None = None
 ) -> ArrayTree:
-    """Rows of a rollout, which :func:`shuffle_rows` gives.
+    """Gathers rows of a rollout.
 
     Args:
         rollout: its arrays have axes [steps, envs, …].
-        rows: of one part or of several.
-        mesh: that the environments are split over.
+        rows: numbers from :func:`shuffle_rows`, of one part or of several.
+        mesh: of the devices that the environments are split over, if there are several.
 
     Returns:
         The same tree; in place of steps and envs its arrays have the axes of ``rows``.

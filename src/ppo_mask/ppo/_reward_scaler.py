@@ -16,9 +16,12 @@ class RewardScaler(eqx.Module):
     Nothing is subtracted: a reward of 0 stays 0, and which policy is best does not change
     (Engstrom et al. 2020, arXiv:2005.12729, describe it among PPO's code-level optimizations).
 
+    Args:
+        num_envs: environments side by side.
+
     Attributes:
-        discounted_return: of the running episodes, rewards so far: R ← γ R + r.
-        moments: of all its values.
+        discounted_return: of each environment's running episode: R ← γ R + r.
+        moments: of all values that it has had.
     """
 
     discounted_return: Float[Array, " envs"]
@@ -34,12 +37,15 @@ class RewardScaler(eqx.Module):
         ended: Bool[Array, "steps envs"],
         gamma: float | Float[Array, ""],
     ) -> tuple["RewardScaler", Float[Array, "steps envs"]]:
-        """The scaler with a rollout more in it, and that rollout's rewards scaled by it.
+        """Updates the statistics with a rollout, and scales its rewards by them.
 
         Args:
             reward: of each step.
-            ended: the step was its episode's last.
+            ended: True where a step was its episode's last.
             gamma: discount per step.
+
+        Returns:
+            The updated scaler, and the scaled rewards.
         """
 
         def step(running: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -49,6 +55,6 @@ class RewardScaler(eqx.Module):
 
         running, returns = jax.lax.scan(step, self.discounted_return, (reward, ended))
         # Environments first: so those of several devices need not be brought together.
-        moments = self.moments.seen(returns.swapaxes(0, 1).reshape(-1))
+        moments = self.moments.update(returns.swapaxes(0, 1).reshape(-1))
         scaler = eqx.tree_at(lambda s: (s.discounted_return, s.moments), self, (running, moments))
         return scaler, jnp.clip(reward / moments.deviation, -_LIMIT, _LIMIT)

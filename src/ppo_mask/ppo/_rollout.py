@@ -22,12 +22,12 @@ from ppo_mask.networks import (
 
 
 class RolloutState(eqx.Module):
-    """Where the environments stand, and what to act on next.
+    """The environments' state between two steps, and the inputs of the next action.
 
     Attributes:
         vector_state: the environments'.
-        observation: what to act on.
-        action_mask: what is allowed.
+        observation: for the next action.
+        action_mask: for the next action.
         hidden: a recurrent model's hidden state in each environment, else ``()``.
     """
 
@@ -41,20 +41,20 @@ class Transition(eqx.Module):
     """One step of every environment; stacked over time, a rollout.
 
     Attributes:
-        observation: what was acted on, seen **before** the action; of a model with features of its
-            own (:class:`~ppo_mask.networks.AbstractFeatureActorCritic`), these.
-        action_mask: likewise.
-        action: what was drawn.
+        observation: from **before** the action; its features, if the model is an
+            :class:`~ppo_mask.networks.AbstractFeatureActorCritic`.
+        action_mask: from before the action.
+        action: that was drawn.
         log_prob: of the action, under the policy that drew it.
-        value: estimate for the state that was acted on.
+        value: the model's estimate for the state before the action.
         reward: of the action.
         terminated: the action ended its episode in a terminal state.
         truncated: the action's episode was cut off.
-        final_value: estimate for the state the action led to where it was truncated (and not
-            terminated), else 0.
+        final_value: the model's estimate for the state after the action where the episode was
+            truncated (and not terminated), else 0.
         info: the environment's facts about the step.
-        episode_return: return of the step's episode so far; whole where it has ended.
-        episode_length: length of the step's episode so far; whole where it has ended.
+        episode_return: undiscounted sum of the rewards of the step's episode, up to this step.
+        episode_length: steps of the step's episode, up to this one.
     """
 
     observation: ArrayTree
@@ -79,7 +79,13 @@ class Transition(eqx.Module):
 def start_rollout(
     vector_env: VectorEnv[Any], model: AbstractActorCritic, key: Key[Array, ""]
 ) -> RolloutState:
-    """Starts an episode in every environment."""
+    """Starts an episode in every environment.
+
+    Args:
+        vector_env: the environments.
+        model: whose hidden states are kept.
+        key: draws the episodes.
+    """
     vector_state, timestep = vector_env.reset(key)
     hidden = jax.tree.map(
         lambda x: jnp.broadcast_to(x, (vector_env.num_envs, *x.shape)), initial_hidden(model)
@@ -95,9 +101,19 @@ def collect(
     num_steps: int,
     mesh: Mesh | None = None,
 ) -> tuple[RolloutState, Transition]:
-    """Acts for ``num_steps`` in every environment; the transitions have axes [steps, envs, …].
+    """Collects a rollout: acts for ``num_steps`` in every environment.
 
-    Each device of the mesh acts in its own environments; they need nothing of each other.
+    Args:
+        vector_env: the environments.
+        model: acts; actions are drawn from its policy.
+        state: where the last rollout stopped.
+        key: draws actions, steps and resets.
+        num_steps: of each environment.
+        mesh: of the devices that the environments are split over, if there are several. Each acts
+            in its own, and needs no data of the others.
+
+    Returns:
+        The state for the next rollout, and the transitions, with axes [steps, envs, …].
     """
     arrays, static = eqx.partition((vector_env, model), eqx.is_array)
 
@@ -115,10 +131,10 @@ def _act(
     state: RolloutState,
     keys: Key[Array, "3 envs"],
 ) -> tuple[RolloutState, Transition]:
-    features, unpacked, network = split_features(model)
+    features, unpack, network = split_features(model)
     kept = jax.vmap(features)(state.observation)
     distribution, value, hidden = jax.vmap(partial(advance, network))(
-        jax.vmap(unpacked)(kept), state.action_mask, state.hidden
+        jax.vmap(unpack)(kept), state.action_mask, state.hidden
     )
     action = jax.vmap(lambda d, k: d.sample(k))(distribution, keys[0])
     log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
@@ -152,7 +168,14 @@ def next_rollout_state(
     timestep: VectorTimeStep,
     hidden: ArrayTree,
 ) -> RolloutState:
-    """Where the environments stand after a step, from what they and the model made of it."""
+    """The state after a step.
+
+    Args:
+        model: that acted.
+        vector_state: from the step.
+        timestep: from the step.
+        hidden: the model's, from the step; it is reset where the episode has ended.
+    """
     hidden = reset_hidden(model, timestep.ended, hidden)
     return RolloutState(vector_state, timestep.observation, timestep.action_mask, hidden)
 
@@ -160,11 +183,17 @@ def next_rollout_state(
 def bootstrap_values(
     model: AbstractActorCritic, state: RolloutState, mesh: Mesh | None = None
 ) -> Float[Array, " envs"]:
-    """The model's estimates for what is to be acted on next."""
+    """Estimates the values of the states in which a rollout stopped.
+
+    Args:
+        model: estimates.
+        state: after the rollout.
+        mesh: of the devices that the environments are split over, if there are several.
+    """
     arrays, static = eqx.partition(model, eqx.is_array)
 
-    def estimate(arrays: ArrayTree, *seen: ArrayTree) -> Array:
-        return jax.vmap(partial(advance, eqx.combine(arrays, static)))(*seen)[1]
+    def estimate(arrays: ArrayTree, *inputs: ArrayTree) -> Array:
+        return jax.vmap(partial(advance, eqx.combine(arrays, static)))(*inputs)[1]
 
     estimates = shard_over_envs(mesh, estimate, (None, 0, 0, 0), 0)
     return estimates(arrays, state.observation, state.action_mask, state.hidden)
@@ -177,19 +206,19 @@ def _values_where(
     action_mask: Bool[Array, "envs actions"],
     hidden: ArrayTree,
 ) -> Float[Array, " envs"]:
-    """The model's values in the rows wanted, computed for those alone; 0 in the others."""
+    """Estimates values only in the rows wanted; the others are 0."""
     weights, static = eqx.partition(model, eqx.is_array)
     # Nothing is left to choose where an episode has ended: the protocol's mask there is all True.
     everything = jnp.ones_like(action_mask[0])
 
     def value(operand: ArrayTree) -> Float[Array, ""]:
-        weights, *seen = operand
-        return advance(eqx.combine(weights, static), *seen)[1]
+        weights, *inputs = operand
+        return advance(eqx.combine(weights, static), *inputs)[1]
 
     def one(wanted: Array, observation: ArrayTree, hidden: ArrayTree) -> Array:
         operand = (weights, observation, everything, hidden)
-        # For an environment that never truncates the compiler sees that none is wanted, whatever
-        # happens, and leaves the network out.
+        # For an environment that never truncates the compiler finds that none is ever wanted, and
+        # leaves the network out.
         return jax.lax.cond(
             one_for_all(jnp.any, wanted),
             lambda: rarely(wanted, value, operand, jnp.zeros(())),

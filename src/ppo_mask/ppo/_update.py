@@ -33,15 +33,15 @@ from ppo_mask.ppo._rollout import RolloutState, Transition, bootstrap_values, co
 
 
 class Algorithm(eqx.Module):
-    """The parts of PPO that can be replaced; without arguments, PPO as it was published.
+    """The parts of PPO that can be replaced; without arguments it is PPO as published.
 
     Attributes:
         optimizer: any optax transformation, which then has its own step sizes, clipping and
             schedules: ``learning_rate``, ``anneal_lr`` and ``max_grad_norm`` of the config are not
             used, and ``train/lr`` is not logged. None: clipping by the global norm, then Adam.
-        loss: called as :func:`ppo_loss` is. Metrics that it returns beside that one's are logged as
-            ``train/<name>``.
-        advantage_estimator: called as :func:`estimate_advantages` is.
+        loss: has the arguments and results of :func:`ppo_loss`. Metrics that it returns beside that
+            one's are logged as ``train/<name>``.
+        advantage_estimator: has the arguments and result of :func:`estimate_advantages`.
     """
 
     optimizer: optax.GradientTransformation | None = eqx.field(static=True, default=None)
@@ -49,7 +49,7 @@ class Algorithm(eqx.Module):
     advantage_estimator: Callable[..., Any] = eqx.field(static=True, default=estimate_advantages)
 
     def make_optimizer(self, config: PPOConfig) -> optax.GradientTransformation:
-        """The optimizer given, or Adam after clipping, whose steps are still to be scaled."""
+        """The optimizer given, or clipping and Adam, whose steps are not yet scaled by a rate."""
         if self.optimizer is not None:
             return self.optimizer
         return optax.chain(
@@ -58,15 +58,15 @@ class Algorithm(eqx.Module):
 
 
 class LearnerState(eqx.Module):
-    """All that one update hands to the next.
+    """Everything that one update hands to the next.
 
     Attributes:
-        model: what is trained.
-        opt_state: the optimizer's.
-        rollout: where the environments stand.
-        key: for the updates to come.
+        model: being trained.
+        opt_state: the optimizer's state.
+        rollout: where the last rollout stopped.
+        key: for the next updates.
         num_updates: updates done.
-        reward_scaler: with the statistics of the rewards, if these are normalized.
+        reward_scaler: statistics of the rewards, if these are normalized.
     """
 
     model: AbstractActorCritic
@@ -78,10 +78,10 @@ class LearnerState(eqx.Module):
 
 
 class UpdateDiagnostics(eqx.Module):
-    """How an update went; one number per gradient step unless noted, 0 for steps not taken.
+    """Metrics of an update; one number per gradient step unless noted, 0 for steps not taken.
 
     Attributes:
-        total_loss: what the gradient is of.
+        total_loss: whose gradient is taken.
         pg_loss: the clipped surrogate.
         vf_loss: half the mean squared error of the value.
         entropy: mean over the minibatch, nats.
@@ -91,10 +91,10 @@ class UpdateDiagnostics(eqx.Module):
         explained_variance: 1 - Var(return - value) / Var(return) over the batch, a single number
             per update: 1 is perfect, 0 no better than a constant. 0 if the returns are all equal.
         grad_norm: global norm before clipping.
-        lr: step size, also of the steps not taken; None if an optimizer of one's own has its own.
+        lr: step size, also of the steps not taken; None if :class:`Algorithm` has an optimizer.
         gradient_steps: how many were taken, a single number: fewer than planned where
             ``target_kl`` stopped them.
-        extra: metrics that only a loss of one's own returns, by name.
+        extra: metrics by name that only a custom loss returns.
     """
 
     total_loss: Float[Array, "*steps"]
@@ -111,14 +111,14 @@ class UpdateDiagnostics(eqx.Module):
 
     @classmethod
     def zeros(cls) -> "UpdateDiagnostics":
-        """Zeros of PPO as it was published, one number each."""
+        """Zeros for PPO as published, one number each."""
         names = [field.name for field in dataclasses.fields(cls) if field.name != "extra"]
         numbers: dict[str, Any] = {name: jnp.zeros(()) for name in names}
         return cls(**numbers)
 
     @property
     def named(self) -> dict[str, Any]:
-        """All of them by name, those that are None left out."""
+        """All metrics by name, without those that are None."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         metrics = fields | fields.pop("extra")
         return {name: value for name, value in metrics.items() if value is not None}
@@ -135,19 +135,18 @@ def init_learner(
     key: Key[Array, ""],
     algorithm: Algorithm | None = None,
 ) -> LearnerState:
-    """A learner that has learned nothing yet.
-
-    Its model is the one given, with what the config asks for put around it.
+    """Makes the state before the first update.
 
     Args:
-        model: what is to be trained.
-        rollout: where the environments stand.
+        model: to be trained; it is wrapped as the config's precision and normalization ask.
+        rollout: the environments' start.
         config: hyperparameters.
-        key: for the updates to come.
-        algorithm: what differs from PPO as it was published.
+        key: for the updates.
+        algorithm: replaced parts of PPO, if any.
 
     Raises:
-        ValueError: the model is recurrent, and the environments cannot be dealt out to minibatches.
+        ValueError: the model is recurrent, and the environments cannot be divided among
+            minibatches.
     """
     ShufflePlan.make(config, model)  # Refuses what cannot be shuffled.
     if config.precision == "bfloat16":
@@ -168,18 +167,18 @@ def update(
     mesh: Mesh | None = None,
     algorithm: Algorithm | None = None,
 ) -> tuple[LearnerState, Transition, UpdateDiagnostics]:
-    """One update of PPO: act, estimate how good that was, learn from it.
+    """Makes one update of PPO: act, estimate advantages, learn.
 
     Args:
         vector_env: the environments, ``config.num_envs`` of them.
         config: hyperparameters.
-        state: where the last update left off.
+        state: after the last update.
         total_updates: of the whole run; where an annealed learning rate reaches 0.
         mesh: of the devices that the environments are split over, if there are several.
-        algorithm: what differs from PPO as it was published.
+        algorithm: replaced parts of PPO, if any.
 
     Returns:
-        The next state; the rollout, with axes [steps, envs, …]; and how the update went.
+        The next state; the rollout, with axes [steps, envs, …]; and the update's metrics.
     """
     algorithm = algorithm or Algorithm()
     key, rollout_key, epochs_key = jax.random.split(state.key, 3)
@@ -193,7 +192,7 @@ def update(
         config, state, batch, epochs_key, total_updates, mesh, algorithm
     )
     if config.normalize_observations:
-        # Only now: what is learned from must look as it did when it was acted on.
+        # Only now: the gradient steps must get the inputs that the rollout was acted on with.
         model = update_statistics(model, transitions.observation)
     state = LearnerState(model, opt_state, rollout, key, state.num_updates + 1, scaler)
     return state, transitions, diagnostics
@@ -206,17 +205,17 @@ def estimate(
     last_value: Float[Array, " envs"],
     algorithm: Algorithm,
 ) -> tuple[RewardScaler | None, Batch]:
-    """How good a rollout's actions were, as a batch to learn from.
+    """Estimates the advantages of a rollout, and makes a batch of it.
 
     Args:
         config: hyperparameters.
         state: before the rollout.
         transitions: the rollout, with axes [steps, envs, …].
-        last_value: the model's estimate for what the rollout led to.
-        algorithm: what differs from PPO as it was published.
+        last_value: from :func:`bootstrap_values`, of the states in which the rollout stopped.
+        algorithm: the estimator.
 
     Returns:
-        The reward scaler with this rollout in it, if there is one, and the batch.
+        The reward scaler, updated with this rollout, if there is one; and the batch.
     """
     next_value = jnp.concatenate([transitions.value[1:], last_value[None]])
     scaler, reward = state.reward_scaler, transitions.reward
@@ -257,21 +256,24 @@ def learn(
     mesh: Mesh | None,
     algorithm: Algorithm,
 ) -> tuple[AbstractActorCritic, ArrayTree, UpdateDiagnostics]:
-    """The gradient steps of an update: ``update_epochs`` × ``num_minibatches``, shuffled.
+    """Takes the gradient steps of an update: ``update_epochs`` × ``num_minibatches``.
 
     Minibatches are gathered and unpacked one by one: the rollout may be gigabytes.
 
     Args:
         config: hyperparameters.
         state: before the rollout.
-        batch: what is learned from.
+        batch: the rollout, from :func:`estimate`.
         key: shuffles it.
         total_updates: of the whole run; where an annealed learning rate reaches 0.
         mesh: of the devices that the environments are split over, if there are several.
-        algorithm: what differs from PPO as it was published.
+        algorithm: the loss and the optimizer.
 
     Returns:
-        The model, the optimizer's state, and how it went.
+        The model, the optimizer's state, and the update's metrics.
+
+    Raises:
+        ValueError: a custom loss does not return a metric that every loss must return.
     """
     tx = algorithm.make_optimizer(config)
     params, static = trainable(state.model)
@@ -285,9 +287,9 @@ def learn(
         static, config = eqx.combine(arrays, rest)
 
         def loss_of_params(params: ArrayTree, batch: Batch) -> tuple[Scalar, dict[str, Scalar]]:
-            _, unpacked, network = split_features(eqx.combine(params, static))
-            seen = vmap_axes(unpacked, batch.action.ndim)(batch.observation)
-            return algorithm.loss(network, dataclasses.replace(batch, observation=seen), config)
+            _, unpack, network = split_features(eqx.combine(params, static))
+            inputs = vmap_axes(unpack, batch.action.ndim)(batch.observation)
+            return algorithm.loss(network, dataclasses.replace(batch, observation=inputs), config)
 
         def of_part(part: tuple[Array, Array]) -> ArrayTree:
             rows, advantage = part
@@ -346,7 +348,7 @@ def _standardized(advantage: Float[Array, "*rows"]) -> Float[Array, "*rows"]:
 def _learning_rates(
     config: PPOConfig, num_updates: Int[Array, ""], total_updates: Int[Array, ""]
 ) -> Float[Array, " gradient_steps"]:
-    """The step size of each gradient step of the update that follows ``num_updates`` others."""
+    """Learning rates of the gradient steps of the update after the first ``num_updates``."""
     if not config.anneal_lr:
         return jnp.full(config.gradient_steps, config.learning_rate, jnp.float32)
     updates = num_updates + jnp.arange(config.gradient_steps) / config.gradient_steps

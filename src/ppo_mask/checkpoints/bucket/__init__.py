@@ -10,8 +10,8 @@ from ._manifest import Manifest as Manifest
 from ._sync import claim as claim
 from ._sync import find_run as find_run
 from ._sync import forget_after as forget_after
-from ._sync import pull as pull
 from ._sync import local_path as local_path
+from ._sync import pull as pull
 from ._sync import push as push
 
 __all__ = [
@@ -21,8 +21,8 @@ __all__ = [
     "find_run",
     "forget_after",
     "is_url",
+    "local_path",
     "open_bucket",
     "pull",
-    "local_path",
     "push",
 ]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ppo_mask.errors import RunError
-from ppo_mask.checkpoints.bucket._manifest import MANIFEST, Manifest
 from ppo_mask.checkpoints._run_folder import cache_folder
+from ppo_mask.checkpoints.bucket._manifest import MANIFEST, Manifest
+from ppo_mask.errors import RunError
 
 _EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
 

@@ -18,10 +18,10 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ppo_mask.checkpoints.bucket._bucket import Bucket, is_url, open_bucket
-from ppo_mask.errors import RunError, warn
-from ppo_mask.checkpoints.bucket._manifest import Manifest, Marker, files_in, is_log, of_step
 from ppo_mask.checkpoints._run_folder import LATEST, RunFolder, find_local_run
+from ppo_mask.checkpoints.bucket._bucket import Bucket, is_url, open_bucket
+from ppo_mask.checkpoints.bucket._manifest import Manifest, Marker, files_in, is_log, of_step
+from ppo_mask.errors import RunError, warn
 
 
 def local_path(path: str, parent: str = "") -> tuple[str, Bucket | None]:

@@ -9,7 +9,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from corridor import DEFAULTS, TASK
 from ppo_mask.checkpoints import RunFolder
-from ppo_mask.checkpoints.bucket import Manifest, open_bucket
+from ppo_mask.checkpoints._bucket import open_bucket
+from ppo_mask.checkpoints._manifest import Manifest
 from ppo_mask.runner import main
 
 URL = "memory://bucket/runs"

@@ -8,21 +8,21 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Int
 
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.checkpoints._find import local_path
+from ppo_mask.checkpoints._run_folder import RunFolder
 from ppo_mask.checkpoints._store import read_description, restore
 from ppo_mask.errors import RunError
+from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import (
     AbstractActorCritic,
+    BFloat16ActorCritic,
+    GRUActorCritic,
     MLPActorCritic,
+    NormalizedActorCritic,
     advance,
     initial_hidden,
     is_recurrent,
 )
-from ppo_mask.networks import NormalizedActorCritic
-from ppo_mask.networks import BFloat16ActorCritic
-from ppo_mask.networks import GRUActorCritic
-from ppo_mask.checkpoints._run_folder import RunFolder
-from ppo_mask.checkpoints.bucket import local_path
 
 # The library's own.
 _NETWORKS: tuple[type[AbstractActorCritic], ...] = (
@@ -80,12 +80,12 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
     Raises:
         RunError: there is no readable checkpoint, or it holds a network that is not known.
     """
-    path = Path(local_path(str(path))[0])
+    path = local_path(str(path))
     if RunFolder(path).config.is_file():
-        steps = RunFolder(path).checkpoints.steps()
-        if not steps:
+        newest = RunFolder(path).checkpoints.newest()
+        if newest is None:
             raise RunError(f"run {path} has no complete checkpoint")
-        path = RunFolder(path).checkpoints.path(steps[-1])
+        path = RunFolder(path).checkpoints.path(newest)
     known: dict[str, Any] = {network.__name__: network for network in (*_NETWORKS, *networks)}
 
     def build(architecture: dict[str, Any]) -> AbstractActorCritic:

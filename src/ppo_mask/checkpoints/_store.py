@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from ppo_mask.errors import RunError
 from ppo_mask.devices.processes import is_first
 from ppo_mask.devices.sharding import to_host
+from ppo_mask.errors import RunError
 
 Tree = TypeVar("Tree")
 

@@ -1,6 +1,7 @@
 """What looks at a run of the command line: logs, warnings, evaluations, checkpoints."""
 
 import platform
+from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar, final
 
@@ -18,6 +19,7 @@ from ppo_mask.callbacks import (
 from ppo_mask.checkpoints import RunFolder, architecture_of
 from ppo_mask.devices.processes import is_first
 from ppo_mask.envs import AbstractEnv
+from ppo_mask.errors import warn
 from ppo_mask.runner._plan import settings_to_store
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
@@ -36,7 +38,7 @@ def callbacks_for(
     state: TrainState,
     evaluation_key: Key[Array, ""],
     device: str,
-    alone: bool = True,
+    alone: bool,
 ) -> list[Callback]:
     """What looks at the run. Saving comes last: a checkpoint is never newer than the log.
 
@@ -54,6 +56,8 @@ def callbacks_for(
     callbacks: list[Callback] = []
     if alone and is_first():
         callbacks += [ConsoleLog(task.figures), HealthChecks()]
+    elif is_first():
+        callbacks.append(HealthChecks(partial(_warn_of_seed, config.training.seed)))
     if is_first():
         callbacks.append(JsonLines(folder.metrics))
     if log.tensorboard and is_first():
@@ -90,6 +94,10 @@ def callbacks_for(
         )
     )
     return callbacks
+
+
+def _warn_of_seed(seed: int, message: str) -> None:
+    warn(f"seed {seed}, {message}")
 
 
 @final

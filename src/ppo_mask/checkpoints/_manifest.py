@@ -1,12 +1,12 @@
-"""What a bucket has of a run, as JSON."""
+"""What a bucket has of a run, as JSON, and what a local folder knows of that."""
 
 import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Container
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,7 +16,10 @@ from ppo_mask.errors import RunError
 MANIFEST = "manifest.json"
 _MARKER = ".bucket.json"
 _FORMAT = 1
-_CHECKPOINTS = "checkpoints"
+_CHECKPOINT = re.compile(r"checkpoints/(\d+)/")
+# What is being written has a name that begins with a dot. W&B's own files are left out: they are
+# made again from the log.
+_NOT_COPIED = re.compile(r"(.*/)?\.|(checkpoints|wandb|manifest\.json)(/|$)")
 _LOGS = ("config.yaml", "metrics.jsonl", "tensorboard/", "wandb.json")
 
 
@@ -27,21 +30,24 @@ class Manifest:
     Attributes:
         id: no two manifests have the same; empty for what is not in a bucket.
         time: when it was written, UTC, ISO 8601.
-        steps: of the complete checkpoints, in order.
         files: the checksum of each file, by its path in the run's folder.
     """
 
     id: str = ""
     time: str = ""
-    steps: list[int] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, folder: Path) -> "Manifest":
-        """Of a local folder as it is."""
-        files = files_in(folder)
-        checkpoints = {PurePosixPath(p).parts[1] for p in files if p.startswith(f"{_CHECKPOINTS}/")}
-        return cls(steps=sorted(map(int, checkpoints)), files=files)
+        """Of a local folder as it is: its complete checkpoints, and all else that matters."""
+        files: dict[str, str] = {}
+        for path in sorted(folder.rglob("*")):
+            name = path.relative_to(folder).as_posix()
+            counts = _step(name) is not None or not _NOT_COPIED.match(name)
+            if counts and path.is_file() and not path.is_symlink():
+                stat = path.stat()
+                files[name] = _checksum(path, stat.st_size, stat.st_mtime_ns)
+        return cls(files=files)
 
     @classmethod
     def parse(cls, content: bytes, source: str) -> "Manifest":
@@ -54,6 +60,7 @@ class Manifest:
             found: dict[str, Any] = json.loads(content)
             if found.pop("format") != _FORMAT:
                 raise RunError(f"{source} is of another version of ppo_mask")
+            found.pop("steps")
             manifest = cls(**found)
             paths = [PurePosixPath(path) for path in manifest.files]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -64,27 +71,28 @@ class Manifest:
         return manifest
 
     def text(self) -> str:
-        """As JSON."""
-        return json.dumps({"format": _FORMAT, **dataclasses.asdict(self)}, indent=1)
+        """As JSON. The steps are for those who read it without this program."""
+        content = {"format": _FORMAT, "steps": self.steps, **dataclasses.asdict(self)}
+        return json.dumps(content, indent=1)
 
-    def stamped(self, id: str) -> "Manifest":
-        """As it is written now."""
-        return dataclasses.replace(self, id=id, time=datetime.now(UTC).isoformat())
+    @property
+    def steps(self) -> list[int]:
+        """The steps of the complete checkpoints, in order."""
+        return sorted({step for path in self.files if (step := _step(path)) is not None})
 
-    def without(self, steps: Iterable[int]) -> "Manifest":
-        """Without these checkpoints."""
-        gone = set(steps)
-        lost = {path for step in gone for path in of_step(self.files, step)}
-        return dataclasses.replace(
-            self,
-            steps=[step for step in self.steps if step not in gone],
-            files={path: x for path, x in self.files.items() if path not in lost},
-        )
+    def checkpoint(self, step: int) -> dict[str, str]:
+        """The files of a checkpoint."""
+        return {path: x for path, x in self.files.items() if _step(path) == step}
+
+    def without(self, steps: Container[int | None]) -> "Manifest":
+        """This, but for some checkpoints."""
+        left = {path: x for path, x in self.files.items() if _step(path) not in steps}
+        return dataclasses.replace(self, files=left)
 
 
 @dataclass(frozen=True)
 class Marker:
-    """What a local folder knows of its mirror.
+    """What a local folder knows of its copy.
 
     Attributes:
         ids: of the manifests that may be there, if no other process has written any: the last one
@@ -108,35 +116,14 @@ class Marker:
         os.replace(new, folder / _MARKER)
 
 
-def files_in(folder: Path) -> dict[str, str]:
-    """The checksums of a run's files: of its complete checkpoints, and of all else that matters.
-
-    What is being written has a name that begins with a dot. W&B's own files are left out: they are
-    made anew from the log.
-    """
-    found: dict[str, str] = {}
-    for path in sorted(folder.rglob("*")):
-        first, *others = path.relative_to(folder).parts
-        if first == _CHECKPOINTS:
-            counts = bool(others) and others[0].isdecimal()
-        else:
-            hidden = any(part.startswith(".") for part in (first, *others))
-            counts = first not in ("wandb", MANIFEST) and not hidden
-        if counts and path.is_file() and not path.is_symlink():
-            stat = path.stat()
-            relative = path.relative_to(folder).as_posix()
-            found[relative] = _checksum(path, stat.st_size, stat.st_mtime_ns)
-    return found
-
-
-def of_step(files: Mapping[str, str], step: int) -> dict[str, str]:
-    """Those files that a checkpoint consists of."""
-    return {path: x for path, x in files.items() if path.startswith(f"{_CHECKPOINTS}/{step}/")}
-
-
 def is_log(path: str) -> bool:
     """Whether a file grows with the run: a resumed run cuts it back to its checkpoint."""
     return path.startswith(_LOGS)
+
+
+def _step(path: str) -> int | None:
+    found = _CHECKPOINT.match(path)
+    return None if found is None else int(found[1])
 
 
 @lru_cache(maxsize=10_000)

@@ -1,11 +1,10 @@
-"""Copies a run to its bucket as it goes on."""
+"""Copies a run to where runs are kept."""
 
 import time
 from collections.abc import Iterable
 from typing import final
 
-from ppo_mask.checkpoints import RunFolder
-from ppo_mask.checkpoints.bucket import Bucket, push
+from ppo_mask.checkpoints import RunFolder, Storage
 from ppo_mask.errors import RunError, warn
 from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState
 
@@ -13,23 +12,26 @@ _PAUSES = (2.0, 5.0)  # Seconds between tries at the end; a VM that is preempted
 
 
 @final
-class Mirror(Callback):
-    """Pushes a run to its bucket whenever there is a new checkpoint, and when it stops.
+class Uploader(Callback):
+    """Pushes a run to its storage whenever there is a new checkpoint, and when it stops.
 
-    Comes after the callback that saves. Where the bucket cannot be reached a warning says so, and
-    the next checkpoint is the next try.
+    Comes after the callback that saves. Where that fails a warning says so, and the next checkpoint
+    is the next try.
+
+    Args:
+        storage: of the run.
+        folder: of the run, on this machine.
 
     Attributes:
-        failure: why the bucket is behind the local folder; None if it is not.
+        failure: why the storage is behind the local folder; None if it is not.
     """
 
-    failure: RunError | None
+    failure: RunError | None = None
 
-    def __init__(self, bucket: Bucket, folder: RunFolder) -> None:
-        self._bucket = bucket
+    def __init__(self, storage: Storage, folder: RunFolder) -> None:
+        self._storage = storage
         self._folder = folder
         self._newest: int | None = None
-        self.failure = None
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         """See :class:`Callback`."""
@@ -49,27 +51,26 @@ class Mirror(Callback):
                 self._push()
 
     def __str__(self) -> str:
-        folder, bucket = self._folder.path, self._bucket.url
+        folder = self._folder.path
         return (
-            f"{self.failure}; {folder} has the whole run, and --resume {bucket}/{folder.name} "
-            "copies it"
+            f"{self.failure}; {folder} has the whole run, and --resume "
+            f"{self._storage.place}/{folder.name} copies it"
         )
 
     def _push(self) -> None:
         try:
-            push(self._bucket, self._folder)
+            self._storage.push(self._folder)
+            self.failure = None
         except RunError as error:
             self.failure = error
-        else:
-            self.failure = None
 
 
-def make_sure(mirrors: Iterable[Mirror]) -> None:
-    """Makes sure that runs which have ended are in their bucket as a whole.
+def check_uploaded(uploaders: Iterable[Uploader]) -> None:
+    """Makes sure that runs which have ended are in their storage as a whole.
 
     Raises:
         TrainingError: one is not.
     """
-    behind = [mirror for mirror in mirrors if mirror.failure is not None]
+    behind = [str(uploader) for uploader in uploaders if uploader.failure is not None]
     if behind:
-        raise TrainingError("; ".join(map(str, behind)))
+        raise TrainingError("; ".join(behind))

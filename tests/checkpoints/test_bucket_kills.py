@@ -20,8 +20,7 @@ from memory_bucket import (
     set_objects,
     use_machine,
 )
-from ppo_mask.checkpoints import RunFolder
-from ppo_mask.checkpoints._bucket import Bucket, open_bucket
+from ppo_mask.checkpoints import RunFolder, Storage, open_storage
 from ppo_mask.checkpoints._manifest import Manifest
 from same_run import assert_same_run, log
 
@@ -35,16 +34,16 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def moments(machine: Path, patch: pytest.MonkeyPatch, into: Path) -> list[RunFolder]:
     """What the folder of a run was whenever it was to be copied; the bucket has its name only."""
     found: list[RunFolder] = []
-    push = Bucket.push
+    push = Storage.push
 
-    def remember(bucket: Bucket, folder: RunFolder) -> None:
+    def remember(storage: Storage, folder: RunFolder) -> None:
         if folder.checkpoints.newest() is None:  # Its name is claimed.
-            push(bucket, folder)
+            push(storage, folder)
             return
         found.append(RunFolder(shutil.copytree(folder.path, into / f"moment{len(found)}")))
 
     with patch.context() as inner:
-        inner.setattr(Bucket, "push", remember)
+        inner.setattr(Storage, "push", remember)
         assert begin(8) == 0
     return found
 
@@ -53,7 +52,7 @@ def push_killed_at(n: int, folder: RunFolder, patch: pytest.MonkeyPatch) -> bool
     with patch.context() as inner:
         kill_at(inner, n)
         try:
-            open_bucket(URL).push(folder)
+            open_storage(URL).push(folder)
         except Killed:
             return True
     return False
@@ -62,7 +61,7 @@ def push_killed_at(n: int, folder: RunFolder, patch: pytest.MonkeyPatch) -> bool
 def pulled_elsewhere(patch: pytest.MonkeyPatch, home: Path) -> RunFolder:
     with patch.context() as inner:
         shutil.rmtree(use_machine(inner, home), ignore_errors=True)
-        return RunFolder(open_bucket(URL).pull("run"))
+        return RunFolder(open_storage(URL).pull("run"))
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from corridor import DEFAULTS, TASK
 from memory_bucket import URL, begin, empty_bucket, intercept, objects, remote, set_objects
-from ppo_mask.checkpoints._bucket import open_bucket
+from ppo_mask.checkpoints import open_storage
 from ppo_mask.errors import RunError
 from ppo_mask.runner import _plan as plan
 from ppo_mask.runner import main
@@ -95,7 +95,7 @@ def test_a_damaged_copy_is_not_taken(machine: Path, tmp_path: Path) -> None:
     shutil.rmtree(machine)
     whole = objects()
     path = next(p for p in whole if "checkpoints/4/state/" in p and "manifest.ocdbt" in p)
-    bucket = open_bucket(URL)
+    bucket = open_storage(URL)
     bucket.store.pipe_file(path, b"something else")
     with pytest.raises(RunError, match=r"is damaged: checkpoints/4/state/\S+ is not what was"):
         bucket.pull("run")

@@ -15,7 +15,6 @@ from ._profiler import Profiler as Profiler
 from ._saver import Saver as Saver
 from ._tensorboard import TensorBoard as TensorBoard
 from ._uploader import Uploader as Uploader
-from ._uploader import check_uploaded as check_uploaded
 from ._wandb import WandB as WandB
 from ._wandb import log_in as log_in
 
@@ -31,7 +30,6 @@ __all__ = [
     "TensorBoard",
     "Uploader",
     "WandB",
-    "check_uploaded",
     "log_in",
     "print_banner",
 ]

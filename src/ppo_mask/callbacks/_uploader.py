@@ -1,7 +1,7 @@
-"""Copies a run to where runs are kept."""
+"""Copies runs to where they are kept."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import final
 
 from ppo_mask.checkpoints import RunFolder, Storage
@@ -13,64 +13,57 @@ _PAUSES = (2.0, 5.0)  # Seconds between tries at the end; a VM that is preempted
 
 @final
 class Uploader(Callback):
-    """Pushes a run to its storage whenever there is a new checkpoint, and when it stops.
+    """Pushes runs to their storage whenever there is a new checkpoint, and when they stop.
 
-    Comes after the callback that saves. Where that fails a warning says so, and the next checkpoint
+    Comes after the callbacks that save. Where that fails a warning says so, and the next checkpoint
     is the next try.
 
     Args:
-        storage: of the run.
-        folder: of the run, on this machine.
-
-    Attributes:
-        failure: why the storage is behind the local folder; None if it is not.
+        storage: of the runs.
+        folders: of the runs, on this machine.
     """
 
-    failure: RunError | None = None
-
-    def __init__(self, storage: Storage, folder: RunFolder) -> None:
+    def __init__(self, storage: Storage, folders: Sequence[RunFolder]) -> None:
         self._storage = storage
-        self._folder = folder
-        self._newest: int | None = None
+        self._newest: dict[RunFolder, int | None] = dict.fromkeys(folders)
+        self._failures: dict[RunFolder, RunError] = {}
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         """See :class:`Callback`."""
-        newest = self._folder.checkpoints.newest()
-        if newest != self._newest:
-            self._newest = newest
-            self._push()
-            if self.failure is not None:
-                warn(f"{self.failure}; the next checkpoint is the next try")
+        for folder, newest in self._newest.items():
+            self._newest[folder] = folder.checkpoints.newest()
+            if self._newest[folder] != newest:
+                self._push(folder)
+                if folder in self._failures:
+                    warn(f"{self._failures[folder]}; the next checkpoint is the next try")
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
         """See :class:`Callback`."""
-        self._push()
+        for folder in self._newest:
+            self._push(folder)
         for pause in _PAUSES:
-            if self.failure is not None:
+            if self._failures:
                 time.sleep(pause)
-                self._push()
+                for folder in [*self._failures]:
+                    self._push(folder)
 
-    def __str__(self) -> str:
-        folder = self._folder.path
-        return (
-            f"{self.failure}; {folder} has the whole run, and --resume "
-            f"{self._storage.place}/{folder.name} copies it"
-        )
+    def check(self) -> None:
+        """Makes sure that runs which have ended are in their storage as a whole.
 
-    def _push(self) -> None:
+        Raises:
+            TrainingError: one is not.
+        """
+        behind = [
+            f"{failure}; {folder.path} has the whole run, and --resume "
+            f"{self._storage.place(folder.path.name)} copies it"
+            for folder, failure in self._failures.items()
+        ]
+        if behind:
+            raise TrainingError("; ".join(behind))
+
+    def _push(self, folder: RunFolder) -> None:
+        self._failures.pop(folder, None)
         try:
-            self._storage.push(self._folder)
-            self.failure = None
+            self._storage.push(folder)
         except RunError as error:
-            self.failure = error
-
-
-def check_uploaded(uploaders: Iterable[Uploader]) -> None:
-    """Makes sure that runs which have ended are in their storage as a whole.
-
-    Raises:
-        TrainingError: one is not.
-    """
-    behind = [str(uploader) for uploader in uploaders if uploader.failure is not None]
-    if behind:
-        raise TrainingError("; ".join(behind))
+            self._failures[folder] = error

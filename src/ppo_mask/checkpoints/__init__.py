@@ -5,9 +5,7 @@ bit, or its policy is loaded. Nothing that is loaded can run code.
 """
 
 from ._find import find_run as find_run
-from ._find import is_url as is_url
 from ._find import local_path as local_path
-from ._find import open_storage as open_storage
 from ._policy import Policy as Policy
 from ._policy import architecture_of as architecture_of
 from ._policy import load_policy as load_policy
@@ -17,8 +15,9 @@ from ._run_folder import cache_folder as cache_folder
 from ._run_folder import check_new_run as check_new_run
 from ._run_folder import check_run_name as check_run_name
 from ._run_folder import create_run_folders as create_run_folders
-from ._storage import LocalStorage as LocalStorage
 from ._storage import Storage as Storage
+from ._storage import is_url as is_url
+from ._storage import open_storage as open_storage
 from ._store import CheckpointStore as CheckpointStore
 from ._store import named_arrays as named_arrays
 from ._store import read_arrays as read_arrays
@@ -28,7 +27,6 @@ from ._store import restore as restore
 __all__ = [
     "LATEST",
     "CheckpointStore",
-    "LocalStorage",
     "Policy",
     "RunFolder",
     "Storage",

@@ -3,24 +3,9 @@
 import re
 from pathlib import Path
 
-from ppo_mask.checkpoints._bucket import open_bucket
 from ppo_mask.checkpoints._run_folder import LATEST, RunFolder
-from ppo_mask.checkpoints._storage import LocalStorage, Storage
+from ppo_mask.checkpoints._storage import Storage, is_url, open_storage
 from ppo_mask.errors import RunError
-
-
-def is_url(place: str) -> bool:
-    """Whether this is no local path."""
-    return "://" in place
-
-
-def open_storage(place: str) -> Storage:
-    """The storage of runs at a path, or at a URL such as ``gs://bucket/runs``.
-
-    Raises:
-        RunError: it is no such URL, or the package for its kind is not installed.
-    """
-    return open_bucket(place) if is_url(place) else LocalStorage(place, Path(place))
 
 
 def local_path(place: str) -> Path:
@@ -48,7 +33,7 @@ def find_run(place: str, parent: str) -> tuple[RunFolder, int, Storage]:
     elif is_url(place):
         storage, path = _fetch(place)
     else:
-        storage, path = open_storage(str(Path(place).parent)), Path(place)
+        storage, path = Storage(Path(place).parent), Path(place)
     folder = RunFolder(path)
     if folder.config.is_file():
         newest = folder.checkpoints.newest()

@@ -9,7 +9,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from ppo_mask.errors import RunError
 
@@ -90,8 +90,7 @@ class Manifest:
         return dataclasses.replace(self, files=left)
 
 
-@dataclass(frozen=True)
-class Marker:
+class Marker(NamedTuple):
     """What a local folder knows of its copy.
 
     Attributes:
@@ -103,17 +102,18 @@ class Marker:
     ids: list[str]
     files: dict[str, str]
 
-    @classmethod
-    def read(cls, folder: Path) -> "Marker":
-        """Of a run's folder; one that never was in a bucket has an empty one."""
-        path = folder / _MARKER
-        return cls(**json.loads(path.read_text())) if path.exists() else cls([], {})
 
-    def write(self, folder: Path) -> None:
-        """Puts it into a run's folder; a kill leaves the old or the new one."""
-        new = folder / f"{_MARKER}.new"
-        new.write_text(json.dumps(dataclasses.asdict(self)))
-        os.replace(new, folder / _MARKER)
+def read_marker(folder: Path) -> Marker:
+    """That of a run's folder; one that never was in a bucket has an empty one."""
+    path = folder / _MARKER
+    return Marker(**json.loads(path.read_text())) if path.exists() else Marker([], {})
+
+
+def write_marker(folder: Path, ids: list[str], files: dict[str, str]) -> None:
+    """Puts it into a run's folder; a kill leaves the old or the new one."""
+    new = folder / f"{_MARKER}.new"
+    new.write_text(json.dumps({"ids": ids, "files": files}))
+    os.replace(new, folder / _MARKER)
 
 
 def is_log(path: str) -> bool:

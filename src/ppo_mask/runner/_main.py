@@ -13,15 +13,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
-from ppo_mask.callbacks import (
-    ConsoleLog,
-    Profiler,
-    Uploader,
-    check_uploaded,
-    log_in,
-    print_banner,
-)
-from ppo_mask.checkpoints import RunFolder, cache_folder, is_url, read_description, restore
+from ppo_mask.callbacks import ConsoleLog, Profiler, Uploader, log_in, print_banner
+from ppo_mask.checkpoints import RunFolder, cache_folder, read_description, restore
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.processes import HEARTBEAT_SECONDS, all_agree, is_first, is_multiprocess
 from ppo_mask.devices.sharding import make_mesh
@@ -151,34 +144,33 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     keys = [run_keys(each) for each in configs]
     if alone:
         state = _first_or_restored(plan, trainer, model, run_key)
-        states = [state]
+        model = state.model
     else:
         make_model = partial(task.new_model, env, config.network)
         state = init_seeds(trainer, make_model, jnp.stack([key for key, _ in keys]))
-        states = [select_seed(state, n) for n in range(len(configs))]
+        model = select_seed(state.model, 0)
     folders = open_folders(plan, configs)
     device = f"{num_devices} x {jax.devices()[0].device_kind}"
     if is_first():
         _print_facts(plan, ppo, folders, updates, device)
-    uploaders = [Uploader(plan.storage, folder) for folder in folders]
     callbacks = [
-        [*callbacks_for(task, each, folder, env, begun, key, device, alone), uploader]
-        for each, folder, begun, (_, key), uploader in zip(
-            configs, folders, states, keys, uploaders, strict=True
-        )
+        callbacks_for(task, each, folder, env, model, key, device)
+        for each, folder, (_, key) in zip(configs, folders, keys, strict=True)
     ]
     if profiled is not None and is_first():
         callbacks[0].insert(0, Profiler(folders[0].profile, profiled))
-    outcome = Outcome()
+    uploader, outcome = Uploader(plan.storage, folders), Outcome()
     timesteps, log_interval = config.training.total_timesteps, config.logging.log_interval
     if alone:
+        on_run = [*callbacks[0], uploader, outcome]
+        debug_nans = config.run.debug_nans
         try:
             trainer.train(
                 state,
                 timesteps,
-                callbacks=[*callbacks[0], outcome],
+                callbacks=on_run,
                 log_interval=log_interval,
-                debug_nans=config.run.debug_nans,
+                debug_nans=debug_nans,
             )
         except TrainingError as error:
             raise TrainingError(f"{error}; {_what_is_kept(folders[0])}") from error
@@ -189,10 +181,10 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
             state,
             timesteps,
             callbacks=callbacks,
-            of_all=[table, outcome],
+            of_all=[table, uploader, outcome],
             log_interval=log_interval,
         )
-    check_uploaded(uploaders)
+    uploader.check()
     return outcome.reason
 
 
@@ -281,8 +273,8 @@ def _what_is_kept(folder: RunFolder) -> str:
 def _print_facts(
     plan: Plan[Any], ppo: PPOConfig, folders: Sequence[RunFolder], total_updates: int, device: str
 ) -> None:
-    path, place = folders[0].path, plan.storage.place
-    bucket = {"bucket": place} if is_url(place) else {}
+    path, url = folders[0].path, plan.storage.url
+    bucket = {} if url is None else {"bucket": url if len(folders) > 1 else f"{url}/{path.name}"}
     until = f"update {total_updates:,}, {total_updates * ppo.batch_size:,} steps"
     if len(folders) > 1:
         runs = f"{path} to {folders[-1].path.name}, one per seed"
@@ -296,7 +288,7 @@ def _print_facts(
             print(f"note: saved on {then}, goes on with {device}: sums are rounded differently")
     facts = {
         "run": f"{path}{since}",
-        **{name: f"{url}/{path.name}" for name, url in bucket.items()},
+        **bucket,
         "device": device,
         "batch": f"{ppo.num_envs} envs x {ppo.num_steps} steps = {ppo.batch_size:,}; "
         f"{ppo.num_minibatches} minibatches, {ppo.update_epochs} epochs",

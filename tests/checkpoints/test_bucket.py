@@ -25,9 +25,9 @@ from memory_bucket import (
     remote,
     use_machine,
 )
-from ppo_mask.callbacks import _mirror as mirror
-from ppo_mask.checkpoints import RunFolder, load_policy, read_arrays
-from ppo_mask.checkpoints.bucket import Bucket, Manifest, open_bucket, pull, push
+from ppo_mask.callbacks import _uploader
+from ppo_mask.checkpoints import RunFolder, Storage, load_policy, open_storage, read_arrays
+from ppo_mask.checkpoints._manifest import Manifest
 from ppo_mask.errors import RunError
 from ppo_mask.runner import main
 from same_run import assert_same_run, log
@@ -39,7 +39,7 @@ Output = pytest.CaptureFixture[str]
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The local folder of the runs in the bucket, which is empty."""
-    monkeypatch.setattr(mirror, "_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(_uploader, "_PAUSES", (0.0, 0.0))
     return empty_bucket(monkeypatch, tmp_path / "one")
 
 
@@ -107,7 +107,7 @@ def test_a_kill_after_winding_back_leaves_no_later_checkpoint(
         with pytest.raises(Killed):
             go_on(12, "--rewind", "--lr", "0.1", run=f"{URL}/run/checkpoints/6")
     shutil.rmtree(machine)
-    folder = RunFolder(pull(open_bucket(URL), "run"))
+    folder = RunFolder(open_storage(URL).pull("run"))
     assert folder.checkpoints.steps() == [6]
     assert before.items() >= {
         (path, content) for path, content in remote().items() if path.startswith("checkpoints/6/")
@@ -217,7 +217,7 @@ def test_what_two_machines_did_apart_is_kept(
     # This one does not know: it has taken the run further by its local folder.
     assert go_on(11, "--lr", "0.1", run=str(machine / "run")) == 0
     ours = read_arrays(RunFolder(machine / "run").checkpoints.path(11))
-    folder = RunFolder(pull(open_bucket(URL), "run"))
+    folder = RunFolder(open_storage(URL).pull("run"))
     assert "has gone on without" in capsys.readouterr().err
     assert folder.checkpoints.steps()[-1] == 9
     assert remote() == in_bucket
@@ -230,17 +230,18 @@ def test_a_process_that_should_be_dead_overwrites_nothing(
     tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     in_bucket: dict[str, bytes] = {}
+    push = Storage.push
 
-    def overtake(bucket: Bucket, folder: RunFolder) -> None:
+    def overtake(storage: Storage, folder: RunFolder) -> None:
         if not in_bucket and folder.checkpoints.newest() == 6:
             with monkeypatch.context() as patch:
                 use_machine(patch, tmp_path / "two")
-                patch.setattr(mirror, "push", push)
+                patch.setattr(Storage, "push", push)
                 assert go_on(9, "--lr", "0.1") == 0
             in_bucket.update(remote())
-        push(bucket, folder)
+        push(storage, folder)
 
-    monkeypatch.setattr(mirror, "push", overtake)
+    monkeypatch.setattr(Storage, "push", overtake)
     assert begin(10) == 1
     told = capsys.readouterr().err
     assert f"warning: another process has written to {URL}/run since; nothing of it" in told
@@ -256,7 +257,7 @@ def test_names_are_those_of_the_bucket_too(machine: Path, capsys: Output) -> Non
     assert main(TASK, DEFAULTS, few) == 0
     today = date.today().isoformat()
     names = {f"{today}-001", f"{today}-002-x", f"{today}-003"}
-    assert {*open_bucket(URL).runs()} == names
+    assert {*open_storage(URL).runs()} == names
     shutil.rmtree(machine)
     capsys.readouterr()
     taken = f"{URL}/{today}-003"
@@ -284,7 +285,7 @@ def test_each_seed_is_copied(machine: Path) -> None:
     assert main(TASK, DEFAULTS, [*seeds, "--total-timesteps", "64"]) == 0
     for name in ("run-seed0", "run-seed1"):
         here = Manifest.of(machine / name)
-        there = open_bucket(URL).manifest(name)
+        there = open_storage(URL).manifest(name)
         assert there is not None
         assert (there.files, there.steps) == (here.files, [2])
 
@@ -313,10 +314,10 @@ def test_a_run_may_be_fetched_while_it_is_trained(
             assert go_on(12) == 0  # Deletes what is about to be fetched.
 
     bucket_here = use_machine(monkeypatch, tmp_path / "two")
-    bucket = open_bucket(URL)
+    bucket = open_storage(URL)
     with monkeypatch.context() as patch:
         intercept(patch, ("get_file",), train_on)
-        fetched = RunFolder(pull(bucket, "run"))
+        fetched = RunFolder(bucket.pull("run"))
     assert fetched.path == bucket_here / "run"
     assert fetched.checkpoints.steps()[-1] == 12
     assert Manifest.of(fetched.path).files == Manifest.of(machine / "run").files

@@ -20,9 +20,8 @@ from memory_bucket import (
     set_objects,
     use_machine,
 )
-from ppo_mask.callbacks import _mirror as mirror
-from ppo_mask.checkpoints import RunFolder
-from ppo_mask.checkpoints.bucket import Bucket, Manifest, open_bucket, pull, push
+from ppo_mask.checkpoints import RunFolder, Storage, open_storage
+from ppo_mask.checkpoints._manifest import Manifest
 from same_run import assert_same_run, log
 
 
@@ -35,12 +34,16 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def moments(machine: Path, patch: pytest.MonkeyPatch, into: Path) -> list[RunFolder]:
     """What the folder of a run was whenever it was to be copied; the bucket has its name only."""
     found: list[RunFolder] = []
+    push = Storage.push
 
-    def remember(bucket: Bucket, folder: RunFolder) -> None:
+    def remember(storage: Storage, folder: RunFolder) -> None:
+        if folder.checkpoints.newest() is None:  # Its name is claimed.
+            push(storage, folder)
+            return
         found.append(RunFolder(shutil.copytree(folder.path, into / f"moment{len(found)}")))
 
     with patch.context() as inner:
-        inner.setattr(mirror, "push", remember)
+        inner.setattr(Storage, "push", remember)
         assert begin(8) == 0
     return found
 
@@ -49,7 +52,7 @@ def push_killed_at(n: int, folder: RunFolder, patch: pytest.MonkeyPatch) -> bool
     with patch.context() as inner:
         kill_at(inner, n)
         try:
-            push(open_bucket(URL), folder)
+            open_storage(URL).push(folder)
         except Killed:
             return True
     return False
@@ -58,7 +61,7 @@ def push_killed_at(n: int, folder: RunFolder, patch: pytest.MonkeyPatch) -> bool
 def pulled_elsewhere(patch: pytest.MonkeyPatch, home: Path) -> RunFolder:
     with patch.context() as inner:
         shutil.rmtree(use_machine(inner, home), ignore_errors=True)
-        return RunFolder(pull(open_bucket(URL), "run"))
+        return RunFolder(open_storage(URL).pull("run"))
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from corridor import DEFAULTS, TASK
 from memory_bucket import URL, begin, empty_bucket, intercept, objects, remote, set_objects
-from ppo_mask.checkpoints.bucket import open_bucket, pull
+from ppo_mask.checkpoints import open_storage
 from ppo_mask.errors import RunError
 from ppo_mask.runner import _plan as plan
 from ppo_mask.runner import main
@@ -95,13 +95,13 @@ def test_a_damaged_copy_is_not_taken(machine: Path, tmp_path: Path) -> None:
     shutil.rmtree(machine)
     whole = objects()
     path = next(p for p in whole if "checkpoints/4/state/" in p and "manifest.ocdbt" in p)
-    bucket = open_bucket(URL)
+    bucket = open_storage(URL)
     bucket.store.pipe_file(path, b"something else")
     with pytest.raises(RunError, match=r"is damaged: checkpoints/4/state/\S+ is not what was"):
-        pull(bucket, "run")
+        bucket.pull("run")
     bucket.store.rm_file(path)
     with pytest.raises(RunError, match=r"run is damaged: \S+ is not there"):
-        pull(bucket, "run")
+        bucket.pull("run")
     set_objects(whole)
     said = json.loads(remote()["manifest.json"])
     said["files"]["../../outside"] = "0"
@@ -113,5 +113,5 @@ def test_a_damaged_copy_is_not_taken(machine: Path, tmp_path: Path) -> None:
     ):
         bucket.store.pipe_file("/bucket/runs/run/manifest.json", content.encode())
         with pytest.raises(RunError, match=message):
-            pull(bucket, "run")
+            bucket.pull("run")
     assert not any(machine.iterdir())

@@ -269,11 +269,15 @@ def test_names_must_be_unique_and_types_plain() -> None:
 
 
 def test_runs_are_numbered(tmp_path: Path) -> None:
-    from ppo_mask.checkpoints import create_run_folder
+    from ppo_mask.checkpoints import create_run_folders, open_storage
+
+    def create(name: str | None, suffix: str | None) -> str:
+        taken = open_storage(str(tmp_path)).runs()
+        return create_run_folders(tmp_path, taken, name, [suffix])[0].path.name
 
     suffixes = (None, None, "long", None)
-    names = [create_run_folder(tmp_path, None, suffix).path.name for suffix in suffixes]
+    names = [create(None, suffix) for suffix in suffixes]
     assert [name[10:] for name in names] == ["-001", "-002", "-003-long", "-004"]
-    assert create_run_folder(tmp_path, "mine", "b").path.name == "mine-b"
+    assert create("mine", "b") == "mine-b"
     with pytest.raises(RunError, match=r"there is a run .*/mine-b already"):
-        create_run_folder(tmp_path, "mine", "b")
+        create("mine", "b")

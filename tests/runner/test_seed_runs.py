@@ -63,7 +63,7 @@ def test_more_devices_than_they_could_share_are_no_hindrance(
         raise ValueError("not for several seeds, which use one device")
 
     monkeypatch.setattr(run, "make_mesh", no_mesh)
-    monkeypatch.setattr(run, "execute_seeds", lambda *_: "finished")
+    monkeypatch.setattr(run, "train_seeds", lambda *_, **__: None)
     assert main(TASK, DEFAULTS, _flags(tmp_path, "--num-seeds", "2")) == 0
 
 

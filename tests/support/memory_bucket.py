@@ -8,8 +8,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from corridor import DEFAULTS, TASK
-from ppo_mask.checkpoints import RunFolder
-from ppo_mask.checkpoints.bucket import Manifest, open_bucket
+from ppo_mask.checkpoints import RunFolder, open_storage
+from ppo_mask.checkpoints._manifest import Manifest
 from ppo_mask.runner import main
 
 URL = "memory://bucket/runs"
@@ -72,7 +72,7 @@ def remote() -> dict[str, bytes]:
 
 def manifest() -> Manifest:
     """What the bucket says that it has of the run."""
-    found = open_bucket(URL).manifest("run")
+    found = open_storage(URL).manifest("run")
     assert found is not None
     return found
 

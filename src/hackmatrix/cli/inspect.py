@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from hackmatrix.cli.options import add_command, add_latest
-from ppo_mask.checkpoints import LATEST, read_arrays, read_description
-from ppo_mask.checkpoints.bucket import find_run
+from ppo_mask.checkpoints import LATEST, find_run, read_arrays, read_description
 from ppo_mask.errors import RunError
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from hackmatrix.cli.options import add_command, add_force, add_latest, refuse_existing, write
 from hackmatrix.play.curves import FIGURES, draw, html, read_log
-from ppo_mask.checkpoints import LATEST, RunFolder
-from ppo_mask.checkpoints.bucket import find_run, local_path
+from ppo_mask.checkpoints import LATEST, RunFolder, find_run, local_path
 from ppo_mask.errors import RunError
 
 
@@ -32,7 +31,7 @@ def add_to(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    folders = [RunFolder(Path(local_path(run)[0])) for run in options.runs]
+    folders = [RunFolder(local_path(run)) for run in options.runs]
     if options.latest:
         folders.append(find_run(LATEST, options.checkpoint_dir)[0])
     if not folders:

@@ -7,8 +7,7 @@ from hackmatrix.env import HackMatrix
 from hackmatrix.networks import BoardActorCritic, BoardNetwork, FlatActorCritic, PlayerCenteredMLP
 from hackmatrix.play.policies import SCRIPTED
 from hackmatrix.task import game_settings
-from ppo_mask.checkpoints import load_policy
-from ppo_mask.checkpoints.bucket import find_run
+from ppo_mask.checkpoints import find_run, load_policy
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.runner import did_you_mean

@@ -11,11 +11,10 @@ from ._health_checks import CHECKS as CHECKS
 from ._health_checks import Check as Check
 from ._health_checks import HealthChecks as HealthChecks
 from ._json_lines import JsonLines as JsonLines
-from ._mirror import Mirror as Mirror
-from ._mirror import make_sure as make_sure
 from ._profiler import Profiler as Profiler
 from ._saver import Saver as Saver
 from ._tensorboard import TensorBoard as TensorBoard
+from ._uploader import Uploader as Uploader
 from ._wandb import WandB as WandB
 from ._wandb import log_in as log_in
 
@@ -26,12 +25,11 @@ __all__ = [
     "Evaluator",
     "HealthChecks",
     "JsonLines",
-    "Mirror",
     "Profiler",
     "Saver",
     "TensorBoard",
+    "Uploader",
     "WandB",
     "log_in",
-    "make_sure",
     "print_banner",
 ]

@@ -1,9 +1,11 @@
-"""Checkpoints: what of a run lies on disk, and how it is read again.
+"""Checkpoints: what of a run lies on disk or in a bucket, and how it is read again.
 
 In: a state. Out: a folder that a kill at any moment leaves whole, from which the run resumes to the
 bit, or its policy is loaded. Nothing that is loaded can run code.
 """
 
+from ._find import find_run as find_run
+from ._find import local_path as local_path
 from ._policy import Policy as Policy
 from ._policy import architecture_of as architecture_of
 from ._policy import load_policy as load_policy
@@ -13,7 +15,10 @@ from ._run_folder import RunFolder as RunFolder
 from ._run_folder import cache_folder as cache_folder
 from ._run_folder import check_new_run as check_new_run
 from ._run_folder import check_run_name as check_run_name
-from ._run_folder import create_run_folder as create_run_folder
+from ._run_folder import create_run_folders as create_run_folders
+from ._storage import Storage as Storage
+from ._storage import is_url as is_url
+from ._storage import open_storage as open_storage
 from ._store import CheckpointStore as CheckpointStore
 from ._store import named_arrays as named_arrays
 from ._store import read_arrays as read_arrays
@@ -25,13 +30,18 @@ __all__ = [
     "CheckpointStore",
     "Policy",
     "RunFolder",
+    "Storage",
     "architecture_of",
     "cache_folder",
     "check_new_run",
     "check_run_name",
-    "create_run_folder",
+    "create_run_folders",
+    "find_run",
+    "is_url",
     "load_policy",
+    "local_path",
     "named_arrays",
+    "open_storage",
     "read_arrays",
     "read_description",
     "restore",

@@ -9,9 +9,10 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Int
 
+from ppo_mask.checkpoints._find import local_path
 from ppo_mask.checkpoints._run_folder import RunFolder
+from ppo_mask.checkpoints._storage import is_url
 from ppo_mask.checkpoints._store import read_description, restore, write_checkpoint
-from ppo_mask.checkpoints.bucket import is_url, local_path
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import (
@@ -155,12 +156,12 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
     Example:
         See :func:`save_policy`.
     """
-    path = Path(local_path(str(path))[0])
+    path = local_path(str(path))
     if RunFolder(path).config.is_file():
-        steps = RunFolder(path).checkpoints.steps()
-        if not steps:
+        newest = RunFolder(path).checkpoints.newest()
+        if newest is None:
             raise RunError(f"run {path} has no complete checkpoint")
-        path = RunFolder(path).checkpoints.path(steps[-1])
+        path = RunFolder(path).checkpoints.path(newest)
     known: dict[str, Any] = {network.__name__: network for network in (*_NETWORKS, *networks)}
 
     def build(architecture: dict[str, Any]) -> AbstractActorCritic:

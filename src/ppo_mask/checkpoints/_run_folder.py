@@ -1,8 +1,8 @@
-"""The folder of a run: its name, what lies where in it, and how a resumed run finds it."""
+"""The folder of a run: its name, and what lies where in it."""
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -58,28 +58,30 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ppo_mask"
 
 
-def create_run_folder(
-    parent: Path, name: str | None, suffix: str | None, taken: Mapping[str, str] | None = None
-) -> RunFolder:
-    """Makes the folder of a new run; without a name, one of today's date and a running number.
+def create_run_folders(
+    parent: Path, taken: Mapping[str, str], name: str | None, suffixes: Sequence[str | None]
+) -> list[RunFolder]:
+    """Makes the folders of new runs; without a name, of today's date and a running number.
 
     Args:
-        parent: holds the folder.
-        name: of the run.
-        suffix: put after the name.
-        taken: names of runs elsewhere, and where they are.
+        parent: holds the folders.
+        taken: names of the runs that there are, and where they are.
+        name: of the runs.
+        suffixes: put after the name, one for each run; None for the name alone.
 
     Raises:
-        RunError: there is a run of this name, or the folder cannot be made.
+        RunError: there is a run of such a name, or a folder cannot be made.
     """
-    ending = f"-{suffix}" if suffix else ""
-    path = parent / f"{name}{ending}" if name else _next_free(parent, ending, taken or {})
-    check_new_run(path, taken)
-    try:
-        path.mkdir(parents=True)
-    except OSError as error:
-        raise RunError(f"cannot make the run folder {path}: {error.strerror}") from error
-    return RunFolder(path)
+    name = name or _next_free(taken)
+    paths = [parent / (f"{name}-{suffix}" if suffix else name) for suffix in suffixes]
+    for path in paths:
+        check_new_run(path.name, taken)
+    for path in paths:
+        try:
+            path.mkdir(parents=True)
+        except OSError as error:
+            raise RunError(f"cannot make the run folder {path}: {error.strerror}") from error
+    return [RunFolder(path) for path in paths]
 
 
 def check_run_name(name: str, flag: str) -> None:
@@ -92,64 +94,20 @@ def check_run_name(name: str, flag: str) -> None:
         raise RunError(f"{flag} must be a plain folder name, got {name!r}")
 
 
-def check_new_run(path: Path, taken: Mapping[str, str] | None = None) -> None:
-    """Makes sure that a run's folder does not exist yet, and is not ``taken`` elsewhere.
+def check_new_run(name: str, taken: Mapping[str, str]) -> None:
+    """Makes sure that a run's name is not ``taken``.
 
     Raises:
-        RunError: it does.
+        RunError: it is.
     """
-    place = (taken or {}).get(path.name, path if path.exists() else None)
-    if place is not None:
+    if place := taken.get(name):
         raise RunError(
             f"there is a run {place} already; go on with it by --resume {place}, or choose another "
             "--run-name"
         )
 
 
-def _next_free(parent: Path, ending: str, taken: Mapping[str, str]) -> Path:
+def _next_free(taken: Mapping[str, str]) -> str:
     today = date.today().isoformat()
-    names = [*taken, *(path.name for path in parent.glob(f"{today}-*"))]
-    numbers = [
-        int(name[11:14]) for name in names if name.startswith(today) and name[11:14].isdecimal()
-    ]
-    return parent / f"{today}-{max(numbers, default=0) + 1:03d}{ending}"
-
-
-def find_local_run(resume: str, parent: Path) -> tuple[RunFolder, int]:
-    """The run and the step of the checkpoint that ``--resume`` means.
-
-    Args:
-        resume: a run's folder, one checkpoint in it, or "latest".
-        parent: where "latest" looks: the run whose newest checkpoint is the newest of all.
-
-    Raises:
-        RunError: there is none.
-    """
-    if resume == LATEST:
-        return _find_latest(parent)
-    path = Path(resume)
-    if RunFolder(path).config.is_file():
-        folder = RunFolder(path)
-        steps = folder.checkpoints.steps()
-        if not steps:
-            raise RunError(f"run {path} has no complete checkpoint to resume from")
-        return folder, steps[-1]
-    folder = RunFolder(path.absolute().parent.parent)
-    if path.is_dir() and path.name.isdecimal() and folder.config.is_file():
-        return folder, int(path.name)
-    if not path.exists():
-        raise RunError(f"there is nothing to resume at {path}")
-    raise RunError(f"{path} is neither a run folder (with a config.yaml) nor a checkpoint of one")
-
-
-def _find_latest(parent: Path) -> tuple[RunFolder, int]:
-    newest: list[tuple[float, RunFolder, int]] = []
-    for config in parent.glob("*/config.yaml"):
-        folder = RunFolder(config.parent)
-        if steps := folder.checkpoints.steps():
-            modified = folder.checkpoints.path(steps[-1]).stat().st_mtime
-            newest.append((modified, folder, steps[-1]))
-    if not newest:
-        raise RunError(f"there is no run with a checkpoint in {parent}")
-    _, folder, step = max(newest, key=lambda found: found[0])
-    return folder, step
+    names = [name[11:14] for name in taken if name.startswith(today)]
+    return f"{today}-{max((int(x) for x in names if x.isdecimal()), default=0) + 1:03d}"

@@ -1,42 +1,29 @@
-"""A whole run for an environment of one's own: flags, folder, logs, checkpoints, resume."""
+"""From a command line to a whole run: flags, folders, logs, checkpoints, resume."""
 
 import dataclasses
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
-from ppo_mask.callbacks import Mirror, Profiler, log_in, make_sure, print_banner
-from ppo_mask.checkpoints import (
-    RunFolder,
-    cache_folder,
-    create_run_folder,
-    read_description,
-    restore,
-)
-from ppo_mask.checkpoints.bucket import claim, forget_after, push
+from ppo_mask.callbacks import ConsoleLog, Profiler, Uploader, log_in, print_banner
+from ppo_mask.checkpoints import RunFolder, cache_folder, read_description, restore
 from ppo_mask.devices import cpu as cores
-from ppo_mask.devices.processes import (
-    HEARTBEAT_SECONDS,
-    all_agree,
-    is_first,
-    is_multiprocess,
-    text_from_first,
-    wait_for_all,
-)
+from ppo_mask.devices.processes import HEARTBEAT_SECONDS, all_agree, is_first, is_multiprocess
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split, check_devices
-from ppo_mask.runner._plan import Plan, make_plan, settings_to_store
-from ppo_mask.runner._seed_runs import execute_seeds
+from ppo_mask.runner._folders import open_folders, seed_configs
+from ppo_mask.runner._plan import Plan, make_plan
 from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
 from ppo_mask.runner._task import (
     Task,
@@ -49,7 +36,14 @@ from ppo_mask.runner._task import (
 )
 from ppo_mask.runner._tune import SIZES, fastest
 from ppo_mask.runner._wiring import Outcome, callbacks_for
-from ppo_mask.training import Trainer, TrainingError, TrainState
+from ppo_mask.training import (
+    Trainer,
+    TrainingError,
+    TrainState,
+    init_seeds,
+    select_seed,
+    train_seeds,
+)
 
 __all__ = ["Task", "enable_compilation_cache", "execute", "main", "mlp_for"]
 
@@ -94,19 +88,28 @@ def main(
 
 
 def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
-    """Does what is planned, and returns why it ended: "finished", or a signal's name.
+    """Does what is planned: one run, or one for each of several seeds, side by side.
+
+    Each seed has a folder, and is what ``--seed`` of it alone would be; so any of them can be
+    resumed, watched and evaluated like any other run.
+
+    Args:
+        task: what is to be learned.
+        plan: from :func:`make_plan`.
+
+    Returns:
+        Why it ended: "finished", or a signal's name.
 
     Raises:
         RunError: what is planned cannot be; nothing has been written.
         TrainingError: see :meth:`Trainer.train`; or the run's end is in its local folder and
-            could not be copied to its bucket.
+            could not be copied to its storage.
     """
-    config, bucket = plan.config, plan.bucket
+    config = plan.config
     ppo = ppo_config(config.training)
     if plan.folder is not None and plan.update >= total_updates(config, ppo):
         print(f"nothing to do: {plan.folder.path} has {plan.update * ppo.batch_size:,} steps")
-        if bucket is not None:
-            push(bucket, plan.folder)
+        plan.storage.push(plan.folder)
         return "finished"
     try:
         env = task.make_env(config.environment)
@@ -115,51 +118,80 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         raise RunError(str(error)) from error
     if not all_agree(plan.update):
         raise RunError("the processes found different checkpoints; --checkpoint-dir must be shared")
+    alone = config.run.num_seeds == 1
+    if not alone and is_multiprocess():
+        raise RunError("--num-seeds does not go with several processes: give each its --seed")
     if config.logging.wandb and is_first():
         log_in()
-    run_key, evaluation_key = run_keys(config)
+    run_key, _ = run_keys(config)
     model = first_model(task, config.network, env, run_key)
     shuffle_plan = _shuffle_plan(ppo, model)
-    mesh = None if config.run.num_seeds > 1 else _mesh(config.run, shuffle_plan)
+    mesh = _mesh(config.run, shuffle_plan) if alone else None
     if config.run.auto_tune:
         plan = dataclasses.replace(plan, config=_tuned(task, config, env, model, run_key, mesh))
         config, ppo = plan.config, ppo_config(plan.config.training)
         shuffle_plan = _shuffle_plan(ppo, model)
+    num_devices = 1 if mesh is None else mesh.size
     try:
-        check_devices(shuffle_plan, 1 if mesh is None else mesh.size)
+        check_devices(shuffle_plan, num_devices)
     except ValueError as error:
         raise RunError(f"{error}; --num-devices says how many to use") from error
-    if config.run.num_seeds > 1:
-        return execute_seeds(task, config, env, curriculum, bucket)
     updates = total_updates(config, ppo)
     profiled = _profiled_update(plan, updates)
     trainer = Trainer(env, ppo, metrics=task.metrics, curriculum=curriculum, mesh=mesh)
-    folder, state = _open(plan, trainer, model, run_key)
-    device = f"{1 if mesh is None else mesh.size} x {jax.devices()[0].device_kind}"
+
+    configs = seed_configs(config)
+    keys = [run_keys(each) for each in configs]
+    if alone:
+        state = _first_or_restored(plan, trainer, model, run_key)
+        model = state.model
+    else:
+        make_model = partial(task.new_model, env, config.network)
+        state = init_seeds(trainer, make_model, jnp.stack([key for key, _ in keys]))
+        model = select_seed(state.model, 0)
+    folders = open_folders(plan, configs)
+    device = f"{num_devices} x {jax.devices()[0].device_kind}"
     if is_first():
-        _introduce(plan, ppo, folder, updates, device)
-    callbacks = callbacks_for(task, config, folder, env, state, evaluation_key, device)
+        _print_facts(plan, ppo, folders, updates, device)
+    callbacks = [
+        callbacks_for(task, each, folder, env, model, key, device)
+        for each, folder, (_, key) in zip(configs, folders, keys, strict=True)
+    ]
     if profiled is not None and is_first():
-        callbacks.insert(0, Profiler(folder.profile, profiled))
-    mirrors = [] if bucket is None else [Mirror(bucket, folder)]
-    outcome = Outcome()
-    try:
-        trainer.train(
+        callbacks[0].insert(0, Profiler(folders[0].profile, profiled))
+    uploader, outcome = Uploader(plan.storage, folders), Outcome()
+    timesteps, log_interval = config.training.total_timesteps, config.logging.log_interval
+    if alone:
+        on_run = [*callbacks[0], uploader, outcome]
+        debug_nans = config.run.debug_nans
+        try:
+            trainer.train(
+                state,
+                timesteps,
+                callbacks=on_run,
+                log_interval=log_interval,
+                debug_nans=debug_nans,
+            )
+        except TrainingError as error:
+            raise TrainingError(f"{error}; {_what_is_kept(folders[0])}") from error
+    else:
+        table = ConsoleLog({"± seeds": "seeds/return_std", **task.figures})
+        train_seeds(
+            trainer,
             state,
-            config.training.total_timesteps,
-            callbacks=[*callbacks, *mirrors, outcome],
-            log_interval=config.logging.log_interval,
-            debug_nans=config.run.debug_nans,
+            timesteps,
+            callbacks=callbacks,
+            of_all=[table, uploader, outcome],
+            log_interval=log_interval,
         )
-    except TrainingError as error:
-        newest = folder.checkpoints.newest()
-        if newest is None:
-            kept = "nothing had been saved yet (--save-interval saves every so many updates)"
-        else:
-            kept = f"the last good checkpoint is {folder.checkpoints.path(newest)}"
-        raise TrainingError(f"{error}; {kept}") from error
-    make_sure(mirrors)
+    uploader.check()
     return outcome.reason
+
+
+def enable_compilation_cache() -> None:
+    """Keeps compiled programs in ``~/.cache/ppo_mask/jax``, unless JAX has a folder already."""
+    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
 
 
 def _mesh(run: RunSettings, shuffle_plan: ShufflePlan) -> Mesh | None:
@@ -219,65 +251,52 @@ def _tuned(
     return sized(best.config.num_envs)
 
 
-def _open(
+def _first_or_restored(
     plan: Plan[Any], trainer: Trainer, model: AbstractActorCritic, key: Key[Array, ""]
-) -> tuple[RunFolder, TrainState]:
-    """The run's folder and where the run begins or goes on."""
-
+) -> TrainState:
     def begin(key: Key[Array, ""]) -> TrainState:
         return first_state(trainer, model, key)
 
     if plan.folder is None:
-        state = begin(key)
-        run = plan.config.run
-
-        def create() -> str:
-            parent = Path(run.checkpoint_dir)
-            taken = None if plan.bucket is None else plan.bucket.runs()
-            return str(create_run_folder(parent, run.run_name, run.run_suffix, taken).path)
-
-        folder = RunFolder(Path(text_from_first(create, "make the run's folder")))
-    else:
-        folder = plan.folder
-        like = eqx.filter_eval_shape(begin, key)
-        state = restore(folder.checkpoints.path(plan.update), like)
-        wait_for_all("restored")
-        if plan.bucket is not None:
-            forget_after(plan.bucket, folder, plan.update)
-        if is_first():
-            folder.checkpoints.discard_after(plan.update)
-    if is_first():
-        folder.write_config(settings_to_store(plan.config))
-    if plan.bucket is not None and plan.folder is None:
-        claim(plan.bucket, [folder])
-    return folder, state
+        return begin(key)
+    like = eqx.filter_eval_shape(begin, key)
+    return restore(plan.folder.checkpoints.path(plan.update), like)
 
 
-def enable_compilation_cache() -> None:
-    """Keeps compiled programs in ``~/.cache/ppo_mask/jax``, if JAX has not been told otherwise."""
-    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
+def _what_is_kept(folder: RunFolder) -> str:
+    newest = folder.checkpoints.newest()
+    if newest is None:
+        return "nothing had been saved yet (--save-interval saves every so many updates)"
+    return f"the last good checkpoint is {folder.checkpoints.path(newest)}"
 
 
-def _introduce(
-    plan: Plan[Any], ppo: PPOConfig, folder: RunFolder, total_updates: int, device: str
+def _print_facts(
+    plan: Plan[Any], ppo: PPOConfig, folders: Sequence[RunFolder], total_updates: int, device: str
 ) -> None:
-    since = f", from update {plan.update}" if plan.folder is not None else ""
+    path, url = folders[0].path, plan.storage.url
+    bucket = {} if url is None else {"bucket": url if len(folders) > 1 else f"{url}/{path.name}"}
+    until = f"update {total_updates:,}, {total_updates * ppo.batch_size:,} steps"
+    if len(folders) > 1:
+        runs = f"{path} to {folders[-1].path.name}, one per seed"
+        print_banner({"runs": runs, **bucket, "device": device, "until": f"{until} of each seed"})
+        return
+    since = ""
     if plan.folder is not None:
-        then = read_description(folder.checkpoints.path(plan.update))["device"]
+        since = f", from update {plan.update}"
+        then = read_description(plan.folder.checkpoints.path(plan.update))["device"]
         if then != device:
             print(f"note: saved on {then}, goes on with {device}: sums are rounded differently")
-    rows = {
-        "run": f"{folder.path}{since}",
-        **({} if plan.bucket is None else {"bucket": f"{plan.bucket.url}/{folder.path.name}"}),
+    facts = {
+        "run": f"{path}{since}",
+        **bucket,
         "device": device,
         "batch": f"{ppo.num_envs} envs x {ppo.num_steps} steps = {ppo.batch_size:,}; "
         f"{ppo.num_minibatches} minibatches, {ppo.update_epochs} epochs",
-        "until": f"update {total_updates:,}, {total_updates * ppo.batch_size:,} steps",
+        "until": until,
     }
     if is_multiprocess():
-        rows["others"] = (
+        facts["others"] = (
             f"{jax.process_count() - 1}; one that is lost ends all of them within "
-            f"{HEARTBEAT_SECONDS} s: go on with --resume {folder.path}"
+            f"{HEARTBEAT_SECONDS} s: go on with --resume {path}"
         )
-    print_banner(rows)
+    print_banner(facts)

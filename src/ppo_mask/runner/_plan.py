@@ -9,8 +9,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ppo_mask.checkpoints import LATEST, RunFolder, check_new_run, check_run_name, read_description
-from ppo_mask.checkpoints.bucket import Bucket, find_run, is_url, open_bucket
+from ppo_mask.checkpoints import (
+    LATEST,
+    RunFolder,
+    Storage,
+    check_new_run,
+    check_run_name,
+    find_run,
+    is_url,
+    open_storage,
+    read_description,
+)
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.processes import connect, is_multiprocess
 from ppo_mask.errors import RunError
@@ -32,13 +41,13 @@ class Plan(Generic[Environment]):
         config: the settings, everything filled in.
         folder: of the run to go on with; None for a new one.
         update: of the checkpoint to go on from; 0 for a new run.
-        bucket: what the run's folder is copied to; None if it is kept where it is.
+        storage: what keeps the run.
     """
 
     config: RunConfig[Environment]
     folder: RunFolder | None
     update: int
-    bucket: Bucket | None = None
+    storage: Storage
 
 
 def make_plan(
@@ -83,17 +92,14 @@ def make_plan(
         )
     if resume is None:
         config = resolve(config)
-        bucket = open_bucket(place) if is_url(place) else None
-        if bucket is not None:
-            run = dataclasses.replace(config.run, checkpoint_dir=str(bucket.local))
-            config = dataclasses.replace(config, run=run)
-        _check_new(config.run, bucket)
-        return Plan(config, None, 0, bucket)
-    folder, update, bucket = find_run(resume, place)
+        storage = open_storage(place)
+        _check_new(config.run, storage)
+        return Plan(config, None, 0, storage)
+    folder, update, storage = find_run(resume, place)
     stored = read_yaml(folder.config, defaults)
     config = resolve(lay_over(replace(defaults, stored, source=str(folder.config))))
     _check_resumable(config, folder, update)
-    return Plan(config, folder, update, bucket)
+    return Plan(config, folder, update, storage)
 
 
 def settings_to_store(config: RunConfig[Any]) -> dict[str, Any]:
@@ -137,11 +143,11 @@ def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
         raise RunError("--checkpoint-dir does not go with --resume PATH: the path says it all")
 
 
-def _check_new(run: RunSettings, bucket: Bucket | None) -> None:
-    taken = None if bucket is None else bucket.runs()  # Reaches the bucket, or says that it cannot.
+def _check_new(run: RunSettings, storage: Storage) -> None:
+    taken = storage.runs()  # Reaches a bucket, or says that it cannot.
     if run.run_name is not None:
         suffix = f"-{run.run_suffix}" if run.run_suffix else ""
-        check_new_run(Path(run.checkpoint_dir) / f"{run.run_name}{suffix}", taken)
+        check_new_run(f"{run.run_name}{suffix}", taken)
 
 
 def _check_resumable(config: RunConfig[Any], folder: RunFolder, update: int) -> None:

@@ -1,6 +1,7 @@
 """What looks at a run of the command line: logs, warnings, evaluations, checkpoints."""
 
 import platform
+from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar, final
 
@@ -18,6 +19,8 @@ from ppo_mask.callbacks import (
 from ppo_mask.checkpoints import RunFolder, architecture_of
 from ppo_mask.devices.processes import is_first
 from ppo_mask.envs import AbstractEnv
+from ppo_mask.errors import warn
+from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.runner._plan import settings_to_store
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
@@ -33,43 +36,33 @@ def callbacks_for(
     config: RunConfig[Environment],
     folder: RunFolder,
     env: AbstractEnv[Any],
-    state: TrainState,
+    model: AbstractActorCritic,
     evaluation_key: Key[Array, ""],
     device: str,
-    alone: bool = True,
 ) -> list[Callback]:
-    """What looks at the run. Saving comes last: a checkpoint is never newer than the log.
+    """What looks at a run. Saving comes last: a checkpoint is never newer than the log.
 
-    Of several processes the first writes the logs; all evaluate, and save together. A run that is
-    not ``alone`` in its process leaves the screen to what they have in common.
+    Of several processes the first writes the logs; all evaluate, and save together. One of several
+    seeds leaves the console to all of them.
+
+    Args:
+        task: what is to be learned.
+        config: of the run.
+        folder: of the run.
+        env: the environment.
+        model: as it is trained.
+        evaluation_key: for its evaluations.
+        device: what it is trained on, in words.
     """
     stored = settings_to_store(config)
     about = {
-        "architecture": architecture_of(state.model),
+        "architecture": architecture_of(model),
         "versions": {name: version(name) for name in _PACKAGES}
         | {"python": platform.python_version()},
         "device": device,
     }
     log, save = config.logging, config.checkpoints
     callbacks: list[Callback] = []
-    if alone and is_first():
-        callbacks += [ConsoleLog(task.figures), HealthChecks()]
-    if is_first():
-        callbacks.append(JsonLines(folder.metrics))
-    if log.tensorboard and is_first():
-        callbacks.append(TensorBoard(folder.tensorboard, folder.metrics))
-    if log.wandb and is_first():
-        store = folder.checkpoints if log.artifact else None
-        callbacks.append(
-            WandB(
-                folder.path,
-                log.project,
-                log.entity,
-                config=stored | about,
-                history=folder.metrics,
-                checkpoints=store,
-            )
-        )
     if log.eval_interval is not None:
         callbacks.append(
             Evaluator(
@@ -81,15 +74,33 @@ def callbacks_for(
                 metrics=task.metrics,
             )
         )
-    callbacks.append(
-        Saver(
-            folder.checkpoints,
-            {"config": stored, **about},
-            save.save_interval_minutes,
-            save.save_interval,
+    description = {"config": stored, **about}
+    every = save.save_interval_minutes, save.save_interval
+    callbacks.append(Saver(folder.checkpoints, description, *every))
+    if not is_first():
+        return callbacks
+    logs: list[Callback] = [ConsoleLog(task.figures), HealthChecks()]
+    if config.run.num_seeds > 1:
+        logs = [HealthChecks(partial(_warn_of_seed, config.training.seed))]
+    logs.append(JsonLines(folder.metrics))
+    if log.tensorboard:
+        logs.append(TensorBoard(folder.tensorboard, folder.metrics))
+    if log.wandb:
+        logs.append(
+            WandB(
+                folder.path,
+                log.project,
+                log.entity,
+                config=stored | about,
+                history=folder.metrics,
+                checkpoints=folder.checkpoints if log.artifact else None,
+            )
         )
-    )
-    return callbacks
+    return [*logs, *callbacks]
+
+
+def _warn_of_seed(seed: int, message: str) -> None:
+    warn(f"seed {seed}, {message}")
 
 
 @final

@@ -1,0 +1,69 @@
+"""Copies runs to where they are kept."""
+
+import time
+from collections.abc import Sequence
+from typing import final
+
+from ppo_mask.checkpoints import RunFolder, Storage
+from ppo_mask.errors import RunError, warn
+from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState
+
+_PAUSES = (2.0, 5.0)  # Seconds between tries at the end; a VM that is preempted has about 30.
+
+
+@final
+class Uploader(Callback):
+    """Pushes runs to their storage whenever there is a new checkpoint, and when they stop.
+
+    Comes after the callbacks that save. Where that fails a warning says so, and the next checkpoint
+    is the next try.
+
+    Args:
+        storage: of the runs.
+        folders: of the runs, on this machine.
+    """
+
+    def __init__(self, storage: Storage, folders: Sequence[RunFolder]) -> None:
+        self._storage = storage
+        self._newest: dict[RunFolder, int | None] = dict.fromkeys(folders)
+        self._failures: dict[RunFolder, RunError] = {}
+
+    def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
+        """See :class:`Callback`."""
+        for folder, newest in self._newest.items():
+            self._newest[folder] = folder.checkpoints.newest()
+            if self._newest[folder] != newest:
+                self._push(folder)
+                if folder in self._failures:
+                    warn(f"{self._failures[folder]}; the next checkpoint is the next try")
+
+    def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
+        """See :class:`Callback`."""
+        for folder in self._newest:
+            self._push(folder)
+        for pause in _PAUSES:
+            if self._failures:
+                time.sleep(pause)
+                for folder in [*self._failures]:
+                    self._push(folder)
+
+    def check(self) -> None:
+        """Makes sure that runs which have ended are in their storage as a whole.
+
+        Raises:
+            TrainingError: one is not.
+        """
+        behind = [
+            f"{failure}; {folder.path} has the whole run, and --resume "
+            f"{self._storage.place(folder.path.name)} copies it"
+            for folder, failure in self._failures.items()
+        ]
+        if behind:
+            raise TrainingError("; ".join(behind))
+
+    def _push(self, folder: RunFolder) -> None:
+        self._failures.pop(folder, None)
+        try:
+            self._storage.push(folder)
+        except RunError as error:
+            self._failures[folder] = error

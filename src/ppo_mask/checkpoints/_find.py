@@ -1,0 +1,63 @@
+"""From what a user calls a run to its folder on this machine."""
+
+import re
+from pathlib import Path
+
+from ppo_mask.checkpoints._run_folder import LATEST, RunFolder
+from ppo_mask.checkpoints._storage import Storage, is_url, open_storage
+from ppo_mask.errors import RunError
+
+
+def local_path(place: str) -> Path:
+    """The local path of a run or checkpoint; what is at a URL is fetched first.
+
+    Raises:
+        RunError: there is no run at that URL, it is damaged, or it cannot be reached.
+    """
+    return _fetch(place)[1] if is_url(place) else Path(place)
+
+
+def find_run(place: str, parent: str) -> tuple[RunFolder, int, Storage]:
+    """The run, the step of the checkpoint, and the storage that ``--resume`` means.
+
+    Args:
+        place: the path or the URL of a run or of one of its checkpoints; or "latest".
+        parent: where "latest" looks: the run whose newest checkpoint is the newest of all.
+
+    Raises:
+        RunError: there is no such run or checkpoint, or as :func:`local_path`.
+    """
+    if place == LATEST:
+        storage = open_storage(parent)
+        path = storage.pull(storage.newest())
+    elif is_url(place):
+        storage, path = _fetch(place)
+    else:
+        storage, path = Storage(Path(place).parent), Path(place)
+    folder = RunFolder(path)
+    if folder.config.is_file():
+        newest = folder.checkpoints.newest()
+        if newest is None:
+            raise RunError(f"run {path} has no complete checkpoint to resume from")
+        return folder, newest, storage
+    folder = RunFolder(path.absolute().parent.parent)
+    if path.is_dir() and path.name.isdecimal() and folder.config.is_file():
+        return folder, int(path.name), storage
+    if not path.exists():
+        raise RunError(f"there is nothing to resume at {path}")
+    raise RunError(f"{path} is neither a run folder (with a config.yaml) nor a checkpoint of one")
+
+
+def _fetch(url: str) -> tuple[Storage, Path]:
+    parts = re.fullmatch(r"([^:]+:///?[^/]+.*?)/([^/]+)(?:/checkpoints/(\d+))?/*", url)
+    if parts is None:
+        raise RunError(f"{url} is not the URL of a run, such as gs://bucket/runs/NAME")
+    storage = open_storage(parts[1])
+    folder = RunFolder(storage.pull(parts[2]))
+    if parts[3] is None:
+        return storage, folder.path
+    steps = folder.checkpoints.steps()
+    if int(parts[3]) not in steps:
+        has = ", ".join(map(str, steps)) or "none"
+        raise RunError(f"there is no checkpoint {url}; the run's are: {has}")
+    return storage, folder.checkpoints.path(int(parts[3]))

@@ -21,7 +21,11 @@ _FIGURES = {
 
 
 def print_banner(facts: Mapping[str, str]) -> None:
-    """What a run is, by name; what follows is compiled first, and that takes a while."""
+    """Prints the facts about a run, and that compiling begins.
+
+    Args:
+        facts: text by name.
+    """
     for name, text in facts.items():
         print(f"{name:8}{text}")
     print("compiling ...", flush=True)
@@ -32,7 +36,7 @@ class ConsoleLog(Callback):
     """A table with a row per log line; on a terminal, a progress bar below it.
 
     Args:
-        figures: heading to figure, such as ``{"won": "stats/win_rate"}``: columns after the usual
+        figures: heading to metric, such as ``{"won": "stats/win_rate"}``: columns after the usual
             ones.
         console: where to print; standard output if None.
     """

@@ -3,7 +3,7 @@
     pip install 'ppo-mask[search]'
     python examples/search_optuna.py --trials 30 --steps 500_000 --env hackmatrix
 
-With ``--storage sqlite:///search.db`` the study is kept: it goes on where it was stopped, and any
+With ``--storage sqlite:///search.db`` the study is kept: a later search continues it, and any
 number of processes may work on it at once.
 """
 
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> optuna.Study:
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--steps", type=int, default=100_000, help="environment steps of a trial")
     parser.add_argument("--num-envs", type=int, default=64)
-    parser.add_argument("--storage", help="a database, so that the study can go on later")
+    parser.add_argument("--storage", help="a database, that keeps the study for a later search")
     flags = parser.parse_args(arguments)
     enable_compilation_cache()
     study = optuna.create_study(

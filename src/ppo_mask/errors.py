@@ -1,13 +1,16 @@
-"""What a command line says in one line: the user's mistakes, and warnings."""
+"""Errors and warnings of one line."""
 
 import sys
 
 
 class RunError(Exception):
-    """Something that whoever started the run can put right.
+    """An error that the user can correct.
 
     The message is one line that names what is wrong and what would be right. Command lines print it
     without a traceback and exit with a code that is not 0.
+
+    Args:
+        message: the text; line breaks become spaces.
     """
 
     def __init__(self, message: str) -> None:
@@ -15,5 +18,9 @@ class RunError(Exception):
 
 
 def warn(message: str) -> None:
-    """Prints a warning, one line on standard error."""
+    """Prints a warning on standard error.
+
+    Args:
+        message: one line.
+    """
     print(f"warning: {message}", file=sys.stderr)

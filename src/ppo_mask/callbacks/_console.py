@@ -12,7 +12,7 @@ from rich.progress import Progress as Bar
 from ppo_mask.training import Callback, LogRecord, Progress, Run, TrainState
 
 _HEADER_EVERY = 20
-_FIGURES = {
+_COLUMNS = {
     "return": "train/mean_episode_return",
     "length": "train/mean_episode_length",
     "entropy": "train/entropy",
@@ -21,7 +21,11 @@ _FIGURES = {
 
 
 def print_banner(facts: Mapping[str, str]) -> None:
-    """What a run is, by name; what follows is compiled first, and that takes a while."""
+    """Prints the facts about a run, and that compiling begins.
+
+    Args:
+        facts: text by name.
+    """
     for name, text in facts.items():
         print(f"{name:8}{text}")
     print("compiling ...", flush=True)
@@ -32,15 +36,15 @@ class ConsoleLog(Callback):
     """A table with a row per log line; on a terminal, a progress bar below it.
 
     Args:
-        figures: heading to figure, such as ``{"won": "stats/win_rate"}``: columns after the usual
+        columns: heading to metric, such as ``{"won": "stats/win_rate"}``: columns after the usual
             ones.
         console: where to print; standard output if None.
     """
 
     def __init__(
-        self, figures: Mapping[str, str] | None = None, console: Console | None = None
+        self, columns: Mapping[str, str] | None = None, console: Console | None = None
     ) -> None:
-        self._figures = {**_FIGURES, **(figures or {})}
+        self._columns = {**_COLUMNS, **(columns or {})}
         self._console = console or Console(highlight=False)
         self._bar: Bar | None = None
         self._task: TaskID | None = None
@@ -64,8 +68,8 @@ class ConsoleLog(Callback):
         """See :class:`Callback`."""
         self._latest |= record.values
         if not any(name.startswith("train/") for name in record.values):
-            figures = "  ".join(f"{name} {_number(x)}" for name, x in record.values.items())
-            self._print(f"update {record.update}: {figures}")
+            metrics = "  ".join(f"{name} {_number(x)}" for name, x in record.values.items())
+            self._print(f"update {record.update}: {metrics}")
             return
         speed = record.values.get("train/steps_per_second")
         row = {
@@ -74,7 +78,7 @@ class ConsoleLog(Callback):
             "steps/s": "-" if speed is None else f"{speed:,.0f}",
             "left": self._time_left(run),
         }
-        for heading, name in self._figures.items():
+        for heading, name in self._columns.items():
             row[heading] = _number(record.values.get(name))
         widths = {heading: max(9, len(heading) + 1) for heading in row} | {"steps": 12}
         if self._rows % _HEADER_EVERY == 0:
@@ -92,8 +96,8 @@ class ConsoleLog(Callback):
             f"{progress.steps_per_second:,.0f} steps/s",
             f"{self._time_left(run)} left",
         ]
-        for heading in ("return", *(h for h in self._figures if h not in _FIGURES)):
-            if (value := self._latest.get(self._figures[heading])) is not None:
+        for heading in ("return", *(h for h in self._columns if h not in _COLUMNS)):
+            if (value := self._latest.get(self._columns[heading])) is not None:
                 parts.append(f"{heading} {_number(value)}")
         self._bar.update(self._task, completed=run.update, description="  ".join(parts))
 

@@ -1,4 +1,4 @@
-"""Evaluation while a run goes on."""
+"""Evaluation during a run."""
 
 from collections.abc import Mapping
 from typing import Any, final
@@ -13,7 +13,7 @@ from ppo_mask.training import Callback, Metric, Progress, Run, TrainState, evalu
 
 @final
 class Evaluator(Callback):
-    """Plays greedily in environments of its own every so often, and logs how it went.
+    """Evaluates the greedy policy every so often, in separate environments, and logs the result.
 
     Comes before the callback that saves, which scores checkpoints by it. It uses one device; of
     several processes each does the same.
@@ -23,9 +23,9 @@ class Evaluator(Callback):
         key: each evaluation's is folded from it and the update, so that resuming changes none.
         every_updates: updates between evaluations.
         num_episodes: of an evaluation.
-        max_steps: where to cut an episode off. A greedy policy may run in circles for ever, and
-            all wait for the longest episode.
-        metrics: figures of your own by name, logged under ``eval/``.
+        max_steps: where to cut an episode off. A greedy policy may run in circles without end,
+            and all wait for the longest episode.
+        metrics: metrics of your own by name, logged under ``eval/``.
     """
 
     def __init__(

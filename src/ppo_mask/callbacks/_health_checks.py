@@ -8,7 +8,7 @@ from typing import final
 from ppo_mask.errors import warn
 from ppo_mask.training import Callback, LogRecord, Run
 
-# A figure that wavers about its limit is one onset: it has recovered after so many good lines.
+# A metric that wavers about its limit is one onset: it has recovered after so many good lines.
 _RECOVERED_AFTER = 3
 
 
@@ -17,10 +17,10 @@ class Check:
     """One thing to look at in every log line.
 
     Attributes:
-        needs: figures without which there is nothing to say.
+        needs: metrics that it looks at.
         is_bad: whether they look bad.
         patience: log lines in a row that must look bad before it is said.
-        message: what is wrong and what helps, in one line, with places for the figures.
+        message: what is wrong and what helps, in one line, with places for the metrics.
     """
 
     needs: tuple[str, ...]
@@ -63,7 +63,7 @@ CHECKS = (
 
 @final
 class HealthChecks(Callback):
-    """Warns when a figure looks ill: once, and again only if it was well in between.
+    """Warns when a metric looks unhealthy: once, and again only after it has recovered.
 
     A healthy run has ``approx_kl`` from 0.01 to 0.06, ``clip_frac`` under 0.3, and an entropy over
     1 with four or five allowed actions. What makes a run stop, such as a loss that is not finite,
@@ -100,7 +100,7 @@ def _finite(name: str) -> Check:
 
 
 class _Watch:
-    """A check, and what it has seen so far."""
+    """A check, and the log lines so far."""
 
     def __init__(self, check: Check) -> None:
         self._check = check
@@ -113,8 +113,8 @@ class _Watch:
         check = self._check
         if any(name not in values for name in check.needs):
             return None
-        figures = [values[name] for name in check.needs]
-        if check.is_bad(*figures):
+        metrics = [values[name] for name in check.needs]
+        if check.is_bad(*metrics):
             self._bad_lines, self._good_lines = self._bad_lines + 1, 0
         else:
             self._bad_lines, self._good_lines = 0, self._good_lines + 1
@@ -123,4 +123,4 @@ class _Watch:
         if self._warned or self._bad_lines < check.patience:
             return None
         self._warned = True
-        return check.message.format(*figures)
+        return check.message.format(*metrics)

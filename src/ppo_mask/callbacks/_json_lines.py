@@ -1,6 +1,6 @@
 """Log lines as JSON, one object each, and how they are read again.
 
-A log goes on where a resumed run begins: what it holds of later updates, written before the run was
+A resumed run appends to its log: what that holds of later updates, written before the run was
 killed or wound back, is dropped when training starts, and so is a partial last line. So no point is
 there twice.
 """
@@ -17,9 +17,9 @@ from ppo_mask.training import Callback, LogRecord, Run, TrainState
 
 @final
 class JsonLines(Callback):
-    """One JSON object a log line: the figures by name, ``step`` (environment steps), ``update``.
+    """One JSON object a log line: the metrics by name, ``step`` (environment steps), ``update``.
 
-    A figure that is no finite number is null.
+    A metric that is no finite number is null.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,8 +38,8 @@ class JsonLines(Callback):
         """See :class:`Callback`."""
         if self._file is None:
             raise RuntimeError("on_log before on_start")
-        figures = {k: v if math.isfinite(v) else None for k, v in record.values.items()}
-        line = {"step": record.env_steps, "update": record.update, **figures}
+        metrics = {k: v if math.isfinite(v) else None for k, v in record.values.items()}
+        line = {"step": record.env_steps, "update": record.update, **metrics}
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
 
@@ -56,13 +56,13 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_rows(path: Path, run: Run) -> dict[int, dict[str, float]]:
-    """What a resumed run has logged so far: figures by environment step, of those that stay."""
+    """What a resumed run has logged so far: metrics by environment step, of those that stay."""
     rows: dict[int, dict[str, float]] = {}
     for line in read_lines(path) if path.exists() else ():
-        figures = {name: x for name, x in line.items() if name not in ("step", "update")}
-        if run.keeps(line["step"], figures):
-            figures = {name: math.nan if x is None else x for name, x in figures.items()}
-            rows.setdefault(line["step"], {}).update(figures)
+        metrics = {name: x for name, x in line.items() if name not in ("step", "update")}
+        if run.keeps(line["step"], metrics):
+            metrics = {name: math.nan if x is None else x for name, x in metrics.items()}
+            rows.setdefault(line["step"], {}).update(metrics)
     return rows
 
 

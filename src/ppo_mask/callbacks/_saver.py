@@ -38,7 +38,7 @@ class Saver(Callback):
         self._every_updates = every_updates
         self._saved_at = 0.0
         self._saved_update: int | None = None
-        self._figures: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}
 
     def next_update(self, update: int) -> int | None:
         """See :class:`Callback`."""
@@ -55,7 +55,7 @@ class Saver(Callback):
 
     def on_log(self, run: Run, record: LogRecord) -> None:
         """See :class:`Callback`."""
-        self._figures |= {k: v for k, v in record.values.items() if k in _SCORES}
+        self._metrics |= {k: v for k, v in record.values.items() if k in _SCORES}
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         """See :class:`Callback`."""
@@ -75,7 +75,7 @@ class Saver(Callback):
         if run.update == self._saved_update:
             return
         progress = {"update": run.update, "env_steps": run.update * run.config.batch_size}
-        scores = (self._figures[name] for name in _SCORES if name in self._figures)
+        scores = (self._metrics[name] for name in _SCORES if name in self._metrics)
         self._store.save(run.update, state, {**self._description, **progress}, next(scores, None))
         self._saved_at = time.monotonic()
         self._saved_update = run.update

@@ -1,4 +1,4 @@
-"""TensorBoard's event files; they go on where a resumed run begins, as :class:`JsonLines` does."""
+"""TensorBoard's event files; a resumed run appends to them, as to those of :class:`JsonLines`."""
 
 import os
 import struct
@@ -46,14 +46,14 @@ class TensorBoard(Callback):
         self._writer = EventsWriter(str(self._directory / "events"), suffix)
         rows = {} if self._history is None else read_rows(self._history, run)
         for step in sorted(rows.keys() - steps):
-            self._write_figures(step, rows[step])
+            self._write_metrics(step, rows[step])
         if run.start_step:  # Makes a TensorBoard that is open forget what was dropped.
             restart = _SessionLog(status=_SessionLog.START)
             self._write(_Event(step=run.start_step + 1, session_log=restart))
 
     def on_log(self, run: Run, record: LogRecord) -> None:
         """See :class:`Callback`."""
-        self._write_figures(record.env_steps, record.values)
+        self._write_metrics(record.env_steps, record.values)
 
     def close(self) -> None:
         """See :class:`Callback`."""
@@ -61,8 +61,8 @@ class TensorBoard(Callback):
             self._writer.close()
             self._writer = None
 
-    def _write_figures(self, step: int, figures: Mapping[str, float]) -> None:
-        values = [_Summary.Value(tag=name, simple_value=x) for name, x in figures.items()]
+    def _write_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        values = [_Summary.Value(tag=name, simple_value=x) for name, x in metrics.items()]
         self._write(_Event(step=step, summary=_Summary(value=values)))
 
     def _write(self, event: Any) -> None:
@@ -74,7 +74,7 @@ class TensorBoard(Callback):
 
 
 def _keep_events(path: Path, run: Run) -> set[int]:
-    """Drops what does not stay; the steps of the figures that do."""
+    """Drops what does not stay; the steps of the metrics that do."""
     content, kept, steps = path.read_bytes(), list[bytes](), set[int]()
     for record, payload in _records(content):
         event = _Event.FromString(payload)

@@ -236,7 +236,9 @@ def _from_numpy(array: npt.NDArray[Any], described: dict[str, Any], like: Any) -
     leaf = jnp.array(array)
     if _is_key(like):
         leaf = jax.random.wrap_key_data(leaf, impl=described["key_implementation"])
-    return jax.device_put(leaf, like.sharding) if eqx.is_array(like) else leaf
+    # An array that is bound to a device only now would make every program compile once more.
+    bound = eqx.is_array(like) and like.committed
+    return jax.device_put(leaf, like.sharding) if bound else leaf
 
 
 def _checksum(array: npt.NDArray[Any]) -> int:

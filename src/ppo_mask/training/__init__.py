@@ -1,4 +1,4 @@
-"""Training: a run of many updates, and what can be known of it.
+"""Training: a run of many updates, its metrics, and the callbacks that see them.
 
 In: an environment and a network. :class:`Trainer` runs compiled chunks of updates; between two of
 them callbacks look. Out: a :class:`TrainState`, and metrics on the way. :func:`evaluate` plays

@@ -1,4 +1,4 @@
-"""What a training run shows to the outside, and what the outside may ask of it."""
+"""Callbacks, and what a training run gives them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ class LogRecord:
     Attributes:
         update: updates done.
         env_steps: environment steps done, over all environments.
-        values: figures by name, such as ``train/entropy``. What there is nothing to say about,
-            such as the mean return when no episode ended, is not in it.
-        partial: it is the last of a run and covers fewer updates than a log line should. If the run
-            is taken further, these updates are a part of its next line.
+        values: metrics by name, such as ``train/entropy``. One that has no value, such as the mean
+            return when no episode ended, is left out.
+        partial: whether it is the last of a run and covers fewer updates than a log line should. If
+            the run is resumed, these updates are a part of its next line.
     """
 
     update: int
@@ -44,7 +44,7 @@ class Progress:
 
 
 class Run:
-    """A run under way, as its callbacks see it.
+    """A run, as its callbacks see it.
 
     Attributes:
         config: hyperparameters.
@@ -54,7 +54,7 @@ class Run:
         stop_reason: why it is to stop, or None.
 
     Args:
-        callbacks: that are told of log lines.
+        callbacks: get the log lines.
         unlogged_updates: how many of the updates done are in no log line, or in a partial one only.
     """
 
@@ -75,7 +75,11 @@ class Run:
         self._unlogged_updates = unlogged_updates
 
     def request_stop(self, reason: str) -> None:
-        """Ends the run in good order after the chunk that is running; the first reason counts."""
+        """Ends the run in good order after the running chunk.
+
+        Args:
+            reason: why, for ``on_stop``; the first one counts.
+        """
         self.stop_reason = self.stop_reason or reason
 
     @property
@@ -84,20 +88,28 @@ class Run:
         return self.start_update * self.config.batch_size
 
     def log(self, values: Mapping[str, float], partial: bool = False) -> None:
-        """Hands figures, an evaluation's say, to every callback's ``on_log``."""
+        """Logs metrics, such as an evaluation's: every callback's ``on_log`` gets them.
+
+        Args:
+            values: metrics by name.
+            partial: see :class:`LogRecord`.
+        """
         step = self.update * self.config.batch_size
         record = LogRecord(self.update, step, dict(values), partial)
         for callback in self._callbacks:
             callback.on_log(self, record)
 
     def keeps(self, env_steps: int, names: Iterable[str]) -> bool:
-        """Whether a log line that an earlier process wrote stays: for sinks, when a run goes on.
+        """Whether a resumed run keeps a log line that an earlier process wrote.
 
-        It does not if it is of updates that will be done again, or was partial.
+        It drops those of updates that will be done again, and partial ones.
 
         Args:
             env_steps: of the line.
-            names: of its figures.
+            names: of its metrics.
+
+        Returns:
+            Whether the line stays.
         """
         if env_steps == self.start_step and self._unlogged_updates:
             return not any(name.startswith("train/") for name in names)
@@ -105,14 +117,28 @@ class Run:
 
 
 class Callback:
-    """Looks at a run from outside the compiled loop. Override what you need; all do nothing here.
+    """Looks at a run between two compiled chunks. Override what you need; all do nothing here.
 
-    A state handed to a callback is good only until the callback returns: its buffers are used again
-    for the next chunk. Copy what is to be kept. A state is finite whenever a callback sees it.
+    A state is valid only until the callback returns: the next chunk reuses its buffers. Copy what
+    you keep. Everything in a state is finite whenever a callback sees it.
+
+    Example:
+        >>> import ppo_mask as pm
+        >>> class StopAtReturn(pm.Callback):
+        ...     def on_log(self, run, record):
+        ...         if record.values.get("train/mean_episode_return", 0.0) > 7.5:
+        ...             run.request_stop("solved")
     """
 
     def next_update(self, update: int) -> int | None:
-        """The next update, after ``update``, at whose end to look; None if any time will do."""
+        """Chooses the update at whose end to look.
+
+        Args:
+            update: updates done.
+
+        Returns:
+            A later update; None if any time will do.
+        """
         return None
 
     def on_start(self, run: Run, state: TrainState) -> None:

@@ -1,4 +1,4 @@
-"""Where in the code a NaN came about: an update gone through again, every operation checked."""
+"""Finds the line of code that makes a NaN, by an update whose every operation is checked."""
 
 import sysconfig
 import traceback
@@ -16,7 +16,7 @@ from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.ppo import Algorithm, LearnerState, PPOConfig
 from ppo_mask.ppo import update as ppo_update
 
-# Where an operation is called from is told in lines of the user's code and of ours.
+# The line that is named is the user's code or ours, not that of these packages.
 _PACKAGES_BELOW = ("jax", "jaxtyping", "equinox", "beartype", "optax", "distreqx")
 _LIBRARIES = Path(jaxtyping.__file__).parents[1]
 _PYTHON = Path(sysconfig.get_path("stdlib"))
@@ -32,7 +32,14 @@ def find_first_nan(
     """The first operation of the learner's next update that makes a NaN, and its line of code.
 
     A NaN that ``where`` puts aside counts too: one that reaches no value, but may reach a gradient.
-    Compiles the update anew, which takes some times as long as usual.
+    Compiles the update again, which takes several times as long as usual.
+
+    Args:
+        env: the environment, as it is at this update.
+        config: hyperparameters.
+        learner: before the update.
+        total_updates: of the whole run.
+        algorithm: optimizer, loss and advantage estimator; None for PPO's own.
 
     Returns:
         One line; None if there is no NaN. (A value may be infinite and make none.)

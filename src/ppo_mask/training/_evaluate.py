@@ -26,14 +26,14 @@ from ppo_mask.training._metrics import (
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """What became of each episode.
+    """The outcome of each episode.
 
     Attributes:
         episode_return: by episode.
         episode_length: steps, by episode.
         truncated: the episode was cut off, by the environment or by the limit of steps.
         final_info: the info of each episode's last step.
-        values: figures by name, as for a log line: ``mean_episode_return``, ``mean_reward`` (per
+        values: metrics by name, as for a log line: ``mean_episode_return``, ``mean_reward`` (per
             step), … under ``eval/``, and the metrics asked for, also under ``eval/``.
     """
 
@@ -88,10 +88,21 @@ def evaluate(
         greedy: play the likeliest action instead of drawing one.
         num_envs: side by side; by default one per episode, at most 256.
         max_steps: where to cut an episode off, for a policy that runs in circles.
-        metrics: figures of your own by name.
+        metrics: metrics of your own, by name.
+
+    Returns:
+        Returns, lengths and metrics; its numbers are plain Python ones, its arrays NumPy's.
 
     Raises:
         ValueError: a number that cannot work, or a mask that allowed no action.
+
+    Example:
+        >>> import jax
+        >>> import ppo_mask as pm
+        >>> env = pm.envs.probes.MaskedLocks(length=3)
+        >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
+        >>> pm.evaluate(model, env, jax.random.key(1), num_episodes=4).mean_length
+        3.0
     """
     if num_episodes < 1:
         raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
@@ -139,7 +150,7 @@ def _play(
 ) -> tuple[_Record, StepTotals]:
     num_envs = vector_env.num_envs
 
-    def going_on(playing: _Playing) -> Bool[Array, ""]:
+    def is_playing(playing: _Playing) -> Bool[Array, ""]:
         return (playing.episode < num_episodes).any() & playing.record.allowed
 
     def step(playing: _Playing) -> _Playing:
@@ -189,5 +200,5 @@ def _play(
         jnp.array(True),
     )
     playing = _Playing(rollout, key, jnp.arange(num_envs), record, empty_step_totals(metrics))
-    playing = jax.lax.while_loop(going_on, step, playing)
+    playing = jax.lax.while_loop(is_playing, step, playing)
     return playing.record, playing.totals

@@ -1,4 +1,4 @@
-"""Whether a run can go on: looked at inside the compiled loop, told in words outside of it."""
+"""Whether a run can continue: checked inside the compiled loop, described outside of it."""
 
 from typing import Any
 
@@ -14,14 +14,15 @@ from ppo_mask.ppo import LearnerState, Transition, UpdateDiagnostics
 
 
 class Health(eqx.Module):
-    """What was all right in an update; after it, all parts must be. One more axis for each vmap.
+    """What was healthy in an update, part by part. One more axis for each vmap.
 
     Attributes:
         allowed: every mask allowed an action.
         observation: all observations were finite numbers.
-        reward: likewise.
-        losses: likewise, by the names of :class:`~ppo_mask.ppo.UpdateDiagnostics`.
-        parameters: likewise, by place in the model.
+        reward: all rewards were.
+        losses: each metric of the update was, by the names of
+            :class:`~ppo_mask.ppo.UpdateDiagnostics`.
+        parameters: each array of the model was, by its place in the model.
     """
 
     allowed: Bool[Array, "*runs"]
@@ -32,7 +33,7 @@ class Health(eqx.Module):
 
     @property
     def good(self) -> Bool[Array, "*runs"]:
-        """Whether the run can go on."""
+        """Whether the run can continue."""
         good = self.allowed
         for part in jax.tree.leaves(self):
             good &= part
@@ -49,15 +50,24 @@ def all_healthy(model: AbstractActorCritic, diagnostics: UpdateDiagnostics) -> H
 def examine(
     learner: LearnerState, transitions: Transition, diagnostics: UpdateDiagnostics
 ) -> Health:
-    """How an update went: its rollout, its figures, and the learner that it made."""
+    """Checks an update.
+
+    Args:
+        learner: after the update.
+        transitions: its rollout.
+        diagnostics: its metrics.
+
+    Returns:
+        What was healthy.
+    """
     losses = {name: _finite(x) for name, x in diagnostics.named.items()}
     parameters = {name: _finite(x) for name, x in _parameters(learner.model).items()}
     allowed = transitions.action_mask.any(axis=-1).all()
     reward = _finite(transitions.reward)
     health = Health(allowed, jnp.array(True), reward, losses, parameters)
     # The observations are the bulk of a rollout: read again only to find what went wrong.
-    seen = (transitions.observation, learner.rollout.observation)
-    observation = jax.lax.cond(health.good, lambda _: jnp.array(True), _finite, seen)
+    observations = (transitions.observation, learner.rollout.observation)
+    observation = jax.lax.cond(health.good, lambda _: jnp.array(True), _finite, observations)
     return eqx.tree_at(lambda h: h.observation, health, observation)
 
 

@@ -1,4 +1,4 @@
-"""Figures about a run, gathered inside the compiled loop from one log line to the next."""
+"""Metrics of a run, gathered inside the compiled loop from one log line to the next."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -13,9 +13,12 @@ from ppo_mask.ppo import Transition, UpdateDiagnostics
 
 
 class Metric(eqx.Module):
-    """A figure of one's own: a number per step, and how many become one.
+    """A metric that you define: a number per step, and how the numbers of many steps become one.
 
-    ``Metric(lambda action, info: info["won"], over="episodes")`` is the share of episodes won.
+    Example:
+        >>> import ppo_mask as pm
+        >>> share_won = pm.Metric(lambda action, info: info["won"], over="episodes")
+        >>> first_action = pm.Metric(lambda action, info: action == 0)
 
     Attributes:
         value: from a step's action and info to a number (or a yes/no). Traced, vmapped.
@@ -161,7 +164,7 @@ def summarize_steps(
 ) -> dict[str, float]:
     """Means and maxima, as plain numbers; the library's own under ``prefix``.
 
-    A figure over nothing, such as a mean over the episodes when none ended, is left out.
+    A metric over nothing, such as a mean over the episodes when none ended, is left out.
     """
     totals = jax.device_get(totals)
     counts = {"steps": int(totals.steps), "episodes": int(totals.episodes)}
@@ -180,7 +183,7 @@ def summarize_steps(
 
 
 def summarize(totals: MetricTotals, metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """The figures of a log line, as plain numbers; the library's own under ``train/``."""
+    """The metrics of a log line, as plain numbers; the library's own under ``train/``."""
     totals = jax.device_get(totals)
     values = {
         f"train/{name}": float(total) / int(totals.updates)

@@ -1,7 +1,7 @@
 """Several runs side by side in one compiled program: one for each seed.
 
 A small network leaves an accelerator idle; a few of them together cost hardly more than one, and
-what PPO makes of a problem is only told by several seeds.
+only several seeds show how well PPO solves a problem.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from ppo_mask.training._health import Health, describe
 from ppo_mask.training._history import History
 from ppo_mask.training._loop import drive
 from ppo_mask.training._metrics import empty_totals, summarize
-from ppo_mask.training._state import TrainState, copy_state
+from ppo_mask.training._state import TrainState, copy_state, replace_totals
 from ppo_mask.training._trainer import Trainer, TrainingError, wait_for
 
 
@@ -108,7 +108,7 @@ def train_seeds(
             return state
         empty = empty_totals(metrics, state.totals.diagnostics)
         empty = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_seeds, *x.shape)), empty)
-        return eqx.tree_at(lambda s: s.totals, state, empty)
+        return replace_totals(state, empty, None)
 
     states = drive(run, copy_state(states), [*of_seed, *of_all], log_interval, advance, log)
     return states, histories
@@ -148,7 +148,7 @@ class _OfSeed(Callback):
 
 
 def _means(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Of each figure, over the seeds that have it."""
+    """The mean of each metric over the seeds that have it."""
     values = {name: [line[name] for line in lines if name in line] for name in lines[0]}
     means = {name: float(np.mean(of_seeds)) for name, of_seeds in values.items()}
     if returns := values.get("train/mean_episode_return"):

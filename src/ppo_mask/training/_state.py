@@ -1,5 +1,6 @@
 """The state of a whole run, and where it lies."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -8,14 +9,21 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Int
 
-from ppo_mask.devices.sharding import device_put, env_sharding, replicated_sharding
-from ppo_mask.networks import AbstractActorCritic
-from ppo_mask.ppo import LearnerState
-from ppo_mask.training._metrics import MetricTotals
+from ppo_mask.devices.sharding import (
+    device_put,
+    env_sharding,
+    replicate,
+    replicated_sharding,
+)
+from ppo_mask.networks import AbstractActorCritic, trainable
+from ppo_mask.ppo import Algorithm, LearnerState, PPOConfig, UpdateDiagnostics
+from ppo_mask.training._metrics import Metric, MetricTotals
 
 
 class TrainState(eqx.Module):
-    """All that a run is. Its leaves are arrays, typed keys among them, and the model's functions.
+    """Everything that changes during a run; checkpoints hold it.
+
+    Its leaves are arrays, typed keys among them, and the model's functions.
 
     Attributes:
         learner: model, optimizer, environments, key and update count.
@@ -64,6 +72,85 @@ def _shardings(state: TrainState, mesh: Mesh) -> TrainState:
     shardings = jax.tree.map(lambda _: everywhere, eqx.filter(state, eqx.is_array))
     envs = jax.tree.map(lambda _: apart, of_envs(shardings))
     return eqx.tree_at(of_envs, shardings, envs)
+
+
+def replace_totals(state: TrainState, totals: MetricTotals, mesh: Mesh | None) -> TrainState:
+    """Replaces the gathered metrics.
+
+    The new ones are bound to the devices of the old ones. Else the next chunk would be compiled
+    again, since a program is compiled for where its arguments lie.
+
+    Args:
+        state: a run's.
+        totals: as many arrays as the state's.
+        mesh: the devices of the state, if there are several.
+    """
+    if mesh is not None:
+        totals = replicate(totals, mesh)
+    elif state.totals.updates.committed:
+        totals = jax.device_put(totals, state.totals.updates.sharding)
+    return eqx.tree_at(lambda s: s.totals, state, totals)
+
+
+def check_state(
+    state: TrainState, config: PPOConfig, algorithm: Algorithm, metrics: Mapping[str, Metric]
+) -> None:
+    """Makes sure that a trainer can continue a state.
+
+    Args:
+        state: may be traced.
+        config: the trainer's hyperparameters.
+        algorithm: the trainer's optimizer, loss and advantage estimator.
+        metrics: the trainer's own metrics.
+
+    Raises:
+        ValueError: a trainer with other parts made the state; the message names the part.
+    """
+    learner, gathered = state.learner, state.totals
+    tx = algorithm.make_optimizer(config)
+    opt_state = eqx.filter_eval_shape(tx.init, trainable(learner.model)[0])
+    parts = [
+        ("optimizer state", _shapes(learner.opt_state), _shapes(opt_state)),
+        ("metrics", sorted(gathered.steps.metrics), sorted(metrics)),
+        ("optimizer", gathered.diagnostics.lr is None, algorithm.optimizer is not None),
+        ("num_envs", len(learner.rollout.action_mask), config.num_envs),
+        ("normalize_rewards", learner.reward_scaler is not None, config.normalize_rewards),
+    ]
+    for name, have, want in parts:
+        if have != want:
+            raise _another_trainer(name, have, want)
+
+
+def check_metrics(state: TrainState, diagnostics: UpdateDiagnostics) -> None:
+    """Makes sure that a state gathers the metrics that the loss returns.
+
+    Args:
+        state: may be traced.
+        diagnostics: of an update.
+
+    Raises:
+        ValueError: it does not; the message names both.
+    """
+    have, want = sorted(state.totals.diagnostics.extra), sorted(diagnostics.extra)
+    if have != want:
+        raise _another_trainer("metrics of the loss", have, want)
+
+
+def _another_trainer(name: str, have: Any, want: Any) -> ValueError:
+    both = "" if name in ("optimizer", "optimizer state") else f" ({have}, this one: {want})"
+    return ValueError(
+        f"the state is of a Trainer with another {name}{both}: begin with this trainer's init, or "
+        "train with the trainer that made it"
+    )
+
+
+def _shapes(tree: Any) -> Any:
+    leaves, structure = jax.tree.flatten(eqx.filter(tree, _is_array_or_shape))
+    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
+
+
+def _is_array_or_shape(leaf: Any) -> bool:
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
 def copy_state(state: TrainState) -> TrainState:

@@ -13,7 +13,6 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, Key
 
 from ppo_mask.devices.processes import is_multiprocess
-from ppo_mask.devices.sharding import replicate
 from ppo_mask.envs import AbstractEnv, Curriculum, VectorEnv, env_at
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic
@@ -38,9 +37,12 @@ from ppo_mask.training._loop import drive
 from ppo_mask.training._metrics import Metric, add_update, empty_totals, summarize
 from ppo_mask.training._state import (
     TrainState,
+    check_metrics,
+    check_state,
     constrain_state,
     copy_state,
     place_state,
+    replace_totals,
     strongly_typed,
 )
 
@@ -161,7 +163,7 @@ class Trainer(eqx.Module):
             The state at the end.
 
         Raises:
-            ValueError: a number that cannot work.
+            ValueError: a number that cannot work, or a trainer with other parts made the state.
             TrainingError: an observation, reward, loss or parameter is not finite, or a mask
                 allowed no action. The callbacks have not seen the bad state.
         """
@@ -194,8 +196,8 @@ class Trainer(eqx.Module):
             run.log(summarize(state.totals, self.metrics) | speed, partial)
             if partial:
                 return state
-            empty = replicate(empty_totals(self.metrics, state.totals.diagnostics), mesh)
-            return eqx.tree_at(lambda s: s.totals, state, empty)
+            empty = empty_totals(self.metrics, state.totals.diagnostics)
+            return replace_totals(state, empty, mesh)
 
         # To find a NaN, one update at a time.
         return drive(run, state, callbacks, log_interval, advance, log, 1 if debug_nans else None)
@@ -216,7 +218,11 @@ class Trainer(eqx.Module):
 
         Returns:
             The state after them, and what was wrong, if anything.
+
+        Raises:
+            ValueError: a trainer with other parts made the state.
         """
+        check_state(state, self.config, self.algorithm, self.metrics)
         arrays, static = eqx.partition(state, eqx.is_array)
         until = state.update + n
 
@@ -234,6 +240,7 @@ class Trainer(eqx.Module):
                 self.mesh,
                 self.algorithm,
             )
+            check_metrics(state, diagnostics)
             totals = add_update(state.totals, self.metrics, transitions, diagnostics)
             health = examine(learner, transitions, diagnostics)
             state = constrain_state(TrainState(learner, totals), self.mesh)

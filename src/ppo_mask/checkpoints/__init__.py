@@ -1,0 +1,37 @@
+"""Checkpoints: what of a run lies on disk, and how it is read again.
+
+In: a state. Out: a folder that a kill at any moment leaves whole, from which the run resumes to the
+bit, or its policy is loaded. Nothing that is loaded can run code.
+"""
+
+from ._policy import Policy as Policy
+from ._policy import architecture_of as architecture_of
+from ._policy import load_policy as load_policy
+from ._run_folder import LATEST as LATEST
+from ._run_folder import RunFolder as RunFolder
+from ._run_folder import cache_folder as cache_folder
+from ._run_folder import check_new_run as check_new_run
+from ._run_folder import check_run_name as check_run_name
+from ._run_folder import create_run_folder as create_run_folder
+from ._store import CheckpointStore as CheckpointStore
+from ._store import named_arrays as named_arrays
+from ._store import read_arrays as read_arrays
+from ._store import read_description as read_description
+from ._store import restore as restore
+
+__all__ = [
+    "CheckpointStore",
+    "LATEST",
+    "Policy",
+    "RunFolder",
+    "architecture_of",
+    "cache_folder",
+    "check_new_run",
+    "check_run_name",
+    "create_run_folder",
+    "load_policy",
+    "named_arrays",
+    "read_arrays",
+    "read_description",
+    "restore",
+]

@@ -37,7 +37,7 @@ from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split, check_devices
 from ppo_mask.runner._plan import Plan, make_plan, settings_to_store
 from ppo_mask.runner._seed_runs import execute_seeds
-from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
+from ppo_mask.runner._settings import RunConfig, RunSettings, name_flags, resolve
 from ppo_mask.runner._task import (
     Task,
     first_model,
@@ -128,7 +128,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     try:
         check_devices(shuffle_plan, 1 if mesh is None else mesh.size)
     except ValueError as error:
-        raise RunError(f"{error}; --num-devices says how many to use") from error
+        raise RunError(f"{name_flags(str(error))}; --num-devices says how many to use") from error
     if config.run.num_seeds > 1:
         return execute_seeds(task, config, env, curriculum, bucket)
     updates = total_updates(config, ppo)
@@ -179,7 +179,7 @@ def _shuffle_plan(ppo: PPOConfig, model: AbstractActorCritic) -> ShufflePlan:
     try:
         return ShufflePlan.make(ppo, model)
     except ValueError as error:
-        raise RunError(str(error)) from error
+        raise RunError(name_flags(str(error))) from error
 
 
 def _profiled_update(plan: Plan[Any], total_updates: int) -> int | None:

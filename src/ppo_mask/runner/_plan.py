@@ -15,7 +15,7 @@ from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.processes import connect, is_multiprocess
 from ppo_mask.errors import RunError
 from ppo_mask.runner._flags import parse_flags
-from ppo_mask.runner._schema import as_dict, read_yaml, replace, settings
+from ppo_mask.runner._schema import as_dict, check, flag_for, read_yaml, replace, settings
 from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
 
 Environment = TypeVar("Environment")
@@ -60,6 +60,7 @@ def make_plan(
     Raises:
         RunError: it asks for something that cannot be.
     """
+    check(defaults)
     flags = parse_flags(defaults, arguments, description, prog)
     file, in_file = flags.get("config"), dict[str, Any]()
     if file is not None:
@@ -123,8 +124,7 @@ def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
             raise RunError("--auto-tune does not go with --resume: a resumed run keeps its batch")
         for name in ("num_envs", "num_minibatches", "update_epochs"):
             if name in given:
-                flag = "--" + name.replace("_", "-")
-                raise RunError(f"--auto-tune chooses {flag}: give one of the two")
+                raise RunError(f"--auto-tune chooses {flag_for(name)}: give one of the two")
     if run.resume is None:
         if run.rewind:
             raise RunError("--rewind goes with --resume PATH of an older checkpoint")

@@ -12,7 +12,8 @@ from ppo_mask.envs import AbstractEnv, Curriculum
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.runner._settings import NetworkSettings, RunConfig, TrainingSettings
+from ppo_mask.runner._settings import NetworkSettings, RunConfig
+from ppo_mask.runner._settings import ppo_config as ppo_config
 from ppo_mask.training import Metric, Trainer, TrainState
 
 Environment = TypeVar("Environment")
@@ -97,14 +98,6 @@ class Task(Generic[Environment]):
     @property
     def _makers(self) -> Mapping[str, MakeModel]:
         return self.networks or {_UNNAMED: self.make_model}
-
-
-def ppo_config(training: TrainingSettings) -> PPOConfig:
-    """The learner's config for settings that :func:`ppo_mask.runner.resolve` has filled in."""
-    values = dataclasses.asdict(training)
-    for name in ("total_timesteps", "seed"):
-        del values[name]
-    return PPOConfig(learning_rate=values.pop("lr"), **values)
 
 
 def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:

@@ -1,4 +1,4 @@
-"""A run that is stopped, killed or wound back goes on as if nothing had happened."""
+"""A run that is stopped, killed or wound back resumes as if nothing had happened."""
 
 import os
 import random
@@ -191,10 +191,10 @@ def kill_and_resume(
         if wait >= 0 or last == 0:
             wait_for_checkpoint(folder, last, process)
         time.sleep(abs(wait))
-        seen = max(folder.checkpoints.steps())
+        newest_before = max(folder.checkpoints.steps())
         process.kill()
         process.communicate()
-        last = check_checkpoints(folder, at_least=max(seen, last))
+        last = check_checkpoints(folder, at_least=max(newest_before, last))
         more = ("--resume", "latest")
     assert f"from update {last}" in finish(folder, last + 3)
     lines = log(folder)
@@ -245,7 +245,7 @@ PHASES = """
     ],
 )
 @pytest.mark.slow
-def test_ended_at_a_random_moment_with_all_that_changes_as_a_run_goes_on(
+def test_ended_at_a_random_moment_with_all_that_changes_in_a_run(
     tmp_path: Path, number: signal.Signals, again: int
 ) -> None:
     phases = tmp_path / "phases.yaml"

@@ -89,7 +89,7 @@ def execute_seeds(
         states,
         config.training.total_timesteps,
         callbacks=callbacks,
-        of_all=[ConsoleLog({"± seeds": "seeds/return_std", **task.figures}), outcome],
+        of_all=[ConsoleLog({"± seeds": "seeds/return_std", **task.console_columns}), outcome],
         log_interval=config.logging.log_interval,
     )
     make_sure(mirrors)

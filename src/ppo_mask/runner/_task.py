@@ -49,20 +49,21 @@ class Task(Generic[Environment]):
     """What is to be learned.
 
     Attributes:
-        make_env: the environment from its settings; a ValueError is told as a wrong setting.
+        make_env: the environment from its settings; a ValueError becomes a line about a wrong
+            setting.
         make_model: the network for it, called "default".
         networks: several by name, in place of ``make_model``; ``--network`` chooses one. The first
             is taken where nothing is chosen.
-        metrics: figures of its own to log.
-        figures: heading to figure, for the columns of the console's table.
-        curriculum: from the environment's settings, how it changes as training goes on. Evaluation
-            is always in the one that ``make_env`` makes.
+        metrics: metrics of its own to log.
+        console_columns: heading to metric, for the columns of the console's table.
+        curriculum: from the environment's settings, how it changes as training proceeds.
+            Evaluation is always in the one that ``make_env`` makes.
     """
 
     make_env: Callable[[Environment], AbstractEnv[Any]]
     make_model: MakeModel = mlp_for
     metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict[str, Metric])
-    figures: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    console_columns: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     curriculum: Callable[[Environment], Curriculum | None] = _no_curriculum
     networks: Mapping[str, MakeModel] = dataclasses.field(default_factory=dict[str, MakeModel])
 

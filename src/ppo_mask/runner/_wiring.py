@@ -53,7 +53,7 @@ def callbacks_for(
     log, save = config.logging, config.checkpoints
     callbacks: list[Callback] = []
     if alone and is_first():
-        callbacks += [ConsoleLog(task.figures), HealthChecks()]
+        callbacks += [ConsoleLog(task.console_columns), HealthChecks()]
     if is_first():
         callbacks.append(JsonLines(folder.metrics))
     if log.tensorboard and is_first():

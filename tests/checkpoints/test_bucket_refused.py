@@ -38,7 +38,6 @@ REFUSED = [
     ("--resume latest --checkpoint-dir memory://b/x", "no run with a checkpoint in memory://b/x"),
     (f"--checkpoint-dir {URL} --num-envs 5 --num-steps 5", "does not divide"),
     (f"--checkpoint-dir {URL} --length 101", "a corridor of 101 is too long"),
-    (f"--resume {URL}/run --checkpoint-dir x", "--checkpoint-dir does not go with --resume PATH"),
 ]
 
 

@@ -66,7 +66,7 @@ BAD_FLAGS = [
     ("--run-suffix a/b", "--run-suffix must be a plain folder name, got 'a/b'"),
     (
         "--checkpoint-dir {dir} --run-name taken",
-        "there is a run {dir}/taken already; go on with it by --resume {dir}/taken",
+        "there is a run {dir}/taken already; resume it by --resume {dir}/taken",
     ),
     ("--rewind", "--rewind goes with --resume PATH of an older checkpoint"),
     ("--checkpoint-dir {dir}/file.txt", "cannot make the run folder {dir}/file.txt/"),
@@ -87,9 +87,26 @@ BAD_FLAGS = [
     ("--resume {dir}/nothing", "there is nothing to resume at {dir}/nothing"),
     ("--resume {dir}/empty", "{dir}/empty is neither a run folder (with a config.yaml) nor"),
     ("--resume {dir}/fresh", "run {dir}/fresh has no complete checkpoint to resume from"),
-    ("--resume {dir}/taken --run-name new", "--run-name does not go with --resume"),
-    ("--resume {dir}/taken --run-suffix new", "--run-suffix does not go with --resume"),
-    ("--resume {dir}/taken --checkpoint-dir x", "--checkpoint-dir does not go with --resume PATH"),
+    (
+        "--resume {dir}/taken --run-name new",
+        "--run-name asked for a run new, --resume for taken; leave --run-name out, or give",
+    ),
+    (
+        "--resume {dir}/taken --checkpoint-dir {dir} --run-suffix new",
+        "--run-suffix asked for a run taken-new, --resume for taken; leave --run-suffix out",
+    ),
+    (
+        "--resume latest --checkpoint-dir {dir} --run-name a --run-suffix b",
+        "--run-name and --run-suffix asked for a run a-b, --resume for",
+    ),
+    (
+        "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/elsewhere",
+        "there is a run {dir}/elsewhere/taken already; resume it by --resume {dir}/elsewhere/taken",
+    ),
+    (
+        "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/file.txt",
+        "cannot copy the run {dir}/taken to {dir}/file.txt/taken: Not a directory",
+    ),
     (
         "--resume {dir}/taken --hidden-dim 16",
         "/taken/checkpoints/2 has hidden_dim 8, this run asks for 16",
@@ -117,7 +134,6 @@ BAD_FLAGS = [
     ),
     ("--auto-tune --num-envs 8", "--auto-tune chooses --num-envs: give one of the two"),
     ("--auto-tune --update-epochs 2", "--auto-tune chooses --update-epochs: give one of the two"),
-    ("--auto-tune --resume latest", "--auto-tune does not go with --resume"),
     ("--eval-interval 0", "--eval-interval must be at least 1, got 0"),
     ("--eval-max-steps 0", "--eval-max-steps must be at least 1, got 0"),
     ("--update-epochs 0", "--update-epochs must be at least 1, got 0"),
@@ -138,6 +154,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config.write_text(config.read_text().replace("num_layers: 1", "num_layers: 2"))
     (path / "damaged" / "checkpoints" / "2" / "description" / "metadata").unlink()
     shutil.rmtree(path / "torn" / "checkpoints" / "2" / "state")
+    (path / "elsewhere" / "taken").mkdir(parents=True)
     (path / "empty").mkdir()
     (path / "fresh").mkdir()
     (path / "fresh" / "config.yaml").write_text("")

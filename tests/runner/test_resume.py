@@ -1,7 +1,9 @@
 """A run that is stopped, killed or wound back resumes as if nothing had happened."""
 
+import itertools
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import pytest
 
 import marathon
 from corridor import DEFAULTS, TASK
-from ppo_mask.checkpoints import RunFolder, read_arrays, read_description
+from ppo_mask.checkpoints import RunFolder, copy_run, read_arrays, read_description
 from ppo_mask.runner import main
 from same_run import assert_same_run, log, newest, tensorboard_points
 
@@ -117,6 +119,83 @@ def test_a_finished_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixt
     train(tmp_path, 2, "--resume", "latest")
     assert "nothing to do" in capsys.readouterr().out
     assert log(folder) == before
+
+
+def test_a_command_line_may_be_run_again_with_resume(
+    tmp_path: Path, uninterrupted: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = flags(Path("ck"), 12, *OFTEN, "--run-suffix", "b", "--seed", "0")
+    assert main(TASK, DEFAULTS, [*command, "--total-timesteps", "192"]) == 0
+    assert main(TASK, DEFAULTS, [*command, "--resume", "ck/run-b"]) == 0
+    assert_same_run(RunFolder(tmp_path / "ck" / "run-b"), uninterrupted)
+    assert main(TASK, DEFAULTS, [*command, "--resume", "latest"]) == 0
+    assert [path.name for path in (tmp_path / "ck").iterdir()] == ["run-b"]
+
+
+def test_auto_tune_may_be_given_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tmp_path, 2, *OFTEN)
+    train(tmp_path, 3, "--resume", "latest", "--auto-tune")
+    assert "--auto-tune has no effect with --resume" in capsys.readouterr().err
+
+
+def contents(folder: RunFolder) -> dict[str, bytes]:
+    files = (path for path in folder.path.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder.path)): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [((), "run"), (("--run-name", "new", "--rewind"), "new"), (("--run-suffix", "b"), "run-b")],
+)
+def test_a_run_is_resumed_in_another_folder(
+    tmp_path: Path, uninterrupted: RunFolder, more: tuple[str, ...], name: str
+) -> None:
+    old = train(tmp_path / "old", 12, *OFTEN)
+    (old.path / "wandb.json").write_text("{}")
+    before = contents(old)
+    parent = tmp_path / "new" / "place"
+    older = str(old.checkpoints.path(10))
+    assert main(TASK, DEFAULTS, flags(parent, 12, "--resume", older, *more)) == 0
+    assert contents(old) == before
+    assert [path.name for path in parent.iterdir()] == [name]
+    new = RunFolder(parent / name)
+    assert_same_run(new, uninterrupted)
+    assert 10 in new.checkpoints.steps()
+    assert not (new.path / "wandb.json").exists()
+
+
+def test_a_copy_of_a_run_is_whole_or_not_there(
+    tmp_path: Path, uninterrupted: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """The process is gone."""
+
+    left, path = 0, tmp_path / "run"
+
+    def counted(operation: Callable[..., object]) -> Callable[..., object]:
+        def act(*args: object, **kwargs: object) -> object:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            return operation(*args, **kwargs)
+
+        return act
+
+    names = ((shutil, "copy2"), (shutil, "copytree"), (shutil, "rmtree"), (Path, "rename"))
+    for owner, name in names:
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
+    for n in itertools.count():
+        left = n
+        try:
+            copy_run(uninterrupted, 12, path)
+        except Killed:
+            assert list(tmp_path.glob("*/config.yaml")) in ([], [path / "config.yaml"])
+        if path.exists():
+            break
+    assert n > 5
+    assert contents(RunFolder(path)) == contents(uninterrupted)
 
 
 def start(parent: Path, *more: str) -> subprocess.Popen[str]:

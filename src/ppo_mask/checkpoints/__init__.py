@@ -12,6 +12,7 @@ from ._run_folder import RunFolder as RunFolder
 from ._run_folder import cache_folder as cache_folder
 from ._run_folder import check_new_run as check_new_run
 from ._run_folder import check_run_name as check_run_name
+from ._run_folder import copy_run as copy_run
 from ._run_folder import create_run_folder as create_run_folder
 from ._store import CheckpointStore as CheckpointStore
 from ._store import named_arrays as named_arrays
@@ -20,14 +21,15 @@ from ._store import read_description as read_description
 from ._store import restore as restore
 
 __all__ = [
-    "CheckpointStore",
     "LATEST",
+    "CheckpointStore",
     "Policy",
     "RunFolder",
     "architecture_of",
     "cache_folder",
     "check_new_run",
     "check_run_name",
+    "copy_run",
     "create_run_folder",
     "load_policy",
     "named_arrays",

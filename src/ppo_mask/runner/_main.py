@@ -16,6 +16,7 @@ from ppo_mask.callbacks import Mirror, Profiler, log_in, make_sure, print_banner
 from ppo_mask.checkpoints import (
     RunFolder,
     cache_folder,
+    copy_run,
     create_run_folder,
     read_description,
     restore,
@@ -105,7 +106,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     ppo = ppo_config(config.training)
     if plan.folder is not None and plan.update >= total_updates(config, ppo):
         print(f"nothing to do: {plan.folder.path} has {plan.update * ppo.batch_size:,} steps")
-        if bucket is not None:
+        if bucket is not None and plan.copy is None:
             push(bucket, plan.folder)
         return "finished"
     try:
@@ -222,7 +223,7 @@ def _tuned(
 def _open(
     plan: Plan[Any], trainer: Trainer, model: AbstractActorCritic, key: Key[Array, ""]
 ) -> tuple[RunFolder, TrainState]:
-    """The run's folder and where the run begins or goes on."""
+    """The run's folder and where the run begins or resumes."""
 
     def begin(key: Key[Array, ""]) -> TrainState:
         return first_state(trainer, model, key)
@@ -238,17 +239,21 @@ def _open(
 
         folder = RunFolder(Path(text_from_first(create, "make the run's folder")))
     else:
-        folder = plan.folder
+        folder, copy = plan.folder, plan.copy
         like = eqx.filter_eval_shape(begin, key)
         state = restore(folder.checkpoints.path(plan.update), like)
         wait_for_all("restored")
-        if plan.bucket is not None:
+        if copy is not None:
+            old = folder
+            made = text_from_first(lambda: str(copy_run(old, plan.update, copy).path), "copy it")
+            folder = RunFolder(Path(made))
+        elif plan.bucket is not None:
             forget_after(plan.bucket, folder, plan.update)
         if is_first():
             folder.checkpoints.discard_after(plan.update)
     if is_first():
         folder.write_config(settings_to_store(plan.config))
-    if plan.bucket is not None and plan.folder is None:
+    if plan.bucket is not None and (plan.folder is None or plan.copy is not None):
         claim(plan.bucket, [folder])
     return folder, state
 
@@ -264,6 +269,7 @@ def _introduce(
 ) -> None:
     since = f", from update {plan.update}" if plan.folder is not None else ""
     if plan.folder is not None:
+        since += "" if plan.copy is None else f" of {plan.folder.path}"
         then = read_description(folder.checkpoints.path(plan.update))["device"]
         if then != device:
             print(f"note: saved on {then}, goes on with {device}: sums are rounded differently")

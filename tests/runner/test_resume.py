@@ -12,12 +12,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import pytest
 
 import marathon
-from corridor import DEFAULTS, TASK
+from corridor import DEFAULTS, TASK, Corridor
 from ppo_mask.checkpoints import RunFolder, copy_run, read_arrays, read_description
+from ppo_mask.networks import MLPActorCritic
+from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import main
+from ppo_mask.training import Callback, Progress, Run, Trainer, TrainState
+from ppo_mask.training import _loop as loop
 from same_run import assert_same_run, log, newest, tensorboard_points
 
 CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
@@ -213,7 +218,7 @@ def wait_for_checkpoint(folder: RunFolder, after: int, process: subprocess.Popen
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_ends_in_good_order(
-    tmp_path: Path, number: signal.Signals, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, number: signal.Signals, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = RunFolder(tmp_path / "run")
 
@@ -226,9 +231,35 @@ def test_a_signal_saves_and_ends_in_good_order(
     often = ("--run-name", "run", "--log-interval", "5", "--save-interval", "20")
     assert main(TASK, DEFAULTS, flags(tmp_path, 1_000_000, *often)) == 128 + number
     last = folder.checkpoints.steps()[-1]
-    assert f"{number.name} after {last:,} updates" in capsys.readouterr().out
+    printed = capfd.readouterr()
+    assert f"{number.name} after {last:,} updates" in printed.out
+    assert printed.err.count("press Ctrl+C again to end at once, without saving\n") == 1
     assert read_description(newest(folder))["update"] == last
     assert log(folder)[-1]["update"] == last // 5 * 5
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_first_process_says_what_a_second_signal_does(
+    first: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    class Interrupt(Callback):
+        """Three signals, the last of them a second Ctrl+C."""
+
+        def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+                signal.raise_signal(number)
+                said.append(capfd.readouterr().err)
+
+    monkeypatch.setattr(loop, "is_first", lambda: first)
+    trainer = Trainer(Corridor(3), PPOConfig(num_envs=4, num_steps=4))
+    model_key, key = jax.random.split(jax.random.key(0))
+    state = trainer.init(MLPActorCritic.for_env(trainer.env, key=model_key), key)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(state, 1_000_000, callbacks=[Interrupt()])
+    line = "stopping in good order after this chunk of updates; press Ctrl+C again to end at once, "
+    assert said == [f"{line}without saving\n" if first else "", ""]
 
 
 def check_checkpoints(folder: RunFolder, at_least: int) -> int:

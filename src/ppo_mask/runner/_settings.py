@@ -32,21 +32,13 @@ def name_flags(text: str) -> str:
     return re.sub(rf"\b({names})\b", lambda found: flag_for(_RENAMED.get(found[0], found[0])), text)
 
 
-def _of_ppo(name: str) -> Any:
-    """The setting for a field of PPOConfig, by whose default and rules it goes."""
+def _of_ppo(name: str, by_batch_size: bool = False) -> Any:
+    """The setting for a field of PPOConfig: of its default and rules, or filled in by scale."""
     field = _PPO_FIELDS[name]
     rules: Rules = field.metadata[RULES]
-    help = name_flags(rules.help)
-    return dataclasses.field(
-        default=field.default, metadata={RULES: dataclasses.replace(rules, help=help)}
-    )
-
-
-def _by_batch_size(name: str) -> Any:
-    """The setting for a field of PPOConfig that :func:`scale` fills in."""
-    rules: Rules = _PPO_FIELDS[name].metadata[RULES]
-    help = f"{rules.help}; none: by the batch's size"
-    return dataclasses.field(default=None, metadata={RULES: dataclasses.replace(rules, help=help)})
+    help = name_flags(rules.help) + ("; none: by the batch's size" if by_batch_size else "")
+    metadata = {RULES: dataclasses.replace(rules, help=help)}
+    return dataclasses.field(default=None if by_batch_size else field.default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +57,8 @@ class TrainingSettings:
     anneal_lr: bool = _of_ppo("anneal_lr")
     gamma: float = _of_ppo("gamma")
     gae_lambda: float = _of_ppo("gae_lambda")
-    num_minibatches: int | None = _by_batch_size("num_minibatches")
-    update_epochs: int | None = _by_batch_size("update_epochs")
+    num_minibatches: int | None = _of_ppo("num_minibatches", by_batch_size=True)
+    update_epochs: int | None = _of_ppo("update_epochs", by_batch_size=True)
     gradient_accumulation: int = _of_ppo("gradient_accumulation")
     clip_eps: float = _of_ppo("clip_eps")
     clip_value: bool = _of_ppo("clip_value")

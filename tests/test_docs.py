@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 from hackmatrix import cli
 from hackmatrix.task import DEFAULTS
 from ppo_mask.errors import RunError
-from ppo_mask.runner import parse_flags
+from ppo_mask.runner import parse_flags, replace
 
 pytestmark = [
     pytest.mark.unoptimized,
@@ -137,7 +137,7 @@ def test_commands_for_elsewhere_are_ones_that_there_are() -> None:
             if program == "hackmatrix" and plain[0] != "train":
                 cli.parser().parse_args(plain)
             else:
-                parse_flags(DEFAULTS, plain[program == "hackmatrix" :], "")
+                replace(DEFAULTS, parse_flags(DEFAULTS, plain[program == "hackmatrix" :], ""))
         except RunError as error:
             pytest.fail(f"{page}: {program} {' '.join(words)}: {error}")
 

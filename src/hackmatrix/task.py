@@ -57,7 +57,7 @@ TASK = Task[GameSettings](
         "flat": lambda env, sizes, key: flat_mlp(sizes.hidden_dim, sizes.num_layers, key=key),
     },
     metrics=METRICS,
-    figures={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},
+    console_columns={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},
     curriculum=lambda game: starting_stages(game.curriculum),
 )
 """The game on compact observations, the networks to choose from, and what is logged."""

@@ -264,7 +264,7 @@ def test_names_are_those_of_the_bucket_too(machine: Path, capsys: Output) -> Non
     for name in (["--run-name", f"{today}-003"], ["--run-name", today, "--run-suffix", "003"]):
         assert main(TASK, DEFAULTS, [*few, *name]) == 2
         told = capsys.readouterr().err
-        assert told.startswith(f"error: there is a run {taken} already; go on with it by --resume")
+        assert told.startswith(f"error: there is a run {taken} already; resume it by --resume")
     assert not machine.exists()
 
 
@@ -347,3 +347,26 @@ def test_sigterm_saves_and_another_process_goes_on_from_the_bucket(tmp_path: Pat
     alone = ("--checkpoint-dir", str(tmp_path / "whole"), *often, *total)
     assert main(TASK, DEFAULTS, [*alone]) == 0
     assert_same_run(RunFolder(found), RunFolder(tmp_path / "whole" / "run"))
+
+
+@pytest.mark.parametrize(
+    ("new", "more"), [("memory://bucket/elsewhere", ()), ("elsewhere", ("--run-name", "copy"))]
+)
+def test_a_run_in_a_bucket_is_resumed_elsewhere(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new: str, more: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert begin(8) == 0
+    before = remote()
+    place = ("--checkpoint-dir", new, "--rewind", *more)
+    assert go_on(12, *place, run=f"{URL}/run/checkpoints/6") == 0
+    assert remote() == before
+    if more:
+        copy = RunFolder(tmp_path / "elsewhere" / "copy")
+    else:
+        copy = RunFolder(pull(open_bucket(new), "run"))
+        assert open_bucket(new).manifest("run") is not None
+    assert copy.checkpoints.steps()[-1] == 12
+    # Given again, the place is that of the run.
+    assert go_on(12, "--checkpoint-dir", URL, "--run-name", "run") == 0
+    assert go_on(12, "--checkpoint-dir", f"{URL}/", run="latest") == 0

@@ -36,9 +36,8 @@ REFUSED = [
     ),
     ("--resume memory://b/runs/none", "there is no run memory://b/runs/none"),
     ("--resume latest --checkpoint-dir memory://b/x", "no run with a checkpoint in memory://b/x"),
-    (f"--checkpoint-dir {URL} --num-envs 5 --num-steps 5", "cannot be cut into"),
+    (f"--checkpoint-dir {URL} --num-envs 5 --num-steps 5", "does not divide"),
     (f"--checkpoint-dir {URL} --length 101", "a corridor of 101 is too long"),
-    (f"--resume {URL}/run --checkpoint-dir x", "--checkpoint-dir does not go with --resume PATH"),
 ]
 
 

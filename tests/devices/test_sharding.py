@@ -66,7 +66,7 @@ def test_no_more_devices_than_there_are():
         (
             {"num_envs": 8, "num_steps": 4, "num_minibatches": 4, "gradient_accumulation": 4},
             8,
-            "1 rows of each of 8 devices, .* gradient_accumulation = 4 equal parts",
+            "gradient_accumulation = 4 does not divide the rows .* on each of 8 devices = 1",
         ),
     ],
 )

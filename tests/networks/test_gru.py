@@ -226,7 +226,7 @@ def test_wrapped_models_are_recurrent_if_what_they_wrap_is():
 
 
 def test_indivisible_environments_are_refused():
-    message = "num_envs = 6 must be a multiple of num_minibatches x gradient_accumulation = 4"
+    message = "num_minibatches x gradient_accumulation = 4 does not divide num_envs = 6; 3 would do"
     config = PPOConfig(num_envs=6, num_steps=4, num_minibatches=4)
     with pytest.raises(ValueError, match=message):
         Trainer(ENV, config).init(_gru(), jax.random.key(0))
@@ -270,5 +270,8 @@ def test_indivisible_environments_end_a_run_before_it_writes(tmp_path, capsys, m
         task = dataclasses.replace(TASK, networks={"mlp": mlp_for, "gru": _gru_for})
     flags = ["--checkpoint-dir", str(tmp_path), "--num-envs", "6", *more]
     assert main(task, DEFAULTS, flags) == 2
-    assert "num_envs = 6 must be a multiple of" in capsys.readouterr().err
+    assert (
+        "--num-minibatches x --gradient-accumulation = 4 does not divide --num-envs = 6"
+        in capsys.readouterr().err
+    )
     assert not list(tmp_path.iterdir())

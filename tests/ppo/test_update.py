@@ -197,19 +197,19 @@ def test_explained_variance_and_norm_before_clipping():
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"num_envs": 0}, "num_envs must be a whole number of at least 1, got 0"),
+        ({"num_envs": 0}, "num_envs must be at least 1, got 0"),
         ({"num_envs": 3, "num_steps": 5}, "num_minibatches = 4 does not divide the batch"),
-        ({"gradient_accumulation": 0}, "gradient_accumulation must be a whole number of at least"),
+        ({"gradient_accumulation": 0}, "gradient_accumulation must be at least 1, got 0"),
         (
             {"num_envs": 6, "num_steps": 2, "gradient_accumulation": 2},
             "gradient_accumulation = 2 does not divide the minibatch of 12 / 4 = 3",
         ),
-        ({"target_kl": 0}, "target_kl must be greater than 0, got 0"),
+        ({"target_kl": 0}, "target_kl must be more than 0, got 0"),
         ({"target_kl": "off"}, "target_kl must be a number or a scalar array, got 'off'"),
         ({"precision": "half"}, "precision must be float32 or bfloat16, got 'half'"),
-        ({"gamma": 1.5}, "gamma must be from 0 to 1, got 1.5"),
-        ({"learning_rate": float("nan")}, "learning_rate must be finite and not negative"),
-        ({"clip_eps": 0}, "clip_eps must be greater than 0"),
+        ({"gamma": 1.5}, "gamma must be at most 1, got 1.5"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a finite number"),
+        ({"clip_eps": 0}, "clip_eps must be more than 0"),
         ({"ent_coef": "0.1"}, "ent_coef must be a number or a scalar array, got '0.1'"),
     ],
 )

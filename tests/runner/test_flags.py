@@ -1,6 +1,7 @@
 """What the command line refuses, and in which words; what it takes."""
 
 import dataclasses
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import yaml
 
 from corridor import DEFAULTS, TASK
 from ppo_mask.errors import RunError
+from ppo_mask.ppo import RULES, PPOConfig
 from ppo_mask.runner import RunConfig, TrainingSettings, main, make_plan
 from ppo_mask.runner import _schema as schema
 
@@ -24,7 +26,7 @@ BAD_FLAGS = [
     ("--num-envs -3", "--num-envs must be at least 1, got -3"),
     ("--num-steps 0", "--num-steps must be at least 1, got 0"),
     ("--total-timesteps 0", "--total-timesteps must be at least 1, got 0"),
-    ("--lr 0", "--lr must be more than 0, got 0"),
+    ("--lr -1", "--lr must be at least 0, got -1"),
     ("--lr nan", "--lr must be a finite number, got nan"),
     ("--lr inf", "--lr must be a finite number, got inf"),
     ("--lr fast", "--lr must be a number, got 'fast'"),
@@ -44,18 +46,17 @@ BAD_FLAGS = [
     ("--save-interval-minutes 0", "--save-interval-minutes must be more than 0, got 0"),
     (
         "--num-envs 5 --num-steps 5",
-        "the batch of --num-envs 5 x --num-steps 5 = 25 cannot be cut into 4 equal minibatches; "
-        "--num-minibatches 1 would do",
+        "--num-minibatches = 4 does not divide the batch of --num-envs x --num-steps = 5 x 5 = 25; "
+        "1 would do",
     ),
     (
         "--num-minibatches 64",
-        "the batch of --num-envs 8 x --num-steps 4 = 32 cannot be cut into 64 equal minibatches; "
-        "--num-minibatches 32 would do",
+        "--num-minibatches = 64 does not divide the batch of --num-envs x --num-steps = 8 x 4 = "
+        "32; 32 would do",
     ),
     (
         "--gradient-accumulation 3",
-        "a minibatch of 32 / 4 = 8 cannot be cut into --gradient-accumulation 3 equal parts; "
-        "--gradient-accumulation 2 would do",
+        "--gradient-accumulation = 3 does not divide the minibatch of 32 / 4 = 8; 2 would do",
     ),
     ("--gradient-accumulation 0", "--gradient-accumulation must be at least 1, got 0"),
     ("--length 1", "--length must be at least 2, got 1"),
@@ -65,7 +66,7 @@ BAD_FLAGS = [
     ("--run-suffix a/b", "--run-suffix must be a plain folder name, got 'a/b'"),
     (
         "--checkpoint-dir {dir} --run-name taken",
-        "there is a run {dir}/taken already; go on with it by --resume {dir}/taken",
+        "there is a run {dir}/taken already; resume it by --resume {dir}/taken",
     ),
     ("--rewind", "--rewind goes with --resume PATH of an older checkpoint"),
     ("--checkpoint-dir {dir}/file.txt", "cannot make the run folder {dir}/file.txt/"),
@@ -86,9 +87,26 @@ BAD_FLAGS = [
     ("--resume {dir}/nothing", "there is nothing to resume at {dir}/nothing"),
     ("--resume {dir}/empty", "{dir}/empty is neither a run folder (with a config.yaml) nor"),
     ("--resume {dir}/fresh", "run {dir}/fresh has no complete checkpoint to resume from"),
-    ("--resume {dir}/taken --run-name new", "--run-name does not go with --resume"),
-    ("--resume {dir}/taken --run-suffix new", "--run-suffix does not go with --resume"),
-    ("--resume {dir}/taken --checkpoint-dir x", "--checkpoint-dir does not go with --resume PATH"),
+    (
+        "--resume {dir}/taken --run-name new",
+        "--run-name asked for a run new, --resume for taken; leave --run-name out, or give",
+    ),
+    (
+        "--resume {dir}/taken --checkpoint-dir {dir} --run-suffix new",
+        "--run-suffix asked for a run taken-new, --resume for taken; leave --run-suffix out",
+    ),
+    (
+        "--resume latest --checkpoint-dir {dir} --run-name a --run-suffix b",
+        "--run-name and --run-suffix asked for a run a-b, --resume for",
+    ),
+    (
+        "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/elsewhere",
+        "there is a run {dir}/elsewhere/taken already; resume it by --resume {dir}/elsewhere/taken",
+    ),
+    (
+        "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/file.txt",
+        "cannot copy the run {dir}/taken to {dir}/file.txt/taken: Not a directory",
+    ),
     (
         "--resume {dir}/taken --hidden-dim 16",
         "/taken/checkpoints/2 has hidden_dim 8, this run asks for 16",
@@ -116,7 +134,6 @@ BAD_FLAGS = [
     ),
     ("--auto-tune --num-envs 8", "--auto-tune chooses --num-envs: give one of the two"),
     ("--auto-tune --update-epochs 2", "--auto-tune chooses --update-epochs: give one of the two"),
-    ("--auto-tune --resume latest", "--auto-tune does not go with --resume"),
     ("--eval-interval 0", "--eval-interval must be at least 1, got 0"),
     ("--eval-max-steps 0", "--eval-max-steps must be at least 1, got 0"),
     ("--update-epochs 0", "--update-epochs must be at least 1, got 0"),
@@ -137,6 +154,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config.write_text(config.read_text().replace("num_layers: 1", "num_layers: 2"))
     (path / "damaged" / "checkpoints" / "2" / "description" / "metadata").unlink()
     shutil.rmtree(path / "torn" / "checkpoints" / "2" / "state")
+    (path / "elsewhere" / "taken").mkdir(parents=True)
     (path / "empty").mkdir()
     (path / "fresh").mkdir()
     (path / "fresh" / "config.yaml").write_text("")
@@ -195,6 +213,8 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
     [
         ("--lr 1e-3", "lr", 1e-3),
         ("--lr 1", "lr", 1.0),
+        ("--lr 0", "lr", 0.0),
+        ("--max-grad-norm inf", "max_grad_norm", math.inf),
         ("--num-envs=16", "num_envs", 16),
         ("--total-timesteps 1_000_000", "total_timesteps", 1_000_000),
         ("--anneal-lr", "anneal_lr", True),
@@ -251,6 +271,33 @@ def test_limits_hold_for_defaults_from_python_too() -> None:
     bad = dataclasses.replace(DEFAULTS, training=TrainingSettings(num_envs=0))
     with pytest.raises(RunError, match="--num-envs must be at least 1, got 0"):
         make_plan(bad, [], "")
+
+
+def test_training_settings_are_those_of_ppo_config() -> None:
+    """Every hyperparameter is a setting, of the same default and with the same limits."""
+    known = schema.settings(RunConfig(environment=DEFAULTS.environment))
+    for field in dataclasses.fields(PPOConfig):
+        each = known["lr" if field.name == "learning_rate" else field.name]
+        by_batch_size = field.name in ("num_minibatches", "update_epochs")
+        assert each.value == (None if by_batch_size else field.default)
+        rules = dataclasses.replace(field.metadata[RULES], help=each.rules.help)
+        assert each.rules == rules
+
+
+@pytest.mark.parametrize("value", [-1.0, 0.0, 0.5, 1.0, 1.5, math.inf, math.nan])
+@pytest.mark.parametrize(
+    "name", [f.name for f in dataclasses.fields(PPOConfig) if isinstance(f.default, float | None)]
+)
+def test_a_flag_takes_what_ppo_config_takes(name: str, value: float) -> None:
+    flag = "--" + ("lr" if name == "learning_rate" else name.replace("_", "-"))
+    try:
+        PPOConfig(**{name: value})
+    except ValueError as error:
+        reason = str(error).partition(" must ")[2].partition(", got")[0]
+        with pytest.raises(RunError, match=f"^{flag} must {reason}"):
+            make_plan(DEFAULTS, [flag, str(value)], "")
+    else:
+        make_plan(DEFAULTS, [flag, str(value)], "")
 
 
 def test_names_must_be_unique_and_types_plain() -> None:

@@ -1,7 +1,9 @@
-"""A run that is stopped, killed or wound back goes on as if nothing had happened."""
+"""A run that is stopped, killed or wound back resumes as if nothing had happened."""
 
+import itertools
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,12 +12,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import pytest
 
 import marathon
-from corridor import DEFAULTS, TASK
-from ppo_mask.checkpoints import RunFolder, read_arrays, read_description
+from corridor import DEFAULTS, TASK, Corridor
+from ppo_mask.checkpoints import RunFolder, copy_run, read_arrays, read_description
+from ppo_mask.networks import MLPActorCritic
+from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import main
+from ppo_mask.training import Callback, Progress, Run, Trainer, TrainState
+from ppo_mask.training import _loop as loop
 from same_run import assert_same_run, log, newest, tensorboard_points
 
 CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
@@ -119,6 +126,83 @@ def test_a_finished_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixt
     assert log(folder) == before
 
 
+def test_a_command_line_may_be_run_again_with_resume(
+    tmp_path: Path, uninterrupted: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = flags(Path("ck"), 12, *OFTEN, "--run-suffix", "b", "--seed", "0")
+    assert main(TASK, DEFAULTS, [*command, "--total-timesteps", "192"]) == 0
+    assert main(TASK, DEFAULTS, [*command, "--resume", "ck/run-b"]) == 0
+    assert_same_run(RunFolder(tmp_path / "ck" / "run-b"), uninterrupted)
+    assert main(TASK, DEFAULTS, [*command, "--resume", "latest"]) == 0
+    assert [path.name for path in (tmp_path / "ck").iterdir()] == ["run-b"]
+
+
+def test_auto_tune_may_be_given_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tmp_path, 2, *OFTEN)
+    train(tmp_path, 3, "--resume", "latest", "--auto-tune")
+    assert "--auto-tune has no effect with --resume" in capsys.readouterr().err
+
+
+def contents(folder: RunFolder) -> dict[str, bytes]:
+    files = (path for path in folder.path.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder.path)): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [((), "run"), (("--run-name", "new", "--rewind"), "new"), (("--run-suffix", "b"), "run-b")],
+)
+def test_a_run_is_resumed_in_another_folder(
+    tmp_path: Path, uninterrupted: RunFolder, more: tuple[str, ...], name: str
+) -> None:
+    old = train(tmp_path / "old", 12, *OFTEN)
+    (old.path / "wandb.json").write_text("{}")
+    before = contents(old)
+    parent = tmp_path / "new" / "place"
+    older = str(old.checkpoints.path(10))
+    assert main(TASK, DEFAULTS, flags(parent, 12, "--resume", older, *more)) == 0
+    assert contents(old) == before
+    assert [path.name for path in parent.iterdir()] == [name]
+    new = RunFolder(parent / name)
+    assert_same_run(new, uninterrupted)
+    assert 10 in new.checkpoints.steps()
+    assert not (new.path / "wandb.json").exists()
+
+
+def test_a_copy_of_a_run_is_whole_or_not_there(
+    tmp_path: Path, uninterrupted: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """The process is gone."""
+
+    left, path = 0, tmp_path / "run"
+
+    def counted(operation: Callable[..., object]) -> Callable[..., object]:
+        def act(*args: object, **kwargs: object) -> object:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            return operation(*args, **kwargs)
+
+        return act
+
+    names = ((shutil, "copy2"), (shutil, "copytree"), (shutil, "rmtree"), (Path, "rename"))
+    for owner, name in names:
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
+    for n in itertools.count():
+        left = n
+        try:
+            copy_run(uninterrupted, 12, path)
+        except Killed:
+            assert list(tmp_path.glob("*/config.yaml")) in ([], [path / "config.yaml"])
+        if path.exists():
+            break
+    assert n > 5
+    assert contents(RunFolder(path)) == contents(uninterrupted)
+
+
 def start(parent: Path, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(CORRIDOR), *flags(parent, 1_000_000, *more)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -134,7 +218,7 @@ def wait_for_checkpoint(folder: RunFolder, after: int, process: subprocess.Popen
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_ends_in_good_order(
-    tmp_path: Path, number: signal.Signals, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, number: signal.Signals, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = RunFolder(tmp_path / "run")
 
@@ -147,9 +231,35 @@ def test_a_signal_saves_and_ends_in_good_order(
     often = ("--run-name", "run", "--log-interval", "5", "--save-interval", "20")
     assert main(TASK, DEFAULTS, flags(tmp_path, 1_000_000, *often)) == 128 + number
     last = folder.checkpoints.steps()[-1]
-    assert f"{number.name} after {last:,} updates" in capsys.readouterr().out
+    printed = capfd.readouterr()
+    assert f"{number.name} after {last:,} updates" in printed.out
+    assert printed.err.count("press Ctrl+C again to end at once, without saving\n") == 1
     assert read_description(newest(folder))["update"] == last
     assert log(folder)[-1]["update"] == last // 5 * 5
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_first_process_says_what_a_second_signal_does(
+    first: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    class Interrupt(Callback):
+        """Three signals, the last of them a second Ctrl+C."""
+
+        def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+                signal.raise_signal(number)
+                said.append(capfd.readouterr().err)
+
+    monkeypatch.setattr(loop, "is_first", lambda: first)
+    trainer = Trainer(Corridor(3), PPOConfig(num_envs=4, num_steps=4))
+    model_key, key = jax.random.split(jax.random.key(0))
+    state = trainer.init(MLPActorCritic.for_env(trainer.env, key=model_key), key)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(state, 1_000_000, callbacks=[Interrupt()])
+    line = "stopping in good order after this chunk of updates; press Ctrl+C again to end at once, "
+    assert said == [f"{line}without saving\n" if first else "", ""]
 
 
 def check_checkpoints(folder: RunFolder, at_least: int) -> int:
@@ -191,10 +301,10 @@ def kill_and_resume(
         if wait >= 0 or last == 0:
             wait_for_checkpoint(folder, last, process)
         time.sleep(abs(wait))
-        seen = max(folder.checkpoints.steps())
+        newest_before = max(folder.checkpoints.steps())
         process.kill()
         process.communicate()
-        last = check_checkpoints(folder, at_least=max(seen, last))
+        last = check_checkpoints(folder, at_least=max(newest_before, last))
         more = ("--resume", "latest")
     assert f"from update {last}" in finish(folder, last + 3)
     lines = log(folder)
@@ -245,7 +355,7 @@ PHASES = """
     ],
 )
 @pytest.mark.slow
-def test_ended_at_a_random_moment_with_all_that_changes_as_a_run_goes_on(
+def test_ended_at_a_random_moment_with_all_that_changes_in_a_run(
     tmp_path: Path, number: signal.Signals, again: int
 ) -> None:
     phases = tmp_path / "phases.yaml"

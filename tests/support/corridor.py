@@ -57,7 +57,7 @@ TASK = Task(
         "stats/arrived": Metric(lambda action, info: info["arrived"], over="episodes"),
         "stats/furthest": Metric(lambda action, info: info["position"], reduce="max"),
     },
-    figures={"furthest": "stats/furthest"},
+    console_columns={"furthest": "stats/furthest"},
 )
 DEFAULTS = RunConfig(
     environment=CorridorSettings(),

@@ -15,6 +15,7 @@ from ._run_folder import RunFolder as RunFolder
 from ._run_folder import cache_folder as cache_folder
 from ._run_folder import check_new_run as check_new_run
 from ._run_folder import check_run_name as check_run_name
+from ._run_folder import copy_run as copy_run
 from ._run_folder import create_run_folders as create_run_folders
 from ._storage import Storage as Storage
 from ._storage import is_url as is_url
@@ -35,6 +36,7 @@ __all__ = [
     "cache_folder",
     "check_new_run",
     "check_run_name",
+    "copy_run",
     "create_run_folders",
     "find_run",
     "is_url",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -84,6 +85,45 @@ def create_run_folders(
     return [RunFolder(path) for path in paths]
 
 
+def copy_run(run: RunFolder, step: int, path: Path) -> RunFolder:
+    """Copies a run as far as one of its checkpoints; a kill leaves the whole copy or none.
+
+    Left out are its traces and its run on W&B. What its logs have of later steps is dropped when
+    the copy is resumed.
+
+    Args:
+        run: the run, which stays as it is.
+        step: of the last checkpoint that is copied.
+        path: of the copy's folder; there must be none yet.
+
+    Returns:
+        The copy.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    # One more folder inside, so that a search for runs does not find what is not complete.
+    scratch = path.with_name(f".{path.name}.copying")
+    copy = RunFolder(scratch / path.name)
+    try:
+        shutil.rmtree(scratch, ignore_errors=True)
+        copy.checkpoints.directory.mkdir(parents=True)
+        for file in filter(Path.exists, (run.config, run.metrics)):
+            shutil.copy2(file, copy.path)
+        if run.tensorboard.is_dir():
+            shutil.copytree(run.tensorboard, copy.tensorboard)
+        for each in run.checkpoints.steps():
+            if each <= step:
+                shutil.copytree(run.checkpoints.path(each), copy.checkpoints.path(each))
+        copy.path.rename(path)
+    except OSError as error:
+        reason = error.strerror or error
+        raise RunError(f"cannot copy the run {run.path} to {path}: {reason}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return RunFolder(path)
+
+
 def check_run_name(name: str, flag: str) -> None:
     """Makes sure that a name makes one folder.
 
@@ -102,7 +142,7 @@ def check_new_run(name: str, taken: Mapping[str, str]) -> None:
     """
     if place := taken.get(name):
         raise RunError(
-            f"there is a run {place} already; go on with it by --resume {place}, or choose another "
+            f"there is a run {place} already; resume it by --resume {place}, or choose another "
             "--run-name"
         )
 

@@ -6,7 +6,9 @@ Out: the next state, the rollout, and :class:`UpdateDiagnostics`.
 """
 
 from ._config import PRECISIONS as PRECISIONS
+from ._config import RULES as RULES
 from ._config import PPOConfig as PPOConfig
+from ._config import Rules as Rules
 from ._gae import estimate_advantages as estimate_advantages
 from ._loss import Batch as Batch
 from ._loss import ppo_loss as ppo_loss
@@ -33,12 +35,14 @@ from ._update import update as update
 
 __all__ = [
     "PRECISIONS",
+    "RULES",
     "Algorithm",
     "Batch",
     "LearnerState",
     "PPOConfig",
     "RewardScaler",
     "RolloutState",
+    "Rules",
     "ShufflePlan",
     "Transition",
     "UpdateDiagnostics",

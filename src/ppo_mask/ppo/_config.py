@@ -1,5 +1,7 @@
-"""PPO's hyperparameters."""
+"""PPO's hyperparameters, and the rules that their values follow."""
 
+import dataclasses
+import math
 from typing import Any
 
 import equinox as eqx
@@ -8,10 +10,81 @@ from jaxtyping import Array, Float
 
 PRECISIONS = ("float32", "bfloat16")
 
+RULES = "ppo_mask.rules"
+"""Where the metadata of a dataclass's field has its :class:`Rules`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What a setting is for, and which values it may have.
+
+    Attributes:
+        help: one line for a command line's ``--help``.
+        at_least: smallest value allowed.
+        above: the value must be greater than this.
+        at_most: largest value allowed.
+        finite: whether an infinite value is refused.
+        one_of: the values allowed, for text; empty for any. Or the name of the attribute, beside
+            the field, that holds them.
+        changeable: whether a resumed run may have another value than it began with.
+    """
+
+    help: str
+    at_least: int | float | None = None
+    above: int | float | None = None
+    at_most: int | float | None = None
+    finite: bool = True
+    one_of: tuple[str, ...] | str = ()
+    changeable: bool = False
+
+    def violation(self, value: int | float) -> str:
+        """Looks for the limit that a number breaks.
+
+        Returns:
+            What the number must be, such as "at least 1"; empty if it breaks no limit.
+        """
+        if math.isnan(value) or (self.finite and math.isinf(value)):
+            return "a finite number"
+        if self.at_least is not None and value < self.at_least:
+            return f"at least {self.at_least}"
+        if self.above is not None and value <= self.above:
+            return f"more than {self.above}"
+        if self.at_most is not None and value > self.at_most:
+            return f"at most {self.at_most}"
+        return ""
+
+
+def check_divides(name: str, parts: int, what: str, whole: int) -> None:
+    """Makes sure that something can be cut into so many equal parts.
+
+    Args:
+        name: of the number of parts, for the error.
+        parts: how many.
+        what: is cut, for the error.
+        whole: how much of it there is.
+
+    Raises:
+        ValueError: it cannot; the message has the largest number that can.
+    """
+    if whole % parts:
+        fitting = max(n for n in range(1, parts) if whole % n == 0)
+        raise ValueError(f"{name} = {parts} does not divide {what} = {whole}; {fitting} would do")
+
 
 def _number(value: Any) -> Any:
     """Makes plain floats of Python's and numpy's numbers; leaves JAX arrays alone."""
     return float(value) if isinstance(value, (int, np.number)) else value
+
+
+def _fixed(default: Any, help: str, **rules: Any) -> Any:
+    """A field that shapes the compiled program."""
+    return eqx.field(static=True, default=default, metadata={RULES: Rules(help, **rules)})
+
+
+def _rate(default: float | None, help: str, **rules: Any) -> Any:
+    """A field that may be an array."""
+    metadata = {RULES: Rules(help, changeable=True, **rules)}
+    return eqx.field(converter=_number, default=default, metadata=metadata)
 
 
 class PPOConfig(eqx.Module):
@@ -59,24 +132,54 @@ class PPOConfig(eqx.Module):
         ValueError: gamma must be from 0 to 1, got 2.0
     """
 
-    num_envs: int = eqx.field(static=True, default=256)
-    num_steps: int = eqx.field(static=True, default=128)
-    learning_rate: float | Float[Array, ""] = eqx.field(default=2.5e-4, converter=_number)
-    anneal_lr: bool = eqx.field(static=True, default=False)
-    gamma: float | Float[Array, ""] = eqx.field(default=0.99, converter=_number)
-    gae_lambda: float | Float[Array, ""] = eqx.field(default=0.95, converter=_number)
-    num_minibatches: int = eqx.field(static=True, default=4)
-    gradient_accumulation: int = eqx.field(static=True, default=1)
-    update_epochs: int = eqx.field(static=True, default=4)
-    clip_eps: float | Float[Array, ""] = eqx.field(default=0.2, converter=_number)
-    clip_value: bool = eqx.field(static=True, default=False)
-    vf_coef: float | Float[Array, ""] = eqx.field(default=0.5, converter=_number)
-    ent_coef: float | Float[Array, ""] = eqx.field(default=0.15, converter=_number)
-    max_grad_norm: float | Float[Array, ""] = eqx.field(default=0.5, converter=_number)
-    target_kl: float | Float[Array, ""] | None = eqx.field(default=None, converter=_number)
-    precision: str = eqx.field(static=True, default="float32")
-    normalize_observations: bool = eqx.field(static=True, default=False)
-    normalize_rewards: bool = eqx.field(static=True, default=False)
+    num_envs: int = _fixed(
+        256, "environments side by side; 2048 and more on an accelerator", at_least=1
+    )
+    num_steps: int = _fixed(128, "steps of each environment per update", at_least=1)
+    learning_rate: float | Float[Array, ""] = _rate(2.5e-4, "learning rate", at_least=0)
+    anneal_lr: bool = _fixed(False, "let the learning rate fall to 0 over the run", changeable=True)
+    gamma: float | Float[Array, ""] = _rate(0.99, "discount per step", at_least=0, at_most=1)
+    gae_lambda: float | Float[Array, ""] = _rate(
+        0.95, "decay of the advantage trace", at_least=0, at_most=1
+    )
+    num_minibatches: int = _fixed(
+        4, "parts of a batch, one gradient step each", at_least=1, changeable=True
+    )
+    gradient_accumulation: int = _fixed(
+        1,
+        "parts that a minibatch is gone through in; saves memory, changes no result",
+        at_least=1,
+        changeable=True,
+    )
+    update_epochs: int = _fixed(4, "times a batch is gone through", at_least=1, changeable=True)
+    clip_eps: float | Float[Array, ""] = _rate(
+        0.2, "how far the policy's ratio may move", above=0, finite=False
+    )
+    clip_value: bool = _fixed(
+        False, "let the value too move no further than clip_eps", changeable=True
+    )
+    vf_coef: float | Float[Array, ""] = _rate(0.5, "weight of the value loss", at_least=0)
+    ent_coef: float | Float[Array, ""] = _rate(0.15, "weight of the entropy bonus", at_least=0)
+    max_grad_norm: float | Float[Array, ""] = _rate(
+        0.5, "gradients are scaled down to this norm", above=0, finite=False
+    )
+    target_kl: float | Float[Array, ""] | None = _rate(
+        None,
+        "end an update's gradient steps before one whose minibatch has a larger approx_kl",
+        above=0,
+        finite=False,
+    )
+    precision: str = _fixed(
+        "float32",
+        "of the network's matrix work: float32, or bfloat16 for accelerators",
+        one_of=PRECISIONS,
+    )
+    normalize_observations: bool = _fixed(
+        False, "show the network observations of mean 0 and variance 1, by running statistics"
+    )
+    normalize_rewards: bool = _fixed(
+        False, "divide rewards by the running deviation of the discounted return"
+    )
 
     @property
     def batch_size(self) -> int:
@@ -89,36 +192,34 @@ class PPOConfig(eqx.Module):
         return self.num_minibatches * self.update_epochs
 
     def __check_init__(self) -> None:
-        counts = ("num_envs", "num_steps", "num_minibatches", "update_epochs")
-        for name in (*counts, "gradient_accumulation"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if self.batch_size % self.num_minibatches:
-            raise ValueError(
-                f"num_minibatches = {self.num_minibatches} does not divide the batch of num_envs "
-                f"× num_steps = {self.num_envs} × {self.num_steps} = {self.batch_size}"
-            )
-        minibatch = self.batch_size // self.num_minibatches
-        if minibatch % self.gradient_accumulation:
-            raise ValueError(
-                f"gradient_accumulation = {self.gradient_accumulation} does not divide the "
-                f"minibatch of {self.batch_size} / {self.num_minibatches} = {minibatch}"
-            )
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"precision must be {' or '.join(PRECISIONS)}, got {self.precision!r}")
-        for name in ("gamma", "gae_lambda"):
-            self._require(name, "from 0 to 1", lambda value: 0 <= value <= 1)
-        for name in ("learning_rate", "vf_coef", "ent_coef"):
-            self._require(name, "finite and not negative", lambda value: 0 <= value < float("inf"))
-        optional = () if self.target_kl is None else ("target_kl",)
-        for name in ("clip_eps", "max_grad_norm", *optional):
-            self._require(name, "greater than 0", lambda value: value > 0)
+        for field in dataclasses.fields(self):
+            value, rules = getattr(self, field.name), field.metadata[RULES]
+            wanted = _violation(value, rules, field.default)
+            if wanted:
+                raise ValueError(f"{field.name} must be {wanted}, got {value!r}")
+        check_divides(
+            "num_minibatches",
+            self.num_minibatches,
+            f"the batch of num_envs x num_steps = {self.num_envs} x {self.num_steps}",
+            self.batch_size,
+        )
+        check_divides(
+            "gradient_accumulation",
+            self.gradient_accumulation,
+            f"the minibatch of {self.batch_size} / {self.num_minibatches}",
+            self.batch_size // self.num_minibatches,
+        )
 
-    def _require(self, name: str, law: str, holds: Any) -> None:
-        value = getattr(self, name)
-        if isinstance(value, float):
-            if not holds(value):
-                raise ValueError(f"{name} must be {law}, got {value}")
-        elif not eqx.is_array(value) or value.shape != ():
-            raise ValueError(f"{name} must be a number or a scalar array, got {value!r}")
+
+def _violation(value: Any, rules: Rules, default: Any) -> str:
+    if isinstance(default, bool) or (value is None and default is None):
+        return ""
+    if isinstance(default, str):
+        return "" if str(value) in rules.one_of else " or ".join(rules.one_of)
+    if isinstance(default, int):
+        return rules.violation(value) if isinstance(value, int) else "a whole number"
+    if isinstance(value, float):
+        return rules.violation(value)
+    # The values of an array are unknown while it is traced.
+    is_scalar = eqx.is_array(value) and getattr(value, "shape", None) == ()
+    return "" if is_scalar else "a number or a scalar array"

@@ -17,7 +17,7 @@ from jaxtyping import Array, Int, Key
 from ppo_mask.devices.sharding import shard_over_envs
 from ppo_mask.jax_tools import ArrayTree, random_bits
 from ppo_mask.networks import AbstractActorCritic, is_recurrent
-from ppo_mask.ppo._config import PPOConfig
+from ppo_mask.ppo._config import PPOConfig, check_divides
 
 _ROWS_IN_CACHE = 1024
 """Of 256 floats each: a megabyte, which a core of a server has for itself, and a laptop's about."""
@@ -56,12 +56,13 @@ class ShufflePlan(NamedTuple):
                 minibatches.
         """
         recurrent = is_recurrent(model)
-        parts = config.num_minibatches * config.gradient_accumulation
-        if recurrent and config.num_envs % parts:
-            raise ValueError(
-                f"a recurrent network learns from all steps of an environment at once: num_envs = "
-                f"{config.num_envs} must be a multiple of num_minibatches x gradient_accumulation "
-                f"= {parts}"
+        if recurrent:
+            check_divides(
+                "a recurrent network learns from all steps of an environment at once: "
+                "num_minibatches x gradient_accumulation",
+                config.num_minibatches * config.gradient_accumulation,
+                "num_envs",
+                config.num_envs,
             )
         return cls(
             config.num_envs,
@@ -106,12 +107,12 @@ def check_devices(plan: ShufflePlan, count: int) -> None:
             f"split over {math.gcd(groups, count)} devices at most, not {count}; a number of "
             "minibatches that divides the steps has no such limit"
         )
-    rows = plan.batch_size // minibatches // count
-    if rows % plan.gradient_accumulation:
-        raise ValueError(
-            f"a minibatch has {rows} rows of each of {count} devices, and they cannot be cut into "
-            f"gradient_accumulation = {plan.gradient_accumulation} equal parts"
-        )
+    check_divides(
+        "gradient_accumulation",
+        plan.gradient_accumulation,
+        f"the rows of a minibatch on each of {count} devices",
+        plan.batch_size // minibatches // count,
+    )
 
 
 def can_split(plan: ShufflePlan, count: int) -> bool:

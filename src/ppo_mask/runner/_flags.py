@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ppo_mask.errors import RunError
-from ppo_mask.runner._schema import Setting, did_you_mean, replace, settings
+from ppo_mask.runner._schema import Setting, did_you_mean, settings
 
 
 class _Parser(argparse.ArgumentParser):
@@ -16,10 +16,7 @@ class _Parser(argparse.ArgumentParser):
 def parse_flags(
     config: Any, arguments: Sequence[str] | None, description: str, prog: str | None = None
 ) -> dict[str, Any]:
-    """The settings that a command line gives, by name, converted and checked.
-
-    Only what was given is in the result, so that it can be laid over a file or an earlier run.
-    ``--help`` prints and exits.
+    """Reads the settings that a command line gives. ``--help`` prints and exits.
 
     Args:
         config: names the settings and, in ``--help``, their defaults.
@@ -27,8 +24,12 @@ def parse_flags(
         description: what the program does, for ``--help``.
         prog: what the program is called there; None for its file's name.
 
+    Returns:
+        What was given, and nothing else, by name and mostly as text: :func:`replace` converts it
+        where it is laid over defaults, a file or an earlier run.
+
     Raises:
-        RunError: an unknown flag, or a value that cannot be.
+        RunError: an unknown flag, or one without its value.
     """
     known = settings(config)
     flags = {each.flag: each for each in known.values()}
@@ -37,9 +38,7 @@ def parse_flags(
         name = word.partition("=")[0]
         kind = "flag" if name.startswith("-") else "argument"
         raise RunError(f"unknown {kind} {name}{did_you_mean(name, flags)}")
-    values = vars(given)
-    converted = settings(replace(config, values))
-    return {name: converted[name].value for name in values}
+    return vars(given)
 
 
 def _parser(config: Any, known: dict[str, Setting], description: str, prog: str | None) -> _Parser:
@@ -63,8 +62,7 @@ def _parser(config: Any, known: dict[str, Setting], description: str, prog: str 
         else:
             kinds = {int: "N", float: "X", str: "TEXT"}
             metavar = "|".join(each.choices) or kinds.get(each.type, "FILE")
-            bare = each.rules.bare
-            optional = {} if bare is None else {"nargs": "?", "const": str(bare)}
+            optional = {} if each.bare is None else {"nargs": "?", "const": str(each.bare)}
             groups[each.group].add_argument(
                 each.flag, dest=each.name, metavar=metavar, help=text, **optional
             )

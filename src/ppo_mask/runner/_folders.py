@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from ppo_mask.checkpoints import RunFolder, create_run_folders
+from ppo_mask.checkpoints import RunFolder, copy_run, create_run_folders
 from ppo_mask.devices.processes import is_first, text_from_first, wait_for_all
 from ppo_mask.runner._plan import Plan, settings_to_store
 from ppo_mask.runner._settings import RunConfig
@@ -51,13 +51,16 @@ def open_folders(
         paths = text_from_first(create, "make the run's folder").split("\0")
         folders = [RunFolder(Path(path)) for path in paths]
     else:
-        folders = [plan.folder]
+        old, copy = plan.folder, plan.copy
         wait_for_all("restored")
-        if is_first():
-            storage.rewind(plan.folder, plan.update)
+        if copy is not None:
+            text_from_first(lambda: str(copy_run(old, plan.update, copy).path), "copy the run")
+        elif is_first():
+            storage.rewind(old, plan.update)
+        folders = [old if copy is None else RunFolder(copy)]
     if is_first():
         for config, folder in zip(configs, folders, strict=True):
             folder.write_config(settings_to_store(config))
-    if plan.folder is None:
+    if plan.folder is None or plan.copy is not None:
         storage.claim(folders)
     return folders

@@ -24,7 +24,7 @@ from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split, check_devices
 from ppo_mask.runner._folders import open_folders, seed_configs
 from ppo_mask.runner._plan import Plan, make_plan
-from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
+from ppo_mask.runner._settings import RunConfig, RunSettings, name_flags, resolve
 from ppo_mask.runner._task import (
     Task,
     first_model,
@@ -109,7 +109,8 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     ppo = ppo_config(config.training)
     if plan.folder is not None and plan.update >= total_updates(config, ppo):
         print(f"nothing to do: {plan.folder.path} has {plan.update * ppo.batch_size:,} steps")
-        plan.storage.push(plan.folder)
+        if plan.copy is None:
+            plan.storage.push(plan.folder)
         return "finished"
     try:
         env = task.make_env(config.environment)
@@ -135,7 +136,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     try:
         check_devices(shuffle_plan, num_devices)
     except ValueError as error:
-        raise RunError(f"{error}; --num-devices says how many to use") from error
+        raise RunError(f"{name_flags(str(error))}; --num-devices says how many to use") from error
     updates = total_updates(config, ppo)
     profiled = _profiled_update(plan, updates)
     trainer = Trainer(env, ppo, metrics=task.metrics, curriculum=curriculum, mesh=mesh)
@@ -175,7 +176,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         except TrainingError as error:
             raise TrainingError(f"{error}; {_what_is_kept(folders[0])}") from error
     else:
-        table = ConsoleLog({"± seeds": "seeds/return_std", **task.figures})
+        table = ConsoleLog({"± seeds": "seeds/return_std", **task.console_columns})
         train_seeds(
             trainer,
             state,
@@ -211,7 +212,7 @@ def _shuffle_plan(ppo: PPOConfig, model: AbstractActorCritic) -> ShufflePlan:
     try:
         return ShufflePlan.make(ppo, model)
     except ValueError as error:
-        raise RunError(str(error)) from error
+        raise RunError(name_flags(str(error))) from error
 
 
 def _profiled_update(plan: Plan[Any], total_updates: int) -> int | None:
@@ -283,6 +284,7 @@ def _print_facts(
     since = ""
     if plan.folder is not None:
         since = f", from update {plan.update}"
+        since += "" if plan.copy is None else f" of {plan.folder.path}"
         then = read_description(plan.folder.checkpoints.path(plan.update))["device"]
         if then != device:
             print(f"note: saved on {then}, goes on with {device}: sums are rounded differently")

@@ -1,4 +1,4 @@
-"""From a command line to a run: which settings it has, and whether it goes on with an earlier one.
+"""From a command line to a run: which settings it has, and whether it resumes an earlier one.
 
 Settings are laid over each other: the program's defaults, those of the run that is resumed, those
 of a ``--config`` file, flags. All is checked before anything is compiled or written.
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ppo_mask.checkpoints import (
-    LATEST,
     RunFolder,
     Storage,
     check_new_run,
@@ -21,10 +20,10 @@ from ppo_mask.checkpoints import (
     read_description,
 )
 from ppo_mask.devices import cpu as cores
-from ppo_mask.devices.processes import connect, is_multiprocess
-from ppo_mask.errors import RunError
+from ppo_mask.devices.processes import connect, is_first, is_multiprocess
+from ppo_mask.errors import RunError, warn
 from ppo_mask.runner._flags import parse_flags
-from ppo_mask.runner._schema import as_dict, read_yaml, replace, settings
+from ppo_mask.runner._schema import as_dict, check, flag_for, read_yaml, replace, settings
 from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
 
 Environment = TypeVar("Environment")
@@ -39,15 +38,18 @@ class Plan(Generic[Environment]):
 
     Attributes:
         config: the settings, everything filled in.
-        folder: of the run to go on with; None for a new one.
-        update: of the checkpoint to go on from; 0 for a new run.
+        folder: of the run to resume; None for a new one.
+        update: of the checkpoint to resume from; 0 for a new run.
         storage: what keeps the run.
+        copy: the folder that the run is copied to first, and resumed in; None to resume it where it
+            is.
     """
 
     config: RunConfig[Environment]
     folder: RunFolder | None
     update: int
     storage: Storage
+    copy: Path | None = None
 
 
 def make_plan(
@@ -69,6 +71,7 @@ def make_plan(
     Raises:
         RunError: it asks for something that cannot be.
     """
+    check(defaults)
     flags = parse_flags(defaults, arguments, description, prog)
     file, in_file = flags.get("config"), dict[str, Any]()
     if file is not None:
@@ -93,12 +96,27 @@ def make_plan(
     if resume is None:
         config = resolve(config)
         storage = open_storage(place)
-        _check_new(config.run, storage)
+        suffix = f"-{config.run.run_suffix}" if config.run.run_suffix else ""
+        name = config.run.run_name and f"{config.run.run_name}{suffix}"
+        taken = storage.runs()  # Reaches a bucket, or says that it cannot.
+        if name is not None:
+            check_new_run(name, taken)
         return Plan(config, None, 0, storage)
     folder, update, storage = find_run(resume, place)
     stored = read_yaml(folder.config, defaults)
     config = resolve(lay_over(replace(defaults, stored, source=str(folder.config))))
+    if config.run.auto_tune:
+        run = dataclasses.replace(config.run, auto_tune=False)
+        config = dataclasses.replace(config, run=run)
+        if is_first():
+            warn("--auto-tune has no effect with --resume: a resumed run keeps its batch")
     _check_resumable(config, folder, update)
+    if "checkpoint_dir" in {**in_file, **flags} and not _holds(place, folder, storage):
+        storage = open_storage(place)
+        name = _name_asked_for(config.run, folder)
+        check_new_run(name, storage.runs())
+        return Plan(config, folder, update, storage, storage.folder / name)
+    _check_stays(config.run, folder, update)
     return Plan(config, folder, update, storage)
 
 
@@ -125,29 +143,41 @@ def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
         for flag in (flag for flag, on in others.items() if on):
             raise RunError(f"--num-seeds does not go with {flag}, which is about one run")
     if run.auto_tune:
-        if run.resume is not None:
-            raise RunError("--auto-tune does not go with --resume: a resumed run keeps its batch")
         for name in ("num_envs", "num_minibatches", "update_epochs"):
             if name in given:
-                flag = "--" + name.replace("_", "-")
-                raise RunError(f"--auto-tune chooses {flag}: give one of the two")
-    if run.resume is None:
-        if run.rewind:
-            raise RunError("--rewind goes with --resume PATH of an older checkpoint")
-        return
-    for name in ("run_name", "run_suffix"):
-        if name in given:
-            flag = "--" + name.replace("_", "-")
-            raise RunError(f"{flag} does not go with --resume: a resumed run keeps its name")
-    if "checkpoint_dir" in given and run.resume != LATEST:
-        raise RunError("--checkpoint-dir does not go with --resume PATH: the path says it all")
+                raise RunError(f"--auto-tune chooses {flag_for(name)}: give one of the two")
+    if run.resume is None and run.rewind:
+        raise RunError("--rewind goes with --resume PATH of an older checkpoint")
 
 
-def _check_new(run: RunSettings, storage: Storage) -> None:
-    taken = storage.runs()  # Reaches a bucket, or says that it cannot.
-    if run.run_name is not None:
-        suffix = f"-{run.run_suffix}" if run.run_suffix else ""
-        check_new_run(f"{run.run_name}{suffix}", taken)
+def _holds(place: str, folder: RunFolder, storage: Storage) -> bool:
+    if is_url(place):
+        return storage.url == open_storage(place).url
+    return storage.url is None and Path(place).resolve() == folder.path.resolve().parent
+
+
+def _name_asked_for(run: RunSettings, folder: RunFolder) -> str:
+    ending = f"-{run.run_suffix}" if run.run_suffix else ""
+    return (run.run_name or folder.path.resolve().name.removesuffix(ending)) + ending
+
+
+def _check_stays(run: RunSettings, folder: RunFolder, update: int) -> None:
+    """Makes sure that a run can be resumed where it is."""
+    name, asked = folder.path.resolve().name, _name_asked_for(run, folder)
+    if asked != name:
+        flags = {"--run-name": run.run_name, "--run-suffix": run.run_suffix}
+        given = " and ".join(flag for flag, value in flags.items() if value is not None)
+        raise RunError(
+            f"{given} asked for a run {asked}, --resume for {name}; leave {given} out, or give "
+            "another --checkpoint-dir to copy the run to"
+        )
+    later = [step for step in folder.checkpoints.steps() if step > update]
+    if later and not run.rewind:
+        raise RunError(
+            f"run {folder.path} has checkpoints up to update {later[-1]}; add --rewind to drop "
+            f"all that came after update {update}, give another --checkpoint-dir to keep it, or "
+            "resume from the newest"
+        )
 
 
 def _check_resumable(config: RunConfig[Any], folder: RunFolder, update: int) -> None:
@@ -161,9 +191,3 @@ def _check_resumable(config: RunConfig[Any], folder: RunFolder, update: int) -> 
         value = asked[each.group][name]
         if fixed and name in saved and saved[name] != value:
             raise RunError(f"checkpoint {path} has {name} {saved[name]}, this run asks for {value}")
-    later = [step for step in folder.checkpoints.steps() if step > update]
-    if later and not config.run.rewind:
-        raise RunError(
-            f"run {folder.path} has checkpoints up to update {later[-1]}; add --rewind to drop "
-            f"all that came after update {update}, or resume from the newest"
-        )

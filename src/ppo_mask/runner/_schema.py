@@ -1,36 +1,37 @@
 """Settings as frozen dataclasses, and values laid over them from files and flags.
 
 A *config* is a dataclass whose fields are *groups*; a group is a frozen dataclass whose fields are
-made by :func:`setting`. That is the single place where a setting's default, help, limits and type
-are written down: the command line, ``--help``, the YAML files and every error come from it.
-Values are laid over each other with :func:`replace`: defaults, then a file, then flags.
+made by :func:`setting`, or have the rules of one of :class:`ppo_mask.ppo.PPOConfig`. That is the
+single place where a setting's default, help and limits are written down: the command line,
+``--help``, the YAML files and every error come from it. Values are laid over each other with
+:func:`replace`, which converts each of them, once: defaults, then a file, then flags.
 """
 
 import dataclasses
 import difflib
-import math
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
 from ppo_mask.errors import RunError
+from ppo_mask.ppo import RULES, Rules
 
 Config = TypeVar("Config")
 
-_METADATA_KEY = "ppo_mask.setting"
+_BARE = "ppo_mask.bare"
 _TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
 class Structured(ABC):
     """A setting's type of more than one value: a flag names a YAML file that holds it.
 
-    In a ``--config`` file it may also stand itself, as it does in the run's own: going on with a
-    run needs no other file.
+    In a ``--config`` file it may also stand itself, as it does in the run's own: resuming a run
+    needs no other file.
     """
 
     @classmethod
@@ -47,30 +48,7 @@ class Structured(ABC):
         """Lists, dictionaries with text as keys, and plain values."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Rules:
-    """What a setting is declared with; see :func:`setting`."""
-
-    help: str
-    at_least: int | float | None
-    above: int | float | None
-    at_most: int | float | None
-    one_of: tuple[str, ...] | str | None
-    changeable: bool
-    bare: int | float | None
-
-
-def setting(
-    default: Any,
-    help: str,
-    *,
-    at_least: int | float | None = None,
-    above: int | float | None = None,
-    at_most: int | float | None = None,
-    one_of: tuple[str, ...] | str | None = None,
-    changeable: bool = False,
-    bare: int | float | None = None,
-) -> Any:
+def setting(default: Any, help: str, *, bare: int | None = None, **rules: Any) -> Any:
     """Declares one setting: a dataclass field of one of the types below, or ``… | None``.
 
     The types are int, float, bool, str and those made from :class:`Structured`.
@@ -78,16 +56,16 @@ def setting(
     Args:
         default: the value where nothing else is given.
         help: one line for ``--help``.
-        at_least: smallest value allowed.
-        above: the value must be greater than this.
-        at_most: largest value allowed.
-        one_of: the values allowed, for text; or the name of the group's attribute that holds them,
-            where a program decides. An empty one allows any.
-        changeable: whether a resumed run may have another value than it began with.
         bare: what the flag means without a value; None if it needs one.
+        rules: see :class:`ppo_mask.ppo.Rules`.
     """
-    rules = Rules(help, at_least, above, at_most, one_of, changeable, bare)
-    return dataclasses.field(default=default, metadata={_METADATA_KEY: rules})
+    metadata = {RULES: Rules(help, **rules), _BARE: bare}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def flag_for(name: str) -> str:
+    """The name of a setting on the command line."""
+    return "--" + name.replace("_", "-")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +79,7 @@ class Setting:
         optional: whether None is a value.
         value: its value in the config at hand.
         rules: what it was declared with.
+        bare: what the flag means without a value; None if it needs one.
         choices: the values allowed, for text; empty if any is.
     """
 
@@ -110,12 +89,13 @@ class Setting:
     optional: bool
     value: Any
     rules: Rules
-    choices: tuple[str, ...] = ()
+    bare: int | None
+    choices: tuple[str, ...]
 
     @property
     def flag(self) -> str:
         """The name on the command line."""
-        return "--" + self.name.replace("_", "-")
+        return flag_for(self.name)
 
     def convert(self, raw: object, called: str) -> Any:
         """A value as it came from a flag or a file, in the setting's type and within its limits.
@@ -130,17 +110,7 @@ class Setting:
             raise RunError(f"{called} must be {' or '.join(self.choices)}, got {raw!r}")
         if value is None or isinstance(value, (bool, str)):
             return value
-        rules = self.rules
-        wanted = ""
-        if not math.isfinite(value):
-            wanted = "a finite number"
-        elif rules.at_least is not None and value < rules.at_least:
-            wanted = f"at least {rules.at_least}"
-        elif rules.above is not None and value <= rules.above:
-            wanted = f"more than {rules.above}"
-        elif rules.at_most is not None and value > rules.at_most:
-            wanted = f"at most {rules.at_most}"
-        if wanted:
+        if wanted := self.rules.violation(value):
             raise RunError(f"{called} must be {wanted}, got {raw}")
         return value
 
@@ -173,32 +143,35 @@ def settings(config: Any) -> dict[str, Setting]:
         TypeError: two groups have a setting of one name, or one has a type that no flag can have.
     """
     found: dict[str, Setting] = {}
-    for each in _walk(config):
-        if each.name in found:
-            raise TypeError(f"two groups have a setting {each.name!r}")
-        found[each.name] = each
-    return found
-
-
-def _walk(config: Any) -> Iterator[Setting]:
     for group_field in dataclasses.fields(config):
         group = getattr(config, group_field.name)
         hints = typing.get_type_hints(type(group))
         for field in dataclasses.fields(group):
-            if _METADATA_KEY not in field.metadata:
+            if RULES not in field.metadata:
                 continue
-            hint, optional = hints[field.name], False
+            name, hint, optional = field.name, hints[field.name], False
             if isinstance(hint, types.UnionType):
                 hint = next(t for t in hint.__args__ if t is not types.NoneType)
                 optional = True
+            if name in found:
+                raise TypeError(f"two groups have a setting {name!r}")
             if hint not in _TYPE_NAMES and not issubclass(hint, Structured):
-                raise TypeError(f"{field.name} has type {hint}, which no flag can have")
-            value = getattr(group, field.name)
-            rules: Rules = field.metadata[_METADATA_KEY]
-            choices = rules.one_of or ()
-            if isinstance(choices, str):
-                choices = getattr(group, choices)
-            yield Setting(field.name, group_field.name, hint, optional, value, rules, choices)
+                raise TypeError(f"{name} has type {hint}, which no flag can have")
+            rules: Rules = field.metadata[RULES]
+            choices = (
+                getattr(group, rules.one_of) if isinstance(rules.one_of, str) else rules.one_of
+            )
+            found[name] = Setting(
+                name,
+                group_field.name,
+                hint,
+                optional,
+                getattr(group, name),
+                rules,
+                field.metadata.get(_BARE),
+                choices,
+            )
+    return found
 
 
 def replace(config: Config, values: Mapping[str, Any], source: str = "") -> Config:

@@ -6,16 +6,18 @@ An application brings a group for its environment and changes defaults where it 
 """
 
 import dataclasses
-from typing import Generic, NamedTuple, TypeVar
+import re
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ppo_mask.devices.cpu import ENVS_PER_CORE
 from ppo_mask.errors import RunError
-from ppo_mask.ppo import PRECISIONS, PPOConfig
-from ppo_mask.runner._schema import check, setting
+from ppo_mask.ppo import RULES, PPOConfig, Rules
+from ppo_mask.runner._schema import flag_for, setting
 
 Environment = TypeVar("Environment")
 
-_PPO = PPOConfig()
+_PPO_FIELDS = {field.name: field for field in dataclasses.fields(PPOConfig)}
+_RENAMED = {"learning_rate": "lr"}
 
 REFERENCE_BATCH = 32_768
 REFERENCE_MINIBATCHES = 4
@@ -24,77 +26,49 @@ _MAX_MINIBATCHES = 64
 _MIN_EPOCHS = 2
 
 
+def name_flags(text: str) -> str:
+    """Puts flags in the place of the names of :class:`ppo_mask.ppo.PPOConfig`'s fields."""
+    names = "|".join(_PPO_FIELDS)
+    return re.sub(rf"\b({names})\b", lambda found: flag_for(_RENAMED.get(found[0], found[0])), text)
+
+
+def _of_ppo(name: str, by_batch_size: bool = False) -> Any:
+    """The setting for a field of PPOConfig: of its default and rules, or filled in by scale."""
+    field = _PPO_FIELDS[name]
+    rules: Rules = field.metadata[RULES]
+    help = name_flags(rules.help) + ("; none: by the batch's size" if by_batch_size else "")
+    metadata = {RULES: dataclasses.replace(rules, help=help)}
+    return dataclasses.field(default=None if by_batch_size else field.default, metadata=metadata)
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainingSettings:
     """PPO and its batch."""
 
-    num_envs: int = setting(
-        _PPO.num_envs, "environments side by side; 2048 and more on an accelerator", at_least=1
-    )
-    num_steps: int = setting(_PPO.num_steps, "steps of each environment per update", at_least=1)
+    num_envs: int = _of_ppo("num_envs")
+    num_steps: int = _of_ppo("num_steps")
     total_timesteps: int = setting(
         10_000_000,
         "environment steps in all; the last update may go past it",
         at_least=1,
         changeable=True,
     )
-    lr: float = setting(_PPO.learning_rate, "learning rate", above=0, changeable=True)
-    anneal_lr: bool = setting(
-        _PPO.anneal_lr, "let the learning rate fall to 0 over the run", changeable=True
-    )
-    gamma: float = setting(_PPO.gamma, "discount per step", at_least=0, at_most=1, changeable=True)
-    gae_lambda: float = setting(
-        _PPO.gae_lambda, "decay of the advantage trace", at_least=0, at_most=1, changeable=True
-    )
-    num_minibatches: int | None = setting(
-        None,
-        "parts of a batch, one gradient step each; none: by the batch's size",
-        at_least=1,
-        changeable=True,
-    )
-    update_epochs: int | None = setting(
-        None,
-        "times a batch is gone through; none: by the batch's size",
-        at_least=1,
-        changeable=True,
-    )
-    gradient_accumulation: int = setting(
-        _PPO.gradient_accumulation,
-        "parts that a minibatch is gone through in; saves memory, changes no result",
-        at_least=1,
-        changeable=True,
-    )
-    clip_eps: float = setting(
-        _PPO.clip_eps, "how far the policy's ratio may move", above=0, changeable=True
-    )
-    clip_value: bool = setting(
-        _PPO.clip_value, "let the value too move no further than --clip-eps", changeable=True
-    )
-    target_kl: float | None = setting(
-        None,
-        "end an update's gradient steps before one whose minibatch has a larger approx_kl",
-        above=0,
-        changeable=True,
-    )
-    vf_coef: float = setting(_PPO.vf_coef, "weight of the value loss", at_least=0, changeable=True)
-    ent_coef: float = setting(
-        _PPO.ent_coef, "weight of the entropy bonus", at_least=0, changeable=True
-    )
-    max_grad_norm: float = setting(
-        _PPO.max_grad_norm, "gradients are scaled down to this norm", above=0, changeable=True
-    )
-    precision: str = setting(
-        _PPO.precision,
-        "of the network's matrix work: float32, or bfloat16 for accelerators",
-        one_of=PRECISIONS,
-    )
-    normalize_observations: bool = setting(
-        _PPO.normalize_observations,
-        "show the network observations of mean 0 and variance 1, by running statistics",
-    )
-    normalize_rewards: bool = setting(
-        _PPO.normalize_rewards, "divide rewards by the running deviation of the discounted return"
-    )
+    lr: float = _of_ppo("learning_rate")
+    anneal_lr: bool = _of_ppo("anneal_lr")
+    gamma: float = _of_ppo("gamma")
+    gae_lambda: float = _of_ppo("gae_lambda")
+    num_minibatches: int | None = _of_ppo("num_minibatches", by_batch_size=True)
+    update_epochs: int | None = _of_ppo("update_epochs", by_batch_size=True)
+    gradient_accumulation: int = _of_ppo("gradient_accumulation")
+    clip_eps: float = _of_ppo("clip_eps")
+    clip_value: bool = _of_ppo("clip_value")
+    target_kl: float | None = _of_ppo("target_kl")
+    vf_coef: float = _of_ppo("vf_coef")
+    ent_coef: float = _of_ppo("ent_coef")
+    max_grad_norm: float = _of_ppo("max_grad_norm")
+    precision: str = _of_ppo("precision")
+    normalize_observations: bool = _of_ppo("normalize_observations")
+    normalize_rewards: bool = _of_ppo("normalize_rewards")
     seed: int = setting(0, "of everything random", at_least=0, at_most=2**32 - 1)
 
 
@@ -219,31 +193,28 @@ def resolve(config: RunConfig[Environment]) -> RunConfig[Environment]:
     """The config with everything filled in that depends on something else.
 
     Raises:
-        RunError: a setting that cannot be, alone or together with another.
+        RunError: settings that do not go together.
     """
-    check(config)
     training = config.training
-    batch = training.num_envs * training.num_steps
     scaling = scale(
         training.num_envs, training.num_steps, training.num_minibatches, training.update_epochs
     )
-    if batch % scaling.num_minibatches:
-        fitting = max(n for n in range(1, scaling.num_minibatches) if batch % n == 0)
-        raise RunError(
-            f"the batch of --num-envs {training.num_envs} x --num-steps {training.num_steps} = "
-            f"{batch} cannot be cut into {scaling.num_minibatches} equal minibatches; "
-            f"--num-minibatches {fitting} would do"
-        )
-    minibatch, parts = batch // scaling.num_minibatches, training.gradient_accumulation
-    if minibatch % parts:
-        fitting = max(n for n in range(1, parts) if minibatch % n == 0)
-        raise RunError(
-            f"a minibatch of {batch} / {scaling.num_minibatches} = {minibatch} cannot be cut into "
-            f"--gradient-accumulation {parts} equal parts; --gradient-accumulation {fitting} "
-            "would do"
-        )
     training = dataclasses.replace(training, **scaling._asdict())
+    ppo_config(training)
     return dataclasses.replace(config, training=training)
+
+
+def ppo_config(training: TrainingSettings) -> PPOConfig:
+    """The learner's config for settings that :func:`resolve` has filled in.
+
+    Raises:
+        RunError: settings that do not go together.
+    """
+    values = {name: getattr(training, _RENAMED.get(name, name)) for name in _PPO_FIELDS}
+    try:
+        return PPOConfig(**values)
+    except ValueError as error:
+        raise RunError(name_flags(str(error))) from error
 
 
 class Scaling(NamedTuple):

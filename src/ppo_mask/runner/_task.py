@@ -12,7 +12,8 @@ from ppo_mask.envs import AbstractEnv, Curriculum
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.runner._settings import NetworkSettings, RunConfig, TrainingSettings
+from ppo_mask.runner._settings import NetworkSettings, RunConfig
+from ppo_mask.runner._settings import ppo_config as ppo_config
 from ppo_mask.training import Metric, Trainer, TrainState
 
 Environment = TypeVar("Environment")
@@ -48,20 +49,21 @@ class Task(Generic[Environment]):
     """What is to be learned.
 
     Attributes:
-        make_env: the environment from its settings; a ValueError is told as a wrong setting.
+        make_env: the environment from its settings; a ValueError becomes a line about a wrong
+            setting.
         make_model: the network for it, called "default".
         networks: several by name, in place of ``make_model``; ``--network`` chooses one. The first
             is taken where nothing is chosen.
-        metrics: figures of its own to log.
-        figures: heading to figure, for the columns of the console's table.
-        curriculum: from the environment's settings, how it changes as training goes on. Evaluation
-            is always in the one that ``make_env`` makes.
+        metrics: metrics of its own to log.
+        console_columns: heading to metric, for the columns of the console's table.
+        curriculum: from the environment's settings, how it changes as training proceeds.
+            Evaluation is always in the one that ``make_env`` makes.
     """
 
     make_env: Callable[[Environment], AbstractEnv[Any]]
     make_model: MakeModel = mlp_for
     metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict[str, Metric])
-    figures: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    console_columns: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     curriculum: Callable[[Environment], Curriculum | None] = _no_curriculum
     networks: Mapping[str, MakeModel] = dataclasses.field(default_factory=dict[str, MakeModel])
 
@@ -97,14 +99,6 @@ class Task(Generic[Environment]):
     @property
     def _makers(self) -> Mapping[str, MakeModel]:
         return self.networks or {_UNNAMED: self.make_model}
-
-
-def ppo_config(training: TrainingSettings) -> PPOConfig:
-    """The learner's config for settings that :func:`ppo_mask.runner.resolve` has filled in."""
-    values = dataclasses.asdict(training)
-    for name in ("total_timesteps", "seed"):
-        del values[name]
-    return PPOConfig(learning_rate=values.pop("lr"), **values)
 
 
 def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:

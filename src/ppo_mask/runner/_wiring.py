@@ -79,7 +79,7 @@ def callbacks_for(
     callbacks.append(Saver(folder.checkpoints, description, *every))
     if not is_first():
         return callbacks
-    logs: list[Callback] = [ConsoleLog(task.figures), HealthChecks()]
+    logs: list[Callback] = [ConsoleLog(task.console_columns), HealthChecks()]
     if config.run.num_seeds > 1:
         logs = [HealthChecks(partial(_warn_of_seed, config.training.seed))]
     logs.append(JsonLines(folder.metrics))

@@ -1,20 +1,26 @@
 """The plain Python loop around compiled chunks of updates: when to log, look and stop."""
 
 import gc
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
-from ppo_mask.devices.processes import from_first, reason_of_any
+from ppo_mask.devices.processes import from_first, is_first, reason_of_any
 from ppo_mask.training._callback import Callback, Progress, Run
 from ppo_mask.training._state import TrainState
 
 # A chunk of updates lasts about this long: short enough for a live progress bar and for Ctrl+C,
 # long enough for the time between chunks not to matter.
 _CHUNK_SECONDS = 1.0
+
+_STOPPING = (
+    b"stopping in good order after this chunk of updates; press Ctrl+C again to end at once, "
+    b"without saving\n"
+)
 
 
 def drive(
@@ -103,14 +109,26 @@ def _closing(callbacks: Sequence[Callback]) -> Generator[None]:
 
 @contextmanager
 def _signals_stop(run: Run) -> Generator[None]:
-    """Ctrl+C and SIGTERM ask for a stop; a second Ctrl+C interrupts. For the main thread only."""
+    """Ctrl+C and SIGTERM ask for a stop; a second Ctrl+C interrupts. For the main thread only.
+
+    What a second one does is printed at the first, by the first of several processes.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    # Asked here: JAX takes a lock for it, which the signal may find taken.
+    prints = is_first()
+
     def ask(number: int, _: FrameType | None) -> None:
+        nonlocal prints
         run.request_stop(signal.Signals(number).name)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        if prints:
+            prints = False
+            # Not print: it fails where the signal came in the middle of another one.
+            with suppress(OSError):
+                os.write(2, _STOPPING)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -364,8 +364,8 @@ def test_a_run_in_a_bucket_is_resumed_elsewhere(
     if more:
         copy = RunFolder(tmp_path / "elsewhere" / "copy")
     else:
-        copy = RunFolder(pull(open_bucket(new), "run"))
-        assert open_bucket(new).manifest("run") is not None
+        copy = RunFolder(open_storage(new).pull("run"))
+        assert open_storage(new).manifest("run") is not None
     assert copy.checkpoints.steps()[-1] == 12
     # Given again, the place is that of the run.
     assert go_on(12, "--checkpoint-dir", URL, "--run-name", "run") == 0

@@ -129,7 +129,7 @@ class PPOConfig(eqx.Module):
         (128, 16)
         >>> pm.PPOConfig(gamma=2)
         Traceback (most recent call last):
-        ValueError: gamma must be from 0 to 1, got 2.0
+        ValueError: gamma must be at most 1, got 2.0
     """
 
     num_envs: int = _fixed(

@@ -218,7 +218,7 @@ def test_what_two_machines_did_apart_is_kept(
     assert go_on(11, "--lr", "0.1", run=str(machine / "run")) == 0
     ours = read_arrays(RunFolder(machine / "run").checkpoints.path(11))
     folder = RunFolder(open_storage(URL).pull("run"))
-    assert "has gone on without" in capsys.readouterr().err
+    assert "was continued without" in capsys.readouterr().err
     assert folder.checkpoints.steps()[-1] == 9
     assert remote() == in_bucket
     (aside,) = (path for path in machine.iterdir() if path.name != "run")

@@ -95,7 +95,7 @@ def test_killed_runs_resume_with_two_processes_and_with_one(tmp_path):
     assert with_two == killed_at + 10
 
     (alone,) = _finish(_start(tmp_path, 1, *resume, *_updates(with_two + 10)))
-    assert "note: saved on 4 x cpu, goes on with 2 x cpu" in alone[0]
+    assert "note: saved on 4 x cpu, resumed on 2 x cpu" in alone[0]
     last = folder.checkpoints.steps()[-1]
     assert last == with_two + 10
     updates = [line["update"] for line in _log(folder) if "train/entropy" in line]
@@ -135,7 +135,7 @@ def test_a_lost_process_ends_the_other_and_the_run_resumes(tmp_path):
     # In its own words where a collective fails first, in JAX's where the heartbeat does.
     assert both[0].returncode in (1, -signal.SIGABRT)
     assert "another process of this run is gone" in err or "another task died" in err
-    assert f"go on with --resume {folder.path}" in out
+    assert f"resume with --resume {folder.path}" in out
     last = folder.checkpoints.steps()[-1]
     _finish(_start(tmp_path, 2, "--resume", str(folder.path), *_updates(last + 4)))
     assert folder.checkpoints.steps()[-1] == last + 4

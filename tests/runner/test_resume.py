@@ -262,6 +262,13 @@ def test_the_first_process_says_what_a_second_signal_does(
     assert said == [f"{line}without saving\n" if first else "", ""]
 
 
+@pytest.mark.parametrize("how", [("--resume", "run"), ("--resume",), ("--resume", "latest")])
+def test_a_run_is_resumed_by_name_or_as_the_latest(tmp_path: Path, how: tuple[str, ...]) -> None:
+    folder = train(tmp_path, 4, *OFTEN)
+    assert train(tmp_path, 6, *how) == folder
+    assert folder.checkpoints.newest() == 6
+
+
 def check_checkpoints(folder: RunFolder, at_least: int) -> int:
     """All are whole, and none is lost; the newest one's update."""
     complete = folder.checkpoints.steps()

@@ -122,7 +122,7 @@ def test_auto_tune_stores_what_it_chose(
     assert training["num_envs"] in (4, 8)
     assert f"batch   {training['num_envs']} envs x 4 steps" in output
     assert training["num_minibatches"] == 4
-    # The run goes on with what was chosen then.
+    # The run continues with what was chosen then.
     resume = ["--resume", str(tmp_path / "run"), "--total-timesteps", "640"]
     assert main(TASK, DEFAULTS, resume) == 0
 

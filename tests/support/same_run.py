@@ -1,4 +1,4 @@
-"""What two runs must have in common to be the same: for tests of stopping and going on."""
+"""What two runs must have in common to be the same: for tests of stopping and resuming."""
 
 import json
 import struct

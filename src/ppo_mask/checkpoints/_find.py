@@ -21,8 +21,10 @@ def find_run(place: str, parent: str) -> tuple[RunFolder, int, Storage]:
     """The run, the step of the checkpoint, and the storage that ``--resume`` means.
 
     Args:
-        place: the path or the URL of a run or of one of its checkpoints; or "latest".
-        parent: where "latest" looks: the run whose newest checkpoint is the newest of all.
+        place: the path or the URL of a run or of one of its checkpoints; the name of a run in
+            ``parent``; or "latest".
+        parent: where names are looked for, and "latest": the run whose newest checkpoint is the
+            newest of all.
 
     Raises:
         RunError: there is no such run or checkpoint, or as :func:`local_path`.
@@ -32,6 +34,8 @@ def find_run(place: str, parent: str) -> tuple[RunFolder, int, Storage]:
         path = storage.pull(storage.newest())
     elif is_url(place):
         storage, path = _fetch(place)
+    elif not Path(place).exists() and place in (known := open_storage(parent)).runs():
+        storage, path = known, known.pull(place)
     else:
         storage, path = Storage(Path(place).parent), Path(place)
     folder = RunFolder(path)

@@ -169,7 +169,7 @@ class Storage:
             write_marker(fresh, [there.id], there.files)
             if alone:
                 old = local.with_name(f"{name}.{datetime.now():%Y-%m-%dT%H%M%S}")
-                warn(f"{url} has gone on without {local}, whose own part is kept as {old}")
+                warn(f"{url} was continued without {local}, whose own part is kept as {old}")
             if local.exists():
                 local.rename(old)
             fresh.rename(local)

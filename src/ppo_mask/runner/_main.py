@@ -287,7 +287,7 @@ def _print_facts(
         since += "" if plan.copy is None else f" of {plan.folder.path}"
         then = read_description(plan.folder.checkpoints.path(plan.update))["device"]
         if then != device:
-            print(f"note: saved on {then}, goes on with {device}: sums are rounded differently")
+            print(f"note: saved on {then}, resumed on {device}: sums are rounded differently")
     facts = {
         "run": f"{path}{since}",
         **bucket,
@@ -299,6 +299,6 @@ def _print_facts(
     if is_multiprocess():
         facts["others"] = (
             f"{jax.process_count() - 1}; one that is lost ends all of them within "
-            f"{HEARTBEAT_SECONDS} s: go on with --resume {path}"
+            f"{HEARTBEAT_SECONDS} s: resume with --resume {path}"
         )
     print_banner(facts)

@@ -48,7 +48,7 @@ class Structured(ABC):
         """Lists, dictionaries with text as keys, and plain values."""
 
 
-def setting(default: Any, help: str, *, bare: int | None = None, **rules: Any) -> Any:
+def setting(default: Any, help: str, *, bare: int | str | None = None, **rules: Any) -> Any:
     """Declares one setting: a dataclass field of one of the types below, or ``… | None``.
 
     The types are int, float, bool, str and those made from :class:`Structured`.
@@ -89,7 +89,7 @@ class Setting:
     optional: bool
     value: Any
     rules: Rules
-    bare: int | None
+    bare: int | str | None
     choices: tuple[str, ...]
 
     @property

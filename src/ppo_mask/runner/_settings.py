@@ -9,6 +9,7 @@ import dataclasses
 import re
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ppo_mask.checkpoints import LATEST
 from ppo_mask.devices.cpu import ENVS_PER_CORE
 from ppo_mask.errors import RunError
 from ppo_mask.ppo import RULES, PPOConfig, Rules
@@ -140,7 +141,10 @@ class RunSettings:
     )
     run_suffix: str | None = setting(None, "put after the run's name")
     resume: str | None = setting(
-        None, "go on with a run: its folder or URL, one checkpoint in it, or 'latest'"
+        None,
+        "resume a run: its folder, name or URL, or one checkpoint in it; nothing, or 'latest', is "
+        "the run that was saved last",
+        bare=LATEST,
     )
     rewind: bool = setting(
         False, "with --resume of an older checkpoint: drop what was saved and logged after it"

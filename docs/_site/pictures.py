@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from hackmatrix import HackMatrix, State, positions
-from hackmatrix.actions import action_named
+from hackmatrix.actions import find_action
 from hackmatrix.render.scene import Scene, scene
 from hackmatrix.render.shapes import Drawing, Group, Label, Polygon, Shape
 from hackmatrix.render.sheet import board, sheet
@@ -123,7 +123,7 @@ def values(shown: Scene, *names: str) -> str:
 
 def played(start: State, action: str, area: Area, *shown: str) -> str:
     """A position and what an action makes of it, with the player's values that change."""
-    number = action_named(action)
+    number = find_action(action)
     assert number is not None
     assert bool(ENV.action_mask(start)[number]), action
     end, _ = _step(jax.random.key(1), start, jnp.int32(number))

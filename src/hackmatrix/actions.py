@@ -17,7 +17,7 @@ def price(credits: int, energy: int) -> str:
     return " ".join(f"{n}{letter}" for n, letter in ((credits, "c"), (energy, "e")) if n)
 
 
-def action_named(name: str) -> int | None:
+def find_action(name: str) -> int | None:
     """The number of an action, upper or lower case; None if there is none of this name."""
     names = [each.lower() for each in ACTION_NAMES]
     return names.index(name.lower()) if name.lower() in names else None

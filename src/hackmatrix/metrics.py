@@ -1,4 +1,4 @@
-"""What a HackMatrix run logs beside the learner's own figures."""
+"""What a HackMatrix run logs beside the learner's own metrics."""
 
 from hackmatrix.actions import FIRST_PROGRAM, SIPHON_ACTION
 from hackmatrix.rules.rewards import COMPONENTS

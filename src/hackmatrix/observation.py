@@ -327,7 +327,7 @@ def _cell_words(
     shown = table.on_cells(_entity_bits(game, first)).astype(jnp.uint32)
     enemy = (shown & ((1 << _ENEMY_BITS) - 1)) << _FIELDS["enemy_type"][1]
     transmission = _field("turns", shown >> _ENEMY_BITS)
-    # In memory, or the compiler would compute the words anew for each of the 42 channels.
+    # In memory, or the compiler would compute the words again for each of the 42 channels.
     words = ground | jnp.where(np.arange(2)[:, None] == 0, enemy, transmission)
     return computed_once(words, game.steps < 0)
 

@@ -7,7 +7,7 @@ from typing import Any
 from hackmatrix.cli.inspect import find
 from hackmatrix.cli.options import add_command, add_folder, add_force, refuse_existing, write
 from hackmatrix.play.agents import NETWORKS
-from hackmatrix.play.export import exported
+from hackmatrix.play.export import export_policy
 from ppo_mask.checkpoints import load_policy
 from ppo_mask.errors import RunError
 
@@ -30,5 +30,5 @@ def _run(options: argparse.Namespace) -> int:
         raise RunError(f"the file to write must end in .npz, got {options.out}")
     refuse_existing([options.out], options.force)
     policy = load_policy(find(options.checkpoint, options.checkpoint_dir), NETWORKS)
-    write(options.out, exported(policy.model), options.force)
+    write(options.out, export_policy(policy.model), options.force)
     return 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from hackmatrix.play.agents import Agent, scripted, trained
+from hackmatrix.play.agents import Agent, load_agent, scripted_agent
 from hackmatrix.play.policies import SCRIPTED
 from ppo_mask.checkpoints import LATEST
 from ppo_mask.errors import RunError
@@ -106,8 +106,8 @@ def agents(options: argparse.Namespace) -> list[Agent]:
     names: Any = options.policy
     scripts: list[str] = names if isinstance(names, list) else [names] * (names is not None)
     paths = [*paths, *[LATEST] * options.latest]
-    found = [trained(path, options.checkpoint_dir, sample=options.sample) for path in paths]
-    found += [scripted(name) for name in scripts]
+    found = [load_agent(path, options.checkpoint_dir, sample=options.sample) for path in paths]
+    found += [scripted_agent(name) for name in scripts]
     if not found:
         raise RunError(f"say who plays: a run, --latest, or --policy {'|'.join(SCRIPTED)}")
     return found

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, SIPHON_ACTION, action_named
+from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, SIPHON_ACTION, find_action
 from hackmatrix.cli.options import add_command, add_game, tell
 from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, interactive
@@ -84,7 +84,7 @@ def why_not(action: int, frame: Frame) -> str:
         return f"{name} is not owned"
     card = CARDS[number]
     if frame.scene.credits < card.credits or frame.scene.energy < card.energy:
-        return f"{name} is too dear"
+        return f"{name} costs too much"
     return f"{name} would do nothing"
 
 
@@ -101,7 +101,7 @@ def _by_words(options: argparse.Namespace) -> int:
         name = line.strip()
         if game.over or name == "quit":
             break
-        action = action_named(name)
+        action = find_action(name)
         if action is None:
             tell(f"there is no action {name!r}{did_you_mean(name, ACTION_NAMES)}")
         elif action not in frame.allowed:

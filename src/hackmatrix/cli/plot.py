@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hackmatrix.cli.options import add_command, add_force, add_latest, refuse_existing, write
-from hackmatrix.play.curves import FIGURES, draw, html, read_log
+from hackmatrix.play.curves import PLOTTED, draw, html, read_log
 from ppo_mask.checkpoints import LATEST, RunFolder, find_run, local_path
 from ppo_mask.errors import RunError
 
@@ -22,10 +22,10 @@ def add_to(commands: Any) -> None:
         help="what to write: .png, .svg or .html (default: curves.png)",
     )
     parser.add_argument(
-        "--figures",
+        "--metrics",
         nargs="+",
         metavar="NAME",
-        help=f"figures of the log (default: {' '.join(FIGURES)})",
+        help=f"metrics of the log (default: {' '.join(PLOTTED)})",
     )
     add_force(parser)
 
@@ -44,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
     names = [folder.path.name for folder in folders]
     labels = [str(f.path) if names.count(f.path.name) > 1 else f.path.name for f in folders]
     logs = {label: read_log(f.metrics) for label, f in zip(labels, folders, strict=True)}
-    picture = draw(logs, "png" if kind == ".png" else "svg", options.figures)
+    picture = draw(logs, "png" if kind == ".png" else "svg", options.metrics)
     content = html(picture, ", ".join(logs)) if kind == ".html" else picture
     write(options.out, content, options.force)
     return 0

@@ -81,7 +81,7 @@ class Terminal:
         A key is its character, or "up", "down", "left", "right", "home", "end", "escape".
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: seconds; None waits without end.
 
         Raises:
             EOFError: the terminal is gone.

@@ -194,7 +194,7 @@ class _Viewer:
         return seen
 
     def _wait(self, seconds: float) -> int:
-        """Serves keys until it is time for the next frame; gives how many frames to go on."""
+        """Serves keys until it is time for the next frame; gives how many frames to move."""
         due = time.monotonic() + seconds
         while True:
             left = None if self._paused else max(0.0, due - time.monotonic())

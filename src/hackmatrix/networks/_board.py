@@ -24,7 +24,7 @@ from hackmatrix.networks.features import (
     features,
     in_parts,
     place_of,
-    rolled,
+    roll,
 )
 from hackmatrix.observation import CHANNELS, Observation, compress
 from hackmatrix.rules.planes import NUM_CELLS, SIZE
@@ -58,7 +58,7 @@ def view(observation: Observation) -> BoardView:
     """Computes the network's input from one observation."""
     compact = compress(observation)
     place = jnp.stack(place_of(compact)).astype(jnp.uint8)
-    return BoardView(features(compact).around_player(), in_parts(rolled(compact)), place)
+    return BoardView(features(compact).around_player(), in_parts(roll(compact)), place)
 
 
 def neighbor_sums(

@@ -65,7 +65,7 @@ class Features(NamedTuple):
         player: the player's own numbers, undivided, and the programs it owns.
         cells: the board's cells without their programs, rolled so that the player's is the first:
             cell 6 r + c is r rows above and c columns to the right of it, and past the edge of the
-            board it goes on at the other side.
+            board it continues at the other side.
         programs: where the block with each program is: rows above and columns to the right of the
             player, in boards, and 1; zeros if there is none. A stage has no program twice.
         targets: for each direction, whom a move that way would hit: an enemy's or transmission's
@@ -115,7 +115,7 @@ def features(observation: Observation) -> Features:
     ways, distance = ways_to_exit(here, blocks, exit)
     return Features(
         player=seen.player_features(),
-        cells=computed_once(in_parts(rolled(seen), _PLAIN), row >= SIZE),
+        cells=computed_once(in_parts(roll(seen), _PLAIN), row >= SIZE),
         programs=_programs(seen.cells[0], row, col),
         targets=_targets(seen, here, blocks),
         edges=_of_flags(~neighbor_flags(cell)),
@@ -141,7 +141,7 @@ def place_of(seen: CompactObservation) -> tuple[Int[Array, ""], Int[Array, ""]]:
     return row, col
 
 
-def rolled(seen: CompactObservation) -> UInt32[Array, "words cells"]:
+def roll(seen: CompactObservation) -> UInt32[Array, "words cells"]:
     """The cells' words, rolled so that the player's cell is the first."""
     row, col = place_of(seen)
     index = jnp.arange(SIZE)

@@ -33,7 +33,7 @@ class Agent:
     env: HackMatrix
 
 
-def scripted(name: str) -> Agent:
+def scripted_agent(name: str) -> Agent:
     """A scripted policy.
 
     Raises:
@@ -46,7 +46,7 @@ def scripted(name: str) -> Agent:
     return Agent(name, SCRIPTED[name], False, HackMatrix())
 
 
-def trained(path: str, checkpoints: str = "checkpoints", *, sample: bool = False) -> Agent:
+def load_agent(path: str, checkpoints: str = "checkpoints", *, sample: bool = False) -> Agent:
     """The policy of a run's newest checkpoint, or of one checkpoint.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ppo_mask.errors import RunError
 
-FIGURES = {
+PLOTTED = {
     "train/mean_episode_return": "return",
     "eval/mean_episode_return": "return, evaluated",
     "stats/mean_stage": "mean stage",
@@ -25,11 +25,11 @@ FIGURES = {
 _COLUMNS = 3
 
 Log = dict[str, tuple[list[int], list[float]]]
-"""Steps and values of each figure."""
+"""Steps and values of each metric."""
 
 
 def read_log(path: Path) -> Log:
-    """The figures in a run's ``metrics.jsonl``.
+    """The metrics in a run's ``metrics.jsonl``.
 
     Raises:
         RunError: there is no such file, or a line of it, other than the last, is not JSON.
@@ -55,22 +55,22 @@ def read_log(path: Path) -> Log:
 
 
 def draw(logs: Mapping[str, Log], format: str, names: Sequence[str] | None = None) -> bytes:
-    """The curves of several runs in one picture, a plot for each figure that a run has.
+    """The curves of several runs in one picture, a plot for each metric that a run has.
 
     Args:
         logs: by the run's name.
         format: "png" or "svg".
-        names: of the figures in the logs; by default ``FIGURES``.
+        names: of the metrics in the logs; by default ``PLOTTED``.
 
     Raises:
-        RunError: Matplotlib is not installed, or no run has any of the figures.
+        RunError: Matplotlib is not installed, or no run has any of the metrics.
     """
-    wanted = list(FIGURES) if names is None else list(names)
+    wanted = list(PLOTTED) if names is None else list(names)
     found = [name for name in wanted if any(name in log for log in logs.values())]
     if not found:
         known = sorted({name for log in logs.values() for name in log})
         raise RunError(
-            f"there is nothing to plot; the logs have {', '.join(known) or 'no figures'}"
+            f"there is nothing to plot; the logs have {', '.join(known) or 'no metrics'}"
         )
     try:
         from matplotlib.figure import Figure
@@ -89,7 +89,7 @@ def draw(logs: Mapping[str, Log], format: str, names: Sequence[str] | None = Non
             if name in log:
                 steps, values = log[name]
                 axes.plot(steps, values, label=run, linewidth=1.4, marker="." * (len(steps) < 3))
-        axes.set_title(FIGURES.get(name, name), fontsize=10)
+        axes.set_title(PLOTTED.get(name, name), fontsize=10)
         axes.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)

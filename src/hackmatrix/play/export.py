@@ -37,7 +37,7 @@ from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 _FORMAT = 1
 
 
-def exported(model: AbstractActorCritic) -> bytes:
+def export_policy(model: AbstractActorCritic) -> bytes:
     """The content of the file."""
     mlps = [x for x in jax.tree.leaves(model, is_leaf=_is_mlp) if _is_mlp(x)]
     description = {

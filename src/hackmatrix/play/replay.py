@@ -1,9 +1,9 @@
-"""Games as they were played: frame by frame, for whoever draws them.
+"""Games as they were played, frame by frame, to be drawn.
 
 A :class:`Frame` is what there is to see before an action is chosen: the position, what is allowed,
 what the policy thinks of it, and what the action before has brought. A :class:`Session` makes the
-frames of one game as it goes on; :func:`watch` plays a game by a policy; a :class:`Replay` is a
-whole game.
+frames of one game while it is played; :func:`watch` plays a game by a policy; a :class:`Replay` is
+a whole game.
 """
 
 import math
@@ -30,7 +30,7 @@ __all__ = ["Decision", "Frame", "Replay", "Session", "decide", "record", "watch"
 
 
 class Session:
-    """A game that goes on, one action at a time.
+    """A game that is played one action at a time.
 
     Attributes:
         observation: what a policy sees now.
@@ -145,7 +145,7 @@ def decide(
     mask: Bool[Array, " actions"],
     hidden: ArrayTree,
 ) -> tuple[Decision, ArrayTree]:
-    """What a policy makes of an observation, and the hidden state that it goes on with."""
+    """What a policy makes of an observation, and the hidden state for the next step."""
     *chosen, hidden = _decide(agent.model, agent.greedy, key, observation, mask, hidden)
     action, probabilities, value = jax.device_get(chosen)
     known = float(value) if math.isfinite(value) else None

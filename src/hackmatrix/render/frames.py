@@ -34,7 +34,7 @@ class Frame:
         rewards: what it brought: all components, also those that are 0; empty at the start.
         return_: sum of the rewards so far.
         decision: what the policy makes of it; None for a person, and where the game is over.
-        end: how the game ended, in a word or two; empty while it goes on.
+        end: how the game ended, in a word or two; empty while it is running.
     """
 
     step: int

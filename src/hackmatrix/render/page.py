@@ -54,7 +54,7 @@ def page(replay: Replay) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("replay.html"))
 
 
-def framed(replay: Replay) -> str:
+def render_iframe(replay: Replay) -> str:
     """The page of a replay in a frame of its own, for a notebook."""
     return (
         f'<iframe srcdoc="{escape(page(replay))}" width="100%" height="760" '
@@ -62,7 +62,7 @@ def framed(replay: Replay) -> str:
     )
 
 
-as_html.register(Replay, framed)
+as_html.register(Replay, render_iframe)
 
 
 def _resource(name: str) -> str:

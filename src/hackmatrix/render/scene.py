@@ -53,7 +53,7 @@ class Transmission:
         turns: until it arrives.
         type: what it will be; None where that is not known.
         from_siphon: see :class:`Enemy`; known only where everything is revealed.
-        from_task: see :class:`Enemy`; likewise.
+        from_task: see :class:`Enemy`.
     """
 
     turns: int

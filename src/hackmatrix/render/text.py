@@ -134,7 +134,7 @@ def _what(cell: Cell) -> str:
     if len(name) + len(rest) >= CELL_WIDTH:
         rest = rest.replace(" ", "")
         if len(name) + len(rest) > CELL_WIDTH:
-            # A program's name can be told from its first letters.
+            # A program is known by its first letters.
             name = name[: CELL_WIDTH - len(rest) - 1] + "]"
     return f"{name} {rest}".strip() if len(name) + len(rest) < CELL_WIDTH else name + rest
 

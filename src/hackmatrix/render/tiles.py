@@ -1,6 +1,6 @@
 """How a cell is drawn: 100 units square, the same wherever it is on the board.
 
-Each sort of enemy has a shape and a color of its own, so that neither alone has to be told apart;
+Each sort of enemy has a shape and a color of its own, so that either is enough;
 the number on it is its hp. The marks beside it are those of the text: ``!`` stunned, ``z``
 disabled, ``s`` from a siphon, ``t`` from the schedule.
 """
@@ -67,7 +67,7 @@ def _block(block: Block, siphoned: bool, y: Length) -> list[Shape]:
     if block.question:
         shapes.append(Label(14, 18, "?", 16, DIM))
     if block.spawn_count:
-        # Out of the way of whoever stands there.
+        # Out of the way of an enemy or the player.
         place, size = ((82, 20), 14) if small else ((80, 83), 17)
         shapes.append(Label(*place, f"x{block.spawn_count}", size, COLORS["daemon"]))
     return shapes

@@ -135,7 +135,7 @@ def side_by_side(values: Sequence[Shaped[Array, ""]]) -> Shaped[Array, " n"]:
 def with_entries(
     row: Shaped[Array, " n"], entries: Iterable[tuple[int, Shaped[Array, ""]]]
 ) -> Shaped[Array, " n"]:
-    """The row with other entries in some places, each given with its place; likewise."""
+    """The row with other entries in some places, each given with its place."""
     index = np.arange(row.shape[0])
     for place, entry in entries:
         row = jnp.where(index == place, entry, row)

@@ -51,7 +51,7 @@ def _arrive(game: Game) -> Game:
     arrivals = jnp.minimum(game.arrivals + anywhere(due), MAX_ARRIVALS)
     table = replace(
         table,
-        # In memory: sets of cells are made of it, each of whose words would compute it anew.
+        # In memory: sets of cells are made of it, each of whose words would compute it again.
         kind=computed_once(jnp.where(due, jnp.int8(ENEMY), table.kind), game.turn < 0),
         hp=jnp.where(due, full_hp(table.type), table.hp),
         disabled=jnp.where(due, jnp.int8(1), table.disabled),
@@ -91,7 +91,7 @@ class _Ground(NamedTuple):
         player: the player's cell.
         near: the cells next to it.
         blocks: cells that only glitches enter.
-        transmissions: cells that are occupied whoever moves.
+        transmissions: cells that are occupied for every enemy that moves.
         type: of the enemies.
         draws: where the order of moves comes from.
     """
@@ -144,7 +144,7 @@ def _act(game: Game, draws: Draws) -> Game:
     moves = jnp.where(waits, jnp.where(table.type == VIRUS, 2, 1), 0)
     sums = total(jnp.where(attacks, 1 << _SUM_BITS, moves))
     damage, moves = sums >> _SUM_BITS, sums & ((1 << _SUM_BITS) - 1)
-    # Most often one enemy at most has to move; the few games with more go on among themselves.
+    # Most often one enemy at most has to move; the few games with more continue among themselves.
     cell, damage = rarely(
         moves > 0,
         _move_all,
@@ -225,7 +225,7 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
     around = here.neighbors()
     # On the player's own cell there is no path; nor if the player stands on what is not open to it.
     source = (single(player) & open_cells).where(cell != player)
-    # Shortest paths over cells that are free or, where there is none, whoever is on them. Few need
+    # Shortest paths over cells that are free or, where there is none, whatever is on them. Few need
     # the second: a search from nowhere is over at once.
     clear, _ = paths.first_met(source, open_cells & ~occupied, around)
     direct, _ = paths.first_met(source.where(~clear.any()), open_cells, around)

@@ -39,8 +39,8 @@ def while_loop(
         some_left: whether there is another turn, as are the other arguments. A turn must be without
             what a CPU has other code for than XLA's own: sorts, scatters, products of matrices,
             sums of bytes or floats.
-        turn: likewise.
-        start: likewise.
+        turn: as for ``jax.lax.while_loop``.
+        start: as for ``jax.lax.while_loop``.
     """
     return _in_one_kernel(lambda start: lax.while_loop(some_left, turn, start), start)
 
@@ -48,7 +48,7 @@ def while_loop(
 def fori_loop(
     first: int, end: Array | int, turn: Callable[[Array, _Carry], _Carry], start: _Carry
 ) -> _Carry:
-    """``jax.lax.fori_loop``, likewise."""
+    """``jax.lax.fori_loop``, as one kernel too."""
     return _in_one_kernel(lambda start: lax.fori_loop(first, end, turn, start), start)
 
 

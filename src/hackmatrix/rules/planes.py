@@ -3,7 +3,7 @@
 The grid's 36 cells are numbered ``6 * row + col``. A :class:`Plane` is a set of them, 18 bits
 (three rows) in each of two ``uint32``: union, intersection and the neighbors of a whole set are a
 few bit operations, which vector units do for many environments at once.
-``tests/hackmatrix/test_planes.py`` compares every operation with sets of (row, col) pairs.
+``tests/hackmatrix/rules/test_planes.py`` compares every operation with sets of (row, col) pairs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -193,7 +193,7 @@ def row_and_col(
 
 
 def neighbor_flags(cell: Int[Array, ""]) -> Bool[Array, "directions"]:
-    """Whether the board goes on up, down, left and right of a cell."""
+    """Whether there is a cell above, below, left and right of a cell."""
     row, col = row_and_col(cell)
     row, col = row + jnp.array(ROW_STEP), col + jnp.array(COL_STEP)
     return (row >= 0) & (row < SIZE) & (col >= 0) & (col < SIZE)

@@ -1,4 +1,4 @@
-"""Setting up a stage: its layout and its first transmissions, which are dear and rare."""
+"""Setting up a stage: its layout and its first transmissions, which are expensive and rare."""
 
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ _AT_ONCE = 8  # layouts drawn at a time; divides the patience
 
 
 def set_up(game: Game, draws: Draws) -> Game:
-    """The stage ``game.stage`` from its beginning, around the player and whoever is alive."""
+    """The stage ``game.stage`` from its beginning, around the player and the living enemies."""
     exit, board = _lay_out(draws, game.player.cell, game.entities)
     interval = FIRST_INTERVAL + 1 - game.stage
     game = replace(

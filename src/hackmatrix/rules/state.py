@@ -117,7 +117,7 @@ class State(eqx.Module):
         kept: the position.
         valid: which actions can be taken in it.
         occupied: where its entities are.
-        ground: what the player sees of the board itself, whoever is on it; see
+        ground: what the player sees of the board itself, whatever is on it; see
             :func:`hackmatrix.observation.ground_words`.
         history: a ring of positions; see :mod:`hackmatrix.rules.history`.
     """

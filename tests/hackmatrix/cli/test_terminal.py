@@ -65,7 +65,7 @@ class Screen:
         environment = {
             **os.environ,
             "TERM": "xterm-256color",
-            "PYTHONPATH": str(Path(__file__).parents[1] / "support"),
+            "PYTHONPATH": str(Path(__file__).parents[2] / "support"),
         }
         # A size in the environment, as other tests may leave there, goes before the terminal's own.
         for name in ("NO_COLOR", "COLUMNS", "LINES"):

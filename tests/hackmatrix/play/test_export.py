@@ -17,10 +17,10 @@ from games import ENV
 from hackmatrix import positions
 from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP
 from hackmatrix.networks.features import features, unpack
-from hackmatrix.play.export import exported
+from hackmatrix.play.export import export_policy
 from ppo_mask.networks import add_normalization, update_statistics
 
-PAGE = Path(__file__).parents[2] / "docs" / "export.md"
+PAGE = Path(__file__).parents[3] / "docs" / "export.md"
 NUMBER = 1000
 
 
@@ -70,7 +70,7 @@ def test_the_features_are_the_same(program, seen):
 
 def test_it_takes_the_same_greedy_actions(program, seen, network, tmp_path):
     path = tmp_path / "policy.npz"
-    path.write_bytes(exported(network))
+    path.write_bytes(export_policy(network))
     policy = program.Policy(path)
 
     @jax.jit
@@ -88,7 +88,7 @@ def test_it_takes_the_same_greedy_actions(program, seen, network, tmp_path):
 
 
 def test_it_needs_numpy_only(program, network, tmp_path):
-    (tmp_path / "policy.npz").write_bytes(exported(network))
+    (tmp_path / "policy.npz").write_bytes(export_policy(network))
     (tmp_path / "numpy_policy.py").write_text(program.text)
     play = (
         "import sys, numpy as np; from numpy_policy import Policy; "
@@ -103,7 +103,7 @@ def test_it_needs_numpy_only(program, network, tmp_path):
 
 
 def test_arrays_are_not_pickled(network, tmp_path):
-    (tmp_path / "policy.npz").write_bytes(exported(network))
+    (tmp_path / "policy.npz").write_bytes(export_policy(network))
     with np.load(tmp_path / "policy.npz", allow_pickle=False) as file:
         assert all(x.dtype == np.float32 for name, x in file.items() if name != "description")
 
@@ -111,7 +111,7 @@ def test_arrays_are_not_pickled(network, tmp_path):
 def test_it_says_that_it_does_not_play_the_board_network(program, tmp_path):
     model = BoardActorCritic(4, 1, key=jax.random.key(0))
     path = tmp_path / "board.npz"
-    path.write_bytes(exported(model))
+    path.write_bytes(export_policy(model))
     with pytest.raises(
         ValueError, match=r"board\.npz does not hold the default network, but .*BoardActorCritic"
     ):

@@ -18,7 +18,7 @@ from hackmatrix.cli.options import refuse_existing, write
 from hackmatrix.cli.play import KEYS, why_not
 from hackmatrix.cli.screen import screen
 from hackmatrix.networks import PlayerCenteredMLP
-from hackmatrix.play.agents import trained
+from hackmatrix.play.agents import load_agent
 from hackmatrix.play.replay import Decision, Frame
 from hackmatrix.render import scene
 from hackmatrix.rules.rewards import COMPONENTS
@@ -82,7 +82,7 @@ def test_commands_take_the_url_of_a_run(capsys, run_folder, tmp_path, monkeypatc
     for target in ([f"{url}/first"], ["--latest", "--checkpoint-dir", url]):
         assert "update     7" in command(capsys, "inspect", *target)[1]
     assert "update     3" in command(capsys, "inspect", f"{url}/first/checkpoints/3")[1]
-    assert trained(f"{url}/first").name == "first/7"
+    assert load_agent(f"{url}/first").name == "first/7"
     for words in (["export", f"{url}/first"], ["plot", f"{url}/first", "--out"]):
         out = tmp_path / ("a.npz" if words[0] == "export" else "a.svg")
         assert command(capsys, *words, out)[0] == 0
@@ -135,13 +135,13 @@ def test_a_runs_game_settings_are_checked_and_others_left_out(tmp_path):
 
 
 def test_a_run_plays_as_it_was_trained(run_folder):
-    agent = trained(str(run_folder))
+    agent = load_agent(str(run_folder))
     assert agent.name == "first/7"
     assert agent.greedy
-    assert not trained(str(run_folder), sample=True).greedy
+    assert not load_agent(str(run_folder), sample=True).greedy
     assert (agent.env.undo_depth, agent.env.max_steps) == (9, None)
     with pytest.raises(RunError, match="nothing to resume"):
-        trained(str(run_folder / "nothing"))
+        load_agent(str(run_folder / "nothing"))
 
 
 def test_export_writes_names_architecture_and_layout(capsys, run_folder, tmp_path):
@@ -246,7 +246,7 @@ def test_mistakes_are_told_in_one_line(capsys, words, problem):
 
 
 def test_plotting_what_no_log_has(capsys, run_folder, tmp_path):
-    words = ("plot", run_folder, "--figures", "eval/none", "--out", tmp_path / "a.png")
+    words = ("plot", run_folder, "--metrics", "eval/none", "--out", tmp_path / "a.png")
     code, _, err = command(capsys, *words)
     assert code == 2
     assert "the logs have train/entropy, train/mean_episode_return" in err
@@ -335,7 +335,12 @@ def test_colors_change_nothing_but_colors():
 def test_why_an_action_is_not_allowed():
     start = position(credits=0, energy=0, siphons=0, owned=[0])
     frame = Frame(0, scene(positions.load(start)), (), None, {}, 0.0, None, "")
-    reasons = {0: "up: a wall", 4: "no data siphon", 5: "PUSH is too dear", 6: "PULL is not owned"}
+    reasons = {
+        0: "up: a wall",
+        4: "no data siphon",
+        5: "PUSH costs too much",
+        6: "PULL is not owned",
+    }
     assert {action: why_not(action, frame) for action in reasons} == reasons
     rich = Frame(0, scene(positions.load(position())), (), None, {}, 0.0, None, "")
     assert why_not(5, rich) == "PUSH would do nothing"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hackmatrix.play.agents import trained
+from hackmatrix.play.agents import load_agent
 from hackmatrix.play.evaluation import measure
 from hackmatrix.play.replay import record
 from hackmatrix.task import DEFAULTS, TASK
@@ -24,7 +24,7 @@ def test_the_networks_are_those_tested_here():
 def test_it_trains_and_plays(tmp_path, network):
     flags = ["--checkpoint-dir", str(tmp_path), "--run-name", "run", "--network", network]
     assert main(TASK, DEFAULTS, [*flags, *SMALL.split()]) == 0
-    agent = trained(str(tmp_path / "run"))
+    agent = load_agent(str(tmp_path / "run"))
     assert is_recurrent(agent.model) == (network == "recurrent")
     replay = record(agent, 0, max_steps=4)
     assert len(replay.frames) > 1

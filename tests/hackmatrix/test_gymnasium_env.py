@@ -134,7 +134,9 @@ def test_render_modes_make_their_frames(capsys):
     env = gymnasium.make(ID, render_mode="rgb_array_list")
     env.reset(seed=3)
     env.step(int(env.unwrapped.action_masks().argmax()))
-    first, second = env.render()
+    frames = env.render()
+    assert isinstance(frames, list)
+    first, second = frames
     assert first.dtype == np.uint8
     assert first.shape == second.shape
     assert first.shape[1:] == (480, 3)

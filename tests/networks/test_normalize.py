@@ -206,7 +206,7 @@ def test_statistics_stay_without_normalize_observations():
     assert (after.network.actor[0].weight != model.network.actor[0].weight).any()
 
 
-class _FarAway(MatchObservation):
+class _FarAway(MatchObservation):  # pyright: ignore[reportGeneralTypeIssues]
     """What tells the right action is a small difference far from 0."""
 
     def _show(self, state, timestep):

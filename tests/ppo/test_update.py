@@ -235,7 +235,7 @@ class _WithFeatures(AbstractFeatureActorCritic):
 
 class _AllInOne(AbstractActorCritic):
     network: AbstractActorCritic
-    hyperparameters = None
+    hyperparameters = None  # pyright: ignore[reportAssignmentType]
 
     def __call__(self, observation, action_mask):
         return self.network(_pairs(observation), action_mask)

@@ -91,7 +91,7 @@ def recorded_observation(recorded: dict[str, Any]) -> np.ndarray:
 
 def _device_row(
     env: HackMatrix, before: State, state: State, info: dict[str, jax.Array], undone: jax.Array
-) -> jax.Array:
+) -> dict[str, jax.Array]:
     """The same row, from our state, on the device."""
     game = state.game
     board, table, player = game.board, game.entities, game.player

@@ -42,7 +42,8 @@ def moved(cell: int, d_row: int, d_col: int) -> int | None:
 
 
 def shifted(cells: set[int], d_row: int, d_col: int) -> set[int]:
-    return {moved(cell, d_row, d_col) for cell in cells} - {None}
+    places = (moved(cell, d_row, d_col) for cell in cells)
+    return {place for place in places if place is not None}
 
 
 def neighbors(cell: int) -> list[int]:

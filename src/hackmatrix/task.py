@@ -1,7 +1,7 @@
 """What a run trains on the game: the game's settings, its networks and what it logs.
 
 ``hackmatrix train`` runs it; your own program hands :data:`TASK` and :data:`DEFAULTS`, or
-others made of them with :func:`dataclasses.replace`, to :func:`ppo_mask.runner.main`.
+others made of them with ``dataclasses.replace``, to :func:`ppo_mask.runner.main`.
 """
 
 import dataclasses

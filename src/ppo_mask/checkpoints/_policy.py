@@ -154,7 +154,16 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
         RunError: there is no readable checkpoint, or it holds a network that is not known.
 
     Example:
-        See :func:`save_policy`.
+        >>> import tempfile
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> import ppo_mask as pm
+        >>> model = pm.MLPActorCritic(3, 2, key=jax.random.key(0))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     pm.save_policy(model, f"{folder}/policy")
+        ...     policy = pm.load_policy(f"{folder}/policy")
+        >>> int(policy(jnp.zeros(3), jnp.array([False, True])))
+        1
     """
     path = local_path(str(path))
     if RunFolder(path).config.is_file():

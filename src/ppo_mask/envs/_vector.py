@@ -81,8 +81,8 @@ class VectorEnv(eqx.Module, Generic[State]):
         >>> state, timestep = env.reset(jax.random.key(0))
         >>> actions = jnp.zeros(4, jnp.int32)
         >>> state, timestep = env.step(jax.random.key(1), state, actions)
-        >>> print(timestep.reward, timestep.ended, timestep.observation.shape)
-        [1. 1. 1. 1.] [ True  True  True  True] (4, 1)
+        >>> timestep.reward.tolist(), timestep.observation.shape
+        ([1.0, 1.0, 1.0, 1.0], (4, 1))
     """
 
     env: AbstractEnv[State]

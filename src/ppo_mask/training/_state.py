@@ -28,6 +28,16 @@ class TrainState(eqx.Module):
     Attributes:
         learner: model, optimizer, environments, key and update count.
         totals: metrics gathered since the last log line.
+
+    Example:
+        >>> import jax
+        >>> import ppo_mask as pm
+        >>> env = pm.envs.probes.MaskedLocks()
+        >>> trainer = pm.Trainer(env, pm.PPOConfig(num_envs=4, num_steps=8))
+        >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
+        >>> state = trainer.init(model, jax.random.key(1))
+        >>> int(state.update), state.model.num_actions
+        (0, 32)
     """
 
     learner: LearnerState

@@ -50,7 +50,21 @@ _POLL_SECONDS = 0.002
 
 
 class TrainingError(RuntimeError):
-    """A run that cannot continue; the message says at which update and why."""
+    """A run that cannot continue; the message says at which update and why.
+
+    Example:
+        >>> import jax
+        >>> import ppo_mask as pm
+        >>> env = pm.envs.probes.MaskedLocks()
+        >>> config = pm.PPOConfig(num_envs=4, num_steps=8, learning_rate=1e30)
+        >>> trainer = pm.Trainer(env, config)
+        >>> model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
+        >>> try:
+        ...     trainer.train(trainer.init(model, jax.random.key(1)), 1000)
+        ... except pm.TrainingError as error:
+        ...     print(str(error).partition(":")[0])
+        update 1
+    """
 
 
 class Trainer(eqx.Module):

@@ -68,6 +68,10 @@ BAD_FLAGS = [
         "--checkpoint-dir {dir} --run-name taken",
         "there is a run {dir}/taken already; resume it by --resume {dir}/taken",
     ),
+    (
+        "--seed 4294967295 --num-seeds 2",
+        "--seed 4294967295 and the 1 after it must be below 4294967296; --seed 4294967294 would do",
+    ),
     ("--rewind", "--rewind goes with --resume PATH of an older checkpoint"),
     ("--checkpoint-dir {dir}/file.txt", "cannot make the run folder {dir}/file.txt/"),
     ("--config {dir}/none.yaml", "cannot read {dir}/none.yaml: No such file or directory"),

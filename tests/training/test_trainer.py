@@ -157,7 +157,7 @@ def test_events_come_in_order():
     assert recorder.events == ["start", "log", "chunk", "stop: finished", "close"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_the_run_in_good_order(number):
     before = signal.getsignal(number)
     recorder = _Recorder(every=1, at_chunk=lambda run, _: os.kill(os.getpid(), number))

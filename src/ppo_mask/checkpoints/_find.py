@@ -14,7 +14,7 @@ def local_path(place: str) -> Path:
     Raises:
         RunError: there is no run at that URL, it is damaged, or it cannot be reached.
     """
-    return _fetch(place)[1] if is_url(place) else Path(place)
+    return _fetch(place)[1] if is_url(place) else Path(place).expanduser()
 
 
 def find_run(place: str, parent: str) -> tuple[RunFolder, int, Storage]:

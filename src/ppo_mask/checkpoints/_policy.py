@@ -124,7 +124,7 @@ def save_policy(model: AbstractActorCritic, path: str | Path) -> None:
     """
     if is_url(str(path)):
         raise RunError(f"a policy is saved to a local folder, not to {path}")
-    path = Path(path).absolute()
+    path = Path(path).expanduser().absolute()
     if path.exists():
         raise RunError(f"there is something at {path} already; a policy needs a new folder")
     architecture = architecture_of(model)

@@ -55,8 +55,17 @@ class RunFolder:
 
 
 def cache_folder() -> Path:
-    """Where this user's programs keep what can be made or fetched again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ppo_mask"
+    """Where this user's programs keep what can be made or fetched again.
+
+    Raises:
+        RunError: the user has no home folder.
+    """
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ppo_mask"
+    except RuntimeError as error:  # Neither HOME is set, nor is the user known to the system.
+        raise RunError(
+            "there is no home folder for the cache; set HOME or XDG_CACHE_HOME"
+        ) from error
 
 
 def create_run_folders(
@@ -73,16 +82,25 @@ def create_run_folders(
     Raises:
         RunError: there is a run of such a name, or a folder cannot be made.
     """
-    name = name or _next_free(taken)
-    paths = [parent / (f"{name}-{suffix}" if suffix else name) for suffix in suffixes]
-    for path in paths:
-        check_new_run(path.name, taken)
-    for path in paths:
+    chosen = name or _next_free(taken)
+    names = [f"{chosen}-{suffix}" if suffix else chosen for suffix in suffixes]
+    for each in names:
+        check_new_run(each, taken)
+    made: list[RunFolder] = []
+    for path in (parent / each for each in names):
         try:
             path.mkdir(parents=True)
+        except FileExistsError:
+            # Another process has made it since. Its name counts as taken, but for that nothing is
+            # lost: without a name of its own the run takes the next number.
+            for folder in made:
+                folder.path.rmdir()
+            now = {**taken, path.name: str(path)}
+            return create_run_folders(parent, now, name, suffixes)
         except OSError as error:
             raise RunError(f"cannot make the run folder {path}: {error.strerror}") from error
-    return [RunFolder(path) for path in paths]
+        made.append(RunFolder(path))
+    return made
 
 
 def copy_run(run: RunFolder, step: int, path: Path) -> RunFolder:

@@ -1,5 +1,6 @@
 """From a command line to a whole run: flags, folders, logs, checkpoints, resume."""
 
+import contextlib
 import dataclasses
 import signal
 import sys
@@ -25,6 +26,7 @@ from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split, check_devices
 from ppo_mask.runner._folders import open_folders, seed_configs
 from ppo_mask.runner._plan import Plan, make_plan
 from ppo_mask.runner._settings import RunConfig, RunSettings, name_flags, resolve
+from ppo_mask.runner._streams import outliving_the_screen
 from ppo_mask.runner._task import (
     Task,
     first_model,
@@ -72,19 +74,20 @@ def main(
         The exit code: 0 at the end of the run, 128 + n if signal n ended it (in good order), 2 if
         nothing was done, 1 if training broke off or its end did not come into the bucket.
     """
-    try:
-        plan = make_plan(task.offer(defaults), arguments, description, prog)
-        enable_compilation_cache()
-        reason = execute(task, plan)
-    except RunError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except TrainingError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    return 128 + signal.Signals[reason] if reason in signal.Signals.__members__ else 0
+    with outliving_the_screen():
+        try:
+            plan = make_plan(task.offer(defaults), arguments, description, prog)
+            enable_compilation_cache()
+            reason = execute(task, plan)
+        except RunError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        except TrainingError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            return 128 + signal.SIGINT
+        return 128 + signal.Signals[reason] if reason in signal.Signals.__members__ else 0
 
 
 def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
@@ -190,9 +193,13 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
 
 
 def enable_compilation_cache() -> None:
-    """Keeps compiled programs in ``~/.cache/ppo_mask/jax``, unless JAX has a folder already."""
+    """Keeps compiled programs in ``~/.cache/ppo_mask/jax``, unless JAX has a folder already.
+
+    Without a home folder nothing is kept: the cache is a convenience.
+    """
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
+        with contextlib.suppress(RunError):
+            jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
 
 
 def _mesh(run: RunSettings, shuffle_plan: ShufflePlan) -> Mesh | None:

@@ -83,7 +83,7 @@ def make_plan(
         return replace(replace(config, in_file, source=str(file)), flags)
 
     config = lay_over(defaults)
-    _check_run_settings(config.run, {**in_file, **flags})
+    _check_run_settings(config, {**in_file, **flags})
     # Before checkpoints are read: that starts JAX.
     if not connect(config.run.distributed):
         cores.make_devices()
@@ -126,7 +126,8 @@ def settings_to_store(config: RunConfig[Any]) -> dict[str, Any]:
     return {group: nested[group] for group in nested if group != _GROUP_NOT_STORED}
 
 
-def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
+def _check_run_settings(config: RunConfig[Any], given: Mapping[str, Any]) -> None:
+    run = config.run
     if run.run_name is not None:
         check_run_name(run.run_name, "--run-name")
     if run.run_suffix is not None:
@@ -142,6 +143,11 @@ def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
         }
         for flag in (flag for flag, on in others.items() if on):
             raise RunError(f"--num-seeds does not go with {flag}, which is about one run")
+    if config.training.seed + run.num_seeds > 2**32:
+        raise RunError(
+            f"--seed {config.training.seed} and the {run.num_seeds - 1} after it must be below "
+            f"{2**32}; --seed {2**32 - run.num_seeds} would do"
+        )
     if run.auto_tune:
         for name in ("num_envs", "num_minibatches", "update_epochs"):
             if name in given:

@@ -9,6 +9,7 @@ single place where a setting's default, help and limits are written down: the co
 
 import dataclasses
 import difflib
+import os
 import types
 import typing
 from abc import ABC, abstractmethod
@@ -24,6 +25,7 @@ from ppo_mask.ppo import RULES, Rules
 Config = TypeVar("Config")
 
 _BARE = "ppo_mask.bare"
+_IS_PATH = "ppo_mask.is_path"
 _TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
@@ -48,7 +50,14 @@ class Structured(ABC):
         """Lists, dictionaries with text as keys, and plain values."""
 
 
-def setting(default: Any, help: str, *, bare: int | str | None = None, **rules: Any) -> Any:
+def setting(
+    default: Any,
+    help: str,
+    *,
+    bare: int | str | None = None,
+    is_path: bool = False,
+    **rules: Any,
+) -> Any:
     """Declares one setting: a dataclass field of one of the types below, or ``… | None``.
 
     The types are int, float, bool, str and those made from :class:`Structured`.
@@ -57,9 +66,10 @@ def setting(default: Any, help: str, *, bare: int | str | None = None, **rules: 
         default: the value where nothing else is given.
         help: one line for ``--help``.
         bare: what the flag means without a value; None if it needs one.
+        is_path: ``~`` at the beginning of the text is the user's home folder.
         rules: see :class:`ppo_mask.ppo.Rules`.
     """
-    metadata = {RULES: Rules(help, **rules), _BARE: bare}
+    metadata = {RULES: Rules(help, **rules), _BARE: bare, _IS_PATH: is_path}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -81,6 +91,7 @@ class Setting:
         rules: what it was declared with.
         bare: what the flag means without a value; None if it needs one.
         choices: the values allowed, for text; empty if any is.
+        is_path: the text is a path, in which ``~`` is the user's home folder.
     """
 
     name: str
@@ -91,6 +102,7 @@ class Setting:
     rules: Rules
     bare: int | str | None
     choices: tuple[str, ...]
+    is_path: bool = False
 
     @property
     def flag(self) -> str:
@@ -127,7 +139,7 @@ class Setting:
         try:
             if self.type in (bool, str):
                 if isinstance(raw, self.type):
-                    return raw
+                    return os.path.expanduser(str(raw)) if self.is_path else raw
             # YAML takes 1e-4 for text, so text is always worth a try.
             elif isinstance(raw, str) or (number and self.type(raw) == raw):
                 return self.type(raw)
@@ -170,6 +182,7 @@ def settings(config: Any) -> dict[str, Setting]:
                 rules,
                 field.metadata.get(_BARE),
                 choices,
+                field.metadata.get(_IS_PATH, False),
             )
     return found
 
@@ -244,7 +257,7 @@ def load_yaml(path: Path) -> Any:
         RunError: it cannot be read.
     """
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(path.expanduser().read_text(encoding="utf-8"))
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

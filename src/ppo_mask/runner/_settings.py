@@ -135,6 +135,7 @@ class RunSettings:
     checkpoint_dir: str = setting(
         "checkpoints",
         "what holds a folder per run: a folder, or one in a bucket (gs://..., s3://...)",
+        is_path=True,
     )
     run_name: str | None = setting(
         None, "the run's folder; none: made up from the date and a number"
@@ -145,6 +146,7 @@ class RunSettings:
         "resume a run: its folder, name or URL, or one checkpoint in it; nothing, or 'latest', is "
         "the run that was saved last",
         bare=LATEST,
+        is_path=True,
     )
     rewind: bool = setting(
         False, "with --resume of an older checkpoint: drop what was saved and logged after it"

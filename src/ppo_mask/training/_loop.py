@@ -109,7 +109,9 @@ def _closing(callbacks: Sequence[Callback]) -> Generator[None]:
 
 @contextmanager
 def _signals_stop(run: Run) -> Generator[None]:
-    """Ctrl+C and SIGTERM ask for a stop; a second Ctrl+C interrupts. For the main thread only.
+    """Ctrl+C, SIGTERM and SIGHUP (a closed terminal) ask for a stop; a second Ctrl+C interrupts.
+
+    For the main thread only. A signal that is ignored, as SIGHUP is under ``nohup``, stays so.
 
     What a second one does is printed at the first, by the first of several processes.
     """
@@ -130,7 +132,10 @@ def _signals_stop(run: Run) -> Generator[None]:
             with suppress(OSError):
                 os.write(2, _STOPPING)
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP.
+    asking = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    heard = [number for number in asking if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, ask) for number in heard}
     try:
         yield
     finally:

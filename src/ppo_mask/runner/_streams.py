@@ -1,0 +1,58 @@
+"""A screen that may go away while a run trains: a closed terminal, a pipe without a reader."""
+
+import io
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Any, cast
+
+
+@contextmanager
+def outliving_the_screen() -> Generator[None]:
+    """Inside, printing never fails: what cannot be printed any more is dropped.
+
+    A character that the screen's encoding does not have is printed as its escape sequence.
+    """
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(Any, _Tolerant(stream)) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+class _Tolerant:
+    """A text stream without errors; it is the stream itself for all else."""
+
+    def __init__(self, stream: Any) -> None:
+        # Without a console, or where a shell has closed it, there is no stream.
+        self._stream = io.StringIO() if stream is None else stream
+        self._is_gone = stream is None
+
+    def write(self, text: str) -> int:
+        if not self._is_gone:
+            try:
+                self._stream.write(text)
+            except UnicodeEncodeError as error:
+                known = text.encode(error.encoding, "backslashreplace").decode(error.encoding)
+                return self.write(known)
+            except (OSError, ValueError):
+                self._give_up()
+        return len(text)
+
+    def flush(self) -> None:
+        if not self._is_gone:
+            try:
+                self._stream.flush()
+            except (OSError, ValueError):
+                self._give_up()
+
+    def _give_up(self) -> None:
+        self._is_gone = True
+        # Python flushes the stream once more when the process ends: that must not fail either.
+        with suppress(OSError, ValueError), open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

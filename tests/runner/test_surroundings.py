@@ -1,0 +1,94 @@
+"""What a run meets outside of itself: closed streams, encodings, homes, others at the same time."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import jax
+import pytest
+
+from corridor import DEFAULTS, TASK
+from ppo_mask.checkpoints import RunFolder, create_run_folders
+from ppo_mask.runner import main
+
+PROGRAM = Path(__file__).parents[1] / "support" / "corridor.py"
+SHORT = "--num-envs 4 --num-steps 4 --hidden-dim 8 --num-layers 1 --total-timesteps 640"
+OFTEN = f"{SHORT} --log-interval 1 --save-interval 20 --no-tensorboard --run-name run"
+
+
+def start(folder: Path, words: str, shell: str = '"$@"', **variables: str) -> str:
+    """Runs the corridor in a folder, by a line of a shell; what came on standard error."""
+    done = subprocess.run(
+        ["bash", "-c", shell, "bash", sys.executable, str(PROGRAM), *words.split()],
+        cwd=folder,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"} | variables,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shell", "variables"),
+    [
+        ('set -o pipefail; "$@" | head -n 1 > /dev/null', {}),
+        ('"$@" >&-', {}),
+        ('"$@" > /dev/full', {}),
+        ('"$@" > printed', {"PYTHONIOENCODING": "ascii"}),
+    ],
+    ids=["reader gone", "closed", "full", "ascii"],
+)
+def test_a_run_outlives_its_screen(tmp_path: Path, shell: str, variables: dict[str, str]) -> None:
+    assert "Traceback" not in start(tmp_path, OFTEN, shell, **variables)
+    folder = RunFolder(tmp_path / "checkpoints" / "run")
+    assert folder.checkpoints.newest() == 40
+    assert len(folder.metrics.read_text().splitlines()) == 40
+
+
+def test_a_user_without_a_home_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nowhere)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    cache = "jax_compilation_cache_dir"
+    before = getattr(jax.config, cache)
+    jax.config.update(cache, None)
+    try:
+        assert main(TASK, DEFAULTS, OFTEN.split()) == 0
+        assert getattr(jax.config, cache) is None
+    finally:
+        jax.config.update(cache, before)
+
+
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text("checkpoint-dir: ~/runs\n")
+    assert main(TASK, DEFAULTS, [*OFTEN.split(), "--config=~/run.yaml"]) == 0
+    more = ["--resume=~/runs/run", "--total-timesteps", "960"]
+    assert main(TASK, DEFAULTS, more) == 0
+    assert RunFolder(tmp_path / "runs" / "run").checkpoints.newest() == 60
+    assert not (tmp_path / "~").exists()
+
+
+def test_runs_that_start_at_once_take_names_of_their_own(tmp_path: Path) -> None:
+    gate, found = threading.Barrier(6), list[str]()
+
+    def begin() -> None:
+        gate.wait()
+        # All have looked before any has made its folder.
+        (folder,) = create_run_folders(tmp_path, {}, None, [None])
+        found.append(folder.path.name)
+
+    threads = [threading.Thread(target=begin) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({*found}) == 6
+    assert sorted(name[-3:] for name in found) == [f"00{n}" for n in range(1, 7)]

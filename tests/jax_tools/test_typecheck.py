@@ -91,7 +91,7 @@ import beartype
 import ppo_mask
 ppo_mask._typecheck.when_called = beartype.beartype
 import hackmatrix
-assert "ppo_mask.env" in sys.modules
+assert "ppo_mask.envs" in sys.modules
 count = 0
 for package in (ppo_mask, hackmatrix):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):

@@ -17,6 +17,7 @@ from ppo_mask.checkpoints import RunFolder
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
+from ppo_mask.runner import _main as program
 from ppo_mask.runner import _tune as tune
 from ppo_mask.runner import main
 from ppo_mask.training import Trainer
@@ -112,7 +113,7 @@ def test_a_trace_of_one_update(
 def test_auto_tune_stores_what_it_chose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tune, "SIZES", (4, 8))
+    monkeypatch.setattr(program, "SIZES", (4, 8))
     command = ["--checkpoint-dir", str(tmp_path), "--run-name", "run", "--auto-tune"]
     assert main(TASK, DEFAULTS, command) == 0
     output = capsys.readouterr().out

@@ -11,12 +11,14 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
 
 from hackmatrix import cli
 from hackmatrix.task import DEFAULTS
+from ppo_mask.envs import check_env
 from ppo_mask.errors import RunError
 from ppo_mask.runner import parse_flags, replace
 
@@ -174,3 +176,10 @@ def test_the_command_to_train_runs(tmp_path: Path) -> None:
 def test_the_readme_example_is_short() -> None:
     (program,) = [text for _, text in blocks(ROOT / "README.md") if text.startswith("# walk.py")]
     assert len([line for line in program.splitlines() if line.strip()]) <= 37
+
+
+def test_the_readme_example_keeps_the_protocol() -> None:
+    (program,) = [text for _, text in blocks(ROOT / "README.md") if text.startswith("# walk.py")]
+    known: dict[str, Any] = {"__name__": "walk"}
+    exec(program.partition("\ntask = ")[0], known)
+    check_env(known["Walk"](10))

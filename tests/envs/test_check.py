@@ -121,12 +121,6 @@ class _KeyInState(_Walk):
         return (*new, state[2]), timestep
 
 
-class _RewardAtReset(_Walk):
-    def reset(self, key):
-        state, timestep = super().reset(key)
-        return state, _changed(timestep, reward=jnp.float32(1))
-
-
 class _TerminatedAtReset(_Walk):
     def reset(self, key):
         state, timestep = super().reset(key)
@@ -256,7 +250,6 @@ class _KeepsOldState(_SelfResetting):
         (_OtherStateType, r"state\[1\] is int32\[\] from reset but int16\[\] from step"),
         (_OtherStateStructure, "state has another tree structure from reset than from step"),
         (_KeyInState, r"state\[2\] is a random key"),
-        (_RewardAtReset, "reset must give reward 0, not 1"),
         (_TerminatedAtReset, "reset must not give terminated"),
         (_TruncatedAtReset, "reset must not give truncated"),
         (_NotCompiled, "step cannot be compiled by jax.jit"),

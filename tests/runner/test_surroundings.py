@@ -92,3 +92,20 @@ def test_runs_that_start_at_once_take_names_of_their_own(tmp_path: Path) -> None
         thread.join()
     assert len({*found}) == 6
     assert sorted(name[-3:] for name in found) == [f"00{n}" for n in range(1, 7)]
+
+
+@pytest.mark.parametrize("platform", ["cuda", "nonsense"])
+@pytest.mark.parametrize(
+    "program", [[str(PROGRAM)], ["-m", "hackmatrix", "evaluate", "--policy", "random"]]
+)
+def test_a_missing_platform_is_one_line(tmp_path: Path, platform: str, program: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, *program],
+        cwd=tmp_path,
+        env={**os.environ, "JAX_PLATFORMS": platform},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    (line,) = [x for x in done.stderr.splitlines() if not x.startswith(("WARNING", "INFO"))]
+    assert line.startswith(f"error: JAX found no device with JAX_PLATFORMS {platform} (")

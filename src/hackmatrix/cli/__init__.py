@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from hackmatrix.cli import evaluate, export, inspect, play, plot, train, watch
+from ppo_mask.devices.platforms import require_platform
 from ppo_mask.errors import RunError
 from ppo_mask.runner import enable_compilation_cache
 
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return train.train(words[1:])
     try:
         options = parser().parse_args(words)
+        require_platform()
         enable_compilation_cache()
         return options.run(options)
     except RunError as error:

@@ -124,7 +124,6 @@ def _check_types(env: AbstractEnv[Any], reset: Callable[..., Any], key: Key[Arra
         _require(types[name] == wanted, f"timestep{name} is {types[name]}, not {wanted}")
     is_number = jnp.issubdtype(first.reward.dtype, jnp.floating) and first.reward.shape == ()
     _require(is_number, f"timestep.reward is {types['.reward']}, not a floating-point scalar")
-    _require(first.reward == 0, f"reset must give reward 0, not {first.reward}")
     _require(not first.terminated, "reset must not give terminated")
     _require(not first.truncated, "reset must not give truncated")
     return state

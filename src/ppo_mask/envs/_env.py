@@ -23,7 +23,7 @@ class TimeStep(eqx.Module):
         observation: any tree of arrays, of the same structure, shapes and dtypes at every step.
         action_mask: True where an action is allowed. Required, and never all False; where the
             episode has ended nothing is left to choose and it is all True.
-        reward: of the step just taken; 0 after ``reset``.
+        reward: of the step just taken; what ``reset`` gives is not used.
         terminated: the episode ended in a terminal state, whose value is 0.
         truncated: the episode was cut off (a step limit); its last state still has a value.
         info: per-step facts for metrics, the same keys and shapes from ``reset`` and ``step``.
@@ -95,7 +95,8 @@ class AbstractEnv(eqx.Module, Generic[State]):
             key: draws whatever is random about the start.
 
         Returns:
-            The state, any tree of arrays; and a timestep with reward 0 that has not ended.
+            The state, any tree of arrays; and a timestep that has not ended, whose reward is not
+            used.
         """
 
     @abstractmethod

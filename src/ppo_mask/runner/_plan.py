@@ -20,6 +20,7 @@ from ppo_mask.checkpoints import (
     read_description,
 )
 from ppo_mask.devices import cpu as cores
+from ppo_mask.devices.platforms import require_platform
 from ppo_mask.devices.processes import connect, is_first, is_multiprocess
 from ppo_mask.errors import RunError, warn
 from ppo_mask.runner._flags import parse_flags
@@ -87,6 +88,7 @@ def make_plan(
     # Before checkpoints are read: that starts JAX.
     if not connect(config.run.distributed):
         cores.make_devices()
+    require_platform()
     place, resume = config.run.checkpoint_dir, config.run.resume
     if is_multiprocess() and (is_url(place) or is_url(resume or "")):
         raise RunError(

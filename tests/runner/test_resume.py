@@ -218,9 +218,14 @@ def wait_for_checkpoint(folder: RunFolder, after: int, process: subprocess.Popen
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_ends_in_good_order(
-    tmp_path: Path, number: signal.Signals, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    number: signal.Signals,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = RunFolder(tmp_path / "run")
+    # A signal that is ignored, as SIGHUP is under nohup, would stay so.
+    monkeypatch.setattr(signal, "getsignal", lambda _: signal.SIG_DFL)
 
     def send_when_under_way() -> None:
         while not folder.checkpoints.steps():

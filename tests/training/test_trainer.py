@@ -158,13 +158,25 @@ def test_events_come_in_order():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_stops_the_run_in_good_order(number):
+def test_a_signal_stops_the_run_in_good_order(number, monkeypatch):
     before = signal.getsignal(number)
+    # A signal that is ignored, as SIGHUP is under nohup, would stay so.
+    monkeypatch.setattr(signal, "getsignal", lambda _: signal.SIG_DFL)
     recorder = _Recorder(every=1, at_chunk=lambda run, _: os.kill(os.getpid(), number))
     state = _train(_init(), 10, recorder)
     assert int(state.update) == 1
     assert recorder.events == ["start", "chunk", f"stop: {number.name}", "close"]
+    monkeypatch.undo()
     assert signal.getsignal(number) is before
+
+
+def test_an_ignored_signal_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        recorder = _Recorder(every=1, at_chunk=lambda *_: os.kill(os.getpid(), signal.SIGHUP))
+        assert int(_train(_init(), 3, recorder).update) == 3
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_second_ctrl_c_interrupts_at_once():

@@ -5,7 +5,6 @@ In: a :class:`LearnerState` and a :class:`~ppo_mask.envs.VectorEnv`. :func:`coll
 Out: the next state, the rollout, and :class:`UpdateDiagnostics`.
 """
 
-from ._config import PRECISIONS as PRECISIONS
 from ._config import RULES as RULES
 from ._config import PPOConfig as PPOConfig
 from ._config import Rules as Rules
@@ -34,7 +33,6 @@ from ._update import learn as learn
 from ._update import update as update
 
 __all__ = [
-    "PRECISIONS",
     "RULES",
     "Algorithm",
     "Batch",

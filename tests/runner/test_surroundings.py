@@ -1,5 +1,7 @@
 """What a run meets outside of itself: closed streams, encodings, homes, others at the same time."""
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -10,8 +12,12 @@ import jax
 import pytest
 
 from corridor import DEFAULTS, TASK
+from hackmatrix.cli import main as hackmatrix
 from ppo_mask.checkpoints import RunFolder, create_run_folders
 from ppo_mask.runner import main
+
+# Without UTF-8 anywhere, as under cron.
+PLAIN = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": ""}
 
 PROGRAM = Path(__file__).parents[1] / "support" / "corridor.py"
 SHORT = "--num-envs 4 --num-steps 4 --hidden-dim 8 --num-layers 1 --total-timesteps 640"
@@ -38,14 +44,37 @@ def start(folder: Path, words: str, shell: str = '"$@"', **variables: str) -> st
         ('"$@" >&-', {}),
         ('"$@" > /dev/full', {}),
         ('"$@" > printed', {"PYTHONIOENCODING": "ascii"}),
+        ('"$@" > printed', PLAIN),
     ],
-    ids=["reader gone", "closed", "full", "ascii"],
+    ids=["reader gone", "closed", "full", "ascii", "plain"],
 )
 def test_a_run_outlives_its_screen(tmp_path: Path, shell: str, variables: dict[str, str]) -> None:
     assert "Traceback" not in start(tmp_path, OFTEN, shell, **variables)
     folder = RunFolder(tmp_path / "checkpoints" / "run")
     assert folder.checkpoints.newest() == 40
     assert len(folder.metrics.read_text().splitlines()) == 40
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "cp437"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "watch --policy random --max-steps 2",
+        "evaluate --policy random --episodes 2 --max-steps 2",
+        "play",
+        "train --help",
+    ],
+)
+def test_the_game_is_shown_in_any_encoding(
+    command: str, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding))
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    with contextlib.suppress(SystemExit):  # --help
+        assert hackmatrix(command.split()) == 0
+    sys.stdout.flush()
+    assert len(printed.getvalue()) > 100
 
 
 def test_a_user_without_a_home_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The command line: train, watch, play, evaluate, inspect, export and plot."""
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -43,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0, or 2 with one line on standard error, or 130 after Ctrl+C; of ``train``,
         the trainer's.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # An arrow that the terminal's encoding lacks is a question mark, and not the end.
+        sys.stdout.reconfigure(errors="replace")
     words = sys.argv[1:] if arguments is None else arguments
     if words and words[0] == train.NAME:
         return train.train(words[1:])

@@ -127,7 +127,7 @@ class WandB(Callback):
     def _open(self, last: int) -> Any:
         """The run on W&B, with no rows after step ``last``."""
         file = self._folder / "wandb.json"
-        known = json.loads(file.read_text())["id"] if file.exists() else None
+        known = json.loads(file.read_text(encoding="utf-8"))["id"] if file.exists() else None
         if known is not None:
             run = self._init(id=known, resume="allow")
             if run.step <= last + 1:
@@ -136,7 +136,8 @@ class WandB(Callback):
             if last >= 0 and (run := self._wound_back(known, last)) is not None:
                 return run
         new = secrets.token_hex(4)
-        file.write_text(json.dumps({"id": new, **self._options}) + "\n")
+        content = json.dumps({"id": new, **self._options}) + "\n"
+        file.write_text(content, encoding="utf-8")
         return self._init(id=new, resume="allow")
 
     def _wound_back(self, known: str, last: int) -> Any:

@@ -106,13 +106,15 @@ class Marker(NamedTuple):
 def read_marker(folder: Path) -> Marker:
     """That of a run's folder; one that never was in a bucket has an empty one."""
     path = folder / _MARKER
-    return Marker(**json.loads(path.read_text())) if path.exists() else Marker([], {})
+    return (
+        Marker(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else Marker([], {})
+    )
 
 
 def write_marker(folder: Path, ids: list[str], files: dict[str, str]) -> None:
     """Puts it into a run's folder; a kill leaves the old or the new one."""
     new = folder / f"{_MARKER}.new"
-    new.write_text(json.dumps({"ids": ids, "files": files}))
+    new.write_text(json.dumps({"ids": ids, "files": files}), encoding="utf-8")
     os.replace(new, folder / _MARKER)
 
 

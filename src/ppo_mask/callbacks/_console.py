@@ -72,19 +72,19 @@ class ConsoleLog(Callback):
             self._print(f"update {record.update}: {metrics}")
             return
         speed = record.values.get("train/steps_per_second")
-        row = {
-            "update": f"{record.update:,}",
-            "steps": f"{record.env_steps:,}",
-            "steps/s": "-" if speed is None else f"{speed:,.0f}",
-            "left": self._time_left(run),
-        }
-        for heading, name in self._columns.items():
-            row[heading] = _number(record.values.get(name))
-        widths = {heading: max(9, len(heading) + 1) for heading in row} | {"steps": 12}
+        row = [
+            ("update", f"{record.update:,}"),
+            ("steps", f"{record.env_steps:,}"),
+            ("steps/s", "-" if speed is None else f"{speed:,.0f}"),
+            ("left", self._time_left(run)),
+        ]
+        # A program may head a column of its own like one of these: both are shown.
+        row += [(head, _number(record.values.get(name))) for head, name in self._columns.items()]
+        widths = [12 if head == "steps" else max(9, len(head) + 1) for head, _ in row]
         if self._rows % _HEADER_EVERY == 0:
-            self._print("".join(heading.rjust(widths[heading]) for heading in row))
+            self._print("".join(head.rjust(n) for (head, _), n in zip(row, widths, strict=True)))
         self._rows += 1
-        self._print("".join(text.rjust(widths[heading]) for heading, text in row.items()))
+        self._print("".join(text.rjust(n) for (_, text), n in zip(row, widths, strict=True)))
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         """See :class:`Callback`."""

@@ -8,7 +8,15 @@ from jaxtyping import Array, Key
 
 from ppo_mask.devices.sharding import addressable
 from ppo_mask.envs import AbstractEnv
-from ppo_mask.training import Callback, Metric, Progress, Run, TrainState, evaluate
+from ppo_mask.training import (
+    Callback,
+    Metric,
+    Progress,
+    Run,
+    TrainState,
+    check_metric_names,
+    evaluate,
+)
 
 
 @final
@@ -26,6 +34,9 @@ class Evaluator(Callback):
         max_steps: where to cut an episode off. A greedy policy may run in circles without end,
             and all wait for the longest episode.
         metrics: metrics of your own by name, logged under ``eval/``.
+
+    Raises:
+        ValueError: a metric has a name that the library uses.
     """
 
     def __init__(
@@ -43,6 +54,7 @@ class Evaluator(Callback):
         self._num_episodes = num_episodes
         self._max_steps = max_steps
         self._metrics = dict(metrics or {})
+        check_metric_names(self._metrics)
 
     def next_update(self, update: int) -> int | None:
         """See :class:`Callback`."""

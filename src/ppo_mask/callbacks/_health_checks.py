@@ -95,7 +95,7 @@ class HealthChecks(Callback):
 
 
 def _finite(name: str) -> Check:
-    text = f"{name} is {{0}}: look at where it is computed"
+    text = name.replace("{", "{{").replace("}", "}}") + " is {0}: look at where it is computed"
     return Check((name,), lambda value: not math.isfinite(value), 1, text)
 
 

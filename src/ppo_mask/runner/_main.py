@@ -42,6 +42,7 @@ from ppo_mask.training import (
     Trainer,
     TrainingError,
     TrainState,
+    check_metric_names,
     init_seeds,
     select_seed,
     train_seeds,
@@ -118,6 +119,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     try:
         env = task.make_env(config.environment)
         curriculum = task.curriculum(config.environment)
+        check_metric_names(task.metrics)
     except ValueError as error:
         raise RunError(str(error)) from error
     if not all_agree(plan.update):

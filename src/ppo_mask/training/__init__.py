@@ -17,6 +17,7 @@ from ._metrics import Metric as Metric
 from ._metrics import add_update as add_update
 from ._metrics import empty_totals as empty_totals
 from ._metrics import summarize as summarize
+from ._names import check_metric_names as check_metric_names
 from ._seeds import init_seeds as init_seeds
 from ._seeds import select_seed as select_seed
 from ._seeds import train_seeds as train_seeds
@@ -39,6 +40,7 @@ __all__ = [
     "TrainingError",
     "add_update",
     "all_healthy",
+    "check_metric_names",
     "copy_state",
     "describe",
     "empty_totals",

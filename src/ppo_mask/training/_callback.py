@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ppo_mask.ppo import PPOConfig
+from ppo_mask.training._names import check_logged_names
 from ppo_mask.training._state import TrainState
 
 
@@ -87,15 +89,19 @@ class Run:
         """Environment steps done before it began."""
         return self.start_update * self.config.batch_size
 
-    def log(self, values: Mapping[str, float], partial: bool = False) -> None:
+    def log(self, values: Mapping[str, Any], partial: bool = False) -> None:
         """Logs metrics, such as an evaluation's: every callback's ``on_log`` gets them.
 
         Args:
-            values: metrics by name.
+            values: metrics by name; plain numbers or scalar arrays.
             partial: see :class:`LogRecord`.
+
+        Raises:
+            ValueError: a metric has a name that a log line has of its own, or is no number.
         """
+        check_logged_names(values)
         step = self.update * self.config.batch_size
-        record = LogRecord(self.update, step, dict(values), partial)
+        record = LogRecord(self.update, step, {k: _number(k, values[k]) for k in values}, partial)
         for callback in self._callbacks:
             callback.on_log(self, record)
 
@@ -114,6 +120,13 @@ class Run:
         if env_steps == self.start_step and self._unlogged_updates:
             return not any(name.startswith("train/") for name in names)
         return env_steps <= self.start_step
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"the metric {name} must be a number, got {value!r}") from None
 
 
 class Callback:

@@ -22,6 +22,7 @@ from ppo_mask.training._metrics import (
     empty_step_totals,
     summarize_steps,
 )
+from ppo_mask.training._names import check_metric_names
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ def evaluate(
         Returns, lengths and metrics; its numbers are plain Python ones, its arrays NumPy's.
 
     Raises:
-        ValueError: a number that cannot work, or a mask that allowed no action.
+        ValueError: a number that cannot work, a metric with a name that the library uses, or a
+            mask that allowed no action.
 
     Example:
         >>> import jax
@@ -108,6 +110,7 @@ def evaluate(
         raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
     num_envs = min(num_episodes, 256) if num_envs is None else num_envs
     metrics = dict(metrics or {})
+    check_metric_names(metrics)
     vector_env = VectorEnv(TimeLimit(env, max_steps), num_envs)
     record, totals = jax.device_get(_play(model, vector_env, key, num_episodes, greedy, metrics))
     if not record.allowed:

@@ -35,6 +35,7 @@ from ppo_mask.training._debug_nans import find_first_nan
 from ppo_mask.training._health import Health, all_healthy, describe, examine
 from ppo_mask.training._loop import drive
 from ppo_mask.training._metrics import Metric, add_update, empty_totals, summarize
+from ppo_mask.training._names import check_loss_names, check_metric_names
 from ppo_mask.training._state import (
     TrainState,
     check_metrics,
@@ -126,7 +127,11 @@ class Trainer(eqx.Module):
                 the learning rate of the config.
             loss: called as :func:`~ppo_mask.ppo.ppo_loss` is.
             advantage_estimator: called as :func:`~ppo_mask.ppo.estimate_advantages` is.
+
+        Raises:
+            ValueError: a metric has a name that the log or the library uses.
         """
+        check_metric_names(metrics or ())
         self.env = env
         self.config = PPOConfig() if config is None else config
         self.metrics = dict(metrics or {})
@@ -143,7 +148,7 @@ class Trainer(eqx.Module):
 
         Raises:
             ValueError: the model is recurrent, and the environments cannot be dealt out to
-                minibatches.
+                minibatches; or the loss gives a metric the name of one of the library's.
         """
         reset_key, learner_key = jax.random.split(key)
         rollout = _start(self._vector_env(jnp.int32(0), jnp.int32(1)), model, reset_key)
@@ -278,7 +283,9 @@ class Trainer(eqx.Module):
             vector_env = self._vector_env(learner.num_updates, total)
             return update(vector_env, self.config, learner, total, None, self.algorithm)[2]
 
-        return eqx.filter_eval_shape(diagnostics, learner)
+        shapes = eqx.filter_eval_shape(diagnostics, learner)
+        check_loss_names(shapes.extra)
+        return shapes
 
 
 _start = eqx.filter_jit(start_rollout)

@@ -1,7 +1,13 @@
 """A policy by itself: saved, loaded, refused."""
 
+import collections
+import decimal
+import enum
+import functools
+import math
+import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -77,10 +83,121 @@ def test_save_policy_refuses_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not list(tmp_path.iterdir())
 
 
-def test_save_policy_refuses_what_json_cannot_hold(tmp_path: Path) -> None:
-    model = Constant(options=jnp.tanh, key=jax.random.key(0))
+FAITHFUL: list[Any] = [
+    None, True, 3, -0.0, 1e-320, 10**30, math.inf, -math.inf, "text\n\ud800", "", (), [], {},
+    (1, (2, [3])), [(), None], {1: 2}, {"a": {1: "b"}}, {(1, 2): 3, (1, 1): None},
+    {"tuple": [1]}, {"dict": 1}, {"network": 1, "hyperparameters": 2}, {"network": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", FAITHFUL, ids=repr)
+def test_hyperparameters_come_back_as_they_were(options: Any, tmp_path: Path) -> None:
+    model = Constant(options=options, key=jax.random.key(0))
+    pm.save_policy(model, tmp_path / "policy")
+    loaded = pm.load_policy(tmp_path / "policy", networks=[Constant]).model
+    assert repr(loaded.hyperparameters) == repr(model.hyperparameters)
+
+
+@pytest.mark.parametrize(
+    ("number", "plain"),
+    [
+        (np.int64(3), 3),
+        (np.uint8(3), 3),
+        (np.float32(0.1), float(np.float32(0.1))),
+        (np.float64(0.1), 0.1),
+        (np.bool_(True), True),
+        ((np.int32(1),), (1,)),
+        (np.str_("a"), "a"),
+    ],
+)
+def test_numbers_of_numpy_come_back_as_pythons(number: Any, plain: Any, tmp_path: Path) -> None:
+    pm.save_policy(Constant(options=number, key=jax.random.key(0)), tmp_path / "policy")
+    loaded: Any = pm.load_policy(tmp_path / "policy", networks=[Constant]).model
+    assert repr(loaded.options) == repr(plain)
+
+
+class Ensemble(Constant):
+    """Holds networks in a tuple."""
+
+    members: Any
+
+    def __init__(self, members: Any, *, key: jax.Array) -> None:
+        super().__init__(key=key)
+        self.members = members
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        return {"members": self.members}
+
+
+def test_networks_in_a_tuple_come_back(tmp_path: Path) -> None:
+    model = Ensemble((MLP, {"other": [GRU]}), key=jax.random.key(0))
+    pm.save_policy(model, tmp_path / "policy")
+    loaded = pm.load_policy(tmp_path / "policy", networks=[Ensemble]).model
+    assert jax.tree.structure(loaded) == jax.tree.structure(model)
+    jax.tree.map(np.testing.assert_array_equal, loaded, model)
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+class Point(NamedTuple):
+    x: int
+
+
+class Text(str):
+    pass
+
+
+REFUSED: list[Any] = [
+    jnp.tanh, len, lambda x: x, functools.partial(len, "a"), jnp.float32, np.dtype("int8"), int,
+    Color.RED, signal.SIGINT, Point(1), Text("a"), Path("a"), b"a", {1}, frozenset(), range(3),
+    1j, np.complex64(1), np.longdouble(1), np.datetime64("2020"), np.ones(2), object(), ...,
+    collections.OrderedDict(a=1), collections.defaultdict(int), decimal.Decimal(1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("value", REFUSED, ids=lambda value: type(value).__name__)
+def test_what_cannot_be_stored_is_refused_by_name(
+    value: Any, wrapped: bool, tmp_path: Path
+) -> None:
+    options, name = ({"a": [value]}, "options['a'][0]") if wrapped else (value, "options")
+    model = Constant(options=options, key=jax.random.key(0))
     with pytest.raises(ValueError, match="hyperparameters of Constant cannot be saved") as caught:
         pm.save_policy(model, tmp_path / "policy")
+    assert f"cannot be saved: {name} is {' '.join(repr(value).split())[:80]}" in str(caught.value)
+    assert "; numbers, text, True, False, None, networks, and lists" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+class Forgetful(Constant):
+    """Says too little of itself, or something else."""
+
+    @property
+    def hyperparameters(self) -> Any:
+        return self.options
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({}, "logits is float32[8], not float32[5]"),
+        ({"num_actions": 5, "color": 1}, "TypeError: "),
+        ({"num_actions": 0.5}, ""),
+        ({1: 5}, "TypeError: "),
+        (None, "cannot be saved: the whole is None"),
+    ],
+)
+def test_hyperparameters_must_make_the_network_again(
+    said: Any, reason: str, tmp_path: Path
+) -> None:
+    model = Forgetful(5, said, key=jax.random.key(0))
+    with pytest.raises(ValueError, match="the hyperparameters of Forgetful ") as caught:
+        pm.save_policy(model, tmp_path / "policy")
+    assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 

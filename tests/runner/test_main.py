@@ -140,6 +140,11 @@ def drive(saver: Saver, updates: int, figures: dict[int, dict[str, float]]) -> N
     saver.on_stop(run, state, "finished")
 
 
+def test_a_description_that_json_cannot_hold_is_refused() -> None:
+    with pytest.raises(TypeError, match="float32 is not JSON serializable"):
+        Saver(FakeStore(), {"lr": np.float32(1)})
+
+
 def test_saving_by_updates_and_once_at_the_end() -> None:
     for updates, expected in ((7, [3, 6, 7]), (6, [3, 6])):
         store = FakeStore()
@@ -221,6 +226,40 @@ def test_a_network_of_ones_own(tmp_path: Path) -> None:
     assert isinstance(policy.model, Bias)
     only = jnp.array([False, True, False])
     assert int(policy(jnp.zeros(6), only)) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (jnp.tanh, "option is <PjitFunction"),
+        (np.dtype("int8"), "option is dtype('int8')"),
+        (jnp.ones(2), "option is Array([1., 1.]"),
+        (None, "do not make such a network again: TypeError: "),
+    ],
+    ids=["function", "dtype", "array", "lacking"],
+)
+def test_a_network_that_cannot_be_saved_is_refused(
+    option: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Unsavable(Bias):
+        option: Any = eqx.field(static=True)
+
+        def __init__(self, num_actions: int, option: Any = None, *, key: Any) -> None:
+            super().__init__(num_actions, key=key)
+            self.option = option
+
+        @property
+        def hyperparameters(self) -> dict[str, Any]:
+            return {"num_actions": 3, "option": self.option} if self.option is not None else {}
+
+    task = dataclasses.replace(TASK, make_model=lambda *given: Unsavable(3, option, key=given[2]))
+    for more in ([], ["--num-seeds", "2"]):
+        assert main(task, DEFAULTS, ["--checkpoint-dir", str(tmp_path), *more]) == 2
+        printed = capsys.readouterr()
+        assert printed.err.startswith("error: the hyperparameters of Unsavable ")
+        assert (printed.err.count("\n"), printed.out) == (1, "")
+        assert said in printed.err
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_compilation_cache_is_on_unless_jax_was_told(

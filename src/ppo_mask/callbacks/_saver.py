@@ -1,5 +1,6 @@
 """When a run is saved."""
 
+import json
 import time
 from collections.abc import Mapping
 from typing import Any, final
@@ -23,6 +24,9 @@ class Saver(Callback):
         description: what to put beside the arrays.
         every_minutes: time between checkpoints.
         every_updates: updates between checkpoints, in place of the time.
+
+    Raises:
+        TypeError: JSON cannot hold the description.
     """
 
     def __init__(
@@ -32,6 +36,7 @@ class Saver(Callback):
         every_minutes: float = 10.0,
         every_updates: int | None = None,
     ) -> None:
+        json.dumps(description)  # Here, and not at the first save.
         self._store = store
         self._description = description
         self._every_minutes = every_minutes

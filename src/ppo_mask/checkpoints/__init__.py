@@ -4,10 +4,10 @@ In: a state. Out: a folder that a kill at any moment leaves whole, from which th
 bit, or its policy is loaded. Nothing that is loaded can run code.
 """
 
+from ._architecture import architecture_of as architecture_of
 from ._find import find_run as find_run
 from ._find import local_path as local_path
 from ._policy import Policy as Policy
-from ._policy import architecture_of as architecture_of
 from ._policy import load_policy as load_policy
 from ._policy import save_policy as save_policy
 from ._run_folder import LATEST as LATEST

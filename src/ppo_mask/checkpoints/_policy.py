@@ -1,14 +1,13 @@
 """A trained policy by itself, and how it is saved and loaded."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
 import equinox as eqx
-import jax
 from jaxtyping import Array, Bool, Int
 
+from ppo_mask.checkpoints._architecture import UnknownNetwork, architecture_of, build
 from ppo_mask.checkpoints._find import local_path
 from ppo_mask.checkpoints._run_folder import RunFolder
 from ppo_mask.checkpoints._storage import is_url
@@ -108,7 +107,7 @@ def save_policy(model: AbstractActorCritic, path: str | Path) -> None:
 
     Raises:
         RunError: there is something at the path, or it is a URL.
-        ValueError: JSON cannot hold the network's hyperparameters.
+        ValueError: the network cannot be loaded again; see :func:`architecture_of`.
 
     Example:
         >>> import tempfile
@@ -128,12 +127,6 @@ def save_policy(model: AbstractActorCritic, path: str | Path) -> None:
     if path.exists():
         raise RunError(f"there is something at {path} already; a policy needs a new folder")
     architecture = architecture_of(model)
-    try:
-        json.dumps(architecture)
-    except TypeError as error:
-        raise ValueError(
-            f"the hyperparameters of {type(model).__name__} cannot be saved: {error}"
-        ) from error
     # The arrays have the names that they have in a run's checkpoint.
     write_checkpoint(path, {"learner": {"model": model}}, {"architecture": architecture})
 
@@ -172,39 +165,11 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
             raise RunError(f"run {path} has no complete checkpoint")
         path = RunFolder(path).checkpoints.path(newest)
     known: dict[str, Any] = {network.__name__: network for network in (*_NETWORKS, *networks)}
-
-    def build(architecture: dict[str, Any]) -> AbstractActorCritic:
-        name = architecture["network"]
-        if name not in known:
-            raise RunError(
-                f"checkpoint {path} is of the network {name}; give its class to load_policy, which "
-                f"knows {', '.join(known)}"
-            )
-        hyperparameters = {
-            name: build(value) if _is_architecture(value) else value
-            for name, value in architecture["hyperparameters"].items()
-        }
-        return known[name](**hyperparameters, key=jax.random.key(0))  # Only shapes come of it.
-
-    like = eqx.filter_eval_shape(build, read_description(path)["architecture"])
+    try:
+        like = eqx.filter_eval_shape(build, read_description(path)["architecture"], known)
+    except UnknownNetwork as error:
+        raise RunError(
+            f"checkpoint {path} is of the network {error}; give its class to load_policy, which "
+            f"knows {', '.join(known)}"
+        ) from error
     return Policy(restore(path, like, prefix="learner.model."))
-
-
-def architecture_of(model: AbstractActorCritic) -> dict[str, object]:
-    """The architecture of a network, as :func:`load_policy` builds it again.
-
-    Args:
-        model: any network.
-
-    Returns:
-        The names of its classes and their hyperparameters, nested as the networks are.
-    """
-    hyperparameters = {
-        name: architecture_of(value) if isinstance(value, AbstractActorCritic) else value
-        for name, value in model.hyperparameters.items()
-    }
-    return {"network": type(model).__name__, "hyperparameters": hyperparameters}
-
-
-def _is_architecture(value: Any) -> bool:
-    return isinstance(value, dict) and value.keys() == {"network", "hyperparameters"}

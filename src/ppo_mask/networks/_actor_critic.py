@@ -42,7 +42,8 @@ class AbstractActorCritic(eqx.Module):
     @property
     @abstractmethod
     def hyperparameters(self) -> dict[str, Any]:
-        """The constructor's arguments without the key: plain values, or networks.
+        """The constructor's arguments without the key: numbers, text, None, networks, and lists,
+        tuples and dictionaries of these.
 
         ``type(model)(**model.hyperparameters, key=key)`` has the same structure and shapes, so that
         a saved policy can carry its architecture.

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
 from ppo_mask.callbacks import ConsoleLog, Profiler, Uploader, log_in, print_banner
-from ppo_mask.checkpoints import RunFolder, cache_folder, read_description, restore
+from ppo_mask.checkpoints import RunFolder, architecture_of, cache_folder, read_description, restore
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.processes import HEARTBEAT_SECONDS, all_agree, is_first, is_multiprocess
 from ppo_mask.devices.sharding import make_mesh
@@ -155,12 +155,13 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         make_model = partial(task.new_model, env, config.network)
         state = init_seeds(trainer, make_model, jnp.stack([key for key, _ in keys]))
         model = select_seed(state.model, 0)
+    architecture = architecture_of(model)
     folders = open_folders(plan, configs)
     device = f"{num_devices} x {jax.devices()[0].device_kind}"
     if is_first():
         _print_facts(plan, ppo, folders, updates, device)
     callbacks = [
-        callbacks_for(task, each, folder, env, model, key, device)
+        callbacks_for(task, each, folder, env, architecture, key, device)
         for each, folder, (_, key) in zip(configs, folders, keys, strict=True)
     ]
     if profiled is not None and is_first():

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Key
 
+from ppo_mask.checkpoints import architecture_of
 from ppo_mask.envs import AbstractEnv, Curriculum
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
@@ -118,11 +119,16 @@ def first_model(
     """The network that a run of that key begins with.
 
     Raises:
-        RunError: the task has no such network.
+        RunError: the task has no such network, or it is one that cannot be saved.
     """
     model_key, _ = jax.random.split(key)
     # Operation by operation, it would take seconds to compile.
-    return eqx.filter_jit(lambda key: task.new_model(env, network, key))(model_key)
+    model = eqx.filter_jit(lambda key: task.new_model(env, network, key))(model_key)
+    try:
+        architecture_of(model)  # Here, and not at the first save.
+    except ValueError as error:
+        raise RunError(str(error)) from error
+    return model
 
 
 def first_state(trainer: Trainer, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:

@@ -1,6 +1,7 @@
 """What looks at a run of the command line: logs, warnings, evaluations, checkpoints."""
 
 import platform
+from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar, final
@@ -16,11 +17,10 @@ from ppo_mask.callbacks import (
     TensorBoard,
     WandB,
 )
-from ppo_mask.checkpoints import RunFolder, architecture_of
+from ppo_mask.checkpoints import RunFolder
 from ppo_mask.devices.processes import is_first
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import warn
-from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.runner._plan import settings_to_store
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
@@ -36,7 +36,7 @@ def callbacks_for(
     config: RunConfig[Environment],
     folder: RunFolder,
     env: AbstractEnv[Any],
-    model: AbstractActorCritic,
+    architecture: Mapping[str, Any],
     evaluation_key: Key[Array, ""],
     device: str,
 ) -> list[Callback]:
@@ -50,13 +50,13 @@ def callbacks_for(
         config: of the run.
         folder: of the run.
         env: the environment.
-        model: as it is trained.
+        architecture: of the network, as it is trained.
         evaluation_key: for its evaluations.
         device: what it is trained on, in words.
     """
     stored = settings_to_store(config)
     about = {
-        "architecture": architecture_of(model),
+        "architecture": architecture,
         "versions": {name: version(name) for name in _PACKAGES}
         | {"python": platform.python_version()},
         "device": device,

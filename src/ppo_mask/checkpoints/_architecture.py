@@ -1,0 +1,129 @@
+"""The architecture of a network as JSON holds it: names of classes, and their hyperparameters.
+
+What JSON has no form for is an object with one key, ``{"tuple": [...]}`` or, where a dictionary's
+keys are not all text, ``{"dict": [[key, value], ...]}``. Numbers of NumPy become Python's.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn, cast
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ppo_mask.checkpoints._store import named_arrays
+from ppo_mask.networks import AbstractActorCritic
+
+_NETWORK, _TUPLE, _DICT = {"network", "hyperparameters"}, {"tuple"}, {"dict"}
+_PLAIN = (bool, int, float, str)
+_SHOWN = 100  # characters of a value, in an error
+
+
+class UnknownNetwork(Exception):
+    """The name of a class that is not known."""
+
+
+def architecture_of(model: AbstractActorCritic) -> dict[str, Any]:
+    """The architecture of a network, as :func:`load_policy` builds it again.
+
+    Args:
+        model: any network.
+
+    Returns:
+        The names of its classes and their hyperparameters, nested as the networks are.
+
+    Raises:
+        ValueError: a hyperparameter cannot be stored, or they make another network than this one.
+            The message is one line and names it.
+    """
+    classes: dict[str, Any] = {}
+    architecture = _stored(model, "", "", classes)
+    name = type(model).__name__
+    try:
+        again = eqx.filter_eval_shape(build, json.loads(json.dumps(architecture)), classes)
+    # A constructor of somebody's own may fail in any way.
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+    else:
+        ours, theirs = (_shapes(each) for each in (model, again))
+        if ours == theirs:
+            return architecture
+        different = min(key for key in ours | theirs if ours.get(key) != theirs.get(key))
+        reason = f"{different} is {theirs.get(different)}, not {ours.get(different)}"
+    reason = " ".join(reason.split())
+    raise ValueError(f"the hyperparameters of {name} do not make such a network again: {reason}")
+
+
+def build(architecture: Any, classes: Mapping[str, Any]) -> AbstractActorCritic:
+    """A network of an architecture, with any weights.
+
+    Args:
+        architecture: from :func:`architecture_of`.
+        classes: by name, those that it may be made of.
+
+    Raises:
+        UnknownNetwork: it is made of another.
+    """
+
+    def read(value: Any) -> Any:
+        if isinstance(value, list):
+            return [read(each) for each in cast(list[Any], value)]
+        if not isinstance(value, dict):
+            return value
+        values = cast(dict[str, Any], value)
+        if values.keys() == _TUPLE:
+            return tuple(read(values["tuple"]))
+        if values.keys() == _DICT:
+            return {read(key): read(each) for key, each in values["dict"]}
+        if values.keys() != _NETWORK:
+            return {key: read(each) for key, each in values.items()}
+        if (name := values["network"]) not in classes:
+            raise UnknownNetwork(name)
+        hyperparameters = values["hyperparameters"].items()
+        return classes[name](**{key: read(x) for key, x in hyperparameters}, key=jax.random.key(0))
+
+    return read(architecture)
+
+
+def _stored(value: Any, network: str, name: str, classes: dict[str, Any]) -> Any:
+    """A value as JSON holds it; ``name`` is what it is called in the hyperparameters of
+    ``network``."""
+    if isinstance(value, AbstractActorCritic):
+        network = type(value).__name__
+        if classes.setdefault(network, type(value)) is not type(value):
+            _refuse(network, name, value, ", but not two classes of one name")
+        fields: Any = value.hyperparameters
+        if type(fields) is not dict:
+            _refuse(network, "the whole", fields, " stand in one by the constructor's arguments")
+        stored = {key: _stored(x, network, str(key), classes) for key, x in fields.items()}
+        return {"network": network, "hyperparameters": stored}
+    if isinstance(value, np.generic) and type(value.item()) in _PLAIN:
+        value = value.item()
+    if type(value) in (list, tuple):
+        items = [_stored(x, network, f"{name}[{i}]", classes) for i, x in enumerate(value)]
+        return items if type(value) is list else {"tuple": items}
+    if type(value) is dict:
+        pairs = [
+            [_stored(x, network, f"{name}[{key!r}]", classes) for x in (key, each)]
+            for key, each in value.items()
+        ]
+        is_plain = all(type(key) is str for key in value)
+        is_plain = is_plain and value.keys() not in (_NETWORK, _TUPLE, _DICT)
+        return dict(pairs) if is_plain else {"dict": pairs}
+    if value is not None and type(value) not in _PLAIN:
+        _refuse(network, name, value)
+    return value
+
+
+def _refuse(network: str, name: str, value: object, but: str = "") -> NoReturn:
+    shown = " ".join(repr(value).split())
+    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+    raise ValueError(
+        f"the hyperparameters of {network} cannot be saved: {name} is {shown}; numbers, text, "
+        f"True, False, None, networks, and lists, tuples and dictionaries of these can{but}"
+    )
+
+
+def _shapes(model: AbstractActorCritic) -> dict[str, str]:
+    return {name: f"{x.dtype}{list(x.shape)}" for name, x in named_arrays(model).items()}

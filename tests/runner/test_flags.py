@@ -1,11 +1,14 @@
 """What the command line refuses, and in which words; what it takes."""
 
 import dataclasses
+import enum
+import json
 import math
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, List, Literal, NewType, Optional, Union  # noqa: UP035
 
+import numpy as np
 import pytest
 import yaml
 
@@ -317,6 +320,156 @@ def test_names_must_be_unique_and_types_plain() -> None:
         schema.settings(RunConfig(environment=Twin()))
     with pytest.raises(TypeError, match="no flag can have"):
         schema.settings(RunConfig(environment=Odd()))
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Shape(enum.StrEnum):
+    ROUND = "round"
+    SQUARE = "square"
+
+
+# The type of a setting, its default, and each of its values by how a flag writes it.
+TYPES: list[tuple[Any, Any, dict[str, Any]]] = [
+    (Optional[int], None, {"3": 3, "none": None}),  # noqa: UP045
+    (Union[None, int], 1, {"3": 3, "none": None}),  # noqa: UP007
+    (int | None, None, {"3": 3, "none": None}),
+    (float | None, 0.5, {"1e-3": 1e-3, "none": None}),
+    (Literal["a", "b"], "a", {"b": "b"}),
+    (Literal["on", "off"], "on", {"off": "off"}),
+    (Literal[1, 2, 4], 1, {"4": 4}),
+    (Literal["auto", 8, True], "auto", {"8": 8, "true": True, "auto": "auto"}),
+    (Literal["a", None], None, {"a": "a", "none": None}),
+    (Literal["a", "b"] | None, None, {"b": "b", "none": None}),
+    (list[int], [64, 64], {"1": [1], "1,2": [1, 2], "1 2": [1, 2], "": []}),
+    (List[int], [], {"1, 2": [1, 2], "-1": [-1]}),  # noqa: UP006
+    (tuple[int, ...], (64,), {"1,2": (1, 2), "1 2": (1, 2)}),
+    (tuple[int, float], (1, 2.0), {"3,4": (3, 4.0)}),
+    (tuple[str, ...], (), {"a b,c": ("a", "b", "c")}),
+    (list[bool], [True], {"true,false": [True, False]}),
+    (list[Literal["a", "b"]], ["a"], {"b,a": ["b", "a"]}),
+    (list[int] | None, None, {"1,2": [1, 2], "none": None}),
+    (Path, Path("a"), {"B/c": Path("B/c"), "~/x": Path.home() / "x"}),
+    (Path | None, None, {"b": Path("b"), "none": None}),
+    (Color, Color.RED, {"BLUE": Color.BLUE}),
+    (Color | None, None, {"BLUE": Color.BLUE, "none": None}),
+    (Shape, Shape.ROUND, {"square": Shape.SQUARE}),
+    (list[Color], [Color.RED], {"BLUE,RED": [Color.BLUE, Color.RED]}),
+    (bool, False, {}),
+    (bool | None, None, {}),
+]
+
+
+def program_with(hint: Any, default: Any, **rules: Any) -> RunConfig[Any]:
+    """Settings with one more, called ``mine``."""
+    made = schema.setting(default, "of the user", **rules)
+    return RunConfig(environment=dataclasses.make_dataclass("Mine", [("mine", hint, made)])())
+
+
+@pytest.mark.parametrize(("hint", "default", "values"), TYPES, ids=lambda x: str(x)[:40])
+def test_settings_of_many_types(
+    hint: Any, default: Any, values: dict[str, Any], tmp_path: Path
+) -> None:
+    config = program_with(hint, default)
+    assert make_plan(config, [], "").config.environment.mine == default
+    for text, value in values.items():
+        words = ["--mine", *text.split(" ")] if text else ["--mine"]
+        made = make_plan(config, words, "").config
+        assert (made.environment.mine, type(made.environment.mine)) == (value, type(value))
+        # As a run's own files hold it.
+        file = tmp_path / "config.yaml"
+        file.write_text(yaml.safe_dump(json.loads(json.dumps(schema.as_dict(made)["environment"]))))
+        again = make_plan(config, ["--config", str(file)], "").config
+        assert again.environment == made.environment
+
+
+@pytest.mark.parametrize(
+    ("hint", "default", "words", "message"),
+    [
+        (Optional[int], None, "x", "a whole number, got 'x'"),  # noqa: UP045
+        (Literal["a", "b"], "a", "c", "a or b, got 'c'"),
+        (Literal[1, 2], 1, "3", "1 or 2, got '3'"),
+        (list[int], [], "1,x", "values with commas between them, each a whole number, got '1,x'"),
+        (
+            tuple[int, str],
+            (1, "a"),
+            "1",
+            "2 values with commas between them (a whole number, text)",
+        ),
+        (tuple[int, int], (1, 1), "1,2,3", "got '1,2,3'"),
+        (Color, Color.RED, "GREEN", "RED or BLUE, got 'GREEN'"),
+        (Shape, Shape.ROUND, "ROUND", "round or square, got 'ROUND'"),
+        # Defaults of another type.
+        (int, None, "", "a whole number, got None"),
+        (int, "a", "", "a whole number, got 'a'"),
+        (Literal["a"], "b", "", "a, got 'b'"),
+        (list[int], 64, "", "each a whole number, got 64"),
+        (tuple[int, ...], ("a",), "", "each a whole number, got ['a']"),
+        (Color, "GREEN", "", "RED or BLUE, got 'GREEN'"),
+        (Path, 3, "", "a path, got 3"),
+    ],
+)
+def test_values_of_another_type_are_refused_by_name(
+    hint: Any, default: Any, words: str, message: str
+) -> None:
+    with pytest.raises(RunError) as caught:
+        make_plan(program_with(hint, default), ["--mine", *words.split()] if words else [], "")
+    assert str(caught.value).startswith("--mine must be ")
+    assert message in str(caught.value)
+
+
+def test_limits_hold_for_each_value_of_a_list() -> None:
+    config = program_with(tuple[int, ...], (1,), at_least=1)
+    with pytest.raises(RunError, match="--mine must be at least 1, got 1,0"):
+        make_plan(config, ["--mine", "1", "0"], "")
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        complex, object, Any, type(None), list, tuple, tuple[()], list[list[int]], list[int | None],
+        dict[str, int], set[int], int | str, int | str | None, Literal[b"a"], Literal[1, "1"],
+        bytes, np.int32, RunConfig, "Nowhere", "list[Nowhere]", "Nowhere | None",
+        NewType("Id", int),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_types_without_a_flag_are_refused_by_name(
+    hint: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(TASK, program_with(hint, None), []) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(("error: mine has type ", "error: the type of mine cannot be found"))
+    assert printed.count("\n") == 1
+
+
+def test_a_setting_called_help_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Mine:
+        help: int = schema.setting(1, "of the user")
+
+    assert main(TASK, RunConfig(environment=Mine()), []) == 2
+    assert capsys.readouterr().err.startswith("error: no setting can be called help: ")
+
+
+@pytest.mark.parametrize(
+    ("hint", "default", "shown"),
+    [
+        (Literal["a", "B"], "B", "--mine a|B of the user (default: B)"),
+        (list[int], [1, 2], "--mine [N ...] of the user (default: 1,2)"),
+        (Color | None, None, "--mine RED|BLUE of the user (default: none)"),
+        (Path, Path("Runs"), "--mine PATH of the user (default: Runs)"),
+    ],
+)
+def test_help_shows_choices(
+    hint: Any, default: Any, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(TASK, program_with(hint, default), ["--help"])
+    assert shown in " ".join(capsys.readouterr().out.split())
 
 
 def test_runs_are_numbered(tmp_path: Path) -> None:

@@ -98,8 +98,9 @@ def _stored(value: Any, network: str, name: str, classes: dict[str, Any]) -> Any
             _refuse(network, "the whole", fields, " stand in one by the constructor's arguments")
         stored = {key: _stored(x, network, str(key), classes) for key, x in fields.items()}
         return {"network": network, "hyperparameters": stored}
-    if isinstance(value, np.generic) and type(value.item()) in _PLAIN:
-        value = value.item()
+    number: Any = value
+    if isinstance(value, np.generic) and type(number.item()) in _PLAIN:
+        value = number.item()
     if type(value) in (list, tuple):
         items = [_stored(x, network, f"{name}[{i}]", classes) for i, x in enumerate(value)]
         return items if type(value) is list else {"tuple": items}

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from ppo_mask.errors import RunError
 from ppo_mask.runner._schema import Setting, did_you_mean, settings
+from ppo_mask.runner._types import is_many, metavar, written
 
 
 class _Parser(argparse.ArgumentParser):
@@ -34,11 +35,16 @@ def parse_flags(
     known = settings(config)
     flags = {each.flag: each for each in known.values()}
     given, unknown = _parser(config, known, description, prog).parse_known_args(arguments)
+    values: dict[str, Any] = vars(given)
     for word in unknown:
         name = word.partition("=")[0]
         kind = "flag" if name.startswith("-") else "argument"
         raise RunError(f"unknown {kind} {name}{did_you_mean(name, flags)}")
-    return vars(given)
+    # Values side by side are as good as with commas.
+    return {
+        name: ",".join(word.strip(",") for word in x) if isinstance(x, list) else x
+        for name, x in values.items()
+    }
 
 
 def _parser(config: Any, known: dict[str, Setting], description: str, prog: str | None) -> _Parser:
@@ -54,16 +60,18 @@ def _parser(config: Any, known: dict[str, Setting], description: str, prog: str 
         if each.group not in groups:
             about = (type(getattr(config, each.group)).__doc__ or "").partition("\n")[0]
             groups[each.group] = parser.add_argument_group(each.group, about)
-        default = "none" if each.value is None else str(each.value).lower()
-        text = f"{each.rules.help} (default: {default})".replace("%", "%%")
+        text = f"{each.rules.help} (default: {written(each.value)})".replace("%", "%%")
+        options: dict[str, Any] = {"dest": each.name, "help": text}
         if each.type is bool:
-            action = argparse.BooleanOptionalAction
-            groups[each.group].add_argument(each.flag, dest=each.name, action=action, help=text)
+            options |= {"action": argparse.BooleanOptionalAction}
         else:
-            kinds = {int: "N", float: "X", str: "TEXT"}
-            metavar = "|".join(each.choices) or kinds.get(each.type, "FILE")
-            optional = {} if each.bare is None else {"nargs": "?", "const": str(each.bare)}
-            groups[each.group].add_argument(
-                each.flag, dest=each.name, metavar=metavar, help=text, **optional
-            )
+            options |= {"metavar": "|".join(each.choices) or metavar(each.type)}
+            if is_many(each.type):
+                options |= {"nargs": "*"}
+            elif each.bare is not None:
+                options |= {"nargs": "?", "const": str(each.bare)}
+        try:
+            groups[each.group].add_argument(each.flag, **options)
+        except argparse.ArgumentError as error:
+            raise RunError(f"no setting can be called {each.name}: {error}") from error
     return parser

@@ -10,23 +10,22 @@ single place where a setting's default, help and limits are written down: the co
 import dataclasses
 import difflib
 import os
-import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import yaml
 
 from ppo_mask.errors import RunError
 from ppo_mask.ppo import RULES, Rules
+from ppo_mask.runner import _types
 
 Config = TypeVar("Config")
 
 _BARE = "ppo_mask.bare"
 _IS_PATH = "ppo_mask.is_path"
-_TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
 class Structured(ABC):
@@ -60,7 +59,9 @@ def setting(
 ) -> Any:
     """Declares one setting: a dataclass field of one of the types below, or ``… | None``.
 
-    The types are int, float, bool, str and those made from :class:`Structured`.
+    The types are int, float, bool, str, Path, any Enum and Literal, lists and tuples of these, and
+    those made from :class:`Structured`. A flag takes a list's values side by side, or with commas
+    between them.
 
     Args:
         default: the value where nothing else is given.
@@ -70,6 +71,9 @@ def setting(
         rules: see :class:`ppo_mask.ppo.Rules`.
     """
     metadata = {RULES: Rules(help, **rules), _BARE: bare, _IS_PATH: is_path}
+    if isinstance(default, list):
+        values = cast(list[Any], default)
+        return dataclasses.field(default_factory=lambda: [*values], metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -85,18 +89,18 @@ class Setting:
     Attributes:
         name: the field's name, unique in the whole config.
         group: the field of the config that holds its group.
-        type: int, float, bool, str or a :class:`Structured` one.
+        type: one of those of :func:`setting`, without ``| None``.
         optional: whether None is a value.
         value: its value in the config at hand.
         rules: what it was declared with.
         bare: what the flag means without a value; None if it needs one.
-        choices: the values allowed, for text; empty if any is.
+        choices: the values allowed, as they are written; empty if any is.
         is_path: the text is a path, in which ``~`` is the user's home folder.
     """
 
     name: str
     group: str
-    type: type
+    type: Any
     optional: bool
     value: Any
     rules: Rules
@@ -116,36 +120,31 @@ class Setting:
             RunError: it is neither; the message names the setting as ``called``.
         """
         value = self._typed(raw, called)
-        if isinstance(value, Structured):
+        if value is None or isinstance(value, Structured):
             return value
-        if self.choices and value is not None and value not in self.choices:
-            raise RunError(f"{called} must be {' or '.join(self.choices)}, got {raw!r}")
-        if value is None or isinstance(value, (bool, str)):
-            return value
-        if wanted := self.rules.violation(value):
-            raise RunError(f"{called} must be {wanted}, got {raw}")
+        for each in cast(Sequence[Any], value) if _types.is_many(self.type) else [value]:
+            if self.choices and _types.written(each) not in self.choices:
+                raise RunError(f"{called} must be {' or '.join(self.choices)}, got {raw!r}")
+            is_number = isinstance(each, (int, float)) and not isinstance(each, bool)
+            if is_number and (wanted := self.rules.violation(each)):
+                raise RunError(f"{called} must be {wanted}, got {raw}")
         return value
 
     def _typed(self, raw: object, called: str) -> Any:
         if self.optional and (raw is None or (isinstance(raw, str) and raw.lower() == "none")):
             return None
-        if issubclass(self.type, Structured):
+        if _is_structured(self.type):
             if isinstance(raw, self.type):
                 return raw
             if isinstance(raw, str):
                 return self.type.from_plain(load_yaml(Path(raw)), raw)
             return self.type.from_plain(raw, called)
-        number = isinstance(raw, (int, float)) and not isinstance(raw, bool)
         try:
-            if self.type in (bool, str):
-                if isinstance(raw, self.type):
-                    return os.path.expanduser(str(raw)) if self.is_path else raw
-            # YAML takes 1e-4 for text, so text is always worth a try.
-            elif isinstance(raw, str) or (number and self.type(raw) == raw):
-                return self.type(raw)
+            value = _types.convert(self.type, raw)
         except (ValueError, OverflowError):
-            pass
-        raise RunError(f"{called} must be {_TYPE_NAMES[self.type]}, got {raw!r}")
+            wanted = _types.describe(self.type)
+            raise RunError(f"{called} must be {wanted}, got {_types.plain(raw)!r}") from None
+        return os.path.expanduser(value) if self.is_path else value
 
 
 def settings(config: Any) -> dict[str, Setting]:
@@ -157,22 +156,22 @@ def settings(config: Any) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for group_field in dataclasses.fields(config):
         group = getattr(config, group_field.name)
-        hints = typing.get_type_hints(type(group))
+        hints = _hints(type(group))
         for field in dataclasses.fields(group):
             if RULES not in field.metadata:
                 continue
-            name, hint, optional = field.name, hints[field.name], False
-            if isinstance(hint, types.UnionType):
-                hint = next(t for t in hint.__args__ if t is not types.NoneType)
-                optional = True
+            name = field.name
+            hint, optional = _types.without_none(hints[name])
             if name in found:
                 raise TypeError(f"two groups have a setting {name!r}")
-            if hint not in _TYPE_NAMES and not issubclass(hint, Structured):
-                raise TypeError(f"{name} has type {hint}, which no flag can have")
+            if not _types.has_flag(hint) and not _is_structured(hint):
+                shown = hints[name].__name__ if isinstance(hints[name], type) else hints[name]
+                raise TypeError(
+                    f"{name} has type {shown}, which no flag can have; there are {_types.THERE_ARE}"
+                )
             rules: Rules = field.metadata[RULES]
-            choices = (
-                getattr(group, rules.one_of) if isinstance(rules.one_of, str) else rules.one_of
-            )
+            one_of = rules.one_of
+            choices = getattr(group, one_of) if isinstance(one_of, str) else one_of
             found[name] = Setting(
                 name,
                 group_field.name,
@@ -181,10 +180,26 @@ def settings(config: Any) -> dict[str, Setting]:
                 getattr(group, name),
                 rules,
                 field.metadata.get(_BARE),
-                choices,
+                choices or tuple(_types.options(hint)),
                 field.metadata.get(_IS_PATH, False),
             )
     return found
+
+
+def _is_structured(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Structured)
+
+
+def _hints(group: type) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(group)
+    except NameError as error:
+        fields = dataclasses.fields(group)
+        names = [x.name for x in fields if isinstance(x.type, str) and str(error.name) in x.type]
+        raise TypeError(
+            f"the type of {' or '.join(names)} cannot be found: {error}; it must be at the top of "
+            "the module"
+        ) from error
 
 
 def replace(config: Config, values: Mapping[str, Any], source: str = "") -> Config:
@@ -210,16 +225,20 @@ def replace(config: Config, values: Mapping[str, Any], source: str = "") -> Conf
         group: dataclasses.replace(getattr(config, group), **changed)
         for group, changed in by_group.items()
     }
-    return dataclasses.replace(typing.cast(Any, config), **groups)
+    return dataclasses.replace(cast(Any, config), **groups)
 
 
 def check(config: Any) -> None:
     """Makes sure that every setting has a value of its type and within its limits.
 
     Raises:
-        RunError: naming the first that has not.
+        RunError: naming the first that has not, or the first whose type no flag can have.
     """
-    replace(config, {name: each.value for name, each in settings(config).items()})
+    try:
+        known = settings(config)
+    except TypeError as error:
+        raise RunError(str(error)) from error
+    replace(config, {name: each.value for name, each in known.items()})
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -232,7 +251,8 @@ def as_dict(config: Any) -> dict[str, dict[str, Any]]:
     """The settings by group and name: plain values only."""
     nested: dict[str, dict[str, Any]] = {}
     for each in settings(config).values():
-        value = each.value.to_plain() if isinstance(each.value, Structured) else each.value
+        is_structured = isinstance(each.value, Structured)
+        value = each.value.to_plain() if is_structured else _types.plain(each.value)
         nested.setdefault(each.group, {})[each.name] = value
     return nested
 
@@ -269,7 +289,7 @@ def _collect(
 ) -> None:
     if not isinstance(content, Mapping):
         raise RunError(f"{where} must hold 'name: value' lines, got {content!r}")
-    for key, value in typing.cast(Mapping[Any, Any], content).items():
+    for key, value in cast(Mapping[Any, Any], content).items():
         name = str(key).replace("-", "_")
         # A setting may be called as a group is; then lines of its own make it the group.
         if name in groups and (name not in names or isinstance(value, Mapping)):

@@ -21,7 +21,7 @@ def check_logged_names(names: Iterable[object]) -> None:
     for name in names:
         if not isinstance(name, str) or not name.isprintable() or name != name.strip() or not name:
             _refuse(name, "a name is text of one line without spaces around it")
-        if name in _OF_EACH_LINE or name.startswith("_"):
+        if name in _OF_EACH_LINE or str(name).startswith("_"):
             _refuse(name, "logs have step, update and names with _ in front of their own")
 
 

@@ -126,12 +126,13 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     num_actions: int = eqx.field(default=NUM_ACTIONS, static=True, init=False)
 
     def __check_init__(self) -> None:
-        if self.undo_depth < MIN_UNDO_DEPTH:
-            raise ValueError(f"undo_depth must be at least {MIN_UNDO_DEPTH}, got {self.undo_depth}")
-        if self.undo_depth > MAX_UNDO_DEPTH:
-            raise ValueError(f"undo_depth must be at most {MAX_UNDO_DEPTH}, got {self.undo_depth}")
-        if self.max_steps is not None and self.max_steps < 1:
-            raise ValueError(f"max_steps must be at least 1 or None, got {self.max_steps}")
+        if not MIN_UNDO_DEPTH <= (depth := self.undo_depth) <= MAX_UNDO_DEPTH:
+            low = depth < MIN_UNDO_DEPTH
+            bound = f"least {MIN_UNDO_DEPTH}" if low else f"most {MAX_UNDO_DEPTH}"
+            raise ValueError(f"undo_depth must be at {bound}, got {depth}")
+        if self.max_steps is not None and not 1 <= self.max_steps < 1 << 31:
+            bound = "at least 1" if self.max_steps < 1 else f"at most {(1 << 31) - 1}"
+            raise ValueError(f"max_steps must be {bound} or None, got {self.max_steps}")
         weights = self.starting_weights
         if weights is not None and weights.shape != (NUM_STAGES,):
             raise ValueError(
@@ -220,7 +221,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             game,
             stage=game.stage + new_stage,
             step_pending=game.step_pending & ~ends_turn,
-            steps=game.steps + 1,
+            steps=jnp.maximum(game.steps + 1, game.steps),  # It stays at 2^31 - 1.
         )
         kept = keep_moved(game, run.kept.settled)
         due = enemies_act & is_due(game)

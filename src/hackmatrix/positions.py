@@ -53,7 +53,7 @@ from hackmatrix.rules.position_format import (
     dump_all,
 )
 from hackmatrix.rules.programs import NUM_PROGRAMS
-from hackmatrix.rules.state import State
+from hackmatrix.rules.state import MAX_UNDO_DEPTH, State
 
 __all__ = ["dump", "dump_all", "load", "load_all"]
 
@@ -67,17 +67,22 @@ def load(position: Mapping[str, Any], undo_depth: int = MIN_UNDO_DEPTH) -> State
         ValueError: a key is missing or unknown, a value is out of range, or a cell is given twice;
             the message is one line and names it.
     """
-    return _to_state(_game(position), undo_depth)
+    return _to_state(_game(position), _checked_depth(undo_depth))
 
 
 def load_all(positions: Sequence[Mapping[str, Any]], undo_depth: int = MIN_UNDO_DEPTH) -> State:
     """The states of several positions as one batch; see :func:`load`."""
+    undo_depth = _checked_depth(undo_depth)
     games = [_game(position) for position in positions]
     return _to_states(jax.tree.map(lambda *x: np.stack(x), *games), undo_depth)
 
 
 _to_state = jax.jit(new_state, static_argnums=1)
 _to_states = jax.jit(jax.vmap(new_state, (0, None)), static_argnums=1)
+
+
+def _checked_depth(undo_depth: int) -> int:
+    return _in_range("undo_depth", undo_depth, 1, MAX_UNDO_DEPTH)
 
 
 def _game(position: Mapping[str, Any]) -> Game:

@@ -21,7 +21,7 @@ from hackmatrix.rules.entities import (
     no_slots,
     slot_set,
 )
-from hackmatrix.rules.game import Game, replace
+from hackmatrix.rules.game import MAX_TURNS, Game, replace
 from hackmatrix.rules.planes import NUM_CELLS, Plane, constant, row_and_col, single
 from ppo_mask.jax_tools import rarely
 
@@ -30,7 +30,7 @@ _SUM_BITS = 8
 
 def enemy_turn(game: Game, draws: Draws) -> Game:
     """Plays an enemy turn; what comes after it (transmissions, history, STEP) is the caller's."""
-    game = replace(game, turn=game.turn + 1)
+    game = replace(game, turn=jnp.minimum(game.turn, MAX_TURNS - 1) + 1)
     game = _arrive(game)
     game = _act(game, draws)
     table = game.entities

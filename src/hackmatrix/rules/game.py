@@ -15,6 +15,7 @@ NUM_STAGES = 8
 MAX_HP = 3
 FIRST_INTERVAL = 12
 NO_PROGRAM = -1
+MAX_TURNS = 1 << 30  # counted; the turn of the next spawn, which is a later one, has room above
 
 Tree = TypeVar("Tree")
 
@@ -86,7 +87,7 @@ class Game(eqx.Module):
 
     Attributes:
         stage: 1 to 8.
-        turn: enemy turns played in this stage.
+        turn: enemy turns played in this stage; MAX_TURNS is as many or more.
         exit: the exit's cell.
         owned: programs owned, one bit each.
         show: cryptogs are visible until the stage ends.
@@ -98,7 +99,7 @@ class Game(eqx.Module):
         pending: transmissions that siphoned blocks will bring in the next enemy turn.
         births: transmissions that came into being so far; see :class:`Entities`.
         arrivals: enemy turns in which one arrived.
-        steps: actions taken in this episode.
+        steps: actions taken in this episode; 2^31 - 1 is as many or more.
         undo_length: positions of this stage that UNDO can go back through.
         undo_newest: where in the history the newest of them is.
     """

@@ -105,6 +105,7 @@ CARDS = (
 
 _EXCH_ENERGY = 4
 _DELAY_TURNS = 3
+_MAX_TURNS = np.iinfo(np.int16).max
 _MAX_ATK_USES = 2
 
 
@@ -266,10 +267,11 @@ def _regroup(
 
 
 def _poly(table: Entities, draws: Draws) -> Entities:
-    """Every enemy becomes one of the other types; damage carries over."""
+    """Every enemy becomes one of the other types; damage carries over, hp beyond full does not."""
     shift = 1 + draws.below(NUM_TYPES - 1, Use.POLY, np.arange(MAX_ENTITIES)).astype(jnp.int8)
     type = (table.type + shift) & (NUM_TYPES - 1)
-    hp = full_hp(type) - (full_hp(table.type) - table.hp)
+    damage = jnp.maximum(full_hp(table.type) - table.hp, 0)
+    hp = full_hp(type) - damage
     return replace(
         table,
         type=jnp.where(table.is_enemy, type, table.type),
@@ -351,8 +353,7 @@ def _run_on_board(
 
 
 def _delay(table: Entities, program: Int[Array, ""]) -> Entities:
-    """DELAY: every transmission arrives later."""
+    """DELAY: every transmission arrives later, as far as its turns can be counted."""
     late = table.is_transmission & (program == Program.DELAY)
-    return replace(
-        table, turns=table.turns + jnp.where(late, jnp.int16(_DELAY_TURNS), jnp.int16(0))
-    )
+    delayed = jnp.minimum(table.turns, _MAX_TURNS - _DELAY_TURNS) + jnp.int16(_DELAY_TURNS)
+    return replace(table, turns=jnp.where(late, delayed, table.turns))

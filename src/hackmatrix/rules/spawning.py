@@ -6,11 +6,20 @@ from jaxtyping import Array, Bool, Int
 from hackmatrix.rules import one_kernel, paths
 from hackmatrix.rules.batching import batch_max
 from hackmatrix.rules.draws import Draws, Use
-from hackmatrix.rules.entities import FREE, MAX_ENTITIES, NUM_TYPES, TRANSMISSION, Slots, slot_set
+from hackmatrix.rules.entities import (
+    ARRIVAL_SHIFT,
+    FREE,
+    MAX_ENTITIES,
+    NUM_TYPES,
+    TRANSMISSION,
+    Slots,
+    slot_set,
+)
 from hackmatrix.rules.game import Game, replace
 from hackmatrix.rules.planes import Plane, single
 
 _CELL_BITS, _TYPE_BITS = 6, 2
+_MANY = 1 << (ARRIVAL_SHIFT - 1)
 
 
 def is_due(game: Game) -> Bool[Array, ""]:
@@ -43,7 +52,7 @@ def spawn(
     """One transmission with ``from_task`` if that is on, then ``others`` more, one after another.
 
     Each takes a cell uniformly among the empty ones out of the line of fire; if there is none,
-    among the empty ones; if there is none, nothing spawns.
+    among the empty ones; if there is none, nothing spawns, nor where all slots are taken.
     """
     player = single(game.player.cell)
     enemies, transmissions = game.entities.occupied()
@@ -51,7 +60,11 @@ def spawn(
     up, down, left, right = paths.line(player, solid)
     in_fire = up | down | left | right
     vacant = ~(solid | player | transmissions)
-    count = jnp.minimum(others + from_task, vacant.size())
+    free = slot_set(game.entities.kind == FREE)
+    count = jnp.minimum(jnp.minimum(others + from_task, vacant.size()), free.size())
+    # Stamps of list order begin again before they are too large, when nobody has one.
+    births = jnp.where(transmissions.any() | (game.births < _MANY), game.births, 0)
+    arrivals = jnp.where(enemies.any() | (game.arrivals < _MANY), game.arrivals, 0)
 
     def one(made: Array, carry: tuple[Plane, Slots, Array]) -> tuple[Plane, Slots, Array]:
         vacant, free, born = carry
@@ -60,13 +73,13 @@ def spawn(
         cell = choice.nth(draws.below(choice.size(), Use.SPAWN_CELL, made))
         type = draws.below(NUM_TYPES, Use.SPAWN_TYPE, made)
         word = cell | (type << _CELL_BITS) | (made << (_CELL_BITS + _TYPE_BITS))
-        slot = jnp.where((made < count) & free.any(), free.lowest(), MAX_ENTITIES)
+        slot = jnp.where(made < count, free.lowest(), MAX_ENTITIES)
         born = jnp.where(jnp.arange(MAX_ENTITIES) == slot, word.astype(jnp.int16), born)
         return vacant & ~single(cell), free.without(slot), born
 
     table = game.entities
     none = jnp.full(MAX_ENTITIES, -1, jnp.int16)
-    start = (vacant, slot_set(table.kind == FREE), none)
+    start = (vacant, free, none)
     _, _, born = one_kernel.fori_loop(0, batch_max(count), one, start)
     new = born >= 0
     number = born >> (_CELL_BITS + _TYPE_BITS)
@@ -79,6 +92,6 @@ def spawn(
         turns=jnp.where(new, jnp.int16(1), table.turns),
         from_siphon=jnp.where(new, ~task & from_siphon, table.from_siphon),
         from_task=jnp.where(new, task, table.from_task),
-        order=jnp.where(new, (game.births + number).astype(jnp.uint32), table.order),
+        order=jnp.where(new, (births + number).astype(jnp.uint32), table.order),
     )
-    return replace(game, entities=table, births=game.births + count)
+    return replace(game, entities=table, births=births + count, arrivals=arrivals)

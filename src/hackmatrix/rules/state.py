@@ -21,9 +21,14 @@ from hackmatrix.rules.entities import MAX_ENTITIES, Entities, Occupied
 from hackmatrix.rules.game import Board, Game, Player, build
 from hackmatrix.rules.planes import NUM_CELLS, Plane
 
-# The fields of each word of numbers, lowest bits first, and their widths. What grows with a game
-# has a word of its own. First the words that moves and enemy turns change, then those that
-# stay until a spawn, a siphon, a program or a new stage.
+# The fields of each word of numbers, lowest bits first, and their widths. First the words that
+# moves and enemy turns change, then those that stay until a spawn, a siphon, a program or a new
+# stage.
+#
+# Nothing wraps. What has less than 16 bits cannot be larger. What has 16 stays at its largest value
+# (:func:`_join`). What grows with a game has a word of its own: steps and turns stay at their
+# largest, births begin again (:mod:`hackmatrix.rules.spawning`), and no game has enough of the
+# others in it, of which a position is loaded with 15 bits.
 _NUMBERS = (
     {"cell": 6, "exit": 6, "stage": 4, "hp": 2, "show": 1, "calm": 1, "step_pending": 1},
     {"attack": 16, "data_siphons": 16},
@@ -56,6 +61,7 @@ _FACTS = {
     "from_siphon": 1,
     "from_task": 1,
 }
+_SATURATED = 16  # bits
 _FLAGS = ("show", "calm", "step_pending", "stunned", "from_siphon", "from_task")
 MAX_UNDO_DEPTH = (1 << 16) - 1
 _Words = Sequence[dict[str, int]]
@@ -264,8 +270,11 @@ def _join(values: dict[str, Any], widths: dict[str, int], dtype: Any) -> Array:
     parts: list[Array] = []
     for name, shift, width in _laid_out(widths):
         value = values[name].astype(dtype)
-        # Of what has no meaning, such as a free slot's hp, any bits may be set.
-        part = value if width == 32 else value & ((1 << width) - 1)
+        part = value
+        if width == _SATURATED:
+            part = jnp.minimum(value, (1 << width) - 1)
+        elif width < _SATURATED:  # Of what has no meaning, a free slot's hp, any bits may be set.
+            part = value & ((1 << width) - 1)
         parts.append(part << shift if shift else part)
     return joined_in_pairs(parts)
 

@@ -98,9 +98,7 @@ def _stored(value: Any, network: str, name: str, classes: dict[str, Any]) -> Any
             _refuse(network, "the whole", fields, " stand in one by the constructor's arguments")
         stored = {key: _stored(x, network, str(key), classes) for key, x in fields.items()}
         return {"network": network, "hyperparameters": stored}
-    number: Any = value
-    if isinstance(value, np.generic) and type(number.item()) in _PLAIN:
-        value = number.item()
+    value = _without_numpy(value)
     if type(value) in (list, tuple):
         items = [_stored(x, network, f"{name}[{i}]", classes) for i, x in enumerate(value)]
         return items if type(value) is list else {"tuple": items}
@@ -115,6 +113,10 @@ def _stored(value: Any, network: str, name: str, classes: dict[str, Any]) -> Any
     if value is not None and type(value) not in _PLAIN:
         _refuse(network, name, value)
     return value
+
+
+def _without_numpy(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) and type(value.item()) in _PLAIN else value
 
 
 def _refuse(network: str, name: str, value: object, but: str = "") -> NoReturn:

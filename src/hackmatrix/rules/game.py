@@ -151,21 +151,12 @@ def choose(condition: Bool[Array, ""], then: Tree, otherwise: Tree) -> Tree:
 
 def empty_board() -> Board:
     """Cells with nothing on them."""
-    zeros = jnp.zeros(NUM_CELLS, jnp.int8)
+    planes = ("data", "program_blocks", "question", "pickups", "exits", "siphoned", "centers")
+    numbers = ("points", "spawn_count", "credits", "energy", "exit_steps")
     return Board(
-        data=empty(),
-        program_blocks=empty(),
-        question=empty(),
-        pickups=empty(),
-        exits=empty(),
-        siphoned=empty(),
-        centers=empty(),
-        points=zeros,
+        **{name: empty() for name in planes},
+        **dict.fromkeys(numbers, jnp.zeros(NUM_CELLS, jnp.int8)),
         program=jnp.full(NUM_CELLS, NO_PROGRAM, jnp.int8),
-        spawn_count=zeros,
-        credits=zeros,
-        energy=zeros,
-        exit_steps=zeros,
     )
 
 
@@ -174,25 +165,16 @@ def blank_game() -> Game:
 
     The ways to the exit are yet to be found.
     """
-    zero, off = jnp.int32(0), jnp.bool_(False)
+    zero, counts = jnp.int32(0), ("turn", "atk_uses", "pending", "births", "arrivals", "steps")
     return Game(
+        **dict.fromkeys((*counts, "undo_length", "undo_newest"), zero),
+        **{name: jnp.bool_(False) for name in ("show", "calm", "step_pending")},
         stage=jnp.int32(1),
-        turn=zero,
         exit=jnp.int32(NUM_CELLS - 1),
         player=Player(zero, jnp.int32(MAX_HP), zero, zero, zero, zero, jnp.int32(1)),
         board=empty_board(),
         entities=no_entities(),
         owned=jnp.uint32(0),
-        show=off,
-        calm=off,
-        step_pending=off,
-        atk_uses=zero,
         interval=jnp.int32(FIRST_INTERVAL),
         next_task=jnp.int32(FIRST_INTERVAL),
-        pending=zero,
-        births=zero,
-        arrivals=zero,
-        steps=zero,
-        undo_length=zero,
-        undo_newest=zero,
     )

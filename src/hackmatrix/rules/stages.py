@@ -37,16 +37,12 @@ def set_up(game: Game, draws: Draws) -> Game:
         exit=exit,
         board=board,
         entities=replace(game.entities, order=_renumbered(game.entities)),
-        turn=jnp.int32(0),
-        show=jnp.bool_(False),
-        calm=jnp.bool_(False),
-        step_pending=jnp.bool_(False),
-        atk_uses=jnp.int32(0),
+        **dict.fromkeys(("turn", "atk_uses", "undo_length"), jnp.int32(0)),
+        **dict.fromkeys(("show", "calm", "step_pending"), jnp.bool_(False)),
         interval=interval,
         next_task=interval,
         births=total(game.entities.is_transmission),
         arrivals=jnp.int32(1),
-        undo_length=jnp.int32(0),
     )
     return spawn(game, draws, False, game.stage, from_siphon=False)
 
@@ -73,6 +69,7 @@ def _lay_out(
     chance = draws.below(_AMOUNT_CHANCES[-1], Use.AMOUNT, cells)
     amount = sum((chance < bound).astype(jnp.int8) for bound in _AMOUNT_CHANCES)
 
+    spawns = jnp.where(has_data, points, jnp.where(has_program, spawn_count, 0))
     zero = jnp.int8(0)
     board = replace(
         empty_board(),
@@ -83,9 +80,7 @@ def _lay_out(
         exits=single(exit),
         points=jnp.where(has_data, points.astype(jnp.int8), zero),
         program=jnp.where(has_program, program.astype(jnp.int8), jnp.int8(NO_PROGRAM)),
-        spawn_count=jnp.where(has_data, points, jnp.where(has_program, spawn_count, 0)).astype(
-            jnp.int8
-        ),
+        spawn_count=spawns.astype(jnp.int8),
         credits=jnp.where(has_resources & is_credits, amount, zero),
         energy=jnp.where(has_resources & ~is_credits, amount, zero),
         exit_steps=paths.exit_steps(blocks, exit),
@@ -94,21 +89,13 @@ def _lay_out(
 
 
 class _Search(NamedTuple):
-    """The search for a valid layout.
+    """The search for a valid layout."""
 
-    Attributes:
-        number: the blocks wanted.
-        draws: layouts drawn so far.
-        blocks: the first valid one, once there is one.
-        valid: whether there is.
-        missing: some game of the batch has none; the same for all.
-    """
-
-    number: Int[Array, ""]
-    draws: Int[Array, ""]
-    blocks: Plane
-    valid: Bool[Array, ""]
-    missing: Bool[Array, ""]
+    number: Int[Array, ""]  # of blocks wanted
+    draws: Int[Array, ""]  # layouts drawn so far
+    blocks: Plane  # the first valid layout, once there is one
+    valid: Bool[Array, ""]  # whether there is
+    missing: Bool[Array, ""]  # some game of the batch has none; the same for all
 
 
 def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plane:

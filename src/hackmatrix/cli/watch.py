@@ -23,8 +23,8 @@ from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, interactive
 from hackmatrix.play.agents import Agent
 from hackmatrix.play.replay import watch
-from hackmatrix.render.frames import Frame, Replay
-from hackmatrix.render.page import page
+from hackmatrix.render.frames import Frame
+from hackmatrix.render.page import Replay, page
 from hackmatrix.render.picture import gif
 from hackmatrix.render.sheet import sheet
 from hackmatrix.render.text import colored

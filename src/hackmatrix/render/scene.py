@@ -9,17 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hackmatrix.actions import price
+from hackmatrix.positions import DATA, EXIT, PICKUP, QUESTION_DATA, QUESTION_PROGRAM, dump
 from hackmatrix.rules.entities import CRYPTOG, TYPES
 from hackmatrix.rules.game import MAX_HP, NUM_STAGES
 from hackmatrix.rules.planes import SIZE
-from hackmatrix.rules.position_format import (
-    DATA,
-    EXIT,
-    PICKUP,
-    QUESTION_DATA,
-    QUESTION_PROGRAM,
-    dump,
-)
 from hackmatrix.rules.programs import CARDS
 from hackmatrix.rules.state import State
 
@@ -158,13 +151,10 @@ class Scene:
 
     def values(self) -> list[tuple[str, str]]:
         """The player's values and the stage's, each with its name, in the order to show them."""
+        plain = ("credits", "energy", "siphons", "attack", "score")
         return [
             ("hp", f"{self.hp}/{MAX_HP}"),
-            ("credits", str(self.credits)),
-            ("energy", str(self.energy)),
-            ("siphons", str(self.siphons)),
-            ("attack", str(self.attack)),
-            ("score", str(self.score)),
+            *((name, str(getattr(self, name))) for name in plain),
             ("stage", f"{self.stage}/{NUM_STAGES}"),
             ("turn", str(self.turn)),
             ("next spawn at turn", f"{self.next_spawn} (every {self.interval})"),
@@ -197,16 +187,11 @@ def scene(state: State, *, reveal: bool = False) -> Scene:
         raise ValueError(f"one state is shown, not a batch of shape {batch}")
     position = dump(state)
     _, _, hp, credits, energy, siphons, score, attack = position["player"]
+    numbers = ("stage", "turn", "interval", "pending", "atk_uses")
     return Scene(
-        stage=position["stage"],
-        turn=position["turn"],
+        **{name: position[name] for name in numbers},
+        **{name: bool(position[name]) for name in ("show", "calm", "step")},
         next_spawn=position["next_task"],
-        interval=position["interval"],
-        pending=position["pending"],
-        show=bool(position["show"]),
-        calm=bool(position["calm"]),
-        step=bool(position["step"]),
-        atk_uses=position["atk_uses"],
         hp=hp,
         credits=credits,
         energy=energy,

@@ -149,8 +149,8 @@ def _in_terminal(
             viewer = _Viewer(terminal, fps)
             for seed in seeds:
                 terminal.draw(["compiling the game; this takes a while the first time ..."])
-                seen = viewer.show(agent, seed, play(seed), last=seed == seeds[-1])
-                done.append(Replay(agent.name, seed, seen))
+                frames = viewer.show(agent, seed, play(seed), last=seed == seeds[-1])
+                done.append(Replay(agent.name, seed, frames))
                 if viewer.quit:
                     break
     finally:
@@ -174,24 +174,24 @@ class _Viewer:
 
     def show(self, agent: Agent, seed: int, frames: Iterator[Frame], last: bool) -> list[Frame]:
         """Shows a game until its end, or until the person quits; gives the frames played."""
-        seen = [next(frames)]
+        played = [next(frames)]
         at = 0
         while not self.quit:
-            over = at == len(seen) - 1 and bool(seen[at].end)
+            over = at == len(played) - 1 and bool(played[at].end)
             if over and last:
                 self._paused = True
             state = "PAUSED" if self._paused else f"{self._fps:g}/s"
-            title = _title(agent, seed, seen[at], f"{state}  {_HELP}")
-            self._terminal.draw(screen(seen[at], title, color=self._color))
+            title = _title(agent, seed, played[at], f"{state}  {_HELP}")
+            self._terminal.draw(screen(played[at], title, color=self._color))
             move = self._wait(_END_SECONDS if over else 1 / self._fps)
             if over and not self._paused and move > 0:
                 break
             at = max(0, at + move)
-            if at == len(seen):
+            if at == len(played):
                 after = next(frames, None)
-                seen += [after] if after is not None else []
-                at = len(seen) - 1
-        return seen
+                played += [after] if after is not None else []
+                at = len(played) - 1
+        return played
 
     def _wait(self, seconds: float) -> int:
         """Serves keys until it is time for the next frame; gives how many frames to move."""

@@ -122,8 +122,7 @@ def watch(
     game = Session(agent.env, seed, reveal=reveal, max_steps=max_steps)
     hidden = initial_hidden(agent.model)
     while not game.over:
-        seen = game.observation, game.mask
-        decision, hidden = decide(agent, game.action_key, *seen, hidden)
+        decision, hidden = decide(agent, game.action_key, game.observation, game.mask, hidden)
         yield game.frame(decision)
         game.act(decision.action)
     yield game.frame()

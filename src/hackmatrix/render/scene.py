@@ -215,11 +215,11 @@ def _cells(position: dict[str, Any], reveal: bool) -> tuple[Cell, ...]:
     for r, c, *content in position["cells"]:
         cells[r, c] |= _content(content, reveal)
     for type, r, c, hp, disabled, stunned, from_siphon, from_task in position["enemies"]:
-        seen = knows_types or type != CRYPTOG or r == row or c == col
+        visible = knows_types or type != CRYPTOG or r == row or c == col
         enemy = Enemy(
             TYPES[type], hp, bool(stunned), disabled, bool(from_siphon), reveal and bool(from_task)
         )
-        cells[r, c]["enemies"].append(enemy if seen else None)
+        cells[r, c]["enemies"].append(enemy if visible else None)
     for r, c, turns, type, from_siphon, from_task in position["transmissions"]:
         name = TYPES[type] if knows_types else None
         origin = (reveal and bool(from_siphon), reveal and bool(from_task))
@@ -233,11 +233,11 @@ def _cells(position: dict[str, Any], reveal: bool) -> tuple[Cell, ...]:
 
 def _crowd(enemies: Sequence[Enemy | None], reveal: bool) -> tuple[tuple[Enemy, ...], int]:
     """Whom the player sees on one cell, and how many more."""
-    seen = tuple(enemy for enemy in enemies if enemy is not None)
+    visible = tuple(enemy for enemy in enemies if enemy is not None)
     if reveal or not enemies:
-        return seen, 0
+        return visible, 0
     # Who stands first on a cell hides the others there, seen or not.
-    return ((), 0) if enemies[0] is None else (seen[:1], len(seen) - 1)
+    return ((), 0) if enemies[0] is None else (visible[:1], len(visible) - 1)
 
 
 def _content(values: Sequence[int], reveal: bool) -> dict[str, Any]:

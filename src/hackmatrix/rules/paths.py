@@ -74,10 +74,10 @@ def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
     start, free = single(exit), ~blocks
 
     def step(flood: tuple[Plane, Array, Array]) -> tuple[Plane, Array, Array]:
-        seen, walked, steps = flood
-        beside = (start | (seen & free)).neighbors()
+        reached, walked, steps = flood
+        beside = (start | (reached & free)).neighbors()
         walked = walked + 1
-        return seen | beside, walked, jnp.where((beside & ~seen).flags(), walked, steps)
+        return reached | beside, walked, jnp.where((beside & ~reached).flags(), walked, steps)
 
     start_of_all = start, jnp.int8(0), jnp.zeros(NUM_CELLS, jnp.int8)
     return _grow(step, lambda flood: flood[0], start_of_all, one_kernel.while_loop)[2]
@@ -92,15 +92,15 @@ def manhattan(a: Int[Array, "*#n"], b: Int[Array, "*#n"]) -> Int[Array, "*n"]:
 @jax.jit
 def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
     """What is seen up, down, left and right of a cell: up to the first opaque cell, it included."""
-    seen: list[Plane] = []
+    rays: list[Plane] = []
     for move in (Plane.up, Plane.down, Plane.left, Plane.right):
         front, ray = cell, cell & ~cell
         for _ in range(SIZE - 1):
             front = move(front)
             ray = ray | front
             front = front & ~opaque
-        seen.append(ray)
-    return tuple(seen)
+        rays.append(ray)
+    return tuple(rays)
 
 
 def first_neighbor(cell: Plane, options: Plane) -> Plane:

@@ -1,6 +1,6 @@
 """The default network: two MLPs."""
 
-from typing import Any, Self, final
+from typing import Any, TypeVar, final
 
 import equinox as eqx
 import jax
@@ -10,12 +10,16 @@ from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
 from ppo_mask.networks._distribution import MaskedCategorical
 from ppo_mask.networks.layers import activate, affine, check_sizes, flat_observation_size, linear
 
+_Network = TypeVar("_Network")
+
 
 class AbstractFlatActorCritic(AbstractActorCritic):
     """A network on a flat observation; its hyperparameters are its static fields."""
 
     @classmethod
-    def for_env(cls, env: Any, *, key: Key[Array, ""], **hyperparameters: Any) -> Self:
+    def for_env(
+        cls: type[_Network], env: Any, *, key: Key[Array, ""], **hyperparameters: Any
+    ) -> _Network:
         """Makes a network of the sizes that an environment needs.
 
         Args:

@@ -104,25 +104,15 @@ CELL_FIELDS = {
 """In the order of their channels."""
 
 
-class _Channels(NamedTuple):
-    """Of each channel of a cell, where in the cell's words it is, and what it is divided by."""
-
-    second: np.ndarray
-    shift: np.ndarray
-    mask: np.ndarray
-    divisor: np.ndarray
-
-
-def _channel_table() -> _Channels:
-    rows: list[tuple[bool, int, int, int]] = []
-    for word, shift, flags, width, largest in CELL_FIELDS.values():
-        mask = (1 << width) - 1
-        rows += [(word == 1, bit, mask, largest) for bit in range(shift, shift + flags)]
-    second, shift, mask, divisor = np.array(rows, np.uint32).T
-    return _Channels(second != 0, shift, mask, divisor)
-
-
-_CHANNELS = _channel_table()
+# Of each channel of a cell: its word, its lowest bit there, its bits, and what it is divided by.
+_WORD, _SHIFT, _MASK, _DIVISOR = np.array(
+    [
+        (field.word, bit, (1 << field.width) - 1, field.largest)
+        for field in CELL_FIELDS.values()
+        for bit in range(field.shift, field.shift + field.flags)
+    ],
+    np.uint32,
+).T
 
 
 def bounds() -> tuple[Float[np.ndarray, "observation"], Float[np.ndarray, "observation"]]:
@@ -178,14 +168,13 @@ def cell_channels(
         words: the cells' words.
         number: of the channels that are wanted.
     """
-    at = _Channels(*(column[number] for column in _CHANNELS))
-    word = jnp.where(at.second, words[1, :, None], words[0, :, None])
-    return ((word >> at.shift) & at.mask).astype(jnp.uint16)
+    word = jnp.where(_WORD[number] == 1, words[1, :, None], words[0, :, None])
+    return ((word >> _SHIFT[number]) & _MASK[number]).astype(jnp.uint16)
 
 
 def divisors(number: slice | np.ndarray = slice(None)) -> np.ndarray:
     """What the whole numbers of :func:`cell_channels` are divided by in a flat observation."""
-    return _CHANNELS.divisor[number]
+    return _DIVISOR[number]
 
 
 Observation: TypeAlias = Float[Array, "observation"] | CompactObservation
@@ -236,12 +225,12 @@ def compress(observation: Observation) -> CompactObservation:
         return observation
     whole = jnp.round(observation * DIVISORS).astype(jnp.uint32)
     player, owned, cells = jnp.split(whole, [PLAYER_FEATURES, NUM_PLAYER_FEATURES])
-    fields = cells.reshape(NUM_CELLS, CHANNELS) << _CHANNELS.shift
-    second = np.stack([~_CHANNELS.second, _CHANNELS.second])[:, None]
+    fields = cells.reshape(NUM_CELLS, CHANNELS) << _SHIFT
+    in_word = (np.arange(2)[:, None] == _WORD)[:, None]
     return CompactObservation(
         player.astype(jnp.uint16),
         joined(owned << np.arange(NUM_PROGRAMS, dtype=np.uint32)),
-        joined(jnp.where(second, fields, 0)),
+        joined(jnp.where(in_word, fields, 0)),
     )
 
 

@@ -3,6 +3,7 @@
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     if len(players) > 1:
         tell(f"watching {players[0].name} only; evaluate compares several")
     agent = players[0]
-    play = _game_of(agent, options)
+    play = partial(watch, agent, reveal=options.reveal, max_steps=options.max_steps)
     seeds = range(options.seed, options.seed + options.episodes)
     if options.html or options.gif:
         files = [path for n in range(len(seeds)) for path, _ in _files(options, n)]
@@ -74,22 +75,14 @@ def _run(options: argparse.Namespace) -> int:
         for n, seed in enumerate(seeds):
             replay = Replay(agent.name, seed, list(play(seed)))
             print(replay.summary())
-            _write(replay, options, n)
+            for path, is_page in _files(options, n):
+                content = page(replay).encode() if is_page else film(replay, options.fps)
+                write(path, content, options.force)
     elif interactive():
         _in_terminal(agent, play, seeds, options.fps)
     else:
         _as_text(agent, play, seeds)
     return 0
-
-
-def _game_of(agent: Agent, options: argparse.Namespace) -> Callable[[int], Iterator[Frame]]:
-    """Plays the game of a seed, frame by frame."""
-    reveal, max_steps = options.reveal, options.max_steps
-
-    def play(seed: int) -> Iterator[Frame]:
-        return watch(agent, seed, reveal=reveal, max_steps=max_steps)
-
-    return play
 
 
 def _files(options: argparse.Namespace, n: int) -> Iterator[tuple[str, bool]]:
@@ -100,13 +93,6 @@ def _files(options: argparse.Namespace, n: int) -> Iterator[tuple[str, bool]]:
             yield str(path.with_stem(f"{path.stem}-{n + 1}")), is_page
         elif name:
             yield name, is_page
-
-
-def _write(replay: Replay, options: argparse.Namespace, n: int) -> None:
-    """Writes what was asked for."""
-    for path, is_page in _files(options, n):
-        content = page(replay).encode() if is_page else film(replay, options.fps)
-        write(path, content, options.force)
 
 
 def film(replay: Replay, fps: float) -> bytes:

@@ -155,17 +155,13 @@ def _random_cells(
 
 def _different_programs(draws: Draws, cells: Plane) -> Int[Array, "cells"]:
     """A program for each cell of the set, none twice; for the others, no matter which."""
-    # The n-th cell gets the program that is n-th in a random order.
-    place = _ranks(draws.word(Use.PROGRAM, np.arange(NUM_PROGRAMS)))
+    # The n-th cell gets the program that is n-th in a random order; equal words, one in 2^26, are
+    # in their own order.
+    words = draws.word(Use.PROGRAM, np.arange(NUM_PROGRAMS))
+    words = (words & jnp.uint32(~63 & 0xFFFFFFFF)) | np.arange(NUM_PROGRAMS, dtype=np.uint32)
+    place = total(words[None, :] < words[:, None])
     number = (cells & before_each()).size()  # of cells of the set before it
     return total(jnp.where(place == number[:, None], np.arange(NUM_PROGRAMS), 0))
-
-
-def _ranks(words: UInt32[Array, " n"]) -> Int[Array, " n"]:
-    """How many of the words are smaller than each; equal ones (one in 2^26) in their order."""
-    index = np.arange(words.shape[0], dtype=np.uint32)
-    unique = (words & jnp.uint32(~63 & 0xFFFFFFFF)) | index
-    return total(unique[None, :] < unique[:, None])
 
 
 def _renumbered(table: Entities) -> UInt32[Array, " slots"]:

@@ -38,7 +38,7 @@ from hackmatrix.rules.game import (
 )
 from hackmatrix.rules.planes import NUM_CELLS, SIZE, Plane
 from hackmatrix.rules.programs import NUM_PROGRAMS
-from hackmatrix.rules.state import Kept, State
+from hackmatrix.rules.state import State
 
 __all__ = ["dump", "dump_all", "load", "load_all"]
 
@@ -76,6 +76,7 @@ _CELL: _Entry = {
     "siphoned": _FLAG,
     "center": _FLAG,
 }
+_HALF = NUM_CELLS // 2  # of the cells are in each word of a plane
 _NOTHING = [EMPTY, 0, NO_PROGRAM, 0, 0, 0, 0, 0]
 _TYPE = (0, NUM_TYPES - 1)
 _ORIGIN: _Entry = {"from_siphon": _FLAG, "from_task": _FLAG}
@@ -94,30 +95,19 @@ FIELD_OF = {"step": "step_pending"}
 
 def dump(state: State) -> dict[str, Any]:
     """The position of a state, of numbers and lists only."""
-    parts = jax.device_get(_take_apart(state.kept))
-    (position,) = _positions(*jax.tree.map(lambda x: x[None], parts))
+    (position,) = _positions(jax.tree.map(lambda x: x[None], jax.device_get(state.game)))
     return position
 
 
 def dump_all(states: State) -> list[dict[str, Any]]:
     """The positions of a batch of states; see :func:`dump`."""
-    return _positions(*jax.device_get(_take_all_apart(states.kept)))
+    return _positions(jax.device_get(states.game))
 
 
-@jax.jit
-def _take_apart(kept: Kept) -> tuple[Game, Mapping[str, Any]]:
-    """The game, and the sets of cells of its board as flags [cells]."""
-    game = kept.game
-    planes = {name: x for name, x in vars(game.board).items() if isinstance(x, Plane)}
-    return game, {name: plane.flags() for name, plane in planes.items()}
-
-
-_take_all_apart = jax.jit(jax.vmap(_take_apart))
-
-
-def _positions(games: Game, flags: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-    """The positions of games, of NumPy arrays with one leading axis, from what was taken apart."""
-    player, table = games.player, games.entities
+def _positions(games: Game) -> list[dict[str, Any]]:
+    """The positions of games, of NumPy arrays with one leading axis."""
+    player, table, board = games.player, games.entities, vars(games.board)
+    flags = {name: _flags(value) for name, value in board.items() if isinstance(value, Plane)}
     named = vars(games) | {name: getattr(games, field) for name, field in FIELD_OF.items()}
     numbers = _rows(_NUMBERS, named, games.exit)
     exits = _rows(_PLACE, {}, games.exit)
@@ -127,7 +117,7 @@ def _positions(games: Game, flags: Mapping[str, np.ndarray]) -> list[dict[str, A
         kind[flags[name]] = number
     kind[flags["program_blocks"]] = PROGRAM
     kind[flags["question"]] += QUESTION_DATA - DATA
-    on_cells = {**vars(games.board), **flags, "center": flags["centers"], "kind": kind}
+    on_cells = {**board, **flags, "center": flags["centers"], "kind": kind}
     cells = _rows(_CELL, on_cells, np.broadcast_to(np.arange(NUM_CELLS), kind.shape))
     enemies = _rows(_ENEMY, vars(table), table.cell)
     transmissions = _rows(_TRANSMISSION, vars(table), table.cell)
@@ -146,6 +136,12 @@ def _positions(games: Game, flags: Mapping[str, np.ndarray]) -> list[dict[str, A
         }
         for game, (owned, kinds) in enumerate(zip(games.owned.tolist(), table.kind, strict=True))
     ]
+
+
+def _flags(plane: Plane) -> np.ndarray:
+    words = np.stack(plane, axis=-1)[..., None]
+    flags = (words >> np.arange(_HALF, dtype=np.uint32)) & 1 != 0
+    return flags.reshape(*words.shape[:-2], NUM_CELLS)
 
 
 def _rows(entry: _Entry, fields: Mapping[str, Any], cell: Any) -> list[Any]:
@@ -255,8 +251,7 @@ def _load_board(blank: Board, cells: Sequence[Sequence[int]]) -> Board:
 
 def _plane(flags: np.ndarray) -> Plane:
     bits = sum(1 << int(cell) for cell in np.flatnonzero(flags))
-    half = NUM_CELLS // 2
-    return Plane(bits % (1 << half), bits >> half)  # pyright: ignore[reportArgumentType]
+    return Plane(bits % (1 << _HALF), bits >> _HALF)  # pyright: ignore[reportArgumentType]
 
 
 def _load_entities(position: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, UInt16, UInt32
 
-from hackmatrix.rules.batching import computed_once, joined, side_by_side, total
+from hackmatrix.rules.batching import computed_once, join, side_by_side, total
 from hackmatrix.rules.entities import CRYPTOG, NUM_TYPES, first_on_each
 from hackmatrix.rules.game import MAX_HP, NUM_STAGES, Board, Game
 from hackmatrix.rules.planes import NUM_CELLS, SIZE, Plane, column, pack, row
@@ -229,8 +229,8 @@ def compress(observation: Observation) -> CompactObservation:
     in_word = (np.arange(2)[:, None] == _WORD)[:, None]
     return CompactObservation(
         player.astype(jnp.uint16),
-        joined(owned << np.arange(NUM_PROGRAMS, dtype=np.uint32)),
-        joined(jnp.where(in_word, fields, 0)),
+        join(owned << np.arange(NUM_PROGRAMS, dtype=np.uint32)),
+        join(jnp.where(in_word, fields, 0)),
     )
 
 

@@ -26,7 +26,7 @@ from hackmatrix.observation import (
     divisors,
 )
 from hackmatrix.rules import paths
-from hackmatrix.rules.batching import computed_once, joined, side_by_side
+from hackmatrix.rules.batching import computed_once, join, side_by_side
 from hackmatrix.rules.planes import (
     NUM_CELLS,
     NUM_DIRECTIONS,
@@ -88,12 +88,12 @@ class Features(NamedTuple):
 
         More than 127 data siphons are 127, and an attack of more than 128 is 128.
         """
-        return _joined((jnp.minimum(self.player, 127).astype(jnp.int8), *self[1:]))
+        return _join((jnp.minimum(self.player, 127).astype(jnp.int8), *self[1:]))
 
     def around_player(self) -> Float[Array, " around"]:
         """As one vector of floats, all that is not said of cells one by one."""
         player = self.player.astype(jnp.float32) / _ONE[:NUM_PLAYER_FEATURES]
-        return jnp.concatenate([player, _joined(self[3:]) / _ONE[-_NUM_BESIDE_PLAYER:]])
+        return jnp.concatenate([player, _join(self[3:]) / _ONE[-_NUM_BESIDE_PLAYER:]])
 
 
 def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
@@ -101,7 +101,7 @@ def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
     return packed.astype(jnp.float32) / _ONE
 
 
-def _joined(values: Iterable[Array]) -> Int8[Array, " n"]:
+def _join(values: Iterable[Array]) -> Int8[Array, " n"]:
     return jnp.concatenate([jnp.reshape(x, -1) for x in values])
 
 
@@ -158,7 +158,7 @@ def _programs(
     # cell, counted from 1, the programs on the cells in whose number it is.
     bit = np.arange(NUM_CELLS.bit_length(), dtype=np.uint32)
     in_number = (np.arange(1, NUM_CELLS + 1) >> bit[:, None]) & 1 != 0
-    held = joined(jnp.where(in_number, words, 0))
+    held = join(jnp.where(in_number, words, 0))
     flags = (held >> np.arange(NUM_PROGRAMS, dtype=np.uint32)[:, None]) & 1
     number = jnp.sum(flags << bit, axis=1, dtype=jnp.int32)
     cell, step = number - 1, PARTS // SIZE

@@ -59,7 +59,7 @@ def first_met(start: Plane, free: Plane, goal: Plane) -> tuple[Plane, Int[Array,
     return met, jnp.where(met.any(), steps, 0)
 
 
-def connected(start: Plane, free: Plane) -> Plane:
+def reach(start: Plane, free: Plane) -> Plane:
     """All cells that can be reached from ``start`` over ``free`` cells."""
     return _grow(
         lambda reached: reached | (reached.neighbors() & free), lambda reached: reached, start

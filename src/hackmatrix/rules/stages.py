@@ -136,7 +136,7 @@ def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:
     """
     ground = ~blocks
     end = single(exit).where(exit != 0)
-    reached = paths.connected(single(jnp.int32(0)), ground & ~end)
+    reached = paths.reach(single(jnp.int32(0)), ground & ~end)
     reached = reached | (reached.neighbors() & end)
     return ~((ground & ~reached) | (blocks & ~ground.neighbors())).any()
 

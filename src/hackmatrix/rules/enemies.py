@@ -175,11 +175,7 @@ def _move_one(start: _Start, near: Plane, transmissions: Plane, movers: _Movers)
 def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupied: Plane) -> Plane:
     """Where an enemy that is not next to the player goes; no cell if it stays.
 
-    Args:
-        player: the player's cell.
-        cell: the enemy's.
-        open_cells: which it can enter; if there are none, it stays.
-        occupied: cells that somebody is on.
+    It can enter ``open_cells`` that nobody is on.
     """
     here = single(cell)
     around = here.neighbors()

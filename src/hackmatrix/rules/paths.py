@@ -26,11 +26,8 @@ def _grow(
 ) -> Flood:
     """Lets a flood grow until no flood of the batch does.
 
-    Args:
-        step: lets it grow by one step. If that reaches no more cells, another does not either.
-        reached: the cells that it has reached.
-        start: the flood.
-        while_loop: JAX's own or, for few games, one in one kernel.
+    A step that reaches no more cells is its last. ``while_loop`` is JAX's own or, for few games,
+    one in one kernel.
     """
 
     def grown(carry: tuple[Array, Flood]) -> tuple[Array, Flood]:
@@ -106,12 +103,7 @@ def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
 def first_neighbor(cell: Plane, options: Plane) -> Plane:
     """The first of a cell's neighbors, in the order up, down, left, right, that is an option.
 
-    Args:
-        cell: the set of that cell.
-        options: any cells.
-
-    Returns:
-        The set of that neighbor; no cell if none is an option.
+    A cell is a set of one; the result is empty if no neighbor is an option.
     """
     first = empty()
     for neighbor in reversed(cell.shifts()):

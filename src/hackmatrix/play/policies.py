@@ -37,11 +37,11 @@ class _AbstractScripted(AbstractActorCritic):
         self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:
         """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        logits = self.logits(observation, action_mask)
+        logits = self._logits(observation, action_mask)
         return MaskedCategorical(logits, action_mask), jnp.float32(_NO_VALUE)
 
     @abstractmethod
-    def logits(
+    def _logits(
         self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> Float[Array, " actions"]:
         """Of all actions; what is not allowed is left out later."""
@@ -51,10 +51,9 @@ class _AbstractScripted(AbstractActorCritic):
 class RandomPolicy(_AbstractScripted):
     """Every allowed action is equally likely."""
 
-    def logits(
+    def _logits(
         self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> Float[Array, " actions"]:
-        """Equal ones."""
         return jnp.zeros(NUM_ACTIONS)
 
 
@@ -65,10 +64,9 @@ class GreedyExitPolicy(_AbstractScripted):
     Where no way is open it takes the first action allowed.
     """
 
-    def logits(
+    def _logits(
         self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> Float[Array, " actions"]:
-        """All on one action."""
         ways = _View(observation).ways().astype(jnp.float32)
         return _best(_on_moves(ways), action_mask)
 
@@ -82,10 +80,9 @@ class FighterPolicy(_AbstractScripted):
     exit. Where no way is open it takes the first action allowed.
     """
 
-    def logits(
+    def _logits(
         self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> Float[Array, " actions"]:
-        """All on one action."""
         view = _View(observation)
         enemy, transmission = view.targets()
         moves = jnp.select(

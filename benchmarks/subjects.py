@@ -17,7 +17,7 @@ from hackmatrix import HackMatrix
 from hackmatrix.metrics import METRICS
 from hackmatrix.networks import PlayerCenteredMLP
 from hackmatrix.networks.features import NUM_FEATURES
-from hackmatrix.rules.batching import joined
+from hackmatrix.rules.batching import join
 from hackmatrix.rules.bits import nth_bit
 from ppo_mask.devices.sharding import env_sharding, make_mesh, shard_over_envs
 from ppo_mask.envs import VectorEnv
@@ -63,7 +63,7 @@ def random_actions(key: Array, mask: Array) -> Array:
     if mask.shape[1] > 32:
         raise ValueError(f"random actions are drawn of 32 at most, got {mask.shape[1]}")
     flags = np.uint32(1) << np.arange(mask.shape[1], dtype=np.uint32)
-    valid = joined(jnp.where(mask, flags, jnp.uint32(0)))
+    valid = join(jnp.where(mask, flags, jnp.uint32(0)))
     count = jax.lax.population_count(valid).astype(jnp.float32)
     rank = jnp.floor(jax.random.uniform(key, count.shape) * count)
     return nth_bit(valid, rank.astype(jnp.int32))

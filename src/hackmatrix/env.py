@@ -385,7 +385,7 @@ def _run(
     _, _, siphons, program = _take_apart(action, jnp.bool_(True))
     after, kills = programs.run(game, program, draws)
     after = choose(siphons, siphon.siphon(game), after)
-    kept = history.undone(after, rows, program == Program.UNDO)
+    kept = history.undo(after, rows, program == Program.UNDO)
     lost_yield = jnp.where(siphons, siphon.lost_yield(game), 0)
     return _Run(kept, side_by_side([*notes[:-2], kills, lost_yield]))
 

@@ -41,10 +41,9 @@ def make_env(
     """Makes one game; ``gymnasium.make`` calls it.
 
     Args:
-        max_steps: actions after which an episode is truncated; None: no limit.
-        undo_depth: positions that UNDO can go back through in a stage, at least 8.
-        starting_weights: ``[stages]``, how often a game starts in each stage, relative to the
-            others; None: always in stage 1.
+        max_steps: see :class:`hackmatrix.HackMatrix`, as of the next two.
+        undo_depth: positions that UNDO can go back through in a stage.
+        starting_weights: ``[stages]``, how often a game starts in each stage.
         render_mode: ``ansi`` for text, ``rgb_array`` for pictures (they need Pillow, the extra
             ``gif``), ``human`` for text in the terminal after each reset and step; None for none.
 
@@ -55,7 +54,7 @@ def make_env(
         ValueError: an argument is out of its range, or there is no such render mode.
     """
     game = _make_game(max_steps, undo_depth, starting_weights)
-    return ToGymnasium(game, render_mode=render_mode, **_space_and_renderers())
+    return ToGymnasium(game, render_mode=render_mode, **_OPTIONS)
 
 
 def make_vector_env(
@@ -71,11 +70,11 @@ def make_vector_env(
 
     Args:
         num_envs: the number of games.
-        max_steps: see :func:`make_env`.
+        max_steps: see :class:`hackmatrix.HackMatrix`.
         max_episode_steps: the same, by the name that ``gymnasium.make`` has for it; the lower of
             the two is the limit.
-        undo_depth: see :func:`make_env`.
-        starting_weights: see :func:`make_env`.
+        undo_depth: see :class:`hackmatrix.HackMatrix`.
+        starting_weights: see :class:`hackmatrix.HackMatrix`.
         render_mode: ``ansi``, ``rgb_array``, or None.
 
     Returns:
@@ -86,7 +85,7 @@ def make_vector_env(
     """
     limits = [limit for limit in (max_steps, max_episode_steps) if limit is not None]
     game = _make_game(min(limits, default=None), undo_depth, starting_weights)
-    return ToGymnasiumVector(game, num_envs, render_mode=render_mode, **_space_and_renderers())
+    return ToGymnasiumVector(game, num_envs, render_mode=render_mode, **_OPTIONS)
 
 
 def _make_game(
@@ -94,11 +93,6 @@ def _make_game(
 ) -> HackMatrix:
     weights = None if starting_weights is None else jnp.asarray(starting_weights, jnp.float32)
     return HackMatrix(undo_depth, max_steps, weights)
-
-
-def _space_and_renderers() -> dict[str, Any]:
-    space = gymnasium.spaces.Box(*bounds(), dtype=np.float32)
-    return {"observation_space": space, "renderers": _RENDERERS}
 
 
 def _make_pixels(state: State) -> UInt8[np.ndarray, "height width 3"]:
@@ -111,6 +105,10 @@ def _print(state: State) -> None:
 
 
 _RENDERERS: dict[str, Any] = {"ansi": text, "rgb_array": _make_pixels, "human": _print}
+_OPTIONS: dict[str, Any] = {
+    "observation_space": gymnasium.spaces.Box(*bounds(), dtype=np.float32),
+    "renderers": _RENDERERS,
+}
 # gymnasium.make reads it, to make modes such as rgb_array_list itself.
 make_env.metadata = {"render_modes": [*_RENDERERS]}  # pyright: ignore[reportFunctionMemberAccess]
 

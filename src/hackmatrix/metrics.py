@@ -4,13 +4,11 @@ from hackmatrix.actions import FIRST_PROGRAM, SIPHON_ACTION
 from hackmatrix.rules.rewards import COMPONENTS
 from ppo_mask.training import Metric
 
-
-def _component(name: str) -> Metric:
-    return Metric(lambda action, info: info[name])
-
-
 METRICS: dict[str, Metric] = {
-    **{f"reward/{name}": _component(f"reward/{name}") for name in COMPONENTS},
+    **{
+        name: Metric(lambda action, info, name=name: info[name])
+        for name in (f"reward/{component}" for component in COMPONENTS)
+    },
     "actions/move_frac": Metric(lambda action, info: action < SIPHON_ACTION),
     "actions/siphon_frac": Metric(lambda action, info: action == SIPHON_ACTION),
     "actions/program_frac": Metric(lambda action, info: action >= FIRST_PROGRAM),

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, UInt16, UInt32
 
-from hackmatrix.rules.batching import computed_once, joined, side_by_side, total
+from hackmatrix.rules.batching import computed_once, join, side_by_side, total
 from hackmatrix.rules.entities import CRYPTOG, NUM_TYPES, first_on_each
 from hackmatrix.rules.game import MAX_HP, NUM_STAGES, Board, Game
 from hackmatrix.rules.planes import NUM_CELLS, SIZE, Plane, column, pack, row
@@ -71,72 +71,48 @@ OBSERVATION_SIZE = NUM_PLAYER_FEATURES + NUM_CELLS * CHANNELS
 _ENEMY_BITS = 8  # type, hp, stunned and from_siphon, next to each other in a cell's first word
 _MAX_TURNS = 4  # a transmission's turns left are seen up to here
 
-# Of each field of a cell: its word, its first bit there, and how many channels of a bit each it is;
-# a field of several bits is one channel.
-_FIELDS = {
-    "program": (0, 0, NUM_PROGRAMS),
-    "enemy_type": (0, 23, NUM_TYPES),
-    "enemy_hp": (0, 27, 1),
-    "stunned": (0, 29, 1),
-    "from_siphon": (0, 30, 1),
-    "points": (1, 0, 1),
-    "spawn_count": (1, 4, 1),
-    "turns": (1, 8, 1),
-    "credits": (1, 11, 1),
-    "energy": (1, 13, 1),
-    "data": (1, 15, 1),
-    "program_block": (1, 16, 1),
-    "question": (1, 17, 1),
-    "block_siphoned": (1, 18, 1),
-    "pickup": (1, 19, 1),
-    "exit": (1, 20, 1),
-    "center": (1, 21, 1),
+
+class Field(NamedTuple):
+    """Where the two words of a cell hold a field: one number, or some flags next to each other."""
+
+    word: int
+    shift: int  # of its lowest bit
+    flags: int = 1  # each is a channel
+    width: int = 1  # bits of a number, which is one channel
+    largest: int = 1  # what a number is divided by
+
+
+CELL_FIELDS = {
+    "enemy_type": Field(0, 23, flags=NUM_TYPES),
+    "enemy_hp": Field(0, 27, width=2, largest=3),
+    "stunned": Field(0, 29),
+    "from_siphon": Field(0, 30),
+    "data": Field(1, 15),
+    "program_block": Field(1, 16),
+    "question": Field(1, 17),
+    "points": Field(1, 0, width=4, largest=9),
+    "block_siphoned": Field(1, 18),
+    "program": Field(0, 0, flags=NUM_PROGRAMS),
+    "spawn_count": Field(1, 4, width=4, largest=9),
+    "turns": Field(1, 8, width=3, largest=_MAX_TURNS),
+    "credits": Field(1, 11, width=2, largest=3),
+    "energy": Field(1, 13, width=2, largest=3),
+    "pickup": Field(1, 19),
+    "exit": Field(1, 20),
+    "center": Field(1, 21),
 }
-_WIDTH = {"enemy_hp": 2, "points": 4, "spawn_count": 4, "turns": 3, "credits": 2, "energy": 2}
-# By which a field is divided, where that is not 1.
-LARGEST = {"enemy_hp": 3, "points": 9, "spawn_count": 9, "turns": 4, "credits": 3, "energy": 3}
-# In the order of their channels.
-CELL_FIELDS = (
-    "enemy_type",
-    "enemy_hp",
-    "stunned",
-    "from_siphon",
-    "data",
-    "program_block",
-    "question",
-    "points",
-    "block_siphoned",
-    "program",
-    "spawn_count",
-    "turns",
-    "credits",
-    "energy",
-    "pickup",
-    "exit",
-    "center",
-)
+"""In the order of their channels."""
 
 
-class _Channels(NamedTuple):
-    """Of each channel of a cell, where in the cell's words it is, and what it is divided by."""
-
-    second: np.ndarray
-    shift: np.ndarray
-    mask: np.ndarray
-    divisor: np.ndarray
-
-
-def _channel_table() -> _Channels:
-    rows: list[tuple[bool, int, int, int]] = []
-    for name in CELL_FIELDS:
-        word, shift, copies = _FIELDS[name]
-        mask, divisor = (1 << _WIDTH.get(name, 1)) - 1, LARGEST.get(name, 1)
-        rows += [(word == 1, bit, mask, divisor) for bit in range(shift, shift + copies)]
-    second, shift, mask, divisor = np.array(rows, np.uint32).T
-    return _Channels(second != 0, shift, mask, divisor)
-
-
-_CHANNELS = _channel_table()
+# Of each channel of a cell: its word, its lowest bit there, its bits, and what it is divided by.
+_WORD, _SHIFT, _MASK, _DIVISOR = np.array(
+    [
+        (field.word, bit, (1 << field.width) - 1, field.largest)
+        for field in CELL_FIELDS.values()
+        for bit in range(field.shift, field.shift + field.flags)
+    ],
+    np.uint32,
+).T
 
 
 def bounds() -> tuple[Float[np.ndarray, "observation"], Float[np.ndarray, "observation"]]:
@@ -151,10 +127,9 @@ def bounds() -> tuple[Float[np.ndarray, "observation"], Float[np.ndarray, "obser
 
 def channels(name: str) -> slice:
     """The channels of a cell that a field takes."""
-    start = 0
-    for other in CELL_FIELDS[: CELL_FIELDS.index(name)]:
-        start += _FIELDS[other][2]
-    return slice(start, start + _FIELDS[name][2])
+    flags = {other: field.flags for other, field in CELL_FIELDS.items()}
+    start = sum([*flags.values()][: [*flags].index(name)])
+    return slice(start, start + flags[name])
 
 
 class CompactObservation(eqx.Module):
@@ -178,8 +153,8 @@ class CompactObservation(eqx.Module):
         """The cells on which one of the fields is not 0."""
         bits = np.zeros(2, np.uint32)
         for name in names:
-            word, shift, copies = _FIELDS[name]
-            bits[word] |= ((1 << _WIDTH.get(name, copies)) - 1) << shift
+            field = CELL_FIELDS[name]
+            bits[field.word] |= ((1 << field.flags * field.width) - 1) << field.shift
         first, second = self.cells
         return pack(((first & bits[0]) | (second & bits[1])) != 0)
 
@@ -193,14 +168,13 @@ def cell_channels(
         words: the cells' words.
         number: of the channels that are wanted.
     """
-    at = _Channels(*(column[number] for column in _CHANNELS))
-    word = jnp.where(at.second, words[1, :, None], words[0, :, None])
-    return ((word >> at.shift) & at.mask).astype(jnp.uint16)
+    word = jnp.where(_WORD[number] == 1, words[1, :, None], words[0, :, None])
+    return ((word >> _SHIFT[number]) & _MASK[number]).astype(jnp.uint16)
 
 
 def divisors(number: slice | np.ndarray = slice(None)) -> np.ndarray:
     """What the whole numbers of :func:`cell_channels` are divided by in a flat observation."""
-    return _CHANNELS.divisor[number]
+    return _DIVISOR[number]
 
 
 Observation: TypeAlias = Float[Array, "observation"] | CompactObservation
@@ -230,52 +204,40 @@ DIVISORS = np.concatenate(
 """What the whole numbers of a flat observation are divided by."""
 
 
-def expand(seen: Observation) -> Float[Array, "observation"]:
+def expand(observation: Observation) -> Float[Array, "observation"]:
     """The flat observation of one in either form: player, programs, grid."""
-    if not isinstance(seen, CompactObservation):
-        return seen
+    if not isinstance(observation, CompactObservation):
+        return observation
     # Player and programs as a row of the grid, padded in front, and all of them whole numbers:
     # joining whole rows in memory, and making floats of them with the padding cut off, is much
     # cheaper on a CPU than joining floats of odd lengths.
     padding = CHANNELS - NUM_PLAYER_FEATURES
-    first_row = jnp.concatenate([jnp.zeros(padding, jnp.uint16), seen.player_features()])
-    rows = jnp.concatenate([first_row[None], cell_channels(seen.cells)])
-    whole = computed_once(rows, seen.player[0] >= SIZE).reshape(-1)[padding:]
+    first_row = jnp.concatenate([jnp.zeros(padding, jnp.uint16), observation.player_features()])
+    rows = jnp.concatenate([first_row[None], cell_channels(observation.cells)])
+    whole = computed_once(rows, observation.player[0] >= SIZE).reshape(-1)[padding:]
     # By way of int32, of which CPUs make floats eight or sixteen at a time.
     return whole.astype(jnp.int32).astype(jnp.float32) / DIVISORS
 
 
-def compress(seen: Observation) -> CompactObservation:
+def compress(observation: Observation) -> CompactObservation:
     """The compact observation of one in either form: :func:`expand` backwards."""
-    if isinstance(seen, CompactObservation):
-        return seen
-    whole = jnp.round(seen * DIVISORS).astype(jnp.uint32)
+    if isinstance(observation, CompactObservation):
+        return observation
+    whole = jnp.round(observation * DIVISORS).astype(jnp.uint32)
     player, owned, cells = jnp.split(whole, [PLAYER_FEATURES, NUM_PLAYER_FEATURES])
-    fields = cells.reshape(NUM_CELLS, CHANNELS) << _CHANNELS.shift
-    second = np.stack([~_CHANNELS.second, _CHANNELS.second])[:, None]
+    fields = cells.reshape(NUM_CELLS, CHANNELS) << _SHIFT
+    in_word = (np.arange(2)[:, None] == _WORD)[:, None]
     return CompactObservation(
         player.astype(jnp.uint16),
-        joined(owned << np.arange(NUM_PROGRAMS, dtype=np.uint32)),
-        joined(jnp.where(second, fields, 0)),
+        join(owned << np.arange(NUM_PROGRAMS, dtype=np.uint32)),
+        join(jnp.where(in_word, fields, 0)),
     )
 
 
 def _player_steps(game: Game) -> UInt16[Array, "numbers"]:
     player = game.player
-    values = (
-        player.row,
-        player.col,
-        player.hp,
-        player.credits,
-        player.energy,
-        game.stage,
-        player.data_siphons,
-        player.attack,
-        game.show,
-        game.calm,
-    )
-    steps = [number.steps(x) for number, x in zip(PLAYER_NUMBERS, values, strict=True)]
-    return side_by_side(steps)
+    values = {**vars(game), **vars(player), "row": player.row, "col": player.col}
+    return side_by_side([number.steps(values[number.name]) for number in PLAYER_NUMBERS])
 
 
 def visible_enemies(game: Game) -> Bool[Array, "slots"]:
@@ -325,7 +287,7 @@ def _cell_words(
         first = rarely(crowded, lambda x: first_on_each(*x), operand, enemies)
     # At most one enemy and one transmission a cell: their bits join to one number a cell.
     shown = table.on_cells(_entity_bits(game, first)).astype(jnp.uint32)
-    enemy = (shown & ((1 << _ENEMY_BITS) - 1)) << _FIELDS["enemy_type"][1]
+    enemy = (shown & ((1 << _ENEMY_BITS) - 1)) << CELL_FIELDS["enemy_type"].shift
     transmission = _field("turns", shown >> _ENEMY_BITS)
     # In memory, or the compiler would compute the words again for each of the 42 channels.
     words = ground | jnp.where(np.arange(2)[:, None] == 0, enemy, transmission)
@@ -337,7 +299,7 @@ def _entity_bits(game: Game, first: Bool[Array, "slots"]) -> UInt16[Array, "slot
     cells."""
     table = game.entities
     # A hidden cryptog still hides the enemies that come after it on its cell.
-    seen = first & visible_enemies(game)
+    visible = first & visible_enemies(game)
     enemy = (
         (jnp.uint16(1) << table.type.astype(jnp.uint16))
         | (table.hp.astype(jnp.uint16) << 4)
@@ -345,9 +307,9 @@ def _entity_bits(game: Game, first: Bool[Array, "slots"]) -> UInt16[Array, "slot
         | (table.from_siphon.astype(jnp.uint16) << 7)
     )
     transmission = jnp.minimum(table.turns, _MAX_TURNS).astype(jnp.uint16) << _ENEMY_BITS
-    return jnp.where(seen, enemy, jnp.where(table.is_transmission, transmission, 0))
+    return jnp.where(visible, enemy, jnp.where(table.is_transmission, transmission, 0))
 
 
 def _field(name: str, value: Array) -> UInt32[Array, " cells"]:
     """A field's value where it belongs in its word."""
-    return value.astype(jnp.uint32) << _FIELDS[name][1]
+    return value.astype(jnp.uint32) << CELL_FIELDS[name].shift

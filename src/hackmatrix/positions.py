@@ -16,7 +16,6 @@ No stage of a game has a program twice. Rules do not mind, but the default netwo
 say where such a program is.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -25,39 +24,131 @@ import jax
 import numpy as np
 
 from hackmatrix.env import MIN_UNDO_DEPTH, new_state
-from hackmatrix.rules.entities import (
-    ARRIVAL_SHIFT,
-    ENEMY,
-    FREE,
-    MAX_ENTITIES,
-    TRANSMISSION,
-    Entities,
+from hackmatrix.rules.entities import ARRIVAL_SHIFT, ENEMY, MAX_ENTITIES, NUM_TYPES, TRANSMISSION
+from hackmatrix.rules.game import (
+    MAX_HP,
+    NO_PROGRAM,
+    NUM_STAGES,
+    Board,
+    Game,
+    Player,
+    blank_game,
+    build,
+    replace,
 )
-from hackmatrix.rules.game import NO_PROGRAM, Board, Game, Player, blank_game, replace
 from hackmatrix.rules.planes import NUM_CELLS, SIZE, Plane
-from hackmatrix.rules.position_format import (
-    CELL_ENTRY,
-    DATA,
-    ENEMY_ENTRY,
-    EXIT,
-    EXIT_ENTRY,
-    FIELD_OF,
-    NUMBERS,
-    PICKUP,
-    PLAYER_ENTRY,
-    PROGRAM,
-    QUESTION_DATA,
-    QUESTION_PROGRAM,
-    TRANSMISSION_ENTRY,
-    dump,
-    dump_all,
-)
 from hackmatrix.rules.programs import NUM_PROGRAMS
 from hackmatrix.rules.state import MAX_UNDO_DEPTH, State
 
 __all__ = ["dump", "dump_all", "load", "load_all"]
 
-_LISTS = ("exit", "player", "owned", "cells", "enemies", "transmissions")
+EMPTY, DATA, PROGRAM, QUESTION_DATA, QUESTION_PROGRAM, PICKUP, EXIT = range(7)
+
+# Of each list the names of its values, in their order, with the smallest and the largest. They are
+# those of the rules' fields; a row and a column are one field there, the cell.
+_Entry = dict[str, tuple[int, int]]
+_LARGE = (1 << 15) - 1
+_FLAG, _INDEX, _AMOUNT = (0, 1), (0, SIZE - 1), (0, _LARGE)
+_NUMBERS: _Entry = {
+    "stage": (1, NUM_STAGES),
+    "turn": _AMOUNT,
+    **dict.fromkeys(("show", "calm", "step"), _FLAG),
+    "atk_uses": _AMOUNT,
+    "interval": (1, _LARGE),
+    "next_task": _AMOUNT,
+    "pending": _AMOUNT,
+}
+_PLACE: _Entry = {"row": _INDEX, "col": _INDEX}
+_PLAYER: _Entry = {
+    **_PLACE,
+    "hp": (0, MAX_HP),
+    **dict.fromkeys(("credits", "energy", "data_siphons", "score"), _AMOUNT),
+    "attack": (1, _LARGE),
+}
+_CELL: _Entry = {
+    **_PLACE,
+    "kind": (EMPTY, EXIT),
+    "points": (0, 9),
+    "program": (NO_PROGRAM, NUM_PROGRAMS - 1),
+    "spawn_count": (0, 9),
+    "credits": (0, 3),
+    "energy": (0, 3),
+    "siphoned": _FLAG,
+    "center": _FLAG,
+}
+_HALF = NUM_CELLS // 2  # of the cells are in each word of a plane
+_NOTHING = [EMPTY, 0, NO_PROGRAM, 0, 0, 0, 0, 0]
+_TYPE = (0, NUM_TYPES - 1)
+_ORIGIN: _Entry = {"from_siphon": _FLAG, "from_task": _FLAG}
+_ENEMY: _Entry = {
+    "type": _TYPE,
+    **_PLACE,
+    "hp": (1, 3),
+    "disabled": (0, 9),
+    "stunned": _FLAG,
+    **_ORIGIN,
+}
+_TRANSMISSION: _Entry = {**_PLACE, "turns": (1, _LARGE), "type": _TYPE, **_ORIGIN}
+FIELD_OF = {"step": "step_pending"}
+"""The game's field for each number of a position that has another name there."""
+
+
+def dump(state: State) -> dict[str, Any]:
+    """The position of a state, of numbers and lists only."""
+    (position,) = _positions(jax.tree.map(lambda x: x[None], jax.device_get(state.game)))
+    return position
+
+
+def dump_all(states: State) -> list[dict[str, Any]]:
+    """The positions of a batch of states; see :func:`dump`."""
+    return _positions(jax.device_get(states.game))
+
+
+def _positions(games: Game) -> list[dict[str, Any]]:
+    """The positions of games, of NumPy arrays with one leading axis."""
+    player, table, board = games.player, games.entities, vars(games.board)
+    flags = {name: _flags(value) for name, value in board.items() if isinstance(value, Plane)}
+    named = vars(games) | {name: getattr(games, field) for name, field in FIELD_OF.items()}
+    numbers = _rows(_NUMBERS, named, games.exit)
+    exits = _rows(_PLACE, {}, games.exit)
+    players = _rows(_PLAYER, vars(player), player.cell)
+    kind = np.zeros((len(exits), NUM_CELLS), int)
+    for name, number in (("exits", EXIT), ("pickups", PICKUP), ("data", DATA)):
+        kind[flags[name]] = number
+    kind[flags["program_blocks"]] = PROGRAM
+    kind[flags["question"]] += QUESTION_DATA - DATA
+    on_cells = {**board, **flags, "center": flags["centers"], "kind": kind}
+    cells = _rows(_CELL, on_cells, np.broadcast_to(np.arange(NUM_CELLS), kind.shape))
+    enemies = _rows(_ENEMY, vars(table), table.cell)
+    transmissions = _rows(_TRANSMISSION, vars(table), table.cell)
+    order = np.argsort(table.order, axis=-1, kind="stable")
+    return [
+        {
+            **dict(zip(_NUMBERS, numbers[game], strict=True)),
+            "exit": exits[game],
+            "player": players[game],
+            "owned": [number for number in range(NUM_PROGRAMS) if owned >> number & 1],
+            "cells": [cell for cell in cells[game] if cell[2:] != _NOTHING],
+            "enemies": [enemies[game][i] for i in order[game] if kinds[i] == ENEMY],
+            "transmissions": [
+                transmissions[game][i] for i in order[game] if kinds[i] == TRANSMISSION
+            ],
+        }
+        for game, (owned, kinds) in enumerate(zip(games.owned.tolist(), table.kind, strict=True))
+    ]
+
+
+def _flags(plane: Plane) -> np.ndarray:
+    words = np.stack(plane, axis=-1)[..., None]
+    flags = (words >> np.arange(_HALF, dtype=np.uint32)) & 1 != 0
+    return flags.reshape(*words.shape[:-2], NUM_CELLS)
+
+
+def _rows(entry: _Entry, fields: Mapping[str, Any], cell: Any) -> list[Any]:
+    """The values of many entries, as lists of whole numbers."""
+    row, col = divmod(np.asarray(cell), SIZE)
+    named = {**fields, "row": row, "col": col}
+    return np.stack([np.asarray(named[name], int) for name in entry], axis=-1).tolist()
 
 
 def load(position: Mapping[str, Any], undo_depth: int = MIN_UNDO_DEPTH) -> State:
@@ -79,6 +170,7 @@ def load_all(positions: Sequence[Mapping[str, Any]], undo_depth: int = MIN_UNDO_
 
 _to_state = jax.jit(new_state, static_argnums=1)
 _to_states = jax.jit(jax.vmap(new_state, (0, None)), static_argnums=1)
+_blank = lru_cache(lambda: jax.device_get(blank_game()))
 
 
 def _checked_depth(undo_depth: int) -> int:
@@ -87,42 +179,31 @@ def _checked_depth(undo_depth: int) -> int:
 
 def _game(position: Mapping[str, Any]) -> Game:
     """The position, taken apart, of NumPy arrays."""
-    names = {*NUMBERS, *_LISTS}
+    names = {*_NUMBERS, "exit", "player", "owned", "cells", "enemies", "transmissions"}
     for problem, keys in (
         ("lacks", names - position.keys()),
         ("has the unknown key", set(position) - names),
     ):
         if keys:
             raise ValueError(f"the position {problem} {', '.join(sorted(keys))}")
-    row, col, *others = _checked("player", position["player"], PLAYER_ENTRY)
-    exit_row, exit_col = _checked("exit", position["exit"], EXIT_ENTRY)
     owned = {_in_range("owned", number, 0, NUM_PROGRAMS - 1) for number in position["owned"]}
-    values = {
+    numbers = {
         FIELD_OF.get(name, name): _in_range(name, position[name], *bounds)
-        for name, bounds in NUMBERS.items()
+        for name, bounds in _NUMBERS.items()
     }
-    values |= {
-        "exit": exit_row * SIZE + exit_col,
-        "owned": sum(1 << number for number in owned),
-        "births": len(position["transmissions"]),
-        "arrivals": 1,
-    }
-    blank = _blank()
-    numbers = (row * SIZE + col, *others)
-    names = [field.name for field in dataclasses.fields(Player)]
+    blank: Game = _blank()
     game = replace(
         blank,
-        player=replace(blank.player, **dict(zip(names, numbers, strict=True))),
+        exit=_checked("exit", position["exit"], _PLACE)["cell"],
+        player=build(Player, **_checked("player", position["player"], _PLAYER)),
         board=_load_board(blank.board, position["cells"]),
-        entities=_load_entities(blank.entities, position["enemies"], position["transmissions"]),
-        **values,
+        entities=replace(blank.entities, **_load_entities(position)),
+        owned=sum(1 << number for number in owned),
+        births=len(position["transmissions"]),
+        arrivals=1,
+        **numbers,
     )
     return jax.tree.map(lambda x, like: np.asarray(x, like.dtype), game, blank)
-
-
-@lru_cache
-def _blank() -> Game:
-    return jax.device_get(blank_game())
 
 
 def _in_range(name: str, value: Any, low: int, high: int) -> int:
@@ -133,30 +214,33 @@ def _in_range(name: str, value: Any, low: int, high: int) -> int:
     return int(value)
 
 
-def _checked(name: str, entry: Sequence[int], bounds: Mapping[str, tuple[int, int]]) -> list[int]:
-    """The entry's values, as many as there are bounds, each within its own."""
-    if len(entry) != len(bounds):
-        raise ValueError(f"{name}: {list(entry)} must have {len(bounds)} entries")
-    values: list[int] = []
-    for value, (field, (low, high)) in zip(entry, bounds.items(), strict=True):
+def _checked(name: str, values: Sequence[int], entry: _Entry) -> dict[str, int]:
+    """An entry's values by the names of the rules' fields, each within its bounds."""
+    if len(values) != len(entry):
+        raise ValueError(f"{name}: {list(values)} must have {len(entry)} entries")
+    fields: dict[str, int] = {}
+    for value, (field, (low, high)) in zip(values, entry.items(), strict=True):
         # The plain case here: thousands of positions have hundreds of numbers each.
         if type(value) is not int or not low <= value <= high:
             value = _in_range(f"{name} {field}", value, low, high)
-        values.append(value)
-    return values
+        fields[field] = value
+    fields["cell"] = fields.pop("row") * SIZE + fields.pop("col")
+    return fields
 
 
 def _load_board(blank: Board, cells: Sequence[Sequence[int]]) -> Board:
-    table = np.zeros((NUM_CELLS, 8), np.int8)
-    table[:, 2] = NO_PROGRAM
-    given: set[tuple[int, int]] = set()
-    for cell in cells:
-        row, col, *values = _checked("cells", cell, CELL_ENTRY)
-        if (row, col) in given:
-            raise ValueError(f"cells: the cell [{row}, {col}] is given twice")
-        given.add((row, col))
-        table[row * SIZE + col] = values
-    kind, points, program, spawn_count, credits, energy, siphoned, centers = table.T
+    table = {name: np.zeros(NUM_CELLS, np.int8) for name in _CELL}
+    table["program"][:] = NO_PROGRAM
+    given: set[int] = set()
+    for values in cells:
+        fields = _checked("cells", values, _CELL)
+        cell = fields.pop("cell")
+        if cell in given:
+            raise ValueError(f"cells: the cell {list(values[:2])} is given twice")
+        given.add(cell)
+        for name, value in fields.items():
+            table[name][cell] = value
+    kind = table["kind"]
     return replace(
         blank,
         data=_plane(np.isin(kind, (DATA, QUESTION_DATA))),
@@ -164,38 +248,35 @@ def _load_board(blank: Board, cells: Sequence[Sequence[int]]) -> Board:
         question=_plane(np.isin(kind, (QUESTION_DATA, QUESTION_PROGRAM))),
         pickups=_plane(kind == PICKUP),
         exits=_plane(kind == EXIT),
-        siphoned=_plane(siphoned != 0),
-        centers=_plane(centers != 0),
-        points=points,
-        program=program,
-        spawn_count=spawn_count,
-        credits=credits,
-        energy=energy,
+        siphoned=_plane(table["siphoned"] != 0),
+        centers=_plane(table["center"] != 0),
+        **{name: table[name] for name in ("points", "program", "spawn_count", "credits", "energy")},
     )
 
 
 def _plane(flags: np.ndarray) -> Plane:
     bits = sum(1 << int(cell) for cell in np.flatnonzero(flags))
-    half = NUM_CELLS // 2
-    return Plane(bits % (1 << half), bits >> half)  # pyright: ignore[reportArgumentType]
+    return Plane(bits % (1 << _HALF), bits >> _HALF)  # pyright: ignore[reportArgumentType]
 
 
-def _load_entities(
-    blank: Entities, enemies: Sequence[Sequence[int]], transmissions: Sequence[Sequence[int]]
-) -> Entities:
+def _load_entities(position: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    enemies, transmissions = position["enemies"], position["transmissions"]
     number = len(enemies) + len(transmissions)
     if number > MAX_ENTITIES:
         raise ValueError(
             f"enemies and transmissions: {number} of them, at most {MAX_ENTITIES} have room"
         )
-    rows: list[tuple[int, ...]] = []
-    for number, entry in enumerate(enemies):
-        type, row, col, hp, *flags = _checked("enemies", entry, ENEMY_ENTRY)
-        order = (1 << ARRIVAL_SHIFT) + number
-        rows.append((ENEMY, type, row * SIZE + col, hp, 0, *flags, order))
-    for number, entry in enumerate(transmissions):
-        row, col, turns, type, *flags = _checked("transmissions", entry, TRANSMISSION_ENTRY)
-        rows.append((TRANSMISSION, type, row * SIZE + col, 0, turns, 0, 0, *flags, number))
-    rows += [(FREE,) + (0,) * 9] * (MAX_ENTITIES - len(rows))
-    names = [field.name for field in dataclasses.fields(Entities)]
-    return replace(blank, **dict(zip(names, np.array(rows).T, strict=True)))
+    entries = [
+        _checked("enemies", values, _ENEMY)
+        | {"kind": ENEMY, "order": (1 << ARRIVAL_SHIFT) + n, "turns": 0}
+        for n, values in enumerate(enemies)
+    ]
+    entries += [
+        _checked("transmissions", values, _TRANSMISSION) | {"kind": TRANSMISSION, "order": n}
+        for n, values in enumerate(transmissions)
+    ]
+    table = {name: np.zeros(MAX_ENTITIES, int) for name in vars(_blank().entities)}
+    for slot, fields in enumerate(entries):
+        for name, value in fields.items():
+            table[name][slot] = value
+    return table

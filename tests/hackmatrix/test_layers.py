@@ -18,7 +18,7 @@ LAYERS = {
     "curriculum": GAME,
     "positions": GAME,
     "networks": GAME,
-    "render": GAME,
+    "render": GAME | {"positions"},
     "task": GAME | {"metrics", "curriculum", "networks"},
     "play": GAME | {"networks", "render", "task"},
     "gymnasium": GAME | {"render"},

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from hackmatrix import HackMatrix, State
+from hackmatrix.positions import FIELD_OF
 from hackmatrix.rules.entities import ENEMY, TRANSMISSION
 from hackmatrix.rules.planes import NUM_CELLS
-from hackmatrix.rules.position_format import FIELD_OF
 from hackmatrix.rules.programs import Program
 from hackmatrix.rules.rewards import COMPONENTS
 

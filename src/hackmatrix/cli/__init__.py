@@ -52,8 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return train.train(words[1:])
     try:
         options = parser().parse_args(words)
-        require_platform()
-        enable_compilation_cache()
+        if options.needs_device:
+            require_platform()
+            enable_compilation_cache()
         return options.run(options)
     except RunError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -62,14 +62,11 @@ def report(path: Path) -> list[str]:
     lines += ["", "architecture", *_tree(description["architecture"], "  ")]
     lines += ["", "settings", *_tree(description["config"], "  ")]
     lines += ["", "arrays", *_groups(description["arrays"])]
-    broken = [
-        name for name, x in arrays.items() if x.dtype.kind == "f" and not np.isfinite(x).all()
-    ]
     size = sum(x.nbytes for x in arrays.values())
     lines += ["", f"verified: {len(arrays)} arrays, {size / 1e6:.1f} MB, all as they were saved"]
-    # Totals of a run begin at minus infinity, the maximum of nothing.
-    broken = [name for name in broken if name.startswith("learner.model.")]
-    if broken:
+    # Of the network only: a run's totals begin at minus infinity, the maximum of nothing.
+    model = {name: x for name, x in arrays.items() if name.startswith("learner.model.")}
+    if broken := [n for n, x in model.items() if x.dtype.kind == "f" and not np.isfinite(x).all()]:
         lines.append(f"WARNING: not finite: {', '.join(broken)}")
     return lines
 

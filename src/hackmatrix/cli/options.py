@@ -14,12 +14,14 @@ from ppo_mask.errors import RunError
 Run = Callable[[argparse.Namespace], int]
 
 
-def add_command(commands: Any, name: str, run: Run, help: str) -> argparse.ArgumentParser:
-    """A command and what it does."""
+def add_command(
+    commands: Any, name: str, run: Run, help: str, *, needs_device: bool = True
+) -> argparse.ArgumentParser:
+    """A command and what it does, and whether JAX is started for it."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=help, description=f"{help[0].upper()}{help[1:]}.", allow_abbrev=False
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, needs_device=needs_device)
     return parser
 
 

@@ -12,7 +12,9 @@ from ppo_mask.errors import RunError
 
 def add_to(commands: Any) -> None:
     """Adds the command to the command line."""
-    parser = add_command(commands, "plot", _run, "draw learning curves from the logs of runs")
+    parser = add_command(
+        commands, "plot", _run, "draw learning curves from the logs of runs", needs_device=False
+    )
     parser.add_argument("runs", nargs="*", metavar="RUN", help="runs' folders or URLs")
     add_latest(parser)
     parser.add_argument(

@@ -3,6 +3,7 @@
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, interactive
 from hackmatrix.play.agents import Agent
 from hackmatrix.play.replay import watch
-from hackmatrix.render.frames import Frame, Replay
-from hackmatrix.render.page import page
+from hackmatrix.render.frames import Frame
+from hackmatrix.render.page import Replay, page
 from hackmatrix.render.picture import gif
 from hackmatrix.render.sheet import sheet
 from hackmatrix.render.text import colored
@@ -66,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     if len(players) > 1:
         tell(f"watching {players[0].name} only; evaluate compares several")
     agent = players[0]
-    play = _game_of(agent, options)
+    play = partial(watch, agent, reveal=options.reveal, max_steps=options.max_steps)
     seeds = range(options.seed, options.seed + options.episodes)
     if options.html or options.gif:
         files = [path for n in range(len(seeds)) for path, _ in _files(options, n)]
@@ -74,22 +75,14 @@ def _run(options: argparse.Namespace) -> int:
         for n, seed in enumerate(seeds):
             replay = Replay(agent.name, seed, list(play(seed)))
             print(replay.summary())
-            _write(replay, options, n)
+            for path, is_page in _files(options, n):
+                content = page(replay).encode() if is_page else film(replay, options.fps)
+                write(path, content, options.force)
     elif interactive():
         _in_terminal(agent, play, seeds, options.fps)
     else:
         _as_text(agent, play, seeds)
     return 0
-
-
-def _game_of(agent: Agent, options: argparse.Namespace) -> Callable[[int], Iterator[Frame]]:
-    """Plays the game of a seed, frame by frame."""
-    reveal, max_steps = options.reveal, options.max_steps
-
-    def play(seed: int) -> Iterator[Frame]:
-        return watch(agent, seed, reveal=reveal, max_steps=max_steps)
-
-    return play
 
 
 def _files(options: argparse.Namespace, n: int) -> Iterator[tuple[str, bool]]:
@@ -100,13 +93,6 @@ def _files(options: argparse.Namespace, n: int) -> Iterator[tuple[str, bool]]:
             yield str(path.with_stem(f"{path.stem}-{n + 1}")), is_page
         elif name:
             yield name, is_page
-
-
-def _write(replay: Replay, options: argparse.Namespace, n: int) -> None:
-    """Writes what was asked for."""
-    for path, is_page in _files(options, n):
-        content = page(replay).encode() if is_page else film(replay, options.fps)
-        write(path, content, options.force)
 
 
 def film(replay: Replay, fps: float) -> bytes:
@@ -149,8 +135,8 @@ def _in_terminal(
             viewer = _Viewer(terminal, fps)
             for seed in seeds:
                 terminal.draw(["compiling the game; this takes a while the first time ..."])
-                seen = viewer.show(agent, seed, play(seed), last=seed == seeds[-1])
-                done.append(Replay(agent.name, seed, seen))
+                frames = viewer.show(agent, seed, play(seed), last=seed == seeds[-1])
+                done.append(Replay(agent.name, seed, frames))
                 if viewer.quit:
                     break
     finally:
@@ -174,24 +160,24 @@ class _Viewer:
 
     def show(self, agent: Agent, seed: int, frames: Iterator[Frame], last: bool) -> list[Frame]:
         """Shows a game until its end, or until the person quits; gives the frames played."""
-        seen = [next(frames)]
+        played = [next(frames)]
         at = 0
         while not self.quit:
-            over = at == len(seen) - 1 and bool(seen[at].end)
+            over = at == len(played) - 1 and bool(played[at].end)
             if over and last:
                 self._paused = True
             state = "PAUSED" if self._paused else f"{self._fps:g}/s"
-            title = _title(agent, seed, seen[at], f"{state}  {_HELP}")
-            self._terminal.draw(screen(seen[at], title, color=self._color))
+            title = _title(agent, seed, played[at], f"{state}  {_HELP}")
+            self._terminal.draw(screen(played[at], title, color=self._color))
             move = self._wait(_END_SECONDS if over else 1 / self._fps)
             if over and not self._paused and move > 0:
                 break
             at = max(0, at + move)
-            if at == len(seen):
+            if at == len(played):
                 after = next(frames, None)
-                seen += [after] if after is not None else []
-                at = len(seen) - 1
-        return seen
+                played += [after] if after is not None else []
+                at = len(played) - 1
+        return played
 
     def _wait(self, seconds: float) -> int:
         """Serves keys until it is time for the next frame; gives how many frames to move."""

@@ -26,7 +26,7 @@ from hackmatrix.observation import (
     divisors,
 )
 from hackmatrix.rules import paths
-from hackmatrix.rules.batching import computed_once, joined, side_by_side
+from hackmatrix.rules.batching import computed_once, join, side_by_side
 from hackmatrix.rules.planes import (
     NUM_CELLS,
     NUM_DIRECTIONS,
@@ -88,12 +88,12 @@ class Features(NamedTuple):
 
         More than 127 data siphons are 127, and an attack of more than 128 is 128.
         """
-        return _joined((jnp.minimum(self.player, 127).astype(jnp.int8), *self[1:]))
+        return _join((jnp.minimum(self.player, 127).astype(jnp.int8), *self[1:]))
 
     def around_player(self) -> Float[Array, " around"]:
         """As one vector of floats, all that is not said of cells one by one."""
         player = self.player.astype(jnp.float32) / _ONE[:NUM_PLAYER_FEATURES]
-        return jnp.concatenate([player, _joined(self[3:]) / _ONE[-_NUM_BESIDE_PLAYER:]])
+        return jnp.concatenate([player, _join(self[3:]) / _ONE[-_NUM_BESIDE_PLAYER:]])
 
 
 def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
@@ -101,23 +101,23 @@ def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
     return packed.astype(jnp.float32) / _ONE
 
 
-def _joined(values: Iterable[Array]) -> Int8[Array, " n"]:
+def _join(values: Iterable[Array]) -> Int8[Array, " n"]:
     return jnp.concatenate([jnp.reshape(x, -1) for x in values])
 
 
 def features(observation: Observation) -> Features:
     """The features of one observation."""
-    seen = compress(observation)
-    row, col = place_of(seen)
+    compact = compress(observation)
+    row, col = place_of(compact)
     cell = SIZE * row + col
-    here, exit = single(cell), seen.plane("exit")
-    blocks = seen.plane("data", "program_block", "question")
+    here, exit = single(cell), compact.plane("exit")
+    blocks = compact.plane("data", "program_block", "question")
     ways, distance = ways_to_exit(here, blocks, exit)
     return Features(
-        player=seen.player_features(),
-        cells=computed_once(in_parts(roll(seen), _PLAIN), row >= SIZE),
-        programs=_programs(seen.cells[0], row, col),
-        targets=_targets(seen, here, blocks),
+        player=compact.player_features(),
+        cells=computed_once(in_parts(roll(compact), _PLAIN), row >= SIZE),
+        programs=_programs(compact.cells[0], row, col),
+        targets=_targets(compact, here, blocks),
         edges=_of_flags(~neighbor_flags(cell)),
         ways=_of_flags(ways),
         distance=distance.astype(jnp.int8),
@@ -135,20 +135,20 @@ def _of_flags(flags: Bool[Array, " n"]) -> Int8[Array, " n"]:
     return jnp.where(flags, jnp.int8(PARTS), jnp.int8(0))
 
 
-def place_of(seen: CompactObservation) -> tuple[Int[Array, ""], Int[Array, ""]]:
+def place_of(observation: CompactObservation) -> tuple[Int[Array, ""], Int[Array, ""]]:
     """The player's row and column."""
-    row, col = seen.player[:2].astype(jnp.int32)
+    row, col = observation.player[:2].astype(jnp.int32)
     return row, col
 
 
-def roll(seen: CompactObservation) -> UInt32[Array, "words cells"]:
+def roll(observation: CompactObservation) -> UInt32[Array, "words cells"]:
     """The cells' words, rolled so that the player's cell is the first."""
-    row, col = place_of(seen)
+    row, col = place_of(observation)
     index = jnp.arange(SIZE)
     rows, cols = (jnp.where(x < SIZE, x, x - SIZE) for x in (index + row, index + col))
     index = (SIZE * rows[:, None] + cols).reshape(-1)
-    words = [word.at[index].get(mode="promise_in_bounds") for word in seen.cells]
-    return computed_once(jnp.stack(words), seen.player[0] >= SIZE)
+    words = [word.at[index].get(mode="promise_in_bounds") for word in observation.cells]
+    return computed_once(jnp.stack(words), observation.player[0] >= SIZE)
 
 
 def _programs(
@@ -158,7 +158,7 @@ def _programs(
     # cell, counted from 1, the programs on the cells in whose number it is.
     bit = np.arange(NUM_CELLS.bit_length(), dtype=np.uint32)
     in_number = (np.arange(1, NUM_CELLS + 1) >> bit[:, None]) & 1 != 0
-    held = joined(jnp.where(in_number, words, 0))
+    held = join(jnp.where(in_number, words, 0))
     flags = (held >> np.arange(NUM_PROGRAMS, dtype=np.uint32)[:, None]) & 1
     number = jnp.sum(flags << bit, axis=1, dtype=jnp.int32)
     cell, step = number - 1, PARTS // SIZE
@@ -169,13 +169,15 @@ def _programs(
 
 
 def _targets(
-    seen: CompactObservation, here: Plane, blocks: Plane
+    observation: CompactObservation, here: Plane, blocks: Plane
 ) -> Int8[Array, "directions target_channels"]:
-    entities = seen.plane("enemy_type", "turns")
+    entities = observation.plane("enemy_type", "turns")
     hits = [ray & entities for ray in paths.line(here, entities | blocks)]
     cell = jnp.stack([hit.lowest() for hit in hits])
     found = jnp.stack([hit.any() for hit in hits])
-    words = computed_once(jnp.where(found, seen.cells[:, cell], 0), seen.player[0] >= SIZE)
+    words = computed_once(
+        jnp.where(found, observation.cells[:, cell], 0), observation.player[0] >= SIZE
+    )
     return in_parts(words, np.array(_TARGET))
 
 

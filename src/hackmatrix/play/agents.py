@@ -1,7 +1,6 @@
 """Who plays: a scripted policy by name, or the policy of a run."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from hackmatrix.env import HackMatrix
 from hackmatrix.networks import BoardActorCritic, BoardNetwork, FlatActorCritic, PlayerCenteredMLP
@@ -59,9 +58,6 @@ def load_agent(path: str, checkpoints: str = "checkpoints", *, sample: bool = Fa
     """
     folder, step, _ = find_run(path, checkpoints)
     policy = load_policy(folder.checkpoints.path(step), NETWORKS)
-    return Agent(f"{folder.path.name}/{step}", policy.model, not sample, _game(folder.config))
-
-
-def _game(config: Path) -> HackMatrix:
-    """The game of a run, without its limit of steps: watching and evaluating have their own."""
-    return HackMatrix(undo_depth=game_settings(config).undo_depth)
+    # Without the run's limit of steps: watching and evaluating have their own.
+    env = HackMatrix(undo_depth=game_settings(folder.config).undo_depth)
+    return Agent(f"{folder.path.name}/{step}", policy.model, not sample, env)

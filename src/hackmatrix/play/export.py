@@ -23,7 +23,6 @@ from hackmatrix.actions import ACTION_NAMES
 from hackmatrix.observation import (
     CELL_FIELDS,
     CHANNELS,
-    LARGEST,
     OBSERVATION_SIZE,
     PLAYER_NUMBERS,
     channels,
@@ -62,11 +61,11 @@ def observation_layout() -> dict[str, Any]:
         of these channels: its name, and what it is divided by.
     """
     names: list[tuple[str, int]] = [("", 0)] * CHANNELS
-    for name in CELL_FIELDS:
+    for name, field in CELL_FIELDS.items():
         place = range(CHANNELS)[channels(name)]
         several = {"enemy_type": TYPES, "program": tuple(card.name for card in CARDS)}.get(name)
         for n, channel in enumerate(place):
-            names[channel] = (f"{name} {several[n]}" if several else name, LARGEST.get(name, 1))
+            names[channel] = (f"{name} {several[n]}" if several else name, field.largest)
     return {
         "size": OBSERVATION_SIZE,
         "player": [number.formula() for number in PLAYER_NUMBERS],

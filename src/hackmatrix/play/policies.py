@@ -37,11 +37,11 @@ class _AbstractScripted(AbstractActorCritic):
         self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:
         """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        logits = self.logits(observation, action_mask)
+        logits = self._logits(observation, action_mask)
         return MaskedCategorical(logits, action_mask), jnp.float32(_NO_VALUE)
 
     @abstractmethod
-    def logits(
+    def _logits(
         self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> Float[Array, " actions"]:
         """Of all actions; what is not allowed is left out later."""
@@ -51,10 +51,9 @@ class _AbstractScripted(AbstractActorCritic):
 class RandomPolicy(_AbstractScripted):
     """Every allowed action is equally likely."""
 
-    def logits(
+    def _logits(
         self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> Float[Array, " actions"]:
-        """Equal ones."""
         return jnp.zeros(NUM_ACTIONS)
 
 
@@ -65,11 +64,10 @@ class GreedyExitPolicy(_AbstractScripted):
     Where no way is open it takes the first action allowed.
     """
 
-    def logits(
+    def _logits(
         self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> Float[Array, " actions"]:
-        """All on one action."""
-        ways = _Seen(observation).ways().astype(jnp.float32)
+        ways = _View(observation).ways().astype(jnp.float32)
         return _best(_on_moves(ways), action_mask)
 
 
@@ -82,17 +80,16 @@ class FighterPolicy(_AbstractScripted):
     exit. Where no way is open it takes the first action allowed.
     """
 
-    def logits(
+    def _logits(
         self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> Float[Array, " actions"]:
-        """All on one action."""
-        seen = _Seen(observation)
-        enemy, transmission = seen.targets()
+        view = _View(observation)
+        enemy, transmission = view.targets()
         moves = jnp.select(
-            [enemy < _FAR, transmission < _FAR, seen.ways()],
+            [enemy < _FAR, transmission < _FAR, view.ways()],
             [4 * _FAR - enemy, 2 * _FAR - transmission, jnp.ones(NUM_DIRECTIONS)],
         )
-        reset = jnp.where(seen.hp == 1, 2.0, 0.0)
+        reset = jnp.where(view.hp == 1, 2.0, 0.0)
         worth = _on_moves(moves).at[FIRST_PROGRAM + Program.RESET].set(reset)
         return _best(worth, action_mask)
 
@@ -105,19 +102,19 @@ SCRIPTED: dict[str, AbstractActorCritic] = {
 """The scripted policies by name."""
 
 
-class _Seen:
+class _View:
     """What an observation says of the board."""
 
     def __init__(self, observation: Observation) -> None:
-        seen = compress(observation)
-        row, col, self.hp = seen.player[:3].astype(jnp.int32)
+        compact = compress(observation)
+        row, col, self.hp = compact.player[:3].astype(jnp.int32)
         self.cell = SIZE * row + col
-        self.blocks = seen.plane("data", "program_block", "question")
-        self.exit = seen.plane("exit")
-        self.transmissions = seen.plane("turns")
-        self.enemies = seen.plane("enemy_type")
+        self.blocks = compact.plane("data", "program_block", "question")
+        self.exit = compact.plane("exit")
+        self.transmissions = compact.plane("turns")
+        self.enemies = compact.plane("enemy_type")
         hp = channels("enemy_hp")
-        self.enemy_hp = cell_channels(seen.cells, hp)[:, 0] / divisors(hp)
+        self.enemy_hp = cell_channels(compact.cells, hp)[:, 0] / divisors(hp)
 
     def ways(self) -> Bool[Array, " directions"]:
         """Whether a shortest walk to the exit begins with a direction."""

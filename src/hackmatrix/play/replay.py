@@ -18,11 +18,10 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from hackmatrix.env import HackMatrix
 from hackmatrix.observation import Observation
 from hackmatrix.play.agents import Agent
-from hackmatrix.render.frames import Decision, Frame, Replay
+from hackmatrix.render.frames import Decision, Frame
+from hackmatrix.render.page import Replay
 from hackmatrix.render.scene import scene
 from hackmatrix.rules.rewards import COMPONENTS
-from hackmatrix.rules.state import State
-from ppo_mask.envs import TimeStep
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic, advance, initial_hidden
 
@@ -123,8 +122,7 @@ def watch(
     game = Session(agent.env, seed, reveal=reveal, max_steps=max_steps)
     hidden = initial_hidden(agent.model)
     while not game.over:
-        seen = game.observation, game.mask
-        decision, hidden = decide(agent, game.action_key, *seen, hidden)
+        decision, hidden = decide(agent, game.action_key, game.observation, game.mask, hidden)
         yield game.frame(decision)
         game.act(decision.action)
     yield game.frame()
@@ -166,13 +164,5 @@ def _decide(
     return action, distribution.probs, value, hidden
 
 
-@eqx.filter_jit
-def _reset(env: HackMatrix, key: Key[Array, ""]) -> tuple[State, TimeStep]:
-    return env.reset(key)
-
-
-@eqx.filter_jit
-def _step(
-    env: HackMatrix, key: Key[Array, ""], state: State, action: Int[Array, ""]
-) -> tuple[State, TimeStep]:
-    return env.step(key, state, action)
+_reset = eqx.filter_jit(HackMatrix.reset)
+_step = eqx.filter_jit(HackMatrix.step)

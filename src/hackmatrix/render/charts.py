@@ -5,7 +5,7 @@ One step is one unit wide; the page stretches the charts, and moves a cursor ove
 
 from collections.abc import Sequence
 
-from hackmatrix.render.frames import Replay
+from hackmatrix.render.frames import Frame
 from hackmatrix.render.shapes import Length
 
 _HEIGHT = 100.0
@@ -13,9 +13,12 @@ _PIXELS = 150
 _ROW = 19  # as high as a line of the names beside it
 
 
-def curves(replay: Replay) -> str:
+Stages = Sequence[tuple[int, int]]
+"""The steps at which a stage began, and which stage it was."""
+
+
+def curves(frames: Sequence[Frame], stages: Stages) -> str:
     """The return so far and the value, one scale for both, from lowest to highest."""
-    frames = replay.frames
     returns = [(frame.step, frame.return_) for frame in frames]
     values = [
         (frame.step, frame.decision.value)
@@ -32,21 +35,19 @@ def curves(replay: Replay) -> str:
 
     zero = _HEIGHT - 4 + low * scale
     inside = f'<line class="zero" x1="0" x2="{len(frames)}" y1="{zero:.1f}" y2="{zero:.1f}"/>'
-    return _chart(
-        replay, inside + line(returns, "return") + line(values, "value"), _HEIGHT, _PIXELS
-    )
+    inside += line(returns, "return") + line(values, "value")
+    return _chart(len(frames), stages, inside, _HEIGHT, _PIXELS)
 
 
-def components(replay: Replay) -> tuple[str, list[tuple[str, float]]]:
+def components(frames: Sequence[Frame], stages: Stages) -> tuple[str, list[tuple[str, float]]]:
     """A row of marks for each component that was ever not 0, and the rows' names and sums.
 
     A mark is the stronger the larger the reward is, compared with the others of its row.
     """
-    names = list(replay.frames[-1].rewards)
     rows: list[tuple[str, float]] = []
     marks: list[str] = []
-    for name in names:
-        brought = [(frame.step, frame.rewards.get(name, 0.0)) for frame in replay.frames]
+    for name in frames[-1].rewards:
+        brought = [(frame.step, frame.rewards.get(name, 0.0)) for frame in frames]
         largest = max(abs(value) for _, value in brought)
         if not largest:
             continue
@@ -61,16 +62,16 @@ def components(replay: Replay) -> tuple[str, list[tuple[str, float]]]:
                 )
         rows.append((name, sum(value for _, value in brought)))
     height = max(len(rows), 1) * _ROW
-    return _chart(replay, "".join(marks), height, height), rows
+    return _chart(len(frames), stages, "".join(marks), height, height), rows
 
 
-def _chart(replay: Replay, inside: str, height: Length, pixels: int) -> str:
+def _chart(width: int, stages: Stages, inside: str, height: Length, pixels: int) -> str:
     marks = "".join(
         f'<line class="stage" x1="{step}" x2="{step}" y1="0" y2="{height:g}"/>'
-        for step, _ in replay.stages[1:]
+        for step, _ in stages[1:]
     )
     cursor = f'<rect class="cursor" x="0" y="0" width="1" height="{height:g}"/>'
     return (
-        f'<svg viewBox="0 0 {len(replay.frames)} {height:g}" preserveAspectRatio="none" '
+        f'<svg viewBox="0 0 {width} {height:g}" preserveAspectRatio="none" '
         f'class="chart" style="height:{pixels}px" aria-hidden="true">{marks}{inside}{cursor}</svg>'
     )

@@ -1,10 +1,8 @@
-"""A game as it was played, frame by frame: plain values, for pages and charts to draw."""
+"""What there is to see of a game at one of its steps: plain values, for others to draw."""
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 
 from hackmatrix.render.scene import Scene
-from hackmatrix.rules.display import as_html
 
 
 @dataclass(frozen=True)
@@ -50,39 +48,3 @@ class Frame:
     def reward(self) -> float:
         """What the action brought in all."""
         return sum(self.rewards.values(), start=0.0)
-
-
-@dataclass(frozen=True)
-class Replay:
-    """A game from its start, as far as it was played.
-
-    Attributes:
-        name: who played it.
-        seed: of the game.
-        frames: at least one.
-    """
-
-    name: str
-    seed: int
-    frames: list[Frame] = field(repr=False)
-
-    @cached_property
-    def stages(self) -> list[tuple[int, int]]:
-        """The steps at which a stage began, and which stage it was."""
-        marks: list[tuple[int, int]] = []
-        for frame in self.frames:
-            if not marks or frame.scene.stage != marks[-1][1]:
-                marks.append((frame.step, frame.scene.stage))
-        return marks
-
-    def summary(self) -> str:
-        """One line about the game."""
-        last = self.frames[-1]
-        return (
-            f"{self.name}, seed {self.seed}: {last.end or 'not over'} in stage {last.scene.stage} "
-            f"after {last.step} steps, score {last.scene.score}, return {last.return_:.2f}"
-        )
-
-    def _repr_html_(self) -> str | None:
-        """A notebook's page of the game."""
-        return as_html(self)

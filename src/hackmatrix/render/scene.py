@@ -9,17 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hackmatrix.actions import price
+from hackmatrix.positions import DATA, EXIT, PICKUP, QUESTION_DATA, QUESTION_PROGRAM, dump
 from hackmatrix.rules.entities import CRYPTOG, TYPES
 from hackmatrix.rules.game import MAX_HP, NUM_STAGES
 from hackmatrix.rules.planes import SIZE
-from hackmatrix.rules.position_format import (
-    DATA,
-    EXIT,
-    PICKUP,
-    QUESTION_DATA,
-    QUESTION_PROGRAM,
-    dump,
-)
 from hackmatrix.rules.programs import CARDS
 from hackmatrix.rules.state import State
 
@@ -158,13 +151,10 @@ class Scene:
 
     def values(self) -> list[tuple[str, str]]:
         """The player's values and the stage's, each with its name, in the order to show them."""
+        plain = ("credits", "energy", "siphons", "attack", "score")
         return [
             ("hp", f"{self.hp}/{MAX_HP}"),
-            ("credits", str(self.credits)),
-            ("energy", str(self.energy)),
-            ("siphons", str(self.siphons)),
-            ("attack", str(self.attack)),
-            ("score", str(self.score)),
+            *((name, str(getattr(self, name))) for name in plain),
             ("stage", f"{self.stage}/{NUM_STAGES}"),
             ("turn", str(self.turn)),
             ("next spawn at turn", f"{self.next_spawn} (every {self.interval})"),
@@ -197,16 +187,11 @@ def scene(state: State, *, reveal: bool = False) -> Scene:
         raise ValueError(f"one state is shown, not a batch of shape {batch}")
     position = dump(state)
     _, _, hp, credits, energy, siphons, score, attack = position["player"]
+    numbers = ("stage", "turn", "interval", "pending", "atk_uses")
     return Scene(
-        stage=position["stage"],
-        turn=position["turn"],
+        **{name: position[name] for name in numbers},
+        **{name: bool(position[name]) for name in ("show", "calm", "step")},
         next_spawn=position["next_task"],
-        interval=position["interval"],
-        pending=position["pending"],
-        show=bool(position["show"]),
-        calm=bool(position["calm"]),
-        step=bool(position["step"]),
-        atk_uses=position["atk_uses"],
         hp=hp,
         credits=credits,
         energy=energy,
@@ -230,11 +215,11 @@ def _cells(position: dict[str, Any], reveal: bool) -> tuple[Cell, ...]:
     for r, c, *content in position["cells"]:
         cells[r, c] |= _content(content, reveal)
     for type, r, c, hp, disabled, stunned, from_siphon, from_task in position["enemies"]:
-        seen = knows_types or type != CRYPTOG or r == row or c == col
+        visible = knows_types or type != CRYPTOG or r == row or c == col
         enemy = Enemy(
             TYPES[type], hp, bool(stunned), disabled, bool(from_siphon), reveal and bool(from_task)
         )
-        cells[r, c]["enemies"].append(enemy if seen else None)
+        cells[r, c]["enemies"].append(enemy if visible else None)
     for r, c, turns, type, from_siphon, from_task in position["transmissions"]:
         name = TYPES[type] if knows_types else None
         origin = (reveal and bool(from_siphon), reveal and bool(from_task))
@@ -248,11 +233,11 @@ def _cells(position: dict[str, Any], reveal: bool) -> tuple[Cell, ...]:
 
 def _crowd(enemies: Sequence[Enemy | None], reveal: bool) -> tuple[tuple[Enemy, ...], int]:
     """Whom the player sees on one cell, and how many more."""
-    seen = tuple(enemy for enemy in enemies if enemy is not None)
+    visible = tuple(enemy for enemy in enemies if enemy is not None)
     if reveal or not enemies:
-        return seen, 0
+        return visible, 0
     # Who stands first on a cell hides the others there, seen or not.
-    return ((), 0) if enemies[0] is None else (seen[:1], len(seen) - 1)
+    return ((), 0) if enemies[0] is None else (visible[:1], len(visible) - 1)
 
 
 def _content(values: Sequence[int], reveal: bool) -> dict[str, Any]:

@@ -49,8 +49,8 @@ def text(state: State, *, color: bool = False, reveal: bool = False) -> str:
     Raises:
         ValueError: the state has a leading axis.
     """
-    seen = scene(state, reveal=reveal)
-    return "\n".join([*values(seen), *board(seen, color=color), *_programs(seen)])
+    shown = scene(state, reveal=reveal)
+    return "\n".join([*values(shown), *board(shown, color=color), *_programs(shown)])
 
 
 as_text.register(State, text)
@@ -61,22 +61,22 @@ def colored() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def values(seen: Scene) -> list[str]:
+def values(scene: Scene) -> list[str]:
     """The player's values and the stage's, in two lines."""
-    named = [f"{name} {value}" for name, value in seen.values()]
+    named = [f"{name} {value}" for name, value in scene.values()]
     first, second = named[:_VALUES_A_LINE], named[_VALUES_A_LINE:]
-    flags = seen.flags()
+    flags = scene.flags()
     switches = [flag for flag in flags if " " not in flag]
     first += [" ".join(switches)] if switches else []
     return ["  ".join(first), "  ".join([*second, *(flag for flag in flags if " " in flag)])]
 
 
-def board(seen: Scene, *, color: bool = False) -> list[str]:
+def board(scene: Scene, *, color: bool = False) -> list[str]:
     """The grid, in 15 lines of 75 columns."""
     rule = "  +" + ("-" * CELL_WIDTH + "+") * SIZE
     lines = [rule]
     for row in reversed(range(SIZE)):
-        cells = seen.cells[SIZE * row : SIZE * (row + 1)]
+        cells = scene.cells[SIZE * row : SIZE * (row + 1)]
         for part, label in ((_who, str(row)), (_what, " ")):
             shown = (_painted(part(cell), color) for cell in cells)
             lines.append(f"{label} |" + "|".join(shown) + "|")
@@ -146,9 +146,9 @@ def _block(block: Block) -> tuple[str, list[str]]:
     return f"[{block.program or block.points}]", ["?" * block.question, spawns]
 
 
-def _programs(seen: Scene) -> list[str]:
+def _programs(scene: Scene) -> list[str]:
     """The programs owned, with their prices."""
-    cards = [CARDS[number] for number in seen.programs]
+    cards = [CARDS[number] for number in scene.programs]
     if not cards:
         return ["no programs"]
     entries = [f"{card.name} {price(card.credits, card.energy)}".ljust(18) for card in cards]

@@ -94,7 +94,7 @@ def largest(values: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch"]:
     return _reduce(values, lax.max, jnp.iinfo(values.dtype).min)
 
 
-def joined(words: UInt[Array, "*batch n"]) -> UInt[Array, "*batch"]:
+def join(words: UInt[Array, "*batch n"]) -> UInt[Array, "*batch"]:
     """All bits that are set in a word of the last axis."""
     return _reduce(words, lax.bitwise_or, 0)
 
@@ -114,7 +114,7 @@ def looked_up(table: Sequence[float], index: Int[Array, ""]) -> Float[Array, ""]
     return values[0]
 
 
-def joined_in_pairs(words: Sequence[UInt[Array, "*n"]]) -> UInt[Array, "*n"]:
+def join_in_pairs(words: Sequence[UInt[Array, "*n"]]) -> UInt[Array, "*n"]:
     """All bits that are set in a word of the same place.
 
     Two by two: XLA's passes take one operation of a chain at a time, and start again.

@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, Integer, UInt, UInt32
 
-from hackmatrix.rules.batching import joined, joined_in_pairs, total
+from hackmatrix.rules.batching import join, join_in_pairs, total
 
 Words = tuple[UInt32[Array, "*batch"], UInt32[Array, "*batch"]]
 
@@ -25,10 +25,10 @@ Words = tuple[UInt32[Array, "*batch"], UInt32[Array, "*batch"]]
 @partial(jax.jit, static_argnames="word_bits")
 def single(index: Integer[Array, "*batch"], word_bits: int) -> Words:
     """The set of one number."""
-    return shifted(1, index, word_bits)
+    return shift(1, index, word_bits)
 
 
-def shifted(pattern: int, places: Integer[Array, "*batch"], word_bits: int) -> Words:
+def shift(pattern: int, places: Integer[Array, "*batch"], word_bits: int) -> Words:
     """The set whose lowest numbers are the pattern's bits, each greater by so many places.
 
     No bit of the pattern may come from one word into the other.
@@ -43,7 +43,7 @@ def pack(flags: Bool[Array, "*batch n"], word_bits: int) -> Words:
     """The set of the positions of the flags that are on."""
     weight = np.uint32(1) << np.arange(word_bits, dtype=np.uint32)
     halves = flags.reshape(*flags.shape[:-1], 2, word_bits)
-    words = joined(jnp.where(halves, weight, jnp.uint32(0)))
+    words = join(jnp.where(halves, weight, jnp.uint32(0)))
     return words[..., 0], words[..., 1]
 
 
@@ -54,7 +54,7 @@ def flags_of(word: UInt[Array, ""], count: int) -> Bool[Array, "count"]:
 
 def word(values: Sequence[Bool[Array, ""]]) -> UInt32[Array, ""]:
     """At most 32 flags, one bit each; :func:`flags_of` backwards."""
-    return joined_in_pairs([value.astype(jnp.uint32) << bit for bit, value in enumerate(values)])
+    return join_in_pairs([value.astype(jnp.uint32) << bit for bit, value in enumerate(values)])
 
 
 @partial(jax.jit, static_argnames="word_bits")
@@ -65,7 +65,7 @@ def union(
     half = np.arange(2, dtype=np.int32)[:, None]
     index = (numbers - word_bits * half).astype(jnp.uint32)
     bit = (jnp.uint32(1) << index) & jnp.uint32((1 << word_bits) - 1)
-    words = joined(jnp.where(members[..., None, :], bit, jnp.uint32(0)))
+    words = join(jnp.where(members[..., None, :], bit, jnp.uint32(0)))
     return words[..., 0], words[..., 1]
 
 

@@ -1,4 +1,4 @@
-"""How positions and games show themselves in a notebook or by ``print``.
+"""How positions show themselves in a notebook or by ``print``.
 
 What is shown lies below what draws it, and must not import it. So what is shown calls these
 functions, and what draws registers itself with them when it is imported, which
@@ -18,10 +18,4 @@ def as_text(shown: object) -> str | None:
 @singledispatch
 def as_svg(shown: object) -> str | None:
     """As an SVG image."""
-    del shown
-
-
-@singledispatch
-def as_html(shown: object) -> str | None:
-    """As HTML that can stand among other HTML."""
     del shown

@@ -34,14 +34,12 @@ def enemy_turn(game: Game, draws: Draws) -> Game:
     game = _arrive(game)
     game = _act(game, draws)
     table = game.entities
-    return replace(
-        game,
-        entities=replace(
-            table,
-            disabled=jnp.maximum(table.disabled - 1, 0),
-            stunned=jnp.zeros_like(table.stunned),
-        ),
+    table = replace(
+        table,
+        disabled=jnp.maximum(table.disabled - 1, 0),
+        stunned=jnp.zeros_like(table.stunned),
     )
+    return replace(game, entities=table)
 
 
 def _arrive(game: Game) -> Game:
@@ -63,69 +61,28 @@ def _arrive(game: Game) -> Game:
 
 
 class _Start(NamedTuple):
-    """A game in which the enemies next to the player have attacked and others are to move.
+    """A game in which the enemies next to the player have attacked and others are to move."""
 
-    Attributes:
-        player: the player's cell.
-        blocks: cells that only glitches enter.
-        entities: all of them.
-        waits: the enemies to move.
-        damage: attacks so far.
-        moves: how many there may be.
-        draws: where the order of moves comes from.
-    """
-
-    player: Int[Array, ""]
-    blocks: Plane
+    player: Int[Array, ""]  # its cell
+    blocks: Plane  # cells that only glitches enter
     entities: Entities
-    waits: Bool[Array, " slots"]
-    damage: Int[Array, ""]
-    moves: Int[Array, ""]
-    draws: Draws
-
-
-class _Ground(NamedTuple):
-    """What the enemies move over; it stays as it is during their turn.
-
-    Attributes:
-        player: the player's cell.
-        near: the cells next to it.
-        blocks: cells that only glitches enter.
-        transmissions: cells that are occupied for every enemy that moves.
-        type: of the enemies.
-        draws: where the order of moves comes from.
-    """
-
-    player: Int[Array, ""]
-    near: Plane
-    blocks: Plane
-    transmissions: Plane
-    type: Int8[Array, " slots"]
+    waits: Bool[Array, " slots"]  # the enemies to move
+    damage: Int[Array, ""]  # attacks so far
+    moves: Int[Array, ""]  # how many there may be
     draws: Draws
 
 
 class _Movers(NamedTuple):
-    """The enemies' movement, one enemy at a time.
+    """The enemies' movement, one enemy at a time."""
 
-    Attributes:
-        cell: where each enemy is; of other slots, no matter.
-        is_enemy: which slots hold enemies.
-        enemies: the cells with an enemy.
-        waiting: those still to move in this step.
-        again: viruses that will act once more in the second step.
-        second: the second step has begun.
-        damage: attacks so far.
-        moved: how many have moved; numbers the draws.
-    """
-
-    cell: Int8[Array, " slots"]
+    cell: Int8[Array, " slots"]  # of each enemy; of other slots, no matter
     is_enemy: Bool[Array, " slots"]
-    enemies: Plane
-    waiting: Slots
-    again: Slots
-    second: Bool[Array, ""]
-    damage: Int[Array, ""]
-    moved: Int[Array, ""]
+    enemies: Plane  # the cells with an enemy
+    waiting: Slots  # still to move in this step
+    again: Slots  # viruses that will act once more in the second step
+    second: Bool[Array, ""]  # the second step has begun
+    damage: Int[Array, ""]  # attacks so far
+    moved: Int[Array, ""]  # how many; numbers the draws
 
 
 def _act(game: Game, draws: Draws) -> Game:
@@ -160,46 +117,49 @@ def _act(game: Game, draws: Draws) -> Game:
 def _move_all(start: _Start) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
     """Where the enemies are after those that wait have moved, and the damage by then."""
     table = start.entities
-    occupied = table.occupied()
+    enemies, transmissions = table.occupied()
     near = single(start.player).neighbors()
-    ground = _Ground(
-        start.player, near, start.blocks, occupied.transmissions, table.type, start.draws
-    )
     movers = _Movers(
         cell=table.cell,
         is_enemy=table.is_enemy,
-        enemies=occupied.enemies,
+        enemies=enemies,
         waiting=slot_set(start.waits),
         again=no_slots(),
         second=jnp.bool_(False),
         damage=start.damage,
         moved=jnp.int32(0),
     )
-    moves = batch_max(start.moves)
-    movers = one_kernel.fori_loop(0, moves, lambda _, movers: _move_one(ground, movers), movers)
+
+    def move_one(_: Array, movers: _Movers) -> _Movers:
+        return _move_one(start, near, transmissions, movers)
+
+    movers = one_kernel.fori_loop(0, batch_max(start.moves), move_one, movers)
     return movers.cell, movers.damage
 
 
-def _move_one(ground: _Ground, movers: _Movers) -> _Movers:
-    """One enemy that waits, uniformly drawn, moves; nothing changes if none waits."""
+def _move_one(start: _Start, near: Plane, transmissions: Plane, movers: _Movers) -> _Movers:
+    """One enemy that waits, uniformly drawn, moves; nothing changes if none waits.
+
+    ``near`` are the cells next to the player; those with transmissions are closed to all enemies.
+    """
     begins = ~movers.waiting.any()
     waiting = movers.again.where(begins, movers.waiting)
     again = no_slots().where(begins, movers.again)
     second = movers.second | begins
 
     left = waiting.size()
-    slot = waiting.nth(ground.draws.below(left, Use.ORDER, movers.moved))
+    slot = waiting.nth(start.draws.below(left, Use.ORDER, movers.moved))
     mine = (jnp.arange(MAX_ENTITIES) == slot) & (left > 0)
     # No sum over slots: a CPU finds one number of each game faster.
-    old, type = (x.at[slot].get(mode="clip") for x in (movers.cell, ground.type))
+    old, type = (x.at[slot].get(mode="clip") for x in (movers.cell, start.entities.type))
     old = old.astype(jnp.int32)
-    occupied = movers.enemies | ground.transmissions
-    open_cells = constant(range(NUM_CELLS)).where(type == GLITCH, ~ground.blocks)
-    new = _way(ground.player, old, open_cells.where(left > 0), occupied).only()
+    occupied = movers.enemies | transmissions
+    open_cells = constant(range(NUM_CELLS)).where(type == GLITCH, ~start.blocks)
+    new = _way(start.player, old, open_cells.where(left > 0), occupied).only()
 
     company = anywhere(movers.is_enemy & ~mine & (movers.cell == old))
     moves = new >= 0
-    arrived = ground.near.has(new) & moves
+    arrived = near.has(new) & moves
     acts_again = (type == VIRUS) & ~second & (left > 0)
     return movers._replace(
         cell=jnp.where(mine & moves, new.astype(jnp.int8), movers.cell),
@@ -215,11 +175,7 @@ def _move_one(ground: _Ground, movers: _Movers) -> _Movers:
 def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupied: Plane) -> Plane:
     """Where an enemy that is not next to the player goes; no cell if it stays.
 
-    Args:
-        player: the player's cell.
-        cell: the enemy's.
-        open_cells: which it can enter; if there are none, it stays.
-        occupied: cells that somebody is on.
+    It can enter ``open_cells`` that nobody is on.
     """
     here = single(cell)
     around = here.neighbors()

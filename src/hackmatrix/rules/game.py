@@ -43,38 +43,21 @@ class Player(eqx.Module):
 
 
 class Board(eqx.Module):
-    """The 36 cells but for who stands on them.
+    """The 36 cells but for who stands on them."""
 
-    Attributes:
-        data: cells with a data block, hidden ones too.
-        program_blocks: cells with a program block, hidden ones too.
-        question: blocks of either sort whose content is hidden.
-        pickups: cells with a data siphon to pick up.
-        exits: the cell that looks like the exit. It is where ``Game.exit`` says in every game
-            that is played from its start.
-        siphoned: cells that have been siphoned.
-        centers: cells on which the player stood when siphoning.
-        points: of a data block, else 0.
-        program: of a program block, else NO_PROGRAM.
-        spawn_count: transmissions that siphoning a block still brings, else 0.
-        credits: lying on the cell.
-        energy: lying on the cell.
-        exit_steps: from the cell to the exit, see :func:`hackmatrix.rules.paths.exit_steps`.
-    """
-
-    data: Plane
-    program_blocks: Plane
-    question: Plane
-    pickups: Plane
-    exits: Plane
-    siphoned: Plane
-    centers: Plane
-    points: Int8[Array, "cells"]
-    program: Int8[Array, "cells"]
-    spawn_count: Int8[Array, "cells"]
-    credits: Int8[Array, "cells"]
-    energy: Int8[Array, "cells"]
-    exit_steps: Int8[Array, "cells"]
+    data: Plane  # cells with a data block, hidden ones too
+    program_blocks: Plane  # cells with a program block, hidden ones too
+    question: Plane  # blocks of either sort whose content is hidden
+    pickups: Plane  # cells with a data siphon to pick up
+    exits: Plane  # what looks like the exit; in a game played from its start, ``Game.exit``
+    siphoned: Plane  # cells that have been siphoned
+    centers: Plane  # cells on which the player stood when siphoning
+    points: Int8[Array, "cells"]  # of a data block, else 0
+    program: Int8[Array, "cells"]  # of a program block, else NO_PROGRAM
+    spawn_count: Int8[Array, "cells"]  # transmissions that siphoning a block still brings, else 0
+    credits: Int8[Array, "cells"]  # lying on the cell
+    energy: Int8[Array, "cells"]  # lying on the cell
+    exit_steps: Int8[Array, "cells"]  # to the exit, see :func:`hackmatrix.rules.paths.exit_steps`
 
     @property
     def blocks(self) -> Plane:
@@ -83,46 +66,27 @@ class Board(eqx.Module):
 
 
 class Game(eqx.Module):
-    """One position of one game. :class:`hackmatrix.rules.state.State` is what it is kept as.
+    """One position of one game. :class:`hackmatrix.rules.state.State` is what it is kept as."""
 
-    Attributes:
-        stage: 1 to 8.
-        turn: enemy turns played in this stage; MAX_TURNS is as many or more.
-        exit: the exit's cell.
-        owned: programs owned, one bit each.
-        show: cryptogs are visible until the stage ends.
-        calm: no scheduled spawns until the stage ends.
-        step_pending: STEP was run: the next enemy turn does not happen.
-        atk_uses: how often ATK+ was run in this stage.
-        interval: turns between scheduled spawns.
-        next_task: the turn of the next scheduled spawn.
-        pending: transmissions that siphoned blocks will bring in the next enemy turn.
-        births: transmissions that came into being so far; see :class:`Entities`.
-        arrivals: enemy turns in which one arrived.
-        steps: actions taken in this episode; 2^31 - 1 is as many or more.
-        undo_length: positions of this stage that UNDO can go back through.
-        undo_newest: where in the history the newest of them is.
-    """
-
-    stage: Int[Array, ""]
-    turn: Int[Array, ""]
-    exit: Int[Array, ""]
+    stage: Int[Array, ""]  # 1 to 8
+    turn: Int[Array, ""]  # enemy turns played in this stage; MAX_TURNS is as many or more
+    exit: Int[Array, ""]  # its cell
     player: Player
     board: Board
     entities: Entities
-    owned: UInt32[Array, ""]
-    show: Bool[Array, ""]
-    calm: Bool[Array, ""]
-    step_pending: Bool[Array, ""]
-    atk_uses: Int[Array, ""]
-    interval: Int[Array, ""]
-    next_task: Int[Array, ""]
-    pending: Int[Array, ""]
-    births: Int[Array, ""]
-    arrivals: Int[Array, ""]
-    steps: Int[Array, ""]
-    undo_length: Int[Array, ""]
-    undo_newest: Int[Array, ""]
+    owned: UInt32[Array, ""]  # programs owned, one bit each
+    show: Bool[Array, ""]  # cryptogs are visible until the stage ends
+    calm: Bool[Array, ""]  # no scheduled spawns until the stage ends
+    step_pending: Bool[Array, ""]  # STEP was run: the next enemy turn does not happen
+    atk_uses: Int[Array, ""]  # how often ATK+ was run in this stage
+    interval: Int[Array, ""]  # turns between scheduled spawns
+    next_task: Int[Array, ""]  # the turn of the next scheduled spawn
+    pending: Int[Array, ""]  # transmissions that siphoned blocks will bring in the next enemy turn
+    births: Int[Array, ""]  # transmissions that came into being so far; see :class:`Entities`
+    arrivals: Int[Array, ""]  # enemy turns in which one arrived
+    steps: Int[Array, ""]  # actions taken in this episode; 2^31 - 1 is as many or more
+    undo_length: Int[Array, ""]  # positions of this stage that UNDO can go back through
+    undo_newest: Int[Array, ""]  # where in the history the newest of them is
 
 
 def build(cls: type[Tree], **fields: Any) -> Tree:
@@ -152,21 +116,12 @@ def choose(condition: Bool[Array, ""], then: Tree, otherwise: Tree) -> Tree:
 
 def empty_board() -> Board:
     """Cells with nothing on them."""
-    zeros = jnp.zeros(NUM_CELLS, jnp.int8)
+    planes = ("data", "program_blocks", "question", "pickups", "exits", "siphoned", "centers")
+    numbers = ("points", "spawn_count", "credits", "energy", "exit_steps")
     return Board(
-        data=empty(),
-        program_blocks=empty(),
-        question=empty(),
-        pickups=empty(),
-        exits=empty(),
-        siphoned=empty(),
-        centers=empty(),
-        points=zeros,
+        **{name: empty() for name in planes},
+        **dict.fromkeys(numbers, jnp.zeros(NUM_CELLS, jnp.int8)),
         program=jnp.full(NUM_CELLS, NO_PROGRAM, jnp.int8),
-        spawn_count=zeros,
-        credits=zeros,
-        energy=zeros,
-        exit_steps=zeros,
     )
 
 
@@ -175,25 +130,16 @@ def blank_game() -> Game:
 
     The ways to the exit are yet to be found.
     """
-    zero, off = jnp.int32(0), jnp.bool_(False)
+    zero, counts = jnp.int32(0), ("turn", "atk_uses", "pending", "births", "arrivals", "steps")
     return Game(
+        **dict.fromkeys((*counts, "undo_length", "undo_newest"), zero),
+        **{name: jnp.bool_(False) for name in ("show", "calm", "step_pending")},
         stage=jnp.int32(1),
-        turn=zero,
         exit=jnp.int32(NUM_CELLS - 1),
         player=Player(zero, jnp.int32(MAX_HP), zero, zero, zero, zero, jnp.int32(1)),
         board=empty_board(),
         entities=no_entities(),
         owned=jnp.uint32(0),
-        show=off,
-        calm=off,
-        step_pending=off,
-        atk_uses=zero,
         interval=jnp.int32(FIRST_INTERVAL),
         next_task=jnp.int32(FIRST_INTERVAL),
-        pending=zero,
-        births=zero,
-        arrivals=zero,
-        steps=zero,
-        undo_length=zero,
-        undo_newest=zero,
     )

@@ -19,13 +19,9 @@ def bury(
 ) -> tuple[Entities, Int[Array, ""]]:
     """Takes enemies without hp off the table, and all those that are gone.
 
-    Args:
-        table: the entities.
-        gone: who is destroyed whatever its hp.
-        counted: which of them count; of those without hp, all do.
-
     Returns:
-        The others, and how many count as destroyed by the player: none that the schedule brought.
+        The others, and how many count as destroyed by the player: those without hp and those that
+        are ``counted``, but for what the schedule brought.
     """
     dead = table.is_enemy & (table.hp <= 0)
     kills = total((dead | counted) & ~table.from_task)

@@ -50,7 +50,7 @@ def push(rows: Rows, kept: Kept, game: Game, condition: Bool[Array, ""]) -> Rows
     return jax.tree.map(lambda row, x: row.at[place].set(x, mode="drop"), rows, kept)
 
 
-def undone(game: Game, rows: Rows, condition: Bool[Array, ""]) -> Kept:
+def undo(game: Game, rows: Rows, condition: Bool[Array, ""]) -> Kept:
     """The game, packed; where the condition holds, the newest position in its place.
 
     That comes off the history, and what UNDO leaves alone stays.

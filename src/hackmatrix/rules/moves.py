@@ -20,19 +20,12 @@ def valid_moves(game: Game, enemies: Plane) -> Bool[Array, "4"]:
 
 
 class Moved(NamedTuple):
-    """What a move led to.
-
-    Attributes:
-        game: the game after it.
-        kills: how many it destroyed that count.
-        walked: the player did not attack but walk.
-        picked_up: it walked onto a data siphon.
-    """
+    """What a move led to."""
 
     game: Game
-    kills: Int[Array, ""]
-    walked: Bool[Array, ""]
-    picked_up: Bool[Array, ""]
+    kills: Int[Array, ""]  # that count
+    walked: Bool[Array, ""]  # the player did not attack but walk
+    picked_up: Bool[Array, ""]  # it walked onto a data siphon
 
 
 def move(
@@ -51,7 +44,8 @@ def move(
     kills = computed_once(kills, game.steps < 0)
 
     walks = condition & ~attacks
-    cell = jnp.where(walks, _next_cell(game, direction), game.player.cell)
+    beside = game.player.cell + jnp.array(CELL_STEP, jnp.int32)[direction]
+    cell = jnp.where(walks, beside, game.player.cell)
     picked_up = walks & game.board.pickups.has(cell)
     player = replace(game.player, cell=cell, data_siphons=game.player.data_siphons + picked_up)
     pickups = game.board.pickups & ~single(cell).where(picked_up)
@@ -70,13 +64,7 @@ def _target(
     """
     enemies, transmissions = occupied
     solid = enemies | transmissions | game.board.blocks
-    seen = empty()
+    line = empty()
     for number, ray in enumerate(paths.line(single(game.player.cell), solid)):
-        seen = ray.where(direction == number, seen)
-    return (seen & transmissions).only(), (seen & enemies & ~transmissions).only()
-
-
-def _next_cell(game: Game, direction: Int[Array, ""]) -> Int[Array, ""]:
-    """The cell one step away, which must be on the board."""
-    step = jnp.array(CELL_STEP, jnp.int32)
-    return game.player.cell + step[direction]
+        line = ray.where(direction == number, line)
+    return (line & transmissions).only(), (line & enemies & ~transmissions).only()

@@ -35,12 +35,8 @@ def while_loop(
 ) -> _Carry:
     """``jax.lax.while_loop``, on a CPU as one kernel.
 
-    Args:
-        some_left: whether there is another turn, as are the other arguments. A turn must be without
-            what a CPU has other code for than XLA's own: sorts, scatters, products of matrices,
-            sums of bytes or floats.
-        turn: as for ``jax.lax.while_loop``.
-        start: as for ``jax.lax.while_loop``.
+    A turn must be without what a CPU has other code for than XLA's own: sorts, scatters, products
+    of matrices, sums of bytes or floats.
     """
     return _in_one_kernel(lambda start: lax.while_loop(some_left, turn, start), start)
 
@@ -66,11 +62,6 @@ _mark.def_abstract_eval(lambda result: result)
 batching.defvectorized(_mark)
 
 
-def _leave(context: mlir.LoweringRuleContext, result: Any) -> list[Any]:
-    del context
-    return [result]
-
-
 def _mark_call(context: mlir.LoweringRuleContext, result: Any) -> list[Any]:
     del context
     if getattr(result.owner, "name", "") == "func.call":
@@ -79,7 +70,7 @@ def _mark_call(context: mlir.LoweringRuleContext, result: Any) -> list[Any]:
     return [result]
 
 
-mlir.register_lowering(_mark, _leave)
+mlir.register_lowering(_mark, lambda context, result: [result])
 if MARKED:
     # Not cached: in a function that stands for the mark, the call would not be seen.
     mlir.register_lowering(_mark, _mark_call, platform="cpu", cacheable=False)

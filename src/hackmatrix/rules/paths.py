@@ -26,11 +26,8 @@ def _grow(
 ) -> Flood:
     """Lets a flood grow until no flood of the batch does.
 
-    Args:
-        step: lets it grow by one step. If that reaches no more cells, another does not either.
-        reached: the cells that it has reached.
-        start: the flood.
-        while_loop: JAX's own or, for few games, one in one kernel.
+    A step that reaches no more cells is its last. ``while_loop`` is JAX's own or, for few games,
+    one in one kernel.
     """
 
     def grown(carry: tuple[Array, Flood]) -> tuple[Array, Flood]:
@@ -59,7 +56,7 @@ def first_met(start: Plane, free: Plane, goal: Plane) -> tuple[Plane, Int[Array,
     return met, jnp.where(met.any(), steps, 0)
 
 
-def connected(start: Plane, free: Plane) -> Plane:
+def reach(start: Plane, free: Plane) -> Plane:
     """All cells that can be reached from ``start`` over ``free`` cells."""
     return _grow(
         lambda reached: reached | (reached.neighbors() & free), lambda reached: reached, start
@@ -74,10 +71,10 @@ def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
     start, free = single(exit), ~blocks
 
     def step(flood: tuple[Plane, Array, Array]) -> tuple[Plane, Array, Array]:
-        seen, walked, steps = flood
-        beside = (start | (seen & free)).neighbors()
+        reached, walked, steps = flood
+        beside = (start | (reached & free)).neighbors()
         walked = walked + 1
-        return seen | beside, walked, jnp.where((beside & ~seen).flags(), walked, steps)
+        return reached | beside, walked, jnp.where((beside & ~reached).flags(), walked, steps)
 
     start_of_all = start, jnp.int8(0), jnp.zeros(NUM_CELLS, jnp.int8)
     return _grow(step, lambda flood: flood[0], start_of_all, one_kernel.while_loop)[2]
@@ -92,26 +89,21 @@ def manhattan(a: Int[Array, "*#n"], b: Int[Array, "*#n"]) -> Int[Array, "*n"]:
 @jax.jit
 def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
     """What is seen up, down, left and right of a cell: up to the first opaque cell, it included."""
-    seen: list[Plane] = []
+    rays: list[Plane] = []
     for move in (Plane.up, Plane.down, Plane.left, Plane.right):
         front, ray = cell, cell & ~cell
         for _ in range(SIZE - 1):
             front = move(front)
             ray = ray | front
             front = front & ~opaque
-        seen.append(ray)
-    return tuple(seen)
+        rays.append(ray)
+    return tuple(rays)
 
 
 def first_neighbor(cell: Plane, options: Plane) -> Plane:
     """The first of a cell's neighbors, in the order up, down, left, right, that is an option.
 
-    Args:
-        cell: the set of that cell.
-        options: any cells.
-
-    Returns:
-        The set of that neighbor; no cell if none is an option.
+    A cell is a set of one; the result is empty if no neighbor is an option.
     """
     first = empty()
     for neighbor in reversed(cell.shifts()):

@@ -172,7 +172,7 @@ def reach_of_each() -> Plane:
 @jax.jit
 def row(index: Integer[Array, ""]) -> Plane:
     """The cells of a row."""
-    return Plane(*bits.shifted(0b111111, SIZE * index, _WORD_BITS))
+    return Plane(*bits.shift(0b111111, SIZE * index, _WORD_BITS))
 
 
 @jax.jit

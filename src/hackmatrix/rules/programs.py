@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
 from hackmatrix.rules import bits, harm, paths
-from hackmatrix.rules.batching import anywhere, computed_once, joined, smallest
+from hackmatrix.rules.batching import anywhere, computed_once, join, smallest
 from hackmatrix.rules.draws import Draws, Use
 from hackmatrix.rules.entities import (
     DAEMON,
@@ -30,42 +30,10 @@ from hackmatrix.rules.game import (
     NUM_STAGES,
     Board,
     Game,
-    Player,
     choose,
     replace,
 )
 from hackmatrix.rules.planes import SIZE, Plane, column, row, row_and_col, single
-
-
-class Program(IntEnum):
-    """A program's number; its action is 5 more."""
-
-    PUSH = 0
-    PULL = 1
-    CRASH = 2
-    WARP = 3
-    POLY = 4
-    WAIT = 5
-    DEBUG = 6
-    ROW = 7
-    COL = 8
-    UNDO = 9
-    STEP = 10
-    SIPH_PLUS = 11
-    EXCH = 12
-    SHOW = 13
-    RESET = 14
-    CALM = 15
-    D_BOM = 16
-    DELAY = 17
-    ANTI_V = 18
-    SCORE = 19
-    REDUC = 20
-    ATK_PLUS = 21
-    HACK = 22
-
-
-NUM_PROGRAMS = len(Program)
 
 
 class Card(NamedTuple):
@@ -77,31 +45,45 @@ class Card(NamedTuple):
     spawn_count: int
 
 
-CARDS = (
-    Card("PUSH", 0, 2, 4),
-    Card("PULL", 0, 2, 4),
-    Card("CRASH", 3, 2, 6),
-    Card("WARP", 2, 2, 5),
-    Card("POLY", 1, 1, 3),
-    Card("WAIT", 0, 1, 1),
-    Card("DEBUG", 3, 0, 4),
-    Card("ROW", 3, 1, 2),
-    Card("COL", 3, 1, 2),
-    Card("UNDO", 1, 0, 3),
-    Card("STEP", 0, 3, 4),
-    Card("SIPH+", 5, 0, 7),
-    Card("EXCH", 4, 0, 3),
-    Card("SHOW", 2, 0, 2),
-    Card("RESET", 0, 4, 2),
-    Card("CALM", 2, 4, 6),
-    Card("D_BOM", 3, 0, 4),
-    Card("DELAY", 1, 2, 4),
-    Card("ANTI-V", 3, 0, 4),
-    Card("SCORE", 0, 5, 5),
-    Card("REDUC", 2, 1, 3),
-    Card("ATK+", 4, 4, 8),
-    Card("HACK", 2, 2, 4),
-)
+class Program(IntEnum):
+    """A program's number, in the order of its :class:`Card`; its action is 5 more."""
+
+    card: Card
+
+    def __new__(cls, *printed: Any) -> "Program":
+        """The next program; ``printed`` is on its card."""
+        program = int.__new__(cls, len(cls.__members__))
+        program._value_ = int(program)
+        program.card = Card(*printed)
+        return program
+
+    PUSH = "PUSH", 0, 2, 4
+    PULL = "PULL", 0, 2, 4
+    CRASH = "CRASH", 3, 2, 6
+    WARP = "WARP", 2, 2, 5
+    POLY = "POLY", 1, 1, 3
+    WAIT = "WAIT", 0, 1, 1
+    DEBUG = "DEBUG", 3, 0, 4
+    ROW = "ROW", 3, 1, 2
+    COL = "COL", 3, 1, 2
+    UNDO = "UNDO", 1, 0, 3
+    STEP = "STEP", 0, 3, 4
+    SIPH_PLUS = "SIPH+", 5, 0, 7
+    EXCH = "EXCH", 4, 0, 3
+    SHOW = "SHOW", 2, 0, 2
+    RESET = "RESET", 0, 4, 2
+    CALM = "CALM", 2, 4, 6
+    D_BOM = "D_BOM", 3, 0, 4
+    DELAY = "DELAY", 1, 2, 4
+    ANTI_V = "ANTI-V", 3, 0, 4
+    SCORE = "SCORE", 0, 5, 5
+    REDUC = "REDUC", 2, 1, 3
+    ATK_PLUS = "ATK+", 4, 4, 8
+    HACK = "HACK", 2, 2, 4
+
+
+CARDS = tuple(program.card for program in Program)
+NUM_PROGRAMS = len(CARDS)
 
 _EXCH_ENERGY = 4
 _DELAY_TURNS = 3
@@ -121,7 +103,7 @@ def useful(game: Game, enemies: Plane, transmissions: Plane) -> list[Bool[Array,
     any_enemy, any_transmission = enemies.any(), transmissions.any()
     reducible = (~board.siphoned & board.blocks).flags() & (board.spawn_count > 0)
     # In memory: what is fused with a reduction is computed for one game at a time.
-    types = joined(jnp.where(table.is_enemy, jnp.uint16(1) << table.type.astype(jnp.uint16), 0))
+    types = join(jnp.where(table.is_enemy, jnp.uint16(1) << table.type.astype(jnp.uint16), 0))
     found = types | (anywhere(reducible).astype(jnp.uint16) << NUM_TYPES)
     is_there = bits.flags_of(computed_once(found, game.steps < 0), NUM_TYPES + 1)
     always = jnp.bool_(True)
@@ -169,9 +151,15 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
         The game, whose turn does not end here; and how many the program destroyed that count.
     """
     table, cell = game.entities, game.player.cell
-    warped_to = _warp_slot(table, draws)
+    # WARP goes to one enemy or transmission, uniformly drawn; to any slot if there is none.
+    slots = slot_set(table.kind != 0)
+    warped_to = slots.nth(draws.below(slots.size(), Use.WARP))
     strike = _strike(game, program, warped_to)
-    table = _delay(harm.hurt(table, strike.hit, strike.damage), program)
+    table = harm.hurt(table, strike.hit, strike.damage)
+    late = table.is_transmission & (program == Program.DELAY)
+    # As far as turns can be counted.
+    later = jnp.minimum(table.turns, _MAX_TURNS - _DELAY_TURNS) + jnp.int16(_DELAY_TURNS)
+    table = replace(table, turns=jnp.where(late, later, table.turns))
     table, counted = _regroup(table, strike.gone, cell, program, draws)
     table, kills = harm.bury(table, strike.gone, counted)
     warp_cell = game.entities.cell[warped_to].astype(jnp.int32)
@@ -181,30 +169,12 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
     return replace(game, player=replace(game.player, cell=cell)), kills
 
 
-def _pay(player: Player, program: Int[Array, ""]) -> Player:
-    """The player with the price of a program taken, nothing for NO_PROGRAM."""
-    credits = jnp.array([*(card.credits for card in CARDS), 0], jnp.int32)
-    energy = jnp.array([*(card.energy for card in CARDS), 0], jnp.int32)
-    # Index -1, no program, is the last entry.
-    return replace(
-        player,
-        credits=player.credits - credits[program],
-        energy=player.energy - energy[program],
-    )
-
-
 class _Strike(NamedTuple):
-    """Whom an action harms.
+    """Whom an action harms."""
 
-    Attributes:
-        hit: enemies that lose ``damage`` hp; survivors are stunned.
-        damage: how much.
-        gone: enemies and transmissions that are destroyed whatever their hp.
-    """
-
-    hit: Bool[Array, " slots"]
+    hit: Bool[Array, " slots"]  # enemies that lose ``damage`` hp; survivors are stunned
     damage: Int[Array, ""]
-    gone: Bool[Array, " slots"]
+    gone: Bool[Array, " slots"]  # whoever is destroyed whatever its hp, transmissions too
 
 
 def _strike(game: Game, program: Int[Array, ""], warped_to: Int[Array, ""]) -> _Strike:
@@ -235,12 +205,6 @@ def _strike(game: Game, program: Int[Array, ""], warped_to: Int[Array, ""]) -> _
         damage=jnp.where(small, 1, player.attack),
         gone=((table.kind != 0) & (crashed.has(table.cell) | warped)) | bombed,
     )
-
-
-def _warp_slot(table: Entities, draws: Draws) -> Int[Array, ""]:
-    """The slot of one enemy or transmission, uniformly; unspecified if there is none."""
-    slots = slot_set(table.kind != 0)
-    return slots.nth(draws.below(slots.size(), Use.WARP))
 
 
 def _regroup(
@@ -314,13 +278,18 @@ def _run_on_player(game: Game, program: Int[Array, ""]) -> Game:
     def runs(which: Program) -> Bool[Array, ""]:
         return program == which
 
-    player = _pay(game.player, program)
+    # The price of no program, at index -1, is the last.
+    credits = jnp.array([*(card.credits for card in CARDS), 0], jnp.int32)
+    energy = jnp.array([*(card.energy for card in CARDS), 0], jnp.int32)
+    player = game.player
+    credits, energy = player.credits - credits[program], player.energy - energy[program]
     return replace(
         game,
         player=replace(
             player,
             hp=jnp.where(runs(Program.RESET), MAX_HP, player.hp),
-            energy=player.energy + jnp.where(runs(Program.EXCH), _EXCH_ENERGY, 0),
+            credits=credits,
+            energy=energy + jnp.where(runs(Program.EXCH), _EXCH_ENERGY, 0),
             data_siphons=player.data_siphons + runs(Program.SIPH_PLUS),
             score=player.score + jnp.where(runs(Program.SCORE), NUM_STAGES - game.stage, 0),
             attack=player.attack + runs(Program.ATK_PLUS),
@@ -350,10 +319,3 @@ def _run_on_board(
         spawn_count=jnp.where(cleared, jnp.int8(0), jnp.where(reduced, fewer, board.spawn_count)),
         exit_steps=paths.exit_steps(board.blocks & ~crashed, exit),
     )
-
-
-def _delay(table: Entities, program: Int[Array, ""]) -> Entities:
-    """DELAY: every transmission arrives later, as far as its turns can be counted."""
-    late = table.is_transmission & (program == Program.DELAY)
-    delayed = jnp.minimum(table.turns, _MAX_TURNS - _DELAY_TURNS) + jnp.int16(_DELAY_TURNS)
-    return replace(table, turns=jnp.where(late, delayed, table.turns))

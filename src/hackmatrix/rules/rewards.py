@@ -32,25 +32,15 @@ _SUMS = tuple(np.cumsum((0.0, *STAGE_REWARDS[:-1])).tolist())  # of so many stag
 
 
 class Events(NamedTuple):
-    """What a step brought that cannot be read off the positions before and after it.
+    """What a step brought that cannot be read off the positions before and after it."""
 
-    Attributes:
-        kills: enemies and transmissions that count as destroyed by the player.
-        picked_up: the player walked onto a data siphon.
-        completed: the stage was completed.
-        won: so was the game.
-        died: hp is 0 after the enemy turn.
-        wasted_reset: RESET was run at hp 2.
-        lost_yield: what a SIPHON did not bring that a better place would have.
-    """
-
-    kills: Int[Array, ""]
-    picked_up: Bool[Array, ""]
-    completed: Bool[Array, ""]
-    won: Bool[Array, ""]
-    died: Bool[Array, ""]
-    wasted_reset: Bool[Array, ""]
-    lost_yield: Int[Array, ""]
+    kills: Int[Array, ""]  # enemies and transmissions that count as destroyed by the player
+    picked_up: Bool[Array, ""]  # the player walked onto a data siphon
+    completed: Bool[Array, ""]  # the stage was completed
+    won: Bool[Array, ""]  # so was the game
+    died: Bool[Array, ""]  # hp is 0 after the enemy turn
+    wasted_reset: Bool[Array, ""]  # RESET was run at hp 2
+    lost_yield: Int[Array, ""]  # what a SIPHON did not bring that a better place would have
 
 
 class Standing(NamedTuple):

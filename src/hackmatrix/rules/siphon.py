@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, UInt32
 
-from hackmatrix.rules.batching import computed_once, joined, largest, total
+from hackmatrix.rules.batching import computed_once, join, largest, total
 from hackmatrix.rules.game import Board, Game, replace
 from hackmatrix.rules.planes import NUM_CELLS, SIZE, reach_of_each, single
 
@@ -54,7 +54,7 @@ def siphon(game: Game) -> Game:
             credits=jnp.where(taken_ground, jnp.int8(0), board.credits),
             energy=jnp.where(taken_ground, jnp.int8(0), board.energy),
         ),
-        owned=game.owned | joined(found),
+        owned=game.owned | join(found),
         pending=game.pending + pending,
         interval=jnp.maximum(game.interval - 1, _MIN_INTERVAL),
         next_task=game.next_task + _TASK_DELAY,

@@ -37,16 +37,12 @@ def set_up(game: Game, draws: Draws) -> Game:
         exit=exit,
         board=board,
         entities=replace(game.entities, order=_renumbered(game.entities)),
-        turn=jnp.int32(0),
-        show=jnp.bool_(False),
-        calm=jnp.bool_(False),
-        step_pending=jnp.bool_(False),
-        atk_uses=jnp.int32(0),
+        **dict.fromkeys(("turn", "atk_uses", "undo_length"), jnp.int32(0)),
+        **dict.fromkeys(("show", "calm", "step_pending"), jnp.bool_(False)),
         interval=interval,
         next_task=interval,
         births=total(game.entities.is_transmission),
         arrivals=jnp.int32(1),
-        undo_length=jnp.int32(0),
     )
     return spawn(game, draws, False, game.stage, from_siphon=False)
 
@@ -73,6 +69,7 @@ def _lay_out(
     chance = draws.below(_AMOUNT_CHANCES[-1], Use.AMOUNT, cells)
     amount = sum((chance < bound).astype(jnp.int8) for bound in _AMOUNT_CHANCES)
 
+    spawns = jnp.where(has_data, points, jnp.where(has_program, spawn_count, 0))
     zero = jnp.int8(0)
     board = replace(
         empty_board(),
@@ -83,9 +80,7 @@ def _lay_out(
         exits=single(exit),
         points=jnp.where(has_data, points.astype(jnp.int8), zero),
         program=jnp.where(has_program, program.astype(jnp.int8), jnp.int8(NO_PROGRAM)),
-        spawn_count=jnp.where(has_data, points, jnp.where(has_program, spawn_count, 0)).astype(
-            jnp.int8
-        ),
+        spawn_count=spawns.astype(jnp.int8),
         credits=jnp.where(has_resources & is_credits, amount, zero),
         energy=jnp.where(has_resources & ~is_credits, amount, zero),
         exit_steps=paths.exit_steps(blocks, exit),
@@ -94,21 +89,13 @@ def _lay_out(
 
 
 class _Search(NamedTuple):
-    """The search for a valid layout.
+    """The search for a valid layout."""
 
-    Attributes:
-        number: the blocks wanted.
-        draws: layouts drawn so far.
-        blocks: the first valid one, once there is one.
-        valid: whether there is.
-        missing: some game of the batch has none; the same for all.
-    """
-
-    number: Int[Array, ""]
-    draws: Int[Array, ""]
-    blocks: Plane
-    valid: Bool[Array, ""]
-    missing: Bool[Array, ""]
+    number: Int[Array, ""]  # of blocks wanted
+    draws: Int[Array, ""]  # layouts drawn so far
+    blocks: Plane  # the first valid layout, once there is one
+    valid: Bool[Array, ""]  # whether there is
+    missing: Bool[Array, ""]  # some game of the batch has none; the same for all
 
 
 def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plane:
@@ -149,7 +136,7 @@ def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:
     """
     ground = ~blocks
     end = single(exit).where(exit != 0)
-    reached = paths.connected(single(jnp.int32(0)), ground & ~end)
+    reached = paths.reach(single(jnp.int32(0)), ground & ~end)
     reached = reached | (reached.neighbors() & end)
     return ~((ground & ~reached) | (blocks & ~ground.neighbors())).any()
 
@@ -168,17 +155,13 @@ def _random_cells(
 
 def _different_programs(draws: Draws, cells: Plane) -> Int[Array, "cells"]:
     """A program for each cell of the set, none twice; for the others, no matter which."""
-    # The n-th cell gets the program that is n-th in a random order.
-    place = _ranks(draws.word(Use.PROGRAM, np.arange(NUM_PROGRAMS)))
+    # The n-th cell gets the program that is n-th in a random order; equal words, one in 2^26, are
+    # in their own order.
+    words = draws.word(Use.PROGRAM, np.arange(NUM_PROGRAMS))
+    words = (words & jnp.uint32(~63 & 0xFFFFFFFF)) | np.arange(NUM_PROGRAMS, dtype=np.uint32)
+    place = total(words[None, :] < words[:, None])
     number = (cells & before_each()).size()  # of cells of the set before it
     return total(jnp.where(place == number[:, None], np.arange(NUM_PROGRAMS), 0))
-
-
-def _ranks(words: UInt32[Array, " n"]) -> Int[Array, " n"]:
-    """How many of the words are smaller than each; equal ones (one in 2^26) in their order."""
-    index = np.arange(words.shape[0], dtype=np.uint32)
-    unique = (words & jnp.uint32(~63 & 0xFFFFFFFF)) | index
-    return total(unique[None, :] < unique[:, None])
 
 
 def _renumbered(table: Entities) -> UInt32[Array, " slots"]:

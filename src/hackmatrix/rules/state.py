@@ -15,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, UInt16, UInt32
 
-from hackmatrix.rules.batching import joined_in_pairs, side_by_side, with_entries
+from hackmatrix.rules.batching import join_in_pairs, side_by_side, with_entries
 from hackmatrix.rules.display import as_svg, as_text
 from hackmatrix.rules.entities import MAX_ENTITIES, Entities, Occupied
 from hackmatrix.rules.game import Board, Game, Player, build
@@ -276,7 +276,7 @@ def _join(values: dict[str, Any], widths: dict[str, int], dtype: Any) -> Array:
         elif width < _SATURATED:  # Of what has no meaning, a free slot's hp, any bits may be set.
             part = value & ((1 << width) - 1)
         parts.append(part << shift if shift else part)
-    return joined_in_pairs(parts)
+    return join_in_pairs(parts)
 
 
 def _split(number: Array, widths: dict[str, int], dtype: Any) -> dict[str, Array]:

@@ -32,12 +32,6 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         params: the environment's parameters; those that are arrays may differ between the tasks of
             a :class:`ppo_mask.envs.MultiTask` and change with a curriculum.
         num_actions: the number of actions.
-
-    Example:
-        >>> env = GymnaxEnv("CartPole-v1")  # doctest: +SKIP
-        >>> state, timestep = env.reset(jax.random.key(0))  # doctest: +SKIP
-        >>> timestep.observation.shape  # doctest: +SKIP
-        (4,)
     """
 
     params: Any

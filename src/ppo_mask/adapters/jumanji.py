@@ -30,12 +30,6 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
     Attributes:
         num_actions: the number of actions; with several parts, of their combinations.
         parts: how many values each part of an action has; empty where an action is one number.
-
-    Example:
-        >>> env = JumanjiEnv("Snake-v1")  # doctest: +SKIP
-        >>> state, timestep = env.reset(jax.random.key(0))  # doctest: +SKIP
-        >>> timestep.action_mask.shape  # doctest: +SKIP
-        (4,)
     """
 
     num_actions: int = eqx.field(static=True)

@@ -27,12 +27,6 @@ class NavixEnv(AbstractEnv[ArrayTree]):
 
     Attributes:
         num_actions: the number of actions.
-
-    Example:
-        >>> env = NavixEnv("Navix-Empty-5x5-v0")  # doctest: +SKIP
-        >>> state, timestep = env.reset(jax.random.key(0))  # doctest: +SKIP
-        >>> timestep.action_mask.shape  # doctest: +SKIP
-        (7,)
     """
 
     num_actions: int = eqx.field(static=True)

@@ -66,12 +66,6 @@ class PgxEnv(AbstractEnv[Match]):
         begins: whether the agent makes the first move; None: drawn for each episode.
         num_actions: the number of actions.
         num_players: the number of players.
-
-    Example:
-        >>> env = PgxEnv("tic_tac_toe", random_opponent, begins=True)  # doctest: +SKIP
-        >>> state, timestep = env.reset(jax.random.key(0))  # doctest: +SKIP
-        >>> timestep.action_mask.sum()  # doctest: +SKIP
-        Array(9, dtype=int32)
     """
 
     opponent: Opponent | None

@@ -60,13 +60,6 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
 
     Attributes:
         env: the environment.
-
-    Example:
-        >>> from ppo_mask.envs.probes import MaskedLocks
-        >>> env = ToGymnax(MaskedLocks(keys=2))  # doctest: +SKIP
-        >>> observation, state = env.reset(jax.random.key(0))  # doctest: +SKIP
-        >>> env.action_mask(state).sum()  # doctest: +SKIP
-        Array(2, dtype=int32)
     """
 
     def __init__(self, env: AbstractEnv[Any], name: str | None = None) -> None:

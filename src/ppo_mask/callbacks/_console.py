@@ -53,7 +53,6 @@ class ConsoleLog(Callback):
         self._latest: dict[str, float] = {}
 
     def on_start(self, run: Run, state: TrainState) -> None:
-        """See :class:`Callback`."""
         self._began = time.monotonic()
         if self._console.is_terminal:
             self._bar = Bar(
@@ -65,7 +64,6 @@ class ConsoleLog(Callback):
             self._bar.start()
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        """See :class:`Callback`."""
         self._latest |= record.values
         if not any(name.startswith("train/") for name in record.values):
             metrics = "  ".join(f"{name} {_number(x)}" for name, x in record.values.items())
@@ -87,7 +85,6 @@ class ConsoleLog(Callback):
         self._print("".join(text.rjust(n) for (_, text), n in zip(row, widths, strict=True)))
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
-        """See :class:`Callback`."""
         if self._bar is None or self._task is None:
             return
         total = run.total_updates * run.config.batch_size
@@ -102,14 +99,12 @@ class ConsoleLog(Callback):
         self._bar.update(self._task, completed=run.update, description="  ".join(parts))
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
-        """See :class:`Callback`."""
         self._stop_bar()
         took = timedelta(seconds=round(time.monotonic() - self._began))
         steps = run.update * run.config.batch_size
         self._print(f"{reason} after {run.update:,} updates, {steps:,} steps, in {took}")
 
     def close(self) -> None:
-        """See :class:`Callback`."""
         self._stop_bar()
 
     def _stop_bar(self) -> None:

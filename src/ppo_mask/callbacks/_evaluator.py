@@ -57,11 +57,9 @@ class Evaluator(Callback):
         check_metric_names(self._metrics)
 
     def next_update(self, update: int) -> int | None:
-        """See :class:`Callback`."""
         return (update // self._every + 1) * self._every
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
-        """See :class:`Callback`."""
         if run.update % self._every == 0:
             key = jax.random.fold_in(self._key, run.update)
             result = evaluate(

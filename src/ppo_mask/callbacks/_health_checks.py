@@ -85,7 +85,6 @@ class HealthChecks(Callback):
         self._not_finite = dict[str, _Watch]()
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        """See :class:`Callback`."""
         for name in record.values:
             if name not in self._not_finite:
                 self._not_finite[name] = _Watch(_finite(name))

@@ -27,7 +27,6 @@ class JsonLines(Callback):
         self._file: IO[str] | None = None
 
     def on_start(self, run: Run, state: TrainState) -> None:
-        """See :class:`Callback`."""
         if self._path.exists():
             lines = read_lines(self._path)
             kept = [json.dumps(line) + "\n" for line in lines if run.keeps(line["step"], line)]
@@ -35,7 +34,6 @@ class JsonLines(Callback):
         self._file = self._path.open("a", encoding="utf-8")
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        """See :class:`Callback`."""
         if self._file is None:
             raise RuntimeError("on_log before on_start")
         metrics = {k: v if math.isfinite(v) else None for k, v in record.values.items()}
@@ -44,7 +42,6 @@ class JsonLines(Callback):
         self._file.flush()
 
     def close(self) -> None:
-        """See :class:`Callback`."""
         if self._file is not None:
             self._file.close()
 

@@ -24,20 +24,16 @@ class Profiler(Callback):
         self._tracing = False
 
     def next_update(self, update: int) -> int | None:
-        """See :class:`Callback`."""
         return self._update - 1 if update < self._update - 1 else self._update
 
     def on_start(self, run: Run, state: TrainState) -> None:
-        """See :class:`Callback`."""
         self._begin_before(run.update + 1)
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
-        """See :class:`Callback`."""
         self.close()
         self._begin_before(run.update + 1)
 
     def close(self) -> None:
-        """See :class:`Callback`."""
         if self._tracing:
             self._tracing = False
             jax.profiler.stop_trace()

@@ -46,12 +46,10 @@ class Saver(Callback):
         self._metrics: dict[str, float] = {}
 
     def next_update(self, update: int) -> int | None:
-        """See :class:`Callback`."""
         every = self._every_updates
         return None if every is None else (update // every + 1) * every
 
     def on_start(self, run: Run, state: TrainState) -> None:
-        """See :class:`Callback`."""
         if is_first():
             self._store.clean()
         wait_for_all("cleaned")
@@ -59,11 +57,9 @@ class Saver(Callback):
         self._saved_update = run.start_update
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        """See :class:`Callback`."""
         self._metrics |= {k: v for k, v in record.values.items() if k in _SCORES}
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
-        """See :class:`Callback`."""
         if self._every_updates is not None:
             due = run.update % self._every_updates == 0
         else:
@@ -73,7 +69,6 @@ class Saver(Callback):
             self._save(run, state)
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
-        """See :class:`Callback`."""
         self._save(run, state)
 
     def _save(self, run: Run, state: TrainState) -> None:

@@ -35,7 +35,6 @@ class TensorBoard(Callback):
         self._writer: Any = None
 
     def on_start(self, run: Run, state: TrainState) -> None:
-        """See :class:`Callback`."""
         self._directory.mkdir(parents=True, exist_ok=True)
         steps: set[int] = set()
         for path in self._directory.glob("*.tfevents.*"):
@@ -52,11 +51,9 @@ class TensorBoard(Callback):
             self._write(_Event(step=run.start_step + 1, session_log=restart))
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        """See :class:`Callback`."""
         self._write_metrics(record.env_steps, record.values)
 
     def close(self) -> None:
-        """See :class:`Callback`."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -29,7 +29,6 @@ class Uploader(Callback):
         self._failures: dict[RunFolder, RunError] = {}
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
-        """See :class:`Callback`."""
         for folder, newest in self._newest.items():
             self._newest[folder] = folder.checkpoints.newest()
             if self._newest[folder] != newest:
@@ -38,7 +37,6 @@ class Uploader(Callback):
                     warn(f"{self._failures[folder]}; the next checkpoint is the next try")
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
-        """See :class:`Callback`."""
         for folder in self._newest:
             self._push(folder)
         for pause in _PAUSES:

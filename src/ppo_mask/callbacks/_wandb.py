@@ -99,7 +99,6 @@ class WandB(Callback):
                 self._run.log(rows[step], step=step, commit=True)
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        """See :class:`Callback`."""
         if self._run is None:
             raise RuntimeError("on_log before on_start")
         if record.env_steps > self._row_step:
@@ -111,11 +110,9 @@ class WandB(Callback):
             self._row |= record.values
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
-        """See :class:`Callback`."""
         self._in_good_order = True
 
     def close(self) -> None:
-        """See :class:`Callback`."""
         if self._run is None:
             return
         self._send_row()

@@ -34,7 +34,7 @@ def find_run(place: str, parent: str) -> tuple[RunFolder, int, Storage]:
         path = storage.pull(storage.newest())
     elif is_url(place):
         storage, path = _fetch(place)
-    elif not Path(place).exists() and place in (known := open_storage(parent)).runs():
+    elif _may_be_a_name(place) and place in (known := open_storage(parent)).runs():
         storage, path = known, known.pull(place)
     else:
         storage, path = Storage(Path(place).parent), Path(place)
@@ -50,6 +50,11 @@ def find_run(place: str, parent: str) -> tuple[RunFolder, int, Storage]:
     if not path.exists():
         raise RunError(f"there is nothing to resume at {path}")
     raise RunError(f"{path} is neither a run folder (with a config.yaml) nor a checkpoint of one")
+
+
+def _may_be_a_name(place: str) -> bool:
+    """Whether it is no path; only then a bucket is asked, which takes a while."""
+    return Path(place).name == place and not Path(place).exists()
 
 
 def _fetch(url: str) -> tuple[Storage, Path]:

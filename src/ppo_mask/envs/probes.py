@@ -48,8 +48,10 @@ def _timestep(
 class _OneStep(AbstractEnv[Float[Array, ""]]):
     """An episode of one step; the state is the observation, 1 or -1."""
 
+    num_actions: int = eqx.field(static=True, default=2)
+
     @abstractmethod
-    def reward(self, observation: Float[Array, ""], action: Int[Array, ""]) -> Float[Array, ""]:
+    def _reward(self, observation: Float[Array, ""], action: Float[Array, ""]) -> Float[Array, ""]:
         """The reward of the step."""
 
     def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
@@ -62,20 +64,15 @@ class _OneStep(AbstractEnv[Float[Array, ""]]):
     ) -> tuple[Float[Array, ""], TimeStep]:
         """Ends the episode."""
         del key
-        return state, _timestep(
-            state, self.reward(state, jnp.asarray(action, jnp.int32)), terminated=True
-        )
+        reward = self._reward(state, jnp.asarray(action, jnp.float32))
+        return state, _timestep(state, reward, terminated=True)
 
 
 @final
 class ConstantValue(_OneStep):
     """One step, reward 1."""
 
-    num_actions: int = eqx.field(static=True, default=2)
-
-    def reward(self, observation: Float[Array, ""], action: Int[Array, ""]) -> Float[Array, ""]:
-        """1."""
-        del action
+    def _reward(self, observation: Float[Array, ""], action: Float[Array, ""]) -> Float[Array, ""]:
         return jnp.ones_like(observation)
 
 
@@ -83,11 +80,7 @@ class ConstantValue(_OneStep):
 class ObservationValue(_OneStep):
     """One step, the reward is the observation."""
 
-    num_actions: int = eqx.field(static=True, default=2)
-
-    def reward(self, observation: Float[Array, ""], action: Int[Array, ""]) -> Float[Array, ""]:
-        """The observation."""
-        del action
+    def _reward(self, observation: Float[Array, ""], action: Float[Array, ""]) -> Float[Array, ""]:
         return observation
 
 
@@ -95,11 +88,7 @@ class ObservationValue(_OneStep):
 class ActionValue(_OneStep):
     """One step, reward 1 for action 1 and -1 for action 0."""
 
-    num_actions: int = eqx.field(static=True, default=2)
-
-    def reward(self, observation: Float[Array, ""], action: Int[Array, ""]) -> Float[Array, ""]:
-        """1 or -1."""
-        del observation
+    def _reward(self, observation: Float[Array, ""], action: Float[Array, ""]) -> Float[Array, ""]:
         return 2.0 * action - 1.0
 
 
@@ -107,10 +96,7 @@ class ActionValue(_OneStep):
 class MatchObservation(_OneStep):
     """One step, reward 1 if the action is 1 where the observation is 1 and 0 where it is -1."""
 
-    num_actions: int = eqx.field(static=True, default=2)
-
-    def reward(self, observation: Float[Array, ""], action: Int[Array, ""]) -> Float[Array, ""]:
-        """1 or -1."""
+    def _reward(self, observation: Float[Array, ""], action: Float[Array, ""]) -> Float[Array, ""]:
         return observation * (2.0 * action - 1.0)
 
 
@@ -123,14 +109,14 @@ class Discounting(AbstractEnv[Float[Array, ""]]):
     def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
         """Starts at 0."""
         del key
-        return jnp.zeros(()), _timestep(jnp.zeros(()))
+        return jnp.float32(0), _timestep(jnp.float32(0))
 
     def step(
         self, key: Key[Array, ""], state: Float[Array, ""], action: IntScalarLike
     ) -> tuple[Float[Array, ""], TimeStep]:
         """From 0 to 1, from 1 to the end."""
         del key, action
-        return jnp.ones(()), _timestep(jnp.ones(()), reward=state, terminated=state == 1)
+        return jnp.float32(1), _timestep(jnp.float32(1), reward=state, terminated=state == 1)
 
 
 @final
@@ -150,7 +136,7 @@ class EndlessOrOver(AbstractEnv[Float[Array, ""]]):
     def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
         """Starts an episode."""
         del key
-        return jnp.ones(()), _timestep(jnp.ones(()))
+        return jnp.float32(1), _timestep(jnp.float32(1))
 
     def step(
         self, key: Key[Array, ""], state: Float[Array, ""], action: IntScalarLike
@@ -206,7 +192,7 @@ class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
         self, key: Key[Array, ""], opened: Int[Array, ""]
     ) -> tuple[tuple[Array, Array, Array], TimeStep]:
         keys_key, observation_key = jax.random.split(key)
-        low, high = jax.random.randint(keys_key, (2,), 0, self.keys)
+        low, high = jax.random.randint(keys_key, (2,), 0, self.keys, jnp.int32)
         mask = jnp.zeros(self.num_actions, bool).at[jnp.stack([low, self.keys + high])].set(True)
         observation = jax.random.rademacher(observation_key, dtype=jnp.float32)
         return (opened, observation, mask), _timestep(observation, mask=mask)
@@ -238,6 +224,6 @@ class RememberedCue(AbstractEnv[tuple[Array, Array]]):
         del key
         cue, taken = state
         last = taken == self.delay
-        action = jnp.asarray(action, jnp.int32)
+        action = jnp.asarray(action, jnp.float32)
         reward = jnp.where(last, cue * (2.0 * action - 1.0), 0.0)
-        return (cue, taken + 1), _timestep(jnp.zeros(()), reward, last)
+        return (cue, taken + 1), _timestep(jnp.float32(0), reward, last)

@@ -124,6 +124,11 @@ class AbstractWrappedActorCritic(AbstractActorCritic):
 
     network: eqx.AbstractVar[AbstractActorCritic]
 
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """The network, and the static fields."""
+        return {"network": self.network, **static_fields(self)}
+
     @abstractmethod
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
@@ -159,11 +164,6 @@ class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
         >>> print(distribution.probs)
         [0. 0. 1. 0.]
     """
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """The network, and the static fields."""
-        return {"network": self.network, **static_fields(self)}
 
     @abstractmethod
     def features(self, observation: ArrayTree) -> ArrayTree:

@@ -44,11 +44,6 @@ class BFloat16ActorCritic(AbstractWrappedActorCritic):
         del key  # Nothing here is random; a saved network is rebuilt with a key.
         self.network = network
 
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        return {"network": self.network}
-
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
     ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:

@@ -1,26 +1,20 @@
 """A recurrent network: a layer, a gated recurrent unit, and two heads."""
 
-from typing import Any, final
+from typing import final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic, static_fields
+from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic
 from ppo_mask.networks._distribution import MaskedCategorical
-from ppo_mask.networks.layers import (
-    activate,
-    affine,
-    check_sizes,
-    flat_observation_size,
-    layer_of,
-    linear,
-)
+from ppo_mask.networks._mlp import AbstractFlatActorCritic
+from ppo_mask.networks.layers import activate, affine, check_sizes, layer_of, linear
 
 
 @final
-class GRUActorCritic(AbstractRecurrentActorCritic):
+class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
     """A layer, a gated recurrent unit, and a head for the policy and for the value.
 
     The GRU is that of Cho et al. 2014 (arXiv:1406.1078). All weights start orthogonal: with gain √2
@@ -88,25 +82,6 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
         self.recurrent_gates = _stacked(hidden_dim, keys[4:7])
         self.actor = linear(hidden_dim, num_actions, 0.01, keys[7])
         self.critic = linear(hidden_dim, 1, 1.0, keys[8])
-
-    @classmethod
-    def for_env(cls, env: Any, *, key: Key[Array, ""], **hyperparameters: Any) -> "GRUActorCritic":
-        """Makes a network of the sizes that an environment needs.
-
-        Args:
-            env: an environment whose observation is one flat array of floats.
-            key: draws the weights.
-            hyperparameters: of the constructor, such as ``hidden_dim``.
-
-        Raises:
-            ValueError: the observation is something else.
-        """
-        return cls(flat_observation_size(env), env.num_actions, key=key, **hyperparameters)
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`AbstractActorCritic`."""
-        return static_fields(self)
 
     def initial_hidden(self) -> Float[Array, " hidden"]:
         """Zeros, one for each number of the hidden state."""

@@ -1,6 +1,6 @@
 """The default network: two MLPs."""
 
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import equinox as eqx
 import jax
@@ -10,9 +10,38 @@ from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
 from ppo_mask.networks._distribution import MaskedCategorical
 from ppo_mask.networks.layers import activate, affine, check_sizes, flat_observation_size, linear
 
+_Network = TypeVar("_Network")
+
+
+class AbstractFlatActorCritic(AbstractActorCritic):
+    """A network on a flat observation; its hyperparameters are its static fields."""
+
+    @classmethod
+    def for_env(
+        cls: type[_Network], env: Any, *, key: Key[Array, ""], **hyperparameters: Any
+    ) -> _Network:
+        """Makes a network of the sizes that an environment needs.
+
+        Args:
+            env: an :class:`~ppo_mask.envs.AbstractEnv` whose observation is one flat array of
+                floats (:class:`~ppo_mask.envs.FlatObservation` makes it so).
+            key: draws the weights.
+            hyperparameters: of the constructor, such as ``hidden_dim``.
+
+        Raises:
+            ValueError: the observation is something else.
+        """
+        make: Any = cls
+        return make(flat_observation_size(env), env.num_actions, key=key, **hyperparameters)
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """See :class:`AbstractActorCritic`."""
+        return static_fields(self)
+
 
 @final
-class MLPActorCritic(AbstractActorCritic):
+class MLPActorCritic(AbstractFlatActorCritic):
     """Two tanh MLPs, one for the policy and one for the value, on a flat observation.
 
     They share nothing: with a shared trunk the value's gradients, which are large early in
@@ -84,26 +113,6 @@ class MLPActorCritic(AbstractActorCritic):
         hidden = (observation_size, *[hidden_dim] * num_layers)
         self.actor = _mlp((*hidden, num_actions), 0.01, actor_key)
         self.critic = _mlp((*hidden, 1), 1.0, critic_key)
-
-    @classmethod
-    def for_env(cls, env: Any, *, key: Key[Array, ""], **hyperparameters: Any) -> "MLPActorCritic":
-        """Makes a network of the sizes that an environment needs.
-
-        Args:
-            env: an :class:`~ppo_mask.envs.AbstractEnv` whose observation is one flat array of
-                floats (:class:`~ppo_mask.envs.FlatObservation` makes it so).
-            key: draws the weights.
-            hyperparameters: of the constructor, such as ``hidden_dim``.
-
-        Raises:
-            ValueError: the observation is something else.
-        """
-        return cls(flat_observation_size(env), env.num_actions, key=key, **hyperparameters)
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`AbstractActorCritic`."""
-        return static_fields(self)
 
     def __call__(
         self, observation: Float[Array, " features"], action_mask: Bool[Array, " actions"]

@@ -2,8 +2,11 @@
 
 import io
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -89,6 +92,17 @@ def test_commands_take_the_url_of_a_run(capsys, run_folder, tmp_path, monkeypatc
         assert out.stat().st_size > 100
     code, _, error = command(capsys, "inspect", f"{url}/none")
     assert (code, error) == (2, f"error: there is no run {url}/none\n")
+
+
+def test_plot_starts_no_device(run_folder, tmp_path):
+    words = ["plot", str(run_folder), "--out", str(tmp_path / "curves.svg")]
+    done = subprocess.run(
+        [sys.executable, "-m", "hackmatrix", *words],
+        env={**os.environ, "JAX_PLATFORMS": "nonsense"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_inspect_finds_damage(capsys, run_folder, tmp_path):

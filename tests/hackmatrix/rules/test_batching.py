@@ -21,7 +21,7 @@ def test_reductions_equal_those_of_numpy(size):
     np.testing.assert_array_equal(batching.total(jnp.asarray(flags)), flags.sum(-1))
     np.testing.assert_array_equal(batching.anywhere(jnp.asarray(flags)), flags.any(-1))
     np.testing.assert_array_equal(
-        batching.joined(jnp.asarray(words)), np.bitwise_or.reduce(words, -1)
+        batching.join(jnp.asarray(words)), np.bitwise_or.reduce(words, -1)
     )
 
 
@@ -51,4 +51,4 @@ def test_a_table_to_look_up_has_two_four_eight_entries():
 def test_words_joined_in_pairs_have_all_bits(count):
     words = np.random.default_rng(count).integers(1 << 16, size=(count, 5)).astype(np.uint16)
     expected = np.bitwise_or.reduce(words)
-    np.testing.assert_array_equal(batching.joined_in_pairs([jnp.array(w) for w in words]), expected)
+    np.testing.assert_array_equal(batching.join_in_pairs([jnp.array(w) for w in words]), expected)

@@ -205,7 +205,7 @@ def test_bits_at_the_border_between_the_words(word_bits):
 def searches(start, free, goal, cell, exit):
     one = planes.single(cell)
     return {
-        "connected": paths.connected(start, free),
+        "connected": paths.reach(start, free),
         "first met": paths.first_met(start, free, goal),
         "first neighbor": jax.vmap(lambda c: paths.first_neighbor(planes.single(c), goal))(
             jnp.arange(NUM_CELLS)

@@ -134,6 +134,7 @@ TASK = Task[GameSettings](
     metrics=METRICS,
     console_columns={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},
     curriculum=GameSettings.training_games,
+    presets=Path(__file__).parent / "presets",
 )
 """The game on compact observations, the networks to choose from, and what is logged."""
 

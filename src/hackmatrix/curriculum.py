@@ -9,15 +9,17 @@ from typing import Any, cast
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from hackmatrix.env import HackMatrix
 from hackmatrix.rules.game import NUM_STAGES
 from hackmatrix.rules.rewards import COMPONENTS, Shaping
 from hackmatrix.rules.starts import HeadStart
-from ppo_mask.envs import AbstractEnv, Schedule
+from ppo_mask.envs import AbstractAdaptiveCurriculum, AbstractEnv, Schedule
 from ppo_mask.errors import RunError
 from ppo_mask.runner import Structured, did_you_mean, finite_number
+
+_KEPT_OF_MEMORY = 0.95  # an update; so it knows the last twenty
 
 STAGES = tuple(str(stage) for stage in range(1, NUM_STAGES + 1))
 
@@ -43,6 +45,56 @@ class TrainingGames(eqx.Module):
             head_start=self.head_start,
             shaping=self.shaping,
         )
+
+
+class AdaptiveStages(AbstractAdaptiveCurriculum):
+    """Lets a share of the games begin where there is most to learn: in stages won half the time.
+
+    Of each stage it remembers how many games completed it and how many died in it lately. A stage
+    that is completed with probability p gets the weight p (1 - p).
+
+    Attributes:
+        games: what else differs in training games.
+        share: of the games that begin in a stage chosen so; the others begin as ``games`` says.
+    """
+
+    games: TrainingGames
+    share: Float[Array, ""]
+
+    def init(self) -> Float[Array, "2 stages"]:
+        """Of each stage: completed, died in; nothing yet."""
+        return jnp.zeros((2, NUM_STAGES))
+
+    def update(
+        self,
+        memory: Float[Array, "2 stages"],
+        info: Mapping[str, Array],
+        ended: Bool[Array, "steps envs"],
+    ) -> Float[Array, "2 stages"]:
+        """See :class:`ppo_mask.envs.AbstractAdaptiveCurriculum`."""
+        del ended  # A game that is cut off says nothing of its stage.
+        stages = jnp.arange(1, NUM_STAGES + 1)
+        before = info["stage"] - (info["stage_completed"] & ~info["won"])
+
+        def count(events: Bool[Array, "steps envs"]) -> Float[Array, " stages"]:
+            at_stage = events[..., None] & (before[..., None] == stages)
+            return at_stage.sum((0, 1), dtype=jnp.float32)
+
+        lately = jnp.stack([count(info["stage_completed"]), count(info["died"])])
+        return _KEPT_OF_MEMORY * memory + lately
+
+    def __call__(
+        self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: Float[Array, "2 stages"]
+    ) -> AbstractEnv[Any]:
+        """The game as it is at this progress."""
+        game = cast(HackMatrix, self.games(env, progress))
+        first = game.starting_weights
+        first = jnp.zeros(NUM_STAGES).at[0].set(1.0) if first is None else first / first.sum()
+        completed, died = memory
+        chance = (completed + 1) / (completed + died + 2)
+        chosen = chance * (1 - chance)
+        weights = (1 - self.share) * first + self.share * chosen / chosen.sum()
+        return dataclasses.replace(game, starting_weights=weights)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,12 +11,13 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from hackmatrix.curriculum import STAGES, RewardWeights, TrainingGames
+from hackmatrix.curriculum import STAGES, AdaptiveStages, RewardWeights, TrainingGames
 from hackmatrix.env import HackMatrix
 from hackmatrix.metrics import METRICS
 from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP, flat_mlp, player_centered_gru
 from hackmatrix.rules.rewards import Shaping
 from hackmatrix.rules.starts import HeadStart
+from ppo_mask.envs import Curriculum
 from ppo_mask.runner import (
     LoggingSettings,
     Phases,
@@ -38,6 +39,7 @@ class GameSettings:
         undo_depth: positions that UNDO can go back through in a stage.
         max_steps: actions after which a game is cut off; None for no limit.
         curriculum: starting stages and their weights by progress; None for always in stage 1.
+        adaptive_starts: share of the games that begin in a stage that is won half the time.
         head_start: share of the games that begin with more than the original gives.
         given_programs: a game with a head start draws a chance of up to this to own each program.
         given_credits: the most credits that a head start adds.
@@ -55,6 +57,13 @@ class GameSettings:
         None,
         "starting stages and their weights by progress, a YAML file; none: stage 1",
         changeable=True,
+    )
+    adaptive_starts: float = setting(
+        0.0,
+        "share of training games that begin in a stage by how much there is to learn in it: most "
+        "of all one that is completed half the time",
+        at_least=0,
+        at_most=1,
     )
     head_start: float = setting(
         0.0,
@@ -97,7 +106,7 @@ class GameSettings:
         changeable=True,
     )
 
-    def training_games(self) -> TrainingGames | None:
+    def training_games(self) -> Curriculum | None:
         """What differs in training games; None if nothing does."""
         head_start = HeadStart(
             share=jnp.float32(self.head_start),
@@ -110,13 +119,16 @@ class GameSettings:
         weights = None if self.reward_weights is None else self.reward_weights.as_array()
         shaping = Shaping(weights, jnp.float32(self.program_bonus), self.distance_potential)
         is_shaped = bool(self.reward_weights or self.program_bonus or self.distance_potential)
-        if not (self.curriculum or self.head_start or is_shaped):
+        if not (self.curriculum or self.head_start or is_shaped or self.adaptive_starts):
             return None
-        return TrainingGames(
+        games = TrainingGames(
             self.curriculum.schedule(STAGES) if self.curriculum else None,
             head_start if self.head_start else None,
             shaping if is_shaped else None,
         )
+        if not self.adaptive_starts:
+            return games
+        return AdaptiveStages(games, jnp.float32(self.adaptive_starts))
 
 
 TASK = Task[GameSettings](

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from hackmatrix import HackMatrix, HeadStart, Shaping
-from hackmatrix.curriculum import RewardWeights
+from hackmatrix.curriculum import AdaptiveStages, RewardWeights, TrainingGames
 from hackmatrix.rules.rewards import COMPONENTS
 from hackmatrix.task import DEFAULTS, TASK, GameSettings
+from ppo_mask.checkpoints import RunFolder, read_arrays
 from ppo_mask.envs import VectorEnv, check_env, env_at
 from ppo_mask.errors import RunError
-from ppo_mask.runner import replace
+from ppo_mask.runner import main, replace
+from same_run import assert_same_run, newest
 
 pytestmark = pytest.mark.unoptimized
 
@@ -160,3 +162,37 @@ def test_reward_weights_come_back_from_a_runs_file(tmp_path):
     assert RewardWeights.from_plain(weights.to_plain(), "x") == weights
     (tmp_path / "weights.yaml").write_text("kills: 0.5\n", encoding="utf-8")
     assert RewardWeights.from_text(str(tmp_path / "weights.yaml")) == weights
+
+
+def test_adaptive_stages_prefer_what_is_won_half_the_time():
+    curriculum = AdaptiveStages(TrainingGames(), jnp.float32(0.5))
+    memory = curriculum.init()
+    for _ in range(50):
+        stage = jnp.array([[2, 2, 4, 3, 8, 8]])  # after the step
+        info = {
+            "stage": stage,
+            "stage_completed": jnp.array([[True, True, True, False, True, False]]),
+            "won": jnp.array([[False, False, False, False, True, False]]),
+            "died": jnp.array([[False, False, False, True, False, True]]),
+        }
+        memory = curriculum.update(memory, info, info["died"] | info["won"])
+    # Stage 1 is always completed, stages 3 and 8 half the time; of the others nothing is known.
+    np.testing.assert_allclose(memory[:, 0] / memory[0, 2], [2, 0], rtol=1e-5)
+    env = curriculum(HackMatrix(), jnp.float32(0), memory)
+    assert isinstance(env, HackMatrix)
+    weights = np.asarray(env.starting_weights)
+    np.testing.assert_allclose(weights.sum(), 1, rtol=1e-5)
+    assert 0.5 < weights[0] < 0.52
+    assert weights[2] == weights[7] == weights[1:].max()
+
+
+@pytest.mark.slow
+def test_a_run_of_an_adaptive_curriculum_resumes_exactly(tmp_path):
+    flags = ["--num-envs=16", "--num-steps=16", "--hidden-dim=8", "--adaptive-starts=0.5"]
+    flags += ["--total-timesteps=2048", f"--checkpoint-dir={tmp_path}", "--save-interval=4"]
+    assert main(TASK, DEFAULTS, [*flags, "--run-name=whole"]) == 0
+    assert main(TASK, DEFAULTS, [*flags, "--run-name=half", "--total-timesteps=1024"]) == 0
+    assert main(TASK, DEFAULTS, [f"--resume={tmp_path}/half", "--total-timesteps=2048"]) == 0
+    whole, half = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "half")
+    assert any("memory" in name for name in read_arrays(newest(whole)))
+    assert_same_run(whole, half)

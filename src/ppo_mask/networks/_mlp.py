@@ -15,8 +15,8 @@ from ppo_mask.networks.layers import activate, affine, check_sizes, flat_observa
 class MLPActorCritic(AbstractActorCritic):
     """Two tanh MLPs, one for the policy and one for the value, on a flat observation.
 
-    They share nothing by default: with a shared trunk the value's gradients, which are large early in
-    training, disturb the policy's features (Andrychowicz et al. 2021, arXiv:2006.05990, found
+    They share nothing by default: with a shared trunk the value's gradients, which are large early
+    in training, disturb the policy's features (Andrychowicz et al. 2021, arXiv:2006.05990, found
     separate networks better). Weights start orthogonal with gain √2, 0.01 for the policy's head so
     that it starts uniform, 1 for the value's; biases start at 0.
 

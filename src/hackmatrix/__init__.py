@@ -6,6 +6,8 @@ _check_types("hackmatrix")
 
 from hackmatrix import render as render  # noqa: E402 - the hook comes first; states show themselves
 from hackmatrix.env import HackMatrix  # noqa: E402
+from hackmatrix.rules.rewards import Shaping  # noqa: E402
+from hackmatrix.rules.starts import HeadStart  # noqa: E402
 from hackmatrix.rules.state import State  # noqa: E402
 
-__all__ = ["HackMatrix", "State"]
+__all__ = ["HackMatrix", "HeadStart", "Shaping", "State"]

@@ -1,38 +1,139 @@
-"""A curriculum for HackMatrix: in which stage training games begin."""
+"""What differs in training games: where they begin, and what is rewarded.
+
+Evaluation is always in the original's game.
+"""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, cast
 
 import equinox as eqx
-from jaxtyping import Array, Float
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from hackmatrix.env import HackMatrix
 from hackmatrix.rules.game import NUM_STAGES
-from ppo_mask.envs import AbstractEnv, Schedule
-from ppo_mask.runner import Phases
+from hackmatrix.rules.rewards import COMPONENTS, Shaping
+from hackmatrix.rules.starts import HeadStart
+from ppo_mask.envs import AbstractAdaptiveCurriculum, AbstractEnv, Schedule
+from ppo_mask.errors import RunError
+from ppo_mask.runner import Structured, did_you_mean, finite_number
+
+_KEPT_OF_MEMORY = 0.95  # an update; so it knows the last twenty
 
 STAGES = tuple(str(stage) for stage in range(1, NUM_STAGES + 1))
 
 
-class StartingStages(eqx.Module):
-    """A :data:`ppo_mask.envs.Curriculum` of the stages that games begin in.
+class TrainingGames(eqx.Module):
+    """A :data:`ppo_mask.envs.Curriculum` for the game.
 
     Attributes:
-        schedule: a weight for each stage.
+        stages: a weight for each stage that games may begin in; None for always in stage 1.
+        head_start: what some games begin with; None for what the original gives.
+        shaping: how the reward differs from the original's; None for not at all.
     """
 
-    schedule: Schedule
+    stages: Schedule | None = None
+    head_start: HeadStart | None = None
+    shaping: Shaping | None = None
 
     def __call__(self, env: AbstractEnv[Any], progress: Float[Array, ""]) -> AbstractEnv[Any]:
-        """The game with the weights of this progress."""
-        weights = self.schedule(progress)
-        return dataclasses.replace(cast(HackMatrix, env), starting_weights=weights)
+        """The game as it is at this progress."""
+        return dataclasses.replace(
+            cast(HackMatrix, env),
+            starting_weights=None if self.stages is None else self.stages(progress),
+            head_start=self.head_start,
+            shaping=self.shaping,
+        )
 
 
-def starting_stages(phases: Phases | None) -> StartingStages | None:
-    """The curriculum that a file's phases ask for; None: games begin in stage 1.
+class AdaptiveStages(AbstractAdaptiveCurriculum):
+    """Lets a share of the games begin where there is most to learn: in stages won half the time.
 
-    Raises:
-        RunError: a phase names a stage that there is not.
+    Of each stage it remembers how many games completed it and how many died in it lately. A stage
+    that is completed with probability p gets the weight p (1 - p).
+
+    Attributes:
+        games: what else differs in training games.
+        share: of the games that begin in a stage chosen so; the others begin as ``games`` says.
     """
-    return None if phases is None else StartingStages(phases.schedule(STAGES))
+
+    games: TrainingGames
+    share: Float[Array, ""]
+
+    def init(self) -> Float[Array, "2 stages"]:
+        """Of each stage: completed, died in; nothing yet."""
+        return jnp.zeros((2, NUM_STAGES))
+
+    def update(
+        self,
+        memory: Float[Array, "2 stages"],
+        info: Mapping[str, Array],
+        ended: Bool[Array, "steps envs"],
+    ) -> Float[Array, "2 stages"]:
+        """See :class:`ppo_mask.envs.AbstractAdaptiveCurriculum`."""
+        del ended  # A game that is cut off says nothing of its stage.
+        stages = jnp.arange(1, NUM_STAGES + 1)
+        before = info["stage"] - (info["stage_completed"] & ~info["won"])
+
+        def count(events: Bool[Array, "steps envs"]) -> Float[Array, " stages"]:
+            at_stage = events[..., None] & (before[..., None] == stages)
+            return at_stage.sum((0, 1), dtype=jnp.float32)
+
+        lately = jnp.stack([count(info["stage_completed"]), count(info["died"])])
+        return _KEPT_OF_MEMORY * memory + lately
+
+    def __call__(
+        self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: Float[Array, "2 stages"]
+    ) -> AbstractEnv[Any]:
+        """The game as it is at this progress."""
+        game = cast(HackMatrix, self.games(env, progress))
+        first = game.starting_weights
+        first = jnp.zeros(NUM_STAGES).at[0].set(1.0) if first is None else first / first.sum()
+        completed, died = memory
+        chance = (completed + 1) / (completed + died + 2)
+        chosen = chance * (1 - chance)
+        weights = (1 - self.share) * first + self.share * chosen / chosen.sum()
+        return dataclasses.replace(game, starting_weights=weights)
+
+
+@dataclasses.dataclass(frozen=True)
+class RewardWeights(Structured):
+    """Factors of reward components, as a setting: ``kills=0.5,step_penalty=0``, or a YAML file.
+
+    Attributes:
+        factors: by component; one that is not named has 1.
+    """
+
+    factors: Mapping[str, float]
+
+    @classmethod
+    def from_text(cls, text: str) -> "RewardWeights":
+        """See :class:`ppo_mask.runner.Structured`."""
+        if "=" not in text:
+            return super().from_text(text)
+        pairs = (entry.partition("=") for entry in text.split(","))
+        return cls.from_plain({name.strip(): value for name, _, value in pairs}, "--reward-weights")
+
+    @classmethod
+    def from_plain(cls, plain: object, called: str) -> "RewardWeights":
+        """See :class:`ppo_mask.runner.Structured`."""
+        if not isinstance(plain, Mapping):
+            raise RunError(f"{called} must hold 'component: factor' lines, got {plain!r}")
+        factors: dict[str, float] = {}
+        for name, raw in cast(Mapping[Any, Any], plain).items():
+            if name not in COMPONENTS:
+                raise RunError(
+                    f"{called}: there is no reward component {name}"
+                    f"{did_you_mean(str(name), COMPONENTS)}; there are {', '.join(COMPONENTS)}"
+                )
+            factors[name] = finite_number(raw, f"{called}: {name}")
+        return cls(factors)
+
+    def to_plain(self) -> dict[str, float]:
+        """See :class:`ppo_mask.runner.Structured`."""
+        return dict(self.factors)
+
+    def as_array(self) -> Float[Array, "components"]:
+        """The factor of each component, in the order of ``COMPONENTS``."""
+        return jnp.array([self.factors.get(name, 1.0) for name in COMPONENTS], jnp.float32)

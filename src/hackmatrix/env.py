@@ -4,26 +4,24 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from hackmatrix.actions import FIRST_PROGRAM, NUM_ACTIONS, SIPHON_ACTION
 from hackmatrix.observation import Observation, compact, expand, ground_words
 from hackmatrix.rules import bits, enemies, history, moves, paths, programs, rewards, siphon
-from hackmatrix.rules.batching import anywhere, computed_once, side_by_side, total
-from hackmatrix.rules.draws import Draws, Use
+from hackmatrix.rules.batching import anywhere, computed_once, side_by_side
+from hackmatrix.rules.draws import Draws
 from hackmatrix.rules.entities import Occupied
-from hackmatrix.rules.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Game, blank_game, choose, replace
+from hackmatrix.rules.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Game, choose, replace
 from hackmatrix.rules.programs import Program
 from hackmatrix.rules.spawning import is_due, spawn_due
-from hackmatrix.rules.stages import CORNERS, set_up
+from hackmatrix.rules.stages import set_up
+from hackmatrix.rules.starts import HeadStart, Start, first_position
 from hackmatrix.rules.state import MAX_UNDO_DEPTH, Kept, State, keep, keep_moved, keep_spawned
 from ppo_mask.envs import AbstractSelfResettingEnv, Next, TimeStep
 from ppo_mask.jax_tools import IntScalarLike, rarely
 
 MIN_UNDO_DEPTH = 8
-
-_BONUSES = ((10, 0, 0), (0, 11, 0), (0, 0, 1))  # credits, energy, data siphons
 
 
 class _Action(NamedTuple):
@@ -115,6 +113,9 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             weight below 1/65536 of their sum counts as that); None for always in stage 1. A later
             one is set up as if it were entered: its layout, transmissions and interval. The player
             is the one of a new game, and no enemies have come along.
+        head_start: what some games begin with beside that; None for nothing. For training.
+        shaping: how the reward differs from the original's; None for not at all. The components in
+            ``info`` are the original's in any case. For training.
         compact: observations in compact form: a twentieth of the bytes, and quicker to write. The
             networks in :mod:`hackmatrix` take either form.
     """
@@ -122,6 +123,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     undo_depth: int = eqx.field(default=MIN_UNDO_DEPTH, static=True)
     max_steps: int | None = eqx.field(default=None, static=True)
     starting_weights: Float[Array, "stages"] | None = None
+    head_start: HeadStart | None = None
+    shaping: rewards.Shaping | None = None
     compact: bool = eqx.field(default=False, static=True)
     num_actions: int = eqx.field(default=NUM_ACTIONS, static=True, init=False)
 
@@ -143,7 +146,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     def reset(self, key: Key[Array, ""]) -> tuple[State, TimeStep]:
         """A new game."""
         draws = Draws(key)
-        game = set_up(_before_first_stage(draws, self.starting_weights), draws)
+        game = set_up(first_position(draws, self._start), draws)
         off = jnp.bool_(False)
         components = {name: jnp.float32(0) for name in rewards.COMPONENTS}
         info = _info(components, game, off, off, off, off)
@@ -177,13 +180,17 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         kept = rarely(
             begins,
             _enter_stage_or_begin,
-            (kept, turn.draws, fresh, turn.ended, self.starting_weights),
+            (kept, turn.draws, fresh, turn.ended, self._start),
             kept,
             share=64,
         )
         following = self._next(state, turn, kept, begins)
         last_seen = rarely(turn.ended, self._seen_anew, last, following.observation)
         return turn.timestep(last_seen, following.action_mask), following
+
+    @property
+    def _start(self) -> Start:
+        return Start(self.starting_weights, self.head_start)
 
     def _next(self, state: State, turn: _Turn, kept: Kept, begins: Bool[Array, ""]) -> Next[State]:
         """What follows a turn that led to a position, in a new stage where one begins."""
@@ -239,6 +246,10 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         )
         components = rewards.components(before, game, events)
         components = {name: jnp.where(valid, x, 0.0) for name, x in components.items()}
+        reward = sum(components.values(), start=jnp.float32(0))
+        if self.shaping is not None:
+            shaped = rewards.shape(self.shaping, components, before, game, events)
+            reward = jnp.where(valid, shaped, 0.0)
         terminated, truncated = won | died | ~valid, jnp.bool_(False)
         if self.max_steps is not None:
             truncated = ~terminated & (game.steps >= self.max_steps)
@@ -250,7 +261,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             new_stage,
             terminated,
             truncated,
-            reward=sum(components.values(), start=jnp.float32(0)),
+            reward=reward,
             info=_info(components, game, won, died, completed, ~valid),
         )
 
@@ -340,39 +351,17 @@ def _take_apart(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:
     )
 
 
-def _before_first_stage(draws: Draws, weights: Float[Array, "stages"] | None) -> Game:
-    """A new game whose first stage, 1 or drawn by the weights, is yet to be set up."""
-    game = blank_game()
-    corner = jnp.array(CORNERS, jnp.int32)[draws.below(len(CORNERS), Use.CORNER)]
-    bonus = draws.below(len(_BONUSES), Use.BONUS)
-    credits, energy, data_siphons = jnp.array(_BONUSES, jnp.int32)[bonus]
-    player = replace(
-        game.player, cell=corner, credits=credits, energy=energy, data_siphons=data_siphons
-    )
-    game = replace(game, player=player)
-    return game if weights is None else replace(game, stage=_starting_stage(draws, weights))
-
-
-def _starting_stage(draws: Draws, weights: Float[Array, "stages"]) -> Int[Array, ""]:
-    # Whole numbers add up exactly, in any order: a stage without weight is never drawn.
-    shares = jnp.ceil(weights / jnp.sum(weights) * 2**16).astype(jnp.int32)
-    index = np.arange(NUM_STAGES)
-    up_to = total(jnp.where(index <= index[:, None], shares, 0))
-    draw = draws.below(total(shares), Use.STAGE)
-    return 1 + jnp.argmax(draw < up_to).astype(jnp.int32)
-
-
 def _enter_stage(operand: tuple[Kept, Draws]) -> Kept:
     kept, draws = operand
     return keep(set_up(kept.game, draws))
 
 
 def _enter_stage_or_begin(
-    operand: tuple[Kept, Draws, Draws, Bool[Array, ""], Float[Array, "stages"] | None],
+    operand: tuple[Kept, Draws, Draws, Bool[Array, ""], Start],
 ) -> Kept:
     """The stage that was entered or, where the game is over, a new game."""
-    kept, draws, fresh, over, weights = operand
-    game = choose(over, _before_first_stage(fresh, weights), kept.game)
+    kept, draws, fresh, over, start = operand
+    game = choose(over, first_position(fresh, start), kept.game)
     return keep(set_up(game, choose(over, fresh, draws)))
 
 

@@ -9,10 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hackmatrix.curriculum import starting_stages
+import jax.numpy as jnp
+
+from hackmatrix.curriculum import STAGES, AdaptiveStages, RewardWeights, TrainingGames
 from hackmatrix.env import HackMatrix
 from hackmatrix.metrics import METRICS
 from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP, flat_mlp, player_centered_gru
+from hackmatrix.rules.rewards import Shaping
+from hackmatrix.rules.starts import HeadStart
+from ppo_mask.envs import Curriculum
 from ppo_mask.runner import (
     LoggingSettings,
     Phases,
@@ -27,12 +32,23 @@ from ppo_mask.runner import (
 
 @dataclasses.dataclass(frozen=True)
 class GameSettings:
-    """HackMatrix.
+    """HackMatrix. All from the curriculum on is about training games; evaluations play the
+    original's, with the original's reward.
 
     Attributes:
         undo_depth: positions that UNDO can go back through in a stage.
         max_steps: actions after which a game is cut off; None for no limit.
         curriculum: starting stages and their weights by progress; None for always in stage 1.
+        adaptive_starts: share of the games that begin in a stage that is won half the time.
+        head_start: share of the games that begin with more than the original gives.
+        given_programs: a game with a head start draws a chance of up to this to own each program.
+        given_credits: the most credits that a head start adds.
+        given_energy: the most energy that a head start adds.
+        given_siphons: the most data siphons that a head start adds.
+        given_score: the most points, for each stage before the first, that a head start adds.
+        reward_weights: factors of the reward's components; None for 1 each.
+        program_bonus: reward for each program earned.
+        distance_potential: whether a step away from the exit takes what a step towards it gives.
     """
 
     undo_depth: int = setting(8, "positions that UNDO can go back through in a stage")
@@ -42,6 +58,77 @@ class GameSettings:
         "starting stages and their weights by progress, a YAML file; none: stage 1",
         changeable=True,
     )
+    adaptive_starts: float = setting(
+        0.0,
+        "share of training games that begin in a stage by how much there is to learn in it: most "
+        "of all one that is completed half the time",
+        at_least=0,
+        at_most=1,
+    )
+    head_start: float = setting(
+        0.0,
+        "share of training games that begin with what the given-... settings say",
+        at_least=0,
+        at_most=1,
+        changeable=True,
+    )
+    given_programs: float = setting(
+        0.3,
+        "a head start: chance of up to this, drawn for each game, to own each program",
+        at_least=0,
+        at_most=1,
+        changeable=True,
+    )
+    given_credits: int = setting(
+        10, "a head start: up to so many credits more", at_least=0, changeable=True
+    )
+    given_energy: int = setting(
+        10, "a head start: up to so much energy more", at_least=0, changeable=True
+    )
+    given_siphons: int = setting(
+        2, "a head start: up to so many data siphons more", at_least=0, changeable=True
+    )
+    given_score: int = setting(
+        3, "a head start: up to so many points for each stage before", at_least=0, changeable=True
+    )
+    reward_weights: RewardWeights | None = setting(
+        None,
+        "factors of reward components in training, as kills=0.5,step_penalty=0, or a YAML file; "
+        "none: the original's reward",
+        changeable=True,
+    )
+    program_bonus: float = setting(
+        0.0, "reward in training for each program earned; the original has none", changeable=True
+    )
+    distance_potential: bool = setting(
+        False,
+        "in training, a step away from the exit takes what a step towards it gives",
+        changeable=True,
+    )
+
+    def training_games(self) -> Curriculum | None:
+        """What differs in training games; None if nothing does."""
+        head_start = HeadStart(
+            share=jnp.float32(self.head_start),
+            programs=jnp.float32(self.given_programs),
+            credits=jnp.float32(self.given_credits),
+            energy=jnp.float32(self.given_energy),
+            data_siphons=jnp.float32(self.given_siphons),
+            score=jnp.float32(self.given_score),
+        )
+        weights = None if self.reward_weights is None else self.reward_weights.as_array()
+        shaping = Shaping(weights, jnp.float32(self.program_bonus), self.distance_potential)
+        is_shaped = bool(self.reward_weights or self.program_bonus or self.distance_potential)
+        if not (self.curriculum or self.head_start or is_shaped or self.adaptive_starts):
+            return None
+        games = TrainingGames(
+            self.curriculum.schedule(STAGES) if self.curriculum else None,
+            head_start if self.head_start else None,
+            shaping if is_shaped else None,
+        )
+        if not self.adaptive_starts:
+            return games
+        return AdaptiveStages(games, jnp.float32(self.adaptive_starts))
 
 
 TASK = Task[GameSettings](
@@ -58,7 +145,8 @@ TASK = Task[GameSettings](
     },
     metrics=METRICS,
     console_columns={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},
-    curriculum=lambda game: starting_stages(game.curriculum),
+    curriculum=GameSettings.training_games,
+    presets=Path(__file__).parent / "presets",
 )
 """The game on compact observations, the networks to choose from, and what is logged."""
 

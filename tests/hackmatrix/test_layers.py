@@ -28,6 +28,9 @@ LAYERS = {
 }
 """What each room of ``hackmatrix`` may import, beside itself; none has a circle."""
 
+DATA = ("presets", "champion")
+"""Folders without code."""
+
 LIBRARY = {"rules": {"envs", "jax_tools"}}
 """What the rooms named may import of ``ppo_mask``; the others may import all."""
 
@@ -73,7 +76,9 @@ def test_rooms_import_what_is_below_them(room: str) -> None:
 
 def test_every_room_is_in_the_layers() -> None:
     entries = (SOURCE / "hackmatrix").iterdir()
-    assert {path.stem for path in entries if path.stem not in ("__pycache__", "py")} == {*LAYERS}
+    assert {path.stem for path in entries if path.stem not in ("__pycache__", "py", *DATA)} == {
+        *LAYERS
+    }
 
 
 @pytest.mark.parametrize(

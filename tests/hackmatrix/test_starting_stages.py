@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from hackmatrix import HackMatrix
-from hackmatrix.curriculum import STAGES, starting_stages
-from hackmatrix.env import _starting_stage
+from hackmatrix.curriculum import STAGES, TrainingGames
 from hackmatrix.metrics import METRICS
 from hackmatrix.rules.draws import Draws
+from hackmatrix.rules.starts import _draw_stage
+from hackmatrix.task import GameSettings
 from ppo_mask.envs import check_env, env_at
 from ppo_mask.errors import RunError
 from ppo_mask.networks import MLPActorCritic
@@ -35,7 +36,7 @@ WEIGHTS = jnp.array([2.0, 0, 0, 1, 0, 0, 0, 1])
 def test_stages_are_drawn_in_proportion_to_their_weights(weights):
     count = 1 << 17
     keys = jax.random.split(jax.random.key(0), count)
-    stages = jax.vmap(lambda key: _starting_stage(Draws(key), jnp.float32(weights)))(keys)
+    stages = jax.vmap(lambda key: _draw_stage(Draws(key), jnp.float32(weights)))(keys)
     found = np.bincount(stages, minlength=9)[1:] / count
     wanted = np.array(weights) / sum(weights)
     assert not found[wanted == 0].any()
@@ -45,7 +46,7 @@ def test_stages_are_drawn_in_proportion_to_their_weights(weights):
 def test_a_stage_of_little_weight_still_comes():
     draws = jax.vmap(Draws)(jax.random.split(jax.random.key(0), 1 << 18))
     weights = jnp.array([1.0, 1e-7, 0, 0, 0, 0, 0, 0])
-    stages = jax.vmap(lambda draws: _starting_stage(draws, weights))(draws)
+    stages = jax.vmap(lambda draws: _draw_stage(draws, weights))(draws)
     assert 0 < np.sum(np.asarray(stages) == 2) < 20
 
 
@@ -86,9 +87,10 @@ def test_weights_are_one_for_each_stage():
 
 
 def test_a_files_phases_become_weights():
-    assert starting_stages(None) is None
+    assert GameSettings().training_games() is None
     plain = [{"until": 0.25, "weights": {4: 1, 8: 0.5}}, {"weights": {1: 1}}]
-    curriculum = starting_stages(Phases.from_plain(plain, "--curriculum"))
+    phases = Phases.from_plain(plain, "--curriculum")
+    curriculum = GameSettings(curriculum=phases).training_games()
     for update, weights in [(0, [0, 0, 0, 1, 0, 0, 0, 0.5]), (1, [1, 0, 0, 0, 0, 0, 0, 0])]:
         env = env_at(HackMatrix(max_steps=9), curriculum, jnp.int32(update), jnp.int32(4))
         assert isinstance(env, HackMatrix)
@@ -96,14 +98,13 @@ def test_a_files_phases_become_weights():
         np.testing.assert_array_equal(env.starting_weights, weights)
     assert tuple("12345678") == STAGES
     with pytest.raises(RunError, match="phase 1: there is no starting point 9; there are 1, 2"):
-        starting_stages(Phases.from_plain([{"weights": {9: 1}}], "--curriculum"))
+        Phases.from_plain([{"weights": {9: 1}}], "--curriculum").schedule(STAGES)
 
 
 @pytest.mark.slow
 def test_games_that_end_while_training_begin_anew_where_the_phase_says():
-    curriculum = starting_stages(
-        Phases.from_plain([{"until": 0.5, "weights": {7: 1}}, {"weights": {2: 1}}], "x")
-    )
+    phases = Phases.from_plain([{"until": 0.5, "weights": {7: 1}}, {"weights": {2: 1}}], "x")
+    curriculum = TrainingGames(phases.schedule(STAGES))
     env, config = HackMatrix(max_steps=4), PPOConfig(num_envs=16, num_steps=8)
     model = MLPActorCritic(1545, env.num_actions, 8, 1, key=jax.random.key(0))
     state = Trainer(env, config, metrics=METRICS, curriculum=curriculum).init(

@@ -40,6 +40,9 @@ class Use(IntEnum):
     CORNER = 14
     BONUS = 15
     STAGE = 16
+    HEAD_START = 17
+    GIVEN = 18
+    GIVEN_PROGRAM = 19
 
 
 _NUMBERS_PER_USE = 1 << 20

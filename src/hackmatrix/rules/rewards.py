@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from hackmatrix.rules.batching import computed_once, looked_up, total
@@ -27,6 +29,7 @@ COMPONENTS = (
     "siphon_death_penalty",
 )
 
+_DISTANCE_REWARD = 0.05
 STAGE_REWARDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 100.0)
 _SUMS = tuple(np.cumsum((0.0, *STAGE_REWARDS[:-1])).tolist())  # of so many stages
 
@@ -43,8 +46,29 @@ class Events(NamedTuple):
     lost_yield: Int[Array, ""]  # what a SIPHON did not bring that a better place would have
 
 
+class Shaping(eqx.Module):
+    """How a reward for training differs from the original's.
+
+    Attributes:
+        weights: a factor for each component, in the order of ``COMPONENTS``; None for 1 each.
+        program_bonus: for each program earned; what UNDO takes back is taken off again.
+        distance_potential: a step away from the exit takes what a step towards it gives. So walking
+            to and fro earns nothing; in the original's reward, a step away is free. (Ng et al.
+            1999, "Policy invariance under reward transformations".)
+
+    Example:
+        >>> import hackmatrix as hm
+        >>> env = hm.HackMatrix(shaping=hm.Shaping(program_bonus=1.0, distance_potential=True))
+    """
+
+    weights: Float[Array, "components"] | None = None
+    program_bonus: Float[Array, ""] | float = 0.0
+    distance_potential: bool = eqx.field(static=True, default=False)
+
+
 class Standing(NamedTuple):
-    """What of a position is compared with the next one; fields as in a game and its player."""
+    """What of a position is compared with the next one; fields as in a game and its player, and
+    how many programs are owned."""
 
     stage: Int[Array, ""]
     hp: Int[Array, ""]
@@ -52,14 +76,25 @@ class Standing(NamedTuple):
     energy: Int[Array, ""]
     score: Int[Array, ""]
     exit_distance: Int[Array, ""]
+    programs: Int[Array, ""]
 
 
 def standing(game: Game) -> Standing:
     """How a position compares with others."""
     player = game.player
     return Standing(
-        game.stage, player.hp, player.credits, player.energy, player.score, _exit_distance(game)
+        game.stage,
+        player.hp,
+        player.credits,
+        player.energy,
+        player.score,
+        _exit_distance(game),
+        _programs(game),
     )
+
+
+def _programs(game: Game) -> Int[Array, ""]:
+    return lax.population_count(game.owned).astype(jnp.int32)
 
 
 def _exit_distance(game: Game) -> Int[Array, ""]:
@@ -94,7 +129,7 @@ def components(before: Standing, after: Game, events: Events) -> dict[str, Float
         "score_gain": 0.5 * (new.score - before.score),
         "kills": 0.3 * events.kills,
         "data_siphon": when(events.picked_up, 1.0),
-        "distance_shaping": when(~events.died, 0.05 * closer),
+        "distance_shaping": when(~events.died, _DISTANCE_REWARD * closer),
         "victory": when(events.won, 500.0 + 100.0 * new.score),
         "death_penalty": when(events.died, -0.5 * looked_up(_SUMS, completed_before)),
         "resource_gain": 0.05 * resource_change,
@@ -106,3 +141,29 @@ def components(before: Standing, after: Game, events: Events) -> dict[str, Float
         "siphon_death_penalty": when(events.died & (killers > 0), -10.0),
     }
     return {name: values[name].astype(jnp.float32) for name in COMPONENTS}
+
+
+def shape(
+    shaping: Shaping,
+    components: dict[str, Float[Array, ""]],
+    before: Standing,
+    after: Game,
+    events: Events,
+) -> Float[Array, ""]:
+    """The reward of a valid action for training.
+
+    Args:
+        shaping: how it differs from the original's.
+        components: the original's.
+        before: where the player stood before the action.
+        after: the position after it.
+        events: what happened in between.
+    """
+    if shaping.distance_potential:
+        distance = jnp.where(events.completed, 0, _exit_distance(after))
+        nearer = jnp.where(events.died, 0, before.exit_distance - distance)
+        components = components | {"distance_shaping": _DISTANCE_REWARD * nearer}
+    values = jnp.stack(list(components.values()))
+    reward = jnp.sum(values if shaping.weights is None else shaping.weights * values)
+    earned = (_programs(after) - before.programs).astype(jnp.float32)
+    return reward + shaping.program_bonus * earned

@@ -9,9 +9,12 @@ small ones whose answers are known on paper.
 from . import probes as probes
 from ._check import ProtocolError as ProtocolError
 from ._check import check_env as check_env
+from ._curriculum import AbstractAdaptiveCurriculum as AbstractAdaptiveCurriculum
 from ._curriculum import Curriculum as Curriculum
 from ._curriculum import Schedule as Schedule
 from ._curriculum import env_at as env_at
+from ._curriculum import first_memory as first_memory
+from ._curriculum import next_memory as next_memory
 from ._env import AbstractEnv as AbstractEnv
 from ._env import AbstractSelfResettingEnv as AbstractSelfResettingEnv
 from ._env import Next as Next
@@ -25,6 +28,7 @@ from ._wrappers import TimeLimit as TimeLimit
 from ._wrappers import flatten as flatten
 
 __all__ = [
+    "AbstractAdaptiveCurriculum",
     "AbstractEnv",
     "AbstractSelfResettingEnv",
     "Curriculum",
@@ -40,6 +44,8 @@ __all__ = [
     "VectorTimeStep",
     "check_env",
     "env_at",
+    "first_memory",
     "flatten",
+    "next_memory",
     "probes",
 ]

@@ -44,8 +44,8 @@ class AbstractFlatActorCritic(AbstractActorCritic):
 class MLPActorCritic(AbstractFlatActorCritic):
     """Two tanh MLPs, one for the policy and one for the value, on a flat observation.
 
-    They share nothing: with a shared trunk the value's gradients, which are large early in
-    training, disturb the policy's features (Andrychowicz et al. 2021, arXiv:2006.05990, found
+    They share nothing by default: with a shared trunk the value's gradients, which are large early
+    in training, disturb the policy's features (Andrychowicz et al. 2021, arXiv:2006.05990, found
     separate networks better). Weights start orthogonal with gain √2, 0.01 for the policy's head so
     that it starts uniform, 1 for the value's; biases start at 0.
 
@@ -66,11 +66,14 @@ class MLPActorCritic(AbstractFlatActorCritic):
             (Ba et al. 2016, arXiv:1607.06450), without weights for it. Not for observations
             of one or two numbers, whose size it would hide.
         policy_gain: what the last hidden layer is multiplied by before the policy's head.
-        actor: the policy's layers.
-        critic: the value's layers.
+        shared_layers: so many of the first hidden layers are one and the same for both. Where an
+            observation is long, the first layer is most of the cost, and sharing it halves that.
+        trunk: the layers that are shared.
+        actor: the policy's other layers.
+        critic: the value's other layers.
 
     Raises:
-        ValueError: a size is below 1.
+        ValueError: a size is below 1, or more layers are shared than there are.
 
     Example:
         >>> import jax, ppo_mask as pm
@@ -88,6 +91,8 @@ class MLPActorCritic(AbstractFlatActorCritic):
     num_layers: int = eqx.field(static=True)
     layer_norm: bool = eqx.field(static=True)
     policy_gain: float = eqx.field(static=True)
+    shared_layers: int = eqx.field(static=True)
+    trunk: tuple[eqx.nn.Linear, ...]
     actor: tuple[eqx.nn.Linear, ...]
     critic: tuple[eqx.nn.Linear, ...]
 
@@ -99,6 +104,7 @@ class MLPActorCritic(AbstractFlatActorCritic):
         num_layers: int = 2,
         layer_norm: bool = False,
         policy_gain: float = 1.0,
+        shared_layers: int = 0,
         *,
         key: Key[Array, ""],
     ):
@@ -108,16 +114,25 @@ class MLPActorCritic(AbstractFlatActorCritic):
         self.num_layers = num_layers
         self.layer_norm = layer_norm
         self.policy_gain = policy_gain
+        self.shared_layers = shared_layers
         check_sizes(self, "observation_size", "num_actions", "hidden_dim", "num_layers")
         actor_key, critic_key = jax.random.split(key)
+        if not 0 <= shared_layers <= num_layers:
+            raise ValueError(
+                f"shared_layers must be 0 to num_layers = {num_layers}, got {shared_layers}"
+            )
         hidden = (observation_size, *[hidden_dim] * num_layers)
-        self.actor = _mlp((*hidden, num_actions), 0.01, actor_key)
-        self.critic = _mlp((*hidden, 1), 1.0, critic_key)
+        actor = _mlp((*hidden, num_actions), 0.01, actor_key)
+        critic = _mlp((*hidden, 1), 1.0, critic_key)
+        self.trunk, self.actor = actor[:shared_layers], actor[shared_layers:]
+        self.critic = critic[shared_layers:]
 
     def __call__(
         self, observation: Float[Array, " features"], action_mask: Bool[Array, " actions"]
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:
         """See :class:`AbstractActorCritic`."""
+        for layer in self.trunk:
+            observation = activate(layer, observation, self.layer_norm)
         logits = self._apply(self.actor, observation, self.policy_gain)
         value = self._apply(self.critic, observation, 1.0)
         return MaskedCategorical(logits, action_mask), value[0]

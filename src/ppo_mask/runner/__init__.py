@@ -11,7 +11,9 @@ from ._main import execute as execute
 from ._main import main as main
 from ._phases import Phases as Phases
 from ._plan import make_plan as make_plan
+from ._schema import Structured as Structured
 from ._schema import did_you_mean as did_you_mean
+from ._schema import finite_number as finite_number
 from ._schema import load_yaml as load_yaml
 from ._schema import replace as replace
 from ._schema import setting as setting
@@ -33,11 +35,13 @@ __all__ = [
     "Phases",
     "RunConfig",
     "Scaling",
+    "Structured",
     "Task",
     "TrainingSettings",
     "did_you_mean",
     "enable_compilation_cache",
     "execute",
+    "finite_number",
     "load_yaml",
     "main",
     "make_plan",

@@ -15,7 +15,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse_flags(
-    config: Any, arguments: Sequence[str] | None, description: str, prog: str | None = None
+    config: Any,
+    arguments: Sequence[str] | None,
+    description: str,
+    prog: str | None = None,
+    epilog: str = "",
 ) -> dict[str, Any]:
     """Reads the settings that a command line gives. ``--help`` prints and exits.
 
@@ -24,6 +28,7 @@ def parse_flags(
         arguments: the words after the program's name; None for the process's own.
         description: what the program does, for ``--help``.
         prog: what the program is called there; None for its file's name.
+        epilog: what ``--help`` ends with, line by line.
 
     Returns:
         What was given, and nothing else, by name and mostly as text: :func:`replace` converts it
@@ -34,7 +39,8 @@ def parse_flags(
     """
     known = settings(config)
     flags = {each.flag: each for each in known.values()}
-    given, unknown = _parser(config, known, description, prog).parse_known_args(arguments)
+    parser = _parser(config, known, description, prog, epilog)
+    given, unknown = parser.parse_known_args(arguments)
     values: dict[str, Any] = vars(given)
     for word in unknown:
         name = word.partition("=")[0]
@@ -47,11 +53,15 @@ def parse_flags(
     }
 
 
-def _parser(config: Any, known: dict[str, Setting], description: str, prog: str | None) -> _Parser:
+def _parser(
+    config: Any, known: dict[str, Setting], description: str, prog: str | None, epilog: str
+) -> _Parser:
     parser = _Parser(
         prog=prog,
         usage="%(prog)s [flags]",
         description=description,
+        epilog=epilog or None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )

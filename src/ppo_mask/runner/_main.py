@@ -77,7 +77,7 @@ def main(
     """
     with outliving_the_screen():
         try:
-            plan = make_plan(task.offer(defaults), arguments, description, prog)
+            plan = make_plan(task.offer(defaults), arguments, description, prog, task.presets)
             enable_compilation_cache()
             reason = execute(task, plan)
         except RunError as error:

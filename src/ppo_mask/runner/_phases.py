@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 
 from ppo_mask.envs import Schedule
 from ppo_mask.errors import RunError
-from ppo_mask.runner._schema import Structured, did_you_mean
+from ppo_mask.runner._schema import Structured, did_you_mean, finite_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +91,7 @@ def _phase(entry: object, called: str, is_last: bool) -> Phase:
         raise RunError(f"{called} has no 'weights'")
     if "until" not in fields and not is_last:
         raise RunError(f"{called} has no 'until'; only the last phase may go without")
-    until = _number(fields.get("until", 1.0), f"{called}: until")
+    until = finite_number(fields.get("until", 1.0), f"{called}: until")
     if not 0 < until <= 1:
         raise RunError(f"{called}: until must be more than 0 and at most 1, got {until:g}")
     if is_last and until != 1:
@@ -105,21 +104,10 @@ def _weights(entry: object, called: str) -> dict[str, float]:
         raise RunError(f"{called}: weights must be 'start: weight' pairs, got {entry!r}")
     weights: dict[str, float] = {}
     for name, raw in cast(Mapping[Any, Any], entry).items():
-        weight = _number(raw, f"{called}: the weight of {name}")
+        weight = finite_number(raw, f"{called}: the weight of {name}")
         if weight < 0:
             raise RunError(f"{called}: the weight of {name} must be at least 0, got {raw}")
         weights[str(name)] = weight
     if not any(weights.values()):
         raise RunError(f"{called}: at least one weight must be more than 0")
     return weights
-
-
-def _number(raw: object, called: str) -> float:
-    if isinstance(raw, (int, float, str)) and not isinstance(raw, bool):
-        try:  # YAML takes 1e-4 for text.
-            value = float(raw)
-        except (ValueError, OverflowError):
-            value = math.nan
-        if math.isfinite(value):
-            return value
-    raise RunError(f"{called} must be a finite number, got {raw!r}")

@@ -24,6 +24,7 @@ from ppo_mask.devices.platforms import require_platform
 from ppo_mask.devices.processes import connect, is_first, is_multiprocess
 from ppo_mask.errors import RunError, warn
 from ppo_mask.runner._flags import parse_flags
+from ppo_mask.runner._presets import describe_presets, preset_file
 from ppo_mask.runner._schema import as_dict, check, flag_for, read_yaml, replace, settings
 from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
 
@@ -58,6 +59,7 @@ def make_plan(
     arguments: Sequence[str] | None,
     description: str,
     prog: str | None = None,
+    presets: Path | None = None,
 ) -> Plan[Environment]:
     """Reads the command line and whatever it points to. Writes nothing.
 
@@ -68,23 +70,28 @@ def make_plan(
         arguments: the command line; None for the process's own.
         description: what the program does, for ``--help``.
         prog: what the program is called there; None for its file's name.
+        presets: a folder of YAML files that ``--preset`` chooses from.
 
     Raises:
         RunError: it asks for something that cannot be.
     """
     check(defaults)
-    flags = parse_flags(defaults, arguments, description, prog)
+    flags = parse_flags(defaults, arguments, description, prog, describe_presets(presets))
     file, in_file = flags.get("config"), dict[str, Any]()
     if file is not None:
         in_file = read_yaml(Path(file), defaults)
         if "config" in in_file:
             raise RunError(f"{file}: a file cannot name another config")
+    preset = preset_file(presets, flags.get("preset", in_file.get("preset")))
+    in_preset = {} if preset is None else read_yaml(preset, defaults)
+    given = {**in_preset, **in_file, **flags}
 
     def lay_over(config: RunConfig[Environment]) -> RunConfig[Environment]:
+        config = replace(config, in_preset, source=str(preset))
         return replace(replace(config, in_file, source=str(file)), flags)
 
     config = lay_over(defaults)
-    _check_run_settings(config, {**in_file, **flags})
+    _check_run_settings(config, given)
     # Before checkpoints are read: that starts JAX.
     if not connect(config.run.distributed):
         cores.make_devices()
@@ -113,7 +120,7 @@ def make_plan(
         if is_first():
             warn("--auto-tune has no effect with --resume: a resumed run keeps its batch")
     _check_resumable(config, folder, update)
-    if "checkpoint_dir" in {**in_file, **flags} and not _holds(place, folder, storage):
+    if "checkpoint_dir" in given and not _holds(place, folder, storage):
         storage = open_storage(place)
         name = _name_asked_for(config.run, folder)
         check_new_run(name, storage.runs())

@@ -9,6 +9,7 @@ single place where a setting's default, help and limits are written down: the co
 
 import dataclasses
 import difflib
+import math
 import os
 import typing
 from abc import ABC, abstractmethod
@@ -34,6 +35,15 @@ class Structured(ABC):
     In a ``--config`` file it may also stand itself, as it does in the run's own: resuming a run
     needs no other file.
     """
+
+    @classmethod
+    def from_text(cls, text: str) -> "Structured":
+        """From a flag's value, the name of a YAML file.
+
+        Raises:
+            RunError: see :meth:`from_plain`; or there is no such file.
+        """
+        return cls.from_plain(load_yaml(Path(text)), text)
 
     @classmethod
     @abstractmethod
@@ -137,7 +147,7 @@ class Setting:
             if isinstance(raw, self.type):
                 return raw
             if isinstance(raw, str):
-                return self.type.from_plain(load_yaml(Path(raw)), raw)
+                return self.type.from_text(raw)
             return self.type.from_plain(raw, called)
         try:
             value = _types.convert(self.type, raw)
@@ -239,6 +249,22 @@ def check(config: Any) -> None:
     except TypeError as error:
         raise RunError(str(error)) from error
     replace(config, {name: each.value for name, each in known.items()})
+
+
+def finite_number(raw: object, called: str) -> float:
+    """A number from what YAML or a flag holds.
+
+    Raises:
+        RunError: it is none; the message names it as ``called``.
+    """
+    if isinstance(raw, (int, float, str)) and not isinstance(raw, bool):
+        try:  # YAML takes 1e-4 for text.
+            value = float(raw)
+        except (ValueError, OverflowError):
+            value = math.nan
+        if math.isfinite(value):
+            return value
+    raise RunError(f"{called} must be a finite number, got {raw!r}")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -151,6 +151,9 @@ class RunSettings:
     rewind: bool = setting(
         False, "with --resume of an older checkpoint: drop what was saved and logged after it"
     )
+    preset: str | None = setting(
+        None, "settings that go together, listed below where the program has some; flags win"
+    )
     config: str | None = setting(None, "a YAML file with these settings; flags win over it")
     auto_tune: bool = setting(
         False, "try out how many environments this device does best with, and take so many"

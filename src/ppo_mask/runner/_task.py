@@ -1,7 +1,8 @@
 """What a program trains on, and from which state it begins."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import equinox as eqx
@@ -15,7 +16,7 @@ from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner._settings import NetworkSettings, RunConfig
 from ppo_mask.runner._settings import ppo_config as ppo_config
-from ppo_mask.training import Metric, Trainer, TrainState
+from ppo_mask.training import Callback, Metric, Trainer, TrainState
 
 Environment = TypeVar("Environment")
 
@@ -45,6 +46,11 @@ def _no_curriculum(environment: object) -> None:
     del environment
 
 
+def _no_callbacks(config: object) -> Sequence[Callback]:
+    del config
+    return ()
+
+
 @dataclasses.dataclass(frozen=True)
 class Task(Generic[Environment]):
     """What is to be learned.
@@ -59,6 +65,9 @@ class Task(Generic[Environment]):
         console_columns: heading to metric, for the columns of the console's table.
         curriculum: from the environment's settings, how it changes as training proceeds.
             Evaluation is always in the one that ``make_env`` makes.
+        callbacks: more callbacks, made from all settings of a run.
+        presets: a folder of YAML files, as ``--config`` takes them, that ``--preset`` chooses from
+            by name; None for none.
     """
 
     make_env: Callable[[Environment], AbstractEnv[Any]]
@@ -67,6 +76,8 @@ class Task(Generic[Environment]):
     console_columns: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     curriculum: Callable[[Environment], Curriculum | None] = _no_curriculum
     networks: Mapping[str, MakeModel] = dataclasses.field(default_factory=dict[str, MakeModel])
+    callbacks: Callable[[RunConfig[Environment]], Sequence[Callback]] = _no_callbacks
+    presets: Path | None = None
 
     def __post_init__(self) -> None:
         if self.networks and self.make_model is not mlp_for:

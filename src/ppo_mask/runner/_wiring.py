@@ -62,7 +62,7 @@ def callbacks_for(
         "device": device,
     }
     log, save = config.logging, config.checkpoints
-    callbacks: list[Callback] = []
+    callbacks = list(task.callbacks(config))
     if log.eval_interval is not None:
         callbacks.append(
             Evaluator(

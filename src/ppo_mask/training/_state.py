@@ -15,6 +15,7 @@ from ppo_mask.devices.sharding import (
     replicate,
     replicated_sharding,
 )
+from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic, trainable
 from ppo_mask.ppo import Algorithm, LearnerState, PPOConfig, UpdateDiagnostics
 from ppo_mask.training._metrics import Metric, MetricTotals
@@ -28,6 +29,7 @@ class TrainState(eqx.Module):
     Attributes:
         learner: model, optimizer, environments, key and update count.
         totals: metrics gathered since the last log line.
+        memory: of an adaptive curriculum; ``()`` without one.
 
     Example:
         >>> import jax
@@ -42,6 +44,7 @@ class TrainState(eqx.Module):
 
     learner: LearnerState
     totals: MetricTotals
+    memory: ArrayTree = ()
 
     @property
     def model(self) -> AbstractActorCritic:
@@ -103,7 +106,11 @@ def replace_totals(state: TrainState, totals: MetricTotals, mesh: Mesh | None) -
 
 
 def check_state(
-    state: TrainState, config: PPOConfig, algorithm: Algorithm, metrics: Mapping[str, Metric]
+    state: TrainState,
+    config: PPOConfig,
+    algorithm: Algorithm,
+    metrics: Mapping[str, Metric],
+    memory: ArrayTree,
 ) -> None:
     """Makes sure that a trainer can continue a state.
 
@@ -112,6 +119,7 @@ def check_state(
         config: the trainer's hyperparameters.
         algorithm: the trainer's optimizer, loss and advantage estimator.
         metrics: the trainer's own metrics.
+        memory: of the trainer's curriculum, or its shapes.
 
     Raises:
         ValueError: a trainer with other parts made the state; the message names the part.
@@ -124,6 +132,7 @@ def check_state(
         ("metrics", sorted(gathered.steps.metrics), sorted(metrics)),
         ("optimizer", gathered.diagnostics.lr is None, algorithm.optimizer is not None),
         ("num_envs", len(learner.rollout.action_mask), config.num_envs),
+        ("curriculum", _shapes(state.memory), _shapes(memory)),
         ("normalize_rewards", learner.reward_scaler is not None, config.normalize_rewards),
     ]
     for name, have, want in parts:
@@ -146,8 +155,11 @@ def check_metrics(state: TrainState, diagnostics: UpdateDiagnostics) -> None:
         raise _another_trainer("metrics of the loss", have, want)
 
 
+_NOT_PRINTED = ("optimizer", "optimizer state", "curriculum")
+
+
 def _another_trainer(name: str, have: Any, want: Any) -> ValueError:
-    both = "" if name in ("optimizer", "optimizer state") else f" ({have}, this one: {want})"
+    both = "" if name in _NOT_PRINTED else f" ({have}, this one: {want})"
     return ValueError(
         f"the state is of a Trainer with another {name}{both}: begin with this trainer's init, or "
         "train with the trainer that made it"

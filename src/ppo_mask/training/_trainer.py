@@ -13,7 +13,14 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, Key
 
 from ppo_mask.devices.processes import is_multiprocess
-from ppo_mask.envs import AbstractEnv, Curriculum, VectorEnv, env_at
+from ppo_mask.envs import (
+    AbstractEnv,
+    Curriculum,
+    VectorEnv,
+    env_at,
+    first_memory,
+    next_memory,
+)
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import (
@@ -151,7 +158,8 @@ class Trainer(eqx.Module):
                 minibatches; or the loss gives a metric the name of one of the library's.
         """
         reset_key, learner_key = jax.random.split(key)
-        rollout = _start(self._vector_env(jnp.int32(0), jnp.int32(1)), model, reset_key)
+        memory = first_memory(self.curriculum)
+        rollout = _start(self._vector_env(jnp.int32(0), jnp.int32(1), memory), model, reset_key)
         return _assemble(self, model, rollout, learner_key)
 
     def train(
@@ -204,7 +212,9 @@ class Trainer(eqx.Module):
             if wrong:
                 wrong = f"update {int(state.update)}: {wrong}"
                 if before is not None:
-                    env_then = env_at(self.env, self.curriculum, before.update, total)
+                    env_then = env_at(
+                        self.env, self.curriculum, before.update, total, before.memory
+                    )
                     place = find_first_nan(env_then, config, before.learner, total, self.algorithm)
                     wrong += f"; {place}" if place else ""
                 raise TrainingError(wrong)
@@ -241,7 +251,8 @@ class Trainer(eqx.Module):
         Raises:
             ValueError: a trainer with other parts made the state.
         """
-        check_state(state, self.config, self.algorithm, self.metrics)
+        memory = first_memory(self.curriculum)
+        check_state(state, self.config, self.algorithm, self.metrics, memory)
         arrays, static = eqx.partition(state, eqx.is_array)
         until = state.update + n
 
@@ -252,7 +263,7 @@ class Trainer(eqx.Module):
         def one_update(carry: tuple[ArrayTree, Health]) -> tuple[ArrayTree, Health]:
             state: TrainState = eqx.combine(carry[0], static)
             learner, transitions, diagnostics = update(
-                self._vector_env(state.update, total_updates),
+                self._vector_env(state.update, total_updates, state.memory),
                 self.config,
                 state.learner,
                 total_updates,
@@ -262,15 +273,18 @@ class Trainer(eqx.Module):
             check_metrics(state, diagnostics)
             totals = add_update(state.totals, self.metrics, transitions, diagnostics)
             health = examine(learner, transitions, diagnostics)
-            state = constrain_state(TrainState(learner, totals), self.mesh)
+            memory = next_memory(self.curriculum, state.memory, transitions.info, transitions.ended)
+            state = constrain_state(TrainState(learner, totals, memory), self.mesh)
             return eqx.filter(state, eqx.is_array), health
 
         healthy_so_far = all_healthy(state.model, state.totals.diagnostics)
         arrays, health = jax.lax.while_loop(is_not_done, one_update, (arrays, healthy_so_far))
         return eqx.combine(arrays, static), health
 
-    def _vector_env(self, updates: Int[Array, ""], total_updates: Int[Array, ""]) -> VectorEnv[Any]:
-        env = env_at(self.env, self.curriculum, updates, total_updates)
+    def _vector_env(
+        self, updates: Int[Array, ""], total_updates: Int[Array, ""], memory: ArrayTree
+    ) -> VectorEnv[Any]:
+        env = env_at(self.env, self.curriculum, updates, total_updates, memory)
         return VectorEnv(env, self.config.num_envs)
 
     def _diagnostics(self, learner: LearnerState) -> UpdateDiagnostics:
@@ -280,7 +294,8 @@ class Trainer(eqx.Module):
 
         def diagnostics(learner: LearnerState) -> UpdateDiagnostics:
             total = jnp.int32(1)
-            vector_env = self._vector_env(learner.num_updates, total)
+            memory = first_memory(self.curriculum)
+            vector_env = self._vector_env(learner.num_updates, total, memory)
             return update(vector_env, self.config, learner, total, None, self.algorithm)[2]
 
         shapes = eqx.filter_eval_shape(diagnostics, learner)
@@ -297,7 +312,7 @@ def _assemble(
 ) -> TrainState:
     learner = init_learner(model, rollout, trainer.config, key, trainer.algorithm)
     totals = empty_totals(trainer.metrics, trainer._diagnostics(learner))  # pyright: ignore[reportPrivateUsage]
-    return strongly_typed(TrainState(learner, totals))
+    return strongly_typed(TrainState(learner, totals, first_memory(trainer.curriculum)))
 
 
 @eqx.filter_jit(donate="all-except-first")

@@ -11,15 +11,9 @@ import pytest
 from games import BATCH, UP, outcomes, position, run, step, the_outcome
 from hackmatrix import HackMatrix, positions
 from hackmatrix.env import new_state
+from hackmatrix.positions import _CELL, _ENEMY, _NUMBERS, _PLAYER, _TRANSMISSION
 from hackmatrix.rules.entities import MAX_ENTITIES
 from hackmatrix.rules.game import MAX_TURNS, replace
-from hackmatrix.rules.position_format import (
-    CELL_ENTRY,
-    ENEMY_ENTRY,
-    NUMBERS,
-    PLAYER_ENTRY,
-    TRANSMISSION_ENTRY,
-)
 from hackmatrix.rules.programs import Program
 from hackmatrix.rules.spawning import spawn
 from hackmatrix.rules.state import keep
@@ -35,11 +29,11 @@ def largest(entry, **others):
 
 def test_a_position_of_the_largest_numbers_comes_back_as_it_was():
     start = position(
-        cells=[largest(CELL_ENTRY, row=3, col=3, kind=4)],
-        enemies=[largest(ENEMY_ENTRY)] * 30,
-        transmissions=[largest(TRANSMISSION_ENTRY)] * 34,
-        **{name: high for name, (_, high) in NUMBERS.items()},
-    ) | {"player": largest(PLAYER_ENTRY)}
+        cells=[largest(_CELL, row=3, col=3, kind=4)],
+        enemies=[largest(_ENEMY)] * 30,
+        transmissions=[largest(_TRANSMISSION)] * 34,
+        **{name: high for name, (_, high) in _NUMBERS.items()},
+    ) | {"player": largest(_PLAYER)}
     assert positions.dump(positions.load(start)) == start
 
 

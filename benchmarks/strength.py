@@ -1,0 +1,172 @@
+"""How strong an agent is after how many seconds of training: a recipe's measure.
+
+    python benchmarks/strength.py --seconds 120 --seeds 3 --preset fast
+
+trains with the words after the measure's own options, as ``hackmatrix train`` would, and plays
+fresh games by the original's rules every now and then, drawing actions from the policy. Seconds are
+of training alone: neither what is compiled nor what is played for the measure counts.
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from report import surroundings
+
+from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, SIPHON_ACTION
+from hackmatrix.env import HackMatrix
+from hackmatrix.play.agents import Agent
+from hackmatrix.play.evaluation import measure
+from hackmatrix.task import DEFAULTS, TASK
+from ppo_mask.devices.sharding import addressable
+from ppo_mask.runner import main as train
+from ppo_mask.training import Callback, Progress, Run, TrainState
+
+STAGES = (2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0)
+_PROGRAMS = [name for name in ACTION_NAMES[FIRST_PROGRAM:] if name != "UNDO"]
+_FIRST_LOOK, _LOOKS = 2.0, 1.25  # seconds, and by how much later each look is than the one before
+
+
+class Strength(Callback):
+    """Plays games at growing intervals of training time, and ends the run when that is over.
+
+    Args:
+        seconds: of training.
+        episodes: games at each look.
+    """
+
+    def __init__(self, seconds: float, episodes: int):
+        self.looks: list[dict[str, float]] = []
+        self._seconds, self._episodes = seconds, episodes
+        self._trained, self._next = 0.0, _FIRST_LOOK
+        self._since = 0.0
+
+    def on_start(self, run: Run, state: TrainState) -> None:
+        """Plays once, to compile it."""
+        self._look(run, state)
+        self._since = time.perf_counter()
+
+    def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
+        """Looks where it is time to."""
+        self._trained += time.perf_counter() - self._since
+        is_over = self._trained >= self._seconds or run.update == run.total_updates
+        if self._trained >= self._next or is_over:
+            self._look(run, state)
+            self._next = max(self._trained, self._next * _LOOKS)
+        if is_over:
+            run.request_stop("measured")
+        self._since = time.perf_counter()
+
+    def _look(self, run: Run, state: TrainState) -> None:
+        agent = Agent("", addressable(state.model), greedy=False, env=HackMatrix())
+        found = measure(agent, seed=run.update, episodes=self._episodes)
+        steps = run.update * run.config.batch_size
+        look = {
+            "seconds": round(self._trained, 2),
+            "steps": steps,
+            "stage": found.estimates["stage"].mean,
+            "return": found.estimates["return"].mean,
+            "won": found.win_rate.mean,
+            "cut_off": found.cut_off / self._episodes,
+            "siphons": found.actions[ACTION_NAMES[SIPHON_ACTION]],
+            "programs": sum(found.actions[name] for name in _PROGRAMS),
+        }
+        self.looks.append(look)
+        print("  ".join(f"{name} {value:.4g}" for name, value in look.items()), file=sys.stderr)
+
+
+def reached(looks: Sequence[dict[str, float]], stage: float) -> dict[str, float] | None:
+    """Seconds and steps at the first look with that mean final stage; None if there is none."""
+    for look in looks:
+        if look["stage"] >= stage:
+            return {name: look[name] for name in ("seconds", "steps")}
+    return None
+
+
+def measure_recipe(
+    flags: Sequence[str], seeds: int, seconds: float, episodes: int
+) -> list[list[dict[str, float]]]:
+    """The looks at a run of each seed."""
+    runs: list[list[dict[str, float]]] = []
+    for seed in range(1, seeds + 1):
+        strength = Strength(seconds, episodes)
+        task = dataclasses.replace(TASK, callbacks=lambda config, it=strength: [it])
+        with tempfile.TemporaryDirectory() as folder:
+            own = ["--seed", str(seed), "--checkpoint-dir", folder, "--no-tensorboard"]
+            code = train(task, DEFAULTS, [*flags, *own])
+        if code:
+            raise SystemExit(code)
+        runs.append(strength.looks)
+    return runs
+
+
+def table(runs: Sequence[Sequence[dict[str, float]]]) -> str:
+    """The runs as Markdown: when each stage was reached, seed by seed, and how it ended."""
+    rows = ["| mean final stage | seconds | steps |", "|---|---|---|"]
+    for stage in STAGES:
+        found = [reached(looks, stage) for looks in runs]
+        if any(found):
+            seconds = " / ".join("-" if x is None else f"{x['seconds']:.0f}" for x in found)
+            steps = " / ".join("-" if x is None else f"{x['steps'] / 1e6:.1f}M" for x in found)
+            rows.append(f"| {stage} | {seconds} | {steps} |")
+    last = [looks[-1] for looks in runs]
+    ends = {name: mean(look[name] for look in last) for name in last[0]}
+    rows += [
+        "",
+        f"At the end, {ends['seconds']:.0f} s and {ends['steps'] / 1e6:.1f}M steps: stage "
+        f"{ends['stage']:.2f}, return {ends['return']:.1f}, won {100 * ends['won']:.1f}%, "
+        f"cut off {100 * ends['cut_off']:.1f}%, siphons {ends['siphons']:.2f} and programs "
+        f"{ends['programs']:.2f} a game.",
+    ]
+    return "\n".join(rows)
+
+
+def draw(path: Path, runs: Sequence[Sequence[dict[str, float]]]) -> None:
+    """The mean final stage over seconds and over steps, a line for each seed."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, name, unit in zip(
+        figure.subplots(1, 2, sharey=True), ("seconds", "steps"), (1, 1e6), strict=True
+    ):
+        for seed, looks in enumerate(runs, 1):
+            axes.plot(
+                [look[name] / unit for look in looks],
+                [look["stage"] for look in looks],
+                label=f"seed {seed}",
+            )
+        axes.set_xlabel("seconds of training" if name == "seconds" else "million steps")
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].set_ylabel("mean final stage, sampled")
+    figure.axes[0].legend(frameon=False)
+    figure.savefig(path, dpi=110)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads the command line, measures, and prints the table."""
+    parser = argparse.ArgumentParser(description="How strong a recipe is after how many seconds.")
+    parser.add_argument("--seconds", type=float, default=120, help="of training (default: 120)")
+    parser.add_argument("--seeds", type=int, default=3, help="1 to so many (default: 3)")
+    parser.add_argument("--episodes", type=int, default=512, help="at each look (default: 512)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all looks there")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves there")
+    options, flags = parser.parse_known_args(arguments)
+    runs = measure_recipe(flags, options.seeds, options.seconds, options.episodes)
+    if options.json:
+        found: dict[str, Any] = {"flags": flags, **surroundings(), "runs": runs}
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if options.plot:
+        draw(options.plot, runs)
+    print(table(runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""How a game begins: as the original's do, or, in training, in a later stage and with more."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from hackmatrix.rules.batching import joined, total
+from hackmatrix.rules.draws import Draws, Use
+from hackmatrix.rules.game import NUM_STAGES, Game, blank_game, replace
+from hackmatrix.rules.programs import NUM_PROGRAMS
+from hackmatrix.rules.stages import CORNERS
+
+_BONUSES = ((10, 0, 0), (0, 11, 0), (0, 0, 1))  # credits, energy, data siphons
+_ONE = 1 << 16  # chances are multiples of one part in so many
+_BIT = np.uint32(1) << np.arange(NUM_PROGRAMS, dtype=np.uint32)
+
+Amount = Float[Array, ""] | float | int
+
+
+class HeadStart(eqx.Module):
+    """What some games begin with beside what the original gives.
+
+    An agent that has never owned a program does not know what one is worth, and nothing teaches it:
+    earning one brings enemies now and pays stages later. In games that begin with some it learns
+    that. All numbers may be traced, so that a curriculum can change them.
+
+    Attributes:
+        share: of the games that have a head start, 0 to 1.
+        programs: each game draws a chance of up to this, 0 to 1, with which it owns each program.
+        credits: up to so many more.
+        energy: up to so many more.
+        data_siphons: up to so many more.
+        attack: up to so much more.
+        score: up to so many points for each stage before the one that the game begins in.
+
+    Example:
+        >>> import hackmatrix as hm
+        >>> env = hm.HackMatrix(head_start=hm.HeadStart(share=0.5, programs=0.3, energy=8))
+    """
+
+    share: Amount = 1.0
+    programs: Amount = 0.0
+    credits: Amount = 0
+    energy: Amount = 0
+    data_siphons: Amount = 0
+    attack: Amount = 0
+    score: Amount = 0
+
+
+class Start(NamedTuple):
+    """How games begin.
+
+    Attributes:
+        stage_weights: how often in each stage; None for always in stage 1.
+        head_start: None for what the original gives.
+    """
+
+    stage_weights: Float[Array, "stages"] | None
+    head_start: HeadStart | None
+
+
+def first_position(draws: Draws, start: Start) -> Game:
+    """A new game whose first stage is yet to be set up."""
+    game = blank_game()
+    corner = jnp.array(CORNERS, jnp.int32)[draws.below(len(CORNERS), Use.CORNER)]
+    bonus = draws.below(len(_BONUSES), Use.BONUS)
+    credits, energy, data_siphons = jnp.array(_BONUSES, jnp.int32)[bonus]
+    player = replace(
+        game.player, cell=corner, credits=credits, energy=energy, data_siphons=data_siphons
+    )
+    game = replace(game, player=player)
+    if start.stage_weights is not None:
+        game = replace(game, stage=_draw_stage(draws, start.stage_weights))
+    return game if start.head_start is None else _give(game, start.head_start, draws)
+
+
+def _draw_stage(draws: Draws, weights: Float[Array, "stages"]) -> Int[Array, ""]:
+    # Whole numbers add up exactly, in any order: a stage without weight is never drawn.
+    shares = jnp.ceil(weights / jnp.sum(weights) * _ONE).astype(jnp.int32)
+    index = np.arange(NUM_STAGES)
+    up_to = total(jnp.where(index <= index[:, None], shares, 0))
+    draw = draws.below(total(shares), Use.STAGE)
+    return 1 + jnp.argmax(draw < up_to).astype(jnp.int32)
+
+
+def _give(game: Game, head_start: HeadStart, draws: Draws) -> Game:
+    given = draws.below(_ONE, Use.HEAD_START) < _whole(head_start.share * _ONE)
+
+    def up_to(most: Any, number: int) -> Int[Array, ""]:
+        return jnp.where(given, draws.below(_whole(most) + 1, Use.GIVEN, number), 0)
+
+    chance = up_to(head_start.programs * _ONE, 0)
+    owned = draws.below(_ONE, Use.GIVEN_PROGRAM, np.arange(NUM_PROGRAMS)) < chance
+    player = game.player
+    player = replace(
+        player,
+        credits=player.credits + up_to(head_start.credits, 1),
+        energy=player.energy + up_to(head_start.energy, 2),
+        data_siphons=player.data_siphons + up_to(head_start.data_siphons, 3),
+        attack=player.attack + up_to(head_start.attack, 4),
+        score=player.score + up_to(head_start.score * (game.stage - 1), 5),
+    )
+    return replace(game, player=player, owned=joined(jnp.where(owned, _BIT, jnp.uint32(0))))
+
+
+def _whole(number: Any) -> Int[Array, ""]:
+    return jnp.asarray(number).astype(jnp.int32)

@@ -1,0 +1,92 @@
+"""Presets: files of settings that a program offers by name."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from corridor import DEFAULTS, TASK
+from hackmatrix.task import DEFAULTS as GAME
+from hackmatrix.task import TASK as GAME_TASK
+from ppo_mask.errors import RunError
+from ppo_mask.runner import main, make_plan
+from ppo_mask.runner._schema import as_dict
+
+pytestmark = pytest.mark.unoptimized
+
+
+@pytest.fixture
+def presets(tmp_path: Path) -> Path:
+    folder = tmp_path / "presets"
+    folder.mkdir()
+    (folder / "quick.yaml").write_text("# For a first look.\nnum_envs: 8\nnum_steps: 8\nlr: 1e-3\n")
+    (folder / "slow.yaml").write_text("training: {num_envs: 32}\n")
+    return folder
+
+
+def training(presets: Path | None, *arguments: str):
+    return make_plan(DEFAULTS, arguments, "", presets=presets).config.training
+
+
+def test_flags_win_over_a_file_and_a_file_over_a_preset(presets, tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("num_steps: 16\nlr: 2e-3\n")
+    found = training(presets, "--preset=quick", f"--config={config}", "--lr=3e-3")
+    assert (found.num_envs, found.num_steps, found.lr) == (8, 16, 3e-3)
+    config.write_text("preset: quick\nnum_steps: 16\n")
+    found = training(presets, f"--config={config}")
+    assert (found.num_envs, found.num_steps, found.lr) == (8, 16, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("quik", "no preset quik; did you mean quick?; there are quick, slow"),
+        ("../quick", "no preset ../quick"),
+    ],
+)
+def test_a_preset_that_is_not_there_is_refused(presets, name, message):
+    with pytest.raises(RunError) as error:
+        training(presets, f"--preset={name}")
+    assert message in str(error.value)
+
+
+def test_a_program_without_presets_says_so():
+    with pytest.raises(RunError, match="no preset quick: this program has none"):
+        training(None, "--preset=quick")
+
+
+def test_a_mistake_in_a_preset_names_the_file(presets):
+    (presets / "quick.yaml").write_text("num_env: 8\n")
+    with pytest.raises(RunError, match=r"quick.yaml: unknown setting num_env; did you mean"):
+        training(presets, "--preset=quick")
+
+
+def test_help_shows_presets_with_their_comments(presets, capsys):
+    with pytest.raises(SystemExit):
+        main(dataclasses.replace(TASK, presets=presets), DEFAULTS, ["--help"])
+    assert "preset quick:\n  # For a first look.\n  num_envs: 8" in capsys.readouterr().out
+
+
+def test_a_run_of_a_preset_resumes_with_it_and_without(presets, tmp_path):
+    task = dataclasses.replace(TASK, presets=presets)
+    runs = [f"--checkpoint-dir={tmp_path}", "--run-name=a", "--preset=quick"]
+    assert main(task, DEFAULTS, [*runs, "--total-timesteps=64"]) == 0
+    assert main(task, DEFAULTS, [*runs, f"--resume={tmp_path}/a", "--total-timesteps=128"]) == 0
+    assert main(task, DEFAULTS, [f"--resume={tmp_path}/a", "--total-timesteps=192"]) == 0
+    with pytest.raises(RunError, match="has num_envs 8, this run asks for 32"):
+        make_plan(DEFAULTS, [f"--resume={tmp_path}/a", "--preset=slow"], "", presets=presets)
+
+
+def test_presets_of_the_game_load():
+    assert GAME_TASK.presets is not None
+    names = sorted(path.stem for path in GAME_TASK.presets.glob("*.yaml"))
+    assert names == ["fast", "reference", "strong"]
+    for name in names:
+        config = make_plan(
+            GAME_TASK.offer(GAME), [f"--preset={name}"], "", presets=GAME_TASK.presets
+        ).config
+        if name == "reference":
+            plain = make_plan(GAME_TASK.offer(GAME), [], "").config
+            same = dataclasses.replace(config.run, preset=None)
+            assert as_dict(dataclasses.replace(config, run=same)) == as_dict(plain)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from hackmatrix.rules.batching import joined, total
+from hackmatrix.rules.batching import join, total
 from hackmatrix.rules.draws import Draws, Use
 from hackmatrix.rules.game import NUM_STAGES, Game, blank_game, replace
 from hackmatrix.rules.programs import NUM_PROGRAMS
@@ -103,7 +103,7 @@ def _give(game: Game, head_start: HeadStart, draws: Draws) -> Game:
         attack=player.attack + up_to(head_start.attack, 4),
         score=player.score + up_to(head_start.score * (game.stage - 1), 5),
     )
-    return replace(game, player=player, owned=joined(jnp.where(owned, _BIT, jnp.uint32(0))))
+    return replace(game, player=player, owned=join(jnp.where(owned, _BIT, jnp.uint32(0))))
 
 
 def _whole(number: Any) -> Int[Array, ""]:

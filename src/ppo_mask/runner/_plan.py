@@ -24,8 +24,15 @@ from ppo_mask.devices.platforms import require_platform
 from ppo_mask.devices.processes import connect, is_first, is_multiprocess
 from ppo_mask.errors import RunError, warn
 from ppo_mask.runner._flags import parse_flags
-from ppo_mask.runner._presets import describe_presets, preset_file
-from ppo_mask.runner._schema import as_dict, check, flag_for, read_yaml, replace, settings
+from ppo_mask.runner._schema import (
+    as_dict,
+    check,
+    did_you_mean,
+    flag_for,
+    read_yaml,
+    replace,
+    settings,
+)
 from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
 
 Environment = TypeVar("Environment")
@@ -76,13 +83,13 @@ def make_plan(
         RunError: it asks for something that cannot be.
     """
     check(defaults)
-    flags = parse_flags(defaults, arguments, description, prog, describe_presets(presets))
+    flags = parse_flags(defaults, arguments, description, prog, _describe_presets(presets))
     file, in_file = flags.get("config"), dict[str, Any]()
     if file is not None:
         in_file = read_yaml(Path(file), defaults)
         if "config" in in_file:
             raise RunError(f"{file}: a file cannot name another config")
-    preset = preset_file(presets, flags.get("preset", in_file.get("preset")))
+    preset = _preset_file(presets, flags.get("preset", in_file.get("preset")))
     in_preset = {} if preset is None else read_yaml(preset, defaults)
     given = {**in_preset, **in_file, **flags}
 
@@ -206,3 +213,40 @@ def _check_resumable(config: RunConfig[Any], folder: RunFolder, update: int) -> 
         value = asked[each.group][name]
         if fixed and name in saved and saved[name] != value:
             raise RunError(f"checkpoint {path} has {name} {saved[name]}, this run asks for {value}")
+
+
+def _preset_file(folder: Path | None, name: str | None) -> Path | None:
+    """The file of a preset.
+
+    Args:
+        folder: of the program's presets; None if it has none.
+        name: the preset; None for no preset.
+
+    Raises:
+        RunError: there is no such preset.
+    """
+    if name is None:
+        return None
+    names = _preset_names(folder)
+    if folder is None or name not in names:
+        there = f"; there are {', '.join(names)}" if names else ": this program has none"
+        raise RunError(f"there is no preset {name}{did_you_mean(str(name), names)}{there}")
+    return folder / f"{name}.yaml"
+
+
+def _describe_presets(folder: Path | None) -> str:
+    """The presets as ``--help`` prints them, comments and all; empty if there are none."""
+    texts = [
+        f"preset {name}:\n" + _indent((folder / f"{name}.yaml").read_text(encoding="utf-8"))
+        for name in _preset_names(folder)
+        if folder is not None
+    ]
+    return "\n\n".join(texts)
+
+
+def _preset_names(folder: Path | None) -> list[str]:
+    return [] if folder is None else sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def _indent(text: str) -> str:
+    return "\n".join(f"  {line}".rstrip() for line in text.strip().splitlines())

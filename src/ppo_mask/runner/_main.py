@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import signal
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
-from ppo_mask.callbacks import ConsoleLog, Profiler, Uploader, log_in, print_banner
+from ppo_mask.callbacks import ConsoleLog, Profiler, Saver, Uploader, log_in, print_banner
 from ppo_mask.checkpoints import RunFolder, cache_folder, read_description, restore
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.processes import HEARTBEAT_SECONDS, all_agree, is_first, is_multiprocess
@@ -72,7 +73,7 @@ def main(
 
     Returns:
         The exit code: 0 at the end of the run, 128 + n if signal n ended it (in good order), 2 if
-        nothing was done, 1 if training broke off or its end did not come into the bucket.
+        nothing was done, 1 if training broke off or its end could not be saved.
     """
     with outliving_the_screen():
         try:
@@ -105,8 +106,8 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
 
     Raises:
         RunError: what is planned cannot be; nothing has been written.
-        TrainingError: see :meth:`Trainer.train`; or the run's end is in its local folder and
-            could not be copied to its storage.
+        TrainingError: see :meth:`Trainer.train`; or the run's end could not be saved, or not be
+            copied to its storage.
     """
     config = plan.config
     ppo = ppo_config(config.training)
@@ -177,7 +178,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
                 debug_nans=debug_nans,
             )
         except TrainingError as error:
-            raise TrainingError(f"{error}; {_what_is_kept(folders[0])}") from error
+            raise TrainingError(f"{error}; {folders[0].checkpoints.what_is_kept()}") from error
     else:
         table = ConsoleLog({"± seeds": "seeds/return_std", **task.console_columns})
         train_seeds(
@@ -188,6 +189,9 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
             of_all=[table, uploader, outcome],
             log_interval=log_interval,
         )
+    for each in itertools.chain(*callbacks):
+        if isinstance(each, Saver):
+            each.check()
     uploader.check()
     return outcome.reason
 
@@ -269,13 +273,6 @@ def _first_or_restored(
         return begin(key)
     like = eqx.filter_eval_shape(begin, key)
     return restore(plan.folder.checkpoints.path(plan.update), like)
-
-
-def _what_is_kept(folder: RunFolder) -> str:
-    newest = folder.checkpoints.newest()
-    if newest is None:
-        return "nothing had been saved yet (--save-interval saves every so many updates)"
-    return f"the last good checkpoint is {folder.checkpoints.path(newest)}"
 
 
 def _print_facts(

@@ -4,6 +4,7 @@ In: a state. Out: a folder that a kill at any moment leaves whole, from which th
 bit, or its policy is loaded. Nothing that is loaded can run code.
 """
 
+from ._files import write_whole as write_whole
 from ._find import find_run as find_run
 from ._find import local_path as local_path
 from ._policy import Policy as Policy
@@ -48,4 +49,5 @@ __all__ = [
     "read_description",
     "restore",
     "save_policy",
+    "write_whole",
 ]

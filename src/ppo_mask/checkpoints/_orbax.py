@@ -7,6 +7,7 @@ second to import, which a run's first update need not wait for.
 import logging
 import os
 import re
+import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,21 @@ from ppo_mask.errors import RunError
 
 _PLAIN = re.compile(r"[\w/.,+=@%#~ -]{1,500}", re.ASCII)
 
+# Where something cannot be read or written, threads print a traceback of it too, and TensorStore
+# one of an event loop that is closed by then; both also long after the error was raised.
+logging.getLogger("absl").addFilter(
+    lambda record: not record.pathname.endswith("orbax/checkpoint/_src/futures/future.py")
+)
+_print_unraisable = sys.unraisablehook
+
+
+def _print_other(unraisable: Any) -> None:
+    if str(unraisable.exc_value) != "Event loop is closed":
+        _print_unraisable(unraisable)
+
+
+sys.unraisablehook = _print_other
+
 
 def write(path: Path, arrays: Mapping[str, Any], description: Mapping[str, Any]) -> None:
     """Writes a folder, new or anew; of arrays that several processes share, each writes its part.
@@ -34,7 +50,7 @@ def write(path: Path, arrays: Mapping[str, Any], description: Mapping[str, Any])
         state=ocp.args.PyTreeSave(dict(arrays)),  # pyright: ignore[reportCallIssue]
         description=ocp.args.JsonSave(dict(description)),  # pyright: ignore[reportCallIssue]
     )
-    with _quiet(), _plain(path.parent) as parent:
+    with _plain(path.parent) as parent:
         writer = ocp.Checkpointer(ocp.CompositeCheckpointHandler())
         writer.save(parent / path.name, args=contents, force=True)
 
@@ -70,7 +86,7 @@ def _restore(path: Path, **items: Any) -> Any:
     )
     reader = ocp.Checkpointer(ocp.CompositeCheckpointHandler(), multiprocessing_options=alone)
     try:
-        with _quiet(), _plain(path.absolute()) as plain:
+        with _plain(path.absolute()) as plain:
             return reader.restore(plain, args=ocp.args.Composite(**items))
     # Orbax and TensorStore raise errors of all kinds for what they cannot read.
     except Exception as error:
@@ -99,15 +115,3 @@ def _plain(path: Path) -> Generator[Path]:
         link = Path(scratch, "link")
         link.symlink_to(path, target_is_directory=True)
         yield link
-
-
-@contextmanager
-def _quiet() -> Generator[None]:
-    """Keeps Orbax's threads from printing the tracebacks of what they raise."""
-    log = logging.getLogger("absl")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        log.setLevel(level)

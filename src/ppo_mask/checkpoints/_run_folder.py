@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from ppo_mask.checkpoints._files import write_whole
 from ppo_mask.checkpoints._store import CheckpointStore
 from ppo_mask.errors import RunError
 
@@ -48,10 +49,12 @@ class RunFolder:
         return CheckpointStore(self.path / "checkpoints")
 
     def write_config(self, content: dict[str, Any]) -> None:
-        """Writes or replaces the settings; a kill leaves the old or the new ones."""
-        new = self.path / ".config.yaml.new"
-        new.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-        os.replace(new, self.config)
+        """Writes or replaces the settings.
+
+        Raises:
+            RunError: they cannot be written.
+        """
+        write_whole(self.config, yaml.safe_dump(content, sort_keys=False).encode())
 
 
 def cache_folder() -> Path:

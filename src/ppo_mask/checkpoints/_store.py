@@ -194,8 +194,9 @@ def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> 
     if from_first(not failure):
         return
     if is_first():
-        for each in path.parent.glob(f"{unread.name}*"):
-            shutil.rmtree(each, ignore_errors=True)
+        with suppress(OSError):
+            for each in path.parent.glob(f"{unread.name}*"):
+                shutil.rmtree(each, ignore_errors=True)
     raise RunError(f"cannot save {path}: {failure or 'the first process says why'}")
 
 

@@ -34,6 +34,7 @@ class JsonLines(Callback):
             kept = [json.dumps(line) + "\n" for line in lines if run.keeps(line["step"], line)]
             write_whole(self._path, "".join(kept).encode())
         self._file = LogFile(self._path)
+        self._file.append(b"")  # So that there is one.
 
     def on_log(self, run: Run, record: LogRecord) -> None:
         """See :class:`Callback`."""

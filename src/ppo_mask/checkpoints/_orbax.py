@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ _PLAIN = re.compile(r"[\w/.,+=@%#~ -]{1,500}", re.ASCII)
 logging.getLogger("absl").addFilter(
     lambda record: not record.pathname.endswith("orbax/checkpoint/_src/futures/future.py")
 )
+warnings.filterwarnings("ignore", r"coroutine '\w*Handler\.", RuntimeWarning)
 _print_unraisable = sys.unraisablehook
 
 

@@ -33,6 +33,7 @@ Tree = TypeVar("Tree")
 _FORMAT = 1
 _SAVING = ".saving-"
 _DISCARDED = ".discarded"
+_REWOUND = ".rewound"
 
 
 class CheckpointStore:
@@ -49,6 +50,11 @@ class CheckpointStore:
     def __init__(self, directory: Path, keep: int = 3) -> None:
         self.directory = directory.absolute()
         self.keep = keep
+
+    @property
+    def rewound(self) -> Path:
+        """What :meth:`discard_after` keeps until the next checkpoint is complete."""
+        return self.directory / _REWOUND
 
     def path(self, step: int) -> Path:
         """Where the checkpoint of a step is, or would be."""
@@ -110,7 +116,7 @@ class CheckpointStore:
             RunError: it cannot be written; those that there are stay as they are.
         """
         scored = {"score": score, "evaluated": evaluated}
-        write_checkpoint(self.path(step), state, {**description, **scored})
+        write_checkpoint(self.path(step), state, {**description, **scored}, self.rewound)
         if is_first():
             try:
                 self._prune()
@@ -118,10 +124,17 @@ class CheckpointStore:
                 warn(f"cannot delete older checkpoints of {self.directory}: {error.strerror}")
         return self.path(step)
 
-    def discard_after(self, step: int) -> None:
-        """Deletes all checkpoints of later steps."""
+    def discard_after(self, step: int, until_saved: bool = False) -> None:
+        """Deletes all checkpoints of later steps.
+
+        Args:
+            step: the newest that stays.
+            until_saved: keep them aside, in ``rewound``, until the next checkpoint is complete.
+        """
         for later in reversed(self.steps()):
-            if later > step:
+            if later > step and until_saved:
+                self.path(later).rename(self.rewound / str(later))
+            elif later > step:
                 _discard(self.path(later))
 
     def clean(self) -> None:
@@ -149,13 +162,16 @@ class CheckpointStore:
                 _discard(self.path(step))
 
 
-def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> None:
+def write_checkpoint(
+    path: Path, state: Any, description: Mapping[str, Any], replaced: Path | None = None
+) -> None:
     """Writes one checkpoint; see :meth:`CheckpointStore.save`.
 
     Args:
         path: the folder, which must not exist yet.
         state: any tree; its arrays are written.
         description: anything JSON can hold.
+        replaced: a folder that is deleted, if there is one, when all is known to be well.
 
     Raises:
         RunError: it cannot be written, or is not what was to be saved; there is nothing then.
@@ -187,7 +203,10 @@ def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> 
         _orbax.write(unread, written, {**description, "format": _FORMAT, "arrays": described})
         if is_first():
             read_arrays(unread)
+            gone = None if replaced is None or not replaced.exists() else _put_aside(replaced)
             unread.rename(path)
+            if gone is not None:
+                shutil.rmtree(gone, ignore_errors=True)
     except Exception as error:
         failure = _orbax.in_short(error)
     # The first process has read all of it, so its word is good for the others.
@@ -324,7 +343,9 @@ def _rank(score: float | None, evaluated: bool) -> tuple[bool, float] | None:
 
 
 def _discard(path: Path) -> None:
-    # A name that no longer counts as a checkpoint first: deleting takes time, renaming does not.
-    gone = path.with_name(path.name + _DISCARDED)
-    path.rename(gone)
-    shutil.rmtree(gone)
+    shutil.rmtree(_put_aside(path), ignore_errors=True)
+
+
+def _put_aside(path: Path) -> Path:
+    # A name that no longer counts as a checkpoint: deleting takes time, renaming does not.
+    return path.rename(path.with_name(path.name + _DISCARDED))

@@ -109,6 +109,11 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         TrainingError: see :meth:`Trainer.train`; or the run's end could not be saved, or not be
             copied to its storage.
     """
+    with contextlib.ExitStack() as held:
+        return _execute(task, plan, held)
+
+
+def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.ExitStack) -> str:
     config = plan.config
     ppo = ppo_config(config.training)
     if plan.folder is not None and plan.update >= total_updates(config, ppo):
@@ -154,7 +159,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         make_model = partial(task.new_model, env, config.network)
         state = init_seeds(trainer, make_model, jnp.stack([key for key, _ in keys]))
         model = select_seed(state.model, 0)
-    folders = open_folders(plan, configs)
+    folders = open_folders(plan, configs, held)
     device = f"{num_devices} x {jax.devices()[0].device_kind}"
     if is_first():
         _print_facts(plan, ppo, folders, updates, device)

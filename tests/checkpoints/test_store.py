@@ -1,6 +1,7 @@
 """Checkpoints: what comes back, what is kept, what is said when it does not fit."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppo_mask.checkpoints import CheckpointStore, named_arrays, read_description, restore
+from ppo_mask.checkpoints import (
+    CheckpointStore,
+    _orbax,
+    load_policy,
+    named_arrays,
+    read_description,
+    restore,
+    save_policy,
+)
 from ppo_mask.errors import RunError
+from ppo_mask.networks import MLPActorCritic
 
 
 class Thing(eqx.Module):
@@ -159,3 +169,89 @@ def test_another_format_is_refused(store: CheckpointStore) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99}))
     with pytest.raises(RunError, match="format 99"):
         restore(path, thing())
+
+
+ODD = [
+    "lr[1]",
+    "[!a]",
+    "a*",
+    "**",
+    "a?b",
+    "a b%20#{c}",
+    "a\\b",
+    "gs:",
+    "\udcff",
+    "é\n",
+    "~",
+    "x" * 255,
+]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_any_path_holds_a_checkpoint(tmp_path: Path, name: str) -> None:
+    (tmp_path / "axb").mkdir()  # What the patterns among them match.
+    store = CheckpointStore(tmp_path / name / "checkpoints")
+    assert_same(restore(store.save(3, thing(), {"n": 1}), thing(seed=1)), thing())
+    assert store.best() is None
+    assert [path.name for path in store.directory.iterdir()] == ["3"]
+
+
+def test_a_path_as_long_as_they_go_holds_a_checkpoint(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*["d" * 250] * 15)
+    store = CheckpointStore(deep / ("e" * (4000 - len(str(deep)))))
+    assert_same(restore(store.save(3, thing(), {}), thing(seed=1)), thing())
+
+
+def test_what_cannot_be_read_back_is_no_checkpoint(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.save(1, thing(), {})
+    write = _orbax.write
+
+    def torn(path: Path, *rest: Any) -> None:
+        write(path, *rest)
+        for file in (path / "state").glob("**/d/*"):
+            file.write_bytes(b"")
+
+    monkeypatch.setattr(_orbax, "write", torn)
+    with pytest.raises(RunError, match=r"cannot save \S+/2: checkpoint \S+ is damaged"):
+        store.save(2, thing(), {})
+    assert [path.name for path in store.directory.iterdir()] == ["1"]
+    monkeypatch.undo()
+    assert_same(restore(store.save(2, thing(), {}), thing(seed=1)), thing())
+
+
+def test_a_policy_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    model = MLPActorCritic(3, 2, hidden_dim=4, key=jax.random.key(0))
+    with pytest.raises(RunError, match=r"cannot save \S+/file/policy: Not a directory|File exists"):
+        save_policy(model, tmp_path / "file" / "policy")
+    save_policy(model, tmp_path / "[p]*")
+    load_policy(tmp_path / "[p]*")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["[p]*", "file"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        ([(5.0, False), (1.0, True), (9.0, False), (0.5, True)], 1),
+        ([(math.nan, True), (1.0, False)], 1),
+        ([(math.nan, False), (math.nan, True)], None),
+        ([(-math.inf, True), (1.0, False)], 0),
+        ([(2.0, True), (2.0, True), (2.0, False)], 1),
+    ],
+)
+def test_scores_of_one_kind_are_compared(
+    store: CheckpointStore, scores: list[tuple[float, bool]], best: int | None
+) -> None:
+    for step, (score, evaluated) in enumerate(scores):
+        better = store.would_be_best(score, evaluated)
+        store.save(step, jnp.zeros(()), {}, score, evaluated)
+        assert (store.best() == step) == better
+    assert store.best() == best
+
+
+def test_a_damaged_checkpoint_is_not_the_best(store: CheckpointStore) -> None:
+    _remove_description(store.save(0, jnp.zeros(()), {}, 9.0))
+    store.save(1, jnp.zeros(()), {}, 1.0)
+    assert store.best() == 1

@@ -93,7 +93,6 @@ BAD_FLAGS = [
     ),
     ("--resume {dir}/nothing", "there is nothing to resume at {dir}/nothing"),
     ("--resume {dir}/empty", "{dir}/empty is neither a run folder (with a config.yaml) nor"),
-    ("--resume {dir}/fresh", "run {dir}/fresh has no complete checkpoint to resume from"),
     (
         "--resume {dir}/taken --run-name new",
         "--run-name asked for a run new, --resume for taken; leave --run-name out, or give",

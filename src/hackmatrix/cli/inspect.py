@@ -50,11 +50,12 @@ def report(path: Path) -> list[str]:
     description = read_description(path)
     arrays = read_arrays(path)
     score = description.get("score")
+    by = " of an evaluation" if description.get("evaluated") else ""
     facts = {
         "checkpoint": str(path),
         "update": f"{description['update']:,}",
         "steps": f"{description['env_steps']:,}",
-        "score": "none" if score is None else f"{score:.4g} (mean episode return)",
+        "score": "none" if score is None else f"{score:.4g} (mean episode return{by})",
         "device": description["device"],
         "versions": ", ".join(f"{name} {x}" for name, x in description["versions"].items()),
     }

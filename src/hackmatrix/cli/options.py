@@ -8,7 +8,7 @@ from typing import Any
 
 from hackmatrix.play.agents import Agent, load_agent, scripted_agent
 from hackmatrix.play.policies import SCRIPTED
-from ppo_mask.checkpoints import LATEST
+from ppo_mask.checkpoints import LATEST, write_whole
 from ppo_mask.errors import RunError
 
 Run = Callable[[argparse.Namespace], int]
@@ -140,9 +140,12 @@ def write(path: str, content: bytes, force: bool) -> None:
         RunError: it cannot be written; or it exists already, and ``force`` is not set.
     """
     try:
-        # The mode x refuses what has come into being since it was looked for.
-        with Path(path).open("wb" if force else "xb") as file:
-            file.write(content)
+        if force and Path(path).is_file():
+            write_whole(Path(path), content)
+        else:
+            # The mode x refuses what has come into being since it was looked for.
+            with Path(path).open("wb" if force else "xb") as file:
+                file.write(content)
     except FileExistsError as error:
         raise _existing(path) from error
     except OSError as error:

@@ -7,11 +7,12 @@ there twice.
 
 import json
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, final
+from typing import Any, final
 
+from ppo_mask.callbacks._log_file import LogFile
+from ppo_mask.checkpoints import write_whole
 from ppo_mask.training import Callback, LogRecord, Run, TrainState
 
 
@@ -24,22 +25,22 @@ class JsonLines(Callback):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: IO[str] | None = None
+        self._file: LogFile | None = None
 
     def on_start(self, run: Run, state: TrainState) -> None:
         if self._path.exists():
             lines = read_lines(self._path)
             kept = [json.dumps(line) + "\n" for line in lines if run.keeps(line["step"], line)]
             write_whole(self._path, "".join(kept).encode())
-        self._file = self._path.open("a", encoding="utf-8")
+        self._file = LogFile(self._path)
+        self._file.append(b"")  # So that there is one.
 
     def on_log(self, run: Run, record: LogRecord) -> None:
         if self._file is None:
             raise RuntimeError("on_log before on_start")
         metrics = {k: v if math.isfinite(v) else None for k, v in record.values.items()}
         line = {"step": record.env_steps, "update": record.update, **metrics}
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
+        self._file.append(json.dumps(line).encode() + b"\n")
 
     def close(self) -> None:
         if self._file is not None:
@@ -61,11 +62,3 @@ def read_rows(path: Path, run: Run) -> dict[int, dict[str, float]]:
             metrics = {name: math.nan if x is None else x for name, x in metrics.items()}
             rows.setdefault(line["step"], {}).update(metrics)
     return rows
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Replaces a file so that a kill leaves the old or the new one."""
-    # TensorBoard reads every file with "tfevents" in its name: this one must not be left as one.
-    new = path.with_name(".rewritten")
-    new.write_bytes(content)
-    os.replace(new, path)

@@ -5,19 +5,25 @@ import time
 from collections.abc import Mapping
 from typing import Any, final
 
-from ppo_mask.checkpoints import CheckpointStore
+from ppo_mask.checkpoints import CheckpointStore, read_description
 from ppo_mask.devices.processes import from_first, is_first, wait_for_all
-from ppo_mask.training import Callback, LogRecord, Progress, Run, TrainState
+from ppo_mask.errors import RunError, warn
+from ppo_mask.training import Callback, LogRecord, Progress, Run, TrainingError, TrainState
 
-_SCORES = ("eval/mean_episode_return", "train/mean_episode_return")
+_EVALUATION, _TRAINING = "eval/mean_episode_return", "train/mean_episode_return"
+_PAUSES = (2.0, 5.0)  # Seconds between tries at the end.
 
 
 @final
 class Saver(Callback):
     """Saves a run now and then, and when it stops. Comes after the callbacks that log.
 
-    A checkpoint's score is the mean return of the last evaluation, or of training if there was no
-    evaluation yet.
+    A state that an evaluation finds to be the best so far is saved at once; its score is the mean
+    return of that evaluation. The score of any other checkpoint is the mean return of the last
+    whole log line, if the checkpoint is one of every so many: one that a stop has made has none, so
+    that a stop does not change which is the best.
+
+    Where saving fails a warning says so, and the next checkpoint is the next try.
 
     Args:
         store: where to.
@@ -43,7 +49,9 @@ class Saver(Callback):
         self._every_updates = every_updates
         self._saved_at = 0.0
         self._saved_update: int | None = None
-        self._metrics: dict[str, float] = {}
+        self._training_return: float | None = None
+        self._evaluation: tuple[int, float] | None = None
+        self._failure: RunError | None = None
 
     def next_update(self, update: int) -> int | None:
         every = self._every_updates
@@ -55,27 +63,69 @@ class Saver(Callback):
         wait_for_all("cleaned")
         self._saved_at = time.monotonic()
         self._saved_update = run.start_update
+        if run.start_update in self._store.steps():
+            resumed = read_description(self._store.path(run.start_update))
+            self._training_return = resumed.get("training_return")
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        self._metrics |= {k: v for k, v in record.values.items() if k in _SCORES}
+        if _EVALUATION in record.values:
+            self._evaluation = record.update, record.values[_EVALUATION]
+        if not record.partial:
+            self._training_return = record.values.get(_TRAINING, self._training_return)
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
-        if self._every_updates is not None:
-            due = run.update % self._every_updates == 0
-        else:
+        due = self._is_planned(run.update)
+        if self._every_updates is None:
             due = time.monotonic() - self._saved_at >= 60 * self._every_minutes
-            due = bool(from_first(due))
-        if due:
+        if not due and (score := self._evaluated(run.update)) is not None:
+            due = self._store.would_be_best(score, evaluated=True)
+        if from_first(due):
             self._save(run, state)
+            if self._failure is not None:
+                kept = self._store.what_is_kept()
+                warn(f"{self._failure}; {kept}; the next checkpoint is the next try")
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
         self._save(run, state)
+        for pause in _PAUSES:
+            if self._failure is not None:
+                time.sleep(pause)
+                self._save(run, state)
+
+    def check(self) -> None:
+        """Makes sure that a run which has ended is saved.
+
+        Raises:
+            TrainingError: it is not.
+        """
+        if self._failure is not None:
+            raise TrainingError(f"{self._failure}; {self._store.what_is_kept()}")
+
+    def _is_planned(self, update: int) -> bool:
+        return self._every_updates is None or update % self._every_updates == 0
+
+    def _evaluated(self, update: int) -> float | None:
+        if self._evaluation is None or self._evaluation[0] != update:
+            return None
+        return self._evaluation[1]
 
     def _save(self, run: Run, state: TrainState) -> None:
         if run.update == self._saved_update:
             return
-        progress = {"update": run.update, "env_steps": run.update * run.config.batch_size}
-        scores = (self._metrics[name] for name in _SCORES if name in self._metrics)
-        self._store.save(run.update, state, {**self._description, **progress}, next(scores, None))
+        score = self._evaluated(run.update)
+        evaluated = score is not None
+        if score is None and self._is_planned(run.update):
+            score = self._training_return
+        about = {
+            **self._description,
+            "update": run.update,
+            "env_steps": run.update * run.config.batch_size,
+            "training_return": self._training_return,
+        }
+        self._failure = None
+        try:
+            self._store.save(run.update, state, about, score, evaluated)
+            self._saved_update = run.update
+        except RunError as error:
+            self._failure = error
         self._saved_at = time.monotonic()
-        self._saved_update = run.update

@@ -1,16 +1,20 @@
 """TensorBoard's event files; a resumed run appends to them, as to those of :class:`JsonLines`."""
 
 import os
+import socket
 import struct
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
-from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import event_pb2, summary_pb2
+from tensorboardX.record_writer import masked_crc32c
 
-from ppo_mask.callbacks._json_lines import read_rows, write_whole
+from ppo_mask.callbacks._json_lines import read_rows
+from ppo_mask.callbacks._log_file import LogFile
+from ppo_mask.checkpoints import write_whole
+from ppo_mask.errors import RunError
 from ppo_mask.training import Callback, LogRecord, Run, TrainState
 
 # Protocol buffers make their classes at run time, where no type checker sees them.
@@ -32,17 +36,22 @@ class TensorBoard(Callback):
     def __init__(self, directory: Path, history: Path | None = None) -> None:
         self._directory = directory
         self._history = history
-        self._writer: Any = None
+        self._file: LogFile | None = None
 
     def on_start(self, run: Run, state: TrainState) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot make {self._directory}: {error.strerror}") from error
         steps: set[int] = set()
         for path in self._directory.glob("*.tfevents.*"):
             steps |= _keep_events(path, run)
-        # tensorboardX's SummaryWriter hands events to a thread, where a kill loses them. Its
-        # writer of files does not. File names hold whole seconds, hence the suffix.
-        suffix = f".{os.getpid()}.{run.start_update}"
-        self._writer = EventsWriter(str(self._directory / "events"), suffix)
+        # tensorboardX's SummaryWriter hands events to a thread, where a kill loses them, and is at
+        # an end where a disk is full. Its names of files hold whole seconds, hence the rest.
+        now, by = f"{time.time():.0f}", f"{os.getpid()}.{run.start_update}"
+        name = f"events.out.tfevents.{now}.{socket.gethostname()}.{by}"
+        self._file = LogFile(self._directory / name)
+        self._write(_Event(file_version="brain.Event:2"))
         rows = {} if self._history is None else read_rows(self._history, run)
         for step in sorted(rows.keys() - steps):
             self._write_metrics(step, rows[step])
@@ -54,20 +63,25 @@ class TensorBoard(Callback):
         self._write_metrics(record.env_steps, record.values)
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def _write_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         values = [_Summary.Value(tag=name, simple_value=x) for name, x in metrics.items()]
         self._write(_Event(step=step, summary=_Summary(value=values)))
 
     def _write(self, event: Any) -> None:
-        if self._writer is None:
+        if self._file is None:
             raise RuntimeError("on_log before on_start")
         event.wall_time = time.time()
-        self._writer.write_event(event)
-        self._writer.flush()
+        payload: bytes = event.SerializeToString()
+        length = struct.pack("<Q", len(payload))
+        self._file.append(length + _checksum(length) + payload + _checksum(payload))
+
+
+def _checksum(content: bytes) -> bytes:
+    return struct.pack("<I", masked_crc32c(content))
 
 
 def _keep_events(path: Path, run: Run) -> set[int]:

@@ -5,8 +5,10 @@ bit, or its policy is loaded. Nothing that is loaded can run code.
 """
 
 from ._architecture import architecture_of as architecture_of
+from ._files import write_whole as write_whole
 from ._find import find_run as find_run
 from ._find import local_path as local_path
+from ._lock import hold as hold
 from ._policy import Policy as Policy
 from ._policy import load_policy as load_policy
 from ._policy import save_policy as save_policy
@@ -39,6 +41,7 @@ __all__ = [
     "copy_run",
     "create_run_folders",
     "find_run",
+    "hold",
     "is_url",
     "load_policy",
     "local_path",
@@ -48,4 +51,5 @@ __all__ = [
     "read_description",
     "restore",
     "save_policy",
+    "write_whole",
 ]

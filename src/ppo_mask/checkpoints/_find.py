@@ -1,8 +1,10 @@
 """From what a user calls a run to its folder on this machine."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
+from ppo_mask.checkpoints._lock import hold
 from ppo_mask.checkpoints._run_folder import LATEST, RunFolder
 from ppo_mask.checkpoints._storage import Storage, is_url, open_storage
 from ppo_mask.errors import RunError
@@ -17,7 +19,7 @@ def local_path(place: str) -> Path:
     return _fetch(place)[1] if is_url(place) else Path(place).expanduser()
 
 
-def find_run(place: str, parent: str) -> tuple[RunFolder, int, Storage]:
+def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder, int, Storage]:
     """The run, the step of the checkpoint, and the storage that ``--resume`` means.
 
     Args:
@@ -25,6 +27,7 @@ def find_run(place: str, parent: str) -> tuple[RunFolder, int, Storage]:
             ``parent``; or "latest".
         parent: where names are looked for, and "latest": the run whose newest checkpoint is the
             newest of all.
+        or_empty: whether a run without a checkpoint will do; the step is then 0.
 
     Raises:
         RunError: there is no such run or checkpoint, or as :func:`local_path`.
@@ -39,8 +42,12 @@ def find_run(place: str, parent: str) -> tuple[RunFolder, int, Storage]:
     else:
         storage, path = Storage(Path(place).parent), Path(place)
     folder = RunFolder(path)
+    for each in (path, path.absolute().parent.parent):
+        _put_back(RunFolder(each))
     if folder.config.is_file():
         newest = folder.checkpoints.newest()
+        if newest is None and or_empty:
+            return folder, 0, storage
         if newest is None:
             raise RunError(f"run {path} has no complete checkpoint to resume from")
         return folder, newest, storage
@@ -55,6 +62,13 @@ def find_run(place: str, parent: str) -> tuple[RunFolder, int, Storage]:
 def _may_be_a_name(place: str) -> bool:
     """Whether it is no path; only then a bucket is asked, which takes a while."""
     return Path(place).name == place and not Path(place).exists()
+
+
+def _put_back(folder: RunFolder) -> None:
+    # After a rewind that was killed before it had saved anything; but it may still be under way.
+    if folder.config.is_file() and folder.checkpoints.rewound.is_dir():
+        with suppress(RunError), hold(folder.path):
+            folder.put_back()
 
 
 def _fetch(url: str) -> tuple[Storage, Path]:

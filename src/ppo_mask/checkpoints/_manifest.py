@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import os
 import re
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from ppo_mask.checkpoints._files import write_whole
 from ppo_mask.errors import RunError
 
 MANIFEST = "manifest.json"
@@ -112,10 +112,12 @@ def read_marker(folder: Path) -> Marker:
 
 
 def write_marker(folder: Path, ids: list[str], files: dict[str, str]) -> None:
-    """Puts it into a run's folder; a kill leaves the old or the new one."""
-    new = folder / f"{_MARKER}.new"
-    new.write_text(json.dumps({"ids": ids, "files": files}), encoding="utf-8")
-    os.replace(new, folder / _MARKER)
+    """Puts it into a run's folder.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    write_whole(folder / _MARKER, json.dumps({"ids": ids, "files": files}).encode())
 
 
 def is_log(path: str) -> bool:

@@ -4,8 +4,15 @@ A module of its own, imported when the first checkpoint is saved or read: Orbax 
 second to import, which a run's first update need not wait for.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+import os
+import re
+import sys
+import warnings
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
@@ -14,16 +21,40 @@ import orbax.checkpoint as ocp
 
 from ppo_mask.errors import RunError
 
+_PLAIN = re.compile(r"[\w/.,+=@%#~ -]{1,500}", re.ASCII)
+
+# Where something cannot be read or written, threads print a traceback of it too, and TensorStore
+# one of an event loop that is closed by then; both also long after the error was raised.
+logging.getLogger("absl").addFilter(
+    lambda record: not record.pathname.endswith("orbax/checkpoint/_src/futures/future.py")
+)
+warnings.filterwarnings("ignore", r"coroutine '\w*Handler\.", RuntimeWarning)
+_print_unraisable = sys.unraisablehook
+
+
+def _print_other(unraisable: Any) -> None:
+    if str(unraisable.exc_value) != "Event loop is closed":
+        _print_unraisable(unraisable)
+
+
+sys.unraisablehook = _print_other
+
 
 def write(path: Path, arrays: Mapping[str, Any], description: Mapping[str, Any]) -> None:
-    """Writes a new folder; of arrays that several processes share, each writes its part."""
-    ocp.Checkpointer(ocp.CompositeCheckpointHandler()).save(
-        path,
-        args=ocp.args.Composite(
-            state=ocp.args.PyTreeSave(dict(arrays)),  # pyright: ignore[reportCallIssue]
-            description=ocp.args.JsonSave(dict(description)),  # pyright: ignore[reportCallIssue]
-        ),
+    """Writes a folder, new or anew; of arrays that several processes share, each writes its part.
+
+    Args:
+        path: of the folder, whose parent there is. Its own name has no unusual characters.
+        arrays: by name.
+        description: anything JSON can hold.
+    """
+    contents = ocp.args.Composite(
+        state=ocp.args.PyTreeSave(dict(arrays)),  # pyright: ignore[reportCallIssue]
+        description=ocp.args.JsonSave(dict(description)),  # pyright: ignore[reportCallIssue]
     )
+    with _plain(path.parent) as parent:
+        writer = ocp.Checkpointer(ocp.CompositeCheckpointHandler())
+        writer.save(parent / path.name, args=contents, force=True)
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -57,8 +88,32 @@ def _restore(path: Path, **items: Any) -> Any:
     )
     reader = ocp.Checkpointer(ocp.CompositeCheckpointHandler(), multiprocessing_options=alone)
     try:
-        return reader.restore(path.absolute(), args=ocp.args.Composite(**items))
+        with _plain(path.absolute()) as plain:
+            return reader.restore(plain, args=ocp.args.Composite(**items))
     # Orbax and TensorStore raise errors of all kinds for what they cannot read.
     except Exception as error:
-        reason = str(error).partition("\n")[0][:200] or type(error).__name__
-        raise RunError(f"checkpoint {path} is damaged: {reason}") from error
+        raise RunError(f"checkpoint {path} is damaged: {in_short(error)}") from error
+
+
+def in_short(error: Exception) -> str:
+    """Why something failed, without the paths that Orbax and TensorStore put around it."""
+    text = str(error).partition("\n")[0]
+    number = re.search(r"os_error_code='(\d+)'|^\[Errno (\d+)\]", text)
+    reason = os.strerror(int(number[1] or number[2])) if number else text[:200]
+    return reason or type(error).__name__
+
+
+@contextmanager
+def _plain(path: Path) -> Generator[Path]:
+    """The path, or a link to it if Orbax or TensorStore would not take the path as it is.
+
+    They have their own ideas of brackets and stars (patterns), backslashes, ``gs:/``, bytes that
+    are no text, and a length that leaves no room for the names of their files.
+    """
+    if _PLAIN.fullmatch(str(path)):
+        yield path
+        return
+    with TemporaryDirectory(prefix="ppo_mask-") as scratch:
+        link = Path(scratch, "link")
+        link.symlink_to(path, target_is_directory=True)
+        yield link

@@ -4,12 +4,15 @@ import dataclasses
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from ppo_mask.checkpoints._files import write_whole
+from ppo_mask.checkpoints._lock import LOCK
 from ppo_mask.checkpoints._store import CheckpointStore
 from ppo_mask.errors import RunError
 
@@ -47,11 +50,70 @@ class RunFolder:
         """The checkpoints."""
         return CheckpointStore(self.path / "checkpoints")
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether this is a run that was ended before its first checkpoint."""
+        begun = self.config.is_file() or (self.path / LOCK).is_file()
+        return begun and self.checkpoints.newest() is None
+
+    def rewind(self, step: int) -> None:
+        """Takes the run back to a checkpoint: for good with the next one, see :meth:`put_back`.
+
+        Raises:
+            RunError: it cannot be.
+        """
+        checkpoints, rewound = self.checkpoints, self.checkpoints.rewound
+        if step == checkpoints.newest():
+            return
+        new = rewound.with_name(f"{rewound.name}.new")
+        try:
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir()
+            for path in filter(Path.exists, self._written):
+                copy = shutil.copytree if path.is_dir() else shutil.copy2
+                copy(path, new / path.name)
+            new.rename(rewound)
+            checkpoints.discard_after(step, until_saved=True)
+        except OSError as error:
+            shutil.rmtree(new, ignore_errors=True)
+            raise RunError(f"cannot rewind {self.path}: {error.strerror or error}") from error
+
+    def put_back(self) -> bool:
+        """Makes the run what it was before a rewind after which nothing has been saved.
+
+        Returns:
+            Whether there was such a rewind.
+
+        Raises:
+            RunError: it cannot be.
+        """
+        rewound = self.checkpoints.rewound
+        if not rewound.is_dir():
+            return False
+        try:
+            for path in self._written:
+                if path.is_dir() and (rewound / path.name).exists():
+                    shutil.rmtree(path)
+                if (rewound / path.name).exists():
+                    (rewound / path.name).replace(path)
+            for path in rewound.iterdir():
+                path.rename(self.checkpoints.directory / path.name)
+            rewound.rmdir()
+        except OSError as error:
+            raise RunError(f"cannot rewind {self.path}: {error.strerror or error}") from error
+        return True
+
+    @property
+    def _written(self) -> tuple[Path, ...]:
+        return self.config, self.metrics, self.tensorboard
+
     def write_config(self, content: dict[str, Any]) -> None:
-        """Writes or replaces the settings; a kill leaves the old or the new ones."""
-        new = self.path / ".config.yaml.new"
-        new.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-        os.replace(new, self.config)
+        """Writes or replaces the settings.
+
+        Raises:
+            RunError: they cannot be written.
+        """
+        write_whole(self.config, yaml.safe_dump(content, sort_keys=False).encode())
 
 
 def cache_folder() -> Path:
@@ -73,6 +135,8 @@ def create_run_folders(
 ) -> list[RunFolder]:
     """Makes the folders of new runs; without a name, of today's date and a running number.
 
+    By its name a run may take the folder of one that was ended before its first checkpoint.
+
     Args:
         parent: holds the folders.
         taken: names of the runs that there are, and where they are.
@@ -91,10 +155,14 @@ def create_run_folders(
         try:
             path.mkdir(parents=True)
         except FileExistsError:
+            if name is not None and RunFolder(path).is_empty:
+                made.append(RunFolder(path))
+                continue
             # Another process has made it since. Its name counts as taken, but for that nothing is
             # lost: without a name of its own the run takes the next number.
             for folder in made:
-                folder.path.rmdir()
+                with suppress(OSError):
+                    folder.path.rmdir()
             now = {**taken, path.name: str(path)}
             return create_run_folders(parent, now, name, suffixes)
         except OSError as error:
@@ -153,12 +221,13 @@ def check_run_name(name: str, flag: str) -> None:
 
 
 def check_new_run(name: str, taken: Mapping[str, str]) -> None:
-    """Makes sure that a run's name is not ``taken``.
+    """Makes sure that a run's name is not ``taken``, but by a local run without a checkpoint.
 
     Raises:
         RunError: it is.
     """
-    if place := taken.get(name):
+    place = taken.get(name)
+    if place and not RunFolder(Path(place)).is_empty:
         raise RunError(
             f"there is a run {place} already; resume it by --resume {place}, or choose another "
             "--run-name"

@@ -100,23 +100,24 @@ class Storage:
         return {name: self.place(name) for name in (*here, *self._names())}
 
     def newest(self) -> str:
-        """The run that was saved last, of those that have a checkpoint.
+        """The run that was saved last; if none has a checkpoint yet, the one that began last.
 
         Raises:
             RunError: there is none.
         """
-        times: list[tuple[Any, str]] = []
+        times: list[tuple[bool, Any, str]] = []
         if self.url is None:
             for config in self.folder.glob("*/config.yaml"):
                 checkpoints = RunFolder(config.parent).checkpoints
-                if (step := checkpoints.newest()) is not None:
-                    times.append((checkpoints.path(step).stat().st_mtime, config.parent.name))
+                step = checkpoints.newest()
+                last = config if step is None else checkpoints.path(step)
+                times.append((step is not None, last.stat().st_mtime, config.parent.name))
         for name in self._names():
-            if (manifest := self.manifest(name)) and manifest.steps:
-                times.append((manifest.time, name))
+            if manifest := self.manifest(name):
+                times.append((bool(manifest.steps), manifest.time, name))
         if not times:
             raise RunError(f"there is no run with a checkpoint in {self.url or self.folder}")
-        return max(times)[1]
+        return max(times)[2]
 
     def manifest(self, name: str) -> Manifest | None:
         """What the store has of a run; None if nothing.
@@ -209,29 +210,34 @@ class Storage:
         """Takes the names of new runs.
 
         Raises:
-            RunError: the bucket cannot be written to; the folders are gone again.
+            RunError: the bucket cannot be written to; folders that are new are gone again.
         """
+        new = [folder for folder in folders if not read_marker(folder.path).ids]
         try:
             for folder in folders:
                 self.push(folder)
         except RunError:
-            for folder in folders:
+            for folder in new:
+                name, ours = folder.path.name, read_marker(folder.path).ids
                 shutil.rmtree(folder.path)
                 with suppress(RunError):
-                    for path in self._files(folder.path.name):
-                        self._do("rm_file", self._path(folder.path.name, path))
+                    there = self.manifest(name)
+                    # Another process may have been faster: what is there is its.
+                    if there is None or there.id in ours:
+                        for path in self._files(name):
+                            self._do("rm_file", self._path(name, path))
             raise
 
     def rewind(self, folder: RunFolder, step: int) -> None:
-        """Deletes the checkpoints after a step.
+        """Deletes the checkpoints after a step; in the local folder with the next one only.
 
         Raises:
-            RunError: as :meth:`push`.
+            RunError: as :meth:`push`; or the local folder cannot be written to.
         """
         if self.url is not None:
             there = self._own_manifest(folder)
             self._forget(folder, there, [later for later in there.steps if later > step])
-        folder.checkpoints.discard_after(step)
+        folder.rewind(step)
 
     def _own_manifest(self, folder: RunFolder) -> Manifest:
         name = folder.path.name

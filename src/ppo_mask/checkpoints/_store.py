@@ -1,16 +1,20 @@
 """Checkpoints on disk: named arrays written by Orbax, and a JSON description.
 
-A checkpoint of step ``n`` is the folder ``n``. Orbax writes it under another name and renames it
-when it is complete, so a folder with a number for a name is a whole checkpoint, whenever the
-process was killed. Only arrays and JSON are read: loading a checkpoint runs no code from it.
+A checkpoint of step ``n`` is the folder ``n``. It is written under another name, read again, and
+renamed if it is what was to be saved. So a folder with a number for a name is a whole checkpoint,
+whenever the process was killed. Only arrays and JSON are read: loading a checkpoint runs no code
+from it.
 
 The description lists every array's shape, dtype and checksum. Restoring compares it with what the
 program expects before anything is read, so that a message can name the array that does not fit.
 """
 
+import math
+import os
 import shutil
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,14 +24,16 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from ppo_mask.devices.processes import is_first
+from ppo_mask.devices.processes import from_first, is_first
 from ppo_mask.devices.sharding import to_host
-from ppo_mask.errors import RunError
+from ppo_mask.errors import RunError, warn
 
 Tree = TypeVar("Tree")
 
 _FORMAT = 1
+_SAVING = ".saving-"
 _DISCARDED = ".discarded"
+_REWOUND = ".rewound"
 
 
 class CheckpointStore:
@@ -45,6 +51,11 @@ class CheckpointStore:
         self.directory = directory.absolute()
         self.keep = keep
 
+    @property
+    def rewound(self) -> Path:
+        """What :meth:`discard_after` keeps until the next checkpoint is complete."""
+        return self.directory / _REWOUND
+
     def path(self, step: int) -> Path:
         """Where the checkpoint of a step is, or would be."""
         return self.directory / str(step)
@@ -60,10 +71,24 @@ class CheckpointStore:
         return max(self.steps(), default=None)
 
     def best(self) -> int | None:
-        """The step of the checkpoint with the best score, if one has a score."""
-        scores = {step: read_description(self.path(step)).get("score") for step in self.steps()}
-        scored = [step for step in scores if scores[step] is not None]
-        return max(scored, key=lambda step: (scores[step], step), default=None)
+        """The step of the checkpoint with the best score, if one has a score.
+
+        Scores of evaluations come before others, which are not comparable with them. Of equal ones
+        the newest is the best.
+        """
+        return max(ranks := self._ranks(), key=lambda step: (ranks[step], step), default=None)
+
+    def would_be_best(self, score: float, evaluated: bool) -> bool:
+        """Whether a checkpoint of such a score would be the best; see :meth:`save`."""
+        rank = _rank(score, evaluated)
+        return rank is not None and all(rank >= other for other in self._ranks().values())
+
+    def what_is_kept(self) -> str:
+        """The newest checkpoint, in words that may end an error message."""
+        newest = self.newest()
+        if newest is None:
+            return "nothing had been saved yet (--save-interval saves every so many updates)"
+        return f"the last good checkpoint is {self.path(newest)}"
 
     def save(
         self,
@@ -71,6 +96,7 @@ class CheckpointStore:
         state: Any,
         description: Mapping[str, Any],
         score: float | None = None,
+        evaluated: bool = False,
     ) -> Path:
         """Writes a checkpoint, then deletes those that need not be kept.
 
@@ -80,28 +106,54 @@ class CheckpointStore:
             step: its number; there must be none of this number yet.
             state: any tree; its arrays are written, all else is left out.
             description: anything JSON can hold.
-            score: how good the state is; of those with a score the highest is kept.
+            score: how good the state is; the one with the best is kept.
+            evaluated: whether the score is that of an evaluation of this very state.
 
         Returns:
             The checkpoint's folder.
+
+        Raises:
+            RunError: it cannot be written; those that there are stay as they are.
         """
-        write_checkpoint(self.path(step), state, {**description, "score": score})
+        scored = {"score": score, "evaluated": evaluated}
+        write_checkpoint(self.path(step), state, {**description, **scored}, self.rewound)
         if is_first():
-            self._prune()
+            try:
+                self._prune()
+            except OSError as error:
+                warn(f"cannot delete older checkpoints of {self.directory}: {error.strerror}")
         return self.path(step)
 
-    def discard_after(self, step: int) -> None:
-        """Deletes all checkpoints of later steps."""
+    def discard_after(self, step: int, until_saved: bool = False) -> None:
+        """Deletes all checkpoints of later steps.
+
+        Args:
+            step: the newest that stays.
+            until_saved: keep them aside, in ``rewound``, until the next checkpoint is complete.
+        """
         for later in reversed(self.steps()):
-            if later > step:
+            if later > step and until_saved:
+                self.path(later).rename(self.rewound / str(later))
+            elif later > step:
                 _discard(self.path(later))
 
     def clean(self) -> None:
         """Deletes what a killed process left half written or half deleted."""
         if self.directory.is_dir():
             for path in self.directory.iterdir():
-                if path.name.endswith(_DISCARDED) or ".orbax-checkpoint-tmp" in path.name:
-                    shutil.rmtree(path)
+                tmp = path.name.startswith(_SAVING) or ".orbax-checkpoint-tmp" in path.name
+                if tmp or path.name.endswith(_DISCARDED):
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def _ranks(self) -> dict[int, tuple[bool, float]]:
+        """By step, for those that have a score."""
+        ranks: dict[int, tuple[bool, float]] = {}
+        for step in self.steps():
+            with suppress(RunError):  # One that is damaged is never the best.
+                about = read_description(self.path(step))
+                rank = _rank(about.get("score"), about.get("evaluated", False))
+                ranks |= {} if rank is None else {step: rank}
+        return ranks
 
     def _prune(self) -> None:
         best = self.best()
@@ -110,13 +162,19 @@ class CheckpointStore:
                 _discard(self.path(step))
 
 
-def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> None:
+def write_checkpoint(
+    path: Path, state: Any, description: Mapping[str, Any], replaced: Path | None = None
+) -> None:
     """Writes one checkpoint; see :meth:`CheckpointStore.save`.
 
     Args:
         path: the folder, which must not exist yet.
         state: any tree; its arrays are written.
         description: anything JSON can hold.
+        replaced: a folder that is deleted, if there is one, when all is known to be well.
+
+    Raises:
+        RunError: it cannot be written, or is not what was to be saved; there is nothing then.
     """
     leaves = named_arrays(state)
     # Keys as the numbers they are made of, which is what Orbax can write.
@@ -137,7 +195,28 @@ def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> 
     }
     from ppo_mask.checkpoints import _orbax  # Takes long to import; see there.
 
-    _orbax.write(path, written, {**description, "format": _FORMAT, "arrays": described})
+    # A name of any length and characters may be asked for; this one Orbax can write.
+    unread = path.with_name(f"{_SAVING}{zlib.crc32(os.fsencode(path.name)):x}")
+    failure = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _orbax.write(unread, written, {**description, "format": _FORMAT, "arrays": described})
+        if is_first():
+            read_arrays(unread)
+            gone = None if replaced is None or not replaced.exists() else _put_aside(replaced)
+            unread.rename(path)
+            if gone is not None:
+                shutil.rmtree(gone, ignore_errors=True)
+    except Exception as error:
+        failure = _orbax.in_short(error)
+    # The first process has read all of it, so its word is good for the others.
+    if from_first(not failure):
+        return
+    if is_first():
+        with suppress(OSError):
+            for each in path.parent.glob(f"{unread.name}*"):
+                shutil.rmtree(each, ignore_errors=True)
+    raise RunError(f"cannot save {path}: {failure or 'the first process says why'}")
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -259,8 +338,14 @@ def _text(described: Mapping[str, Any]) -> str:
     return f"{described['dtype']}{described['shape']}"
 
 
+def _rank(score: float | None, evaluated: bool) -> tuple[bool, float] | None:
+    return None if score is None or math.isnan(score) else (evaluated, score)
+
+
 def _discard(path: Path) -> None:
-    # A name that no longer counts as a checkpoint first: deleting takes time, renaming does not.
-    gone = path.with_name(path.name + _DISCARDED)
-    path.rename(gone)
-    shutil.rmtree(gone)
+    shutil.rmtree(_put_aside(path), ignore_errors=True)
+
+
+def _put_aside(path: Path) -> Path:
+    # A name that no longer counts as a checkpoint: deleting takes time, renaming does not.
+    return path.rename(path.with_name(path.name + _DISCARDED))

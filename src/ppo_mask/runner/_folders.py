@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
-from ppo_mask.checkpoints import RunFolder, copy_run, create_run_folders
+from ppo_mask.checkpoints import RunFolder, Storage, copy_run, create_run_folders, hold
 from ppo_mask.devices.processes import is_first, text_from_first, wait_for_all
+from ppo_mask.errors import RunError, warn
 from ppo_mask.runner._plan import Plan, settings_to_store
 from ppo_mask.runner._settings import RunConfig
 
@@ -23,19 +25,22 @@ def seed_configs(config: RunConfig[Environment]) -> list[RunConfig[Environment]]
 
 
 def open_folders(
-    plan: Plan[Environment], configs: Sequence[RunConfig[Environment]]
+    plan: Plan[Environment], configs: Sequence[RunConfig[Environment]], held: ExitStack
 ) -> list[RunFolder]:
     """Makes the folders of new runs, or rewinds the one that is resumed; writes their settings.
 
     Args:
         plan: what to do.
         configs: of each run.
+        held: locks on the runs, until it is closed; a rewind after which nothing was saved is then
+            undone.
 
     Returns:
         A folder for each run; all processes must ask, and get the same.
 
     Raises:
-        RunError: a folder cannot be made, or the storage cannot be written to.
+        RunError: a folder cannot be made, somebody else trains the run, or the storage cannot be
+            written to.
     """
     run, storage = plan.config.run, plan.storage
 
@@ -44,7 +49,12 @@ def open_folders(
         if len(configs) > 1:
             parts = [(run.run_suffix, f"seed{config.training.seed}") for config in configs]
             suffixes = ["-".join(filter(None, each)) for each in parts]
-        made = create_run_folders(storage.folder, storage.runs(), run.run_name, suffixes)
+        taken = storage.runs()
+        if run.resume is not None:  # A run that never was saved takes over its own folder.
+            taken.pop(str(run.run_name), None)
+        made = create_run_folders(storage.folder, taken, run.run_name, suffixes)
+        for folder in made:
+            held.enter_context(hold(folder.path))
         return "\0".join(str(folder.path) for folder in made)
 
     if plan.folder is None:
@@ -53,14 +63,36 @@ def open_folders(
     else:
         old, copy = plan.folder, plan.copy
         wait_for_all("restored")
-        if copy is not None:
-            text_from_first(lambda: str(copy_run(old, plan.update, copy).path), "copy the run")
-        elif is_first():
+
+        def undo(_: object, error: BaseException | None, __: object) -> None:
+            # What must end at once is undone when the run is resumed.
+            if error is None or isinstance(error, Exception):
+                _undo_rewind(storage, old)
+
+        def take_over() -> str:
+            if copy is not None:
+                held.enter_context(hold(copy_run(old, plan.update, copy).path))
+                return str(copy)
+            held.enter_context(hold(old.path))
+            steps = old.checkpoints.steps()
+            if plan.update not in steps or (plan.update != steps[-1] and not run.rewind):
+                raise RunError(f"run {old.path} has been trained by another process meanwhile")
+            held.push(undo)
             storage.rewind(old, plan.update)
-        folders = [old if copy is None else RunFolder(copy)]
+            return str(old.path)
+
+        folders = [RunFolder(Path(text_from_first(take_over, "take over the run's folder")))]
     if is_first():
         for config, folder in zip(configs, folders, strict=True):
             folder.write_config(settings_to_store(config))
     if plan.folder is None or plan.copy is not None:
         storage.claim(folders)
     return folders
+
+
+def _undo_rewind(storage: Storage, folder: RunFolder) -> None:
+    try:
+        if folder.put_back():
+            storage.push(folder)
+    except RunError as error:
+        warn(f"{error}; the next --resume of {folder.path} is the next try")

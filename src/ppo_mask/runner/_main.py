@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import signal
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
-from ppo_mask.callbacks import ConsoleLog, Profiler, Uploader, log_in, print_banner
+from ppo_mask.callbacks import ConsoleLog, Profiler, Saver, Uploader, log_in, print_banner
 from ppo_mask.checkpoints import RunFolder, architecture_of, cache_folder, read_description, restore
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.processes import HEARTBEAT_SECONDS, all_agree, is_first, is_multiprocess
@@ -73,7 +74,7 @@ def main(
 
     Returns:
         The exit code: 0 at the end of the run, 128 + n if signal n ended it (in good order), 2 if
-        nothing was done, 1 if training broke off or its end did not come into the bucket.
+        nothing was done, 1 if training broke off or its end could not be saved.
     """
     with outliving_the_screen():
         try:
@@ -106,9 +107,14 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
 
     Raises:
         RunError: what is planned cannot be; nothing has been written.
-        TrainingError: see :meth:`Trainer.train`; or the run's end is in its local folder and
-            could not be copied to its storage.
+        TrainingError: see :meth:`Trainer.train`; or the run's end could not be saved, or not be
+            copied to its storage.
     """
+    with contextlib.ExitStack() as held:
+        return _execute(task, plan, held)
+
+
+def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.ExitStack) -> str:
     config = plan.config
     ppo = ppo_config(config.training)
     if plan.folder is not None and plan.update >= total_updates(config, ppo):
@@ -156,7 +162,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         state = init_seeds(trainer, make_model, jnp.stack([key for key, _ in keys]))
         model = select_seed(state.model, 0)
     architecture = architecture_of(model)
-    folders = open_folders(plan, configs)
+    folders = open_folders(plan, configs, held)
     device = f"{num_devices} x {jax.devices()[0].device_kind}"
     if is_first():
         _print_facts(plan, ppo, folders, updates, device)
@@ -180,7 +186,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
                 debug_nans=debug_nans,
             )
         except TrainingError as error:
-            raise TrainingError(f"{error}; {_what_is_kept(folders[0])}") from error
+            raise TrainingError(f"{error}; {folders[0].checkpoints.what_is_kept()}") from error
     else:
         table = ConsoleLog({"± seeds": "seeds/return_std", **task.console_columns})
         train_seeds(
@@ -191,6 +197,9 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
             of_all=[table, uploader, outcome],
             log_interval=log_interval,
         )
+    for each in itertools.chain(*callbacks):
+        if isinstance(each, Saver):
+            each.check()
     uploader.check()
     return outcome.reason
 
@@ -272,13 +281,6 @@ def _first_or_restored(
         return begin(key)
     like = eqx.filter_eval_shape(begin, key)
     return restore(plan.folder.checkpoints.path(plan.update), like)
-
-
-def _what_is_kept(folder: RunFolder) -> str:
-    newest = folder.checkpoints.newest()
-    if newest is None:
-        return "nothing had been saved yet (--save-interval saves every so many updates)"
-    return f"the last good checkpoint is {folder.checkpoints.path(newest)}"
 
 
 def _print_facts(

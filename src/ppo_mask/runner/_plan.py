@@ -47,7 +47,7 @@ class Plan(Generic[Environment]):
 
     Attributes:
         config: the settings, everything filled in.
-        folder: of the run to resume; None for a new one.
+        folder: of the run to resume; None for a new one, or one that never was saved.
         update: of the checkpoint to resume from; 0 for a new run.
         storage: what keeps the run.
         copy: the folder that the run is copied to first, and resumed in; None to resume it where it
@@ -68,7 +68,8 @@ def make_plan(
     prog: str | None = None,
     presets: Path | None = None,
 ) -> Plan[Environment]:
-    """Reads the command line and whatever it points to. Writes nothing.
+    """Reads the command line and whatever it points to. Writes nothing; only a rewind that was
+    killed before it had saved anything is undone.
 
     Joins the run's other processes, if there are any.
 
@@ -118,7 +119,7 @@ def make_plan(
         if name is not None:
             check_new_run(name, taken)
         return Plan(config, None, 0, storage)
-    folder, update, storage = find_run(resume, place)
+    folder, update, storage = find_run(resume, place, or_empty=True)
     stored = read_yaml(folder.config, defaults)
     config = resolve(lay_over(replace(defaults, stored, source=str(folder.config))))
     if config.run.auto_tune:
@@ -126,14 +127,21 @@ def make_plan(
         config = dataclasses.replace(config, run=run)
         if is_first():
             warn("--auto-tune has no effect with --resume: a resumed run keeps its batch")
-    _check_resumable(config, folder, update)
-    if "checkpoint_dir" in given and not _holds(place, folder, storage):
+    name = _name_asked_for(config.run, folder)
+    in_place = "checkpoint_dir" not in given or _holds(place, folder, storage)
+    if in_place:
+        _check_stays(config.run, folder, update)
+    else:
         storage = open_storage(place)
-        name = _name_asked_for(config.run, folder)
         check_new_run(name, storage.runs())
-        return Plan(config, folder, update, storage, storage.folder / name)
-    _check_stays(config.run, folder, update)
-    return Plan(config, folder, update, storage)
+    if folder.is_empty:
+        # Nothing of it was saved, so it begins anew; in place, it takes over its own folder.
+        run = dataclasses.replace(config.run, run_name=name, run_suffix=None)
+        if storage.url is None and in_place:
+            storage = Storage(folder.path.resolve().parent)
+        return Plan(dataclasses.replace(config, run=run), None, 0, storage)
+    _check_resumable(config, folder, update)
+    return Plan(config, folder, update, storage, None if in_place else storage.folder / name)
 
 
 def settings_to_store(config: RunConfig[Any]) -> dict[str, Any]:

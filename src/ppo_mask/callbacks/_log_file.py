@@ -1,0 +1,50 @@
+"""Files that a log is appended to."""
+
+from pathlib import Path
+from typing import final
+
+from ppo_mask.errors import warn
+
+
+@final
+class LogFile:
+    """A file that is appended to, also when the disk is full for a while.
+
+    What cannot be written is kept, with a warning, and tried again with what comes next. So the
+    file never has a torn line in its middle.
+
+    Args:
+        path: of the file, which may be there already.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._size = path.stat().st_size if path.exists() else 0
+        self._unwritten = b""
+
+    def append(self, content: bytes) -> None:
+        """Adds something to the end, and whatever could not be added before."""
+        was_behind = bool(self._unwritten)
+        self._unwritten += content
+        try:
+            with self._path.open("ab") as file:
+                if file.tell() > self._size:
+                    file.truncate(self._size)  # A try that failed got so far.
+                file.write(self._unwritten)
+        except OSError as error:
+            if not was_behind:
+                warn(
+                    f"cannot write {self._path}: {error.strerror}; training goes on, and each log "
+                    "line is the next try"
+                )
+        else:
+            self._size += len(self._unwritten)
+            self._unwritten = b""
+
+    def close(self) -> None:
+        """Tries once more what could not be written; a warning says so if it is lost."""
+        if self._unwritten:
+            self.append(b"")
+        if self._unwritten:
+            warn(f"the end of {self._path} is lost: it could not be written")
+            self._unwritten = b""

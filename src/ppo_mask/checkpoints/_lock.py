@@ -1,0 +1,79 @@
+"""A lock on a run's folder: one process at a time trains a run."""
+
+import errno
+import os
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ppo_mask.errors import RunError
+
+try:
+    import fcntl
+except ImportError:  # Windows.
+    fcntl = None
+
+LOCK = ".lock"
+_held: set[Path] = set()
+
+
+@contextmanager
+def hold(folder: Path) -> Generator[None]:
+    """Keeps others from training a run; a process that is killed holds nothing any more.
+
+    Where the file system has no locks, or nothing can be written, nobody is kept from anything.
+
+    Args:
+        folder: of the run.
+
+    Raises:
+        RunError: somebody else trains it.
+    """
+    folder = folder.resolve()
+    # The system's lock is the process's: it says nothing about two of its threads.
+    if folder in _held:
+        raise _taken(folder, f"process {os.getpid()}")
+    descriptor = _lock(folder)
+    _held.add(folder)
+    try:
+        yield
+    finally:
+        _held.discard(folder)
+        if descriptor is not None:
+            with suppress(OSError):
+                (folder / LOCK).unlink()
+            os.close(descriptor)
+
+
+def _lock(folder: Path) -> int | None:
+    while fcntl is not None:
+        try:
+            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError:
+            return None
+        try:
+            # Not flock: children, which inherit that, may live longer than this process.
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Else whoever had it has deleted the file since.
+            if os.path.samestat(os.fstat(descriptor), (folder / LOCK).stat()):
+                os.truncate(descriptor, 0)
+                os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                holder = os.read(descriptor, 200).decode(errors="replace")
+                os.close(descriptor)
+                raise _taken(folder, holder or "another process") from error
+            return descriptor  # No locks here, or no room for the name.
+        os.close(descriptor)
+    return None
+
+
+def _taken(folder: Path, holder: str) -> RunError:
+    return RunError(
+        f"run {folder} is being trained by {holder}; wait for its end, or give another "
+        "--checkpoint-dir to train a copy of it"
+    )

@@ -1,0 +1,197 @@
+"""Disks that are full, slow to come back, or cannot be written to; and where runs are put."""
+
+import errno
+import json
+import os
+import resource
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corridor import DEFAULTS, TASK
+from ppo_mask.callbacks import _saver
+from ppo_mask.callbacks._log_file import LogFile
+from ppo_mask.checkpoints import RunFolder, _orbax, load_policy, read_arrays
+from ppo_mask.errors import RunError
+from ppo_mask.runner import main
+from same_run import assert_same_run
+
+Output = pytest.CaptureFixture[str]
+STEPS_PER_UPDATE = 32
+OFTEN = ("--run-name", "run", "--save-interval", "2", "--log-interval", "1")
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_saver, "_PAUSES", (0.0, 0.0))
+
+
+def train(parent: Path, updates: int, *more: str) -> int:
+    total = ("--total-timesteps", str(updates * STEPS_PER_UPDATE))
+    return main(TASK, DEFAULTS, ["--checkpoint-dir", str(parent), *total, *more])
+
+
+@contextmanager
+def files_limited_to(size: int) -> Generator[None]:
+    """Writing more to a file fails, as on a full disk; Python ignores the signal."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def fail(patch: pytest.MonkeyPatch, error: Exception, tries: Callable[[int], bool]) -> None:
+    """Those tries to save fail, counted from 1."""
+    write, count = _orbax.write, 0
+
+    def act(*arguments: Any) -> None:
+        nonlocal count
+        count += 1
+        if tries(count):
+            raise error
+        write(*arguments)
+
+    patch.setattr(_orbax, "write", act)
+
+
+DISKS = [
+    *(
+        pytest.param(OSError(number, os.strerror(number)), os.strerror(number), id=name)
+        for name, number in vars(errno).items()
+        if name in ("ENOSPC", "EDQUOT", "EROFS", "EACCES", "EIO", "ESTALE", "EMFILE")
+    ),
+    pytest.param(
+        ValueError("RESOURCE_EXHAUSTED: Error writing \"a/0\": Failed [os_error_code='28']"),
+        "No space left on device",
+        id="tensorstore",
+    ),
+    pytest.param(MemoryError(), "MemoryError", id="memory"),
+]
+
+
+@pytest.mark.parametrize(("error", "reason"), DISKS)
+def test_a_run_outlives_a_disk_that_fails_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output, error: Exception, reason: str
+) -> None:
+    with monkeypatch.context() as patch:
+        fail(patch, error, lambda n: n in (2, 3))
+        assert train(tmp_path, 8, *OFTEN) == 0
+    folder = RunFolder(tmp_path / "run")
+    printed = capsys.readouterr().err.splitlines()
+    assert [line for line in printed if "save" in line] == [
+        f"warning: cannot save {folder.checkpoints.path(n)}: {reason}; the last good checkpoint is "
+        f"{folder.checkpoints.path(2)}; the next checkpoint is the next try"
+        for n in (4, 6)
+    ]
+    assert folder.checkpoints.steps() == [2, 8]
+    assert train(tmp_path / "whole", 8, *OFTEN) == 0
+    assert_same_run(folder, RunFolder(tmp_path / "whole" / "run"))
+
+
+@pytest.mark.parametrize("saved", [2, 0])
+def test_an_end_that_cannot_be_saved_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output, saved: int
+) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with monkeypatch.context() as patch:
+        fail(patch, full, lambda n: n > saved // 2)
+        assert train(tmp_path, 5, *OFTEN) == 1
+    folder = RunFolder(tmp_path / "run")
+    kept = "nothing had been saved yet"
+    if saved:
+        kept = f"the last good checkpoint is {folder.checkpoints.path(saved)}"
+    last = capsys.readouterr().err.splitlines()[-1]
+    said = f"error: cannot save {folder.checkpoints.path(5)}: No space left on device; {kept}"
+    assert last.startswith(said)
+    assert folder.checkpoints.steps() == [saved][: saved // 2]
+
+
+def test_the_end_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(monkeypatch, OSError(errno.EIO, "bad"), lambda n: 1 < n < 4)
+    assert train(tmp_path, 3, *OFTEN) == 0
+    assert RunFolder(tmp_path / "run").checkpoints.steps() == [2, 3]
+
+
+def test_a_seed_that_cannot_be_saved_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    fail(monkeypatch, OSError(errno.EIO, "bad"), lambda n: n in (1, 3, 4, 5))
+    assert train(tmp_path, 3, *OFTEN, "--num-seeds", "2") == 1
+    assert RunFolder(tmp_path / "run-seed1").checkpoints.steps() == [2, 3]
+    assert f"error: cannot save {tmp_path}/run-seed0/checkpoints/3" in capsys.readouterr().err
+
+
+def test_a_disk_that_is_full_all_the_time(tmp_path: Path, capsys: Output) -> None:
+    assert train(tmp_path, 4, *OFTEN) == 0
+    capsys.readouterr()
+    with files_limited_to(3000):
+        assert train(tmp_path, 20, "--resume", str(tmp_path / "run")) == 1
+    printed = capsys.readouterr().err
+    assert "Traceback" not in printed
+    folder = RunFolder(tmp_path / "run")
+    error = printed.splitlines()[-1]
+    assert error.startswith(f"error: cannot save {folder.checkpoints.path(20)}: File too large")
+    assert f"warning: cannot write {folder.metrics}: File too large; training goes on" in printed
+    assert folder.checkpoints.steps() == [2, 4]
+    assert train(tmp_path, 20, "--resume", "latest") == 0
+    assert train(tmp_path / "whole", 20, *OFTEN) == 0
+    assert_same_run(folder, RunFolder(tmp_path / "whole" / "run"))
+
+
+def test_a_log_catches_up_when_there_is_room(tmp_path: Path, capsys: Output) -> None:
+    path = tmp_path / "log"
+    path.write_text("before\n")
+    log = LogFile(path)
+    with files_limited_to(20):
+        for n in range(5):
+            log.append(f"line {n}\n".encode())
+    assert capsys.readouterr().err.count("warning") == 1
+    log.append(b"line 5\n")
+    log.close()
+    assert path.read_text().splitlines() == ["before", *(f"line {n}" for n in range(6))]
+    with files_limited_to(20):
+        log.append(b"lost")
+        log.close()
+    assert f"the end of {path} is lost" in capsys.readouterr().err
+
+
+def test_a_full_disk_refuses_a_new_run(tmp_path: Path, capsys: Output) -> None:
+    with files_limited_to(10):
+        assert train(tmp_path, 4, *OFTEN) == 2
+    printed = capsys.readouterr().err
+    assert printed == f"error: cannot write {tmp_path}/run/config.yaml: File too large\n"
+
+
+@pytest.mark.parametrize("name", ["lr[1]", "[!r]un", "a b #%20{}", "ü'$(x)", "x" * 200])
+def test_a_run_of_any_name_is_saved_and_resumed(tmp_path: Path, name: str) -> None:
+    often = (*OFTEN, "--run-name", name)
+    assert train(tmp_path, 4, *often) == 0
+    assert train(tmp_path, 6, "--resume", str(tmp_path / name)) == 0
+    assert train(tmp_path, 7, "--resume", name) == 0
+    folder = RunFolder(tmp_path / name)
+    assert load_policy(folder.path).model.hyperparameters["hidden_dim"] == 8
+    assert read_arrays(folder.checkpoints.path(7))["learner.num_updates"] == 7
+    assert len(folder.metrics.read_text().splitlines()) == 7
+
+
+@pytest.mark.parametrize("parent", ["a*[b]?", "back\\slash", "gs:", "**", "new\nline", "\udcff"])
+def test_runs_in_a_folder_of_any_name(tmp_path: Path, parent: str) -> None:
+    assert train(tmp_path / parent, 2, *OFTEN) == 0
+    assert train(tmp_path / parent, 4, "--resume", "latest") == 0
+    copied = ("--checkpoint-dir", str(tmp_path / "copies[1]"))
+    assert train(tmp_path, 6, "--resume", str(tmp_path / parent / "run"), *copied) == 0
+    folder = RunFolder(tmp_path / "copies[1]" / "run")
+    assert folder.checkpoints.steps() == [2, 4, 6]
+    assert [json.loads(x)["update"] for x in folder.metrics.read_text().splitlines()][-1] == 6
+
+
+def test_a_name_that_is_too_long_is_refused(tmp_path: Path, capsys: Output) -> None:
+    assert train(tmp_path, 2, "--run-name", "x" * 300) == 2
+    assert "File name too long" in capsys.readouterr().err
+    with pytest.raises(RunError, match="cannot save"):
+        RunFolder(tmp_path / ("x" * 300)).checkpoints.save(0, {}, {})

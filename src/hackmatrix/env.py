@@ -19,7 +19,7 @@ from hackmatrix.rules.spawning import is_due, spawn_due
 from hackmatrix.rules.stages import CORNERS, set_up
 from hackmatrix.rules.state import MAX_UNDO_DEPTH, Kept, State, keep, keep_moved, keep_spawned
 from ppo_mask.envs import AbstractSelfResettingEnv, Next, TimeStep
-from ppo_mask.jax_tools import IntScalarLike, rarely
+from ppo_mask.jax_tools import IntScalarLike, number_settings, rarely
 
 MIN_UNDO_DEPTH = 8
 
@@ -139,6 +139,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
                 f"of shape {weights.shape}"
             )
 
+    @number_settings()
     def reset(self, key: Key[Array, ""]) -> tuple[State, TimeStep]:
         """A new game."""
         draws = Draws(key)
@@ -150,6 +151,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         start = _Turn(state.kept, off, off, draws, off, off, off, jnp.float32(0), info)
         return state, start.timestep(self.observe(state), state.valid)
 
+    @number_settings()
     def step(
         self, key: Key[Array, ""], state: State, action: IntScalarLike
     ) -> tuple[State, TimeStep]:
@@ -159,6 +161,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         following = self._next(state, turn, kept, turn.new_stage)
         return following.state, turn.timestep(following.observation, following.action_mask)
 
+    @number_settings()
     def step_and_reset(
         self,
         step_key: Key[Array, ""],
@@ -253,6 +256,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             info=_info(components, game, won, died, completed, ~valid),
         )
 
+    @number_settings()
     def observe(self, state: State) -> Observation:
         """What the player sees of a position; flat or compact, as the environment has it."""
         return self._seen(state.game, state.ground)
@@ -272,6 +276,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         return state.valid
 
 
+@number_settings()
 def new_state(game: Game, undo_depth: int) -> State:
     """The state of a position that nothing has led to: there is nothing to undo."""
     steps = paths.exit_steps(game.board.blocks, game.exit)
@@ -354,6 +359,7 @@ def _before_first_stage(draws: Draws, weights: Float[Array, "stages"] | None) ->
 
 def _starting_stage(draws: Draws, weights: Float[Array, "stages"]) -> Int[Array, ""]:
     # Whole numbers add up exactly, in any order: a stage without weight is never drawn.
+    weights = weights.astype(jnp.float32)
     shares = jnp.ceil(weights / jnp.sum(weights) * 2**16).astype(jnp.int32)
     index = np.arange(NUM_STAGES)
     up_to = total(jnp.where(index <= index[:, None], shares, 0))

@@ -14,6 +14,7 @@ from hackmatrix.rules.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Board, Game
 from hackmatrix.rules.planes import NUM_CELLS, SIZE, Plane
 from hackmatrix.rules.programs import NUM_PROGRAMS
 from hackmatrix.rules.state import Kept, State
+from ppo_mask.jax_tools import number_settings
 
 EMPTY, DATA, PROGRAM, QUESTION_DATA, QUESTION_PROGRAM, PICKUP, EXIT = range(7)
 
@@ -83,6 +84,7 @@ def dump_all(states: State) -> list[dict[str, Any]]:
 
 
 @jax.jit
+@number_settings()
 def _take_apart(kept: Kept) -> tuple[Game, Mapping[str, Any]]:
     """The game, and the sets of cells of its board as flags [cells]."""
     game = kept.game

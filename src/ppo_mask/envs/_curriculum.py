@@ -11,7 +11,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Real
 
 from ppo_mask.envs._env import AbstractEnv
 
@@ -23,8 +23,8 @@ at that moment. Progress is 0 in the first update and less than 1 in the last on
 def env_at(
     env: AbstractEnv[Any],
     curriculum: Curriculum | None,
-    updates: Int[Array, ""],
-    total_updates: Int[Array, ""],
+    updates: Real[Array, ""],
+    total_updates: Real[Array, ""],
 ) -> AbstractEnv[Any]:
     """Applies a curriculum.
 
@@ -39,7 +39,8 @@ def env_at(
     """
     if curriculum is None:
         return env
-    return curriculum(env, updates / jnp.maximum(total_updates, 1))
+    total = jnp.maximum(total_updates.astype(jnp.float32), 1)
+    return curriculum(env, updates.astype(jnp.float32) / total)
 
 
 class Schedule(eqx.Module):
@@ -55,4 +56,4 @@ class Schedule(eqx.Module):
 
     def __call__(self, progress: Float[Array, ""]) -> Float[Array, " starts"]:
         """The weights at this progress; where one phase ends the next has begun."""
-        return self.weights[jnp.sum(progress >= self.until)]
+        return self.weights[jnp.sum(progress >= self.until, dtype=jnp.int32)]

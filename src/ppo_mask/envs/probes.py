@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import IntScalarLike
+from ppo_mask.jax_tools import IntScalarLike, number_settings
 
 
 def _timestep(
@@ -45,6 +45,11 @@ def _timestep(
     )
 
 
+@number_settings()
+def _sign(key: Key[Array, ""]) -> Float[Array, ""]:
+    return jax.random.rademacher(key, dtype=jnp.float32)
+
+
 class _OneStep(AbstractEnv[Float[Array, ""]]):
     """An episode of one step; the state is the observation, 1 or -1."""
 
@@ -54,7 +59,7 @@ class _OneStep(AbstractEnv[Float[Array, ""]]):
 
     def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
         """Draws the observation."""
-        observation = jax.random.rademacher(key, dtype=jnp.float32)
+        observation = _sign(key)
         return observation, _timestep(observation)
 
     def step(
@@ -100,7 +105,7 @@ class ActionValue(_OneStep):
     def reward(self, observation: Float[Array, ""], action: Int[Array, ""]) -> Float[Array, ""]:
         """1 or -1."""
         del observation
-        return 2.0 * action - 1.0
+        return 2.0 * action.astype(jnp.float32) - 1.0
 
 
 @final
@@ -111,7 +116,7 @@ class MatchObservation(_OneStep):
 
     def reward(self, observation: Float[Array, ""], action: Int[Array, ""]) -> Float[Array, ""]:
         """1 or -1."""
-        return observation * (2.0 * action - 1.0)
+        return observation * (2.0 * action.astype(jnp.float32) - 1.0)
 
 
 @final
@@ -123,14 +128,16 @@ class Discounting(AbstractEnv[Float[Array, ""]]):
     def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
         """Starts at 0."""
         del key
-        return jnp.zeros(()), _timestep(jnp.zeros(()))
+        return jnp.zeros((), jnp.float32), _timestep(jnp.zeros((), jnp.float32))
 
     def step(
         self, key: Key[Array, ""], state: Float[Array, ""], action: IntScalarLike
     ) -> tuple[Float[Array, ""], TimeStep]:
         """From 0 to 1, from 1 to the end."""
         del key, action
-        return jnp.ones(()), _timestep(jnp.ones(()), reward=state, terminated=state == 1)
+        return jnp.ones((), jnp.float32), _timestep(
+            jnp.ones((), jnp.float32), reward=state, terminated=state == 1
+        )
 
 
 @final
@@ -150,7 +157,7 @@ class EndlessOrOver(AbstractEnv[Float[Array, ""]]):
     def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
         """Starts an episode."""
         del key
-        return jnp.ones(()), _timestep(jnp.ones(()))
+        return jnp.ones((), jnp.float32), _timestep(jnp.ones((), jnp.float32))
 
     def step(
         self, key: Key[Array, ""], state: Float[Array, ""], action: IntScalarLike
@@ -206,9 +213,9 @@ class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
         self, key: Key[Array, ""], opened: Int[Array, ""]
     ) -> tuple[tuple[Array, Array, Array], TimeStep]:
         keys_key, observation_key = jax.random.split(key)
-        low, high = jax.random.randint(keys_key, (2,), 0, self.keys)
+        low, high = jax.random.randint(keys_key, (2,), 0, self.keys, jnp.int32)
         mask = jnp.zeros(self.num_actions, bool).at[jnp.stack([low, self.keys + high])].set(True)
-        observation = jax.random.rademacher(observation_key, dtype=jnp.float32)
+        observation = _sign(observation_key)
         return (opened, observation, mask), _timestep(observation, mask=mask)
 
 
@@ -228,7 +235,7 @@ class RememberedCue(AbstractEnv[tuple[Array, Array]]):
 
     def reset(self, key: Key[Array, ""]) -> tuple[tuple[Array, Array], TimeStep]:
         """Shows the cue."""
-        cue = jax.random.rademacher(key, dtype=jnp.float32)
+        cue = _sign(key)
         return (cue, jnp.zeros((), jnp.int32)), _timestep(cue)
 
     def step(
@@ -239,5 +246,5 @@ class RememberedCue(AbstractEnv[tuple[Array, Array]]):
         cue, taken = state
         last = taken == self.delay
         action = jnp.asarray(action, jnp.int32)
-        reward = jnp.where(last, cue * (2.0 * action - 1.0), 0.0)
-        return (cue, taken + 1), _timestep(jnp.zeros(()), reward, last)
+        reward = jnp.where(last, cue * (2.0 * action.astype(jnp.float32) - 1.0), 0.0)
+        return (cue, taken + 1), _timestep(jnp.zeros((), jnp.float32), reward, last)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Int, Key
+from jaxtyping import Array, Bool, Int, Key, Real
 
 from ppo_mask.devices.processes import is_multiprocess
 from ppo_mask.envs import AbstractEnv, Curriculum, VectorEnv, env_at
@@ -191,9 +191,9 @@ class Trainer(eqx.Module):
 
         def advance(state: TrainState, n: int) -> TrainState:
             before = copy_state(state) if debug_nans else None
-            total = jnp.asarray(total_updates)
+            total = jnp.float32(total_updates)
             with _naming_lost_processes():
-                state, health = run_chunk((self, jnp.asarray(n), total), state)
+                state, health = run_chunk((self, jnp.int32(n), total), state)
                 wait_for(health)
                 wrong = describe(health)
             if wrong:
@@ -221,7 +221,7 @@ class Trainer(eqx.Module):
         return -(-total_timesteps // self.config.batch_size)
 
     def run_updates(
-        self, state: TrainState, n: Int[Array, ""], total_updates: Int[Array, ""]
+        self, state: TrainState, n: Int[Array, ""], total_updates: Real[Array, ""]
     ) -> tuple[TrainState, Health]:
         """Runs ``n`` updates, to be compiled or vmapped. Stops early where something is wrong.
 
@@ -238,11 +238,11 @@ class Trainer(eqx.Module):
         """
         check_state(state, self.config, self.algorithm, self.metrics)
         arrays, static = eqx.partition(state, eqx.is_array)
-        until = state.update + n
+        until = state.update + n.astype(jnp.uint32)
 
         def is_not_done(carry: tuple[ArrayTree, Health]) -> Bool[Array, ""]:
             arrays, health = carry
-            return (arrays.update < until) & health.good
+            return (arrays.update != until) & health.good
 
         def one_update(carry: tuple[ArrayTree, Health]) -> tuple[ArrayTree, Health]:
             state: TrainState = eqx.combine(carry[0], static)
@@ -264,7 +264,9 @@ class Trainer(eqx.Module):
         arrays, health = jax.lax.while_loop(is_not_done, one_update, (arrays, healthy_so_far))
         return eqx.combine(arrays, static), health
 
-    def _vector_env(self, updates: Int[Array, ""], total_updates: Int[Array, ""]) -> VectorEnv[Any]:
+    def _vector_env(
+        self, updates: Real[Array, ""], total_updates: Real[Array, ""]
+    ) -> VectorEnv[Any]:
         env = env_at(self.env, self.curriculum, updates, total_updates)
         return VectorEnv(env, self.config.num_envs)
 
@@ -275,7 +277,7 @@ class Trainer(eqx.Module):
 
         def diagnostics(learner: LearnerState) -> UpdateDiagnostics:
             total = jnp.int32(1)
-            vector_env = self._vector_env(learner.num_updates, total)
+            vector_env = self._vector_env(learner.update, total)
             return update(vector_env, self.config, learner, total, None, self.algorithm)[2]
 
         return eqx.filter_eval_shape(diagnostics, learner)
@@ -295,7 +297,7 @@ def _assemble(
 
 @eqx.filter_jit(donate="all-except-first")
 def run_chunk(
-    fixed: tuple[Trainer, Int[Array, ""], Int[Array, ""]], state: TrainState
+    fixed: tuple[Trainer, Int[Array, ""], Real[Array, ""]], state: TrainState
 ) -> tuple[TrainState, Health]:
     """:meth:`Trainer.run_updates`, compiled; it uses up the buffers of the state.
 

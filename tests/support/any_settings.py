@@ -22,7 +22,7 @@ from ppo_mask.envs import AbstractEnv, VectorEnv, probes
 from ppo_mask.networks import split_features
 from ppo_mask.training import init_seeds, train_seeds
 
-_EVERYTHING: dict[str, Any] = {
+EVERYTHING: dict[str, Any] = {
     "anneal_lr": True,
     "precision": "bfloat16",
     "normalize_observations": True,
@@ -136,7 +136,7 @@ def _probes(folder: Path) -> Any:
     _, histories = train_seeds(seeds_trainer, seeds, 2 * 64)
     return {
         "everything": _train(
-            pm.TimeLimit(locks, 2), mlp(locks, layer_norm=True), folder / "0", 3, **_EVERYTHING
+            pm.TimeLimit(locks, 2), mlp(locks, layer_norm=True), folder / "0", 3, **EVERYTHING
         ),
         "two": _train(two, mlp(two), folder / "1", 2),
         "gru": _train(probes.RememberedCue(2), gru, folder / "2", 2),

@@ -19,7 +19,7 @@ from hackmatrix.rules.stages import set_up
 from hackmatrix.rules.starts import HeadStart, Start, first_position
 from hackmatrix.rules.state import MAX_UNDO_DEPTH, Kept, State, keep, keep_moved, keep_spawned
 from ppo_mask.envs import AbstractSelfResettingEnv, Next, TimeStep
-from ppo_mask.jax_tools import IntScalarLike, rarely
+from ppo_mask.jax_tools import IntScalarLike, number_settings, rarely
 
 MIN_UNDO_DEPTH = 8
 
@@ -143,6 +143,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
                 f"of shape {weights.shape}"
             )
 
+    @number_settings()
     def reset(self, key: Key[Array, ""]) -> tuple[State, TimeStep]:
         """A new game."""
         draws = Draws(key)
@@ -154,6 +155,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         start = _Turn(state.kept, off, off, draws, off, off, off, jnp.float32(0), info)
         return state, start.timestep(self.observe(state), state.valid)
 
+    @number_settings()
     def step(
         self, key: Key[Array, ""], state: State, action: IntScalarLike
     ) -> tuple[State, TimeStep]:
@@ -163,6 +165,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         following = self._next(state, turn, kept, turn.new_stage)
         return following.state, turn.timestep(following.observation, following.action_mask)
 
+    @number_settings()
     def step_and_reset(
         self,
         step_key: Key[Array, ""],
@@ -265,6 +268,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             info=_info(components, game, won, died, completed, ~valid),
         )
 
+    @number_settings()
     def observe(self, state: State) -> Observation:
         """What the player sees of a position; flat or compact, as the environment has it."""
         return self._seen(state.game, state.ground)
@@ -284,6 +288,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         return state.valid
 
 
+@number_settings()
 def new_state(game: Game, undo_depth: int) -> State:
     """The state of a position that nothing has led to: there is nothing to undo."""
     steps = paths.exit_steps(game.board.blocks, game.exit)

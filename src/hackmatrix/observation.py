@@ -17,7 +17,7 @@ from hackmatrix.rules.entities import CRYPTOG, NUM_TYPES, first_on_each
 from hackmatrix.rules.game import MAX_HP, NUM_STAGES, Board, Game
 from hackmatrix.rules.planes import NUM_CELLS, SIZE, Plane, column, pack, row
 from hackmatrix.rules.programs import NUM_PROGRAMS, owned_flags
-from ppo_mask.jax_tools import rarely
+from ppo_mask.jax_tools import number_settings, rarely
 
 
 class PlayerNumber(NamedTuple):
@@ -204,6 +204,7 @@ DIVISORS = np.concatenate(
 """What the whole numbers of a flat observation are divided by."""
 
 
+@number_settings()
 def expand(observation: Observation) -> Float[Array, "observation"]:
     """The flat observation of one in either form: player, programs, grid."""
     if not isinstance(observation, CompactObservation):
@@ -219,6 +220,7 @@ def expand(observation: Observation) -> Float[Array, "observation"]:
     return whole.astype(jnp.int32).astype(jnp.float32) / DIVISORS
 
 
+@number_settings()
 def compress(observation: Observation) -> CompactObservation:
     """The compact observation of one in either form: :func:`expand` backwards."""
     if isinstance(observation, CompactObservation):

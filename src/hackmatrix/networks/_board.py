@@ -28,6 +28,7 @@ from hackmatrix.networks.features import (
 )
 from hackmatrix.observation import CHANNELS, Observation, compress
 from hackmatrix.rules.planes import NUM_CELLS, SIZE
+from ppo_mask.jax_tools import number_settings
 from ppo_mask.networks import (
     AbstractActorCritic,
     AbstractFeatureActorCritic,
@@ -54,6 +55,7 @@ class BoardView(NamedTuple):
     place: UInt8[Array, "2"]
 
 
+@number_settings()
 def view(observation: Observation) -> BoardView:
     """Computes the network's input from one observation."""
     compact = compress(observation)
@@ -179,6 +181,7 @@ class BoardNetwork(AbstractActorCritic):
         """See :class:`ppo_mask.networks.AbstractActorCritic`."""
         return static_fields(self)
 
+    @number_settings()
     def __call__(
         self, observation: BoardView, action_mask: Bool[Array, " actions"]
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:

@@ -37,6 +37,7 @@ from hackmatrix.rules.planes import (
     single,
 )
 from hackmatrix.rules.programs import NUM_PROGRAMS
+from ppo_mask.jax_tools import number_settings
 
 PARTS = 36
 """What 1 is in whole numbers: a channel of a cell is a multiple of 1, 1/3, 1/4 or 1/9."""
@@ -96,6 +97,7 @@ class Features(NamedTuple):
         return jnp.concatenate([player, _join(self[3:]) / _ONE[-_NUM_BESIDE_PLAYER:]])
 
 
+@number_settings()
 def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
     """All features as one vector of floats, in the order of :class:`Features`."""
     return packed.astype(jnp.float32) / _ONE
@@ -105,6 +107,7 @@ def _join(values: Iterable[Array]) -> Int8[Array, " n"]:
     return jnp.concatenate([jnp.reshape(x, -1) for x in values])
 
 
+@number_settings()
 def features(observation: Observation) -> Features:
     """The features of one observation."""
     compact = compress(observation)

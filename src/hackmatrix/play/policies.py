@@ -16,6 +16,7 @@ from hackmatrix.observation import Observation, cell_channels, channels, compres
 from hackmatrix.rules import paths
 from hackmatrix.rules.planes import NUM_DIRECTIONS, SIZE, Plane, single
 from hackmatrix.rules.programs import Program
+from ppo_mask.jax_tools import number_settings
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical
 
 _NO_VALUE = float("nan")
@@ -33,6 +34,7 @@ class _AbstractScripted(AbstractActorCritic):
         """None."""
         return {}
 
+    @number_settings()
     def __call__(
         self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Int, Int8, UInt32
 
 from hackmatrix.rules.entities import Entities, no_entities
 from hackmatrix.rules.planes import NUM_CELLS, Plane, empty, row_and_col
+from ppo_mask.jax_tools import number_settings
 
 NUM_STAGES = 8
 MAX_HP = 3
@@ -125,6 +126,7 @@ def empty_board() -> Board:
     )
 
 
+@number_settings()
 def blank_game() -> Game:
     """Stage 1 with nothing on it; the player at the bottom left, the exit at the top right.
 

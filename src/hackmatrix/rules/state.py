@@ -20,6 +20,7 @@ from hackmatrix.rules.display import as_svg, as_text
 from hackmatrix.rules.entities import MAX_ENTITIES, Entities, Occupied
 from hackmatrix.rules.game import Board, Game, Player, build
 from hackmatrix.rules.planes import NUM_CELLS, Plane
+from ppo_mask.jax_tools import number_settings
 
 # The fields of each word of numbers, lowest bits first, and their widths. First the words that
 # moves and enemy turns change, then those that stay until a spawn, a siphon, a program or a new
@@ -89,6 +90,7 @@ class Kept(eqx.Module):
 
     @property
     @jax.jit  # Traced once for its many uses.
+    @number_settings()
     def game(self) -> Game:
         """The position, taken apart; of a batch, with its leading axes."""
         numbers, planes = _taken_apart(self.numbers, _NUMBERS, _PLANES)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Shaped
 
+from ppo_mask.adapters._spaces import number_type
 from ppo_mask.envs import AbstractEnv, VectorEnv, VectorTimeStep
 from ppo_mask.jax_tools import ArrayTree
 
@@ -31,11 +32,22 @@ class Driver:
 
     def __init__(self, env: AbstractEnv[Any] | VectorEnv[Any]) -> None:
         """Compiles nothing yet; the first reset and the first step do."""
+        self._env = env
         is_array = lambda leaf: isinstance(leaf, jax.Array | np.ndarray)  # noqa: E731
         self._arrays, static = eqx.partition(env, is_array)
-        self._reset, self._step = _compile(static)
+        leaves, structure = jax.tree.flatten(static)  # Hashable, whatever containers there are.
+        self._reset, self._step = _compile(structure, tuple(leaves))
         self._key_data: Any = None
         self.state: Any = None
+
+    def __getstate__(self) -> Any:
+        """What a copy or a pickle keeps: compiled functions cannot be, and are looked up again."""
+        return self._env, jax.device_get((self._key_data, self.state))
+
+    def __setstate__(self, kept: Any) -> None:
+        env, position = kept
+        self.__init__(env)
+        self._key_data, self.state = jax.tree.map(jnp.asarray, position)
 
     def reset(self, generator: np.random.Generator) -> tuple[Any, ArrayTree]:
         """Starts an episode, with a key drawn from the generator; returns what ``step`` does."""
@@ -57,8 +69,9 @@ class Driver:
 
 
 @functools.lru_cache(maxsize=32)
-def _compile(static: Any) -> tuple[Any, Any]:
+def _compile(structure: Any, leaves: tuple[Any, ...]) -> tuple[Any, Any]:
     """The ``reset`` and ``step`` of environments that differ only in the values of arrays."""
+    static = jax.tree.unflatten(structure, leaves)
 
     def reset(arrays: Any, words: Any) -> Any:
         key = jax.random.fold_in(jax.random.key(words[0]), words[1])
@@ -70,19 +83,18 @@ def _compile(static: Any) -> tuple[Any, Any]:
         return pack(key, *eqx.combine(arrays, static).step(step_key, state, action))
 
     def pack(key: Any, state: Any, timestep: Any) -> Any:
-        packed = Packed(
-            (
-                timestep.observation,
-                timestep.action_mask,
-                timestep.reward,
-                timestep.terminated,
-                timestep.truncated,
-                timestep.info,
-            )
-        )
         final = timestep.final_observation if isinstance(timestep, VectorTimeStep) else ()
+        given = (
+            timestep.observation,
+            timestep.action_mask,
+            timestep.reward,
+            timestep.terminated,
+            timestep.truncated,
+            timestep.info,
+        )
+        given, final = jax.tree.map(lambda x: x.astype(number_type(x.dtype)), (given, final))
         # A key goes through Python as its words: making an array of keys there takes long.
-        return jax.random.key_data(key), state, packed, final
+        return jax.random.key_data(key), state, Packed(given), final
 
     return jax.jit(reset), jax.jit(step)
 

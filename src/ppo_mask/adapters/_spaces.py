@@ -1,42 +1,58 @@
 """The observation spaces that Gymnasium and gymnax ask for."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ppo_mask.envs import AbstractEnv
 
 
-def make_observation_space(env: AbstractEnv[Any], spaces: Any) -> Any:
+def make_observation_space(
+    env: AbstractEnv[Any], spaces: Any, as_type: Callable[[Any], Any] = np.dtype
+) -> Any:
     """Makes the space of an environment's observations, as wide as their dtypes.
 
     Args:
         env: the environment.
         spaces: the library's module that has ``Box``, ``Dict`` and ``Tuple``.
+        as_type: from the dtype of an array to that of its space.
 
     Raises:
         TypeError: an observation is no tree of arrays, dicts, lists and tuples.
     """
     _, timestep = jax.eval_shape(lambda: env.reset(jax.random.key(0)))
-    return _make_space(timestep.observation, spaces)
+    return _make_space(timestep.observation, spaces, as_type)
 
 
-def _make_space(shapes: Any, spaces: Any) -> Any:
+def number_type(dtype: Any) -> np.dtype[Any]:
+    """The dtype, or one of NumPy's own that holds as much: it does not know bfloat16 or int4."""
+    dtype = np.dtype(dtype)
+    if dtype.kind != "V":
+        return dtype
+    kinds = {jnp.floating: np.float32, jnp.signedinteger: np.int8, jnp.unsignedinteger: np.uint8}
+    return np.dtype(next(own for kind, own in kinds.items() if jnp.issubdtype(dtype, kind)))
+
+
+def _make_space(shapes: Any, spaces: Any, as_type: Callable[[Any], Any]) -> Any:
     if isinstance(shapes, dict):
-        return spaces.Dict({name: _make_space(part, spaces) for name, part in shapes.items()})
+        return spaces.Dict(
+            {name: _make_space(part, spaces, as_type) for name, part in shapes.items()}
+        )
     if isinstance(shapes, list | tuple):
-        return spaces.Tuple([_make_space(part, spaces) for part in shapes])
+        return spaces.Tuple([_make_space(part, spaces, as_type) for part in shapes])
     if not isinstance(shapes, jax.ShapeDtypeStruct):
         raise TypeError(
             f"observations hold a {type(shapes).__name__}; spaces are of arrays, dicts, lists and "
             "tuples"
         )
-    dtype: Any = np.dtype(shapes.dtype)
-    if np.issubdtype(dtype, np.floating):
+    dtype: Any = as_type(shapes.dtype)
+    if jnp.issubdtype(dtype, jnp.floating):
         low, high = -np.inf, np.inf
     elif dtype == np.bool_:
         low, high = 0, 1
     else:
-        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        low, high = int(jnp.iinfo(dtype).min), int(jnp.iinfo(dtype).max)
     return spaces.Box(low, high, shapes.shape, dtype)

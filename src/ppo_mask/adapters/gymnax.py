@@ -18,7 +18,7 @@ from ppo_mask.adapters._shared import (
     select_arrays,
 )
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree, IntScalarLike, zeros_from_shapes
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings, zeros_from_shapes
 
 
 @final
@@ -66,6 +66,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         """The environment of gymnax."""
         return self._library_env.value
 
+    @number_settings()
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
         """Starts an episode; see :meth:`ppo_mask.envs.AbstractEnv.reset`."""
         observation, state = self.environment.reset_env(key, self.params)
@@ -73,6 +74,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         info = zeros_from_shapes(info)
         return fix_types(state), make_timestep(observation, self._mask(), 0.0, False, False, info)
 
+    @number_settings()
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:

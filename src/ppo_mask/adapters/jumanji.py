@@ -13,7 +13,7 @@ from jaxtyping import Array, Key
 
 from ppo_mask.adapters._shared import StaticObject, fix_types, import_library, make_timestep
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree, IntScalarLike
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings
 
 
 @final
@@ -65,7 +65,8 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
                 f"{called} gives rewards of shape {environment.reward_spec.shape}, to several "
                 "agents; there must be one"
             )
-        _, first = jax.eval_shape(environment.reset, jax.random.PRNGKey(0))
+        with number_settings():
+            _, first = jax.eval_shape(environment.reset, jax.random.PRNGKey(0))
         mask = getattr(first.observation, "action_mask", None)
         wanted = self.parts or (self.num_actions,)
         if mask is not None and mask.shape != wanted:
@@ -80,10 +81,12 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
         """The environment of jumanji."""
         return self._library_env.value
 
+    @number_settings()
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
         """Starts an episode; see :meth:`ppo_mask.envs.AbstractEnv.reset`."""
         return self._convert(*self.environment.reset(jax.random.key_data(key)))
 
+    @number_settings()
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Key
 
 from ppo_mask.adapters._shared import StaticObject, fix_types, import_library, make_timestep
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree, IntScalarLike
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings
 
 
 @final
@@ -57,10 +57,12 @@ class NavixEnv(AbstractEnv[ArrayTree]):
         """The environment of navix."""
         return self._library_env.value
 
+    @number_settings()
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
         """Starts an episode; see :meth:`ppo_mask.envs.AbstractEnv.reset`."""
         return self._convert(self.environment.reset(jax.random.key_data(key)))
 
+    @number_settings()
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.adapters._shared import StaticObject, fix_types, import_library, make_timestep
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree, IntScalarLike, zeros_from_shapes
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings, zeros_from_shapes
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, is_recurrent
 
 Opponent: TypeAlias = Callable[[Any, Any, Any], Any] | AbstractActorCritic
@@ -111,6 +111,7 @@ class PgxEnv(AbstractEnv[Match]):
         """The environment of pgx."""
         return self._library_env.value
 
+    @number_settings()
     def reset(self, key: Key[Array, ""]) -> tuple[Match, TimeStep]:
         """Starts a game, which stands at the agent's first turn then."""
         if self.num_players == 1:
@@ -129,6 +130,7 @@ class PgxEnv(AbstractEnv[Match]):
         _, match = jax.lax.while_loop(over, deal, (key, none))
         return self._convert(match, jnp.zeros(()))
 
+    @number_settings()
     def step(
         self, key: Key[Array, ""], state: Match, action: IntScalarLike
     ) -> tuple[Match, TimeStep]:

@@ -6,7 +6,7 @@ from typing import Any, final
 import numpy as np
 
 from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, gymnasium
-from ppo_mask.adapters._spaces import make_observation_space
+from ppo_mask.adapters._spaces import make_observation_space, number_type
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.jax_tools import ArrayTree
 
@@ -62,7 +62,9 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
             TypeError: no observation space is given and none can be made.
         """
         self._set_up(env, renderers or {}, render_mode, render_fps)
-        self.observation_space = observation_space or make_observation_space(env, gymnasium.spaces)
+        self.observation_space = observation_space or make_observation_space(
+            env, gymnasium.spaces, number_type
+        )
         self.action_space = gymnasium.spaces.Discrete(env.num_actions)
         self._ended = False
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, gymnasium
-from ppo_mask.adapters._spaces import make_observation_space
+from ppo_mask.adapters._spaces import make_observation_space, number_type
 from ppo_mask.envs import AbstractEnv, VectorEnv
 
 _Flags = Bool[np.ndarray, " envs"]
@@ -73,7 +73,7 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         self.metadata["autoreset_mode"] = gymnasium.vector.AutoresetMode.SAME_STEP
         self.num_envs = num_envs
         self.single_observation_space = observation_space or make_observation_space(
-            env, gymnasium.spaces
+            env, gymnasium.spaces, number_type
         )
         self.single_action_space = gymnasium.spaces.Discrete(env.num_actions)
         batch = gymnasium.vector.utils.batch_space

@@ -112,7 +112,8 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
         number = jnp.asarray(action, jnp.int32)
         after, timestep = self.env.step(_wrap_key(key), state.env_state, number)
         state = _make_state(state.time + 1, after, timestep)
-        return timestep.observation, state, timestep.reward, timestep.terminated, timestep.info
+        reward = timestep.reward.astype(jnp.float32)  # gymnax's wrappers sum it up as it is.
+        return timestep.observation, state, reward, timestep.terminated, timestep.info
 
     def action_mask(self, state: GymnaxState) -> Bool[Array, "*batch actions"]:
         """True where an action is allowed, in one state or a batch of them."""

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -87,7 +88,16 @@ def from_first(number: int) -> int:
     """Sends the first process's number to all. All processes must call it."""
     if not is_multiprocess():
         return number
-    return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
+    return _from_words(multihost_utils.broadcast_one_to_all(_to_words(number)))
+
+
+def _to_words(number: int) -> np.ndarray:
+    """A number of 64 bits in two of 32, which is what JAX sends."""
+    return np.array([number], np.int64).view(np.uint32)
+
+
+def _from_words(words: Any) -> int:
+    return int(np.ascontiguousarray(words, np.uint32).view(np.int64)[0])
 
 
 def text_from_first(make: Callable[[], str], what: str) -> str:
@@ -121,7 +131,8 @@ def all_agree(number: int) -> bool:
     """Whether all processes have the same number. All processes must call it."""
     if not is_multiprocess():
         return True
-    return len(np.unique(multihost_utils.process_allgather(np.int32(number)))) == 1
+    words = multihost_utils.process_allgather(_to_words(number))
+    return len({_from_words(each) for each in words}) == 1
 
 
 def reason_of_any(reason: str | None) -> str | None:

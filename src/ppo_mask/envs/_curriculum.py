@@ -14,7 +14,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Real
 
 from ppo_mask.envs._env import AbstractEnv
 from ppo_mask.jax_tools import ArrayTree
@@ -72,8 +72,8 @@ at that moment. Progress is 0 in the first update and less than 1 in the last on
 def env_at(
     env: AbstractEnv[Any],
     curriculum: Curriculum | None,
-    updates: Int[Array, ""],
-    total_updates: Int[Array, ""],
+    updates: Real[Array, ""],
+    total_updates: Real[Array, ""],
     memory: ArrayTree = (),
 ) -> AbstractEnv[Any]:
     """Applies a curriculum.
@@ -90,7 +90,7 @@ def env_at(
     """
     if curriculum is None:
         return env
-    progress = updates / jnp.maximum(total_updates, 1)
+    progress = updates.astype(jnp.float32) / jnp.maximum(total_updates.astype(jnp.float32), 1)
     if isinstance(curriculum, AbstractAdaptiveCurriculum):
         return curriculum(env, progress, memory)
     return curriculum(env, progress)
@@ -126,4 +126,4 @@ class Schedule(eqx.Module):
 
     def __call__(self, progress: Float[Array, ""]) -> Float[Array, " starts"]:
         """The weights at this progress; where one phase ends the next has begun."""
-        return self.weights[jnp.sum(progress >= self.until)]
+        return self.weights[jnp.sum(progress >= self.until, dtype=jnp.int32)]

@@ -73,9 +73,9 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
         """Starts an episode of an environment drawn by the weights."""
         task_key, reset_key = jax.random.split(key)
         if self.weights is None:
-            task = jax.random.randint(task_key, (), 0, len(self.envs))
+            task = jax.random.randint(task_key, (), 0, len(self.envs), jnp.int32)
         else:
-            task = jax.random.categorical(task_key, jnp.log(self.weights))
+            task = jax.random.categorical(task_key, jnp.log(self.weights.astype(jnp.float32)))
         task = task.astype(jnp.int32)
         state, timestep = self._run(task, lambda env, key: env.reset(key), reset_key)
         return (task, state), _add_task(timestep, task)

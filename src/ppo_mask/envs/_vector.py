@@ -12,6 +12,8 @@ from ppo_mask.jax_tools import ArrayTree, rarely, split_key
 
 State = TypeVar("State")
 
+_LONGEST = (1 << 31) - 1
+
 
 class VectorState(eqx.Module, Generic[State]):
     """The environments' states and the running episodes' statistics.
@@ -19,7 +21,7 @@ class VectorState(eqx.Module, Generic[State]):
     Attributes:
         env_state: the environments' own states, with a leading axis ``envs``.
         episode_return: sum of the rewards of the running episode, undiscounted and not normalized.
-        episode_length: steps taken in the running episode.
+        episode_length: steps taken in the running episode; 2³¹ - 1 at most.
     """
 
     env_state: ArrayTree
@@ -107,9 +109,10 @@ class VectorEnv(eqx.Module, Generic[State]):
             The state and the timestep, whose arrays have a leading axis ``envs``.
         """
         env_state, timestep = jax.vmap(self.env.reset)(jax.random.split(key, self.num_envs))
-        episode_return = jnp.zeros_like(timestep.reward)
+        episode_return = jnp.zeros(self.num_envs, jnp.float32)
         episode_length = jnp.zeros(self.num_envs, jnp.int32)
         state = VectorState(env_state, episode_return, episode_length)
+        timestep = _with_float32_reward(timestep)
         return state, _vector_timestep(timestep, timestep, episode_return, episode_length)
 
     def step(
@@ -150,9 +153,10 @@ class VectorEnv(eqx.Module, Generic[State]):
         final, following = jax.vmap(self._step_and_reset)(
             step_keys, reset_keys, state.env_state, actions
         )
+        final = _with_float32_reward(final)
         ended = final.terminated | final.truncated
         episode_return = state.episode_return + final.reward
-        episode_length = state.episode_length + 1
+        episode_length = jnp.minimum(state.episode_length, _LONGEST - 1) + 1
         state = VectorState(
             following.state,
             jnp.where(ended, 0, episode_return),
@@ -181,6 +185,11 @@ class VectorEnv(eqx.Module, Generic[State]):
         following = Next(state, final.observation, final.action_mask)
         ended = final.terminated | final.truncated
         return final, rarely(ended, fresh, (arrays, reset_key), following)
+
+
+def _with_float32_reward(timestep: TimeStep) -> TimeStep:
+    """Whatever the type in which an environment gives rewards, here they enter, to be summed up."""
+    return eqx.tree_at(lambda t: t.reward, timestep, timestep.reward.astype(jnp.float32))
 
 
 def _vector_timestep(

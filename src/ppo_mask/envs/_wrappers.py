@@ -14,6 +14,8 @@ from ppo_mask.jax_tools import ArrayTree, IntScalarLike
 
 State = TypeVar("State")
 
+_MOST_STEPS = (1 << 31) - 1
+
 
 class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
     """An environment whose episodes are truncated after ``max_steps`` steps.
@@ -24,7 +26,7 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         num_actions: the environment's.
 
     Raises:
-        ValueError: ``max_steps`` is below 1.
+        ValueError: ``max_steps`` is below 1, or has more than 31 bits.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
@@ -43,6 +45,8 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
     def __init__(self, env: AbstractEnv[State], max_steps: int):
         if max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+        if max_steps > _MOST_STEPS:
+            raise ValueError(f"max_steps must be at most {_MOST_STEPS}, got {max_steps}")
         self.env = env
         self.max_steps = max_steps
         self.num_actions = env.num_actions

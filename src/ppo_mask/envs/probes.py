@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import IntScalarLike
+from ppo_mask.jax_tools import IntScalarLike, number_settings
 
 
 def _timestep(
@@ -45,6 +45,11 @@ def _timestep(
     )
 
 
+@number_settings()
+def _sign(key: Key[Array, ""]) -> Float[Array, ""]:
+    return jax.random.rademacher(key, dtype=jnp.float32)
+
+
 class _OneStep(AbstractEnv[Float[Array, ""]]):
     """An episode of one step; the state is the observation, 1 or -1."""
 
@@ -56,7 +61,7 @@ class _OneStep(AbstractEnv[Float[Array, ""]]):
 
     def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
         """Draws the observation."""
-        observation = jax.random.rademacher(key, dtype=jnp.float32)
+        observation = _sign(key)
         return observation, _timestep(observation)
 
     def step(
@@ -109,14 +114,16 @@ class Discounting(AbstractEnv[Float[Array, ""]]):
     def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
         """Starts at 0."""
         del key
-        return jnp.float32(0), _timestep(jnp.float32(0))
+        return jnp.zeros((), jnp.float32), _timestep(jnp.zeros((), jnp.float32))
 
     def step(
         self, key: Key[Array, ""], state: Float[Array, ""], action: IntScalarLike
     ) -> tuple[Float[Array, ""], TimeStep]:
         """From 0 to 1, from 1 to the end."""
         del key, action
-        return jnp.float32(1), _timestep(jnp.float32(1), reward=state, terminated=state == 1)
+        return jnp.ones((), jnp.float32), _timestep(
+            jnp.ones((), jnp.float32), reward=state, terminated=state == 1
+        )
 
 
 @final
@@ -136,7 +143,7 @@ class EndlessOrOver(AbstractEnv[Float[Array, ""]]):
     def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
         """Starts an episode."""
         del key
-        return jnp.float32(1), _timestep(jnp.float32(1))
+        return jnp.ones((), jnp.float32), _timestep(jnp.ones((), jnp.float32))
 
     def step(
         self, key: Key[Array, ""], state: Float[Array, ""], action: IntScalarLike
@@ -194,7 +201,7 @@ class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
         keys_key, observation_key = jax.random.split(key)
         low, high = jax.random.randint(keys_key, (2,), 0, self.keys, jnp.int32)
         mask = jnp.zeros(self.num_actions, bool).at[jnp.stack([low, self.keys + high])].set(True)
-        observation = jax.random.rademacher(observation_key, dtype=jnp.float32)
+        observation = _sign(observation_key)
         return (opened, observation, mask), _timestep(observation, mask=mask)
 
 
@@ -214,7 +221,7 @@ class RememberedCue(AbstractEnv[tuple[Array, Array]]):
 
     def reset(self, key: Key[Array, ""]) -> tuple[tuple[Array, Array], TimeStep]:
         """Shows the cue."""
-        cue = jax.random.rademacher(key, dtype=jnp.float32)
+        cue = _sign(key)
         return (cue, jnp.zeros((), jnp.int32)), _timestep(cue)
 
     def step(
@@ -226,4 +233,4 @@ class RememberedCue(AbstractEnv[tuple[Array, Array]]):
         last = taken == self.delay
         action = jnp.asarray(action, jnp.float32)
         reward = jnp.where(last, cue * (2.0 * action - 1.0), 0.0)
-        return (cue, taken + 1), _timestep(jnp.float32(0), reward, last)
+        return (cue, taken + 1), _timestep(jnp.zeros((), jnp.float32), reward, last)

@@ -2,7 +2,8 @@
 
 :func:`rarely` computes something expensive for the few members of a batch that need it,
 :func:`one_for_all` is for conditions that a whole batch shares, :func:`scan_until` and
-:func:`mean_over_parts` are loops, and :func:`check_types` checks the annotations of a package when
+:func:`mean_over_parts` are loops, :func:`number_settings` is for code that relies on JAX's default
+settings, and :func:`check_types` checks the annotations of a package when
 its functions are traced.
 """
 
@@ -14,6 +15,7 @@ from ._loops import zeros_from_shapes as zeros_from_shapes
 from ._random import random_bits as random_bits
 from ._random import split_key as split_key
 from ._rarely import rarely as rarely
+from ._settings import number_settings as number_settings
 from ._types import ArrayTree as ArrayTree
 from ._types import IntScalarLike as IntScalarLike
 from ._types import describe_shapes as describe_shapes
@@ -24,6 +26,7 @@ __all__ = [
     "check_types",
     "describe_shapes",
     "mean_over_parts",
+    "number_settings",
     "one_for_all",
     "random_bits",
     "rarely",

@@ -80,7 +80,7 @@ def scan_until(
         outs = jax.tree.map(
             lambda old, new: old.at[taken].set(jnp.where(stopped, 0, new)), outs, out
         )
-        return taken + ~stopped, stopped, carry, outs
+        return taken + (~stopped).astype(jnp.int32), stopped, carry, outs
 
     shapes = jax.eval_shape(lambda xs: step(carry, jax.tree.map(lambda x: x[0], xs))[1], xs)
     outs = zeros_from_shapes(shapes, length)

@@ -17,4 +17,4 @@ def split_key(key: Key[Array, ""], *shape: int) -> Key[Array, "..."]:
 
 def random_bits(key: Key[Array, ""], *shape: int) -> UInt32[Array, "..."]:
     """Draws random words as ``jax.random.bits(key, shape)`` does."""
-    return jax.random.bits(key, (math.prod(shape),)).reshape(shape)
+    return jax.random.bits(key, (math.prod(shape),), jax.numpy.uint32).reshape(shape)

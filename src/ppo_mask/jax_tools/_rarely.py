@@ -15,6 +15,8 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, ArrayLike, Bool, Int, UInt32
 
+from ppo_mask.jax_tools._settings import keep_settings
+
 Operand = TypeVar("Operand")
 Result = TypeVar("Result")
 
@@ -70,6 +72,7 @@ def rarely(
     in_place = [i for i in places if i is not None]
 
     @jax.jit  # traced once, for the unbatched and the batched form
+    @keep_settings  # which may be other ones when the caller's program is batched
     def run(*leaves: Any) -> Result:
         shared, others = iter(leaves[: len(in_place)]), iter(leaves[len(in_place) :])
         ordered = [next(others if i is None else shared) for i in places]

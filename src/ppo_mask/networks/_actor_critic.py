@@ -206,11 +206,13 @@ def advance(
         hidden: :func:`initial_hidden` in an episode's first step, then what the last step gave.
 
     Returns:
-        The distribution, the value, and the hidden state for the episode's next step.
+        The distribution, the value in float32, and the hidden state for the episode's next step.
     """
     if isinstance(model, (AbstractRecurrentActorCritic, AbstractWrappedActorCritic)):
-        return model.advance(observation, action_mask, hidden)
-    return *model(observation, action_mask), hidden
+        distribution, value, hidden = model.advance(observation, action_mask, hidden)
+    else:
+        distribution, value = model(observation, action_mask)
+    return distribution, value.astype(jnp.float32), hidden
 
 
 def initial_hidden(model: AbstractActorCritic) -> ArrayTree:
@@ -308,7 +310,8 @@ def forward(
         Distributions and values, with axes [rows, …] or [rows, steps, …].
     """
     if memory is None:
-        return jax.vmap(model)(observation, action_mask)
+        distribution, value = jax.vmap(model)(observation, action_mask)
+        return distribution, value.astype(jnp.float32)
 
     def step(hidden: ArrayTree, step: tuple[Any, Any, Any]) -> tuple[ArrayTree, ArrayTree]:
         observation, action_mask, ended = step

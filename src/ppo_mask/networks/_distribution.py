@@ -77,5 +77,5 @@ class MaskedCategorical(eqx.Module):
         # step) counts as above the threshold even where the product below rounds up to it.
         cdf = jnp.where(self.mask, jnp.cumsum(self.probs), 0)
         top = cdf.max()
-        above = (cdf > jax.random.uniform(key) * top) | (cdf >= top)
+        above = (cdf > jax.random.uniform(key, dtype=jnp.float32) * top) | (cdf >= top)
         return jnp.argmax(self.mask & above).astype(jnp.int32)

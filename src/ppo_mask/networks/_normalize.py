@@ -62,7 +62,7 @@ class RunningMoments(eqx.Module):
         batch = batch.astype(jnp.float32)
         # In two passes, the second of which corrects the mean for its rounding.
         mean = batch.mean(axis=0)
-        residual = batch - mean
+        residual = batch - mean[None]
         correction = residual.mean(axis=0)
         mean = mean + correction
         variance = jnp.maximum(jnp.square(residual).mean(axis=0) - jnp.square(correction), 0)

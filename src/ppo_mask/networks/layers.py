@@ -26,7 +26,7 @@ def layer_of(weight: Float[Array, "n_out n_in"]) -> eqx.nn.Linear:
     """A layer of these weights and biases of 0."""
     n_out, n_in = weight.shape
     layer = eqx.filter_eval_shape(lambda: eqx.nn.Linear(n_in, n_out, key=jax.random.key(0)))
-    return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(n_out)))
+    return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(n_out, jnp.float32)))
 
 
 def affine(
@@ -43,9 +43,10 @@ def affine(
     """
     assert layer.bias is not None
     weight = layer.weight if gain == 1 else gain * layer.weight
-    sums = jnp.promote_types(weight.dtype, jnp.float32)
+    sums = _type_of_sums(weight)
     x = x.astype(weight.dtype)
-    return jnp.matmul(x, weight.T, preferred_element_type=sums) + layer.bias
+    bias = jnp.expand_dims(layer.bias.astype(sums), tuple(range(x.ndim - 1)))
+    return jnp.matmul(x, weight.T, preferred_element_type=sums) + bias
 
 
 def activate(
@@ -72,8 +73,12 @@ def activate(
 
 
 def _centered(parameters: Float[Array, "n_out *n_in"]) -> Float[Array, "n_out *n_in"]:
-    mean = parameters.mean(axis=0, dtype=jnp.float32)
-    return (parameters - mean).astype(parameters.dtype)
+    wide = parameters.astype(_type_of_sums(parameters))
+    return (wide - wide.mean(axis=0, keepdims=True)).astype(parameters.dtype)
+
+
+def _type_of_sums(x: Array) -> Any:
+    return max(x.dtype, jnp.dtype(jnp.float32), key=lambda dtype: dtype.itemsize)
 
 
 def check_sizes(network: Any, *names: str) -> None:
@@ -113,6 +118,6 @@ def _orthogonal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "r
     # to the threads that wait for it, and on two cores two batches wait for each other forever.
     @jax.custom_batching.sequential_vmap
     def draw(key: Array) -> Array:
-        return jax.nn.initializers.orthogonal()(key, (rows, columns))
+        return jax.nn.initializers.orthogonal()(key, (rows, columns), jnp.float32)
 
     return draw(key)

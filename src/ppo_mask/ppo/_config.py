@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -72,8 +73,10 @@ def check_divides(name: str, parts: int, what: str, whole: int) -> None:
 
 
 def _number(value: Any) -> Any:
-    """Makes plain floats of Python's and numpy's numbers; leaves JAX arrays alone."""
-    return float(value) if isinstance(value, (int, np.number)) else value
+    """Makes plain floats of Python's and numpy's numbers, and float32 of JAX's scalars."""
+    if isinstance(value, (int, np.number)):
+        return float(value)
+    return value.astype(jnp.float32) if eqx.is_array(value) and value.shape == () else value
 
 
 def _fixed(default: Any, help: str, **rules: Any) -> Any:

@@ -32,6 +32,7 @@ def estimate_advantages(
     Returns:
         The advantage of each step's action, in units of the reward.
     """
+    reward, value, next_value = (x.astype(jnp.float32) for x in (reward, value, next_value))
     delta = reward + gamma * jnp.where(terminated, 0, next_value) - value
     decay = jnp.where(terminated | truncated, 0, gamma * gae_lambda)
 

@@ -144,8 +144,8 @@ def shuffle_rows(
     def shuffle(words: Array) -> Array:
         epochs, groups, _ = words.shape
         # The order of random words is a random one, but for one pair in 2^32 that is equal.
-        step, env = jnp.divmod(jnp.argsort(words, axis=-1), size)
-        env += size * jnp.arange(groups)[:, None]
+        step, env = jnp.divmod(jnp.argsort(words, axis=-1).astype(jnp.int32), size)
+        env += size * jnp.arange(groups, dtype=jnp.int32)[None, :, None]
         rows = (step * groups * size + env).reshape(epochs, groups, plan.num_minibatches, -1)
         return rows.swapaxes(1, 2).reshape(steps, parts, -1)
 

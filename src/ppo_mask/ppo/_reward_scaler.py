@@ -48,6 +48,8 @@ class RewardScaler(eqx.Module):
             The updated scaler, and the scaled rewards.
         """
 
+        reward = reward.astype(jnp.float32)
+
         def step(running: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
             reward, ended = step
             running = gamma * running + reward

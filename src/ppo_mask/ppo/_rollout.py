@@ -221,8 +221,8 @@ def _values_where(
         # leaves the network out.
         return jax.lax.cond(
             one_for_all(jnp.any, wanted),
-            lambda: rarely(wanted, value, operand, jnp.zeros(())),
-            lambda: jnp.zeros(()),
+            lambda: rarely(wanted, value, operand, jnp.float32(0)),
+            lambda: jnp.float32(0),
         )
 
     return jax.vmap(one)(wanted, observation, hidden)

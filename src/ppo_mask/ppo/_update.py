@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int, Key, Scalar
+from jaxtyping import Array, Float, Int, Key, Real, Scalar, UInt32
 
 from ppo_mask.devices.sharding import mean_over_devices, shard_over_envs
 from ppo_mask.envs import VectorEnv
-from ppo_mask.jax_tools import ArrayTree, mean_over_parts, scan_until
+from ppo_mask.jax_tools import ArrayTree, mean_over_parts, number_settings, scan_until
 from ppo_mask.networks import (
     AbstractActorCritic,
     Memory,
@@ -65,7 +65,7 @@ class LearnerState(eqx.Module):
         opt_state: the optimizer's state.
         rollout: where the last rollout stopped.
         key: for the next updates.
-        num_updates: updates done.
+        num_updates: updates done. One that is full counts on as a uint32: see :attr:`update`.
         reward_scaler: statistics of the rewards, if these are normalized.
     """
 
@@ -75,6 +75,11 @@ class LearnerState(eqx.Module):
     key: Key[Array, ""]
     num_updates: Int[Array, ""]
     reward_scaler: RewardScaler | None
+
+    @property
+    def update(self) -> UInt32[Array, "*seeds"]:
+        """Updates done, up to 2³²: two years of 68 a second."""
+        return self.num_updates.astype(jnp.uint32)
 
 
 class UpdateDiagnostics(eqx.Module):
@@ -113,7 +118,7 @@ class UpdateDiagnostics(eqx.Module):
     def zeros(cls) -> "UpdateDiagnostics":
         """Zeros for PPO as published, one number each."""
         names = [field.name for field in dataclasses.fields(cls) if field.name != "extra"]
-        numbers: dict[str, Any] = {name: jnp.zeros(()) for name in names}
+        numbers: dict[str, Any] = {name: jnp.float32(0) for name in names}
         return cls(**numbers)
 
     @property
@@ -163,7 +168,7 @@ def update(
     vector_env: VectorEnv[Any],
     config: PPOConfig,
     state: LearnerState,
-    total_updates: Int[Array, ""],
+    total_updates: Real[Array, ""],
     mesh: Mesh | None = None,
     algorithm: Algorithm | None = None,
 ) -> tuple[LearnerState, Transition, UpdateDiagnostics]:
@@ -229,7 +234,7 @@ def estimate(
         transitions.truncated,
         config.gamma,
         config.gae_lambda,
-    )
+    ).astype(jnp.float32)
     batch = Batch(
         observation=transitions.observation,
         action_mask=transitions.action_mask,
@@ -252,7 +257,7 @@ def learn(
     state: LearnerState,
     batch: Batch,
     key: Key[Array, ""],
-    total_updates: Int[Array, ""],
+    total_updates: Real[Array, ""],
     mesh: Mesh | None,
     algorithm: Algorithm,
 ) -> tuple[AbstractActorCritic, ArrayTree, UpdateDiagnostics]:
@@ -306,14 +311,16 @@ def learn(
         advantage = _standardized(gather_rows(batch.advantage, rows, mesh))
         on_devices = shard_over_envs(mesh, gradient, (None, None, 1, 1, 1), None)
         grad, losses = on_devices(params, arrays, batch, rows, advantage)
-        direction, opt_state = tx.update(grad, opt_state, params)
+        with number_settings():  # Optax relies on JAX's defaults.
+            direction, opt_state = tx.update(grad, opt_state, params)
         if algorithm.optimizer is None:
             params = jax.tree.map(lambda p, d: p - lr * d, params, direction)
         else:
-            params = optax.apply_updates(params, direction)
+            with number_settings():
+                params = optax.apply_updates(params, direction)
         return (params, opt_state), (losses, optax.tree.norm(grad))
 
-    lrs = _learning_rates(config, state.num_updates, total_updates)
+    lrs = _learning_rates(config, state.update, total_updates)
     (params, opt_state), (losses, grad_norm), steps_taken = scan_until(
         None if config.target_kl is None else lambda out: out[0]["approx_kl"] > config.target_kl,
         gradient_step,
@@ -346,13 +353,14 @@ def _standardized(advantage: Float[Array, "*rows"]) -> Float[Array, "*rows"]:
 
 
 def _learning_rates(
-    config: PPOConfig, num_updates: Int[Array, ""], total_updates: Int[Array, ""]
+    config: PPOConfig, num_updates: UInt32[Array, ""], total_updates: Real[Array, ""]
 ) -> Float[Array, " gradient_steps"]:
     """Learning rates of the gradient steps of the update after the first ``num_updates``."""
     if not config.anneal_lr:
         return jnp.full(config.gradient_steps, config.learning_rate, jnp.float32)
-    updates = num_updates + jnp.arange(config.gradient_steps) / config.gradient_steps
-    return config.learning_rate * jnp.maximum(1 - updates / total_updates, 0)
+    part = jnp.arange(config.gradient_steps, dtype=jnp.float32) / config.gradient_steps
+    updates = num_updates.astype(jnp.float32) + part
+    return config.learning_rate * jnp.maximum(1 - updates / total_updates.astype(jnp.float32), 0)
 
 
 def _explained_variance(

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jaxtyping
 from jax.experimental import checkify
-from jaxtyping import Array, Int
+from jaxtyping import Array, Real
 
 from ppo_mask.envs import AbstractEnv, VectorEnv
 from ppo_mask.jax_tools import ArrayTree
@@ -26,7 +26,7 @@ def find_first_nan(
     env: AbstractEnv[Any],
     config: PPOConfig,
     learner: LearnerState,
-    total_updates: Int[Array, ""],
+    total_updates: Real[Array, ""],
     algorithm: Algorithm | None = None,
 ) -> str | None:
     """The first operation of the learner's next update that makes a NaN, and its line of code.

@@ -196,12 +196,14 @@ def _play(
     rollout = start_rollout(vector_env, model, reset_key)
     info = jax.eval_shape(lambda k: vector_env.env.reset(k)[1].info, reset_key)
     record = _Record(
-        jnp.zeros(num_episodes),
+        jnp.zeros(num_episodes, jnp.float32),
         jnp.zeros(num_episodes, jnp.int32),
         jnp.zeros(num_episodes, bool),
         zeros_from_shapes(info, num_episodes),
         jnp.array(True),
     )
-    playing = _Playing(rollout, key, jnp.arange(num_envs), record, empty_step_totals(metrics))
+    playing = _Playing(
+        rollout, key, jnp.arange(num_envs, dtype=jnp.int32), record, empty_step_totals(metrics)
+    )
     playing = jax.lax.while_loop(is_playing, step, playing)
     return playing.record, playing.totals

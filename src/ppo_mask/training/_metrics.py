@@ -1,12 +1,13 @@
 """Metrics of a run, gathered inside the compiled loop from one log line to the next."""
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from ppo_mask.envs import VectorTimeStep
 from ppo_mask.ppo import Transition, UpdateDiagnostics
@@ -31,6 +32,33 @@ class Metric(eqx.Module):
     reduce: Literal["mean", "max"] = eqx.field(static=True, default="mean")
 
 
+class Total(eqx.Module):
+    """A sum of float32 that loses nothing, however many numbers it is of: exact to 48 bits.
+
+    Attributes:
+        high: the sum, rounded.
+        low: what rounding took from it (Knuth's TwoSum).
+    """
+
+    high: Float[Array, "*runs"]
+    low: Float[Array, "*runs"]
+
+    def __init__(self) -> None:
+        self.high = jnp.zeros((), jnp.float32)
+        self.low = jnp.zeros((), jnp.float32)
+
+    def plus(self, number: Shaped[Array, ""]) -> "Total":
+        """The sum with one more number."""
+        number = number.astype(jnp.float32)
+        high = self.high + number
+        part = high - self.high
+        low = self.low + ((self.high - (high - part)) + (number - part))
+        return eqx.tree_at(lambda total: (total.high, total.low), self, (high, low))
+
+    def __float__(self) -> float:
+        return float(self.high) + (float(self.low) if np.isfinite(self.high) else 0.0)
+
+
 class StepTotals(eqx.Module):
     """Sums, counts and maxima over steps and over the episodes that ended in them.
 
@@ -43,12 +71,12 @@ class StepTotals(eqx.Module):
         metrics: a sum or a maximum for each :class:`Metric`.
     """
 
-    steps: Int[Array, ""]
-    episodes: Int[Array, ""]
-    reward: Float[Array, ""]
-    episode_return: Float[Array, ""]
-    episode_length: Int[Array, ""]
-    metrics: dict[str, Float[Array, ""]]
+    steps: Total
+    episodes: Total
+    reward: Total
+    episode_return: Total
+    episode_length: Total
+    metrics: dict[str, Total | Float[Array, "*runs"]]
 
 
 class MetricTotals(eqx.Module):
@@ -57,31 +85,28 @@ class MetricTotals(eqx.Module):
     Attributes:
         steps: about the steps taken.
         updates: done.
-        diagnostics: sum over the updates, each a mean over the gradient steps taken; but ``lr`` is
-            the last gradient step's.
+        diagnostics: for each a :class:`Total` over the updates of means over the gradient steps
+            taken; but ``lr`` is the last gradient step's.
         max_entropy: sum over the updates of the largest entropy that the masks leave room for:
             the mean over the steps of the logarithm of how many actions were allowed.
     """
 
     steps: StepTotals
-    updates: Int[Array, ""]
+    updates: Int[Array, "*runs"]
     diagnostics: UpdateDiagnostics
-    max_entropy: Float[Array, ""]
+    max_entropy: Total
 
 
 def empty_step_totals(metrics: Mapping[str, Metric]) -> StepTotals:
     """Totals of nothing yet."""
-    start = {"mean": 0.0, "max": -jnp.inf}
+    start = {"mean": Total, "max": lambda: jnp.full((), -jnp.inf, jnp.float32)}
     return StepTotals(
-        steps=jnp.zeros((), jnp.int32),
-        episodes=jnp.zeros((), jnp.int32),
-        reward=jnp.zeros(()),
-        episode_return=jnp.zeros(()),
-        episode_length=jnp.zeros((), jnp.int32),
-        metrics={
-            name: jnp.full((), start[metric.reduce], jnp.float32)
-            for name, metric in metrics.items()
-        },
+        steps=Total(),
+        episodes=Total(),
+        reward=Total(),
+        episode_return=Total(),
+        episode_length=Total(),
+        metrics={name: start[metric.reduce]() for name, metric in metrics.items()},
     )
 
 
@@ -90,14 +115,18 @@ def empty_totals(metrics: Mapping[str, Metric], diagnostics: UpdateDiagnostics) 
 
     Args:
         metrics: those that are gathered.
-        diagnostics: of any update, or their shapes.
+        diagnostics: of any update, or their shapes, or totals of them.
     """
     return MetricTotals(
         steps=empty_step_totals(metrics),
         updates=jnp.zeros((), jnp.int32),
-        diagnostics=jax.tree.map(lambda _: jnp.zeros(()), diagnostics),
-        max_entropy=jnp.zeros(()),
+        diagnostics=jax.tree.map(lambda _: Total(), diagnostics, is_leaf=_is_total),
+        max_entropy=Total(),
     )
+
+
+def _is_total(x: Any) -> bool:
+    return isinstance(x, Total)
 
 
 def add_steps(
@@ -111,24 +140,24 @@ def add_steps(
     ended = result.ended & counted
 
     def total(x: Array, where: Array) -> Array:
-        return jnp.where(where, x, 0).sum(dtype=x.dtype)
+        return jnp.where(where, x.astype(jnp.float32), 0).sum()
 
-    def add(metric: Metric, old: Array) -> Array:
+    def add(metric: Metric, old: Any) -> Any:
         value = metric.value
         for _ in action.shape:
             value = jax.vmap(value)
         values = value(action, result.info).astype(jnp.float32)
         where = ended if metric.over == "episodes" else counted
         if metric.reduce == "mean":
-            return old + total(values, where)
+            return old.plus(total(values, where))
         return jnp.maximum(old, jnp.where(where, values, -jnp.inf).max())
 
     return StepTotals(
-        steps=totals.steps + counted.sum(dtype=jnp.int32),
-        episodes=totals.episodes + ended.sum(dtype=jnp.int32),
-        reward=totals.reward + total(result.reward, counted),
-        episode_return=totals.episode_return + total(result.episode_return, ended),
-        episode_length=totals.episode_length + total(result.episode_length, ended),
+        steps=totals.steps.plus(counted.sum(dtype=jnp.int32)),
+        episodes=totals.episodes.plus(ended.sum(dtype=jnp.int32)),
+        reward=totals.reward.plus(total(result.reward, counted)),
+        episode_return=totals.episode_return.plus(total(result.episode_return, ended)),
+        episode_length=totals.episode_length.plus(total(result.episode_length, ended)),
         metrics={name: add(metric, totals.metrics[name]) for name, metric in metrics.items()},
     )
 
@@ -142,20 +171,21 @@ def add_update(
     """Adds one update and its rollout."""
     everything = jnp.ones_like(transitions.terminated)
 
-    def add(old: Array, new: Array) -> Array:
-        return old + (new.sum() / diagnostics.gradient_steps if new.ndim else new)
+    def add(old: Total, new: Array) -> Total:
+        new = new.astype(jnp.float32)
+        return old.plus(new.sum() / diagnostics.gradient_steps if new.ndim else new)
 
-    summed = jax.tree.map(add, totals.diagnostics, diagnostics)
+    summed = jax.tree.map(add, totals.diagnostics, diagnostics, is_leaf=_is_total)
     allowed = transitions.action_mask.sum(axis=-1, dtype=jnp.int32)
     steps = add_steps(totals.steps, metrics, transitions.action, transitions, everything)
     updates = totals.updates + 1
     if diagnostics.lr is not None:
-        summed = eqx.tree_at(lambda d: d.lr, summed, diagnostics.lr[-1])
+        summed = eqx.tree_at(lambda d: d.lr, summed, Total().plus(diagnostics.lr[-1]))
     return MetricTotals(
         steps=steps,
         updates=updates,
         diagnostics=summed,
-        max_entropy=totals.max_entropy + jnp.log(allowed).mean(),
+        max_entropy=totals.max_entropy.plus(jnp.log(allowed.astype(jnp.float32)).mean()),
     )
 
 
@@ -167,8 +197,8 @@ def summarize_steps(
     A metric over nothing, such as a mean over the episodes when none ended, is left out.
     """
     totals = jax.device_get(totals)
-    counts = {"steps": int(totals.steps), "episodes": int(totals.episodes)}
-    values: dict[str, float] = {f"{prefix}/num_episodes": float(counts["episodes"])}
+    counts = {"steps": float(totals.steps), "episodes": float(totals.episodes)}
+    values: dict[str, float] = {f"{prefix}/num_episodes": counts["episodes"]}
     if counts["steps"]:
         values[f"{prefix}/mean_reward"] = float(totals.reward) / counts["steps"]
     if counts["episodes"]:

@@ -91,7 +91,7 @@ def train_seeds(
     run = Run(config, begun, total_updates, of_all, unlogged)
 
     def advance(states: TrainState, n: int) -> TrainState:
-        fixed = trainer, jnp.asarray(n), jnp.asarray(total_updates)
+        fixed = trainer, jnp.int32(n), jnp.float32(total_updates)
         states, health = _run_chunk(fixed, states)
         wait_for(health)
         _raise_if_ill(health, states)

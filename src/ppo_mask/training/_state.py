@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Int
+from jaxtyping import Array, UInt32
 
 from ppo_mask.devices.sharding import (
     device_put,
@@ -52,9 +52,9 @@ class TrainState(eqx.Module):
         return self.learner.model
 
     @property
-    def update(self) -> Int[Array, "*seeds"]:
+    def update(self) -> UInt32[Array, "*seeds"]:
         """Updates done; a number for each seed where several are side by side."""
-        return self.learner.num_updates
+        return self.learner.update
 
 
 def place_state(state: TrainState, mesh: Mesh | None) -> TrainState:

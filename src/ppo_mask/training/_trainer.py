@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Int, Key
+from jaxtyping import Array, Bool, Int, Key, Real
 
 from ppo_mask.devices.processes import is_multiprocess
 from ppo_mask.envs import (
@@ -204,9 +204,9 @@ class Trainer(eqx.Module):
 
         def advance(state: TrainState, n: int) -> TrainState:
             before = copy_state(state) if debug_nans else None
-            total = jnp.asarray(total_updates)
+            total = jnp.float32(total_updates)
             with _naming_lost_processes():
-                state, health = run_chunk((self, jnp.asarray(n), total), state)
+                state, health = run_chunk((self, jnp.int32(n), total), state)
                 wait_for(health)
                 wrong = describe(health)
             if wrong:
@@ -236,7 +236,7 @@ class Trainer(eqx.Module):
         return -(-total_timesteps // self.config.batch_size)
 
     def run_updates(
-        self, state: TrainState, n: Int[Array, ""], total_updates: Int[Array, ""]
+        self, state: TrainState, n: Int[Array, ""], total_updates: Real[Array, ""]
     ) -> tuple[TrainState, Health]:
         """Runs ``n`` updates, to be compiled or vmapped. Stops early where something is wrong.
 
@@ -254,11 +254,11 @@ class Trainer(eqx.Module):
         memory = first_memory(self.curriculum)
         check_state(state, self.config, self.algorithm, self.metrics, memory)
         arrays, static = eqx.partition(state, eqx.is_array)
-        until = state.update + n
+        until = state.update + n.astype(jnp.uint32)
 
         def is_not_done(carry: tuple[ArrayTree, Health]) -> Bool[Array, ""]:
             arrays, health = carry
-            return (arrays.update < until) & health.good
+            return (arrays.update != until) & health.good
 
         def one_update(carry: tuple[ArrayTree, Health]) -> tuple[ArrayTree, Health]:
             state: TrainState = eqx.combine(carry[0], static)
@@ -282,7 +282,7 @@ class Trainer(eqx.Module):
         return eqx.combine(arrays, static), health
 
     def _vector_env(
-        self, updates: Int[Array, ""], total_updates: Int[Array, ""], memory: ArrayTree
+        self, updates: Real[Array, ""], total_updates: Real[Array, ""], memory: ArrayTree
     ) -> VectorEnv[Any]:
         env = env_at(self.env, self.curriculum, updates, total_updates, memory)
         return VectorEnv(env, self.config.num_envs)
@@ -295,7 +295,7 @@ class Trainer(eqx.Module):
         def diagnostics(learner: LearnerState) -> UpdateDiagnostics:
             total = jnp.int32(1)
             memory = first_memory(self.curriculum)
-            vector_env = self._vector_env(learner.num_updates, total, memory)
+            vector_env = self._vector_env(learner.update, total, memory)
             return update(vector_env, self.config, learner, total, None, self.algorithm)[2]
 
         shapes = eqx.filter_eval_shape(diagnostics, learner)
@@ -317,7 +317,7 @@ def _assemble(
 
 @eqx.filter_jit(donate="all-except-first")
 def run_chunk(
-    fixed: tuple[Trainer, Int[Array, ""], Int[Array, ""]], state: TrainState
+    fixed: tuple[Trainer, Int[Array, ""], Real[Array, ""]], state: TrainState
 ) -> tuple[TrainState, Health]:
     """:meth:`Trainer.run_updates`, compiled; it uses up the buffers of the state.
 

@@ -1,0 +1,142 @@
+"""Both libraries work under any of JAX's number settings, and what comes out is the same."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+
+import any_settings
+import ppo_mask as pm
+from environments import Scripted
+from hackmatrix.env import HackMatrix
+from hackmatrix.task import TASK
+from ppo_mask.runner import NetworkSettings
+
+SETTINGS = {
+    "x64": {"JAX_ENABLE_X64": "1"},
+    "ranks": {"JAX_NUMPY_RANK_PROMOTION": "raise"},
+    "types": {"JAX_NUMPY_DTYPE_PROMOTION": "strict"},
+}
+SETTINGS["all"] = {name: value for each in SETTINGS.values() for name, value in each.items()}
+
+
+def run(folder: Path, what: str, **settings: str) -> dict[str, Any]:
+    program = subprocess.run(
+        [sys.executable, any_settings.__file__, str(folder), what],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+    )
+    assert program.returncode == 0, program.stderr[-3000:]
+    return json.loads(program.stdout)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("policies")
+
+
+@pytest.fixture(scope="module")
+def usual(folder):
+    """What comes out without a setting; its policies are what the others load."""
+    return {}, lambda what: run(folder / what, what)
+
+
+@pytest.mark.slow
+@pytest.mark.unoptimized
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("what", ["probes", "game"])
+def test_programs_do_the_same_under_any_setting(folder, usual, what, setting):
+    known, run_as_usual = usual
+    if what not in known:
+        known[what] = run_as_usual(what)
+    assert run(folder / what, what, **SETTINGS[setting]) == known[what]
+
+
+@pytest.fixture(params=SETTINGS)
+def setting(request):
+    """One of the settings, or all of them, for what is traced in this process."""
+    chosen = SETTINGS[request.param]
+    with (
+        jax.enable_x64("JAX_ENABLE_X64" in chosen),
+        jax.numpy_rank_promotion(chosen.get("JAX_NUMPY_RANK_PROMOTION", "allow")),
+        jax.numpy_dtype_promotion(chosen.get("JAX_NUMPY_DTYPE_PROMOTION", "standard")),
+    ):
+        yield
+
+
+def types(tree):
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(p): str(x.dtype) for p, x in leaves if hasattr(x, "dtype")}
+
+
+def assert_traces(env, make, **config):
+    """A state has the types of 32 bits that it has without the setting, before and after."""
+    trainer = pm.Trainer(env, pm.PPOConfig(num_envs=8, num_steps=8, **config))
+    key, one = jax.random.key(0), jnp.int32(1)
+    start = eqx.filter_eval_shape(lambda: trainer.init(make(key), key))
+    after, _ = eqx.filter_eval_shape(trainer.run_updates, start, one, one)
+    assert types(start) == types(after)
+    assert not any(dtype.endswith("64") for dtype in types(start).values())
+
+
+@pytest.mark.parametrize("network", ["mlp", "board", "recurrent", "flat"])
+def test_game_is_traced_under_any_setting(setting, network):
+    env, sizes = HackMatrix(max_steps=9, compact=True), NetworkSettings(hidden_dim=8)
+    assert_traces(env, lambda key: TASK.networks[network](env, sizes, key))
+
+
+def test_every_option_is_traced_under_any_setting(setting):
+    env = pm.TimeLimit(pm.envs.probes.MaskedLocks(), 3)
+    options = {**any_settings.EVERYTHING, "learning_rate": jnp.asarray(1e-3)}
+    assert_traces(env, lambda key: pm.MLPActorCritic.for_env(env, key=key), **options)
+
+
+def test_several_seeds_are_traced_under_any_setting(setting):
+    # The game is batched once more, after it has been traced under settings of its own.
+    env = HackMatrix(max_steps=9, compact=True)
+    trainer = pm.Trainer(env, pm.PPOConfig(num_envs=8, num_steps=8))
+    keys, one = jax.random.split(jax.random.key(0), 2), jnp.int32(1)
+
+    def train(key):
+        network = TASK.networks["mlp"](env, NetworkSettings(hidden_dim=8), key)
+        return eqx.filter(trainer.run_updates(trainer.init(network, key), one, one), eqx.is_array)
+
+    assert not any(x.endswith("64") for x in types(jax.eval_shape(jax.vmap(train), keys)).values())
+
+
+class Wide(Scripted):
+    """Gives numbers of 64 bits where there are any."""
+
+    def step(self, key, state, action):
+        state, timestep = super().step(key, state, action)
+        return state, self._wide(timestep)
+
+    def reset(self, key):
+        state, timestep = super().reset(key)
+        return state, self._wide(timestep)
+
+    def _wide(self, timestep):
+        wide = timestep.reward.astype(float), timestep.observation.astype(float)
+        return eqx.tree_at(lambda t: (t.reward, t.observation), timestep, wide)
+
+
+def test_numbers_of_64_bits_become_float32_where_they_enter():
+    with jax.enable_x64(True):
+        env = Wide()
+        assert env.reset(jax.random.key(0))[1].reward.dtype == jnp.float64
+        _, timestep = pm.VectorEnv(env, 2).reset(jax.random.key(0))
+        assert timestep.reward.dtype == jnp.float32
+        trainer = pm.Trainer(env, pm.PPOConfig(num_envs=4, num_steps=4))
+        model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
+        state = trainer.init(model, jax.random.key(1))
+        after, _ = eqx.filter_eval_shape(trainer.run_updates, state, jnp.int32(1), jnp.int32(1))
+    wide = {name for name, dtype in types(after).items() if dtype == "float64"}
+    assert wide == {".learner.rollout.observation"}

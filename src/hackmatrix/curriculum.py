@@ -5,6 +5,7 @@ Evaluation is always in the original's game.
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import equinox as eqx
@@ -17,7 +18,7 @@ from hackmatrix.rules.rewards import COMPONENTS, Shaping
 from hackmatrix.rules.starts import HeadStart
 from ppo_mask.envs import AbstractAdaptiveCurriculum, AbstractEnv, Schedule
 from ppo_mask.errors import RunError
-from ppo_mask.runner import Structured, did_you_mean, finite_number
+from ppo_mask.runner import Structured, did_you_mean, finite_number, load_yaml
 
 _KEPT_OF_MEMORY = 0.95  # an update; so it knows the last twenty
 
@@ -111,7 +112,7 @@ class RewardWeights(Structured):
     def from_text(cls, text: str) -> "RewardWeights":
         """See :class:`ppo_mask.runner.Structured`."""
         if "=" not in text:
-            return super().from_text(text)
+            return cls.from_plain(load_yaml(Path(text)), text)
         pairs = (entry.partition("=") for entry in text.split(","))
         return cls.from_plain({name.strip(): value for name, _, value in pairs}, "--reward-weights")
 

@@ -16,6 +16,8 @@ from ._env import AbstractEnv as AbstractEnv
 from ._env import AbstractSelfResettingEnv as AbstractSelfResettingEnv
 from ._env import Next as Next
 from ._env import TimeStep as TimeStep
+from ._host import AbstractHostEnv as AbstractHostEnv
+from ._host import host_env_in as host_env_in
 from ._multitask import MultiTask as MultiTask
 from ._vector import VectorEnv as VectorEnv
 from ._vector import VectorState as VectorState
@@ -26,6 +28,7 @@ from ._wrappers import flatten as flatten
 
 __all__ = [
     "AbstractEnv",
+    "AbstractHostEnv",
     "AbstractSelfResettingEnv",
     "Curriculum",
     "FlatObservation",
@@ -41,5 +44,6 @@ __all__ = [
     "check_env",
     "env_at",
     "flatten",
+    "host_env_in",
     "probes",
 ]

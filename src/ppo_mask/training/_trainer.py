@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, Key
 
 from ppo_mask.devices.processes import is_multiprocess
-from ppo_mask.envs import AbstractEnv, Curriculum, VectorEnv, env_at
+from ppo_mask.envs import AbstractEnv, Curriculum, VectorEnv, env_at, host_env_in
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import (
@@ -144,9 +144,14 @@ class Trainer(eqx.Module):
         Raises:
             ValueError: the model is recurrent, and the environments cannot be dealt out to
                 minibatches.
+            RunError: an environment in Python raised something.
         """
         reset_key, learner_key = jax.random.split(key)
         rollout = _start(self._vector_env(jnp.int32(0), jnp.int32(1)), model, reset_key)
+        if (host_env := host_env_in(self.env)) is not None:
+            jax.block_until_ready(rollout)
+            if (failure := host_env.take_failure()) is not None:
+                raise failure
         return _assemble(self, model, rollout, learner_key)
 
     def train(
@@ -178,8 +183,9 @@ class Trainer(eqx.Module):
 
         Raises:
             ValueError: a number that cannot work, or a trainer with other parts made the state.
-            TrainingError: an observation, reward, loss or parameter is not finite, or a mask
-                allowed no action. The callbacks have not seen the bad state.
+            TrainingError: an observation, reward, loss or parameter is not finite, a mask allowed
+                no action, or an environment in Python raised something. The callbacks have not
+                seen the bad state.
         """
         config, mesh = self.config, self.mesh
         check_devices(ShufflePlan.make(config, state.model), 1 if mesh is None else mesh.size)
@@ -197,12 +203,15 @@ class Trainer(eqx.Module):
                 wait_for(health)
                 wrong = describe(health)
             if wrong:
-                wrong = f"update {int(state.update)}: {wrong}"
-                if before is not None:
+                host_env = host_env_in(self.env)
+                failure = None if host_env is None else host_env.take_failure()
+                wrong = f"update {int(state.update)}: {failure or wrong}"
+                # What an environment in Python did cannot be done again.
+                if before is not None and host_env is None:
                     env_then = env_at(self.env, self.curriculum, before.update, total)
                     place = find_first_nan(env_then, config, before.learner, total, self.algorithm)
                     wrong += f"; {place}" if place else ""
-                raise TrainingError(wrong)
+                raise TrainingError(wrong) from failure
             return state
 
         def log(state: TrainState, steps_per_second: float, partial: bool) -> TrainState:

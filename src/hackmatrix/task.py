@@ -135,7 +135,7 @@ TASK = Task[GameSettings](
     lambda game: HackMatrix(game.undo_depth, game.max_steps, compact=True),
     networks={
         "mlp": lambda env, sizes, key: PlayerCenteredMLP(
-            sizes.hidden_dim, sizes.num_layers, key=key
+            sizes.hidden_dim, sizes.num_layers, shared_layers=sizes.shared_layers, key=key
         ),
         "board": lambda env, sizes, key: BoardActorCritic(
             sizes.hidden_dim, sizes.num_layers, key=key

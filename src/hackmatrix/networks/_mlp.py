@@ -33,11 +33,19 @@ class PlayerCenteredMLP(AbstractFeatureActorCritic):
         num_layers: int = 2,
         network: AbstractActorCritic | None = None,
         *,
+        shared_layers: int = 0,
         key: Key[Array, ""],
     ):
         """Makes the network; one that is given is used as it is, and the sizes are not."""
         self.network = network or MLPActorCritic(
-            NUM_FEATURES, NUM_ACTIONS, hidden_dim, num_layers, True, _POLICY_GAIN, key=key
+            NUM_FEATURES,
+            NUM_ACTIONS,
+            hidden_dim,
+            num_layers,
+            layer_norm=True,
+            policy_gain=_POLICY_GAIN,
+            shared_layers=shared_layers,
+            key=key,
         )
 
     def features(self, observation: Observation) -> Int8[Array, " features"]:

@@ -8,11 +8,13 @@ from jaxtyping import Array, Key
 
 from ppo_mask.devices.sharding import addressable
 from ppo_mask.envs import AbstractEnv
+from ppo_mask.errors import RunError
 from ppo_mask.training import (
     Callback,
     Metric,
     Progress,
     Run,
+    TrainingError,
     TrainState,
     check_metric_names,
     evaluate,
@@ -62,12 +64,15 @@ class Evaluator(Callback):
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         if run.update % self._every == 0:
             key = jax.random.fold_in(self._key, run.update)
-            result = evaluate(
-                addressable(state.model),
-                self._env,
-                key,
-                self._num_episodes,
-                max_steps=self._max_steps,
-                metrics=self._metrics,
-            )
+            try:
+                result = evaluate(
+                    addressable(state.model),
+                    self._env,
+                    key,
+                    self._num_episodes,
+                    max_steps=self._max_steps,
+                    metrics=self._metrics,
+                )
+            except RunError as error:
+                raise TrainingError(f"evaluation at update {run.update}: {error}") from error
             run.log(result.values)

@@ -19,6 +19,8 @@ from ._env import AbstractEnv as AbstractEnv
 from ._env import AbstractSelfResettingEnv as AbstractSelfResettingEnv
 from ._env import Next as Next
 from ._env import TimeStep as TimeStep
+from ._host import AbstractHostEnv as AbstractHostEnv
+from ._host import host_env_in as host_env_in
 from ._multitask import MultiTask as MultiTask
 from ._vector import VectorEnv as VectorEnv
 from ._vector import VectorState as VectorState
@@ -30,6 +32,7 @@ from ._wrappers import flatten as flatten
 __all__ = [
     "AbstractAdaptiveCurriculum",
     "AbstractEnv",
+    "AbstractHostEnv",
     "AbstractSelfResettingEnv",
     "Curriculum",
     "FlatObservation",
@@ -46,6 +49,7 @@ __all__ = [
     "env_at",
     "first_memory",
     "flatten",
+    "host_env_in",
     "next_memory",
     "probes",
 ]

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Key, TypeCheckError
 
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, TimeStep
+from ppo_mask.envs._host import host_env_in
 from ppo_mask.jax_tools import describe_shapes, split_key
 from ppo_mask.networks import MaskedCategorical
 
@@ -54,6 +55,8 @@ def check_env(
         ...     print(error)
         key must have no effect, since deterministic=True was declared
     """
+    outside = "check_env is for environments in JAX; one in Python has its own library's checks"
+    _require(host_env_in(env) is None, outside)
     key = jax.random.key(0) if key is None else key
     keys = jax.random.split(key, 2 + _ROWS)
     # Not jit(env.reset): a method of an environment that holds arrays cannot be hashed.

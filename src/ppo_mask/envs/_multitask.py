@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep
+from ppo_mask.envs._host import host_env_in
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike, describe_shapes
 
 _TASK = "task"
@@ -55,6 +56,8 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
     def __check_init__(self) -> None:
         if not self.envs:
             raise ValueError("there must be at least one environment")
+        if any(host_env_in(env) is not None for env in self.envs):
+            raise ValueError("MultiTask cannot hold an environment that lives in Python")
         if self.weights is not None and self.weights.shape != (len(self.envs),):
             raise ValueError(
                 f"weights must be one number for each of the {len(self.envs)} environments, got an "

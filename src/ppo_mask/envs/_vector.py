@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
+from ppo_mask.envs._host import host_env_in, step_in_place
 from ppo_mask.jax_tools import ArrayTree, rarely, split_key
 
 State = TypeVar("State")
@@ -173,6 +174,8 @@ class VectorEnv(eqx.Module, Generic[State]):
     ) -> tuple[TimeStep, Next[State]]:
         if isinstance(self.env, AbstractSelfResettingEnv):
             return self.env.step_and_reset(step_key, reset_key, state, action)
+        if host_env_in(self.env) is not None:
+            return step_in_place(self.env, step_key, reset_key, state, action)
         state, final = self.env.step(step_key, state, action)
 
         # An environment's arrays are passed on: they may change during a run.

@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.envs._env import AbstractEnv, TimeStep
+from ppo_mask.envs._env import AbstractEnv, Next, TimeStep
+from ppo_mask.envs._host import step_in_place
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike
 
 State = TypeVar("State")
@@ -68,6 +69,21 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         timestep = dataclasses.replace(timestep, action_mask=mask, truncated=truncated)
         return (inner, steps + 1), timestep
 
+    def step_and_reset(
+        self,
+        step_key: Key[Array, ""],
+        reset_key: Key[Array, ""],
+        state: tuple[State, Int[Array, ""]],
+        action: Int[Array, ""],
+        cut: Bool[Array, ""] | bool = False,
+    ) -> tuple[TimeStep, Next[tuple[State, Int[Array, ""]]]]:
+        """See :class:`AbstractHostEnv`; only for environments that are one, or wrap one."""
+        inner, steps = state
+        cut = cut | (steps + 1 >= self.max_steps)
+        final, following = step_in_place(self.env, step_key, reset_key, inner, action, cut)
+        steps = jnp.where(final.terminated | final.truncated, 0, steps + 1)
+        return final, dataclasses.replace(following, state=(following.state, steps))
+
 
 class FlatObservation(AbstractEnv[State]):
     """An environment whose observation is flattened to one vector, as an MLP needs it.
@@ -109,9 +125,24 @@ class FlatObservation(AbstractEnv[State]):
         """Takes one action."""
         return self._flat(*self.env.step(key, state, jnp.asarray(action, jnp.int32)))
 
+    def step_and_reset(
+        self,
+        step_key: Key[Array, ""],
+        reset_key: Key[Array, ""],
+        state: State,
+        action: Int[Array, ""],
+        cut: Bool[Array, ""] | bool = False,
+    ) -> tuple[TimeStep, Next[State]]:
+        """See :class:`AbstractHostEnv`; only for environments that are one, or wrap one."""
+        final, following = step_in_place(self.env, step_key, reset_key, state, action, cut)
+        return self._flatten(final), self._flatten(following)
+
     def _flat(self, state: State, timestep: TimeStep) -> tuple[State, TimeStep]:
+        return state, self._flatten(timestep)
+
+    def _flatten(self, timestep: Any) -> Any:
         part = timestep.observation if self.of is None else self.of(timestep.observation)
-        return state, dataclasses.replace(timestep, observation=flatten(part))
+        return dataclasses.replace(timestep, observation=flatten(part))
 
 
 def flatten(observation: ArrayTree) -> Float[Array, " features"]:

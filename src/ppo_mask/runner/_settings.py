@@ -85,6 +85,9 @@ class NetworkSettings:
     network: str = setting("default", "which of the program's networks", one_of="offered")
     hidden_dim: int = setting(256, "width of the hidden layers", at_least=1)
     num_layers: int = setting(2, "hidden layers", at_least=1)
+    shared_layers: int = setting(
+        0, "hidden layers, from the first on, that policy and value share in an MLP", at_least=0
+    )
     offered: tuple[str, ...] = ()
 
 

@@ -31,7 +31,8 @@ def mlp_for(
     Raises:
         RunError: the observation is not one flat array of floats.
     """
-    sizes = {"hidden_dim": network.hidden_dim, "num_layers": network.num_layers}
+    names = ("hidden_dim", "num_layers", "shared_layers")
+    sizes = {name: getattr(network, name) for name in names}
     try:
         return MLPActorCritic.for_env(env, key=key, **sizes)
     except ValueError as error:

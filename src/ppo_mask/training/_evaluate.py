@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.envs import AbstractEnv, TimeLimit, VectorEnv
+from ppo_mask.envs import AbstractEnv, TimeLimit, VectorEnv, host_env_in
 from ppo_mask.jax_tools import zeros_from_shapes
 from ppo_mask.networks import AbstractActorCritic, advance
 from ppo_mask.ppo import RolloutState, next_rollout_state, start_rollout
@@ -97,6 +97,7 @@ def evaluate(
     Raises:
         ValueError: a number that cannot work, a metric with a name that the library uses, or a
             mask that allowed no action.
+        RunError: an environment in Python raised something.
 
     Example:
         >>> import jax
@@ -113,6 +114,10 @@ def evaluate(
     check_metric_names(metrics)
     vector_env = VectorEnv(TimeLimit(env, max_steps), num_envs)
     record, totals = jax.device_get(_play(model, vector_env, key, num_episodes, greedy, metrics))
+    if (host_env := host_env_in(env)) is not None:
+        host_env.release()
+        if (failure := host_env.take_failure()) is not None:
+            raise failure
     if not record.allowed:
         raise ValueError("an action mask was all False; the environment must always allow one")
     values = summarize_steps(totals, metrics, "eval")

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from ppo_mask.envs import host_env_in
+from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.training._callback import Callback, Progress, Run
 from ppo_mask.training._health import Health, describe
@@ -37,7 +39,15 @@ def init_seeds(
         trainer: the same for all.
         make_model: a network from a key.
         keys: one per run.
+
+    Raises:
+        RunError: the environment is in Python, and steps no seeds in one program.
     """
+    if host_env_in(trainer.env) is not None:
+        raise RunError(
+            "an environment that lives in Python trains one seed in a program: num_seeds must be "
+            "1; start a run for each seed"
+        )
 
     def begin(key: Key[Array, ""]) -> TrainState:
         model_key, init_key = jax.random.split(key)

@@ -19,6 +19,7 @@ from ppo_mask.envs import (
     VectorEnv,
     env_at,
     first_memory,
+    host_env_in,
     next_memory,
 )
 from ppo_mask.jax_tools import ArrayTree
@@ -156,10 +157,15 @@ class Trainer(eqx.Module):
         Raises:
             ValueError: the model is recurrent, and the environments cannot be dealt out to
                 minibatches; or the loss gives a metric the name of one of the library's.
+            RunError: an environment in Python raised something.
         """
         reset_key, learner_key = jax.random.split(key)
         memory = first_memory(self.curriculum)
         rollout = _start(self._vector_env(jnp.int32(0), jnp.int32(1), memory), model, reset_key)
+        if (host_env := host_env_in(self.env)) is not None:
+            jax.block_until_ready(rollout)
+            if (failure := host_env.take_failure()) is not None:
+                raise failure
         return _assemble(self, model, rollout, learner_key)
 
     def train(
@@ -191,8 +197,9 @@ class Trainer(eqx.Module):
 
         Raises:
             ValueError: a number that cannot work, or a trainer with other parts made the state.
-            TrainingError: an observation, reward, loss or parameter is not finite, or a mask
-                allowed no action. The callbacks have not seen the bad state.
+            TrainingError: an observation, reward, loss or parameter is not finite, a mask allowed
+                no action, or an environment in Python raised something. The callbacks have not
+                seen the bad state.
         """
         config, mesh = self.config, self.mesh
         check_devices(ShufflePlan.make(config, state.model), 1 if mesh is None else mesh.size)
@@ -210,14 +217,17 @@ class Trainer(eqx.Module):
                 wait_for(health)
                 wrong = describe(health)
             if wrong:
-                wrong = f"update {int(state.update)}: {wrong}"
-                if before is not None:
+                host_env = host_env_in(self.env)
+                failure = None if host_env is None else host_env.take_failure()
+                wrong = f"update {int(state.update)}: {failure or wrong}"
+                # What an environment in Python did cannot be done again.
+                if before is not None and host_env is None:
                     env_then = env_at(
                         self.env, self.curriculum, before.update, total, before.memory
                     )
                     place = find_first_nan(env_then, config, before.learner, total, self.algorithm)
                     wrong += f"; {place}" if place else ""
-                raise TrainingError(wrong)
+                raise TrainingError(wrong) from failure
             return state
 
         def log(state: TrainState, steps_per_second: float, partial: bool) -> TrainState:

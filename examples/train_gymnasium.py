@@ -1,0 +1,45 @@
+"""Trains on an environment of Gymnasium, written in Python, by its id.
+
+pip install 'ppo-mask[gymnasium]'
+python examples/train_gymnasium.py --env-id CartPole-v1 --total-timesteps 100_000
+python examples/train_gymnasium.py --env-id my_module:MyGame-v0 --num-workers 4 --num-envs 32
+"""
+
+import dataclasses
+import os
+import sys
+
+from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
+from ppo_mask.runner import RunConfig, Task, TrainingSettings, main, setting
+
+
+@dataclasses.dataclass(frozen=True)
+class InPython:
+    """The environment."""
+
+    env_id: str = setting(
+        "CartPole-v1", "what gymnasium.make knows it by, such as my_module:Name-v0"
+    )
+    num_workers: int = setting(0, "processes to step it in; 0: this one", at_least=0)
+    max_episode_steps: int | None = setting(None, "where to truncate episodes", at_least=1)
+
+
+def make_env(settings: InPython) -> GymnasiumEnv:
+    """The environment, its observation in a row."""
+    return GymnasiumEnv(
+        settings.env_id,
+        num_workers=settings.num_workers,
+        max_episode_steps=settings.max_episode_steps,
+        flatten=True,
+    )
+
+
+TASK = Task[InPython](make_env)
+DEFAULTS = RunConfig(
+    InPython(),
+    TrainingSettings(total_timesteps=200_000, num_envs=8, num_steps=128, lr=1e-3, ent_coef=0.01),
+)
+
+if __name__ == "__main__":
+    sys.path.append(os.getcwd())  # For a module of one's own.
+    raise SystemExit(main(TASK, DEFAULTS, description="Trains on an environment of Gymnasium."))

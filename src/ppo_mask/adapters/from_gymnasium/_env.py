@@ -1,0 +1,370 @@
+"""The environment: compiled code that calls the host, once for a step of all environments."""
+
+import atexit
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, final, no_type_check
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+from jax.experimental import io_callback
+from jax.experimental.buffer_callback import buffer_callback
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from ppo_mask.adapters._gymnasium import gymnasium
+from ppo_mask.adapters._shared import StaticObject
+from ppo_mask.adapters.from_gymnasium._host import (
+    BEGUN,
+    TERMINATED,
+    TRUNCATED,
+    Answer,
+    Host,
+)
+from ppo_mask.adapters.from_gymnasium._spaces import as_row, as_tree, leaves_of
+from ppo_mask.adapters.from_gymnasium._stepper import Stepper, describe_error, make_arrays
+from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper
+from ppo_mask.adapters.from_gymnasium._workers import Workers
+from ppo_mask.envs import AbstractHostEnv, Next, TimeStep
+from ppo_mask.errors import RunError
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike
+
+
+class HostState(eqx.Module):
+    """What compiled code knows of an environment on the host.
+
+    Attributes:
+        numbers: of its batch, of its place in it, and of the step.
+        observation: the present one, in parts.
+    """
+
+    numbers: Int[Array, "3"]
+    observation: tuple[Array, ...]
+
+
+@final
+class GymnasiumEnv(AbstractHostEnv[HostState]):
+    """An environment of Gymnasium, written in Python, stepped on the host.
+
+    All environments of a :class:`ppo_mask.envs.VectorEnv` are stepped by one call out of the
+    compiled program, in this process or in workers. The mask is what ``action_masks()`` returns,
+    as for sb3-contrib's ``MaskablePPO``, or ``info["action_mask"]``; without either all actions
+    are allowed. An episode is truncated where the environment says so, and its last observation
+    is kept.
+
+    Its state is on the host. So a step cannot be taken twice, and a checkpoint does not hold it:
+    a run that is resumed begins new episodes, in place of those that ran, which count as
+    truncated. All else is as with any environment. It works on one device.
+
+    Attributes:
+        num_actions: the number of actions.
+
+    Example:
+        >>> env = GymnasiumEnv("CartPole-v1", flatten=True)
+        >>> state, timestep = env.reset(jax.random.key(7))  # As with gymnasium's reset(seed=7).
+        >>> timestep.observation.shape, timestep.action_mask.tolist()
+        ((4,), [True, True])
+    """
+
+    num_actions: int = eqx.field(static=True)
+    _flatten: bool = eqx.field(static=True)
+    _infos: tuple[str, ...] = eqx.field(static=True)
+    _space: StaticObject = eqx.field(static=True)
+    _held: StaticObject = eqx.field(static=True)
+
+    def __init__(
+        self,
+        environment: Any,
+        *,
+        num_workers: int = 0,
+        max_episode_steps: int | None = None,
+        flatten: bool = False,
+        infos: Sequence[str] = (),
+    ):
+        """Makes one environment, to see its spaces.
+
+        Args:
+            environment: an id that ``gymnasium.make`` knows, such as ``"module:Name-v0"``; a spec;
+                an environment that ``make`` made; or a function that makes one.
+            num_workers: processes to step the environments in; 0: this one. Worth it where a step
+                takes longer than a message to a process does, about 0.1 ms.
+            max_episode_steps: where to truncate episodes; None: where the environment does.
+            flatten: join all parts of an observation to one row of floats, as
+                ``gymnasium.spaces.flatten`` does: what an MLP needs. Else dicts and tuples are
+                kept.
+            infos: entries of the environment's infos to keep, each a number; 0 where one is
+                missing.
+
+        Raises:
+            ValueError: the environment is not known, its actions are not discrete, or its
+                observations are no arrays.
+            RunError: the environment cannot be made.
+        """
+        if num_workers < 0:
+            raise ValueError(f"num_workers must be 0 or more, got {num_workers}")
+        make, name = _maker_of(environment, max_episode_steps)
+        env = _tried(name, make)
+        name = name or type(env.unwrapped).__name__
+        spaces = env.observation_space, env.action_space
+        env.close()
+
+        def make_stepper(layout: Any) -> Any:
+            if num_workers:
+                return Workers(make, layout, num_workers)
+            return Stepper(make, layout, make_arrays(layout), 0, layout["num_envs"])
+
+        self._set_up(name, *spaces, make_stepper, flatten, infos)
+
+    @classmethod
+    def of_vectors(
+        cls,
+        make_vector: Callable[[int], Any],
+        *,
+        flatten: bool = False,
+        infos: Sequence[str] = (),
+    ) -> "GymnasiumEnv":
+        """Steps vectors of environments, such as those that are written as one.
+
+        Any kind of autoreset will do. Vectors that reset an environment in its next step, and are
+        not Gymnasium's ``SyncVectorEnv`` or ``AsyncVectorEnv``, spend a step on it: it is learned
+        from as the first of the new episode, with an observation of zeros and one allowed action.
+
+        Args:
+            make_vector: from a number of environments to a vector of so many, such as
+                ``lambda n: gymnasium.make_vec("CartPole-v1", n)``.
+            flatten: see the class.
+            infos: see the class.
+
+        Raises:
+            ValueError: actions are not discrete, or observations are no arrays.
+            RunError: the vector cannot be made.
+        """
+        vector = _tried("", lambda: make_vector(1))
+        spaces = vector.single_observation_space, vector.single_action_space
+        spec = getattr(vector, "spec", None)
+        name = type(vector.unwrapped).__name__ if spec is None else spec.id
+        vector.close()
+
+        def make_stepper(layout: Any) -> Any:
+            return VectorStepper(make_vector, layout, make_arrays(layout))
+
+        env = object.__new__(cls)
+        env._set_up(name, *spaces, make_stepper, flatten, infos)
+        return env
+
+    def _set_up(
+        self,
+        name: str,
+        space: Any,
+        actions: Any,
+        make_stepper: Callable[[Any], Any],
+        flatten: bool,
+        infos: Sequence[str],
+    ) -> None:
+        if not isinstance(actions, gymnasium.spaces.Discrete):
+            raise ValueError(f"{name} has actions of {actions}; they must be Discrete")
+        try:
+            leaves = leaves_of(space)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        put = partial(object.__setattr__, self)
+        put("num_actions", int(actions.n))
+        put("_flatten", flatten)
+        put("_infos", tuple(infos))
+        put("_space", StaticObject(space))
+        layout = {
+            "num_actions": int(actions.n),
+            "start": int(actions.start),
+            "leaves": [leaf[:3] for leaf in leaves],
+            "infos": tuple(infos),
+            "num_infos": len(infos),
+        }
+        host = Host(name, layout, make_stepper)
+        put("_held", StaticObject(host))
+        atexit.register(_end, weakref.ref(host))
+
+    @property
+    def _host(self) -> Host:
+        return self._held.value
+
+    def close(self) -> None:
+        """Closes all environments and ends their workers; who goes on begins new episodes."""
+        self._host.close()
+
+    def take_failure(self) -> Exception | None:
+        """See :meth:`ppo_mask.envs.AbstractHostEnv.take_failure`."""
+        return self._host.take_failure()
+
+    def release(self) -> None:
+        """See :meth:`ppo_mask.envs.AbstractHostEnv.release`."""
+        self._host.release()
+
+    def reset(self, key: Key[Array, ""]) -> tuple[HostState, TimeStep]:
+        """Starts an episode in a new environment, whose seed is the key's last 31 bits."""
+        answer = self._call(self._host.begin, self._row(key, jnp.zeros(3, jnp.int32), 0, False))
+        state = HostState(answer.rows[:3], answer.next)
+        infos = self._read_infos(answer.reward)
+        reward, no = answer.reward[0], jnp.array(False)
+        observation = self._observe(answer.next)
+        return state, TimeStep(observation, answer.mask, reward, no, no, infos)
+
+    def step(
+        self, key: Key[Array, ""], state: HostState, action: IntScalarLike
+    ) -> tuple[HostState, TimeStep]:
+        """Takes one action. Where it ends the episode, the environment is reset all the same."""
+        action = jnp.asarray(action, jnp.int32)
+        timestep, following = self.step_and_reset(key, key, state, action)
+        return following.state, timestep
+
+    def step_and_reset(
+        self,
+        step_key: Key[Array, ""],
+        reset_key: Key[Array, ""],
+        state: HostState,
+        action: Int[Array, ""],
+        cut: Bool[Array, ""] | bool = False,
+    ) -> tuple[TimeStep, Next[HostState]]:
+        """Takes one action; a new episode goes on with the environment's own random numbers.
+
+        See :meth:`ppo_mask.envs.AbstractHostEnv.step_and_reset`. The reset's key is used only
+        where the host does not know the state, as in a run that is resumed.
+        """
+        del step_key
+        row = self._row(reset_key, state.numbers, action, cut)
+        answer = self._call(self._host.step, row)
+        begun = answer.rows[BEGUN] != 0
+        terminated = answer.rows[TERMINATED] != 0
+        # Of the old episode nothing is known but that it did not end here.
+        truncated = ((answer.rows[TRUNCATED] != 0) | cut | begun) & ~terminated
+        ended = terminated | truncated
+
+        def last(was: Array, then: Array, following: Array) -> Array:
+            return jnp.where(begun, was, jnp.where(ended, then, following))
+
+        observation = tuple(map(last, state.observation, answer.final, answer.next))
+        final = TimeStep(
+            self._observe(observation),
+            answer.mask | ended,
+            answer.reward[0],
+            terminated,
+            truncated,
+            self._read_infos(answer.reward),
+        )
+        after = HostState(answer.rows[:3], answer.next)
+        return final, Next(after, self._observe(answer.next), answer.mask)
+
+    def _row(self, key: Any, numbers: Array, action: Any, cut: Any) -> Int[Array, "6"]:
+        seed = (jax.random.key_data(key)[-1] & jnp.uint32(0x7FFFFFFF)).astype(jnp.int32)
+        others = [jnp.asarray(x).astype(jnp.int32) for x in (action, cut)]
+        return jnp.stack([*numbers, *others, seed])
+
+    def _observe(self, arrays: tuple[Array, ...]) -> ArrayTree:
+        space = self._space.value
+        if self._flatten:
+            return as_row(leaves_of(space), list(arrays))
+        return as_tree(space, list(arrays))
+
+    def _read_infos(self, numbers: Float[Array, " n"]) -> dict[str, Array]:
+        return {name: numbers[i] for i, name in enumerate(self._infos, 1)}
+
+    def _call(self, function: Callable[[Any], Answer], rows: Int[Array, "*batch 6"]) -> Any:
+        """Calls the host once for a whole batch, however often it is batched."""
+        if jax.sharding.get_abstract_mesh().manual_axes:
+            raise RunError(
+                f"{self._host.name} lives in this process and works on one device only: "
+                "num_devices must be 1"
+            )
+        layout = self._host.layout
+
+        def shapes(n: int) -> Answer:
+            of = jax.ShapeDtypeStruct
+            parts = tuple([of((n, *shape), dtype) for _, dtype, shape in layout["leaves"]])
+            reward = of((n, 1 + len(self._infos)), jnp.float32)
+            mask = of((n, self.num_actions), jnp.bool_)
+            return Answer(of((n, 6), jnp.int32), reward, mask, parts, parts)
+
+        @custom_vmap
+        def call(rows: Any) -> Any:
+            batch = rows.shape[:-1]
+            n = math.prod(batch)
+            answer = _call_host(function, shapes(n), rows.reshape(n, rows.shape[-1]))
+            return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), answer)
+
+        @call.def_vmap
+        def _(size: int, batched: Any, rows: Any) -> Any:  # pyright: ignore[reportUnusedFunction]
+            answer = self._call(function, rows)
+            return answer, jax.tree.map(lambda _: True, answer)
+
+        return call(rows)
+
+
+def _call_host(function: Callable[[Any], Answer], shapes: Answer, rows: Array) -> Answer:
+    """Calls a function of the host from compiled code."""
+    if jax.default_backend() != "cpu":
+
+        @no_type_check
+        def copies(rows: Any) -> Any:
+            return jax.tree.map(np.array, function(rows))
+
+        return io_callback(copies, shapes, rows)
+
+    # An eighth of the time, but on a CPU only: elsewhere the buffers are the device's.
+    @no_type_check
+    def fill(context: Any, out: Any, rows: Any) -> None:
+        del context
+        for buffer, array in zip(
+            jax.tree.leaves(out), jax.tree.leaves(function(rows)), strict=True
+        ):
+            np.asarray(buffer)[...] = array
+
+    return buffer_callback(fill, shapes, has_side_effect=True)(rows)
+
+
+def _end(host: Any) -> None:
+    if (alive := host()) is not None:
+        alive.end()
+
+
+def _tried(name: str, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except Exception as error:
+        raise RunError((name or "the environment") + describe_error(error)) from error
+
+
+def _maker_of(environment: Any, max_episode_steps: int | None) -> tuple[Callable[[], Any], str]:
+    """A function that makes an environment, which another process may be sent; and its name."""
+    from gymnasium.envs.registration import EnvSpec
+
+    limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
+    if isinstance(environment, gymnasium.Env):
+        if environment.spec is None:
+            raise ValueError(
+                f"one {type(environment).__name__} is not enough, for several run side by side: "
+                "give a function that makes one, such as the class"
+            )
+        environment = environment.spec
+    if isinstance(environment, str):
+        try:
+            # What it says to import is imported here, and what is registered here is sent along.
+            module, _, name = environment.rpartition(":")
+            if module:
+                __import__(module)
+            environment = gymnasium.spec(name)
+        except (ImportError, gymnasium.error.Error) as error:
+            raise ValueError(f"there is no {environment!r} for gymnasium.make: {error}") from error
+    if isinstance(environment, EnvSpec):
+        return partial(gymnasium.make, environment, **limit), environment.id
+    if not callable(environment):
+        raise ValueError(
+            f"an environment is an id, or a function that makes one; got {environment!r}"
+        )
+    name = getattr(environment, "__name__", "").replace("<lambda>", "")
+    made: Callable[[], Any] = environment
+    if max_episode_steps is None:
+        return made, name
+    return lambda: gymnasium.wrappers.TimeLimit(made(), max_episode_steps), name

@@ -1,0 +1,82 @@
+"""Observation spaces of Gymnasium as trees of arrays."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ppo_mask.adapters._gymnasium import gymnasium
+from ppo_mask.jax_tools import ArrayTree
+
+_NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
+"""JAX's dtypes have 32 bits, unless told otherwise."""
+
+
+class Leaf(NamedTuple):
+    """An array of an observation, and its space: where it is in it, and what it is of."""
+
+    path: tuple[Any, ...]
+    dtype: str
+    shape: tuple[int, ...]
+    space: Any
+
+
+def leaves_of(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
+    """The arrays of a space's observations, in the order of its parts.
+
+    Raises:
+        ValueError: a part is no array of a fixed shape; the message names it.
+    """
+    spaces = gymnasium.spaces
+    if isinstance(space, spaces.Dict):
+        return [leaf for key, part in space.items() for leaf in leaves_of(part, (*path, key))]
+    if isinstance(space, spaces.Tuple):
+        parts = enumerate(space.spaces)
+        return [leaf for key, part in parts for leaf in leaves_of(part, (*path, key))]
+    if isinstance(space, spaces.Discrete):
+        return [Leaf(path, "int32", (), space)]
+    if isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete):
+        dtype = np.dtype(space.dtype).name
+        if dtype == "float16":
+            dtype = "float32"
+        return [Leaf(path, _NARROWER.get(dtype, dtype), tuple(space.shape), space)]
+    where = "".join(f"[{key!r}]" for key in path)
+    raise ValueError(
+        f"observation{where} is of {space}; it must be a Box, Discrete, MultiBinary or "
+        "MultiDiscrete, or a Dict or Tuple of them"
+    )
+
+
+def as_tree(space: Any, arrays: list[Array]) -> ArrayTree:
+    """The arrays of an observation as dicts and tuples, as its space has them."""
+    rest = iter(arrays)
+
+    def make(space: Any) -> Any:
+        if isinstance(space, gymnasium.spaces.Dict):
+            return {key: make(part) for key, part in space.items()}
+        if isinstance(space, gymnasium.spaces.Tuple):
+            return tuple([make(part) for part in space.spaces])
+        return next(rest)
+
+    return make(space)
+
+
+def as_row(leaves: list[Leaf], arrays: list[Array]) -> Float[Array, " features"]:
+    """The arrays of an observation in a row, as ``gymnasium.spaces.flatten`` makes it.
+
+    A choice of n is one of n numbers that is 1; all else keeps its values.
+    """
+    parts: list[Array] = []
+    for leaf, array in zip(leaves, arrays, strict=True):
+        space = leaf.space
+        if isinstance(space, gymnasium.spaces.Discrete):
+            parts.append(jax.nn.one_hot(array - int(space.start), int(space.n)))
+        elif isinstance(space, gymnasium.spaces.MultiDiscrete):
+            values = (array - np.asarray(space.start, np.int32)).reshape(-1)
+            counts = space.nvec.reshape(-1).tolist()
+            parts += [jax.nn.one_hot(values[i], count) for i, count in enumerate(counts)]
+        else:
+            parts.append(array.astype(jnp.float32).reshape(-1))
+    return jnp.concatenate(parts)

@@ -1,0 +1,239 @@
+"""Steps environments one after another, in this process or, run as a program, in a worker.
+
+It imports neither JAX nor anything of this library, so that a worker starts fast and stays small.
+Types of what is called in each step are not checked: that takes longer than many a step.
+"""
+
+import mmap
+import os
+import pickle
+import signal
+import sys
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any, no_type_check
+
+import numpy as np
+
+# Where arrays begin: on lines of the cache, for several workers write to one memory.
+_ALIGNED = 64
+
+
+class UnfitError(Exception):
+    """What an environment did that it must not, in one line without its name."""
+
+
+def lay_out(layout: Any) -> Any:
+    """The name, dtype, shape and place in memory of each array; and the bytes of all of them.
+
+    Args:
+        layout: ``num_envs``, ``num_actions``, ``num_infos`` and ``leaves`` (path, dtype, shape).
+    """
+    n = layout["num_envs"]
+    fields = [
+        ("action", "int64", (n,)),
+        ("seed", "int64", (n,)),
+        ("cut", "bool", (n,)),
+        ("numbers", "float32", (n, 1 + layout["num_infos"])),  # The reward, and infos.
+        ("ends", "bool", (n, 2)),  # Terminated, truncated.
+        ("mask", "bool", (n, layout["num_actions"])),
+    ]
+    for i, (_, dtype, shape) in enumerate(layout["leaves"]):
+        fields += [(f"{name}{i}", dtype, (n, *shape)) for name in ("next", "final")]
+    places: list[Any] = []
+    size = 0
+    for name, dtype, shape in fields:
+        places.append((name, dtype, shape, size))
+        size += int(np.prod(shape)) * np.dtype(dtype).itemsize
+        size += -size % _ALIGNED
+    return places, size
+
+
+def make_arrays(layout: Any, buffer: Any = None) -> Any:
+    """The arrays by name: what is to be done with each environment, and what came of it."""
+    places, size = lay_out(layout)
+    buffer = bytearray(size) if buffer is None else buffer
+    return {name: np.ndarray(shape, dtype, buffer, offset) for name, dtype, shape, offset in places}
+
+
+def describe_error(error: Any) -> Any:
+    """What was raised and where, in one line, without the environment's name."""
+    text = " ".join(str(error).split())
+    if isinstance(error, UnfitError):
+        return f": {text}"
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [frame for frame in frames if not _is_between(frame.filename)]
+    at = f" at {places[-1].filename}:{places[-1].lineno} ({places[-1].name})" if places else ""
+    return f" raised {type(error).__name__}{': ' if text else ''}{text}{at}"
+
+
+def _is_between(filename: Any) -> bool:
+    """Whether it is code between us and the environment, which says nothing about the error."""
+    path = filename.replace(os.sep, "/")
+    return "/ppo_mask/adapters/from_gymnasium/" in path or "/site-packages/gymnasium/" in path
+
+
+@no_type_check
+def check_mask(mask: Any, count: Any, what: Any) -> Any:
+    """The mask as an array of booleans.
+
+    Raises:
+        UnfitError: it has another shape or dtype, or allows nothing.
+    """
+    array = np.asarray(mask)
+    if array.shape != (count,):
+        raise UnfitError(f"{what} has shape {array.shape}; it must be ({count},)")
+    if array.dtype != np.bool_:
+        if array.dtype.kind not in "iu" or ((array != 0) & (array != 1)).any():
+            raise UnfitError(f"{what} must hold booleans, or 0 and 1; got {array.dtype}")
+        array = array.astype(bool)
+    if not array.any():
+        raise UnfitError(f"{what} allows no action, though the episode has not ended")
+    return array
+
+
+def find_masks(env: Any) -> Any:
+    """The environment's method ``action_masks``, through its wrappers; None if it has none."""
+    try:
+        return env.get_wrapper_attr("action_masks")
+    except AttributeError:
+        return None
+
+
+@no_type_check
+def store(array: Any, row: Any, value: Any, path: Any) -> None:
+    """Copies a part of an observation into its row.
+
+    Raises:
+        UnfitError: its shape or kind is not the space's.
+    """
+    value = np.asarray(value)
+    if value.shape != array.shape[1:] or not np.can_cast(value.dtype, array.dtype, "same_kind"):
+        # Whole numbers are whole numbers, signed or not: what is out of range the space forbids.
+        if (
+            value.shape == array.shape[1:]
+            and value.dtype.kind in "iub"
+            and array.dtype.kind in "iu"
+        ):
+            array[row] = value
+            return
+        where = "".join(f"[{key!r}]" for key in path)
+        raise UnfitError(
+            f"observation{where} is {value.dtype}{list(value.shape)}; its space says "
+            f"{array.dtype}{list(array.shape[1:])}"
+        )
+    array[row] = value
+
+
+@no_type_check
+class Stepper:
+    """Some of a session's environments: those of the rows ``first`` to ``last`` - 1."""
+
+    def __init__(self, make: Any, layout: Any, arrays: Any, first: Any, last: Any) -> None:
+        self._layout, self.arrays = layout, arrays
+        self._rows = range(first, last)
+        self._envs: Any = []
+        for _ in self._rows:
+            self._envs.append(make())
+        if len({id(env.unwrapped) for env in self._envs}) < len(self._envs):
+            raise UnfitError("the function that makes it returned the same environment twice")
+        self._masks = [find_masks(env) for env in self._envs]
+        self._in_info = False
+        paths = [path for path, _, _ in layout["leaves"]]
+        self._next = [(path, arrays[f"next{i}"]) for i, path in enumerate(paths)]
+        self._final = [(path, arrays[f"final{i}"]) for i, path in enumerate(paths)]
+
+    def reset(self) -> None:
+        """Starts an episode in each, from the seeds."""
+        self._run(True)
+
+    def step(self) -> None:
+        """Takes an action in each, and starts a new episode where one has ended or is cut off."""
+        self._run(False)
+
+    def close(self) -> None:
+        """Closes the environments."""
+        for env in self._envs:
+            env.close()
+
+    def _run(self, begins: Any) -> None:
+        # One function with all in it, since a call is not free, and a step of many games is short.
+        arrays, layout = self.arrays, self._layout
+        numbers, ends, masks, cuts = (arrays[x] for x in ("numbers", "ends", "mask", "cut"))
+        start, names, count = layout["start"], layout["infos"], layout["num_actions"]
+        actions = arrays["action"] + start
+        seeds = arrays["seed"].tolist()
+        for row, env, find_mask in zip(self._rows, self._envs, self._masks, strict=True):
+            if begins:
+                observation, info = env.reset(seed=seeds[row])
+                reward, terminated, truncated = 0.0, False, False
+            else:
+                observation, reward, terminated, truncated, info = env.step(actions[row])
+            numbers[row, 0] = reward
+            ends[row] = terminated, truncated
+            for i, name in enumerate(names, 1):
+                numbers[row, i] = info.get(name, 0)
+            if not begins and (terminated or truncated or cuts[row]):
+                for path, array in self._final:
+                    part = observation
+                    for key in path:
+                        part = part[key]
+                    store(array, row, part, path)
+                observation, info = env.reset()
+            for path, array in self._next:
+                part = observation
+                for key in path:
+                    part = part[key]
+                value = np.asarray(part)
+                if value.dtype == array.dtype and value.shape == array.shape[1:]:
+                    array[row] = value
+                else:
+                    store(array, row, value, path)
+            if find_mask is not None:
+                masks[row] = check_mask(find_mask(), count, "action_masks()")
+            elif "action_mask" in info:
+                self._in_info = True
+                masks[row] = check_mask(info["action_mask"], count, 'info["action_mask"]')
+            elif self._in_info:
+                raise UnfitError('info has no "action_mask" here, though it had one before')
+            else:
+                masks[row] = True
+
+
+def work(control: int, memory: int) -> None:
+    """A worker: does what comes through a connection until it is closed.
+
+    Args:
+        control: the connection's file descriptor.
+        memory: that of the memory that all share.
+    """
+    # The run ends in good order, and for that it may need more steps. A lost parent ends this.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    connection = Connection(control)
+    stepper: Any = None
+    try:
+        while True:
+            command = connection.recv_bytes()
+            reply = b""
+            try:
+                if command == b"step":
+                    stepper.step()
+                elif command == b"reset":
+                    stepper.reset()
+                else:
+                    sys.path[:], make, layout, first, last = pickle.loads(command)
+                    arrays = make_arrays(layout, mmap.mmap(memory, 0))
+                    stepper = Stepper(pickle.loads(make), layout, arrays, first, last)
+            except BaseException as error:
+                reply = describe_error(error).encode()
+            connection.send_bytes(reply)
+    except (EOFError, OSError):
+        pass
+    finally:
+        if stepper is not None:
+            stepper.close()
+
+
+if __name__ == "__main__":
+    work(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,171 @@
+"""Steps a vector environment of Gymnasium, whatever its kind of autoreset."""
+
+from typing import Any, no_type_check
+
+import numpy as np
+
+from ppo_mask.adapters._gymnasium import gymnasium
+from ppo_mask.adapters.from_gymnasium._stepper import UnfitError, check_mask, find_masks
+
+
+@no_type_check
+class VectorStepper:
+    """What a ``Stepper`` of all environments is, with a vector in place of them.
+
+    Where the vector resets an environment in the same step, its infos have the last observation.
+    Where it does in the next one, or never, Gymnasium's own vectors are asked to reset at once.
+    Others of the next-step kind spend a step on it that takes no action: it becomes the first of
+    the new episode, with an observation of zeros, one allowed action and the reward 0.
+    """
+
+    def __init__(self, make: Any, layout: Any, arrays: Any) -> None:
+        self._layout, self.arrays = layout, arrays
+        count = layout["num_envs"]
+        self._vector = make(count)
+        if self._vector.num_envs != count:
+            raise UnfitError(f"has {self._vector.num_envs} environments; {count} were asked for")
+        inner, modes = self._vector.unwrapped, gymnasium.vector.AutoresetMode
+        # Gymnasium's own vectors share their metadata with others of the same class.
+        known = self._vector.metadata.get("autoreset_mode", modes.NEXT_STEP)
+        mode = modes(getattr(inner, "autoreset_mode", known))
+        own = gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv
+        self._is_own = isinstance(inner, own)
+        # A worker that shares no memory forgets that it has just been reset.
+        forgets = not getattr(inner, "shared_memory", True)
+        self._same_step = mode == modes.SAME_STEP
+        self._resets_some = mode == modes.DISABLED or (self._is_own and not forgets)
+        self._masks = _masks_of(self._vector)
+        self._in_info = False
+        self._idle = np.zeros(count, bool)  # Reset in the next step, which takes no action.
+
+    def reset(self) -> None:
+        """Starts an episode in each, from the seeds."""
+        seeds = self.arrays["seed"].tolist()
+        observation, info = self._vector.reset(seed=seeds if self._is_own else seeds[0])
+        self._idle[:] = False
+        self.arrays["numbers"][:] = 0
+        self.arrays["ends"][:] = False
+        self._store_infos(info, np.ones(len(self._idle), bool))
+        self._store("next", observation, slice(None))
+        self._store_masks(info, np.ones(len(self._idle), bool))
+
+    def step(self) -> None:
+        """Takes an action in each, and starts a new episode where one has ended or is cut off."""
+        arrays, start = self.arrays, self._layout["start"]
+        actions = arrays["action"] + start
+        observation, reward, terminated, truncated, info = self._vector.step(actions)
+        ended = np.asarray(terminated, bool) | np.asarray(truncated, bool)
+        cut = arrays["cut"] & ~ended
+        arrays["numbers"][:, 0] = reward
+        arrays["ends"][:, 0] = terminated
+        arrays["ends"][:, 1] = truncated
+        self._store_infos(info, ~ended if self._same_step else np.ones_like(ended))
+        final = observation
+        masked = np.ones_like(ended)  # Whose infos are of the observations that come next.
+        if self._same_step and ended.any():
+            final = info.get("final_obs")
+            if final is None:
+                raise UnfitError('infos have no "final_obs", though an episode has ended')
+            self._store_infos(info.get("final_info", {}), ended)
+            self._store_some("final", final, ended)
+        elif ended.any():
+            self._store("final", observation, ended)
+        self._store("next", observation, slice(None))
+        again = cut if self._same_step else cut | ended
+        self._idle[:] = False
+        if again.any():
+            if cut.any():
+                self._store("final", observation, cut)
+            if self._resets_some:
+                observation, new_info = self._vector.reset(options={"reset_mask": again.copy()})
+                self._store("next", observation, again)
+                self._store_masks(new_info, again)
+                masked &= ~again
+            elif cut.any():
+                raise UnfitError(
+                    "an episode took more steps than asked for, and the vector cannot reset one "
+                    "environment; give its environments a limit of their own"
+                )
+            else:
+                self._idle = again
+                for array in self._arrays_of("next"):
+                    array[again] = 0
+                masked &= ~again
+                arrays["mask"][again] = np.arange(arrays["mask"].shape[1]) == 0
+        self._store_masks(info, masked)
+
+    def close(self) -> None:
+        """Closes the vector."""
+        self._vector.close()
+
+    def _arrays_of(self, name: Any) -> Any:
+        return [self.arrays[f"{name}{i}"] for i in range(len(self._layout["leaves"]))]
+
+    def _store(self, name: Any, observation: Any, rows: Any) -> None:
+        for (path, _, _), array in zip(self._layout["leaves"], self._arrays_of(name), strict=True):
+            part = observation
+            for key in path:
+                part = part[key]
+            part = np.asarray(part)
+            if part.shape != array.shape:
+                where = "".join(f"[{key!r}]" for key in path)
+                raise UnfitError(
+                    f"observation{where} of the vector has shape {part.shape}; its space says "
+                    f"{array.shape}"
+                )
+            array[rows] = part[rows]
+
+    def _store_some(self, name: Any, observation: Any, rows: Any) -> None:
+        """The same from final observations: an array of objects, one for each environment."""
+        if not isinstance(observation, np.ndarray) or observation.dtype != object:
+            self._store(name, observation, rows)
+            return
+        for (path, _, _), array in zip(self._layout["leaves"], self._arrays_of(name), strict=True):
+            for row in np.flatnonzero(rows):
+                part = observation[row]
+                for key in path:
+                    part = part[key]
+                array[row] = part
+
+    def _store_infos(self, info: Any, rows: Any) -> None:
+        for i, name in enumerate(self._layout["infos"], 1):
+            values = info.get(name)
+            if values is None:
+                self.arrays["numbers"][rows, i] = 0
+            else:
+                known = np.asarray(info.get(f"_{name}", True)) & rows
+                numbers = np.where(known, np.where(known, values, 0).astype(np.float32), 0)
+                self.arrays["numbers"][rows, i] = numbers[rows]
+
+    def _store_masks(self, info: Any, rows: Any) -> None:
+        if not rows.any():
+            return
+        count, target = self._layout["num_actions"], self.arrays["mask"]
+        if self._masks is not None:
+            masks, what = self._masks(), "action_masks()"
+        elif "action_mask" in info:
+            masks, what = info["action_mask"], 'info["action_mask"]'
+            self._in_info = True
+        elif self._in_info:
+            raise UnfitError('info has no "action_mask" here, though it had one before')
+        else:
+            target[rows] = True
+            return
+        for row in np.flatnonzero(rows):
+            target[row] = check_mask(masks[row], count, what)
+
+
+def _masks_of(vector: Any) -> Any:
+    """A function that gives the masks of all environments; None if there are none to ask for."""
+    own = getattr(vector.unwrapped, "action_masks", None)
+    if own is not None:
+        return own
+    # An AsyncVectorEnv breaks if its environments are asked for what they have not: ask another.
+    makers = getattr(vector.unwrapped, "env_fns", None)
+    if makers is None:
+        return None
+    env = makers[0]()
+    try:
+        return None if find_masks(env) is None else lambda: vector.call("action_masks")
+    finally:
+        env.close()

@@ -1,0 +1,126 @@
+"""Worker processes, each of which steps some of a session's environments."""
+
+import contextlib
+import mmap
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import tempfile
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, no_type_check
+
+import cloudpickle
+import numpy as np
+
+from ppo_mask.adapters.from_gymnasium import _stepper
+from ppo_mask.adapters.from_gymnasium._stepper import UnfitError, lay_out, make_arrays
+
+
+class WorkerError(Exception):
+    """What broke in a worker: a line to be read after the environment's name."""
+
+
+class Workers:
+    """What a ``Stepper`` of all environments is, with workers that share the memory of its arrays.
+
+    A worker is started as a program of its own: not forked, which JAX does not survive, and not by
+    ``multiprocessing``, which would run the user's script again in each.
+    """
+
+    def __init__(self, make: Any, layout: Any, num_workers: int) -> None:
+        """Starts the workers, and has each make its environments.
+
+        Raises:
+            UnfitError: the function that makes an environment cannot be sent to another process.
+            WorkerError: a worker could not make them.
+        """
+        try:
+            sent = cloudpickle.dumps(make)
+        except Exception as error:
+            raise UnfitError(
+                f"what makes it cannot be sent to a worker ({error}); num_workers=0 needs none"
+            ) from error
+        num_envs: int = layout["num_envs"]
+        memory = _shared_memory(lay_out(layout)[1])
+        self.arrays = make_arrays(layout, mmap.mmap(memory, 0))
+        self._workers: list[tuple[subprocess.Popen[bytes], Connection]] = []
+        bounds = np.linspace(0, num_envs, min(num_workers, num_envs) + 1).astype(int).tolist()
+        try:
+            for first, last in pairwise(bounds):
+                self._start(memory)
+                setup = (sys.path, sent, layout, first, last)
+                self._workers[-1][1].send_bytes(pickle.dumps(setup))
+            self._await_all()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(memory)
+
+    def _start(self, memory: int) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            program = [sys.executable, "-P", _stepper.__file__, str(theirs.fileno()), str(memory)]
+            process = subprocess.Popen(
+                program,
+                pass_fds=(theirs.fileno(), memory),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # So that Ctrl+C is this process's alone.
+            )
+        self._workers.append((process, Connection(ours.detach())))
+
+    @no_type_check
+    def reset(self) -> None:
+        """See ``Stepper``."""
+        self._tell_all(b"reset")
+
+    @no_type_check
+    def step(self) -> None:
+        """See ``Stepper``."""
+        self._tell_all(b"step")
+
+    def close(self) -> None:
+        """Ends the workers."""
+        for _, connection in self._workers:
+            connection.close()
+        for process, _ in self._workers:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(2)
+            process.kill()
+            process.wait()
+        self._workers.clear()
+
+    @no_type_check
+    def _tell_all(self, command: bytes) -> None:
+        for _, connection in self._workers:
+            with contextlib.suppress(OSError):  # Told when it is waited for.
+                connection.send_bytes(command)
+        self._await_all()
+
+    @no_type_check
+    def _await_all(self) -> None:
+        wrong: list[str] = []
+        for number, (process, connection) in enumerate(self._workers):
+            try:
+                reply = connection.recv_bytes().decode()
+            except (EOFError, OSError):
+                code = process.wait()
+                reply = f": worker {number} of {len(self._workers)} is gone (exit code {code})"
+            wrong += [reply] if reply else []
+        if wrong:
+            raise WorkerError(wrong[0])
+
+
+def _shared_memory(size: int) -> int:
+    if hasattr(os, "memfd_create"):
+        memory = os.memfd_create("ppo_mask")
+    else:
+        handle, name = tempfile.mkstemp()
+        Path(name).unlink()
+        memory = handle
+    os.ftruncate(memory, size)
+    return memory

@@ -1,0 +1,178 @@
+"""Environments of Gymnasium, written in Python as people write them, with masks."""
+
+import copy
+import os
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Invalid(gymnasium.Env):
+    """Like sb3-contrib's InvalidActionEnvDiscrete: name the number shown; some are invalid."""
+
+    def __init__(self, dim=20, invalid=10, length=100):
+        self.observation_space = spaces.Discrete(dim)
+        self.action_space = spaces.Discrete(dim)
+        self.invalid, self.length = invalid, length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        self._draw()
+        return self.state, {}
+
+    def step(self, action):
+        assert self.allowed[action]
+        reward = float(action == self.state)
+        self.steps += 1
+        self._draw()
+        return self.state, reward, False, self.steps >= self.length, {}
+
+    def _draw(self):
+        dim = int(self.action_space.n)
+        self.state = int(self.np_random.integers(dim))
+        self.allowed = np.ones(dim, bool)
+        others = np.delete(np.arange(dim), self.state)
+        self.allowed[self.np_random.choice(others, self.invalid, replace=False)] = False
+
+    def action_masks(self):
+        return self.allowed
+
+
+class Climb(gymnasium.Env):
+    """A card game for one: each card played must be higher than the last.
+
+    There are two of each card from 1 to 9, of which up to four are in the hand. A card played gives
+    a point. Action 4 begins a new pile, for two points, and ends the game where nothing is left.
+    Playing the lowest card that fits is best but for the end.
+    """
+
+    HAND = 4
+
+    def __init__(self, crash_at=None):
+        self.observation_space = spaces.Dict(
+            {
+                "hand": spaces.MultiDiscrete([10] * self.HAND),
+                "top": spaces.Discrete(10),
+                "left": spaces.Box(0, 1, (1,), np.float64),
+            }
+        )
+        self.action_space = spaces.Discrete(self.HAND + 1)
+        self.crash_at = crash_at
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.deck = self.np_random.permutation(np.repeat(np.arange(1, 10), 2)).tolist()
+        self.hand = sorted(self.deck.pop() for _ in range(self.HAND))
+        self.top, self.moves = 0, 0
+        return self._look(), {"cards": 18, "action_mask": self.action_masks()}
+
+    def step(self, action):
+        self.moves += 1
+        if self.moves == self.crash_at:
+            raise RuntimeError("the table\nfell over")
+        if not self._fitting()[action]:
+            raise ValueError(f"card {action} cannot be played")
+        if action == self.HAND:
+            self.top, reward = 0, -2
+        else:
+            self.top, reward = self.hand[action], 1  # An int, as people write it.
+            self.hand[action] = self.deck.pop() if self.deck else 0
+            self.hand.sort()
+        over = not any(self.hand)
+        cards = len(self.deck) + np.count_nonzero(self.hand)
+        return self._look(), reward, over, False, {"cards": cards, "text": "ignored"}
+
+    def _look(self):
+        left = np.array([len(self.deck) / 14])
+        return {"hand": np.array(self.hand), "top": self.top, "left": left}
+
+    def action_masks(self):
+        return self._fitting()
+
+    def _fitting(self):
+        return np.array([*(card > self.top for card in self.hand), self.top > 0])
+
+
+def best_move(observation):
+    """The lowest card that fits."""
+    fitting = [i for i, card in enumerate(observation["hand"]) if card > observation["top"]]
+    return fitting[0] if fitting else Climb.HAND
+
+
+class InInfo(gymnasium.Wrapper):
+    """The same game with its mask in its info only."""
+
+    def step(self, action):
+        *result, info = self.env.step(action)
+        return *result, info | {"action_mask": self.env.action_masks().astype(np.int8)}
+
+    def get_wrapper_attr(self, name):
+        if name == "action_masks":
+            raise AttributeError(name)
+        return super().get_wrapper_attr(name)
+
+
+class Spaces(gymnasium.Env):
+    """Shows a sample of a space in every step."""
+
+    def __init__(self, space, actions=3, start=0):
+        self.observation_space = copy.deepcopy(space)
+        self.action_space = spaces.Discrete(actions, start=start)
+
+    def reset(self, *, seed=None, options=None):
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return self.observation_space.sample(), np.float64(action), False, False, {}
+
+    def action_masks(self):
+        return np.ones(self.action_space.n, bool)
+
+
+class Wrong(Climb):
+    """Does one thing wrong in its third move."""
+
+    def __init__(self, what):
+        super().__init__()
+        self.what = what
+        if what == "make":
+            raise OSError("no such table")
+
+    def reset(self, **options):
+        if self.what == "reset":
+            raise RuntimeError("no cards")
+        return super().reset(**options)
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self.moves >= 3:
+            if self.what == "shape":
+                observation["left"] = np.zeros(2)
+            elif self.what == "kind":
+                observation["top"] = 0.5
+            elif self.what == "four":
+                return observation, reward, terminated, info
+            elif self.what == "die":
+                os._exit(7)
+            elif self.what == "exit":
+                raise SystemExit("bye")
+        return observation, reward, terminated, truncated, info
+
+    def action_masks(self):
+        mask = super().action_masks()
+        if getattr(self, "moves", 0) >= 3:
+            if self.what == "nothing":
+                return mask & False
+            if self.what == "length":
+                return mask[1:]
+            if self.what == "floats":
+                return mask * 0.5
+        return mask
+
+
+gymnasium.register("Climb-v0", entry_point="python_games:Climb", max_episode_steps=40)
+gymnasium.register("Crash-v0", entry_point="python_games:Climb", kwargs={"crash_at": 7})

@@ -1,12 +1,14 @@
 """What is measured. A figure is never judged here: machines differ, and are shared."""
 
 import importlib.util
+import json
 
 import jax
 import numpy as np
 import plots
 import pytest
 import report
+import strength
 from measure import Measurement, Ratio, in_turn_apart, measure_apart
 from peers import PEERS
 from subjects import random_actions
@@ -138,3 +140,21 @@ def test_a_file_of_something_else_is_refused(tmp_path):
     path.write_text('{"format": 0}')
     with pytest.raises(ValueError, match=r"other.json holds no benchmark results: its format is 0"):
         report.read(path)
+
+
+def test_strength_of_a_recipe_is_measured(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(strength, "_FIRST_LOOK", 0.0)
+    found, drawn = tmp_path / "found.json", tmp_path / "curves.svg"
+    own = ["--seconds=0.1", "--seeds=2", "--episodes=4", f"--json={found}"]
+    own += [f"--plot={drawn}"] if importlib.util.find_spec("matplotlib") else []
+    strength.main([*own, "--num-envs=4", "--num-steps=4", "--hidden-dim=8"])
+    runs = json.loads(found.read_text())["runs"]
+    assert [looks[0]["steps"] for looks in runs] == [0, 0]
+    assert all(looks[-1]["seconds"] >= 0.1 and looks[-1]["steps"] > 0 for looks in runs)
+    assert "At the end, 0 s" in capsys.readouterr().out
+
+
+def test_a_stage_is_reached_at_the_first_look_that_has_it():
+    looks = [{"seconds": n, "steps": 10 * n, "stage": n / 2} for n in range(9)]
+    assert strength.reached(looks, 2.5) == {"seconds": 5, "steps": 50}
+    assert strength.reached(looks, 5.0) is None

@@ -129,18 +129,24 @@ def fail_to_begin(parent: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> No
         with pytest.raises(AttributeError):
             main(broken, DEFAULTS, flags(parent, 6, *OFTEN, "--length", "4"))
         return
-    train_ = Trainer.train
-
-    def interrupted(self: Trainer, *arguments: Any, **options: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGINT)
-        return train_(self, *arguments, **options)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "train", interrupted)
+        interrupt(patch, how)
         assert main(TASK, DEFAULTS, flags(parent, 6, *OFTEN, "--length", "4")) == 130
 
 
-@pytest.mark.parametrize("how", ["interrupt", "step"])
+def interrupt(patch: pytest.MonkeyPatch, how: str) -> None:
+    """Ctrl+C before anything is compiled, or while it is."""
+    owner, name = (Trainer, "train") if how == "at once" else (JsonLines, "on_start")
+    original = getattr(owner, name)
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return original(*arguments, **options)
+
+    patch.setattr(owner, name, interrupted)
+
+
+@pytest.mark.parametrize("how", ["at once", "compiling", "step"])
 @pytest.mark.parametrize(
     "again",
     [
@@ -203,7 +209,7 @@ def everything(folder: RunFolder) -> dict[str, bytes]:
     return {str(path.relative_to(folder.path)): path.read_bytes() for path in files}
 
 
-@pytest.mark.parametrize("how", ["save", "step", "log", "interrupt"])
+@pytest.mark.parametrize("how", ["save", "step", "log", "at once", "compiling"])
 def test_a_rewind_that_saves_nothing_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -229,13 +235,7 @@ def test_a_rewind_that_saves_nothing_changes_nothing(
             with pytest.raises(OSError, match="full"):
                 train(tmp_path, 9, *rewind)
         else:
-            train_ = Trainer.train
-
-            def interrupted(self: Trainer, *arguments: Any, **options: Any) -> Any:
-                os.kill(os.getpid(), signal.SIGINT)
-                return train_(self, *arguments, **options)
-
-            patch.setattr(Trainer, "train", interrupted)
+            interrupt(patch, how)
             assert train(tmp_path, 9, *rewind) == 130
     assert everything(folder) == before
     assert train(tmp_path, 6, *rewind[:3]) == 0

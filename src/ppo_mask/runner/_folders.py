@@ -65,8 +65,8 @@ def open_folders(
         wait_for_all("restored")
 
         def undo(_: object, error: BaseException | None, __: object) -> None:
-            # What must end at once is undone when the run is resumed.
-            if error is None or isinstance(error, Exception):
+            # Whatever else ends the process is like a kill: undone when the run is resumed.
+            if error is None or isinstance(error, Exception | KeyboardInterrupt):
                 _undo_rewind(storage, old)
 
         def take_over() -> str:

@@ -1,0 +1,95 @@
+"""Copies of Gymnasium's environments, and environments in processes of their own."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+import hackmatrix.gymnasium
+import ppo_mask as pm
+from ppo_mask.adapters.to_gymnasium import ToGymnasium
+from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
+from ppo_mask.envs.probes import MaskedLocks
+
+WAYS = {"deepcopy": copy.deepcopy, "pickle": lambda env: pickle.loads(pickle.dumps(env))}
+ENVS = {
+    "one": lambda: ToGymnasium(MaskedLocks(3, 2)),
+    "wrapped": lambda: ToGymnasium(pm.FlatObservation(pm.TimeLimit(MaskedLocks(3, 2), 2))),
+    "of many kinds": lambda: ToGymnasium(pm.MultiTask([MaskedLocks(3, 2), MaskedLocks(2, 2)])),
+    "Gymnasium's wrappers": lambda: gymnasium.wrappers.RecordEpisodeStatistics(
+        gymnasium.wrappers.TimeLimit(ToGymnasium(MaskedLocks(3, 2)), 2)
+    ),
+    "vector": lambda: ToGymnasiumVector(MaskedLocks(3, 2), 3),
+    "the game": lambda: gymnasium.make(hackmatrix.gymnasium.ID, max_steps=5, render_mode="ansi"),
+    "games": lambda: gymnasium.make_vec(hackmatrix.gymnasium.ID, 2, max_steps=5),
+}
+
+
+def play(env, steps=8):
+    """All that an environment gives in so many steps."""
+    given = []
+    for _ in range(steps):
+        actions = env.unwrapped.action_masks().argmax(axis=-1)
+        observation, reward, terminated, truncated, _ = env.step(actions)
+        given += [np.array(x).tolist() for x in (observation, reward, terminated, truncated)]
+        if not isinstance(env, gymnasium.vector.VectorEnv) and (terminated or truncated):
+            given.append(np.array(env.reset()[0]).tolist())
+        if env.render_mode:
+            given.append(env.render())
+    return given
+
+
+@pytest.mark.unoptimized
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ENVS)
+def test_copy_plays_on_by_itself(kind, way):
+    env = ENVS[kind]()
+    env.reset(seed=3)
+    play(env, 1)
+    other, third = WAYS[way](env), WAYS[way](env)
+    played = play(other)
+    assert played == play(env)  # Which the copy's steps have not moved.
+    assert played == play(WAYS[way](third))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_copy_before_the_first_reset_can_be_reset(way):
+    env = ENVS["one"]()
+    other = WAYS[way](env)
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        other.step(0)
+    other.reset(seed=1)
+    env.reset(seed=1)
+    assert play(other) == play(env)
+
+
+ASYNC = """
+import gymnasium
+from ppo_mask.adapters.to_gymnasium import ToGymnasium
+from ppo_mask.envs.probes import MaskedLocks
+
+def make():
+    return ToGymnasium(MaskedLocks(3, 2))
+
+if __name__ == "__main__":
+    make().reset(seed=0)  # JAX is in use.
+    several = gymnasium.vector.AsyncVectorEnv([make, make], context="{context}")
+    several.reset(seed=0)
+    masks = several.call("action_masks")
+    print(several.step([mask.argmax() for mask in masks])[1].shape)
+    several.close()
+"""
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_environments_run_in_processes_after_jax_was_used(tmp_path, context):
+    program = tmp_path / "several.py"
+    program.write_text(ASYNC.replace("{context}", context))
+    result = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=300
+    )
+    assert result.stdout == "(2,)\n", result.stderr

@@ -75,6 +75,7 @@ _LONG = (
     "devices",
     "export",
     "gymnasium",
+    "gymnasium_in",
     "hackmatrix",
     "logging",
     "networks",

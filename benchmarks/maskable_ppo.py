@@ -81,7 +81,7 @@ def train_theirs(game: Any, steps: int, seed: int, num_envs: int) -> Any:
             self.returns += [info["episode"]["r"] for info in infos if "episode" in info]
             return True
 
-    torch.set_num_threads(1)  # The fastest for networks this small; more wait for each other.
+    torch.set_num_threads(1)  # With more, on a busy machine, no run came to its end.
     dicts = game().observation_space.__class__.__name__ == "Dict"
     policy = "MultiInputPolicy" if dicts else "MlpPolicy"
     envs = make_vec_env(game, n_envs=num_envs, seed=seed)

@@ -91,7 +91,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             environment: an id that ``gymnasium.make`` knows, such as ``"module:Name-v0"``; a spec;
                 an environment that ``make`` made; or a function that makes one.
             num_workers: processes to step the environments in; 0: this one. Worth it where a step
-                takes longer than a message to a process does, about 0.1 ms.
+                takes longer than a message to a process and back.
             max_episode_steps: where to truncate episodes; None: where the environment does.
             flatten: join all parts of an observation to one row of floats, as
                 ``gymnasium.spaces.flatten`` does: what an MLP needs. Else dicts and tuples are

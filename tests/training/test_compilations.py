@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+# One device is where it went wrong, and each start takes seconds.
+DEVICES = [1, pytest.param(2, marks=pytest.mark.slow)]
 CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
 
 # Log lines, a second call, and a state read from a checkpoint: all use the same program.
@@ -64,14 +66,14 @@ def count_compilations(arguments: list[str], cache: Path) -> tuple[int, int]:
     )
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", DEVICES)
 def test_trainer_compiles_once_in_each_start(devices: int, tmp_path: Path) -> None:
     for start, loaded in (("first", 0), ("second", 1)):
         program = ["-c", TRAINER, str(tmp_path / start), str(devices)]
         assert count_compilations(program, tmp_path / "cache") == (1, loaded)
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", DEVICES)
 def test_runner_compiles_once_in_each_start(devices: int, tmp_path: Path) -> None:
     folder = ["--checkpoint-dir", str(tmp_path / "runs")]
     program = [str(CORRIDOR), "--num-devices", str(devices), "--log-interval", "1"]

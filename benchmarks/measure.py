@@ -132,11 +132,7 @@ def _enough(seconds: list[float], runs: int) -> bool:
 
 
 def measure(
-    subject: str,
-    num_envs: int,
-    runs: int,
-    num_steps: int | None = None,
-    devices: int | None = 1,
+    subject: str, num_envs: int, runs: int, num_steps: int | None = None, devices: int | None = 1
 ) -> Measurement:
     """Measures here, in this process.
 

@@ -21,8 +21,7 @@ from hackmatrix.rules.batching import join
 from hackmatrix.rules.bits import nth_bit
 from ppo_mask.devices.sharding import env_sharding, make_mesh, shard_over_envs
 from ppo_mask.envs import VectorEnv
-from ppo_mask.ppo import PPOConfig
-from ppo_mask.ppo import _rollout as rollout
+from ppo_mask.ppo import PPOConfig, _rollout as rollout
 from ppo_mask.training import Trainer, place_state
 
 

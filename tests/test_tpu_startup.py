@@ -13,10 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [
-    pytest.mark.unoptimized,
-    pytest.mark.usefixtures("processes_with_older_emitters"),
-]
+pytestmark = [pytest.mark.unoptimized, pytest.mark.usefixtures("processes_with_older_emitters")]
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "examples" / "tpu_startup.sh"

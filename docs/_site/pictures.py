@@ -164,12 +164,7 @@ def whole_board() -> str:
             (2, 5, 0, 0, -1, 0, 2),
             (3, 5, 0, 0, -1, 0, 0, 1),
         ],
-        [
-            (VIRUS, 5, 2, 2, 0, 0, 1),
-            (DAEMON, 2, 5, 3),
-            (GLITCH, 2, 3, 1),
-            (CRYPTOG, 1, 0, 2),
-        ],
+        [(VIRUS, 5, 2, 2, 0, 0, 1), (DAEMON, 2, 5, 3), (GLITCH, 2, 3, 1), (CRYPTOG, 1, 0, 2)],
         [(0, 3, 1, VIRUS), (5, 4, 1, DAEMON)],
         stage=3,
         interval=9,  # 10, one less for the siphon
@@ -223,12 +218,7 @@ def enemies() -> str:
     state = position(
         (0, 5),
         [],
-        [
-            (VIRUS, 0, 0),
-            (DAEMON, 0, 1, 3, 1),
-            (GLITCH, 0, 2, 2, 0, 1),
-            (CRYPTOG, 0, 3, 2, 0, 0, 1),
-        ],
+        [(VIRUS, 0, 0), (DAEMON, 0, 1, 3, 1), (GLITCH, 0, 2, 2, 0, 1), (CRYPTOG, 0, 3, 2, 0, 0, 1)],
         [(0, 4, 1)],
     )
     title = "virus, daemon, glitch, cryptog, a transmission, the player"

@@ -361,18 +361,14 @@ def _enter_stage(operand: tuple[Kept, Draws]) -> Kept:
     return keep(set_up(kept.game, draws))
 
 
-def _enter_stage_or_begin(
-    operand: tuple[Kept, Draws, Draws, Bool[Array, ""], Start],
-) -> Kept:
+def _enter_stage_or_begin(operand: tuple[Kept, Draws, Draws, Bool[Array, ""], Start]) -> Kept:
     """The stage that was entered or, where the game is over, a new game."""
     kept, draws, fresh, over, start = operand
     game = choose(over, first_position(fresh, start), kept.game)
     return keep(set_up(game, choose(over, fresh, draws)))
 
 
-def _run(
-    operand: tuple[Kept, Int[Array, "notes"], history.Rows, Draws, Int[Array, ""]],
-) -> _Run:
+def _run(operand: tuple[Kept, Int[Array, "notes"], history.Rows, Draws, Int[Array, ""]]) -> _Run:
     """SIPHON or a program, a valid one."""
     kept, notes, rows, draws, action = operand
     game = kept.game

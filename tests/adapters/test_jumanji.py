@@ -12,9 +12,7 @@ from ppo_mask.envs import FlatObservation, check_env
 jumanji = pytest.importorskip("jumanji", reason="pip install 'ppo-mask[jumanji]'")
 
 from jumanji.environments import Minesweeper, RubiksCube, Snake  # noqa: E402
-from jumanji.environments.logic.minesweeper.generator import (  # noqa: E402
-    UniformSamplingGenerator,
-)
+from jumanji.environments.logic.minesweeper.generator import UniformSamplingGenerator  # noqa: E402
 from jumanji.types import StepType  # noqa: E402
 
 

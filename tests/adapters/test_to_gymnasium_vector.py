@@ -52,8 +52,7 @@ def test_steps_equal_vector_env():
 
 def test_vector_equals_gymnasium_sync_vector():
     own = SyncVectorEnv(
-        [lambda: ToGymnasium(Scripted()) for _ in range(3)],
-        autoreset_mode=AutoresetMode.SAME_STEP,
+        [lambda: ToGymnasium(Scripted()) for _ in range(3)], autoreset_mode=AutoresetMode.SAME_STEP
     )
     envs = ToGymnasiumVector(Scripted(), 3)
     assert envs.metadata["autoreset_mode"] == own.metadata["autoreset_mode"]

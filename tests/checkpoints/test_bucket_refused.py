@@ -11,8 +11,7 @@ from corridor import DEFAULTS, TASK
 from memory_bucket import URL, begin, empty_bucket, intercept, objects, remote, set_objects
 from ppo_mask.checkpoints import open_storage
 from ppo_mask.errors import RunError
-from ppo_mask.runner import _plan as plan
-from ppo_mask.runner import main
+from ppo_mask.runner import _plan as plan, main
 
 Output = pytest.CaptureFixture[str]
 

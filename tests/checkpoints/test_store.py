@@ -152,8 +152,7 @@ def _change_checksum(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [_remove_arrays, _remove_description, _garble_description, _empty, _change_checksum],
+    "damage", [_remove_arrays, _remove_description, _garble_description, _empty, _change_checksum]
 )
 def test_damage_is_one_line(store: CheckpointStore, damage: Any) -> None:
     path = store.save(0, thing(), {})

@@ -46,10 +46,7 @@ def test_there_are_as_many_devices_as_cores():
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [
-        ("XLA_FLAGS", "--xla_force_host_platform_device_count=3"),
-        ("JAX_NUM_CPU_DEVICES", "3"),
-    ],
+    [("XLA_FLAGS", "--xla_force_host_platform_device_count=3"), ("JAX_NUM_CPU_DEVICES", "3")],
 )
 def test_a_number_that_is_set_stays(variable, value):
     assert _found(_COUNT, **{variable: value}) == 3

@@ -20,12 +20,7 @@ from ppo_mask.envs import (
 
 @pytest.mark.parametrize(
     "env",
-    [
-        CartPole(),
-        TimeLimit(CartPole(), 7),
-        probes.MatchObservation(),
-        probes.MaskedLocks(),
-    ],
+    [CartPole(), TimeLimit(CartPole(), 7), probes.MatchObservation(), probes.MaskedLocks()],
     ids=lambda env: type(env).__name__,
 )
 def test_lawful_environments_pass(env):

@@ -17,8 +17,7 @@ from ppo_mask.checkpoints import RunFolder, read_arrays
 from ppo_mask.envs import TimeLimit, VectorEnv, check_env, env_at
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.runner import Phases, main, make_plan
-from ppo_mask.runner import _schema as schema
+from ppo_mask.runner import Phases, _schema as schema, main, make_plan
 from ppo_mask.training import Trainer, init_seeds, select_seed, train_seeds
 
 pytestmark = pytest.mark.unoptimized
@@ -151,9 +150,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return RunFolder(parent / "run")
 
 
-def test_training_follows_the_phases_and_evaluation_does_not(
-    whole: RunFolder,
-) -> None:
+def test_training_follows_the_phases_and_evaluation_does_not(whole: RunFolder) -> None:
     starts = {
         line["update"]: (line["stats/start"], line["stats/latest_start"])
         for line in log(whole)

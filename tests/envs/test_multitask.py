@@ -113,10 +113,7 @@ def test_tasks_are_drawn_by_their_weights(weights, share):
             (Corridor(5), Corridor(6)),
             r"observation is float32\[5\] in environment 0 but .*6\] in 1",
         ),
-        (
-            (Signs(), Signs(), Signs(name="info")),
-            r"info\['task'\] is nothing .* but .* in 2",
-        ),
+        ((Signs(), Signs(), Signs(name="info")), r"info\['task'\] is nothing .* but .* in 2"),
         ((Signs(name="info"),), "have an info 'task' already"),
     ],
 )

@@ -99,9 +99,7 @@ def test_games_are_the_same_whatever_the_form():
         for _ in range(timestep.reward.ndim):
             many = jax.vmap(many)
         return eqx.tree_at(
-            lambda t: (t.observation, t.final_observation),
-            timestep,
-            tuple(map(many, both)),
+            lambda t: (t.observation, t.final_observation), timestep, tuple(map(many, both))
         )
 
     expected = jax.jit(lambda: play(FLAT))()

@@ -11,8 +11,7 @@ from ppo_mask import ppo
 from ppo_mask.envs import VectorEnv
 from ppo_mask.envs.probes import MaskedLocks
 from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MLPActorCritic
-from ppo_mask.ppo import Batch, PPOConfig, start_rollout
-from ppo_mask.ppo import _minibatches as minibatches
+from ppo_mask.ppo import Batch, PPOConfig, _minibatches as minibatches, start_rollout
 
 # Hyperparameters as arrays, so that the tests share compiled programs.
 _SIZES = {"num_envs": 8, "num_steps": 32, "max_grad_norm": jnp.float32(0.5)}

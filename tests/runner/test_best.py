@@ -40,14 +40,7 @@ def best(folder: RunFolder) -> tuple[int, float | None]:
 
 @pytest.mark.parametrize(
     ("evaluate", "save", "stops"),
-    [
-        (6, 2, ()),
-        (6, 2, (7,)),
-        (2, 6, (6,)),
-        (3, 5, (4, 9, 11)),
-        (4, 100, (4, 11)),
-        (1, 7, ()),
-    ],
+    [(6, 2, ()), (6, 2, (7,)), (2, 6, (6,)), (3, 5, (4, 9, 11)), (4, 100, (4, 11)), (1, 7, ())],
 )
 def test_the_best_is_what_was_evaluated_best(
     tmp_path: Path, evaluate: int, save: int, stops: tuple[int, ...]

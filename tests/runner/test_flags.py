@@ -15,8 +15,7 @@ import yaml
 from corridor import DEFAULTS, TASK
 from ppo_mask.errors import RunError
 from ppo_mask.ppo import RULES, PPOConfig
-from ppo_mask.runner import RunConfig, TrainingSettings, main, make_plan
-from ppo_mask.runner import _schema as schema
+from ppo_mask.runner import RunConfig, TrainingSettings, _schema as schema, main, make_plan
 
 BAD_FLAGS = [
     ("--num-env 8", "unknown flag --num-env; did you mean --num-envs?"),

@@ -56,10 +56,7 @@ def test_an_unknown_name_is_refused_with_those_there_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, "--network", "norm") == 2
-    assert capsys.readouterr() == (
-        "",
-        "error: --network must be plain or normed, got 'norm'\n",
-    )
+    assert capsys.readouterr() == ("", "error: --network must be plain or normed, got 'norm'\n")
     assert run(tmp_path, "--network", "normed", task=TASK) == 2
     assert "--network must be default, got 'normed'" in capsys.readouterr().err
     assert not any(tmp_path.iterdir())

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from corridor import DEFAULTS, TASK
-from hackmatrix.task import DEFAULTS as GAME
-from hackmatrix.task import TASK as GAME_TASK
+from hackmatrix.task import DEFAULTS as GAME, TASK as GAME_TASK
 from ppo_mask.errors import RunError
 from ppo_mask.runner import main, make_plan
 from ppo_mask.runner._schema import as_dict

@@ -21,8 +21,7 @@ from ppo_mask.checkpoints import RunFolder, copy_run, read_arrays, read_descript
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import main
-from ppo_mask.training import Callback, Progress, Run, Trainer, TrainState
-from ppo_mask.training import _loop as loop
+from ppo_mask.training import Callback, Progress, Run, Trainer, TrainState, _loop as loop
 from same_run import assert_same_run, log, newest, tensorboard_points
 
 CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
@@ -359,13 +358,7 @@ PHASES = """
 """
 
 
-@pytest.mark.parametrize(
-    ("number", "again"),
-    [
-        (signal.SIGTERM, 5),
-        (signal.SIGKILL, 5),
-    ],
-)
+@pytest.mark.parametrize(("number", "again"), [(signal.SIGTERM, 5), (signal.SIGKILL, 5)])
 @pytest.mark.slow
 def test_ended_at_a_random_moment_with_all_that_changes_in_a_run(
     tmp_path: Path, number: signal.Signals, again: int

@@ -1,8 +1,7 @@
 """The table and the formulas of the batch scaling."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ppo_mask.runner import REFERENCE_BATCH, Scaling, scale
 

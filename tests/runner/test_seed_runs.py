@@ -8,8 +8,7 @@ import yaml
 
 from corridor import DEFAULTS, TASK
 from ppo_mask.checkpoints import RunFolder, load_policy, read_arrays
-from ppo_mask.runner import _main as run
-from ppo_mask.runner import main
+from ppo_mask.runner import _main as run, main
 
 
 def _log(folder: RunFolder) -> list[dict[str, float]]:

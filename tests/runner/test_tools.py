@@ -17,9 +17,7 @@ from ppo_mask.checkpoints import RunFolder
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.runner import _main as program
-from ppo_mask.runner import _tune as tune
-from ppo_mask.runner import main
+from ppo_mask.runner import _main as program, _tune as tune, main
 from ppo_mask.training import Trainer
 
 

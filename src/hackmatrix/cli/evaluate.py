@@ -6,14 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hackmatrix.cli.options import (
-    add_command,
-    add_limit,
-    add_players,
-    agents,
-    number,
-    tell,
-)
+from hackmatrix.cli.options import add_command, add_limit, add_players, agents, number, tell
 from hackmatrix.play.evaluation import Estimate, Evaluation, measure
 
 _BAR = 10

@@ -4,12 +4,8 @@ In: an observation, flat or compact. :mod:`~hackmatrix.networks.features` shows 
 the player stands. Out: a distribution over the 28 actions and a value.
 """
 
-from ._board import BoardActorCritic as BoardActorCritic
-from ._board import BoardNetwork as BoardNetwork
-from ._mlp import FlatActorCritic as FlatActorCritic
-from ._mlp import PlayerCenteredMLP as PlayerCenteredMLP
-from ._mlp import flat_mlp as flat_mlp
-from ._mlp import player_centered_gru as player_centered_gru
+from ._board import BoardActorCritic, BoardNetwork
+from ._mlp import FlatActorCritic, PlayerCenteredMLP, flat_mlp, player_centered_gru
 
 __all__ = [
     "BoardActorCritic",

@@ -55,12 +55,7 @@ class Evaluation:
     actions: dict[str, float]
 
 
-def measure(
-    agent: Agent,
-    seed: int,
-    episodes: int,
-    max_steps: int = 1000,
-) -> Evaluation:
+def measure(agent: Agent, seed: int, episodes: int, max_steps: int = 1000) -> Evaluation:
     """Plays whole games side by side, each to its end.
 
     Args:

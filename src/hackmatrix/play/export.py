@@ -20,13 +20,7 @@ import jax
 import numpy as np
 
 from hackmatrix.actions import ACTION_NAMES
-from hackmatrix.observation import (
-    CELL_FIELDS,
-    CHANNELS,
-    OBSERVATION_SIZE,
-    PLAYER_NUMBERS,
-    channels,
-)
+from hackmatrix.observation import CELL_FIELDS, CHANNELS, OBSERVATION_SIZE, PLAYER_NUMBERS, channels
 from hackmatrix.rules.entities import TYPES
 from hackmatrix.rules.planes import NUM_CELLS
 from hackmatrix.rules.programs import CARDS, NUM_PROGRAMS

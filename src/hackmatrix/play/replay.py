@@ -37,12 +37,7 @@ class Session:
     """
 
     def __init__(
-        self,
-        env: HackMatrix,
-        seed: int,
-        *,
-        reveal: bool = False,
-        max_steps: int | None = None,
+        self, env: HackMatrix, seed: int, *, reveal: bool = False, max_steps: int | None = None
     ) -> None:
         """Begins a game.
 
@@ -105,11 +100,7 @@ class Session:
 
 
 def watch(
-    agent: Agent,
-    seed: int,
-    *,
-    reveal: bool = False,
-    max_steps: int | None = None,
+    agent: Agent, seed: int, *, reveal: bool = False, max_steps: int | None = None
 ) -> Iterator[Frame]:
     """Plays a game by a policy and gives its frames, the one before the first action first.
 

@@ -35,9 +35,7 @@ def enemy_turn(game: Game, draws: Draws) -> Game:
     game = _act(game, draws)
     table = game.entities
     table = replace(
-        table,
-        disabled=jnp.maximum(table.disabled - 1, 0),
-        stunned=jnp.zeros_like(table.stunned),
+        table, disabled=jnp.maximum(table.disabled - 1, 0), stunned=jnp.zeros_like(table.stunned)
     )
     return replace(game, entities=table)
 

@@ -24,15 +24,7 @@ from hackmatrix.rules.entities import (
     full_hp,
     slot_set,
 )
-from hackmatrix.rules.game import (
-    MAX_HP,
-    NO_PROGRAM,
-    NUM_STAGES,
-    Board,
-    Game,
-    choose,
-    replace,
-)
+from hackmatrix.rules.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Board, Game, choose, replace
 from hackmatrix.rules.planes import SIZE, Plane, column, row, row_and_col, single
 
 

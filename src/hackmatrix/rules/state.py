@@ -53,15 +53,7 @@ _PLANES = ("pickups",)
 _SETTLED_PLANES = ("data", "program_blocks", "question", "exits", "siphoned", "centers")
 PLAYER = ("cell", "hp", "credits", "energy", "data_siphons", "score", "attack")
 _CELL = {"points": 4, "program": 5, "spawn_count": 4, "credits": 4, "energy": 4, "exit_steps": 6}
-_FACTS = {
-    "cell": 6,
-    "kind": 2,
-    "type": 2,
-    "hp": 2,
-    "stunned": 1,
-    "from_siphon": 1,
-    "from_task": 1,
-}
+_FACTS = {"cell": 6, "kind": 2, "type": 2, "hp": 2, "stunned": 1, "from_siphon": 1, "from_task": 1}
 _SATURATED = 16  # bits
 _FLAGS = ("show", "calm", "step_pending", "stunned", "from_siphon", "from_task")
 MAX_UNDO_DEPTH = (1 << 16) - 1

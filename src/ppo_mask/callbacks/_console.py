@@ -6,8 +6,7 @@ from datetime import timedelta
 from typing import final
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, Progress as Bar, TaskID, TextColumn
 
 from ppo_mask.training import Callback, LogRecord, Progress, Run, TrainState
 

@@ -76,9 +76,7 @@ class HealthChecks(Callback):
     """
 
     def __init__(
-        self,
-        report: Callable[[str], None] = warn,
-        checks: tuple[Check, ...] = CHECKS,
+        self, report: Callable[[str], None] = warn, checks: tuple[Check, ...] = CHECKS
     ) -> None:
         self._report = report
         self._checks = [_Watch(check) for check in checks]

@@ -6,28 +6,21 @@ In: a key and an action. Out: a :class:`TimeStep`, with the mask of the next act
 small ones whose answers are known on paper.
 """
 
-from . import probes as probes
-from ._check import ProtocolError as ProtocolError
-from ._check import check_env as check_env
-from ._curriculum import AbstractAdaptiveCurriculum as AbstractAdaptiveCurriculum
-from ._curriculum import Curriculum as Curriculum
-from ._curriculum import Schedule as Schedule
-from ._curriculum import env_at as env_at
-from ._curriculum import first_memory as first_memory
-from ._curriculum import next_memory as next_memory
-from ._env import AbstractEnv as AbstractEnv
-from ._env import AbstractSelfResettingEnv as AbstractSelfResettingEnv
-from ._env import Next as Next
-from ._env import TimeStep as TimeStep
-from ._host import AbstractHostEnv as AbstractHostEnv
-from ._host import host_env_in as host_env_in
-from ._multitask import MultiTask as MultiTask
-from ._vector import VectorEnv as VectorEnv
-from ._vector import VectorState as VectorState
-from ._vector import VectorTimeStep as VectorTimeStep
-from ._wrappers import FlatObservation as FlatObservation
-from ._wrappers import TimeLimit as TimeLimit
-from ._wrappers import flatten as flatten
+from . import probes
+from ._check import ProtocolError, check_env
+from ._curriculum import (
+    AbstractAdaptiveCurriculum,
+    Curriculum,
+    Schedule,
+    env_at,
+    first_memory,
+    next_memory,
+)
+from ._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
+from ._host import AbstractHostEnv, host_env_in
+from ._multitask import MultiTask
+from ._vector import VectorEnv, VectorState, VectorTimeStep
+from ._wrappers import FlatObservation, TimeLimit, flatten
 
 __all__ = [
     "AbstractAdaptiveCurriculum",

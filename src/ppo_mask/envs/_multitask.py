@@ -84,10 +84,7 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
         return (task, state), _add_task(timestep, task)
 
     def step(
-        self,
-        key: Key[Array, ""],
-        state: tuple[Int[Array, ""], ArrayTree],
-        action: IntScalarLike,
+        self, key: Key[Array, ""], state: tuple[Int[Array, ""], ArrayTree], action: IntScalarLike
     ) -> tuple[tuple[Int[Array, ""], ArrayTree], TimeStep]:
         """Takes one action in the episode's environment."""
         task, inner = state

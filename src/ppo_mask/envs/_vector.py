@@ -117,10 +117,7 @@ class VectorEnv(eqx.Module, Generic[State]):
         return state, _vector_timestep(timestep, timestep, episode_return, episode_length)
 
     def step(
-        self,
-        key: Key[Array, ""],
-        state: VectorState[State],
-        actions: Int[Array, " envs"],
+        self, key: Key[Array, ""], state: VectorState[State], actions: Int[Array, " envs"]
     ) -> tuple[VectorState[State], VectorTimeStep]:
         """Takes one action in every environment and starts new episodes where one has ended.
 
@@ -135,10 +132,7 @@ class VectorEnv(eqx.Module, Generic[State]):
         return self.step_with(split_key(key, 2, self.num_envs), state, actions)
 
     def step_with(
-        self,
-        keys: Key[Array, "2 envs"],
-        state: VectorState[State],
-        actions: Int[Array, " envs"],
+        self, keys: Key[Array, "2 envs"], state: VectorState[State], actions: Int[Array, " envs"]
     ) -> tuple[VectorState[State], VectorTimeStep]:
         """Takes a :meth:`step` of all environments or of some, such as those of one device.
 

@@ -7,18 +7,13 @@ settings, and :func:`check_types` checks the annotations of a package when
 its functions are traced.
 """
 
-from .._typecheck import check_types as check_types
-from ._batch import one_for_all as one_for_all
-from ._loops import mean_over_parts as mean_over_parts
-from ._loops import scan_until as scan_until
-from ._loops import zeros_from_shapes as zeros_from_shapes
-from ._random import random_bits as random_bits
-from ._random import split_key as split_key
-from ._rarely import rarely as rarely
-from ._settings import number_settings as number_settings
-from ._types import ArrayTree as ArrayTree
-from ._types import IntScalarLike as IntScalarLike
-from ._types import describe_shapes as describe_shapes
+from .._typecheck import check_types
+from ._batch import one_for_all
+from ._loops import mean_over_parts, scan_until, zeros_from_shapes
+from ._random import random_bits, split_key
+from ._rarely import rarely
+from ._settings import number_settings
+from ._types import ArrayTree, IntScalarLike, describe_shapes
 
 __all__ = [
     "ArrayTree",

@@ -30,11 +30,7 @@ def number_settings(
         ...     print(jnp.int32(1) + 0.5)
         1.5
     """
-    with (
-        jax.enable_x64(x64),
-        jax.numpy_dtype_promotion(dtypes),
-        jax.numpy_rank_promotion(ranks),
-    ):
+    with jax.enable_x64(x64), jax.numpy_dtype_promotion(dtypes), jax.numpy_rank_promotion(ranks):
         yield
 
 

@@ -5,32 +5,35 @@ In: a :class:`LearnerState` and a :class:`~ppo_mask.envs.VectorEnv`. :func:`coll
 Out: the next state, the rollout, and :class:`UpdateDiagnostics`.
 """
 
-from ._config import RULES as RULES
-from ._config import PPOConfig as PPOConfig
-from ._config import Rules as Rules
-from ._gae import estimate_advantages as estimate_advantages
-from ._loss import Batch as Batch
-from ._loss import ppo_loss as ppo_loss
-from ._minibatches import ShufflePlan as ShufflePlan
-from ._minibatches import cache_sized_parts as cache_sized_parts
-from ._minibatches import can_split as can_split
-from ._minibatches import check_devices as check_devices
-from ._minibatches import gather_rows as gather_rows
-from ._minibatches import shuffle_rows as shuffle_rows
-from ._reward_scaler import RewardScaler as RewardScaler
-from ._rollout import RolloutState as RolloutState
-from ._rollout import Transition as Transition
-from ._rollout import bootstrap_values as bootstrap_values
-from ._rollout import collect as collect
-from ._rollout import next_rollout_state as next_rollout_state
-from ._rollout import start_rollout as start_rollout
-from ._update import Algorithm as Algorithm
-from ._update import LearnerState as LearnerState
-from ._update import UpdateDiagnostics as UpdateDiagnostics
-from ._update import estimate as estimate
-from ._update import init_learner as init_learner
-from ._update import learn as learn
-from ._update import update as update
+from ._config import RULES, PPOConfig, Rules
+from ._gae import estimate_advantages
+from ._loss import Batch, ppo_loss
+from ._minibatches import (
+    ShufflePlan,
+    cache_sized_parts,
+    can_split,
+    check_devices,
+    gather_rows,
+    shuffle_rows,
+)
+from ._reward_scaler import RewardScaler
+from ._rollout import (
+    RolloutState,
+    Transition,
+    bootstrap_values,
+    collect,
+    next_rollout_state,
+    start_rollout,
+)
+from ._update import (
+    Algorithm,
+    LearnerState,
+    UpdateDiagnostics,
+    estimate,
+    init_learner,
+    learn,
+    update,
+)
 
 __all__ = [
     "RULES",

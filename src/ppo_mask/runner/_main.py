@@ -179,11 +179,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         debug_nans = config.run.debug_nans
         try:
             trainer.train(
-                state,
-                timesteps,
-                callbacks=on_run,
-                log_interval=log_interval,
-                debug_nans=debug_nans,
+                state, timesteps, callbacks=on_run, log_interval=log_interval, debug_nans=debug_nans
             )
         except TrainingError as error:
             raise TrainingError(f"{error}; {folders[0].checkpoints.what_is_kept()}") from error

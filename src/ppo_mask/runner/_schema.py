@@ -60,12 +60,7 @@ class Structured(ABC):
 
 
 def setting(
-    default: Any,
-    help: str,
-    *,
-    bare: int | str | None = None,
-    is_path: bool = False,
-    **rules: Any,
+    default: Any, help: str, *, bare: int | str | None = None, is_path: bool = False, **rules: Any
 ) -> Any:
     """Declares one setting: a dataclass field of one of the types below, or ``… | None``.
 

@@ -14,8 +14,7 @@ from ppo_mask.envs import AbstractEnv, Curriculum
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.runner._settings import NetworkSettings, RunConfig
-from ppo_mask.runner._settings import ppo_config as ppo_config
+from ppo_mask.runner._settings import NetworkSettings, RunConfig, ppo_config as ppo_config
 from ppo_mask.training import Callback, Metric, Trainer, TrainState
 
 Environment = TypeVar("Environment")
@@ -89,9 +88,7 @@ class Task(Generic[Environment]):
         offered = tuple(self._makers)
         chosen = defaults.network.network
         network = dataclasses.replace(
-            defaults.network,
-            network=offered[0] if chosen == _UNNAMED else chosen,
-            offered=offered,
+            defaults.network, network=offered[0] if chosen == _UNNAMED else chosen, offered=offered
         )
         return dataclasses.replace(defaults, network=network)
 

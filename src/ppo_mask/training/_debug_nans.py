@@ -13,8 +13,7 @@ from jaxtyping import Array, Real
 
 from ppo_mask.envs import AbstractEnv, VectorEnv
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.ppo import Algorithm, LearnerState, PPOConfig
-from ppo_mask.ppo import update as ppo_update
+from ppo_mask.ppo import Algorithm, LearnerState, PPOConfig, update as ppo_update
 
 # The line that is named is the user's code or ours, not that of these packages.
 _PACKAGES_BELOW = ("jax", "jaxtyping", "equinox", "beartype", "optax", "distreqx")

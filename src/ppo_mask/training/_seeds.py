@@ -26,9 +26,7 @@ from ppo_mask.training._trainer import Trainer, TrainingError, wait_for
 
 
 def init_seeds(
-    trainer: Trainer,
-    make_model: Callable[[Array], AbstractActorCritic],
-    keys: Key[Array, " seeds"],
+    trainer: Trainer, make_model: Callable[[Array], AbstractActorCritic], keys: Key[Array, " seeds"]
 ) -> TrainState:
     """The beginnings of several runs: a train state whose arrays have a leading axis ``seeds``.
 

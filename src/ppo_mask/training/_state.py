@@ -9,12 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, UInt32
 
-from ppo_mask.devices.sharding import (
-    device_put,
-    env_sharding,
-    replicate,
-    replicated_sharding,
-)
+from ppo_mask.devices.sharding import device_put, env_sharding, replicate, replicated_sharding
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic, trainable
 from ppo_mask.ppo import Algorithm, LearnerState, PPOConfig, UpdateDiagnostics

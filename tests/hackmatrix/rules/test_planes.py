@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hackmatrix.rules import bits, paths, planes
 from hackmatrix.rules.entities import MAX_ENTITIES, Slots, slot_set
@@ -258,14 +257,7 @@ def test_searches_find_what_breadth_first_search_finds(start, free, goal, cell, 
 
 
 # The longest path without a shortcut that the grid holds has 24 cells: here from A to X.
-SNAKE = (
-    "FGH.XW",
-    "E.IJ.V",
-    "D..K.U",
-    "C.ML.T",
-    "B.N.RS",
-    "A.OPQ.",
-)
+SNAKE = ("FGH.XW", "E.IJ.V", "D..K.U", "C.ML.T", "B.N.RS", "A.OPQ.")
 
 
 def test_the_longest_shortest_path_is_searched_to_its_end():

@@ -138,10 +138,7 @@ def test_poly_carries_damage_over():
 def test_d_bom_takes_the_nearest_daemon_and_the_first_of_equals():
     enemies = [(DAEMON, 2, 5, 3, 0, 0, 0, 0), (DAEMON, 5, 2, 3, 0, 0, 0, 0), (VIRUS, 3, 4)]
     end = the_outcome(position(enemies=enemies), run(Program.D_BOM))
-    assert end.position["enemies"] == [
-        [DAEMON, 5, 2, 3, 0, 0, 0, 0],
-        [VIRUS, 3, 4, 1, 0, 1, 0, 0],
-    ]
+    assert end.position["enemies"] == [[DAEMON, 5, 2, 3, 0, 0, 0, 0], [VIRUS, 3, 4, 1, 0, 1, 0, 0]]
 
 
 def test_reduc_leaves_siphoned_blocks_and_no_count_under_0():

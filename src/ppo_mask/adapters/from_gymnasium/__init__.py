@@ -7,7 +7,6 @@ this library works. They are stepped in this process or in workers, all by one c
 compiled program.
 """
 
-from ._env import GymnasiumEnv as GymnasiumEnv
-from ._env import HostState as HostState
+from ._env import GymnasiumEnv, HostState
 
 __all__ = ["GymnasiumEnv", "HostState"]

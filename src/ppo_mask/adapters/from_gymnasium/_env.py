@@ -18,13 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters._shared import StaticObject
-from ppo_mask.adapters.from_gymnasium._host import (
-    BEGUN,
-    TERMINATED,
-    TRUNCATED,
-    Answer,
-    Host,
-)
+from ppo_mask.adapters.from_gymnasium._host import BEGUN, TERMINATED, TRUNCATED, Answer, Host
 from ppo_mask.adapters.from_gymnasium._spaces import as_row, as_tree, leaves_of
 from ppo_mask.adapters.from_gymnasium._stepper import Stepper, describe_error, make_arrays
 from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper
@@ -121,11 +115,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
     @classmethod
     def of_vectors(
-        cls,
-        make_vector: Callable[[int], Any],
-        *,
-        flatten: bool = False,
-        infos: Sequence[str] = (),
+        cls, make_vector: Callable[[int], Any], *, flatten: bool = False, infos: Sequence[str] = ()
     ) -> "GymnasiumEnv":
         """Steps vectors of environments, such as those that are written as one.
 

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 # Its blocks are drawings: of the flow, and of types without their bodies.
 DRAWINGS = ROOT / "docs" / "architecture.md"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
-# Whose commands are for other machines, or change this one.
+# Whose commands are for other machines, take long, or change this one.
 ELSEWHERE = (
     "checkpoints.md",
     "devices.md",
@@ -36,6 +36,7 @@ ELSEWHERE = (
     "tpu.md",
     "slurm.md",
     "colab.md",
+    "learning.md",
     "CONTRIBUTING.md",
 )
 SET_UP = re.compile(r"python3 -m venv \.venv && \.venv/bin/pip install -e \S+ && \.venv/bin/")

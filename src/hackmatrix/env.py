@@ -329,20 +329,12 @@ def _offered(state: State) -> Bool[Array, "actions"]:
 
 
 def _info(
-    components: dict[str, Float[Array, ""]],
-    game: Game,
-    won: Bool[Array, ""],
-    died: Bool[Array, ""],
-    completed: Bool[Array, ""],
-    invalid: Bool[Array, ""],
+    components: dict[str, Float[Array, ""]], game: Game, *flags: Bool[Array, ""]
 ) -> dict[str, Array]:
-    return {f"reward/{name}": component for name, component in components.items()} | {
-        "stage": game.stage,
-        "won": won,
-        "died": died,
-        "stage_completed": completed,
-        "invalid_action": invalid,
-    }
+    """A step's info; the flags are whether it won, died, completed a stage and was invalid."""
+    names = ("won", "died", "stage_completed", "invalid_action")
+    numbers = {f"reward/{name}": component for name, component in components.items()}
+    return numbers | {"stage": game.stage} | dict(zip(names, flags, strict=True))
 
 
 def _take_apart(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:

@@ -8,7 +8,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.jax_tools import IntScalarLike
+from ppo_mask.jax_tools import IntScalarLike, number_settings
 
 
 class MaskedCategorical(eqx.Module):
@@ -77,5 +77,7 @@ class MaskedCategorical(eqx.Module):
         # step) counts as above the threshold even where the product below rounds up to it.
         cdf = jnp.where(self.mask, jnp.cumsum(self.probs), 0)
         top = cdf.max()
-        above = (cdf > jax.random.uniform(key, dtype=jnp.float32) * top) | (cdf >= top)
+        with number_settings():  # Of 32 bits, that is.
+            draw = jax.random.uniform(key)
+        above = (cdf > draw * top) | (cdf >= top)
         return jnp.argmax(self.mask & above).astype(jnp.int32)

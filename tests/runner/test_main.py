@@ -57,9 +57,14 @@ def test_evaluations_are_logged_and_score_the_checkpoints(trained: RunFolder) ->
     assert [x["update"] for x in evaluations] == [40, 80]
     assert evaluations[-1]["eval/num_episodes"] == 16
     assert evaluations[-1]["eval/stats/arrived"] == 1
-    (step,) = trained.checkpoints.steps()
-    score = read_description(trained.checkpoints.path(step))["score"]
-    assert score == evaluations[-1]["eval/mean_episode_return"]
+    # Each was the best so far, so it was saved at once; the end has no evaluation of its own.
+    scores = {
+        step: read_description(trained.checkpoints.path(step))["score"]
+        for step in trained.checkpoints.steps()
+    }
+    for line in evaluations:
+        assert scores[line["update"]] == line["eval/mean_episode_return"]
+    assert trained.checkpoints.best() == evaluations[-1]["update"]
 
 
 def test_a_saved_policy_loads_with_one_call_and_knows_the_way(trained: RunFolder) -> None:
@@ -119,13 +124,20 @@ class FakeStore(CheckpointStore):
 
     def __init__(self) -> None:
         super().__init__(Path("nowhere"))
-        self.saved: list[tuple[int, float | None]] = []
+        self.saved: list[tuple[int, float | None, bool]] = []
 
     def clean(self) -> None:
         pass
 
-    def save(self, step: int, state: Any, description: Any, score: float | None = None) -> Path:
-        self.saved.append((step, score))
+    def save(
+        self,
+        step: int,
+        state: Any,
+        description: Any,
+        score: float | None = None,
+        evaluated: bool = False,
+    ) -> Path:
+        self.saved.append((step, score, evaluated))
         return self.path(step)
 
 
@@ -149,14 +161,14 @@ def test_saving_by_updates_and_once_at_the_end() -> None:
     for updates, expected in ((7, [3, 6, 7]), (6, [3, 6])):
         store = FakeStore()
         drive(Saver(store, {}, every_updates=3), updates, {})
-        assert [step for step, _ in store.saved] == expected
+        assert [step for step, *_ in store.saved] == expected
 
 
 def test_saving_by_time() -> None:
     for minutes, expected in ((1e-12, [1, 2, 3, 4]), (10.0, [4])):
         store = FakeStore()
         drive(Saver(store, {}, every_minutes=minutes), 4, {})
-        assert [step for step, _ in store.saved] == expected
+        assert [step for step, *_ in store.saved] == expected
 
 
 def test_the_score_is_the_evaluation_or_else_the_mean_return() -> None:
@@ -168,7 +180,8 @@ def test_the_score_is_the_evaluation_or_else_the_mean_return() -> None:
         5: {"train/mean_episode_return": 2.0},
     }
     drive(Saver(store, {}, every_updates=1), 5, figures)
-    assert store.saved == [(1, None), (2, 1.0), (3, 1.0), (4, 5.0), (5, 5.0)]
+    plain = [(1, None), (2, 1.0), (3, 1.0), (5, 2.0)]
+    assert store.saved == sorted([*((*each, False) for each in plain), (4, 5.0, True)])
 
 
 class Nested(AbstractEnv[jax.Array]):
@@ -194,6 +207,7 @@ def test_the_default_network_is_for_flat_observations() -> None:
         "num_layers": 3,
         "layer_norm": False,
         "policy_gain": 1.0,
+        "shared_layers": 0,
     }
     with pytest.raises(RunError, match="one flat array of floats; give make_model"):
         mlp_for(Nested(), NetworkSettings(), key)

@@ -36,6 +36,7 @@ def test_a_run_trains_the_one_that_is_named_or_else_the_first(
         "network": "normed" if normed else "plain",
         "hidden_dim": 8,
         "num_layers": 1,
+        "shared_layers": 0,
     }
     model = load_policy(tmp_path / "run").model
     assert isinstance(model, MLPActorCritic)

@@ -13,6 +13,7 @@ import math
 import os
 import shutil
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +35,8 @@ _FORMAT = 1
 _SAVING = ".saving-"
 _DISCARDED = ".discarded"
 _REWOUND = ".rewound"
+
+_failures: Counter[Path] = Counter()  # By checkpoint; all processes of a run count alike.
 
 
 class CheckpointStore:
@@ -196,7 +199,9 @@ def write_checkpoint(
     from ppo_mask.checkpoints import _orbax  # Takes long to import; see there.
 
     # A name of any length and characters may be asked for; this one Orbax can write.
-    unread = path.with_name(f"{_SAVING}{zlib.crc32(os.fsencode(path.name)):x}")
+    # Each try has its own: Orbax may still be at work in the folder of one that has failed.
+    name = f"{_SAVING}{zlib.crc32(os.fsencode(path.name)):x}-{_failures[path]}"
+    unread = path.with_name(name)
     failure = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -212,6 +217,7 @@ def write_checkpoint(
     # The first process has read all of it, so its word is good for the others.
     if from_first(not failure):
         return
+    _failures[path] += 1
     if is_first():
         with suppress(OSError):
             for each in path.parent.glob(f"{unread.name}*"):

@@ -89,7 +89,7 @@ class Host:
         return self._answer(self._step, rows)
 
     def take_failure(self) -> Exception | None:
-        """See :meth:`AbstractHostEnv.take_failure`."""
+        """See :meth:`ppo_mask.envs.AbstractHostEnv.take_failure`."""
         error, self._failure = self._failure, None
         if error is None:
             return None
@@ -101,7 +101,7 @@ class Host:
         return failure
 
     def release(self) -> None:
-        """See :meth:`AbstractHostEnv.release`."""
+        """See :meth:`ppo_mask.envs.AbstractHostEnv.release`."""
         if self._last is not None:
             self._last.released = True
 

@@ -3,12 +3,12 @@
 ``python any_settings.py FOLDER (probes | game)``: the folder has policies to load, if it is there.
 """
 
+import dataclasses
 import json
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import equinox as eqx
@@ -147,15 +147,19 @@ def _probes(folder: Path) -> Any:
 
 
 def _game(folder: Path) -> Any:
-    from hackmatrix import positions
-    from hackmatrix.env import HackMatrix
+    from hackmatrix import HackMatrix, HeadStart, Shaping, positions
     from hackmatrix.play.policies import SCRIPTED
     from hackmatrix.task import TASK
+    from ppo_mask.runner import NetworkSettings
 
-    sizes, results = SimpleNamespace(hidden_dim=8, num_layers=2), {}
+    sizes, results = NetworkSettings(hidden_dim=8), {}
+    head_start = HeadStart(share=0.5, programs=0.5, score=2)
+    shaping = Shaping(jnp.ones(15), 1.0, distance_potential=True)
     for name in ("mlp", "board", "recurrent"):
         weights = jnp.ones(8) if name == "mlp" else None
         env = HackMatrix(max_steps=20, starting_weights=weights, compact=name != "board")
+        if name == "mlp":
+            env = dataclasses.replace(env, head_start=head_start, shaping=shaping)
         results[name] = _train(env, partial(TASK.networks[name], env, sizes), folder / name, 1)
     env = HackMatrix(max_steps=20)
     state, _ = env.reset(jax.random.key(0))

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from hackmatrix.play.agents import Agent, load_agent, scripted_agent
-from hackmatrix.play.policies import SCRIPTED
+from hackmatrix.play.agents import POLICIES, Agent, load_agent, named_agent
 from ppo_mask.checkpoints import LATEST, write_whole
 from ppo_mask.errors import RunError
 
@@ -40,7 +39,7 @@ def add_players(parser: argparse.ArgumentParser, *, several: bool) -> None:
         nargs="+" if several else None,
         default=[] if several else None,
         metavar="NAME",
-        help=f"a scripted policy: {', '.join(SCRIPTED)}",
+        help=f"a policy that comes with the package: {', '.join(POLICIES)}",
     )
     parser.add_argument(
         "--sample",
@@ -109,9 +108,9 @@ def agents(options: argparse.Namespace) -> list[Agent]:
     scripts: list[str] = names if isinstance(names, list) else [names] * (names is not None)
     paths = [*paths, *[LATEST] * options.latest]
     found = [load_agent(path, options.checkpoint_dir, sample=options.sample) for path in paths]
-    found += [scripted_agent(name) for name in scripts]
+    found += [named_agent(name) for name in scripts]
     if not found:
-        raise RunError(f"say who plays: a run, --latest, or --policy {'|'.join(SCRIPTED)}")
+        raise RunError(f"say who plays: a run, --latest, or --policy {'|'.join(POLICIES)}")
     return found
 
 

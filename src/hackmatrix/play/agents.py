@@ -1,6 +1,7 @@
-"""Who plays: a scripted policy by name, or the policy of a run."""
+"""Who plays: a policy that comes with the package, by name, or the policy of a run."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from hackmatrix.env import HackMatrix
 from hackmatrix.networks import BoardActorCritic, BoardNetwork, FlatActorCritic, PlayerCenteredMLP
@@ -13,6 +14,13 @@ from ppo_mask.runner import did_you_mean
 
 NETWORKS = (PlayerCenteredMLP, BoardActorCritic, BoardNetwork, FlatActorCritic, MLPActorCritic)
 """What the networks that a run may have trained are made of, for :func:`load_policy`."""
+
+CHAMPION_FOLDER = Path(__file__).parents[1] / "champion"
+"""The best policy trained so far, and beside it how it came about."""
+
+_CHAMPION = "champion"
+POLICIES = (*SCRIPTED, _CHAMPION)
+"""The names of the policies that come with the package."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +40,24 @@ class Agent:
     env: HackMatrix
 
 
-def scripted_agent(name: str) -> Agent:
-    """A scripted policy.
+def named_agent(name: str) -> Agent:
+    """A policy that comes with the package: a scripted one, or the trained champion.
+
+    Args:
+        name: one of ``POLICIES``.
 
     Raises:
         RunError: there is none of this name.
     """
-    if name not in SCRIPTED:
-        hint = did_you_mean(name, SCRIPTED)
-        raise RunError(f"there is no policy {name}{hint}; there are {', '.join(SCRIPTED)}")
-    # Their probabilities are what they do: all on one action, or spread evenly.
+    if name not in POLICIES:
+        hint = did_you_mean(name, POLICIES)
+        raise RunError(f"there is no policy {name}{hint}; there are {', '.join(POLICIES)}")
+    # None takes the likeliest action. Of scripted ones the probabilities are what they do; the
+    # champion would go in circles in some games.
+    if name == _CHAMPION:
+        return Agent(
+            name, load_policy(CHAMPION_FOLDER / "policy", NETWORKS).model, False, HackMatrix()
+        )
     return Agent(name, SCRIPTED[name], False, HackMatrix())
 
 

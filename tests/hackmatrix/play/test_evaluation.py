@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from hackmatrix.cli.evaluate import table
-from hackmatrix.play.agents import scripted_agent
+from hackmatrix.play.agents import named_agent
 from hackmatrix.play.evaluation import mean_estimate, measure, share_estimate
 
 
 @pytest.fixture(scope="module")
 def some():
-    return measure(scripted_agent("random"), 0, 20, max_steps=30)
+    return measure(named_agent("random"), 0, 20, max_steps=30)
 
 
 def test_every_game_is_counted(some):
@@ -61,7 +61,7 @@ MEASURED = {"random": (1.24, -2.8), "greedy-exit": (3.0, 1.0), "fighter": (4.1, 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MEASURED)
 def test_scripted_policies_do_as_well_as_in_the_original(name):
-    result = measure(scripted_agent(name), 1, 1000)
+    result = measure(named_agent(name), 1, 1000)
     assert result.cut_off == 0
     for figure, there in zip(("stage", "return"), MEASURED[name], strict=True):
         here = result.estimates[figure]

@@ -14,7 +14,7 @@ from PIL import Image
 from hackmatrix import HackMatrix
 from hackmatrix.cli.watch import film
 from hackmatrix.networks import PlayerCenteredMLP
-from hackmatrix.play.agents import Agent, scripted_agent
+from hackmatrix.play.agents import Agent, named_agent
 from hackmatrix.play.replay import Replay, Session, record
 from hackmatrix.render.page import page
 from hackmatrix.render.picture import png
@@ -27,7 +27,7 @@ LONG = 200
 
 @pytest.fixture(scope="module")
 def fighter():
-    return record(scripted_agent("fighter"), 1)
+    return record(named_agent("fighter"), 1)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def long(fighter):
     """As many frames as different games have, one after the other."""
     frames, seed = list(fighter.frames), 100
     while len(frames) <= LONG:
-        frames += record(scripted_agent("fighter"), seed).frames
+        frames += record(named_agent("fighter"), seed).frames
         seed += 1
     numbered = [dataclasses.replace(frame, step=n) for n, frame in enumerate(frames[: LONG + 1])]
     return Replay("several", 0, numbered)
@@ -71,9 +71,9 @@ def test_frames_say_what_led_to_them_and_what_may_come(network):
 
 
 def test_a_seed_is_a_game(fighter):
-    again = record(scripted_agent("fighter"), 1)
+    again = record(named_agent("fighter"), 1)
     assert again == fighter
-    assert record(scripted_agent("fighter"), 2).frames[0] != fighter.frames[0]
+    assert record(named_agent("fighter"), 2).frames[0] != fighter.frames[0]
 
 
 def test_what_is_revealed_changes_nothing_else(network):
@@ -98,7 +98,7 @@ def test_stages_and_summary(fighter):
 
 
 def test_a_game_can_be_cut_off():
-    short = record(scripted_agent("fighter"), 1, max_steps=3)
+    short = record(named_agent("fighter"), 1, max_steps=3)
     assert [frame.end for frame in short.frames] == ["", "", "", "cut off"]
 
 

@@ -1,0 +1,35 @@
+"""The trained policy that comes with the package."""
+
+import csv
+
+import pytest
+
+from hackmatrix.cli import main
+from hackmatrix.play.agents import CHAMPION_FOLDER, named_agent
+from hackmatrix.play.evaluation import measure
+
+
+def test_the_champion_is_small_and_says_how_it_came_about():
+    files = [path for path in CHAMPION_FOLDER.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 2_000_000
+    assert "hackmatrix train --preset strong" in (CHAMPION_FOLDER / "README.md").read_text()
+    with (CHAMPION_FOLDER / "curve.csv").open() as file:
+        stages = [float(row["stage"]) for row in csv.DictReader(file)]
+    assert len(stages) > 20
+    assert stages[-1] > stages[0]
+
+
+def test_the_champion_is_watched_right_after_installing(capsys):
+    assert main(["watch", "--policy", "champion", "--seed", "2", "--max-steps", "3"]) == 0
+    assert "champion" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_champion_plays_as_well_as_it_did():
+    found = measure(named_agent("champion"), seed=2, episodes=1000)
+    assert found.estimates["stage"].mean > 4.8
+    assert found.estimates["return"].mean > 18
+    assert found.actions["siphon"] > 2.5
+    programs = sum(n for name, n in found.actions.items() if name.isupper() and name != "UNDO")
+    assert programs > 0.4
+    assert found.cut_off < 5

@@ -1,6 +1,7 @@
 """What all tests share: compiled programs are kept between them, and slow tests wait for a flag."""
 
 import os
+import signal
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
         value = os.environ.setdefault(_WITHOUT_OPTIMIZATIONS, "1")  # Processes inherit it.
         jax.config.update(_WITHOUT_OPTIMIZATIONS.lower(), value != "0")
         os.environ["XLA_FLAGS"] = _with_older_emitters()
+    # Where a shell starts this in the background, Ctrl+C is ignored; some tests press it.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     jax.devices()  # One, then, in whatever order tests come; a run would ask for a device per core.
 
 

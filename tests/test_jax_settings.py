@@ -103,6 +103,7 @@ def test_every_option_is_traced_under_any_setting(setting):
 
 
 @pytest.mark.parametrize("setting", ["all"], indirect=True)
+@pytest.mark.slow
 def test_several_seeds_are_traced_under_all_settings(setting):
     # The game is batched once more, after it has been traced under settings of its own.
     env = HackMatrix(max_steps=9, compact=True)

@@ -8,6 +8,9 @@ epochs, two hidden layers of 64, a learning rate of 3e-4. They take turns in one
 ``--num-envs 8`` both have eight environments, and rollouts of 256 steps of each.
 """
 
+# What is compared with is large, and not in dev.
+# pyright: reportMissingImports=false
+
 import argparse
 import importlib.util
 import sys

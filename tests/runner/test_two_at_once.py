@@ -177,9 +177,8 @@ def test_an_empty_run_that_was_killed_is_taken_over(tmp_path: Path) -> None:
         (folder.path / "checkpoints" / ".saving-1.orbax-checkpoint-tmp").mkdir(parents=True)
         (folder.path / ".lock").write_text("process 1")
         for name in left:
-            (whole / "run" / name).is_dir() or (folder.path / name).write_bytes(
-                (whole / "run" / name).read_bytes()
-            )
+            if (whole / "run" / name).is_file():
+                (folder.path / name).write_bytes((whole / "run" / name).read_bytes())
         if left:
             assert main(TASK, DEFAULTS, ["--resume", str(folder.path)]) == 0
         else:

@@ -1,6 +1,6 @@
 """What environments give that is out of the ordinary. A report is one more line of a table."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -48,7 +48,10 @@ class Model(pm.AbstractActorCritic):
 
     value: jax.Array
     dtype: Any = eqx.field(static=True, default=jnp.float32)
-    hyperparameters: ClassVar = {}
+
+    @property
+    def hyperparameters(self):
+        return {}
 
     def __call__(self, observation, action_mask):
         logits = jnp.zeros(2, self.dtype) + self.value.astype(self.dtype)

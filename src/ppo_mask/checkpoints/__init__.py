@@ -8,7 +8,7 @@ from ._architecture import architecture_of
 from ._files import write_whole
 from ._find import find_run, local_path
 from ._lock import hold
-from ._policy import Policy, load_policy, save_policy
+from ._policy import Policy, load_policy, load_weights, save_policy
 from ._run_folder import (
     LATEST,
     RunFolder,
@@ -37,6 +37,7 @@ __all__ = [
     "hold",
     "is_url",
     "load_policy",
+    "load_weights",
     "local_path",
     "named_arrays",
     "open_storage",

@@ -1,5 +1,6 @@
 """A trained policy by itself, and how it is saved and loaded."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
@@ -158,12 +159,7 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
         >>> int(policy(jnp.zeros(3), jnp.array([False, True])))
         1
     """
-    path = local_path(str(path))
-    if RunFolder(path).config.is_file():
-        newest = RunFolder(path).checkpoints.newest()
-        if newest is None:
-            raise RunError(f"run {path} has no complete checkpoint")
-        path = RunFolder(path).checkpoints.path(newest)
+    path = _checkpoint_of(path)
     known: dict[str, Any] = {network.__name__: network for network in (*_NETWORKS, *networks)}
     try:
         like = eqx.filter_eval_shape(build, read_description(path)["architecture"], known)
@@ -173,3 +169,56 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
             f"knows {', '.join(known)}"
         ) from error
     return Policy(restore(path, like, prefix="learner.model."))
+
+
+def load_weights(path: str | Path, model: AbstractActorCritic) -> AbstractActorCritic:
+    """A network with a saved policy's weights: to train on from where that one ended.
+
+    Args:
+        path: as :func:`load_policy` takes it.
+        model: of the policy's architecture, such as ``trainer.init(...).model``. Its arrays may be
+            ``jax.ShapeDtypeStruct``.
+
+    Returns:
+        The model with all its arrays from the policy.
+
+    Raises:
+        RunError: there is no readable checkpoint, or it is of another architecture.
+
+    Example:
+        >>> import tempfile
+        >>> import equinox as eqx
+        >>> import jax
+        >>> import ppo_mask as pm
+        >>> trained, fresh = (pm.MLPActorCritic(3, 2, key=jax.random.key(i)) for i in range(2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     pm.save_policy(trained, f"{folder}/policy")
+        ...     model = pm.checkpoints.load_weights(f"{folder}/policy", fresh)
+        >>> bool(eqx.tree_equal(model, trained))
+        True
+    """
+    path = _checkpoint_of(path)
+    saved, asked = read_description(path)["architecture"], architecture_of(model)
+    if saved != json.loads(json.dumps(asked)):
+        raise RunError(f"policy {path} is {_words(saved)}; this run trains {_words(asked)}")
+    return restore(path, model, prefix="learner.model.")
+
+
+def _checkpoint_of(path: str | Path) -> Path:
+    """The checkpoint that a policy is in; of a run, the newest."""
+    path = local_path(str(path))
+    if not RunFolder(path).config.is_file():
+        return path
+    newest = RunFolder(path).checkpoints.newest()
+    if newest is None:
+        raise RunError(f"run {path} has no complete checkpoint")
+    return RunFolder(path).checkpoints.path(newest)
+
+
+def _words(architecture: Any) -> str:
+    """An architecture in one line."""
+    if not isinstance(architecture, dict) or "network" not in architecture:
+        return json.dumps(architecture)
+    of: dict[str, Any] = architecture["hyperparameters"]
+    sizes = ", ".join(f"{name}={_words(value)}" for name, value in of.items())
+    return f"{architecture['network']}({sizes})"

@@ -36,6 +36,7 @@ from ppo_mask.runner._task import (
     ppo_config,
     run_keys,
     total_updates,
+    with_initial_policy,
 )
 from ppo_mask.runner._tune import SIZES, fastest
 from ppo_mask.runner._wiring import Outcome, callbacks_for
@@ -160,6 +161,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     else:
         make_model = partial(task.new_model, env, config.network)
         state = init_seeds(trainer, make_model, jnp.stack([key for key, _ in keys]))
+        state = with_initial_policy(state, config.network)
         model = select_seed(state.model, 0)
     architecture = architecture_of(model)
     folders = open_folders(plan, configs, held)
@@ -274,7 +276,7 @@ def _first_or_restored(
         return first_state(trainer, model, key)
 
     if plan.folder is None:
-        return begin(key)
+        return with_initial_policy(begin(key), plan.config.network)
     like = eqx.filter_eval_shape(begin, key)
     return restore(plan.folder.checkpoints.path(plan.update), like)
 

@@ -88,6 +88,11 @@ class NetworkSettings:
     shared_layers: int = setting(
         0, "hidden layers, from the first on, that policy and value share in an MLP", at_least=0
     )
+    initial_policy: str | None = setting(
+        None,
+        "begin with the weights of a run, a checkpoint, or a saved policy; none: random ones",
+        is_path=True,
+    )
     offered: tuple[str, ...] = ()
 
 

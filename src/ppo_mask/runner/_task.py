@@ -7,15 +7,16 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from ppo_mask.checkpoints import architecture_of
+from ppo_mask.checkpoints import architecture_of, load_weights
 from ppo_mask.envs import AbstractEnv, Curriculum
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner._settings import NetworkSettings, RunConfig, ppo_config as ppo_config
-from ppo_mask.training import Callback, Metric, Trainer, TrainState
+from ppo_mask.training import Callback, Metric, Trainer, TrainState, select_seed
 
 Environment = TypeVar("Environment")
 
@@ -144,3 +145,21 @@ def first_state(trainer: Trainer, model: AbstractActorCritic, key: Key[Array, ""
     """The first state of a run, with the :func:`first_model` of the same key."""
     _, init_key = jax.random.split(key)
     return trainer.init(model, init_key)
+
+
+def with_initial_policy(state: TrainState, network: NetworkSettings) -> TrainState:
+    """A first state, of one seed or of several, with the weights that ``--initial-policy`` names.
+
+    Raises:
+        RunError: there are none, or they are another network's.
+    """
+    if network.initial_policy is None:
+        return state
+    model = select_seed(state.model, 0) if state.update.ndim else state.model
+    loaded = load_weights(network.initial_policy, model)
+    model = jax.tree.map(
+        lambda mine, theirs: jnp.broadcast_to(theirs, mine.shape) if eqx.is_array(mine) else mine,
+        state.model,
+        loaded,
+    )
+    return eqx.tree_at(lambda state: state.learner.model, state, model)

@@ -1,6 +1,13 @@
 """Errors and warnings of one line."""
 
+import inspect
 import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+
+_LIBRARIES = ("ppo_mask", "hackmatrix", "jax", "equinox", "jaxtyping", "beartype", "contextlib")
 
 
 class RunError(Exception):
@@ -15,6 +22,47 @@ class RunError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
+
+
+class ProtocolError(RunError, AssertionError):
+    """An environment breaks a law of the protocol; the message is one line and names it."""
+
+
+@contextmanager
+def short_tracebacks() -> Generator[None]:
+    """Errors of one line leave without the hundred lines of JAX's frames that they came through."""
+    try:
+        yield
+    except RunError as error:
+        raise type(error)(str(error)) from None
+
+
+def user_line(trace: TracebackType | None = None) -> str:
+    """The innermost line of a program that is in no library, as `` (walk.py, line 12)``.
+
+    Args:
+        trace: of an error; None for where the caller is called from.
+
+    Returns:
+        The line in parentheses, after a space; empty if there is none.
+    """
+    calls = _calls(inspect.currentframe()) if trace is None else reversed(list(_raised(trace)))
+    for frame, line in calls:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARIES:
+            return f" ({Path(frame.f_code.co_filename).name}, line {line})"
+    return ""
+
+
+def _calls(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
+    while frame is not None:
+        yield frame, frame.f_lineno
+        frame = frame.f_back
+
+
+def _raised(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    while trace is not None:
+        yield trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
 
 
 def warn(message: str) -> None:

@@ -239,7 +239,7 @@ class _KeepsOldState(_SelfResetting):
     [
         (_NoActions, "num_actions is 0, not a positive int"),
         (_OtherMaskLength, r"timestep.action_mask is bool\[3\], not bool\[4\]"),
-        (_WrongFlagType, "reset makes a wrong TimeStep: .*'truncated'"),
+        (_WrongFlagType, r"TimeStep.truncated is float32\[\], not bool\[\]"),
         (_OtherInfoKeys, r"timestep.info\['x'\] is float32\[\] from reset but nothing from step"),
         (_OtherObservationType, r"float32\[1\] from reset but bfloat16\[1\] from step"),
         (_OtherStateType, r"state\[1\] is int32\[\] from reset but int16\[\] from step"),

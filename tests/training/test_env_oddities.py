@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import TypeCheckError
 
 import ppo_mask as pm
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
@@ -95,14 +94,17 @@ def test_infos_of_few_bits_are_summed_in_float32(dtype):
 
 
 @pytest.mark.parametrize(
-    "reward", [1.0, 1, True, np.float32(1), jnp.int8(1), jnp.uint8(1), jnp.bool_(1), jnp.ones(1)]
+    "reward", [1.0, 1, True, np.float32(1), jnp.int8(1), jnp.uint8(1), jnp.bool_(1)]
 )
-def test_rewards_that_are_no_floating_arrays_are_refused(reward):
-    # A reward that is no array of floats would be summed up in what it is.
-    with pytest.raises(TypeCheckError, match="reward"):
-        Odd(reward=reward).reset(jax.random.key(0))
+def test_rewards_of_python_and_of_integers_are_summed_in_float32(reward):
+    assert Odd(reward=reward).reset(jax.random.key(0))[1].reward.dtype == jnp.float32
+    values, _ = train(Odd(reward=reward))
+    assert values["train/mean_episode_return"] == STEPS
+
+
+def test_a_reward_of_many_numbers_is_refused():
     with pytest.raises(pm.envs.ProtocolError, match="reward"):
-        pm.check_env(Odd(reward=reward), num_steps=4)
+        Odd(reward=jnp.ones(1)).reset(jax.random.key(0))
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])

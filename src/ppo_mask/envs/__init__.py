@@ -6,8 +6,10 @@ In: a key and an action. Out: a :class:`TimeStep`, with the mask of the next act
 small ones whose answers are known on paper.
 """
 
+from ppo_mask.errors import ProtocolError
+
 from . import probes
-from ._check import ProtocolError, check_env
+from ._check import check_env
 from ._curriculum import (
     AbstractAdaptiveCurriculum,
     Curriculum,
@@ -19,6 +21,7 @@ from ._curriculum import (
 from ._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
 from ._host import AbstractHostEnv, host_env_in
 from ._multitask import MultiTask
+from ._shapes import Shapes, shapes_of
 from ._vector import VectorEnv, VectorState, VectorTimeStep
 from ._wrappers import FlatObservation, TimeLimit, flatten
 
@@ -33,6 +36,7 @@ __all__ = [
     "Next",
     "ProtocolError",
     "Schedule",
+    "Shapes",
     "TimeLimit",
     "TimeStep",
     "VectorEnv",
@@ -45,4 +49,5 @@ __all__ = [
     "host_env_in",
     "next_memory",
     "probes",
+    "shapes_of",
 ]

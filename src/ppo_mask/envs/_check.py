@@ -6,25 +6,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key, TypeCheckError
+from jaxtyping import Array, Key
 
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, TimeStep
 from ppo_mask.envs._host import host_env_in
-from ppo_mask.jax_tools import describe_shapes, split_key
+from ppo_mask.envs._shapes import require, shapes_of
+from ppo_mask.jax_tools import split_key
 from ppo_mask.networks import MaskedCategorical
 
 # Environments side by side. All that is batched is of so many, for compiling takes longest here.
 _NUM_ENVS = 8
 # Rows of the batched calls that the laws are tested with.
 _ROWS = 8 * _NUM_ENVS
-
-
-class ProtocolError(AssertionError):
-    """An environment breaks a law of the protocol; the message is one line and names it."""
 
 
 def check_env(
@@ -56,15 +52,15 @@ def check_env(
         key must have no effect, since deterministic=True was declared
     """
     outside = "check_env is for environments in JAX; one in Python has its own library's checks"
-    _require(host_env_in(env) is None, outside)
+    require(host_env_in(env) is None, outside)
     key = jax.random.key(0) if key is None else key
     keys = jax.random.split(key, 2 + _ROWS)
     # Not jit(env.reset): a method of an environment that holds arrays cannot be hashed.
     alone = jax.jit(lambda key: env.reset(key)), jax.jit(lambda *args: env.step(*args))
-    state = _check_types(env, alone[0], keys[0])
+    state = _first_state(env, alone[0], keys[0])
     _check_purity(env, keys[0], state)
     reset, step = jax.jit(jax.vmap(env.reset)), jax.jit(jax.vmap(env.step))
-    play = _compiled("step", lambda: _play(reset, step, keys[1], num_steps))
+    play = _play(reset, step, keys[1], num_steps)
     _check_masks(play)
     keys = keys[2:]
     starts, steps = _rows_of(reset, keys), _rows_of(step, keys, *play.some())
@@ -84,63 +80,13 @@ def _rows_of(batched: Callable[..., Any], *args: Any) -> Any:
     return jax.tree.map(lambda *x: np.concatenate(x), *jax.device_get(parts))
 
 
-def _require(holds: Any, law: str) -> None:
-    if not holds:
-        raise ProtocolError(law)
-
-
-def _require_same_types(what: str, reset: Any, step: Any) -> None:
-    before, after = describe_shapes(reset), describe_shapes(step)
-    for name in sorted(before.keys() | after.keys()):
-        was, is_ = before.get(name, "nothing"), after.get(name, "nothing")
-        _require(was == is_, f"{what}{name} is {was} from reset but {is_} from step")
-    same = jax.tree.structure(reset) == jax.tree.structure(step)
-    _require(same, f"{what} has another tree structure from reset than from step")
-
-
-def _require_array_leaves(what: str, tree: Any) -> None:
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        name = what + jax.tree_util.keystr(path)
-        _require(eqx.is_array(leaf), f"{name} is a {type(leaf).__name__}, not a JAX array")
-
-
-def _check_types(env: AbstractEnv[Any], reset: Callable[..., Any], key: Key[Array, ""]) -> Any:
-    """Returns a state that an episode starts with."""
-    count: Any = env.num_actions
-    _require(isinstance(count, int) and count >= 1, f"num_actions is {count!r}, not a positive int")
-    state, first = _compiled("reset", lambda: reset(key))
-    _require(isinstance(first, TimeStep), "reset must return a state and a TimeStep")
-    _require_array_leaves("state", state)
-    action = jnp.zeros((), jnp.int32)
-    after, second = _compiled("step", lambda: jax.eval_shape(env.step, key, state, action))
-    _require(isinstance(second, TimeStep), "step must return a state and a TimeStep")
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        typed_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        name = jax.tree_util.keystr(path)
-        _require(not typed_key, f"state{name} is a random key; a key is an argument, never stored")
-    _require_same_types("state", state, after)
-    _require_same_types("timestep", first, second)
-
-    flag, mask = "bool[]", f"bool[{count}]"
-    types = describe_shapes(first)
-    for name, wanted in ((".terminated", flag), (".truncated", flag), (".action_mask", mask)):
-        _require(types[name] == wanted, f"timestep{name} is {types[name]}, not {wanted}")
-    is_number = jnp.issubdtype(first.reward.dtype, jnp.floating) and first.reward.shape == ()
-    _require(is_number, f"timestep.reward is {types['.reward']}, not a floating-point scalar")
-    _require(not first.terminated, "reset must not give terminated")
-    _require(not first.truncated, "reset must not give truncated")
+def _first_state(env: AbstractEnv[Any], reset: Callable[..., Any], key: Key[Array, ""]) -> Any:
+    """A state that an episode starts with, of an environment whose types are right."""
+    shapes_of(env)
+    state, first = reset(key)
+    require(not first.terminated, "reset must not give terminated")
+    require(not first.truncated, "reset must not give truncated")
     return state
-
-
-def _compiled(name: str, call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except jax.errors.JAXTypeError as error:
-        reason = str(error).splitlines()[0]
-        raise ProtocolError(f"{name} cannot be compiled by jax.jit: {reason}") from error
-    except TypeCheckError as error:
-        reason = " ".join(str(error).split("----")[0].split())
-        raise ProtocolError(f"{name} makes a wrong TimeStep: {reason}") from error
 
 
 @dataclass(frozen=True)
@@ -198,13 +144,13 @@ def _where_ended(timestep: TimeStep, fresh: Any, old: Any) -> Any:
 
 def _check_masks(play: _Play) -> None:
     for mask in (play.before.action_mask, play.after.action_mask):
-        _require(mask.any(axis=-1).all(), "action_mask must never be all False")
+        require(mask.any(axis=-1).all(), "action_mask must never be all False")
     ended = play.after.terminated | play.after.truncated
     everything = play.after.action_mask.all(axis=-1)
-    _require((everything | ~ended).all(), "action_mask must be all True where the episode ended")
-    _require(np.isfinite(play.after.reward).all(), "reward must be finite")
-    _require(_finite(play.before.observation), "observation must be finite (reset)")
-    _require(_finite(play.after.observation), "observation must be finite (step)")
+    require((everything | ~ended).all(), "action_mask must be all True where the episode ended")
+    require(np.isfinite(play.after.reward).all(), "reward must be finite")
+    require(_finite(play.before.observation), "observation must be finite (reset)")
+    require(_finite(play.after.observation), "observation must be finite (step)")
 
 
 def _finite(tree: Any) -> bool:
@@ -239,7 +185,7 @@ def _require_pure(name: str, function: Callable[..., Any], *args: Any) -> None:
 
     if program() != program():
         results = [jax.jit(lambda *args: function(*args))(*args) for _ in range(2)]
-        _require(_close(*results), f"{name} must be pure: twice the same call, two results")
+        require(_close(*results), f"{name} must be pure: twice the same call, two results")
 
 
 def _check_batching(
@@ -254,8 +200,8 @@ def _check_batching(
     for i in range(0, _ROWS, _ROWS // 8):
         row = partial(jax.tree.map, lambda x, i=i: x[i])
         law = "must give the same batched by jax.vmap as alone"
-        _require(_close(row(starts), reset(keys[i])), f"reset {law}")
-        _require(_close(row(steps), step(keys[i], row(states), actions[i])), f"step {law}")
+        require(_close(row(starts), reset(keys[i])), f"reset {law}")
+        require(_close(row(steps), step(keys[i], row(states), actions[i])), f"step {law}")
 
 
 def _check_step_and_reset(
@@ -273,16 +219,16 @@ def _check_step_and_reset(
     state, stepped = _rows_of(step, keys, states, actions)
     both = jax.jit(jax.vmap(env.step_and_reset))
     final, following = _rows_of(both, keys, keys, states, actions)
-    _require(_close(final, stepped), "step_and_reset must give step's timestep")
+    require(_close(final, stepped), "step_and_reset must give step's timestep")
 
     state, wanted = jax.device_get(_where_ended(stepped, starts, (state, stepped)))
     for name in ("observation", "action_mask"):
         law = f"step_and_reset must give reset's {name} where the episode ended, else step's"
-        _require(_close(getattr(following, name), getattr(wanted, name)), law)
+        require(_close(getattr(following, name), getattr(wanted, name)), law)
     # What has no meaning in a state may differ. What an agent observes from there on may not.
     action = np.argmax(wanted.action_mask, axis=-1).astype(np.int32)
     one, other = (_rows_of(step, keys, each, action)[1] for each in (following.state, state))
-    _require(
+    require(
         _close(one, other), "step_and_reset must give a state that plays on as reset's or step's"
     )
 
@@ -300,9 +246,9 @@ def _check_keys(
         same = jax.tree.map(lambda x, i=i: np.broadcast_to(x[i], x.shape), (states, actions))
         matters = matters or _varies(_rows_of(step, keys, *same))
     if deterministic:
-        _require(not matters, "key must have no effect, since deterministic=True was declared")
+        require(not matters, "key must have no effect, since deterministic=True was declared")
     else:
-        _require(matters, "key is not used (pass deterministic=True if nothing is random)")
+        require(matters, "key is not used (pass deterministic=True if nothing is random)")
 
 
 def _varies(tree: Any) -> bool:
@@ -323,6 +269,6 @@ def _check_forbidden_actions(
     action = np.argmax(np.where(mask[rows], -1, rank % mask.shape[-1]), axis=-1)
     states = _flat_rows(play.state, rows)
     _, after = _rows_of(step, keys, states, action.astype(np.int32))
-    _require(after.action_mask.any(axis=-1).all(), "action_mask is all False after a forbidden one")
-    _require(np.isfinite(after.reward).all(), "reward must be finite after a forbidden action")
-    _require(_finite(after.observation), "observation must be finite after a forbidden action")
+    require(after.action_mask.any(axis=-1).all(), "action_mask is all False after a forbidden one")
+    require(np.isfinite(after.reward).all(), "reward must be finite after a forbidden action")
+    require(_finite(after.observation), "observation must be finite after a forbidden action")

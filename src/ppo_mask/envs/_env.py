@@ -6,18 +6,80 @@ statistics are :class:`ppo_mask.envs.VectorEnv`'s work.
 """
 
 from abc import abstractmethod
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.errors import ProtocolError, user_line
+from ppo_mask.jax_tools import ArrayTree, describe_shapes
 
 State = TypeVar("State")
+
+if TYPE_CHECKING:
+    _Given = jax.typing.ArrayLike
+else:
+    _Given = Any  # What does not fit is named in one line.
+
+
+def _as_array(name: str, given: Any) -> Array:
+    """An array of a field; numbers of Python's and NumPy's arrays become arrays of JAX's."""
+    if isinstance(given, jax.Array):
+        return given
+    try:
+        return jnp.asarray(given, jnp.result_type(given))  # With a type: else it would be weak.
+    except (TypeError, ValueError):
+        raise _wrong(name, f"a {type(given).__name__}", "an array") from None
+
+
+def _as_tree(name: str) -> Any:
+    def convert(given: Any) -> Any:
+        leaves = jax.tree_util.tree_leaves_with_path(given)
+        arrays = [_as_array(name + jax.tree_util.keystr(path), leaf) for path, leaf in leaves]
+        return jax.tree.unflatten(jax.tree.structure(given), arrays)
+
+    return convert
+
+
+def _as_flag(name: str) -> Any:
+    def convert(given: _Given) -> Any:
+        flag = _as_array(name, given)
+        return _checked(name, flag, flag.dtype == bool and flag.ndim == 0, "bool[]")
+
+    return convert
+
+
+def _as_mask(given: _Given) -> Any:
+    mask = _as_array("action_mask", given)
+    fits = mask.dtype == bool and mask.ndim == 1
+    return _checked("action_mask", mask, fits, "bool[actions]: True where an action is allowed")
+
+
+def _as_reward(given: _Given) -> Any:
+    reward = _as_array("reward", given)
+    is_whole = jnp.issubdtype(reward.dtype, jnp.integer) or reward.dtype == bool
+    reward = reward.astype(jnp.float32) if is_whole else reward
+    fits = jnp.issubdtype(reward.dtype, jnp.floating) and reward.ndim == 0
+    return _checked("reward", reward, fits, "one number")
+
+
+def _checked(name: str, array: Array, fits: Any, wanted: str) -> Array:
+    if not fits:
+        raise _wrong(name, describe_shapes(array)[""], wanted)
+    return array
+
+
+def _wrong(name: str, given: str, wanted: str) -> ProtocolError:
+    return ProtocolError(f"TimeStep.{name} is {given}, not {wanted}{user_line()}")
 
 
 class TimeStep(eqx.Module):
     """The result of ``reset`` or ``step``, as an agent and its learner need it.
+
+    Numbers and flags of Python's and arrays of NumPy's become arrays of JAX's; a reward of integers
+    becomes one of float32.
 
     Attributes:
         observation: any tree of arrays, of the same structure, shapes and dtypes at every step.
@@ -27,6 +89,9 @@ class TimeStep(eqx.Module):
         terminated: the episode ended in a terminal state, whose value is 0.
         truncated: the episode was cut off (a step limit); its last state still has a value.
         info: per-step facts for metrics, the same keys and shapes from ``reset`` and ``step``.
+
+    Raises:
+        ProtocolError: a field has another shape or type; the message is one line and names it.
 
     Example:
         >>> import jax.numpy as jnp, ppo_mask as pm
@@ -42,12 +107,12 @@ class TimeStep(eqx.Module):
         2
     """
 
-    observation: ArrayTree
-    action_mask: Bool[Array, " actions"]
-    reward: Float[Array, ""]
-    terminated: Bool[Array, ""]
-    truncated: Bool[Array, ""]
-    info: dict[str, Array]
+    observation: ArrayTree = eqx.field(converter=_as_tree("observation"))
+    action_mask: Bool[Array, " actions"] = eqx.field(converter=_as_mask)
+    reward: Float[Array, ""] = eqx.field(converter=_as_reward)
+    terminated: Bool[Array, ""] = eqx.field(converter=_as_flag("terminated"))
+    truncated: Bool[Array, ""] = eqx.field(converter=_as_flag("truncated"))
+    info: dict[str, Array] = eqx.field(converter=_as_tree("info"))
 
 
 class AbstractEnv(eqx.Module, Generic[State]):

@@ -162,7 +162,7 @@ class PPOConfig(eqx.Module):
         False, "let the value too move no further than clip_eps", changeable=True
     )
     vf_coef: float | Float[Array, ""] = _rate(0.5, "weight of the value loss", at_least=0)
-    ent_coef: float | Float[Array, ""] = _rate(0.15, "weight of the entropy bonus", at_least=0)
+    ent_coef: float | Float[Array, ""] = _rate(0.01, "weight of the entropy bonus", at_least=0)
     max_grad_norm: float | Float[Array, ""] = _rate(
         0.5, "gradients are scaled down to this norm", above=0, finite=False
     )

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.envs import AbstractEnv, TimeLimit, VectorEnv, host_env_in
+from ppo_mask.envs import TimeLimit, VectorEnv, host_env_in
 from ppo_mask.jax_tools import zeros_from_shapes
 from ppo_mask.networks import AbstractActorCritic, advance
 from ppo_mask.ppo import RolloutState, next_rollout_state, start_rollout
@@ -22,6 +22,7 @@ from ppo_mask.training._metrics import (
     empty_step_totals,
     summarize_steps,
 )
+from ppo_mask.training._mistakes import Env, Model, explained, require_env, require_model
 from ppo_mask.training._names import check_metric_names
 
 
@@ -66,8 +67,8 @@ class EvaluationResult:
 
 
 def evaluate(
-    model: AbstractActorCritic,
-    env: AbstractEnv[Any],
+    model: Model,
+    env: Env,
     key: Key[Array, ""],
     num_episodes: int,
     *,
@@ -97,7 +98,8 @@ def evaluate(
     Raises:
         ValueError: a number that cannot work, a metric with a name that the library uses, or a
             mask that allowed no action.
-        RunError: an environment in Python raised something.
+        RunError: environment, model and metrics do not fit, in one line that says which; or an
+            environment in Python raised something.
 
     Example:
         >>> import jax
@@ -112,8 +114,12 @@ def evaluate(
     num_envs = min(num_episodes, 256) if num_envs is None else num_envs
     metrics = dict(metrics or {})
     check_metric_names(metrics)
+    require_model(model)
+    require_env(env)
     vector_env = VectorEnv(TimeLimit(env, max_steps), num_envs)
-    record, totals = jax.device_get(_play(model, vector_env, key, num_episodes, greedy, metrics))
+    with explained(env, model, metrics):
+        played = _play(model, vector_env, key, num_episodes, greedy, metrics)
+    record, totals = jax.device_get(played)
     if (host_env := host_env_in(env)) is not None:
         host_env.release()
         if (failure := host_env.take_failure()) is not None:

@@ -43,6 +43,7 @@ from ppo_mask.training._debug_nans import find_first_nan
 from ppo_mask.training._health import Health, all_healthy, describe, examine
 from ppo_mask.training._loop import drive
 from ppo_mask.training._metrics import Metric, add_update, empty_totals, summarize
+from ppo_mask.training._mistakes import Env, Model, explained, require_env, require_model
 from ppo_mask.training._names import check_loss_names, check_metric_names
 from ppo_mask.training._state import (
     TrainState,
@@ -113,7 +114,7 @@ class Trainer(eqx.Module):
 
     def __init__(
         self,
-        env: AbstractEnv[Any],
+        env: Env,
         config: PPOConfig | None = None,
         *,
         metrics: Mapping[str, Metric] | None = None,
@@ -137,8 +138,10 @@ class Trainer(eqx.Module):
             advantage_estimator: called as :func:`~ppo_mask.ppo.estimate_advantages` is.
 
         Raises:
+            RunError: that is no environment.
             ValueError: a metric has a name that the log or the library uses.
         """
+        require_env(env)
         check_metric_names(metrics or ())
         self.env = env
         self.config = PPOConfig() if config is None else config
@@ -147,7 +150,7 @@ class Trainer(eqx.Module):
         self.mesh = mesh
         self.algorithm = Algorithm(optimizer, loss, advantage_estimator)
 
-    def init(self, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
+    def init(self, model: Model, key: Key[Array, ""]) -> TrainState:
         """The state of a run that begins.
 
         Args:
@@ -157,8 +160,14 @@ class Trainer(eqx.Module):
         Raises:
             ValueError: the model is recurrent, and the environments cannot be dealt out to
                 minibatches; or the loss gives a metric the name of one of the library's.
-            RunError: an environment in Python raised something.
+            RunError: environment, model and metrics do not fit, in one line that says which; or an
+                environment in Python raised something.
         """
+        require_model(model)
+        with explained(self.env, model, self.metrics):
+            return self._first_state(model, key)
+
+    def _first_state(self, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
         reset_key, learner_key = jax.random.split(key)
         memory = first_memory(self.curriculum)
         rollout = _start(self._vector_env(jnp.int32(0), jnp.int32(1), memory), model, reset_key)
@@ -197,6 +206,7 @@ class Trainer(eqx.Module):
 
         Raises:
             ValueError: a number that cannot work, or a trainer with other parts made the state.
+            RunError: environment, model and metrics do not fit, in one line that says which.
             TrainingError: an observation, reward, loss or parameter is not finite, a mask allowed
                 no action, or an environment in Python raised something. The callbacks have not
                 seen the bad state.
@@ -239,7 +249,9 @@ class Trainer(eqx.Module):
             return replace_totals(state, empty, mesh)
 
         # To find a NaN, one update at a time.
-        return drive(run, state, callbacks, log_interval, advance, log, 1 if debug_nans else None)
+        at_once = 1 if debug_nans else None
+        with explained(self.env, state.model, self.metrics):
+            return drive(run, state, callbacks, log_interval, advance, log, at_once)
 
     def total_updates(self, total_timesteps: int) -> int:
         """The updates of a run of so many environment steps, rounded up."""

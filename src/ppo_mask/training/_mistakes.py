@@ -1,0 +1,159 @@
+"""What is wrong with an environment, a network or a metric, in one line.
+
+Nothing is looked for before something has failed: looking traces the environment once more.
+"""
+
+import inspect
+import re
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import TypeCheckError
+
+from ppo_mask.envs import AbstractEnv, Shapes, shapes_of
+from ppo_mask.errors import RunError, short_tracebacks, user_line
+from ppo_mask.jax_tools import describe_shapes
+from ppo_mask.networks import AbstractActorCritic, MaskedCategorical
+from ppo_mask.training._metrics import Metric
+
+if TYPE_CHECKING:
+    Env: TypeAlias = AbstractEnv[Any]
+    Model: TypeAlias = AbstractActorCritic
+else:
+    # Checked by require_env and require_model, which say what to do instead.
+    Env = Model = Any
+
+# An argument, what it was, and what it should have been.
+_TYPE_CHECK = re.compile(
+    r"typechecking parameter '(\w+)'\.\n"
+    r"Actual value: (.*)\nExpected type: (?:<class ')?(.*?)(?:'>)?\.\n"
+)
+_OF_TRACING = (TypeError, ValueError, LookupError, AttributeError, TypeCheckError)
+
+
+def require_env(env: Any) -> None:
+    """Makes sure that something is an environment.
+
+    Raises:
+        RunError: it is something else.
+    """
+    if isinstance(env, AbstractEnv):
+        return
+    name = type(env).__name__
+    if isinstance(env, type) and issubclass(env, AbstractEnv):
+        raise RunError(
+            f"env is the class {env.__name__}; make an environment of it: {env.__name__}()"
+        )
+    kinds = {kind.__module__.partition(".")[0] for kind in inspect.getmro(type(env))}
+    hint = "; see docs/own_environment.md"
+    for library in ("gymnasium", "gymnax", "jumanji", "pgx", "navix"):
+        if library in kinds:
+            module = "from_gymnasium.GymnasiumEnv" if library == "gymnasium" else library
+            hint = f"; it is one of {library}'s, which ppo_mask.adapters.{module} takes in"
+    raise RunError(f"env must be an AbstractEnv, got {name}{hint}")
+
+
+def require_model(model: Any) -> None:
+    """Makes sure that something is a policy with a value function.
+
+    Raises:
+        RunError: it is something else.
+    """
+    if not isinstance(model, AbstractActorCritic):
+        raise RunError(
+            f"model must be an AbstractActorCritic, got {_name(model)}; "
+            "ppo_mask.MLPActorCritic.for_env(env, key=key) makes one"
+        )
+
+
+@contextmanager
+def explained(
+    env: AbstractEnv[Any], model: AbstractActorCritic, metrics: Mapping[str, Metric]
+) -> Generator[None]:
+    """What fails in here because the parts do not fit fails with one line that names the part.
+
+    Args:
+        env: the environment.
+        model: of one seed.
+        metrics: by name.
+
+    Raises:
+        RunError: a part does not fit. Other errors go through as they are.
+    """
+    with short_tracebacks():
+        try:
+            yield
+        except _OF_TRACING as error:
+            _find_mistake(env, model, metrics)
+            raise error
+
+
+def _find_mistake(
+    env: AbstractEnv[Any], model: AbstractActorCritic, metrics: Mapping[str, Metric]
+) -> None:
+    try:
+        shapes = shapes_of(env)
+    except _OF_TRACING:
+        return  # A bug in reset or step, which has its own message.
+    _check_model(model, shapes)
+    for name, metric in metrics.items():
+        _check_metric(name, metric, shapes)
+
+
+def _check_model(model: AbstractActorCritic, shapes: Shapes) -> None:
+    timestep = shapes.timestep
+    mask = timestep.action_mask
+    given = f"observation {_words(timestep.observation)}, action_mask {_words(mask)}"
+    try:
+        result = eqx.filter_eval_shape(model, timestep.observation, mask)
+    except _OF_TRACING as error:
+        reason = _reason(error)
+        _refuse_model(model, f"cannot be called with the environment's {given}: {reason}", error)
+    is_pair = isinstance(result, tuple) and len(result) == 2
+    if not is_pair or not isinstance(result[0], MaskedCategorical):
+        _refuse_model(model, "must give a MaskedCategorical and a value")
+    if getattr(result[1], "shape", None) != ():
+        _refuse_model(model, f"must give a value of one number, not {_words(result[1])}")
+
+
+def _refuse_model(model: AbstractActorCritic, why: str, error: Exception | None = None) -> NoReturn:
+    hint = ""
+    if hasattr(type(model), "for_env"):
+        hint = f"; {_name(model)}.for_env(env, key=key) makes one that fits"
+    raise RunError(f"the network {_name(model)} {why}{hint}") from error
+
+
+def _check_metric(name: str, metric: Metric, shapes: Shapes) -> None:
+    info = shapes.timestep.info
+    try:
+        value = jax.eval_shape(metric.value, jax.ShapeDtypeStruct((), jnp.int32), info)
+    except KeyError as error:
+        there = ", ".join(info) or "nothing"
+        raise RunError(
+            f"metric {name} asks for info {error}, and the environment's info has {there}"
+        ) from error
+    except _OF_TRACING as error:
+        raise RunError(f"metric {name} fails: {_reason(error)}") from error
+    if getattr(value, "shape", None) != ():
+        raise RunError(f"metric {name} must give one number for a step, not {_words(value)}")
+
+
+def _reason(error: Exception) -> str:
+    """An error in one line, with the line of the program that raised it."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    found = _TYPE_CHECK.search(str(error))
+    reason = "{} is {}, not {}".format(*found.groups()) if found else lines[0].rstrip(".")
+    return reason.replace("jaxlib._jax.", "") + user_line(error.__traceback__)
+
+
+def _words(tree: Any) -> str:
+    shapes = describe_shapes(tree)
+    return shapes[""] if list(shapes) == [""] else str(shapes)
+
+
+def _name(thing: Any) -> str:
+    return type(thing).__name__

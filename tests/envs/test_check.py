@@ -277,3 +277,22 @@ def test_a_lawful_environment_that_resets_itself_passes():
 def test_a_false_claim_to_be_deterministic_is_found():
     with pytest.raises(ProtocolError, match="key must have no effect"):
         check_env(_Walk(), num_steps=20, deterministic=True)
+
+
+class _WithEmptyArrays(_Walk):
+    """As some games have them: a list of nothing in the state, and in what is shown."""
+
+    def reset(self, key):
+        state, timestep = super().reset(key)
+        return (state, jnp.zeros((0, 3))), self._with_nothing(timestep)
+
+    def step(self, key, state, action):
+        state, timestep = super().step(key, state[0], action)
+        return (state, jnp.zeros((0, 3))), self._with_nothing(timestep)
+
+    def _with_nothing(self, timestep):
+        return _changed(timestep, observation=(timestep.observation, jnp.zeros((0, 2))))
+
+
+def test_arrays_may_be_empty():
+    check_env(_WithEmptyArrays())

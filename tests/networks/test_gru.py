@@ -23,7 +23,7 @@ from ppo_mask.networks import (
     is_recurrent,
 )
 from ppo_mask.ppo import PPOConfig, ShufflePlan, bootstrap_values, collect, start_rollout
-from ppo_mask.runner import main, mlp_for
+from ppo_mask.runner import default_network, main
 from ppo_mask.training import Trainer, evaluate
 
 _CONFIG = PPOConfig(
@@ -267,7 +267,7 @@ def test_a_resumed_run_has_its_hidden_states(tmp_path):
 def test_indivisible_environments_end_a_run_before_it_writes(tmp_path, capsys, more):
     task = dataclasses.replace(TASK, make_model=_gru_for)
     if "--network" in more:
-        task = dataclasses.replace(TASK, networks={"mlp": mlp_for, "gru": _gru_for})
+        task = dataclasses.replace(TASK, networks={"mlp": default_network, "gru": _gru_for})
     flags = ["--checkpoint-dir", str(tmp_path), "--num-envs", "6", *more]
     assert main(task, DEFAULTS, flags) == 2
     assert (

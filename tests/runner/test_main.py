@@ -24,7 +24,7 @@ from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic, NormalizedActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.runner import NetworkSettings, enable_compilation_cache, main, mlp_for
+from ppo_mask.runner import NetworkSettings, default_network, enable_compilation_cache, main
 from ppo_mask.training import Progress, Run, TrainState
 
 
@@ -184,22 +184,9 @@ def test_the_score_is_the_evaluation_or_else_the_mean_return() -> None:
     assert store.saved == sorted([*((*each, False) for each in plain), (4, 5.0, True)])
 
 
-class Nested(AbstractEnv[jax.Array]):
-    """An observation that is no flat array."""
-
-    num_actions: int = 2
-
-    def reset(self, key: Any) -> tuple[Any, TimeStep]:
-        timestep = Corridor().reset(key)[1]
-        return key, eqx.tree_at(lambda t: t.observation, timestep, {"a": jnp.zeros((2, 2))})
-
-    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, TimeStep]:
-        return self.reset(key)
-
-
-def test_the_default_network_is_for_flat_observations() -> None:
+def test_the_default_network_has_the_sizes_asked_for() -> None:
     key = jax.random.key(0)
-    model = mlp_for(Corridor(9), NetworkSettings(hidden_dim=4, num_layers=3), key)
+    model = default_network(Corridor(9), NetworkSettings(hidden_dim=4, num_layers=3), key)
     assert model.hyperparameters == {
         "observation_size": 9,
         "num_actions": 3,
@@ -209,8 +196,6 @@ def test_the_default_network_is_for_flat_observations() -> None:
         "policy_gain": 1.0,
         "shared_layers": 0,
     }
-    with pytest.raises(RunError, match="one flat array of floats; give make_model"):
-        mlp_for(Nested(), NetworkSettings(), key)
 
 
 class Bias(AbstractActorCritic):

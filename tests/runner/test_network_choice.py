@@ -12,14 +12,14 @@ from corridor import DEFAULTS, TASK, Corridor
 from ppo_mask.checkpoints import load_policy
 from ppo_mask.errors import RunError
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.runner import NetworkSettings, Task, main, make_plan, mlp_for
+from ppo_mask.runner import NetworkSettings, Task, default_network, main, make_plan
 
 
 def normed(env: Any, network: NetworkSettings, key: jax.Array) -> MLPActorCritic:
     return MLPActorCritic(6, env.num_actions, network.hidden_dim, 1, True, key=key)
 
 
-CHOICE = dataclasses.replace(TASK, networks={"plain": mlp_for, "normed": normed})
+CHOICE = dataclasses.replace(TASK, networks={"plain": default_network, "normed": normed})
 
 
 def run(parent: Path, *flags: str, task: Task[Any] = CHOICE) -> int:
@@ -37,6 +37,7 @@ def test_a_run_trains_the_one_that_is_named_or_else_the_first(
         "hidden_dim": 8,
         "num_layers": 1,
         "shared_layers": 0,
+        "initial_policy": None,
     }
     model = load_policy(tmp_path / "run").model
     assert isinstance(model, MLPActorCritic)
@@ -104,4 +105,4 @@ def test_what_the_program_prefers_need_not_be_the_first() -> None:
 
 def test_one_network_and_several_do_not_go_together() -> None:
     with pytest.raises(ValueError, match="make_model or networks, not both"):
-        Task(TASK.make_env, normed, networks={"plain": mlp_for})
+        Task(TASK.make_env, normed, networks={"plain": default_network})

@@ -60,6 +60,12 @@ def test_entropy_is_compared_with_what_the_masks_leave() -> None:
     assert warnings_of([line(entropy=0.2, max_entropy=2.1)]) == [(1, "entropy")]
 
 
+def test_entropy_must_stay_high_to_be_warned_of() -> None:
+    high = line(entropy=1.3)
+    assert warnings_of([*[high] * 29, line(), *[high] * 29]) == []
+    assert warnings_of([high] * 60) == [(30, "entropy")]
+
+
 def test_explained_variance_must_stay_low_to_be_warned_of() -> None:
     low, well = line(explained_variance=-0.1), line()
     assert warnings_of([*[low] * 4, well, *[low] * 4]) == []

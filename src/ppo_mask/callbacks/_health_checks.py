@@ -38,6 +38,13 @@ CHECKS = (
         "all but stopped exploring; raise ent_coef (0.1 and more), or lower the learning rate",
     ),
     Check(
+        ("train/entropy", "train/max_entropy"),
+        lambda entropy, possible: entropy > 0.85 * possible > 0,
+        30,
+        "entropy has been over 85% of what the masks leave possible for 30 log lines (now {0:.3g} "
+        "of {1:.3g}): the policy stays close to random; lower ent_coef",
+    ),
+    Check(
         ("train/approx_kl",),
         lambda kl: kl > 0.06,
         1,

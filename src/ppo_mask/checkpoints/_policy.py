@@ -18,6 +18,7 @@ from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import (
     AbstractActorCritic,
     BFloat16ActorCritic,
+    ConvActorCritic,
     GRUActorCritic,
     MLPActorCritic,
     NormalizedActorCritic,
@@ -28,6 +29,7 @@ from ppo_mask.networks import (
 
 _NETWORKS: tuple[type[AbstractActorCritic], ...] = (
     MLPActorCritic,
+    ConvActorCritic,
     GRUActorCritic,
     NormalizedActorCritic,
     BFloat16ActorCritic,

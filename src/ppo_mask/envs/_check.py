@@ -106,7 +106,7 @@ class _Play:
 
 def _flat_rows(tree: Any, rows: np.ndarray) -> Any:
     """Rows of arrays [steps, envs, …], counted over both axes."""
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], tree)
+    return jax.tree.map(lambda x: x.reshape(len(x) * x.shape[1], *x.shape[2:])[rows], tree)
 
 
 def _play(

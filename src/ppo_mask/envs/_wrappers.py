@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask.envs._env import AbstractEnv, Next, TimeStep
 from ppo_mask.envs._host import step_in_place
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike
+from ppo_mask.networks.layers import flat_numbers
 
 State = TypeVar("State")
 
@@ -150,5 +151,4 @@ def flatten(observation: ArrayTree) -> Float[Array, " features"]:
 
     Booleans become 0 and 1; other numbers keep their values.
     """
-    leaves = jax.tree.leaves(observation)
-    return jnp.concatenate([jnp.asarray(x, jnp.float32).reshape(-1) for x in leaves])
+    return flat_numbers(observation).astype(jnp.float32)

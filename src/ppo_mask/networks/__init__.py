@@ -19,6 +19,8 @@ from ._actor_critic import (
     static_fields,
 )
 from ._bfloat16 import BFloat16ActorCritic, to_bfloat16
+from ._conv import ConvActorCritic
+from ._default import describe_network, network_for
 from ._distribution import MaskedCategorical
 from ._gru import GRUActorCritic
 from ._mlp import MLPActorCritic
@@ -35,6 +37,7 @@ __all__ = [
     "AbstractFeatureActorCritic",
     "AbstractRecurrentActorCritic",
     "BFloat16ActorCritic",
+    "ConvActorCritic",
     "GRUActorCritic",
     "MLPActorCritic",
     "MaskedCategorical",
@@ -43,9 +46,11 @@ __all__ = [
     "RunningMoments",
     "add_normalization",
     "advance",
+    "describe_network",
     "forward",
     "initial_hidden",
     "is_recurrent",
+    "network_for",
     "reset_hidden",
     "split_features",
     "static_fields",

@@ -7,10 +7,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
+from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic
 from ppo_mask.networks._distribution import MaskedCategorical
 from ppo_mask.networks._mlp import AbstractFlatActorCritic
-from ppo_mask.networks.layers import activate, affine, check_sizes, layer_of, linear
+from ppo_mask.networks.layers import (
+    activate,
+    affine,
+    check_sizes,
+    check_takes,
+    flat_numbers,
+    layer_of,
+    linear,
+)
 
 
 @final
@@ -89,12 +98,14 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
 
     def advance(
         self,
-        observation: Float[Array, " features"],
+        observation: ArrayTree,
         action_mask: Bool[Array, " actions"],
         hidden: Float[Array, " hidden"],
     ) -> tuple[MaskedCategorical, Float[Array, ""], Float[Array, " hidden"]]:
         """See :class:`ppo_mask.networks.AbstractRecurrentActorCritic`."""
-        encoded = activate(self.encoder, observation, self.layer_norm)
+        x = flat_numbers(observation)
+        check_takes(self.observation_size, x)
+        encoded = activate(self.encoder, x, self.layer_norm)
         new = jnp.split(affine(self.gates, encoded), 3)
         old = jnp.split(affine(self.recurrent_gates, hidden), 3)
         reset, update = jax.nn.sigmoid(new[0] + old[0]), jax.nn.sigmoid(new[1] + old[1])

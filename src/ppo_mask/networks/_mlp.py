@@ -6,15 +6,25 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Float, Key
 
+from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
 from ppo_mask.networks._distribution import MaskedCategorical
-from ppo_mask.networks.layers import activate, affine, check_sizes, flat_observation_size, linear
+from ppo_mask.networks.layers import (
+    activate,
+    affine,
+    check_sizes,
+    check_takes,
+    flat_numbers,
+    linear,
+    observation_shapes,
+    size_of,
+)
 
 _Network = TypeVar("_Network")
 
 
 class AbstractFlatActorCritic(AbstractActorCritic):
-    """A network on a flat observation; its hyperparameters are its static fields."""
+    """A network on all numbers of an observation; its hyperparameters are its static fields."""
 
     @classmethod
     def for_env(
@@ -23,16 +33,15 @@ class AbstractFlatActorCritic(AbstractActorCritic):
         """Makes a network of the sizes that an environment needs.
 
         Args:
-            env: an :class:`~ppo_mask.envs.AbstractEnv` whose observation is one flat array of
-                floats (:class:`~ppo_mask.envs.FlatObservation` makes it so).
+            env: an :class:`~ppo_mask.envs.AbstractEnv`.
             key: draws the weights.
             hyperparameters: of the constructor, such as ``hidden_dim``.
 
         Raises:
-            ValueError: the observation is something else.
+            ValueError: the observation has no numbers.
         """
         make: Any = cls
-        return make(flat_observation_size(env), env.num_actions, key=key, **hyperparameters)
+        return make(size_of(observation_shapes(env)), env.num_actions, key=key, **hyperparameters)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -42,7 +51,9 @@ class AbstractFlatActorCritic(AbstractActorCritic):
 
 @final
 class MLPActorCritic(AbstractFlatActorCritic):
-    """Two tanh MLPs, one for the policy and one for the value, on a flat observation.
+    """Two tanh MLPs, one for the policy and one for the value, on any observation.
+
+    All arrays of the observation are joined to one vector; integers and booleans become floats.
 
     They share nothing by default: with a shared trunk the value's gradients, which are large early
     in training, disturb the policy's features (Andrychowicz et al. 2021, arXiv:2006.05990, found
@@ -128,13 +139,15 @@ class MLPActorCritic(AbstractFlatActorCritic):
         self.critic = critic[shared_layers:]
 
     def __call__(
-        self, observation: Float[Array, " features"], action_mask: Bool[Array, " actions"]
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:
         """See :class:`AbstractActorCritic`."""
+        x = flat_numbers(observation)
+        check_takes(self.observation_size, x)
         for layer in self.trunk:
-            observation = activate(layer, observation, self.layer_norm)
-        logits = self._apply(self.actor, observation, self.policy_gain)
-        value = self._apply(self.critic, observation, 1.0)
+            x = activate(layer, x, self.layer_norm)
+        logits = self._apply(self.actor, x, self.policy_gain)
+        value = self._apply(self.critic, x, 1.0)
         return MaskedCategorical(logits, action_mask), value[0]
 
     def _apply(

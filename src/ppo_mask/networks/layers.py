@@ -1,11 +1,15 @@
 """Linear layers as the library's networks have them, for networks of your own."""
 
+import math
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
+
+from ppo_mask.errors import short_tracebacks
+from ppo_mask.jax_tools import ArrayTree
 
 _EPSILON = 1e-5  # added to a variance, as in Flax and PyTorch
 
@@ -96,20 +100,55 @@ def check_sizes(network: Any, *names: str) -> None:
             raise ValueError(f"{name} must be at least 1, got {size}")
 
 
-def flat_observation_size(env: Any) -> int:
-    """The size of an environment's observation.
+def observation_shapes(env: Any) -> Any:
+    """The shapes and dtypes of an environment's observation, a tree as the observation is.
 
     Raises:
-        ValueError: it is not one flat array of floats.
+        ValueError: it has no numbers.
     """
-    observation = jax.eval_shape(env.reset, jax.random.key(0))[1].observation
-    leaves = jax.tree.leaves(observation)
-    if len(leaves) != 1 or leaves[0].ndim != 1 or not jnp.issubdtype(leaves[0].dtype, jnp.floating):
-        raise ValueError(
-            "the default network needs an observation that is one flat array of floats; give "
-            f"make_model for {observation}"
-        )
-    return leaves[0].shape[0]
+    with short_tracebacks():
+        observation = jax.eval_shape(lambda key: env.reset(key), jax.random.key(0))[1].observation
+    for path, leaf in jax.tree_util.tree_leaves_with_path(observation):
+        if not (jnp.issubdtype(leaf.dtype, jnp.number) or leaf.dtype == bool):
+            name = jax.tree_util.keystr(path)
+            raise ValueError(f"observation{name} is {leaf.dtype}: a network takes numbers")
+    if size_of(observation) == 0:
+        raise ValueError("the observation has no numbers: a network has nothing to look at")
+    return observation
+
+
+def size_of(observation: Any) -> int:
+    """How many numbers an observation, or a tree of its shapes, has in all its arrays."""
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(observation))
+
+
+def flat_numbers(observation: ArrayTree) -> Float[Array, " features"]:
+    """Joins all numbers of an observation to one vector, in the order of its tree.
+
+    Integers and booleans become float32. One flat array of floats stays as it is.
+
+    Args:
+        observation: any tree of arrays.
+    """
+    leaves = [x for x in jax.tree.leaves(observation) if x.size]
+    if len(leaves) == 1 and leaves[0].ndim == 1 and jnp.issubdtype(leaves[0].dtype, jnp.floating):
+        return leaves[0]
+    # Without leaves there is still a vector.
+    return jnp.concatenate([jnp.zeros(0), *(_as_float(x).reshape(-1) for x in leaves)])
+
+
+def check_takes(observation_size: int, x: Float[Array, " features"]) -> None:
+    """Makes sure that an observation fits a network.
+
+    Raises:
+        ValueError: it has another size.
+    """
+    if x.size != observation_size:
+        raise ValueError(f"it takes observations of {observation_size} numbers, got {x.size}")
+
+
+def _as_float(x: Array) -> Array:
+    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.float32)
 
 
 @eqx.filter_jit  # Operation by operation it takes seconds to compile.

@@ -167,8 +167,9 @@ def cache_sized_parts(parts: ArrayTree) -> ArrayTree:
     count, rows = jax.tree.leaves(parts)[0].shape[:2]
     fewest, most = -(-rows // _ROWS_IN_CACHE), 2 * rows // _ROWS_IN_CACHE
     if jax.default_backend() == "cpu":
-        count *= next((n for n in range(fewest, most + 1) if rows % n == 0), 1)
-    return jax.tree.map(lambda x: x.reshape(count, -1, *x.shape[2:]), parts)
+        finer = next((n for n in range(fewest, most + 1) if rows % n == 0), 1)
+        count, rows = count * finer, rows // finer
+    return jax.tree.map(lambda x: x.reshape(count, rows, *x.shape[2:]), parts)
 
 
 def gather_rows(
@@ -186,6 +187,7 @@ def gather_rows(
     """
 
     def gather(rollout: ArrayTree, rows: Array) -> ArrayTree:
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], rollout)
+        # Not -1: an array may be empty.
+        return jax.tree.map(lambda x: x.reshape(len(x) * x.shape[1], *x.shape[2:])[rows], rollout)
 
     return shard_over_envs(mesh, gather, (1, rows.ndim - 1), rows.ndim - 1)(rollout, rows)

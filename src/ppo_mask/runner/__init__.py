@@ -20,7 +20,7 @@ from ._settings import (
     resolve,
     scale,
 )
-from ._task import Task, mlp_for
+from ._task import Task, default_network
 
 __all__ = [
     "REFERENCE_BATCH",
@@ -32,6 +32,7 @@ __all__ = [
     "Structured",
     "Task",
     "TrainingSettings",
+    "default_network",
     "did_you_mean",
     "enable_compilation_cache",
     "execute",
@@ -39,7 +40,6 @@ __all__ = [
     "load_yaml",
     "main",
     "make_plan",
-    "mlp_for",
     "parse_flags",
     "replace",
     "resolve",

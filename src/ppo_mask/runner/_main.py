@@ -22,7 +22,7 @@ from ppo_mask.devices.processes import HEARTBEAT_SECONDS, all_agree, is_first, i
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import AbstractActorCritic, describe_network
 from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split, check_devices
 from ppo_mask.runner._folders import open_folders, seed_configs
 from ppo_mask.runner._plan import Plan, make_plan
@@ -30,9 +30,9 @@ from ppo_mask.runner._settings import RunConfig, RunSettings, name_flags, resolv
 from ppo_mask.runner._streams import outliving_the_screen
 from ppo_mask.runner._task import (
     Task,
+    default_network,
     first_model,
     first_state,
-    mlp_for,
     ppo_config,
     run_keys,
     total_updates,
@@ -50,7 +50,7 @@ from ppo_mask.training import (
     train_seeds,
 )
 
-__all__ = ["Task", "enable_compilation_cache", "execute", "main", "mlp_for"]
+__all__ = ["Task", "default_network", "enable_compilation_cache", "execute", "main"]
 
 Environment = TypeVar("Environment")
 
@@ -167,7 +167,8 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     folders = open_folders(plan, configs, held)
     device = f"{num_devices} x {jax.devices()[0].device_kind}"
     if is_first():
-        _print_facts(plan, ppo, folders, updates, device)
+        network = describe_network(model, env)
+        _print_facts(plan, ppo, folders, updates, device, network)
     callbacks = [
         callbacks_for(task, each, folder, env, architecture, key, device)
         for each, folder, (_, key) in zip(configs, folders, keys, strict=True)
@@ -282,7 +283,12 @@ def _first_or_restored(
 
 
 def _print_facts(
-    plan: Plan[Any], ppo: PPOConfig, folders: Sequence[RunFolder], total_updates: int, device: str
+    plan: Plan[Any],
+    ppo: PPOConfig,
+    folders: Sequence[RunFolder],
+    total_updates: int,
+    device: str,
+    network: str,
 ) -> None:
     path, url = folders[0].path, plan.storage.url
     bucket = {} if url is None else {"bucket": url if len(folders) > 1 else f"{url}/{path.name}"}
@@ -304,6 +310,7 @@ def _print_facts(
         "device": device,
         "batch": f"{ppo.num_envs} envs x {ppo.num_steps} steps = {ppo.batch_size:,}; "
         f"{ppo.num_minibatches} minibatches, {ppo.update_epochs} epochs",
+        "network": network,
         "until": until,
     }
     if is_multiprocess():

@@ -13,7 +13,7 @@ from jaxtyping import Array, Key
 from ppo_mask.checkpoints import architecture_of, load_weights
 from ppo_mask.envs import AbstractEnv, Curriculum
 from ppo_mask.errors import RunError
-from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
+from ppo_mask.networks import AbstractActorCritic, network_for
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner._settings import NetworkSettings, RunConfig, ppo_config as ppo_config
 from ppo_mask.training import Callback, Metric, Trainer, TrainState, select_seed
@@ -23,18 +23,18 @@ Environment = TypeVar("Environment")
 _UNNAMED = NetworkSettings().network
 
 
-def mlp_for(
+def default_network(
     env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
 ) -> AbstractActorCritic:
     """The default network for an environment.
 
     Raises:
-        RunError: the observation is not one flat array of floats.
+        RunError: the observation has no numbers.
     """
     names = ("hidden_dim", "num_layers", "shared_layers")
     sizes = {name: getattr(network, name) for name in names}
     try:
-        return MLPActorCritic.for_env(env, key=key, **sizes)
+        return network_for(env, key=key, **sizes)
     except ValueError as error:
         raise RunError(str(error)) from error
 
@@ -72,7 +72,7 @@ class Task(Generic[Environment]):
     """
 
     make_env: Callable[[Environment], AbstractEnv[Any]]
-    make_model: MakeModel = mlp_for
+    make_model: MakeModel = default_network
     metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict[str, Metric])
     console_columns: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     curriculum: Callable[[Environment], Curriculum | None] = _no_curriculum
@@ -81,7 +81,7 @@ class Task(Generic[Environment]):
     presets: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.networks and self.make_model is not mlp_for:
+        if self.networks and self.make_model is not default_network:
             raise ValueError("a task has make_model or networks, not both")
 
     def offer(self, defaults: RunConfig[Environment]) -> RunConfig[Environment]:

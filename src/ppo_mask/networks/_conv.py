@@ -1,0 +1,167 @@
+"""A network for images and boards: convolutions, a layer, and two heads."""
+
+import math
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
+from ppo_mask.networks._distribution import MaskedCategorical
+from ppo_mask.networks.layers import (
+    affine,
+    check_sizes,
+    flat_numbers,
+    linear,
+    observation_shapes,
+    size_of,
+)
+
+_LARGEST = 12  # Cells of a side; larger images are halved.
+_SMALLEST = 3  # Cells of a side; on fewer there is nothing to convolve.
+
+
+@final
+class ConvActorCritic(AbstractActorCritic):
+    """Convolutions over one image or board of the observation, for the policy and the value both.
+
+    Kernels are 3 × 3. An image is halved by a layer of stride 2 as long as a side is longer than 12
+    cells; at least two layers are convolutions. All other arrays of the observation join what comes
+    out. Then there is one hidden layer, and a head each. Weights start orthogonal, as in
+    :class:`~ppo_mask.networks.MLPActorCritic`.
+
+    Args:
+        key: draws the weights.
+
+    Attributes:
+        grid_shape: rows, columns and channels. The first array of such a shape is the grid; of
+            bytes, it is divided by 255.
+        other_size: numbers in the rest of the observation.
+        num_actions: logits of the policy.
+        channels: of each convolution.
+        hidden_dim: width of the hidden layer.
+        convolutions: from the grid on.
+        hidden: the hidden layer.
+        actor: the policy's head.
+        critic: the value's head.
+
+    Raises:
+        ValueError: a size is below 1, or a side of the grid below 3.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, ppo_mask as pm
+        >>> model = pm.ConvActorCritic((8, 8, 2), 5, num_actions=4, key=jax.random.key(0))
+        >>> observation = {"board": jnp.zeros((8, 8, 2), bool), "hand": jnp.ones(5)}
+        >>> distribution, value = model(observation, jnp.arange(4) < 2)
+        >>> print(distribution.probs.round(1))
+        [0.5 0.5 0.  0. ]
+    """
+
+    grid_shape: tuple[int, int, int] = eqx.field(static=True)
+    other_size: int = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True)
+    channels: int = eqx.field(static=True)
+    hidden_dim: int = eqx.field(static=True)
+    convolutions: tuple[eqx.nn.Conv2d, ...]
+    hidden: eqx.nn.Linear
+    actor: eqx.nn.Linear
+    critic: eqx.nn.Linear
+
+    def __init__(
+        self,
+        grid_shape: tuple[int, int, int],
+        other_size: int,
+        num_actions: int,
+        channels: int = 32,
+        hidden_dim: int = 256,
+        *,
+        key: Key[Array, ""],
+    ):
+        rows, columns, planes = self.grid_shape = grid_shape
+        self.other_size, self.num_actions = other_size, num_actions
+        self.channels, self.hidden_dim = channels, hidden_dim
+        check_sizes(self, "num_actions", "channels", "hidden_dim")
+        if min(rows, columns) < _SMALLEST or planes < 1:
+            raise ValueError(f"a grid has at least 3 x 3 cells and 1 channel, got {grid_shape}")
+        strides: list[int] = []
+        while max(rows, columns) > _LARGEST:
+            rows, columns = -(-rows // 2), -(-columns // 2)
+            strides.append(2)
+        strides += [1] * (2 - len(strides))
+        first, *keys = jax.random.split(key, len(strides) + 3)
+        sizes = [planes, *[channels] * len(strides)]
+        self.convolutions = tuple(map(_convolution, sizes[:-1], sizes[1:], strides, keys))
+        self.hidden = linear(rows * columns * channels + other_size, hidden_dim, 2**0.5, first)
+        self.actor = linear(hidden_dim, num_actions, 0.01, keys[-2])
+        self.critic = linear(hidden_dim, 1, 1.0, keys[-1])
+
+    @classmethod
+    def for_env(cls, env: Any, *, key: Key[Array, ""], **hyperparameters: Any) -> "ConvActorCritic":
+        """Makes a network of the sizes that an environment needs.
+
+        Args:
+            env: an :class:`~ppo_mask.envs.AbstractEnv` with a grid in its observation: an array of
+                rows, columns and channels, at least 3 × 3 cells.
+            key: draws the weights.
+            hyperparameters: of the constructor, such as ``hidden_dim``.
+
+        Raises:
+            ValueError: there is no grid, or no numbers at all.
+        """
+        observation = observation_shapes(env)
+        shape = find_grid(observation)
+        if shape is None:
+            raise ValueError("the observation has no array of rows, columns and channels")
+        others = size_of(observation) - math.prod(shape)
+        return cls(shape, others, env.num_actions, key=key, **hyperparameters)
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """See :class:`AbstractActorCritic`."""
+        return static_fields(self)
+
+    def __call__(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
+    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+        """See :class:`AbstractActorCritic`."""
+        leaves = jax.tree.leaves(observation)
+        place = next((i for i, x in enumerate(leaves) if x.shape == self.grid_shape), None)
+        others = flat_numbers([x for i, x in enumerate(leaves) if i != place])
+        if place is None or others.size != self.other_size:
+            raise ValueError(
+                f"it takes observations with a grid {list(self.grid_shape)} and {self.other_size} "
+                f"other numbers, got {[list(x.shape) for x in leaves]}"
+            )
+        grid = leaves[place]
+        x = grid.astype(jnp.float32) / (255 if grid.dtype == jnp.uint8 else 1)
+        x = jnp.moveaxis(x.astype(self.convolutions[0].weight.dtype), -1, 0)
+        for convolution in self.convolutions:
+            x = jax.nn.relu(convolution(x))
+        x = jnp.concatenate([x.reshape(-1), others.astype(x.dtype)])
+        x = jnp.tanh(affine(self.hidden, x))
+        value = affine(self.critic, x)[0]
+        return MaskedCategorical(affine(self.actor, x), action_mask), value
+
+
+def find_grid(observation: Any) -> tuple[int, int, int] | None:
+    """The shape of the first array of rows, columns and channels; None if there is none.
+
+    Args:
+        observation: arrays, or their shapes.
+    """
+    shapes = [leaf.shape for leaf in jax.tree.leaves(observation)]
+    grids = [x for x in shapes if len(x) == 3 and min(x[:2]) >= _SMALLEST and x[2] >= 1]
+    return grids[0] if grids else None
+
+
+def _convolution(n_in: int, n_out: int, stride: int, key: Key[Array, ""]) -> eqx.nn.Conv2d:
+    # "SAME" keeps the size, or halves it.
+    layer = eqx.filter_eval_shape(
+        lambda: eqx.nn.Conv2d(n_in, n_out, 3, stride, "SAME", key=jax.random.key(0))
+    )
+    weight = linear(n_in * 9, n_out, 2**0.5, key).weight.reshape(n_out, n_in, 3, 3)
+    bias = jnp.zeros((n_out, 1, 1), jnp.float32)
+    return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, bias))

@@ -1,0 +1,71 @@
+"""The network for an environment where no other is asked for, and a network in words."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Key
+
+from ppo_mask.jax_tools import describe_shapes
+from ppo_mask.networks._actor_critic import AbstractActorCritic
+from ppo_mask.networks._conv import ConvActorCritic, find_grid
+from ppo_mask.networks._mlp import MLPActorCritic
+from ppo_mask.networks.layers import observation_shapes, size_of
+
+_SHOWN = 4  # arrays of an observation, by name and shape
+
+
+def network_for(
+    env: Any,
+    *,
+    key: Key[Array, ""],
+    hidden_dim: int = 256,
+    num_layers: int = 2,
+    shared_layers: int = 0,
+) -> AbstractActorCritic:
+    """The default network: convolutions where the observation has an image or a board, else an MLP.
+
+    Args:
+        env: an :class:`~ppo_mask.envs.AbstractEnv` with any observation of numbers.
+        key: draws the weights.
+        hidden_dim: width of the hidden layers.
+        num_layers: hidden layers of an MLP.
+        shared_layers: so many of them are shared by policy and value.
+
+    Raises:
+        ValueError: the observation has no numbers, or a size cannot be.
+
+    Example:
+        >>> import jax, ppo_mask as pm
+        >>> env = pm.envs.probes.MaskedLocks()
+        >>> type(pm.networks.network_for(env, key=jax.random.key(0))).__name__
+        'MLPActorCritic'
+    """
+    if find_grid(observation_shapes(env)) is not None:
+        return ConvActorCritic.for_env(env, key=key, hidden_dim=hidden_dim)
+    return MLPActorCritic.for_env(
+        env, key=key, hidden_dim=hidden_dim, num_layers=num_layers, shared_layers=shared_layers
+    )
+
+
+def describe_network(model: AbstractActorCritic, env: Any) -> str:
+    """What a network made of an environment's observation, in one line.
+
+    Args:
+        model: any.
+        env: that it is for.
+
+    Example:
+        >>> import jax, ppo_mask as pm
+        >>> env = pm.envs.probes.MaskedLocks(keys=2)
+        >>> model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
+        >>> print(pm.networks.describe_network(model, env))
+        float32[1] -> MLPActorCritic, 299 parameters -> 32 actions
+    """
+    observation = observation_shapes(env)
+    arrays = describe_shapes(observation)
+    shown = ", ".join(f"{name.lstrip('.')} {shape}".strip() for name, shape in arrays.items())
+    if len(arrays) > _SHOWN:
+        shown = f"{len(arrays)} arrays of {size_of(observation):,} numbers"
+    count = sum(x.size for x in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
+    return f"{shown} -> {type(model).__name__}, {count:,} parameters -> {env.num_actions} actions"

@@ -18,6 +18,7 @@ from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP, flat_mlp, p
 from hackmatrix.rules.rewards import Shaping
 from hackmatrix.rules.starts import HeadStart
 from ppo_mask.envs import Curriculum
+from ppo_mask.errors import RunError
 from ppo_mask.runner import (
     LoggingSettings,
     Phases,
@@ -157,6 +158,21 @@ DEFAULTS = RunConfig(
     logging=LoggingSettings(project="hackmatrix"),
 )
 """All settings of a run where nothing else is given."""
+
+
+def check_game(config: Path) -> None:
+    """Makes sure that a run is one of this game.
+
+    Args:
+        config: the run's ``config.yaml``.
+
+    Raises:
+        RunError: its environment has none of the game's settings.
+    """
+    stored: Mapping[str, Any] = (load_yaml(config) or {}).get("environment") or {}
+    if "undo_depth" not in stored:
+        has = ", ".join(stored) or "no settings"
+        raise RunError(f"run {config.parent} is none of HackMatrix: its environment has {has}")
 
 
 def game_settings(config: Path) -> GameSettings:

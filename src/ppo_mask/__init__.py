@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         runner,
         training,
     )
-    from ppo_mask.checkpoints import Policy, load_policy, save_policy
+    from ppo_mask.checkpoints import load_policy, save_policy
     from ppo_mask.envs import (
         AbstractEnv,
         AbstractSelfResettingEnv,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         GRUActorCritic,
         MaskedCategorical,
         MLPActorCritic,
+        Policy,
     )
     from ppo_mask.ppo import PPOConfig
     from ppo_mask.training import (

@@ -10,13 +10,14 @@ import pytest
 
 from corridor import DEFAULTS, TASK
 from ppo_mask import ppo
-from ppo_mask.checkpoints import Policy, load_policy, read_arrays
+from ppo_mask.checkpoints import load_policy, read_arrays
 from ppo_mask.envs import TimeLimit, VectorEnv, probes
 from ppo_mask.networks import (
     BFloat16ActorCritic,
     GRUActorCritic,
     Memory,
     MLPActorCritic,
+    Policy,
     advance,
     forward,
     initial_hidden,

@@ -1,36 +1,29 @@
 """The command line: train, watch, play, evaluate, inspect, export and plot."""
 
 import argparse
-import io
-import os
-import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
-from hackmatrix.cli import evaluate, export, inspect, play, plot, train, watch
-from ppo_mask.devices.platforms import require_platform
-from ppo_mask.errors import RunError
+from hackmatrix.cli import evaluate, export, play, train, watch
 from ppo_mask.runner import enable_compilation_cache
+from ppo_mask.runner.commands import CommandParser, add_inspect, add_plot, run_commands
 
-_COMMANDS = (train, watch, play, evaluate, inspect, export, plot)
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise RunError(f"{message}; {self.prog} --help shows what there is")
+_TITLES = {"stats/mean_stage": "mean stage", "stats/win_rate": "share of games won"}
 
 
 def parser() -> argparse.ArgumentParser:
     """What the command line may say; what it cannot be is a ``RunError``."""
-    whole = _Parser(
+    whole = CommandParser(
         prog="hackmatrix",
         description="Train on HackMatrix, and look at the game and at what an agent does in it.",
         allow_abbrev=False,
     )
     commands = whole.add_subparsers(metavar="COMMAND", required=True)
-    for command in _COMMANDS:
+    for command in (train, watch, play, evaluate):
         command.add_to(commands)
+    add_inspect(commands)
+    export.add_to(commands)
+    add_plot(commands, _TITLES)
     return whole
 
 
@@ -44,24 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0, or 2 with one line on standard error, or 130 after Ctrl+C; of ``train``,
         the trainer's.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # An arrow that the terminal's encoding lacks is a question mark, and not the end.
-        sys.stdout.reconfigure(errors="replace")
-    words = sys.argv[1:] if arguments is None else arguments
+    words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] == train.NAME:
         return train.train(words[1:])
-    try:
-        options = parser().parse_args(words)
-        if options.needs_device:
-            require_platform()
-            enable_compilation_cache()
-        return options.run(options)
-    except RunError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    except BrokenPipeError:
-        # The reader of our output has enough. Python must not try to flush the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+    return run_commands(parser(), words, enable_compilation_cache)

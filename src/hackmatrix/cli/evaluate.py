@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hackmatrix.cli.options import add_command, add_limit, add_players, agents, number, tell
+from hackmatrix.cli.options import add_limit, add_players, agents
 from hackmatrix.play.evaluation import Estimate, Evaluation, measure
+from ppo_mask.runner.commands import add_command, columns, number, tell
 
 _BAR = 10
 
@@ -55,15 +56,7 @@ def table(results: Sequence[Evaluation]) -> str:
     used = [name for name in results[0].actions if any(r.actions[name] for r in results)]
     for name in used:
         add(f"{name} a game", lambda result, name=name: f"{result.actions[name]:.2f}")
-    columns = len(results) + 1
-    widths = [max(len(row[n]) for row in rows if row) for n in range(columns)]
-    lines = [
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        if row
-        else ""
-        for row in rows
-    ]
-    return "\n".join([*lines, "", "Means and, in brackets, their 95% intervals."])
+    return f"{columns(rows)}\n\nMeans and, in brackets, their 95% intervals."
 
 
 def _with_interval(estimate: Estimate) -> str:

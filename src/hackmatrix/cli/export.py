@@ -4,12 +4,18 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from hackmatrix.cli.inspect import find
-from hackmatrix.cli.options import add_command, add_folder, add_force, refuse_existing, write
 from hackmatrix.play.agents import NETWORKS
 from hackmatrix.play.export import export_policy
 from ppo_mask.checkpoints import load_policy
 from ppo_mask.errors import RunError
+from ppo_mask.runner.commands import (
+    add_command,
+    add_folder,
+    add_force,
+    find_checkpoint,
+    refuse_existing,
+    write,
+)
 
 
 def add_to(commands: Any) -> None:
@@ -29,6 +35,6 @@ def _run(options: argparse.Namespace) -> int:
     if Path(options.out).suffix != ".npz":
         raise RunError(f"the file to write must end in .npz, got {options.out}")
     refuse_existing([options.out], options.force)
-    policy = load_policy(find(options.checkpoint, options.checkpoint_dir), NETWORKS)
+    policy = load_policy(find_checkpoint(options.checkpoint, options.checkpoint_dir), NETWORKS)
     write(options.out, export_policy(policy.model), options.force)
     return 0

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, SIPHON_ACTION, find_action
-from hackmatrix.cli.options import add_command, add_game, tell
+from hackmatrix.cli.options import add_game
 from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, interactive
 from hackmatrix.env import HackMatrix
@@ -14,6 +14,7 @@ from hackmatrix.render.frames import Frame
 from hackmatrix.render.text import colored
 from hackmatrix.rules.programs import CARDS
 from ppo_mask.runner import did_you_mean
+from ppo_mask.runner.commands import add_command, tell
 
 _PROGRAM_KEYS = "123456789abcdefghijklmn"
 KEYS = ("↑", "↓", "←", "→", "s", *_PROGRAM_KEYS)

@@ -8,18 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hackmatrix.actions import ACTION_NAMES
-from hackmatrix.cli.options import (
-    add_command,
-    add_force,
-    add_game,
-    add_limit,
-    add_players,
-    agents,
-    number,
-    refuse_existing,
-    tell,
-    write,
-)
+from hackmatrix.cli.options import add_game, add_limit, add_players, agents
 from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, interactive
 from hackmatrix.play.agents import Agent
@@ -29,6 +18,7 @@ from hackmatrix.render.page import Replay, page
 from hackmatrix.render.picture import gif
 from hackmatrix.render.sheet import sheet
 from hackmatrix.render.text import colored
+from ppo_mask.runner.commands import add_command, add_force, number, refuse_existing, tell, write
 
 _HELP = "space: pause  ←→: step  +-: speed  q: quit"
 _FASTEST, _SLOWEST = 64.0, 0.25

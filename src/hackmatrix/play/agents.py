@@ -6,7 +6,7 @@ from pathlib import Path
 from hackmatrix.env import HackMatrix
 from hackmatrix.networks import BoardActorCritic, BoardNetwork, FlatActorCritic, PlayerCenteredMLP
 from hackmatrix.play.policies import SCRIPTED
-from hackmatrix.task import game_settings
+from hackmatrix.task import check_game, game_settings
 from ppo_mask.checkpoints import find_run, load_policy
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
@@ -70,9 +70,10 @@ def load_agent(path: str, checkpoints: str = "checkpoints", *, sample: bool = Fa
         sample: draw actions from the policy's probabilities instead of taking the likeliest.
 
     Raises:
-        RunError: there is no readable checkpoint.
+        RunError: there is no readable checkpoint, or the run is another program's.
     """
     folder, step, _ = find_run(path, checkpoints)
+    check_game(folder.config)
     policy = load_policy(folder.checkpoints.path(step), NETWORKS)
     # Without the run's limit of steps: watching and evaluating have their own.
     env = HackMatrix(undo_depth=game_settings(folder.config).undo_depth)

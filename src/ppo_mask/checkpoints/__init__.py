@@ -8,7 +8,7 @@ from ._architecture import architecture_of
 from ._files import write_whole
 from ._find import find_run, local_path
 from ._lock import hold
-from ._policy import Policy, load_policy, load_weights, save_policy
+from ._policy import load_policy, load_weights, save_policy
 from ._run_folder import (
     LATEST,
     RunFolder,
@@ -24,7 +24,6 @@ from ._store import CheckpointStore, named_arrays, read_arrays, read_description
 __all__ = [
     "LATEST",
     "CheckpointStore",
-    "Policy",
     "RunFolder",
     "Storage",
     "architecture_of",

@@ -1,12 +1,11 @@
-"""A trained policy by itself, and how it is saved and loaded."""
+"""How a trained policy is saved and loaded by itself."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import equinox as eqx
-from jaxtyping import Array, Bool, Int
 
 from ppo_mask.checkpoints._architecture import UnknownNetwork, architecture_of, build
 from ppo_mask.checkpoints._find import local_path
@@ -14,7 +13,6 @@ from ppo_mask.checkpoints._run_folder import RunFolder
 from ppo_mask.checkpoints._storage import is_url
 from ppo_mask.checkpoints._store import read_description, restore, write_checkpoint
 from ppo_mask.errors import RunError
-from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import (
     AbstractActorCritic,
     BFloat16ActorCritic,
@@ -22,9 +20,7 @@ from ppo_mask.networks import (
     GRUActorCritic,
     MLPActorCritic,
     NormalizedActorCritic,
-    advance,
-    initial_hidden,
-    is_recurrent,
+    Policy,
 )
 
 _NETWORKS: tuple[type[AbstractActorCritic], ...] = (
@@ -34,71 +30,6 @@ _NETWORKS: tuple[type[AbstractActorCritic], ...] = (
     NormalizedActorCritic,
     BFloat16ActorCritic,
 )
-
-
-@final
-class Policy(eqx.Module):
-    """A policy that takes the most likely of the allowed actions.
-
-    It acts on one observation; ``jax.vmap`` it for many.
-
-    Example:
-        >>> import jax
-        >>> import ppo_mask as pm
-        >>> env = pm.envs.probes.MaskedLocks()
-        >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
-        >>> policy = pm.Policy(model)
-        >>> state, timestep = env.reset(jax.random.key(1))
-        >>> action = policy(timestep.observation, timestep.action_mask)
-        >>> bool(timestep.action_mask[action])
-        True
-
-    Attributes:
-        model: the network, for its probabilities and its value.
-    """
-
-    model: AbstractActorCritic
-
-    @eqx.filter_jit
-    def __call__(
-        self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
-    ) -> Int[Array, ""]:
-        """Chooses an action.
-
-        Args:
-            observation: what the environment shows.
-            action_mask: which actions are allowed.
-
-        Returns:
-            The action's number.
-
-        Raises:
-            ValueError: the policy is recurrent, so that its action depends on a hidden state.
-        """
-        if is_recurrent(self.model):
-            raise ValueError("this policy is recurrent: call act, which carries its hidden state")
-        return self.act(observation, action_mask, ())[0]
-
-    def initial_hidden(self) -> ArrayTree:
-        """The hidden state for the first step of an episode; ``()`` if not recurrent."""
-        return initial_hidden(self.model)
-
-    @eqx.filter_jit
-    def act(
-        self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
-    ) -> tuple[Int[Array, ""], ArrayTree]:
-        """Chooses an action, with a network that is recurrent or not.
-
-        Args:
-            observation: what the environment shows.
-            action_mask: which actions are allowed.
-            hidden: from :meth:`initial_hidden` or from the episode's previous step.
-
-        Returns:
-            The action's number, and the hidden state for the episode's next step.
-        """
-        distribution, _, hidden = advance(self.model, observation, action_mask, hidden)
-        return distribution.mode(), hidden
 
 
 def save_policy(model: AbstractActorCritic, path: str | Path) -> None:

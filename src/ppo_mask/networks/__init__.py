@@ -31,6 +31,7 @@ from ._normalize import (
     trainable,
     update_statistics,
 )
+from ._policy import Policy
 
 __all__ = [
     "AbstractActorCritic",
@@ -43,6 +44,7 @@ __all__ = [
     "MaskedCategorical",
     "Memory",
     "NormalizedActorCritic",
+    "Policy",
     "RunningMoments",
     "add_normalization",
     "advance",

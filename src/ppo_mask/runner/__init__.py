@@ -5,6 +5,7 @@ with its folder, logs and checkpoints, and an exit code. A program is
 ``raise SystemExit(main(task, defaults))``.
 """
 
+from . import commands
 from ._flags import parse_flags
 from ._main import enable_compilation_cache, execute, main
 from ._phases import Phases
@@ -21,6 +22,7 @@ from ._settings import (
     scale,
 )
 from ._task import Task, default_network
+from .commands import TrainedRun, load_run
 
 __all__ = [
     "REFERENCE_BATCH",
@@ -31,12 +33,15 @@ __all__ = [
     "Scaling",
     "Structured",
     "Task",
+    "TrainedRun",
     "TrainingSettings",
+    "commands",
     "default_network",
     "did_you_mean",
     "enable_compilation_cache",
     "execute",
     "finite_number",
+    "load_run",
     "load_yaml",
     "main",
     "make_plan",

@@ -24,6 +24,7 @@ from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, describe_network
 from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split, check_devices
+from ppo_mask.runner import commands
 from ppo_mask.runner._folders import open_folders, seed_configs
 from ppo_mask.runner._plan import Plan, make_plan
 from ppo_mask.runner._settings import RunConfig, RunSettings, name_flags, resolve
@@ -64,6 +65,9 @@ def main(
 ) -> int:
     """Trains as the command line asks; a program is ``raise SystemExit(main(task, defaults))``.
 
+    With ``evaluate``, ``watch``, ``plot``, ``inspect`` or ``compare`` as the first word it does
+    that instead.
+
     Whatever the user can put right is one line on standard error.
 
     Args:
@@ -77,9 +81,14 @@ def main(
         The exit code: 0 at the end of the run, 128 + n if signal n ended it (in good order), 2 if
         nothing was done, 1 if training broke off or its end could not be saved.
     """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0] in commands.NAMES:
+        parser = commands.of_a_program(task, defaults, prog)
+        return commands.run_commands(parser, words, enable_compilation_cache)
+    words = words[1:] if words[:1] == ["train"] else words
     with outliving_the_screen():
         try:
-            plan = make_plan(task.offer(defaults), arguments, description, prog, task.presets)
+            plan = make_plan(task.offer(defaults), words, description, prog, task.presets)
             enable_compilation_cache()
             reason = execute(task, plan)
         except RunError as error:

@@ -69,6 +69,7 @@ class Task(Generic[Environment]):
         callbacks: more callbacks, made from all settings of a run.
         presets: a folder of YAML files, as ``--config`` takes them, that ``--preset`` chooses from
             by name; None for none.
+        render: a state as text, for ``watch``; None to print its arrays.
     """
 
     make_env: Callable[[Environment], AbstractEnv[Any]]
@@ -79,6 +80,7 @@ class Task(Generic[Environment]):
     networks: Mapping[str, MakeModel] = dataclasses.field(default_factory=dict[str, MakeModel])
     callbacks: Callable[[RunConfig[Environment]], Sequence[Callback]] = _no_callbacks
     presets: Path | None = None
+    render: Callable[[Any], str] | None = None
 
     def __post_init__(self) -> None:
         if self.networks and self.make_model is not default_network:

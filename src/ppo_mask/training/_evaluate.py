@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs import TimeLimit, VectorEnv, host_env_in
 from ppo_mask.jax_tools import zeros_from_shapes
-from ppo_mask.networks import AbstractActorCritic, advance
+from ppo_mask.networks import AbstractActorCritic, Policy, advance
 from ppo_mask.ppo import RolloutState, next_rollout_state, start_rollout
 from ppo_mask.training._metrics import (
     Metric,
@@ -45,6 +45,12 @@ class EvaluationResult:
     final_info: dict[str, np.ndarray]
     values: dict[str, float]
 
+    def __repr__(self) -> str:
+        return (
+            f"EvaluationResult({len(self.episode_return)} episodes: return {self.mean_return:.4g} "
+            f"± {self.std_return:.4g}, length {self.mean_length:.4g} ± {self.std_length:.4g})"
+        )
+
     @property
     def mean_return(self) -> float:
         """Mean over the episodes."""
@@ -67,7 +73,7 @@ class EvaluationResult:
 
 
 def evaluate(
-    model: Model,
+    model: Model | Policy,
     env: Env,
     key: Key[Array, ""],
     num_episodes: int,
@@ -83,7 +89,7 @@ def evaluate(
     episodes to end, whichever they are, would favor short ones.)
 
     Args:
-        model: the policy.
+        model: the policy, or its network.
         env: the environment.
         key: for the episodes, and for the actions if they are drawn.
         num_episodes: how many.
@@ -114,6 +120,7 @@ def evaluate(
     num_envs = min(num_episodes, 256) if num_envs is None else num_envs
     metrics = dict(metrics or {})
     check_metric_names(metrics)
+    model = model.model if isinstance(model, Policy) else model
     require_model(model)
     require_env(env)
     vector_env = VectorEnv(TimeLimit(env, max_steps), num_envs)

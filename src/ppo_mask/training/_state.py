@@ -41,6 +41,10 @@ class TrainState(eqx.Module):
     totals: MetricTotals
     memory: ArrayTree = ()
 
+    def __repr__(self) -> str:
+        update = self.update if self.update.ndim == 0 else list(self.update)
+        return f"TrainState(update {update}, {type(self.model).__name__})"
+
     @property
     def model(self) -> AbstractActorCritic:
         """The policy as it is now."""

@@ -17,7 +17,6 @@ import yaml
 from games import position, seed_to_play
 from hackmatrix import cli, positions
 from hackmatrix.actions import ACTION_NAMES
-from hackmatrix.cli.options import refuse_existing, write
 from hackmatrix.cli.play import KEYS, why_not
 from hackmatrix.cli.screen import screen
 from hackmatrix.networks import PlayerCenteredMLP
@@ -28,6 +27,7 @@ from hackmatrix.rules.rewards import COMPONENTS
 from hackmatrix.task import GameSettings, game_settings
 from ppo_mask.checkpoints import RunFolder, architecture_of, open_storage
 from ppo_mask.errors import RunError
+from ppo_mask.runner.commands import refuse_existing, write
 
 NETWORK = PlayerCenteredMLP(8, 1, key=jax.random.key(3))
 

@@ -7,25 +7,28 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ppo_mask.errors import RunError
 
 PLOTTED = {
     "train/mean_episode_return": "return",
     "eval/mean_episode_return": "return, evaluated",
-    "stats/mean_stage": "mean stage",
-    "stats/win_rate": "share of games won",
-    "train/mean_episode_length": "length of a game",
+    "train/mean_episode_length": "length of an episode",
     "train/entropy": "entropy",
     "train/approx_kl": "approximate KL",
     "train/explained_variance": "explained variance",
     "train/steps_per_second": "steps per second",
 }
-"""What is drawn, where it is in the log, and its title."""
+"""What is drawn of any run: the metric's name in the log, and its title."""
 
 _COLUMNS = 3
 
 Log = dict[str, tuple[list[int], list[float]]]
 """Steps and values of each metric."""
+
+Band = dict[str, tuple[list[float], list[float]]]
+"""The lowest and the highest value of each metric, at the steps of its mean."""
 
 
 def read_log(path: Path) -> Log:
@@ -54,18 +57,47 @@ def read_log(path: Path) -> Log:
     return log
 
 
-def draw(logs: Mapping[str, Log], format: str, names: Sequence[str] | None = None) -> bytes:
+def mean_of(logs: Sequence[Log]) -> tuple[Log, Band]:
+    """The mean of several runs, and what is between the lowest and the highest of them.
+
+    Values are interpolated to the steps of the first run, as far as all runs go.
+
+    Args:
+        logs: of runs that differ in their seed.
+    """
+    means: Log = {}
+    band: Band = {}
+    for name in logs[0]:
+        if all(name in log for log in logs):
+            first = max(log[name][0][0] for log in logs)
+            last = min(log[name][0][-1] for log in logs)
+            steps = [step for step in logs[0][name][0] if first <= step <= last]
+            values = np.stack([np.interp(steps, *log[name]) for log in logs])
+            means[name] = steps, values.mean(axis=0).tolist()
+            band[name] = values.min(axis=0).tolist(), values.max(axis=0).tolist()
+    return means, band
+
+
+def draw(
+    logs: Mapping[str, Log],
+    format: str,
+    names: Sequence[str] | None = None,
+    titles: Mapping[str, str] = PLOTTED,
+    bands: Mapping[str, Band] | None = None,
+) -> bytes:
     """The curves of several runs in one picture, a plot for each metric that a run has.
 
     Args:
         logs: by the run's name.
         format: "png" or "svg".
-        names: of the metrics in the logs; by default ``PLOTTED``.
+        names: of the metrics in the logs; by default those that ``titles`` has.
+        titles: of metrics.
+        bands: around the curves, by the run's name.
 
     Raises:
         RunError: Matplotlib is not installed, or no run has any of the metrics.
     """
-    wanted = list(PLOTTED) if names is None else list(names)
+    wanted = list(titles) if names is None else list(names)
     found = [name for name in wanted if any(name in log for log in logs.values())]
     if not found:
         known = sorted({name for log in logs.values() for name in log})
@@ -88,8 +120,13 @@ def draw(logs: Mapping[str, Log], format: str, names: Sequence[str] | None = Non
         for run, log in logs.items():
             if name in log:
                 steps, values = log[name]
-                axes.plot(steps, values, label=run, linewidth=1.4, marker="." * (len(steps) < 3))
-        axes.set_title(PLOTTED.get(name, name), fontsize=10)
+                mark = "." * (len(steps) < 3)
+                (curve,) = axes.plot(steps, values, label=run, linewidth=1.4, marker=mark)
+                if bands and name in bands.get(run, {}):
+                    around = bands[run][name]
+                    axes.fill_between(steps, *around, color=curve.get_color(), alpha=0.2, lw=0)
+        axes.set_xlabel("environment steps", fontsize=8)
+        axes.set_title(titles.get(name, name), fontsize=10)
         axes.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from hackmatrix.cli.options import add_command, add_latest
 from ppo_mask.checkpoints import LATEST, find_run, read_arrays, read_description
 from ppo_mask.errors import RunError
+from ppo_mask.runner.commands._options import add_command, add_latest
 
 
-def add_to(commands: Any) -> None:
+def add_inspect(commands: Any) -> None:
     """Adds the command to the command line."""
     parser = add_command(commands, "inspect", _run, "print what a checkpoint holds and verify it")
     parser.add_argument(
@@ -27,11 +27,11 @@ def _run(options: argparse.Namespace) -> int:
     target = LATEST if options.latest else options.checkpoint
     if target is None:
         raise RunError("say which checkpoint: a path, or --latest")
-    print("\n".join(report(find(target, options.checkpoint_dir))))
+    print("\n".join(report(find_checkpoint(target, options.checkpoint_dir))))
     return 0
 
 
-def find(target: str, checkpoints: str) -> Path:
+def find_checkpoint(target: str, checkpoints: str) -> Path:
     """The checkpoint that is meant; of a run, its newest.
 
     Raises:

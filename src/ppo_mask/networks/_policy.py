@@ -1,0 +1,107 @@
+"""A trained policy by itself, which acts."""
+
+from typing import final
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Bool, Int, Key
+
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks._actor_critic import (
+    AbstractActorCritic,
+    advance,
+    initial_hidden,
+    is_recurrent,
+)
+
+
+@final
+class Policy(eqx.Module):
+    """A policy that takes the most likely of the allowed actions.
+
+    It acts on one observation; ``jax.vmap`` it for many.
+
+    Example:
+        >>> import jax
+        >>> import ppo_mask as pm
+        >>> env = pm.envs.probes.MaskedLocks()
+        >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
+        >>> policy = pm.Policy(model)
+        >>> state, timestep = env.reset(jax.random.key(1))
+        >>> action = policy(timestep.observation, timestep.action_mask)
+        >>> bool(timestep.action_mask[action])
+        True
+
+    Attributes:
+        model: the network, for its probabilities and its value.
+    """
+
+    model: AbstractActorCritic
+
+    @eqx.filter_jit
+    def __call__(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
+    ) -> Int[Array, ""]:
+        """Chooses an action.
+
+        Args:
+            observation: what the environment shows.
+            action_mask: which actions are allowed.
+
+        Returns:
+            The action's number.
+
+        Raises:
+            ValueError: the policy is recurrent, so that its action depends on a hidden state.
+        """
+        if is_recurrent(self.model):
+            raise ValueError("this policy is recurrent: call act, which carries its hidden state")
+        return self.act(observation, action_mask, ())[0]
+
+    def __repr__(self) -> str:
+        arrays = jax.tree.leaves(eqx.filter(self.model, eqx.is_inexact_array))
+        count = sum(x.size for x in arrays)
+        return f"Policy({type(self.model).__name__}, {count:,} parameters)"
+
+    @eqx.filter_jit
+    def sample(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"], key: Key[Array, ""]
+    ) -> Int[Array, ""]:
+        """Draws an action from the policy's probabilities.
+
+        Args:
+            observation: what the environment shows.
+            action_mask: which actions are allowed.
+            key: draws it.
+
+        Returns:
+            The action's number.
+
+        Raises:
+            ValueError: the policy is recurrent, so that its action depends on a hidden state.
+        """
+        if is_recurrent(self.model):
+            raise ValueError("this policy is recurrent: draw from what model.advance returns")
+        distribution, _, _ = advance(self.model, observation, action_mask, ())
+        return distribution.sample(key)
+
+    def initial_hidden(self) -> ArrayTree:
+        """The hidden state for the first step of an episode; ``()`` if not recurrent."""
+        return initial_hidden(self.model)
+
+    @eqx.filter_jit
+    def act(
+        self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
+    ) -> tuple[Int[Array, ""], ArrayTree]:
+        """Chooses an action, with a network that is recurrent or not.
+
+        Args:
+            observation: what the environment shows.
+            action_mask: which actions are allowed.
+            hidden: from :meth:`initial_hidden` or from the episode's previous step.
+
+        Returns:
+            The action's number, and the hidden state for the episode's next step.
+        """
+        distribution, _, hidden = advance(self.model, observation, action_mask, hidden)
+        return distribution.mode(), hidden

@@ -1,0 +1,93 @@
+"""Commands beside training: for any run, and for the runs of a program that knows its task.
+
+``ppo-mask plot | inspect | compare RUN…`` looks at any run. A program made with
+:func:`ppo_mask.runner.main` has ``evaluate`` and ``watch`` as well; in Python, :func:`load_run`.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ppo_mask.runner._settings import RunConfig
+from ppo_mask.runner._task import Task
+
+from ._compare import add_compare
+from ._curves import PLOTTED
+from ._evaluate import add_evaluate
+from ._inspect import add_inspect, find_checkpoint
+from ._load import TrainedRun, load_run
+from ._options import (
+    CommandParser,
+    add_command,
+    add_folder,
+    add_force,
+    add_latest,
+    columns,
+    number,
+    refuse_existing,
+    run_commands,
+    tell,
+    write,
+)
+from ._plot import add_plot
+from ._watch import add_watch
+
+__all__ = [
+    "PLOTTED",
+    "CommandParser",
+    "TrainedRun",
+    "add_command",
+    "add_folder",
+    "add_force",
+    "add_inspect",
+    "add_latest",
+    "add_plot",
+    "columns",
+    "find_checkpoint",
+    "load_run",
+    "number",
+    "of_a_program",
+    "of_any_run",
+    "refuse_existing",
+    "run_commands",
+    "tell",
+    "write",
+]
+
+
+def of_any_run() -> int:
+    """The program ``ppo-mask``: ``plot``, ``inspect`` and ``compare`` for runs of any program."""
+    parser = CommandParser(
+        prog="ppo-mask", description="Look at runs of any program.", allow_abbrev=False
+    )
+    _add_general(parser.add_subparsers(metavar="COMMAND", required=True))
+    return run_commands(parser, sys.argv[1:], lambda: None)
+
+
+def of_a_program(
+    task: Task[Any], defaults: RunConfig[Any], prog: str | None = None
+) -> argparse.ArgumentParser:
+    """The commands of a program that knows its task; ``train`` reads its own command line.
+
+    Args:
+        task: the program's.
+        defaults: the program's.
+        prog: what it is called in ``--help``; None for its file's name.
+    """
+    parser = CommandParser(prog=prog, allow_abbrev=False)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    add_evaluate(commands, task, defaults)
+    add_watch(commands, task, defaults)
+    _add_general(commands)
+    return parser
+
+
+NAMES: Sequence[str] = ("evaluate", "watch", "plot", "inspect", "compare")
+"""Of the commands of a program, beside ``train``."""
+
+
+def _add_general(commands: Any) -> None:
+    add_plot(commands)
+    add_inspect(commands)
+    add_compare(commands)

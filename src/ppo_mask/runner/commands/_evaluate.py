@@ -1,0 +1,89 @@
+"""``evaluate``: how well a run's policy plays."""
+
+import argparse
+import json
+from typing import Any
+
+import jax
+
+from ppo_mask.checkpoints import LATEST
+from ppo_mask.runner._settings import RunConfig
+from ppo_mask.runner._task import Task
+from ppo_mask.runner.commands._load import TrainedRun, load_run
+from ppo_mask.runner.commands._options import add_command, add_folder, columns, number
+from ppo_mask.training import evaluate
+
+
+def add_evaluate(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> None:
+    """Adds the command to a program's command line.
+
+    Args:
+        commands: the command line's.
+        task: the program's.
+        defaults: the program's.
+    """
+    parser = add_command(
+        commands,
+        "evaluate",
+        lambda options: _run(options, task, defaults),
+        "play episodes with a run's policy and say how they went",
+    )
+    add_run(parser)
+    parser.add_argument(
+        "--episodes", type=number(1), default=100, metavar="N", help="(default: 100)"
+    )
+    parser.add_argument(
+        "--max-steps",
+        type=number(1),
+        default=10_000,
+        metavar="N",
+        help="steps after which an episode is cut off (default: 10000)",
+    )
+    add_play(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """The options that say which run."""
+    parser.add_argument(
+        "run",
+        nargs="?",
+        default=LATEST,
+        metavar="RUN",
+        help="a run's folder, name or URL, or a checkpoint in it (default: latest)",
+    )
+    add_folder(parser)
+
+
+def add_play(parser: argparse.ArgumentParser) -> None:
+    """The options that say how it plays."""
+    parser.add_argument("--seed", type=number(0), default=0, metavar="N", help="(default: 0)")
+    parser.add_argument(
+        "--sample",
+        action="store_true",
+        help="draw actions from the policy's probabilities instead of taking the likeliest",
+    )
+
+
+def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any]) -> int:
+    run: TrainedRun[Any] = load_run(task, defaults, options.run, options.checkpoint_dir)
+    result = evaluate(
+        run.policy,
+        run.env,
+        jax.random.key(options.seed),
+        options.episodes,
+        greedy=not options.sample,
+        max_steps=options.max_steps,
+        metrics=task.metrics,
+    )
+    if options.json:
+        about = {"run": str(run.folder.path), "update": run.update}
+        print(json.dumps(about | result.values, indent=2))
+        return 0
+    print(f"{run.folder.path}, update {run.update:,}: {options.episodes:,} episodes\n")
+    spread = f"{result.mean_return:.4g}, deviation {result.std_return:.4g}"
+    rows = [["return", spread], ["cut off", f"{int(result.truncated.sum()):,}"]]
+    names = [name for name in result.values if not name.endswith(("episodes", "episode_return"))]
+    rows += [[name.removeprefix("eval/"), f"{result.values[name]:.4g}"] for name in names]
+    print(columns(rows))
+    return 0

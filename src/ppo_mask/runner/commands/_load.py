@@ -1,0 +1,83 @@
+"""A run that was trained: its environment, its policy and its settings."""
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Key
+
+from ppo_mask.checkpoints import LATEST, RunFolder, find_run, load_weights
+from ppo_mask.envs import AbstractEnv
+from ppo_mask.errors import RunError
+from ppo_mask.networks import AbstractActorCritic, Policy
+from ppo_mask.runner._schema import read_yaml, replace
+from ppo_mask.runner._settings import RunConfig, ppo_config, resolve
+from ppo_mask.runner._task import Task
+from ppo_mask.training import Trainer
+
+Environment = TypeVar("Environment")
+
+
+@dataclass(frozen=True)
+class TrainedRun(Generic[Environment]):
+    """What :func:`load_run` gives.
+
+    Attributes:
+        folder: where it is.
+        update: of the checkpoint that the policy is from.
+        config: all settings.
+        env: the environment, as it is evaluated in.
+        policy: what it has learned.
+    """
+
+    folder: RunFolder
+    update: int
+    config: RunConfig[Environment]
+    env: AbstractEnv[Any]
+    policy: Policy
+
+    def __repr__(self) -> str:
+        return f"TrainedRun({self.folder.path.name}, update {self.update}, {self.policy})"
+
+
+def load_run(
+    task: Task[Environment],
+    defaults: RunConfig[Environment],
+    place: str = LATEST,
+    parent: str = "checkpoints",
+) -> TrainedRun[Environment]:
+    """Loads a run that a task's program has trained.
+
+    Args:
+        task: the program's.
+        defaults: the program's.
+        place: the run's folder, name or URL, one checkpoint in it, or "latest".
+        parent: where names are looked for, and "latest".
+
+    Raises:
+        RunError: there is no such run, or it is another program's.
+
+    Example:
+        ``run = load_run(task, defaults, "checkpoints/first")``, then
+        ``pm.evaluate(run.policy, run.env, jax.random.key(0), 100)``.
+    """
+    folder, update, _ = find_run(place, parent)
+    offered = task.offer(defaults)
+    try:
+        stored = replace(offered, read_yaml(folder.config, offered), str(folder.config))
+    except RunError as error:
+        raise RunError(f"run {folder.path} is none of this program's: {error}") from error
+    config = resolve(stored)
+    try:
+        env = task.make_env(config.environment)
+    except ValueError as error:
+        raise RunError(str(error)) from error
+    trainer = Trainer(env, ppo_config(config.training), metrics=task.metrics)
+
+    def model(key: Key[Array, ""]) -> AbstractActorCritic:
+        return trainer.init(task.new_model(env, config.network, key), key).model
+
+    like = eqx.filter_eval_shape(model, jax.random.key(0))
+    policy = Policy(load_weights(folder.checkpoints.path(update), like))
+    return TrainedRun(folder, update, config, env, policy)

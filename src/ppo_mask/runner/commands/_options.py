@@ -1,0 +1,156 @@
+"""What the commands' options have in common."""
+
+import argparse
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ppo_mask.checkpoints import write_whole
+from ppo_mask.devices.platforms import require_platform
+from ppo_mask.errors import RunError
+
+Run = Callable[[argparse.Namespace], int]
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser whose errors are a ``RunError``."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises it."""
+        raise RunError(f"{message}; {self.prog} --help shows what there is")
+
+
+def run_commands(
+    parser: argparse.ArgumentParser, words: list[str], start: Callable[[], None]
+) -> int:
+    """Does what the words after a program's name ask.
+
+    Args:
+        parser: knows the commands, each made with :func:`add_command`.
+        words: the command and its options.
+        start: called first where a command needs JAX's devices.
+
+    Returns:
+        The exit code: 0, or 2 with one line on standard error, or 130 after Ctrl+C.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # An arrow that the terminal's encoding lacks is a question mark, and not the end.
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        options = parser.parse_args(words)
+        if options.needs_device:
+            require_platform()
+            start()
+        return options.call(options)
+    except RunError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # The reader of our output has enough. Python must not try to flush the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def add_command(
+    commands: Any, name: str, run: Run, help: str, *, needs_device: bool = True
+) -> argparse.ArgumentParser:
+    """A command and what it does, and whether JAX is started for it."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=help, description=f"{help[0].upper()}{help[1:]}.", allow_abbrev=False
+    )
+    parser.set_defaults(call=run, needs_device=needs_device)
+    return parser
+
+
+def add_latest(parser: argparse.ArgumentParser) -> None:
+    """The options for the newest run."""
+    parser.add_argument("--latest", action="store_true", help="the newest run there is")
+    add_folder(parser)
+
+
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """The option that says where the newest run is looked for."""
+    parser.add_argument(
+        "--checkpoint-dir",
+        default="checkpoints",
+        metavar="FOLDER",
+        help="where the newest run is looked for (default: checkpoints)",
+    )
+
+
+def number(at_least: int) -> Callable[[str], int]:
+    """A type for argparse: a whole number, not under a limit."""
+
+    def convert(text: str) -> int:
+        if not text.lstrip("-").isdecimal() or int(text) < at_least:
+            raise argparse.ArgumentTypeError(f"must be a whole number from {at_least}, got {text}")
+        return int(text)
+
+    return convert
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """The option that lets files be replaced."""
+    parser.add_argument(
+        "-f", "--force", action="store_true", help="replace files that exist already"
+    )
+
+
+def refuse_existing(paths: Iterable[str], force: bool) -> None:
+    """Says, before the work is done, that its result could not be written.
+
+    Raises:
+        RunError: a file exists already, and ``force`` does not allow to replace it.
+    """
+    for path in paths:
+        if Path(path).exists() and not force:
+            raise _existing(path)
+
+
+def write(path: str, content: bytes, force: bool) -> None:
+    """Writes a file and says so.
+
+    Raises:
+        RunError: it cannot be written; or it exists already, and ``force`` is not set.
+    """
+    try:
+        if force and Path(path).is_file():
+            write_whole(Path(path), content)
+        else:
+            # The mode x refuses what has come into being since it was looked for.
+            with Path(path).open("wb" if force else "xb") as file:
+                file.write(content)
+    except FileExistsError as error:
+        raise _existing(path) from error
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}") from error
+    tell(f"wrote {path} ({len(content) / 1000:,.0f} kB)")
+
+
+def _existing(path: str) -> RunError:
+    return RunError(f"{path} exists already; nothing was written (--force replaces it)")
+
+
+def tell(message: str) -> None:
+    """Something about the work, which is no part of the output."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def columns(rows: Iterable[Sequence[str]]) -> str:
+    """Rows of words as text in columns; an empty row is an empty line."""
+    rows = [list(row) for row in rows]
+    count = max(len(row) for row in rows)
+    widths = [
+        max((len(row[n]) for row in rows if len(row) == count), default=0) for n in range(count)
+    ]
+    lines = (
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=False)).rstrip()
+        for row in rows
+    )
+    return "\n".join(lines)

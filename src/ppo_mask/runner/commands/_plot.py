@@ -1,0 +1,106 @@
+"""``plot``: the learning curves of runs."""
+
+import argparse
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ppo_mask.checkpoints import LATEST, RunFolder, find_run, local_path
+from ppo_mask.errors import RunError
+from ppo_mask.runner._schema import load_yaml
+from ppo_mask.runner.commands._curves import PLOTTED, Band, Log, draw, html, mean_of, read_log
+from ppo_mask.runner.commands._options import (
+    add_command,
+    add_force,
+    add_latest,
+    refuse_existing,
+    write,
+)
+
+
+def add_plot(commands: Any, titles: Mapping[str, str] | None = None) -> None:
+    """Adds the command to a command line.
+
+    Args:
+        commands: the command line's.
+        titles: of more metrics to draw where none are asked for.
+    """
+    titles = {**PLOTTED, **(titles or {})}
+    parser = add_command(
+        commands,
+        "plot",
+        lambda options: _run(options, titles),
+        "draw learning curves from the logs of runs",
+        needs_device=False,
+    )
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="runs' folders or URLs")
+    add_latest(parser)
+    parser.add_argument(
+        "--out",
+        default="curves.png",
+        metavar="FILE",
+        help="what to write: .png, .svg or .html (default: curves.png)",
+    )
+    parser.add_argument(
+        "--metrics",
+        nargs="+",
+        metavar="NAME",
+        help=f"metrics of the log (default: {' '.join(titles)})",
+    )
+    parser.add_argument(
+        "--mean",
+        action="store_true",
+        help="of runs that differ in their seed alone, draw the mean, and a band from the lowest "
+        "to the highest",
+    )
+    add_force(parser)
+
+
+def _run(options: argparse.Namespace, titles: Mapping[str, str]) -> int:
+    folders = [RunFolder(local_path(run)) for run in options.runs]
+    if options.latest:
+        folders.append(find_run(LATEST, options.checkpoint_dir)[0])
+    if not folders:
+        raise RunError("say which runs: their folders, or --latest")
+    kind = Path(options.out).suffix.lower()
+    if kind not in (".png", ".svg", ".html"):
+        raise RunError(f"--out must end in .png, .svg or .html, got {options.out}")
+    refuse_existing([options.out], options.force)
+    logs = {label: read_log(f.metrics) for label, f in by_label(folders).items()}
+    bands: dict[str, Band] = {}
+    if options.mean:
+        logs, bands = means_of_seeds(folders, list(logs.values()))
+    format = "png" if kind == ".png" else "svg"
+    picture = draw(logs, format, options.metrics, titles, bands)
+    content = html(picture, ", ".join(logs)) if kind == ".html" else picture
+    write(options.out, content, options.force)
+    return 0
+
+
+def by_label(folders: Sequence[RunFolder]) -> dict[str, RunFolder]:
+    """The runs by what to call each: its name, or its path where two have one name."""
+    names = [folder.path.name for folder in folders]
+    return {str(f.path) if names.count(f.path.name) > 1 else f.path.name: f for f in folders}
+
+
+def means_of_seeds(
+    folders: Sequence[RunFolder], logs: Sequence[Log]
+) -> tuple[dict[str, Log], dict[str, Band]]:
+    """The mean and the band of runs whose settings differ in the seed alone, by a common name."""
+    groups: dict[str, list[int]] = {}
+    for place, folder in enumerate(folders):
+        config = load_yaml(folder.config)
+        config.get("training", {}).pop("seed", None)
+        groups.setdefault(json.dumps(config, sort_keys=True), []).append(place)
+    means: dict[str, Log] = {}
+    bands: dict[str, Band] = {}
+    for places in groups.values():
+        names = {re.sub(r"-seed\d+$", "", folders[n].path.name) for n in places}
+        label = names.pop() if len(names) == 1 else "runs"
+        label += f" ({len(places)} seeds)" if len(places) > 1 else ""
+        while label in means:
+            label += "'"
+        means[label], bands[label] = mean_of([logs[n] for n in places])
+    return means, bands

@@ -1,0 +1,151 @@
+"""The commands of a program that knows its task, and of ``ppo-mask`` for runs of any."""
+
+import json
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+import yaml
+
+import ppo_mask as pm
+from corridor import DEFAULTS, TASK
+from ppo_mask.checkpoints import RunFolder
+from ppo_mask.errors import RunError
+from ppo_mask.runner import commands, load_run, main
+from ppo_mask.runner.commands._curves import mean_of, read_log
+from ppo_mask.runner.commands._plot import means_of_seeds
+
+pytestmark = pytest.mark.unoptimized
+
+
+def call(*words: object) -> int:
+    return main(TASK, DEFAULTS, [str(word) for word in words], prog="corridor")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, and with one that differs in its learning rate and its length."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    where = (f"--checkpoint-dir={folder}", "--no-tensorboard", "--log-interval=1")
+    assert call("train", *where, "--run-name=a-seed0", "--total-timesteps=2000") == 0
+    assert call(*where, "--run-name=a-seed1", "--total-timesteps=2000", "--seed=1") == 0
+    assert call(*where, "--run-name=b", "--length=5", "--lr=1e-4") == 0
+    return folder
+
+
+def test_a_run_is_evaluated(runs, capsys):
+    assert call("evaluate", "a-seed0", f"--checkpoint-dir={runs}", "--episodes=20", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["eval/num_episodes"] == 20
+    assert found["eval/stats/arrived"] == 1
+    assert call("evaluate", runs / "a-seed0", "--episodes=20", "--sample", "--max-steps=1") == 0
+    table = capsys.readouterr().out
+    assert "a-seed0, update 63: 20 episodes" in table
+    assert int(table.split("cut off")[1].split()[0]) > 5
+
+
+def test_a_run_is_watched(runs, capsys):
+    assert call("watch", runs / "a-seed0", "--seed=3") == 0
+    text = capsys.readouterr().out
+    assert text.startswith("state = ")
+    assert "step 1: action 2 (" in text
+    assert text.rstrip().splitlines()[-1].startswith("return ")
+
+
+def test_a_task_can_draw_its_states(runs, capsys):
+    import dataclasses
+
+    task = dataclasses.replace(TASK, render=lambda state: f"[{int(state)}]")
+    assert main(task, DEFAULTS, ["watch", str(runs / "a-seed0"), "--max-steps=1"]) == 0
+    assert capsys.readouterr().out.startswith("[")
+
+
+def test_runs_are_compared(runs, capsys, monkeypatch):
+    words = ["ppo-mask", "compare", str(runs / "a-seed0"), str(runs / "b")]
+    monkeypatch.setattr(sys, "argv", words)
+    assert commands.of_any_run() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["a-seed0", "b"]
+    assert lines[1].split() == ["steps", "2,016", "192"]
+    assert [line.split() for line in lines if line.startswith(("lr", "length"))] == [
+        ["length", "6", "5"],
+        ["lr", "0.003", "0.0001"],
+    ]
+    assert not any(line.startswith("num_envs") for line in lines)
+
+
+def test_seeds_are_drawn_as_a_mean_and_a_band(runs, tmp_path):
+    pytest.importorskip("matplotlib")
+    paths = [runs / name for name in ("a-seed0", "a-seed1", "b")]
+    assert call("plot", *paths, "--mean", "--out", tmp_path / "mean.svg") == 0
+    assert (tmp_path / "mean.svg").read_text().startswith("<?xml")
+    folders = [RunFolder(path) for path in paths]
+    means, bands = means_of_seeds(folders, [read_log(folder.metrics) for folder in folders])
+    assert list(means) == list(bands) == ["a (2 seeds)", "b"]
+
+
+def test_a_mean_is_taken_at_the_first_runs_steps_as_far_as_all_go():
+    one = {"x": ([10, 20, 30], [1.0, 2.0, 3.0]), "alone": ([10], [0.0])}
+    other = {"x": ([5, 25], [0.0, 4.0])}
+    means, band = mean_of([one, other])
+    assert means == {"x": ([10, 20], [1.0, 2.5])}
+    assert band == {"x": ([1.0, 2.0], [1.0, 3.0])}
+
+
+def test_a_checkpoint_is_inspected(runs, capsys):
+    assert call("inspect", runs / "b") == 0
+    assert "all as they were saved" in capsys.readouterr().out
+
+
+def test_a_run_is_loaded_with_its_environment_and_settings(runs):
+    run = load_run(TASK, DEFAULTS, str(runs / "b"))
+    assert run.env.length == 5
+    assert run.config.training.lr == 1e-4
+    assert repr(run) == "TrainedRun(b, update 6, Policy(MLPActorCritic, 132 parameters))"
+    result = pm.evaluate(run.policy, run.env, jax.random.key(0), 4)
+    assert repr(result).startswith("EvaluationResult(4 episodes: return ")
+    timestep = run.env.reset(jax.random.key(1))[1]
+    sample = run.policy.sample(timestep.observation, timestep.action_mask, jax.random.key(2))
+    assert bool(timestep.action_mask[sample])
+
+
+def test_a_run_of_another_program_is_refused_in_one_line(runs, tmp_path, capsys):
+    import shutil
+
+    other = tmp_path / "other"
+    shutil.copytree(runs / "b", other)
+    config = yaml.safe_load((other / "config.yaml").read_text())
+    config["environment"] = {"walls": 3}
+    (other / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(RunError, match=r"none of this program's: .*unknown setting walls"):
+        load_run(TASK, DEFAULTS, str(other))
+    for command in ("evaluate", "watch"):
+        assert call(command, other) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "none of this program's" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("evaluate", "nowhere"), "there is nothing to resume at nowhere"),
+        (("evaluate", "--episodes=0"), "must be a whole number from 1"),
+        (("watch", "--nonsense"), "unrecognized arguments: --nonsense"),
+        (("plot",), "say which runs"),
+        (("evaluat",), "unknown argument evaluat"),
+    ],
+)
+def test_what_cannot_be_is_one_line(words, message, capsys):
+    assert call(*words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_the_game_refuses_a_run_of_another_program(runs, capsys):
+    from hackmatrix import cli
+
+    for command in ("evaluate", "watch"):
+        assert cli.main([command, str(runs / "b")]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "is none of HackMatrix: its environment has length" in line

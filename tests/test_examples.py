@@ -57,6 +57,20 @@ def test_search_prunes_and_resumes(
     assert f"best return {study.best_value:.3f}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_a_sweep_is_one_program(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    sweep = load("sweep")
+    with jax.log_compiles():
+        sweep.main()
+    assert len([m for m in caplog.messages if "Compiling" in m and "train" in m]) == 1
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "18 agents, 18 of them without a number that is not finite"
+    assert len(lines) == 6
+    assert all(float(line.split("return ")[1].split(",")[0]) > 7 for line in lines)
+
+
 def count_code_lines(text: str) -> int:
     """The lines with code on them; docstrings and comments are none."""
     ignored = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER)

@@ -1,0 +1,65 @@
+"""A sweep over two hyperparameters, several seeds of each pair, in one compiled program.
+
+    python examples/sweep.py
+
+The numbers of ``PPOConfig`` may be arrays of JAX, and ``Trainer.init`` and ``Trainer.run_updates``
+are pure: ``jax.vmap`` trains one agent for each row of the table, and all of it compiles once. What
+decides shapes (``num_envs``, ``num_steps``, ``num_minibatches``, ``update_epochs``, the sizes of a
+network) needs a program of its own for each value.
+"""
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key
+
+import ppo_mask as pm
+from ppo_mask.envs.probes import MaskedLocks
+
+LEARNING_RATES = (1e-3, 3e-3, 1e-2)
+ENT_COEFS = (0.0, 0.03)
+SEEDS = 3
+UPDATES = 30
+
+env = MaskedLocks()
+
+
+@eqx.filter_jit
+@eqx.filter_vmap
+def train(
+    learning_rate: Float[Array, ""], ent_coef: Float[Array, ""], key: Key[Array, ""]
+) -> tuple[pm.AbstractActorCritic, Bool[Array, ""]]:
+    """One agent, trained with these numbers."""
+    config = pm.PPOConfig(num_envs=8, num_steps=32, learning_rate=learning_rate, ent_coef=ent_coef)
+    trainer = pm.Trainer(env, config)
+    model_key, key = jax.random.split(key)
+    model = pm.MLPActorCritic.for_env(env, key=model_key, hidden_dim=32)
+    state = trainer.init(model, key)
+    state, health = trainer.run_updates(state, jnp.int32(UPDATES), jnp.int32(UPDATES))
+    return state.model, health.good
+
+
+def main() -> None:
+    """Trains all, evaluates each, and prints a line for each pair of numbers."""
+    rows = list(itertools.product(LEARNING_RATES, ENT_COEFS, range(SEEDS)))
+    learning_rates, ent_coefs, seeds = map(jnp.array, zip(*rows, strict=True))
+    models, good = train(learning_rates, ent_coefs, jax.vmap(jax.random.key)(seeds))
+    returns: list[float] = []
+    for row in range(len(rows)):
+        arrays, static = eqx.partition(models, eqx.is_array)
+        model = eqx.combine(jax.tree.map(lambda x, row=row: x[row], arrays), static)
+        returns.append(pm.evaluate(model, env, jax.random.key(100), 32).mean_return)
+    table = np.array(returns).reshape(len(LEARNING_RATES), len(ENT_COEFS), SEEDS)
+    print(f"{len(rows)} agents, {int(good.sum())} of them without a number that is not finite")
+    for (i, lr), (j, ent_coef) in itertools.product(
+        enumerate(LEARNING_RATES), enumerate(ENT_COEFS)
+    ):
+        mean, least = table[i, j].mean(), table[i, j].min()
+        print(f"lr {lr:g}, ent_coef {ent_coef:g}: return {mean:.2f}, worst seed {least:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -58,6 +58,8 @@ _WANTED_BY_LIBTPU = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_WORKER_ID": "0",
     "TPU_LOG_DIR": "disabled",
+    # Else one process at a time could compile: as if it held a device.
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 
 

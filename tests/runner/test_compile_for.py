@@ -1,6 +1,7 @@
 """``--compile-for``: what it refuses and prints. The programs themselves: test_for_tpus.py."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,9 @@ def test_a_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(TASK, DEFAULTS, [*words, "--compile-for=v5e-1"]) == 0
     text = capsys.readouterr().out
     assert "v5e-1: 1 chip of cpu, 1 host; jax 1.2, libtpu 1.2\n" in text
-    assert "fits: 0.0" in text
+    assert re.search(r"^memory +fits: 0\.\d\d% of 15\.75 GiB on each chip$", text, re.M)
+    assert re.search(r"^  an environment step +nothing; 8 in an update$", text, re.M)
+    assert re.search(r"^host +moves while a chunk runs: nothing$", text, re.M)
     assert "4 envs x 8 steps = 32; 4 minibatches, 4 epochs\n" in text
     assert list(tmp_path.iterdir()) == []
 

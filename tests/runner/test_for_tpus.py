@@ -49,7 +49,7 @@ PROGRAMS = {
     ("v4-8", "mlp"): Budget(770, 130, 60),
     ("v4-16", "mlp"): Budget(770, 130, 60),
     ("v5e-4", "board"): Budget(770, 250, 75),
-    ("v6e-4", "recurrent"): Budget(0, 0, 0),
+    ("v6e-4", "recurrent"): Budget(730, 135, 50),
 }
 
 

@@ -114,7 +114,7 @@ class Report:
             "batch": self.batch,
             "time": f"traced in {self.trace_seconds:.1f} s, "
             f"compiled in {self.compile_seconds:.1f} s",
-            "memory": f"fits: {share:.2g}% of {_size(memory.available)} on each chip",
+            "memory": f"fits: {share:.2f}% of {memory.available / 2**30:.4g} GiB on each chip",
             "": f"arguments {_size(memory.arguments)}, results {_size(memory.results)} of which "
             f"{_size(memory.aliased)} in place, temporaries {_size(memory.temporaries)}, "
             f"code {_size(memory.code)}",
@@ -129,7 +129,7 @@ class Report:
             "  a gradient step ": _kernels(gradient.kernels),
             "  an environment step ": _kernels(environment.kernels),
             "host": f"moves while a chunk runs: {', '.join(self.host_transfers) or 'nothing'}",
-            "64 bits": ", ".join(self.wide_types) or "nothing",
+            "types of 64 bits": ", ".join(self.wide_types) or "none",
         }
         return "\n".join(f"{name:23}{text}" for name, text in facts.items())
 

@@ -1,8 +1,10 @@
 """The platform that JAX runs on: a CPU, a GPU, a TPU."""
 
 import os
+from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from ppo_mask.errors import RunError
 
@@ -22,3 +24,20 @@ def require_platform() -> None:
             f"JAX found no device with JAX_PLATFORMS {asked} ({reason}); JAX_PLATFORMS=cpu works "
             "everywhere, and a GPU or TPU needs the extra 'cuda' or 'tpu'"
         ) from error
+
+
+def platform_of(mesh: Mesh | None) -> str:
+    """The platform that a program is for; not every program is for the process's first device.
+
+    Args:
+        mesh: the devices that the program runs on; None for JAX's default device.
+
+    Returns:
+        As JAX names it: "cpu", "gpu", "tpu".
+    """
+    if mesh is not None:
+        return mesh.devices.flat[0].platform
+    chosen: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    if chosen is None:
+        return jax.default_backend()
+    return chosen if isinstance(chosen, str) else chosen.platform

@@ -7,7 +7,7 @@ its steps are in which minibatch, do not depend on the number of devices; so nei
 result, but for float rounding.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -40,9 +40,18 @@ def make_mesh(num_devices: int | None = None) -> Mesh | None:
     count = len(devices) if num_devices is None else num_devices
     if not 1 <= count <= len(devices):
         raise ValueError(f"num_devices must be from 1 to {len(devices)} here, got {count}")
-    if count == 1:
-        return None
-    return Mesh(np.array(devices[:count]), (ENVS,), axis_types=(AxisType.Auto,))
+    return None if count == 1 else mesh_of(devices[:count])
+
+
+def mesh_of(devices: Sequence[Any]) -> Mesh:
+    """Makes a mesh of given devices.
+
+    A mesh of one device gives the same program as no mesh, and says which device it is for.
+
+    Args:
+        devices: in this order.
+    """
+    return Mesh(np.array(devices), (ENVS,), axis_types=(AxisType.Auto,))
 
 
 def shard_over_envs(
@@ -60,7 +69,7 @@ def shard_over_envs(
     Returns:
         The function, from whole arrays to whole arrays.
     """
-    if mesh is None:
+    if mesh is None or mesh.size == 1:
         return function
 
     def spec(axis: int | None) -> PartitionSpec:
@@ -85,7 +94,7 @@ def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
         mesh: of the devices; None leaves the tree as it is.
         tree: of arrays of floats, each device's own.
     """
-    if mesh is None:
+    if mesh is None or mesh.size == 1:
         return tree
     numbers, apart = ravel_pytree(tree)
     return apart(jax.lax.pmean(numbers, ENVS))

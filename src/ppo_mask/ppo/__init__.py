@@ -18,6 +18,7 @@ from ._minibatches import (
 )
 from ._reward_scaler import RewardScaler
 from ._rollout import (
+    ENVIRONMENT_STEP,
     RolloutState,
     Transition,
     bootstrap_values,
@@ -26,6 +27,7 @@ from ._rollout import (
     start_rollout,
 )
 from ._update import (
+    GRADIENT_STEP,
     Algorithm,
     LearnerState,
     UpdateDiagnostics,
@@ -36,6 +38,8 @@ from ._update import (
 )
 
 __all__ = [
+    "ENVIRONMENT_STEP",
+    "GRADIENT_STEP",
     "RULES",
     "Algorithm",
     "Batch",

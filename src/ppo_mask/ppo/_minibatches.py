@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
+from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.sharding import shard_over_envs
 from ppo_mask.jax_tools import ArrayTree, random_bits
 from ppo_mask.networks import AbstractActorCritic, is_recurrent
@@ -153,20 +154,21 @@ def shuffle_rows(
     return shard_over_envs(mesh, shuffle, (1,), 2)(words)
 
 
-def cache_sized_parts(parts: ArrayTree) -> ArrayTree:
+def cache_sized_parts(parts: ArrayTree, mesh: Mesh | None = None) -> ArrayTree:
     """Cuts parts of a minibatch into smaller ones on a CPU, so that activations stay in its cache.
 
     On an accelerator, which is fast with large arrays, they stay as they are.
 
     Args:
         parts: arrays with axes [parts, rows, …].
+        mesh: of the devices that the program is for; None for JAX's default device.
 
     Returns:
         The same rows in the same order, with more parts where that many divide them.
     """
     count, rows = jax.tree.leaves(parts)[0].shape[:2]
     fewest, most = -(-rows // _ROWS_IN_CACHE), 2 * rows // _ROWS_IN_CACHE
-    if jax.default_backend() == "cpu":
+    if platform_of(mesh) == "cpu":
         finer = next((n for n in range(fewest, most + 1) if rows % n == 0), 1)
         count, rows = count * finer, rows // finer
     return jax.tree.map(lambda x: x.reshape(count, rows, *x.shape[2:]), parts)

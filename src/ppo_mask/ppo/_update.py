@@ -31,6 +31,9 @@ from ppo_mask.ppo._minibatches import ShufflePlan, cache_sized_parts, gather_row
 from ppo_mask.ppo._reward_scaler import RewardScaler
 from ppo_mask.ppo._rollout import RolloutState, Transition, bootstrap_values, collect
 
+GRADIENT_STEP = "gradient_step"
+"""What a gradient step is called in compiled programs, and so in their profiles."""
+
 
 class Algorithm(eqx.Module):
     """The parts of PPO that can be replaced; without arguments it is PPO as published.
@@ -302,9 +305,10 @@ def learn(
             return jax.grad(loss_of_params, has_aux=True)(params, minibatch)
 
         return mean_over_devices(
-            mesh, mean_over_parts(of_part, cache_sized_parts((rows, advantage)))
+            mesh, mean_over_parts(of_part, cache_sized_parts((rows, advantage), mesh))
         )
 
+    @jax.named_scope(GRADIENT_STEP)
     def gradient_step(carry: ArrayTree, step: tuple[Array, Array]) -> tuple[ArrayTree, ArrayTree]:
         params, opt_state = carry
         rows, lr = step

@@ -27,7 +27,7 @@ from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split, check_devices
 from ppo_mask.runner import commands
 from ppo_mask.runner._folders import open_folders, seed_configs
 from ppo_mask.runner._plan import Plan, make_plan
-from ppo_mask.runner._settings import RunConfig, RunSettings, name_flags, resolve
+from ppo_mask.runner._settings import RunConfig, RunSettings, describe_batch, name_flags, resolve
 from ppo_mask.runner._streams import outliving_the_screen
 from ppo_mask.runner._task import (
     Task,
@@ -41,6 +41,7 @@ from ppo_mask.runner._task import (
 )
 from ppo_mask.runner._tune import SIZES, fastest
 from ppo_mask.runner._wiring import Outcome, callbacks_for
+from ppo_mask.runner.ahead import print_program
 from ppo_mask.training import (
     Trainer,
     TrainingError,
@@ -89,6 +90,9 @@ def main(
     with outliving_the_screen():
         try:
             plan = make_plan(task.offer(defaults), words, description, prog, task.presets)
+            if plan.config.run.compile_for is not None:
+                print_program(task, plan.config)
+                return 0
             enable_compilation_cache()
             reason = execute(task, plan)
         except RunError as error:
@@ -317,8 +321,7 @@ def _print_facts(
         "run": f"{path}{since}",
         **bucket,
         "device": device,
-        "batch": f"{ppo.num_envs} envs x {ppo.num_steps} steps = {ppo.batch_size:,}; "
-        f"{ppo.num_minibatches} minibatches, {ppo.update_epochs} epochs",
+        "batch": describe_batch(ppo),
         "network": network,
         "until": until,
     }

@@ -22,6 +22,7 @@ from ppo_mask.checkpoints import (
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.devices.processes import connect, is_first, is_multiprocess
+from ppo_mask.devices.topologies import find, without_accelerators
 from ppo_mask.errors import RunError, warn
 from ppo_mask.runner._flags import parse_flags
 from ppo_mask.runner._schema import (
@@ -101,10 +102,14 @@ def make_plan(
     config = lay_over(defaults)
     _check_run_settings(config, given)
     # Before checkpoints are read: that starts JAX.
-    if not connect(config.run.distributed):
+    if config.run.compile_for is not None:
+        without_accelerators()
+    elif not connect(config.run.distributed):
         cores.make_devices()
     require_platform()
     place, resume = config.run.checkpoint_dir, config.run.resume
+    if config.run.compile_for is not None:  # It looks at no run, and leaves none.
+        return Plan(resolve(config), None, 0, Storage(Path(place)))
     if is_multiprocess() and (is_url(place) or is_url(resume or "")):
         raise RunError(
             "several processes need a folder that all of them share, and a bucket is none; one "
@@ -176,6 +181,20 @@ def _check_run_settings(config: RunConfig[Any], given: Mapping[str, Any]) -> Non
         for name in ("num_envs", "num_minibatches", "update_epochs"):
             if name in given:
                 raise RunError(f"--auto-tune chooses {flag_for(name)}: give one of the two")
+    if run.compile_for is not None:
+        find(run.compile_for)
+        others = {
+            "--resume": run.resume is not None,
+            "--auto-tune": run.auto_tune,
+            "--num-seeds": run.num_seeds > 1,
+        }
+        for flag in (flag for flag, on in others.items() if on):
+            raise RunError(
+                f"--compile-for does not go with {flag}; for the program of a run that there is, "
+                "give --config its config.yaml"
+            )
+    elif run.json:
+        raise RunError("--json goes with --compile-for")
     if run.resume is None and run.rewind:
         raise RunError("--rewind goes with --resume PATH of an older checkpoint")
 

@@ -189,6 +189,12 @@ class RunSettings:
         "train together with other processes; none: on TPU pods, under Slurm, and where "
         "JAX_NUM_PROCESSES says so",
     )
+    compile_for: str | None = setting(
+        None,
+        "train nothing: compile the run's program for a TPU that need not be here, such as v4-8, "
+        "and print what it takes; needs the extra 'tpu'",
+    )
+    json: bool = setting(False, "with --compile-for: print JSON")
     debug_nans: bool = setting(
         False, "look after each update, and say which line of code made the first NaN"
     )
@@ -232,6 +238,14 @@ def ppo_config(training: TrainingSettings) -> PPOConfig:
         return PPOConfig(**values)
     except ValueError as error:
         raise RunError(name_flags(str(error))) from error
+
+
+def describe_batch(ppo: PPOConfig) -> str:
+    """What an update learns from, in half a line."""
+    return (
+        f"{ppo.num_envs} envs x {ppo.num_steps} steps = {ppo.batch_size:,}; "
+        f"{ppo.num_minibatches} minibatches, {ppo.update_epochs} epochs"
+    )
 
 
 class Scaling(NamedTuple):

@@ -9,6 +9,7 @@ from ._callback import Callback, LogRecord, Progress, Run
 from ._evaluate import evaluate
 from ._health import all_healthy, describe
 from ._history import History
+from ._lower import lower_chunk
 from ._metrics import Metric, add_update, empty_totals, summarize
 from ._names import check_metric_names
 from ._seeds import init_seeds, select_seed, train_seeds
@@ -33,6 +34,7 @@ __all__ = [
     "empty_totals",
     "evaluate",
     "init_seeds",
+    "lower_chunk",
     "place_state",
     "run_chunk",
     "select_seed",

@@ -62,26 +62,33 @@ def place_state(state: TrainState, mesh: Mesh | None) -> TrainState:
     Raises:
         ValueError: the environments cannot be split evenly.
     """
-    return state if mesh is None else device_put(state, _shardings(state, mesh))
+    return state if mesh is None else device_put(state, shardings_of(state, mesh))
 
 
 def constrain_state(state: TrainState, mesh: Mesh | None) -> TrainState:
     """The same inside a compiled function."""
-    if mesh is None:
+    if mesh is None or mesh.size == 1:
         return state
     arrays, rest = eqx.partition(state, eqx.is_array)
-    arrays = jax.lax.with_sharding_constraint(arrays, _shardings(state, mesh))
+    arrays = jax.lax.with_sharding_constraint(arrays, shardings_of(state, mesh))
     return eqx.combine(arrays, rest)
 
 
-def _shardings(state: TrainState, mesh: Mesh) -> TrainState:
+def shardings_of(state: TrainState, mesh: Mesh) -> TrainState:
+    """Where each array of a state lies, in its place: environments split, all else on each device.
+
+    Args:
+        state: of arrays, or of their shapes.
+        mesh: the devices.
+    """
+
     def of_envs(state: TrainState) -> Any:
         scaler = state.learner.reward_scaler
         returns = () if scaler is None else (scaler.discounted_return,)
         return state.learner.rollout, *returns
 
     everywhere, apart = replicated_sharding(mesh), env_sharding(mesh)
-    shardings = jax.tree.map(lambda _: everywhere, eqx.filter(state, eqx.is_array))
+    shardings = jax.tree.map(lambda _: everywhere, eqx.filter(state, is_array_or_shape))
     envs = jax.tree.map(lambda _: apart, of_envs(shardings))
     return eqx.tree_at(of_envs, shardings, envs)
 
@@ -166,11 +173,12 @@ def _another_trainer(name: str, have: Any, want: Any) -> ValueError:
 
 
 def _shapes(tree: Any) -> Any:
-    leaves, structure = jax.tree.flatten(eqx.filter(tree, _is_array_or_shape))
+    leaves, structure = jax.tree.flatten(eqx.filter(tree, is_array_or_shape))
     return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
 
 
-def _is_array_or_shape(leaf: Any) -> bool:
+def is_array_or_shape(leaf: Any) -> bool:
+    """Whether a leaf of a state is an array, or what stands for one that is not there."""
     return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 

@@ -23,6 +23,7 @@ from ppo_mask.adapters.from_gymnasium._spaces import as_row, as_tree, leaves_of
 from ppo_mask.adapters.from_gymnasium._stepper import Stepper, describe_error, make_arrays
 from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper
 from ppo_mask.adapters.from_gymnasium._workers import Workers
+from ppo_mask.devices.platforms import platform_of
 from ppo_mask.envs import AbstractHostEnv, Next, TimeStep
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike
@@ -294,7 +295,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
 def _call_host(function: Callable[[Any], Answer], shapes: Answer, rows: Array) -> Answer:
     """Calls a function of the host from compiled code."""
-    if jax.default_backend() != "cpu":
+    if platform_of(None) != "cpu":
 
         @no_type_check
         def copies(rows: Any) -> Any:

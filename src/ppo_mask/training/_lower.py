@@ -1,0 +1,46 @@
+"""The trainer's program without the devices it is for."""
+
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ppo_mask.devices.sharding import replicated_sharding
+from ppo_mask.training._state import TrainState, is_array_or_shape, shardings_of
+from ppo_mask.training._trainer import Trainer, run_chunk
+
+
+def lower_chunk(trainer: Trainer, state: TrainState) -> jax.stages.Lowered:
+    """Traces and lowers :func:`run_chunk` as training runs it: same arguments, same donation.
+
+    Nothing is computed, and no array is put on the mesh's devices; they need not be there.
+
+    Args:
+        trainer: its mesh says which devices the program is for, also where it is only one.
+        state: shapes are enough, from ``eqx.filter_eval_shape``.
+
+    Raises:
+        ValueError: the trainer has no mesh; or a trainer with other parts made the state.
+    """
+    mesh = trainer.mesh
+    if mesh is None:
+        raise ValueError("a program is lowered for the devices of a mesh, and there is none")
+    everywhere = replicated_sharding(mesh)
+    number = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.float32)
+    fixed, fixed_rest = eqx.partition((trainer, *number), is_array_or_shape)
+    arrays, rest = eqx.partition(state, is_array_or_shape)
+
+    def chunk(arrays: Any, fixed: Any) -> Any:
+        function = cast(Any, run_chunk).__wrapped__
+        return eqx.filter(
+            function(eqx.combine(fixed, fixed_rest), eqx.combine(arrays, rest)), eqx.is_array
+        )
+
+    arguments = jax.tree.map(_placed, arrays, shardings_of(arrays, mesh))
+    fixed = jax.tree.map(lambda x: _placed(x, everywhere), fixed)
+    return jax.jit(chunk, donate_argnums=0).lower(arguments, fixed)
+
+
+def _placed(leaf: Any, sharding: jax.sharding.NamedSharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)

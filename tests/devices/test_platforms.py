@@ -1,0 +1,45 @@
+"""What a program is for is asked of its devices, not of the process."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from ppo_mask.devices.platforms import platform_of
+from ppo_mask.devices.sharding import mean_over_devices, mesh_of, shard_over_envs
+from ppo_mask.ppo import cache_sized_parts
+
+
+def test_a_mesh_says_which_platform_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert platform_of(mesh_of(jax.devices()[:1])) == "cpu"
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert platform_of(mesh_of(jax.devices()[:1])) == "cpu"
+    assert platform_of(None) == "gpu"
+
+
+def test_without_a_mesh_it_is_the_default_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with jax.default_device(jax.devices()[0]):
+        assert platform_of(None) == "cpu"
+    with jax.default_device("cpu"):
+        assert platform_of(None) == "cpu"
+
+
+def test_minibatches_are_cut_for_what_the_program_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    rows = jnp.zeros((2, 8192))
+    cut: Any = cache_sized_parts(rows, mesh_of(jax.devices()[:1]))
+    assert cut.shape == (16, 1024)
+    whole: Any = cache_sized_parts(rows)
+    assert whole.shape == (2, 8192)
+
+
+def test_a_mesh_of_one_device_gives_the_program_of_no_mesh() -> None:
+    def program(mesh: Any) -> str:
+        def per_device(x: Any) -> Any:
+            return mean_over_devices(mesh, x * 2)
+
+        return str(jax.make_jaxpr(shard_over_envs(mesh, per_device, (0,), 0))(jnp.zeros(4)))
+
+    assert program(mesh_of(jax.devices()[:1])) == program(None)

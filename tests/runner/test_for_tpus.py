@@ -1,0 +1,103 @@
+"""The game's update, compiled for TPUs that are not here, keeps what it is meant to.
+
+It needs libtpu in a folder of its own, which PPO_MASK_LIBTPU names; ``.ci/run slow`` puts it there.
+Where it is installed like other packages, every start of JAX looks for a TPU.
+"""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import pytest
+
+from hackmatrix.task import DEFAULTS, TASK
+from ppo_mask.networks import trainable
+
+LIBTPU = Path(os.environ.get("PPO_MASK_LIBTPU") or "/nowhere")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (LIBTPU / "libtpu" / "__init__.py").is_file(),
+        reason="no libtpu: pip install --no-deps --target FOLDER libtpu, PPO_MASK_LIBTPU=FOLDER",
+    ),
+]
+
+
+class Budget(NamedTuple):
+    """What a program may take.
+
+    Attributes:
+        environment_step: kernels one after another, with one turn of each loop.
+        gradient_step: the same.
+        megabytes: of a chip.
+    """
+
+    environment_step: int
+    gradient_step: int
+    megabytes: int
+
+
+# Each network and each kind of slice: half a minute for each of the programs.
+PROGRAMS = {
+    ("v5e-1", "mlp"): Budget(790, 110, 65),
+    ("v4-8", "mlp"): Budget(770, 130, 60),
+    ("v4-16", "mlp"): Budget(770, 130, 60),
+    ("v5e-4", "board"): Budget(770, 250, 75),
+    ("v6e-4", "recurrent"): Budget(730, 135, 50),
+}
+
+
+def report(topology: str, network: str) -> dict[str, Any]:
+    path = os.pathsep.join(filter(None, (str(LIBTPU), os.environ.get("PYTHONPATH"))))
+    words = ["train", "--compile-for", topology, "--network", network, "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "hackmatrix", *words],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def bytes_of_parameters(network: str) -> int:
+    env = TASK.make_env(DEFAULTS.environment)
+    settings = dataclasses.replace(DEFAULTS.network, network=network)
+    model = eqx.filter_eval_shape(lambda key: TASK.new_model(env, settings, key), jax.random.key(0))
+    arrays = trainable(model)[0]
+    return sum(4 * x.size for x in jax.tree.leaves(arrays) if isinstance(x, jax.ShapeDtypeStruct))
+
+
+@pytest.mark.parametrize(("topology", "network"), PROGRAMS)
+def test_programs_for_tpus(topology: str, network: str) -> None:
+    found, budget = report(topology, network), PROGRAMS[topology, network]
+    assert found["aliased_arrays"] == found["state_arrays"] > 100
+    assert found["host_transfers"] == []
+    assert found["wide_types"] == []
+
+    exchanged = [each["num_bytes"] for each in found["gradient_step"]["collectives"]]
+    if found["num_chips"] == 1:
+        assert exchanged == found["rest"] == []
+    else:
+        gradient = bytes_of_parameters(network)
+        # The gradient with the metrics about it, and two sums for the advantages' deviation.
+        assert gradient <= max(exchanged) < gradient + 64
+        assert sorted(exchanged)[:-1] == [4, 4]
+        assert sum(each["num_bytes"] for each in found["rest"]) < 256
+    # Neither observations nor anything else of a rollout.
+    assert found["environment_step"]["collectives"] == []
+    everything = [*found["gradient_step"]["collectives"], *found["rest"]]
+    assert {each["kind"] for each in everything} <= {"all-reduce"}
+
+    for step in ("environment_step", "gradient_step"):
+        kernels = found[step]["kernels"]
+        names = ("fusions", "copies", "collectives", "others", "in_loops")
+        assert 0 < sum(kernels[name] for name in names) <= getattr(budget, step), (step, kernels)
+    assert found["memory"]["needed"] <= budget.megabytes * 1e6

@@ -290,7 +290,10 @@ def _first_or_restored(
         return first_state(trainer, model, key)
 
     if plan.folder is None:
-        return with_initial_policy(begin(key), plan.config.network)
+        first = begin(key)
+        return together(
+            lambda: with_initial_policy(first, plan.config.network), "load the initial policy"
+        )
     like, path = eqx.filter_eval_shape(begin, key), plan.folder.checkpoints.path(plan.update)
     if plan.found_by_first:
         return restore_from_first(path, like)

@@ -224,7 +224,7 @@ def write_checkpoint(
         if shared or is_first():
             path.parent.mkdir(parents=True, exist_ok=True)
             about = {**description, "format": _FORMAT, "arrays": described}
-            _orbax.write(unread, written, about, alone=not shared)
+            _orbax.write(unread, written, about, not shared)
         if is_first():
             read_arrays(unread)
             gone = None if replaced is None or not replaced.exists() else _put_aside(replaced)

@@ -113,7 +113,9 @@ def text_from_first(make: Callable[[], str], what: str) -> str:
     Raises:
         RunError: from ``make``; in the others, that the first process failed to ``what``.
     """
-    return bytes_from_first(lambda: make().encode(), what).decode()
+    # Paths may be no text; Python has them as half of a character then.
+    errors = "surrogateescape"
+    return bytes_from_first(lambda: make().encode(errors=errors), what).decode(errors=errors)
 
 
 def bytes_from_first(make: Callable[[], bytes], what: str) -> bytes:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Startup script of a TPU VM: installs the project and trains a run that lives in a bucket. A new VM
-# with the same script and metadata resumes where the last one was preempted. See docs/tpu.md.
+# with the same script and metadata resumes where the last one was preempted. On a slice of several
+# hosts each of them runs it, and they train one run together. See docs/tpu.md.
 #
 # The VM's metadata:
 #   bucket    folder of the runs, such as gs://my-bucket/runs
@@ -39,28 +40,58 @@ fi
 
 gcloud storage rsync --quiet -r "$bucket/compiled" compiled || echo "nothing compiled yet"
 export XDG_CACHE_HOME=$folder # Holds the local copies of the bucket's runs.
-manifest=$(gcloud storage cat "$bucket/$run/manifest.json") || manifest=
-if grep -q '"checkpoints/' <<< "$manifest"; then
-    begin=(--resume "$bucket/$run")
-else
+export JAX_COMPILATION_CACHE_DIR=$folder/compiled
+worker=$(metadata agent-worker-number) || worker=0
+
+# What the trainer begins with. Of several hosts the first one's counts.
+choose() {
+    manifest=$(gcloud storage cat "$bucket/$run/manifest.json") || manifest=
+    if grep -q '"checkpoints/' <<< "$manifest"; then
+        begin=(--resume "$bucket/$run")
+        return
+    fi
+    begin=(--checkpoint-dir "$bucket" --run-name "$run")
+    [ "$worker" = 0 ] || return 0
     # A run without a checkpoint cannot be resumed.
+    local now copy
     now=$(date +%s)
     copy=$folder/ppo_mask/runs/gs/${bucket#gs://}/$run
     [ ! -d "$copy" ] || mv "$copy" "$copy.$now"
-    [ -z "$manifest" ] || gcloud storage mv "$bucket/$run" "$bucket/$run.$now"
-    begin=(--checkpoint-dir "$bucket" --run-name "$run")
-fi
+    if gcloud storage ls "$bucket/$run/" > /dev/null 2>&1; then
+        gcloud storage mv "$bucket/$run" "$bucket/$run.$now"
+    fi
+}
 
-export JAX_COMPILATION_CACHE_DIR=$folder/compiled
-.venv/bin/python source/examples/train_hackmatrix.py "${begin[@]}" "${flags[@]}" &
-trainer=$!
-# On SIGTERM the trainer saves, copies the run to the bucket, and ends.
-trap 'kill -TERM "$trainer" 2> /dev/null' TERM
-while kill -0 "$trainer" 2> /dev/null; do
-    sleep "${PPO_MASK_COPY_SECONDS:-600}" &
-    sleeper=$!
-    wait -n "$trainer" "$sleeper" || true
-    save
+# On SIGTERM the trainer saves, copies the run to the bucket, and ends: all hosts' trainers do.
+trainer='' stopped=''
+trap 'stopped=1; [ -z "$trainer" ] || kill -TERM "$trainer" 2> /dev/null' TERM
+
+# Trains until the trainer ends; its exit code is in $code.
+train() {
+    .venv/bin/python source/examples/train_hackmatrix.py "${begin[@]}" "${flags[@]}" &
+    trainer=$!
+    while kill -0 "$trainer" 2> /dev/null; do
+        sleep "${PPO_MASK_COPY_SECONDS:-600}" &
+        sleeper=$!
+        wait -n "$trainer" "$sleeper" || true
+        save
+    done
+    kill "$sleeper" 2> /dev/null || true
+    code=0
+    wait "$trainer" || code=$?
+}
+
+# Where one host is stopped or lost, the others' trainers end as well: with 143 (saved), or with 1 or
+# 134 (it is gone). They begin again, and wait for it to boot. 0 is the end of the run; what is
+# refused (2) would be refused again.
+code=143
+for _ in {1..20}; do
+    choose
+    [ -z "$stopped" ] || break
+    train
+    [ -z "$stopped" ] || break
+    case $code in 0 | 2) break ;; esac
+    metadata worker-network-endpoints 2> /dev/null | grep -q , || break # It is the only host.
+    sleep "${PPO_MASK_RETRY_SECONDS:-30}"
 done
-kill "$sleeper" 2> /dev/null || true
-wait "$trainer"
+exit "$code"

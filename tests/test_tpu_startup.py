@@ -6,9 +6,11 @@ but the bucket, goes on.
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,7 @@ here() { case "$1" in gs://*) echo "$BUCKETS/${1#gs://}" ;; *) echo "$1" ;; esac
 from=$(here "${@: -2:1}") to=$(here "${@: -1}")
 case "$2" in
     cat) cat "$to" ;;
+    ls) ls "$to" ;;
     mv) mv "$from" "$to" ;;
     rsync) [ -d "$from" ] && mkdir -p "$to" && cp -r "$from/." "$to" ;;
     *) exit 2 ;;
@@ -57,10 +60,20 @@ class GCSFileSystem(DirFileSystem):
 """
 
 
-def vm(tmp_path: Path, folder: str, flags: str) -> subprocess.Popen[str]:
-    """A VM boots."""
+def vm(
+    tmp_path: Path, folder: str, flags: str, worker: int = 0, coordinator: str | None = None
+) -> subprocess.Popen[str]:
+    """A VM boots: the only one, or one of two of a slice.
+
+    Args:
+        tmp_path: holds all VMs and the bucket.
+        folder: the VM's disk.
+        flags: for the trainer.
+        worker: the number of the VM in its slice.
+        coordinator: where the trainers of a slice meet; None for a VM alone.
+    """
     programs = {"curl": CURL, "git": GIT, "python3": PYTHON, "gcloud": GCLOUD}
-    stand_ins, metadata = tmp_path / "bin", tmp_path / "metadata"
+    stand_ins, metadata = tmp_path / "bin", tmp_path / f"metadata{worker}"
     for place in (stand_ins, metadata):
         place.mkdir(exist_ok=True)
     for name, text in programs.items():
@@ -68,6 +81,11 @@ def vm(tmp_path: Path, folder: str, flags: str) -> subprocess.Popen[str]:
         (stand_ins / name).chmod(0o755)
     (stand_ins / "gcsfs.py").write_text(GCSFS)
     said = {"bucket": "gs://b/runs", "run-name": "first", "flags": flags, "source": "https://a.b/c"}
+    connected: dict[str, str] = {}
+    if coordinator is not None:
+        said |= {"agent-worker-number": str(worker), "worker-network-endpoints": "a:1:a,b:2:b"}
+        connected = {"JAX_COORDINATOR_ADDRESS": coordinator, "JAX_NUM_PROCESSES": "2"}
+        connected |= {"JAX_PROCESS_ID": str(worker)}
     for name, text in said.items():
         (metadata / name).write_text(text)
     environment = {
@@ -78,12 +96,25 @@ def vm(tmp_path: Path, folder: str, flags: str) -> subprocess.Popen[str]:
         "BUCKETS": str(tmp_path / "buckets"),
         "PPO_MASK_FOLDER": str(tmp_path / folder),
         "PPO_MASK_COPY_SECONDS": "1",
+        "PPO_MASK_RETRY_SECONDS": "1",
+        **connected,
     }
     out = (tmp_path / f"{folder}.log").open("w")
-    return subprocess.Popen([SCRIPT], env=environment, stdout=out, stderr=out, text=True)
+    return subprocess.Popen(
+        [SCRIPT], env=environment, stdout=out, stderr=out, text=True, start_new_session=True
+    )
 
 
 RUN = ("buckets", "b", "runs", "first")
+
+
+def wait_for(condition: Callable[[], object], machines: list[subprocess.Popen[str]]) -> None:
+    """Waits; the machines must be on meanwhile."""
+    until = time.monotonic() + 400
+    while not condition():
+        assert all(machine.poll() is None for machine in machines)
+        assert time.monotonic() < until
+        time.sleep(0.2)
 
 
 def kept(tmp_path: Path) -> tuple[list[int], list[int]]:
@@ -105,11 +136,7 @@ def test_a_preempted_run_goes_on_from_the_bucket(tmp_path: Path) -> None:
     (path / "manifest.json").write_text('{"format": 1, "steps": [], "files": {"config.yaml": "0"}}')
     machine = vm(tmp_path, "one", f"{FLAGS} --save-interval 5 --total-timesteps 100000000")
     try:
-        until = time.monotonic() + 400
-        while not kept(tmp_path)[0]:
-            assert machine.poll() is None, (tmp_path / "one.log").read_text()
-            assert time.monotonic() < until
-            time.sleep(0.2)
+        wait_for(lambda: kept(tmp_path)[0], [machine])
     finally:
         machine.send_signal(signal.SIGTERM)
         machine.wait(timeout=120)
@@ -131,3 +158,43 @@ def test_a_preempted_run_goes_on_from_the_bucket(tmp_path: Path) -> None:
     # Booted once more when all is done, it does no harm.
     assert vm(tmp_path, "two", flags).wait(timeout=400) == 0, (tmp_path / "two.log").read_text()
     assert kept(tmp_path) == (checkpoints, log)
+
+
+@pytest.mark.slow
+def test_a_slice_of_two_hosts_goes_on_when_one_is_rebooted_and_when_both_are_lost(
+    tmp_path: Path,
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meet = f"127.0.0.1:{free.getsockname()[1]}"
+    # A host that was lost while it took the run's name left this: no manifest, so no run.
+    path = tmp_path.joinpath(*RUN)
+    path.mkdir(parents=True)
+    (path / "config.yaml").write_text("")
+    flags = f"{FLAGS} --save-interval 5 --total-timesteps 100000000"
+    machines = [vm(tmp_path, f"one{x}", flags, x, meet) for x in (0, 1)]
+    try:
+        wait_for(lambda: kept(tmp_path)[0], machines)
+        machines[1].send_signal(signal.SIGTERM)
+        assert machines[1].wait(timeout=120) == 143
+        (stopped_at,) = kept(tmp_path)[0][-1:]
+        assert f"SIGTERM after {stopped_at} updates" in (tmp_path / "one0.log").read_text()
+        machines[1] = vm(tmp_path, "again1", flags, 1, meet)  # With an empty disk.
+        wait_for(lambda: kept(tmp_path)[0][-1:] > [stopped_at + 5], machines)
+    finally:
+        for machine in machines:
+            if machine.poll() is None:
+                os.killpg(machine.pid, signal.SIGKILL)
+            machine.wait()
+    assert f", from update {stopped_at}\n" in (tmp_path / "one0.log").read_text()
+    done = kept(tmp_path)[0][-1]
+
+    flags = f"{FLAGS} --save-interval 5 --total-timesteps {(done + 10) * 128}"
+    machines = [vm(tmp_path, f"two{x}", flags, x, meet) for x in (0, 1)]
+    for x, machine in enumerate(machines):
+        assert machine.wait(timeout=400) == 0, (tmp_path / f"two{x}.log").read_text()
+    checkpoints, log = kept(tmp_path)
+    assert checkpoints[-1] == done + 10
+    assert log == list(range(1, done + 11))
+    assert not (tmp_path / "two1" / "ppo_mask").exists()
+    assert len([*path.parent.glob("first.*")]) == 1

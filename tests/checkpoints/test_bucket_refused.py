@@ -11,7 +11,7 @@ from corridor import DEFAULTS, TASK
 from memory_bucket import URL, begin, empty_bucket, intercept, objects, remote, set_objects
 from ppo_mask.checkpoints import open_storage
 from ppo_mask.errors import RunError
-from ppo_mask.runner import _plan as plan, main
+from ppo_mask.runner import main
 
 Output = pytest.CaptureFixture[str]
 
@@ -79,15 +79,6 @@ def test_a_bucket_that_cannot_be_used_is_told_before_anything_is_compiled(
     assert told.out == ""
     assert objects() == {}
     assert not machine.exists() or not any(machine.iterdir())
-
-
-def test_several_processes_need_a_folder(
-    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
-) -> None:
-    monkeypatch.setattr(plan, "is_multiprocess", lambda: True)
-    for command in (["--checkpoint-dir", URL], ["--resume", f"{URL}/run"]):
-        assert main(TASK, DEFAULTS, command) == 2
-        assert "several processes need a folder that all of them share" in capsys.readouterr().err
 
 
 def test_a_damaged_copy_is_not_taken(machine: Path, tmp_path: Path) -> None:

@@ -1,74 +1,18 @@
 """Two processes, which stand in for two hosts, train together."""
 
 import json
-import os
 import signal
-import socket
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
+from hosts import finish, start, until, updates
 from ppo_mask.checkpoints import RunFolder, read_arrays
 from ppo_mask.devices.processes import connect
 from ppo_mask.errors import RunError
 
-_CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
-_STEPS = 32
 
-
-def _free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def _start(parent, count, *flags):
-    """So many processes of one run, each with two devices."""
-    address = f"127.0.0.1:{_free_port()}"
-    command = [sys.executable, str(_CORRIDOR), *flags]
-    if "--resume" not in flags:
-        command += ["--checkpoint-dir", str(parent)]
-    return [
-        subprocess.Popen(
-            command,
-            env=os.environ
-            | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-            | {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(count)}
-            | {"JAX_PROCESS_ID": str(number)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(count)
-    ]
-
-
-def _finish(processes, code=0):
-    outputs = []
-    try:
-        for process in processes:
-            out, err = process.communicate(timeout=240)
-            assert process.returncode == code, err[-3000:]
-            outputs.append((out, err))
-    finally:
-        for process in processes:
-            process.kill()
-    return outputs
-
-
-def _until(condition, processes, seconds=240):
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds
-        assert all(process.poll() is None for process in processes)
-        time.sleep(0.02)
-
-
-def _updates(total):
-    return "--total-timesteps", str(total * _STEPS)
+def _new(parent):
+    return "--checkpoint-dir", str(parent), "--run-name", "run"
 
 
 def _log(folder):
@@ -80,31 +24,30 @@ def _log(folder):
 def test_killed_runs_resume_with_two_processes_and_with_one(tmp_path):
     folder = RunFolder(tmp_path / "run")
     saving = ("--save-interval", "4", "--log-interval", "2", "--eval-interval", "4")
-    both = _start(tmp_path, 2, "--run-name", "run", *saving, *_updates(100_000))
-    _until(lambda: 12 in folder.checkpoints.steps(), both)
+    both = start(*_new(tmp_path), *saving, *updates(100_000))
+    until(lambda: 12 in folder.checkpoints.steps(), both)
     for process in both:
         process.kill()
-    _finish(both, -signal.SIGKILL)
+    finish(both, -signal.SIGKILL)
     killed_at = folder.checkpoints.steps()[-1]
 
     resume = ("--resume", str(folder.path))
-    first, second = _finish(_start(tmp_path, 2, *resume, *_updates(killed_at + 10)))
+    first, second = finish(start(*resume, *updates(killed_at + 10)))
     assert "4 x cpu" in first[0]
     assert "4 x cpu" not in second[0]  # One of them talks.
     with_two = folder.checkpoints.steps()[-1]
     assert with_two == killed_at + 10
 
-    (alone,) = _finish(_start(tmp_path, 1, *resume, *_updates(with_two + 10)))
+    (alone,) = finish(start(*resume, *updates(with_two + 10), count=1))
     assert "note: saved on 4 x cpu, resumed on 2 x cpu" in alone[0]
     last = folder.checkpoints.steps()[-1]
     assert last == with_two + 10
-    updates = [line["update"] for line in _log(folder) if "train/entropy" in line]
-    assert updates == list(range(2, last + 1, 2))
+    logged = [line["update"] for line in _log(folder) if "train/entropy" in line]
+    assert logged == list(range(2, last + 1, 2))
 
     # And all that is what one process makes of it.
     (tmp_path / "alone").mkdir()
-    config = ("--run-name", "run", *saving, *_updates(last))
-    _finish(_start(tmp_path / "alone", 1, *config))
+    finish(start(*_new(tmp_path / "alone"), *saving, *updates(last), count=1))
     other = RunFolder(tmp_path / "alone" / "run")
     for ours, theirs in zip(_log(folder), _log(other), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-4)
@@ -118,18 +61,18 @@ def test_killed_runs_resume_with_two_processes_and_with_one(tmp_path):
 @pytest.mark.slow
 def test_a_signal_to_one_stops_both(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    both = _start(tmp_path, 2, "--run-name", "run", "--log-interval", "2", *_updates(100_000))
-    _until(lambda: folder.metrics.exists() and folder.metrics.read_text(), both)
+    both = start(*_new(tmp_path), "--log-interval", "2", *updates(100_000))
+    until(lambda: folder.metrics.exists() and folder.metrics.read_text(), both)
     both[1].send_signal(signal.SIGTERM)
-    _finish(both, 128 + signal.SIGTERM)
+    finish(both, 128 + signal.SIGTERM)
     assert len(folder.checkpoints.steps()) == 1
 
 
 @pytest.mark.slow
 def test_a_lost_process_ends_the_other_and_the_run_resumes(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    both = _start(tmp_path, 2, "--run-name", "run", "--save-interval", "4", *_updates(100_000))
-    _until(lambda: 4 in folder.checkpoints.steps(), both)
+    both = start(*_new(tmp_path), "--save-interval", "4", *updates(100_000))
+    until(lambda: 4 in folder.checkpoints.steps(), both)
     both[1].kill()
     out, err = both[0].communicate(timeout=240)
     # In its own words where a collective fails first, in JAX's where the heartbeat does.
@@ -137,7 +80,7 @@ def test_a_lost_process_ends_the_other_and_the_run_resumes(tmp_path):
     assert "another process of this run is gone" in err or "another task died" in err
     assert f"resume with --resume {folder.path}" in out
     last = folder.checkpoints.steps()[-1]
-    _finish(_start(tmp_path, 2, "--resume", str(folder.path), *_updates(last + 4)))
+    finish(start("--resume", str(folder.path), *updates(last + 4)))
     assert folder.checkpoints.steps()[-1] == last + 4
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import final
 
 from ppo_mask.checkpoints import RunFolder, Storage
+from ppo_mask.devices.processes import from_first
 from ppo_mask.errors import RunError, warn
 from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState
 
@@ -16,7 +17,7 @@ class Uploader(Callback):
     """Pushes runs to their storage whenever there is a new checkpoint, and when they stop.
 
     Comes after the callbacks that save. Where that fails a warning says so, and the next checkpoint
-    is the next try.
+    is the next try. All processes of a run have one; the first one's does the work.
 
     Args:
         storage: of the runs.
@@ -27,6 +28,7 @@ class Uploader(Callback):
         self._storage = storage
         self._newest: dict[RunFolder, int | None] = dict.fromkeys(folders)
         self._failures: dict[RunFolder, RunError] = {}
+        self._failed_in_first = False
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         for folder, newest in self._newest.items():
@@ -44,6 +46,7 @@ class Uploader(Callback):
                 time.sleep(pause)
                 for folder in [*self._failures]:
                     self._push(folder)
+        self._failed_in_first = bool(from_first(bool(self._failures)))
 
     def check(self) -> None:
         """Makes sure that runs which have ended are in their storage as a whole.
@@ -56,6 +59,8 @@ class Uploader(Callback):
             f"{self._storage.place(folder.path.name)} copies it"
             for folder, failure in self._failures.items()
         ]
+        if not behind and self._failed_in_first:
+            behind = ["the first process could not copy the run; its message says why"]
         if behind:
             raise TrainingError("; ".join(behind))
 

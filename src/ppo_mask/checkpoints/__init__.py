@@ -18,6 +18,7 @@ from ._run_folder import (
     copy_run,
     create_run_folders,
 )
+from ._send import restore_from_first
 from ._storage import Storage, is_url, open_storage
 from ._store import CheckpointStore, named_arrays, read_arrays, read_description, restore
 
@@ -43,6 +44,7 @@ __all__ = [
     "read_arrays",
     "read_description",
     "restore",
+    "restore_from_first",
     "save_policy",
     "write_whole",
 ]

@@ -40,20 +40,26 @@ def _print_other(unraisable: Any) -> None:
 sys.unraisablehook = _print_other
 
 
-def write(path: Path, arrays: Mapping[str, Any], description: Mapping[str, Any]) -> None:
+def write(
+    path: Path, arrays: Mapping[str, Any], description: Mapping[str, Any], alone: bool = False
+) -> None:
     """Writes a folder, new or anew; of arrays that several processes share, each writes its part.
 
     Args:
         path: of the folder, whose parent there is. Its own name has no unusual characters.
         arrays: by name.
         description: anything JSON can hold.
+        alone: whether this process writes all of it, and waits for no other.
     """
     contents = ocp.args.Composite(
         state=ocp.args.PyTreeSave(dict(arrays)),  # pyright: ignore[reportCallIssue]
         description=ocp.args.JsonSave(dict(description)),  # pyright: ignore[reportCallIssue]
     )
     with _plain(path.parent) as parent:
-        writer = ocp.Checkpointer(ocp.CompositeCheckpointHandler())
+        writers = _alone() if alone else ocp.options.MultiprocessingOptions()
+        options = ocp.CompositeOptions(multiprocessing_options=writers)
+        handler = ocp.CompositeCheckpointHandler(composite_options=options)
+        writer = ocp.Checkpointer(handler, multiprocessing_options=writers)
         writer.save(parent / path.name, args=contents, force=True)
 
 
@@ -82,17 +88,20 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, Any]:
 
 def _restore(path: Path, **items: Any) -> Any:
     # Of several processes each reads for itself, and whatever it needs.
-    me = jax.process_index()
-    alone = ocp.options.MultiprocessingOptions(
-        primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
-    )
-    reader = ocp.Checkpointer(ocp.CompositeCheckpointHandler(), multiprocessing_options=alone)
+    reader = ocp.Checkpointer(ocp.CompositeCheckpointHandler(), multiprocessing_options=_alone())
     try:
         with _plain(path.absolute()) as plain:
             return reader.restore(plain, args=ocp.args.Composite(**items))
     # Orbax and TensorStore raise errors of all kinds for what they cannot read.
     except Exception as error:
         raise RunError(f"checkpoint {path} is damaged: {in_short(error)}") from error
+
+
+def _alone() -> ocp.options.MultiprocessingOptions:
+    me = jax.process_index()
+    return ocp.options.MultiprocessingOptions(
+        primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
+    )
 
 
 def in_short(error: Exception) -> str:

@@ -21,9 +21,15 @@ LATEST = "latest"
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """What lies where in a run's folder."""
+    """What lies where in a run's folder.
+
+    Attributes:
+        path: of the folder.
+        shared: whether all processes of the run see it; if not, it is the first one's.
+    """
 
     path: Path
+    shared: bool = True
 
     @property
     def config(self) -> Path:
@@ -48,7 +54,7 @@ class RunFolder:
     @property
     def checkpoints(self) -> CheckpointStore:
         """The checkpoints."""
-        return CheckpointStore(self.path / "checkpoints")
+        return CheckpointStore(self.path / "checkpoints", shared=self.shared)
 
     @property
     def is_empty(self) -> bool:

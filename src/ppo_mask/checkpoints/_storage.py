@@ -9,6 +9,10 @@ is interrupted, the manifest that is there can be relied on.
 The local folder keeps, in ``.bucket.json``, which manifests it wrote itself. So it knows whether
 another process has written to the run since, and overwrites nothing then.
 
+Of several processes the first one alone has the local folder and reaches the bucket. The others
+need neither: it tells them what to resume, and sends them the checkpoint (see ``_send``); whatever
+they hold of the state it gathers before it saves. So there is one writer, as with one process.
+
 Object stores are reached through fsspec, which Orbax brings; the packages for its kinds are extras.
 """
 
@@ -81,7 +85,8 @@ class Storage:
     Attributes:
         folder: holds a folder per run, on this machine.
         url: of the copy; None if there is none.
-        store: the object store, as fsspec shows it.
+        store: the object store, as fsspec shows it; None if there is none, or if another process
+            reaches it for this one.
         root: the folder's path there.
     """
 
@@ -184,7 +189,7 @@ class Storage:
         Raises:
             RunError: another process has written to the run there; nothing of it is overwritten.
         """
-        if self.url is None:
+        if self.store is None:
             return
         name, here, there = folder.path.name, Manifest.of(folder.path), self._own_manifest(folder)
         # What is about to be written over, or came after the point that was resumed from, must not

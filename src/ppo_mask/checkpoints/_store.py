@@ -45,14 +45,18 @@ class CheckpointStore:
     Attributes:
         directory: the folder; it is made with the first checkpoint.
         keep: how many of the newest are kept, beside the one with the best score.
+        shared: whether all processes of the run see the folder. If not, it is the first one's: that
+            one writes what all have, and for the others there are no checkpoints.
     """
 
     directory: Path
     keep: int
+    shared: bool
 
-    def __init__(self, directory: Path, keep: int = 3) -> None:
+    def __init__(self, directory: Path, keep: int = 3, shared: bool = True) -> None:
         self.directory = directory.absolute()
         self.keep = keep
+        self.shared = shared
 
     @property
     def rewound(self) -> Path:
@@ -65,7 +69,7 @@ class CheckpointStore:
 
     def steps(self) -> list[int]:
         """The steps of all complete checkpoints, in order."""
-        if not self.directory.is_dir():
+        if not self._is_here or not self.directory.is_dir():
             return []
         return sorted(int(p.name) for p in self.directory.iterdir() if p.name.isdecimal())
 
@@ -89,6 +93,8 @@ class CheckpointStore:
     def what_is_kept(self) -> str:
         """The newest checkpoint, in words that may end an error message."""
         newest = self.newest()
+        if not self._is_here:
+            return "the first process says what the last good checkpoint is"
         if newest is None:
             return "nothing had been saved yet (--save-interval saves every so many updates)"
         return f"the last good checkpoint is {self.path(newest)}"
@@ -103,7 +109,8 @@ class CheckpointStore:
     ) -> Path:
         """Writes a checkpoint, then deletes those that need not be kept.
 
-        Where several processes share the state, all must save it; each writes what it has.
+        Where several processes share the state, all must save it; each writes what it has, or the
+        first one all, if only that one has the folder.
 
         Args:
             step: its number; there must be none of this number yet.
@@ -119,7 +126,8 @@ class CheckpointStore:
             RunError: it cannot be written; those that there are stay as they are.
         """
         scored = {"score": score, "evaluated": evaluated}
-        write_checkpoint(self.path(step), state, {**description, **scored}, self.rewound)
+        about = {**description, **scored}
+        write_checkpoint(self.path(step), state, about, self.rewound, self.shared)
         if is_first():
             try:
                 self._prune()
@@ -148,6 +156,10 @@ class CheckpointStore:
                 if tmp or path.name.endswith(_DISCARDED):
                     shutil.rmtree(path, ignore_errors=True)
 
+    @property
+    def _is_here(self) -> bool:
+        return self.shared or is_first()
+
     def _ranks(self) -> dict[int, tuple[bool, float]]:
         """By step, for those that have a score."""
         ranks: dict[int, tuple[bool, float]] = {}
@@ -166,7 +178,11 @@ class CheckpointStore:
 
 
 def write_checkpoint(
-    path: Path, state: Any, description: Mapping[str, Any], replaced: Path | None = None
+    path: Path,
+    state: Any,
+    description: Mapping[str, Any],
+    replaced: Path | None = None,
+    shared: bool = True,
 ) -> None:
     """Writes one checkpoint; see :meth:`CheckpointStore.save`.
 
@@ -175,6 +191,7 @@ def write_checkpoint(
         state: any tree; its arrays are written.
         description: anything JSON can hold.
         replaced: a folder that is deleted, if there is one, when all is known to be well.
+        shared: whether all processes see the folder; if not, the first writes all of it.
 
     Raises:
         RunError: it cannot be written, or is not what was to be saved; there is nothing then.
@@ -190,9 +207,9 @@ def write_checkpoint(
         for name, leaf in leaves.items()
     }
     # Orbax refuses arrays without elements; their shape is in the description. What one process has
-    # whole has been fetched already; of what several share, each writes its part.
+    # whole has been fetched already; of what several share, each writes its part, if it can.
     written = {
-        name: contents[name] if x.is_fully_addressable else x
+        name: contents[name] if x.is_fully_addressable or not shared else x
         for name, x in arrays.items()
         if x.size
     }
@@ -204,8 +221,10 @@ def write_checkpoint(
     unread = path.with_name(name)
     failure = ""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _orbax.write(unread, written, {**description, "format": _FORMAT, "arrays": described})
+        if shared or is_first():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            about = {**description, "format": _FORMAT, "arrays": described}
+            _orbax.write(unread, written, about, not shared)
         if is_first():
             read_arrays(unread)
             gone = None if replaced is None or not replaced.exists() else _put_aside(replaced)

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -18,10 +18,13 @@ from jax.experimental import multihost_utils
 
 from ppo_mask.errors import RunError
 
+Result = TypeVar("Result")
+
 HEARTBEAT_SECONDS = 60
 """How long a process may be silent before it counts as lost, and JAX ends the others."""
 
 _OTHER_REASON = 255
+_PART = 2**26  # Bytes sent at once, so that devices need room for no more.
 _NUMBER, _COUNT, _ADDRESS = "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS"
 
 
@@ -110,21 +113,73 @@ def text_from_first(make: Callable[[], str], what: str) -> str:
     Raises:
         RunError: from ``make``; in the others, that the first process failed to ``what``.
     """
+    # Paths may be no text; Python has them as half of a character then.
+    errors = "surrogateescape"
+    return bytes_from_first(lambda: make().encode(errors=errors), what).decode(errors=errors)
+
+
+def bytes_from_first(make: Callable[[], bytes], what: str) -> bytes:
+    """Sends what the first process makes to all; as :func:`text_from_first`."""
     if not is_multiprocess():
         return make()
-    text, failure = "", None
+    content, failure = b"", None
+    # The processes of CPUs wait 30 s for each other to connect, but without end once they are.
+    from_first(0)
     if is_first():
         try:
-            text = make()
+            content = make()
         except RunError as error:
             failure = error
-    content = np.frombuffer(text.encode(), np.uint8)
-    room = np.zeros(from_first(len(content)), np.uint8)
+    size = from_first(-1 if failure is not None else len(content))
     if failure is not None:
         raise failure
-    if not room.size:
+    if size < 0:
         raise RunError(f"the first process could not {what}; its message says why")
-    return multihost_utils.broadcast_one_to_all(content if is_first() else room).tobytes().decode()
+    parts: list[bytes] = []
+    for at in range(0, size, _PART):
+        room = np.zeros(min(_PART, size - at), np.uint8)
+        part = np.frombuffer(content[at : at + _PART], np.uint8) if is_first() else room
+        parts.append(multihost_utils.broadcast_one_to_all(part).tobytes())
+    return b"".join(parts)
+
+
+def only_first(act: Callable[[], None], what: str) -> None:
+    """Has the first process do something, while the others wait; as :func:`text_from_first`."""
+
+    def make() -> bytes:
+        act()
+        return b""
+
+    bytes_from_first(make, what)
+
+
+def together(make: Callable[[], Result], what: str) -> Result:
+    """Does something in every process: in all, or in none. All processes must call it.
+
+    Without it, a process in which something failed would end, and the others wait for it.
+
+    Args:
+        make: does it; nothing in it may wait for other processes.
+        what: names the attempt in an error, as in "another process could not <what>".
+
+    Returns:
+        This process's result.
+
+    Raises:
+        RunError: from ``make``; in processes where it did not fail, that it did in another.
+    """
+    result: list[Result] = []
+    failure = None
+    try:
+        result.append(make())
+    except RunError as error:
+        failure = error
+    all_alike = all_agree(failure is None)
+    if failure is not None:
+        raise failure
+    if not all_alike:
+        raise RunError(f"another process could not {what}; its message says why")
+    return result[0]
 
 
 def all_agree(number: int) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ppo_mask.checkpoints import RunFolder, Storage, copy_run, create_run_folders, hold
-from ppo_mask.devices.processes import is_first, text_from_first, wait_for_all
+from ppo_mask.devices.processes import is_multiprocess, text_from_first, wait_for_all
 from ppo_mask.errors import RunError, warn
 from ppo_mask.runner._plan import Plan, settings_to_store
 from ppo_mask.runner._settings import RunConfig
@@ -43,6 +43,14 @@ def open_folders(
             written to.
     """
     run, storage = plan.config.run, plan.storage
+    shared = storage.url is None or not is_multiprocess()
+
+    def settle(folders: Sequence[RunFolder]) -> str:
+        for config, folder in zip(configs, folders, strict=True):
+            folder.write_config(settings_to_store(config))
+        if plan.folder is None or plan.copy is not None:
+            storage.claim(folders)
+        return "\0".join(str(folder.path) for folder in folders)
 
     def create() -> str:
         suffixes = [run.run_suffix]
@@ -55,11 +63,10 @@ def open_folders(
         made = create_run_folders(storage.folder, taken, run.run_name, suffixes)
         for folder in made:
             held.enter_context(hold(folder.path))
-        return "\0".join(str(folder.path) for folder in made)
+        return settle(made)
 
     if plan.folder is None:
-        paths = text_from_first(create, "make the run's folder").split("\0")
-        folders = [RunFolder(Path(path)) for path in paths]
+        paths = text_from_first(create, "make the run's folder")
     else:
         old, copy = plan.folder, plan.copy
         wait_for_all("restored")
@@ -71,23 +78,19 @@ def open_folders(
 
         def take_over() -> str:
             if copy is not None:
-                held.enter_context(hold(copy_run(old, plan.update, copy).path))
-                return str(copy)
+                copied = copy_run(old, plan.update, copy)
+                held.enter_context(hold(copied.path))
+                return settle([copied])
             held.enter_context(hold(old.path))
             steps = old.checkpoints.steps()
             if plan.update not in steps or (plan.update != steps[-1] and not run.rewind):
                 raise RunError(f"run {old.path} has been trained by another process meanwhile")
             held.push(undo)
             storage.rewind(old, plan.update)
-            return str(old.path)
+            return settle([old])
 
-        folders = [RunFolder(Path(text_from_first(take_over, "take over the run's folder")))]
-    if is_first():
-        for config, folder in zip(configs, folders, strict=True):
-            folder.write_config(settings_to_store(config))
-    if plan.folder is None or plan.copy is not None:
-        storage.claim(folders)
-    return folders
+        paths = text_from_first(take_over, "take over the run's folder")
+    return [RunFolder(Path(path), shared) for path in paths.split("\0")]
 
 
 def _undo_rewind(storage: Storage, folder: RunFolder) -> None:

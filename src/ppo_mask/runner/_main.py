@@ -16,9 +16,23 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
 from ppo_mask.callbacks import ConsoleLog, Profiler, Saver, Uploader, log_in, print_banner
-from ppo_mask.checkpoints import RunFolder, architecture_of, cache_folder, read_description, restore
+from ppo_mask.checkpoints import (
+    RunFolder,
+    architecture_of,
+    cache_folder,
+    read_description,
+    restore,
+    restore_from_first,
+)
 from ppo_mask.devices import cpu as cores
-from ppo_mask.devices.processes import HEARTBEAT_SECONDS, all_agree, is_first, is_multiprocess
+from ppo_mask.devices.processes import (
+    HEARTBEAT_SECONDS,
+    all_agree,
+    is_first,
+    is_multiprocess,
+    only_first,
+    together,
+)
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
@@ -131,10 +145,10 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
 def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.ExitStack) -> str:
     config = plan.config
     ppo = ppo_config(config.training)
-    if plan.folder is not None and plan.update >= total_updates(config, ppo):
-        print(f"nothing to do: {plan.folder.path} has {plan.update * ppo.batch_size:,} steps")
+    if (old := plan.folder) is not None and plan.update >= total_updates(config, ppo):
+        print(f"nothing to do: {old.path} has {plan.update * ppo.batch_size:,} steps")
         if plan.copy is None:
-            plan.storage.push(plan.folder)
+            only_first(lambda: plan.storage.push(old), "copy the run")
         return "finished"
     try:
         env = task.make_env(config.environment)
@@ -290,9 +304,14 @@ def _first_or_restored(
         return first_state(trainer, model, key)
 
     if plan.folder is None:
-        return with_initial_policy(begin(key), plan.config.network)
-    like = eqx.filter_eval_shape(begin, key)
-    return restore(plan.folder.checkpoints.path(plan.update), like)
+        first = begin(key)
+        return together(
+            lambda: with_initial_policy(first, plan.config.network), "load the initial policy"
+        )
+    like, path = eqx.filter_eval_shape(begin, key), plan.folder.checkpoints.path(plan.update)
+    if plan.found_by_first:
+        return restore_from_first(path, like)
+    return together(lambda: restore(path, like), "restore the checkpoint")
 
 
 def _print_facts(
@@ -328,6 +347,6 @@ def _print_facts(
     if is_multiprocess():
         facts["others"] = (
             f"{jax.process_count() - 1}; one that is lost ends all of them within "
-            f"{HEARTBEAT_SECONDS} s: resume with --resume {path}"
+            f"{HEARTBEAT_SECONDS} s: resume with --resume {bucket.get('bucket', path)}"
         )
     print_banner(facts)

@@ -5,7 +5,8 @@ of a ``--config`` file, flags. All is checked before anything is compiled or wri
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -21,7 +22,7 @@ from ppo_mask.checkpoints import (
 )
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.platforms import require_platform
-from ppo_mask.devices.processes import connect, is_first, is_multiprocess
+from ppo_mask.devices.processes import connect, is_first, is_multiprocess, text_from_first
 from ppo_mask.devices.topologies import find, without_accelerators
 from ppo_mask.errors import RunError, warn
 from ppo_mask.runner._flags import parse_flags
@@ -53,6 +54,7 @@ class Plan(Generic[Environment]):
         storage: what keeps the run.
         copy: the folder that the run is copied to first, and resumed in; None to resume it where it
             is.
+        found_by_first: whether only the first of several processes sees the run to resume.
     """
 
     config: RunConfig[Environment]
@@ -60,6 +62,7 @@ class Plan(Generic[Environment]):
     update: int
     storage: Storage
     copy: Path | None = None
+    found_by_first: bool = False
 
 
 def make_plan(
@@ -72,7 +75,8 @@ def make_plan(
     """Reads the command line and whatever it points to. Writes nothing; only a rewind that was
     killed before it had saved anything is undone.
 
-    Joins the run's other processes, if there are any.
+    Joins the run's other processes, if there are any. Where a bucket is involved, the first one
+    plans, and the others do what it says.
 
     Args:
         defaults: the program's.
@@ -111,10 +115,46 @@ def make_plan(
     if config.run.compile_for is not None:  # It looks at no run, and leaves none.
         return Plan(resolve(config), None, 0, Storage(Path(place)))
     if is_multiprocess() and (is_url(place) or is_url(resume or "")):
-        raise RunError(
-            "several processes need a folder that all of them share, and a bucket is none; one "
-            "that is mounted as a folder (with gcsfuse, say) will do"
-        )
+        return _by_first(lambda: _choose(defaults, given, lay_over), defaults)
+    return _choose(defaults, given, lay_over)
+
+
+def settings_to_store(config: RunConfig[Any]) -> dict[str, Any]:
+    """What a run's folder and its checkpoints keep of a config."""
+    nested = as_dict(config)
+    return {group: nested[group] for group in nested if group != _GROUP_NOT_STORED}
+
+
+def _by_first(
+    choose: Callable[[], Plan[Environment]], defaults: RunConfig[Environment]
+) -> Plan[Environment]:
+    """What the first process chooses, for all; the others need neither its disk nor the bucket."""
+    chosen: list[Plan[Environment]] = []
+
+    def make() -> str:
+        plan = dataclasses.replace(choose(), found_by_first=True)
+        chosen.append(plan)
+        paths = plan.folder and str(plan.folder.path), plan.copy and str(plan.copy)
+        storage = str(plan.storage.folder), plan.storage.url
+        return json.dumps([as_dict(plan.config), plan.update, paths, storage])
+
+    nested, update, paths, (local, url) = json.loads(text_from_first(make, "plan the run"))
+    if is_first():
+        return chosen[0]
+    values = {name: value for group in nested.values() for name, value in group.items()}
+    config = replace(defaults, values, source="the first process's settings")
+    folder, copy = (path and Path(path) for path in paths)
+    storage = Storage(Path(local), url)
+    return Plan(config, folder and RunFolder(folder, shared=False), update, storage, copy, True)
+
+
+def _choose(
+    defaults: RunConfig[Environment],
+    given: Mapping[str, Any],
+    lay_over: Callable[[RunConfig[Environment]], RunConfig[Environment]],
+) -> Plan[Environment]:
+    config = lay_over(defaults)
+    place, resume = config.run.checkpoint_dir, config.run.resume
     if resume is None:
         config = resolve(config)
         storage = open_storage(place)
@@ -147,12 +187,6 @@ def make_plan(
         return Plan(dataclasses.replace(config, run=run), None, 0, storage)
     _check_resumable(config, folder, update)
     return Plan(config, folder, update, storage, None if in_place else storage.folder / name)
-
-
-def settings_to_store(config: RunConfig[Any]) -> dict[str, Any]:
-    """What a run's folder and its checkpoints keep of a config."""
-    nested = as_dict(config)
-    return {group: nested[group] for group in nested if group != _GROUP_NOT_STORED}
 
 
 def _check_run_settings(config: RunConfig[Any], given: Mapping[str, Any]) -> None:

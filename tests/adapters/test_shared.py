@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from ppo_mask.adapters._shared import conform_mask
+from ppo_mask.adapters._shared import conform_mask, make_named
 from ppo_mask.envs import AbstractEnv, FlatObservation, TimeStep, check_env, flatten
 from ppo_mask.errors import RunError
 
@@ -79,3 +79,16 @@ def test_part_of_an_observation_may_be_chosen():
     state, _ = env.reset(jax.random.key(0))
     _, timestep = env.step(jax.random.key(1), state, jnp.int32(1))
     assert list(timestep.observation) == [(float(state) + 1) / 8, float(state) + 1 > 50]
+
+
+def test_a_name_that_is_unknown_or_cannot_be_downloaded_is_one_line():
+    def unknown(name):
+        raise KeyError(f"no {name}\nbut these: ...")
+
+    def offline(name):
+        raise ConnectionError("Temporary failure in name resolution\nmore")
+
+    with pytest.raises(ValueError, match=r"chess-library cannot make an environment go: 'no go"):
+        make_named(unknown, "chess-library", "go")
+    with pytest.raises(RunError, match=r"downloads what go needs .*Temporary failure"):
+        make_named(offline, "chess-library", "go")

@@ -1,6 +1,7 @@
 """What the environments of other libraries have in common."""
 
 import importlib
+from collections.abc import Callable
 from typing import Any, final
 
 import jax
@@ -26,6 +27,31 @@ def import_library(name: str) -> Any:
             f"{extra} cannot be imported ({error}); pip install 'ppo-mask[{extra}]', or "
             "'ppo-mask[adapters]' for all libraries that there are adapters for"
         ) from error
+
+
+def make_named(make: Callable[[str], Any], library: str, name: str) -> Any:
+    """Makes an environment of another library by its name.
+
+    Args:
+        make: the library's function.
+        library: what it is called.
+        name: of the environment.
+
+    Raises:
+        ValueError: the library has none of that name.
+        RunError: it has to be downloaded, and that does not work.
+    """
+    try:
+        return make(name)
+    except OSError as error:
+        reason = str(error).partition("\n")[0]
+        raise RunError(
+            f"{library} downloads what {name} needs when it is first made, and that failed "
+            f"({reason}); make it once where there is a network"
+        ) from error
+    except (ValueError, LookupError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{library} cannot make an environment {name}: {reason}") from error
 
 
 @final

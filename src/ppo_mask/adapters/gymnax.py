@@ -14,6 +14,7 @@ from ppo_mask.adapters._shared import (
     StaticObject,
     fix_types,
     import_library,
+    make_named,
     make_timestep,
     select_arrays,
 )
@@ -51,7 +52,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         """
         gymnax = import_library("gymnax")
         if isinstance(environment, str):
-            environment, _ = gymnax.make(environment)
+            environment, _ = make_named(gymnax.make, "gymnax", environment)
         self.params = environment.default_params if params is None else params
         space = environment.action_space(self.params)
         if not isinstance(space, gymnax.environments.spaces.Discrete):

@@ -11,7 +11,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from ppo_mask.adapters._shared import StaticObject, fix_types, import_library, make_timestep
+from ppo_mask.adapters._shared import (
+    StaticObject,
+    fix_types,
+    import_library,
+    make_named,
+    make_timestep,
+)
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings
 
@@ -43,14 +49,14 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
             environment: an environment of jumanji, or a name that ``jumanji.make`` knows.
 
         Raises:
-            RunError: jumanji is not installed.
+            RunError: jumanji is not installed, or cannot download what the environment needs.
             ValueError: the name is not known; the actions are not discrete; there are rewards for
                 several agents; or the mask is of the parts of an action one by one, so that it
                 does not say which of their combinations are allowed.
         """
         jumanji, specs = import_library("jumanji"), import_library("jumanji.specs")
         if isinstance(environment, str):
-            environment = jumanji.make(environment)
+            environment = make_named(jumanji.make, "jumanji", environment)
         called = f"{type(environment).__name__} of jumanji"
         spec = environment.action_spec
         if isinstance(spec, specs.DiscreteArray):

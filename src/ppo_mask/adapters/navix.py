@@ -10,7 +10,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from ppo_mask.adapters._shared import StaticObject, fix_types, import_library, make_timestep
+from ppo_mask.adapters._shared import (
+    StaticObject,
+    fix_types,
+    import_library,
+    make_named,
+    make_timestep,
+)
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings
 
@@ -45,10 +51,7 @@ class NavixEnv(AbstractEnv[ArrayTree]):
         """
         navix = import_library("navix")
         if isinstance(environment, str):
-            try:
-                environment = navix.make(environment)
-            except NotImplementedError as error:
-                raise ValueError(str(error)) from None
+            environment = make_named(navix.make, "navix", environment)
         self.num_actions = len(environment.action_set)
         self._library_env = StaticObject(environment)
 

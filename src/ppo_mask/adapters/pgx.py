@@ -11,7 +11,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.adapters._shared import StaticObject, fix_types, import_library, make_timestep
+from ppo_mask.adapters._shared import (
+    StaticObject,
+    fix_types,
+    import_library,
+    make_named,
+    make_timestep,
+)
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings, zeros_from_shapes
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, is_recurrent
@@ -90,11 +96,11 @@ class PgxEnv(AbstractEnv[Match]):
                 one for a game that is played alone.
         """
         pgx = import_library("pgx")
-        game = pgx.make(game) if isinstance(game, str) else game
+        game = make_named(pgx.make, "pgx", game) if isinstance(game, str) else game
         if game.num_players > 1 and opponent is None:
             raise ValueError(
                 f"{game.id} of pgx has {game.num_players} players: it needs an opponent, such as "
-                "ppo_mask.adapters.pgx.random_opponent"
+                "ppo_mask.adapters.pgx.random_opponent (--opponent random)"
             )
         if game.num_players == 1 and (opponent is not None or begins is not None):
             raise ValueError(f"{game.id} of pgx is played alone: leave opponent and begins out")

@@ -70,8 +70,9 @@ def report(topology: str, network: str) -> dict[str, Any]:
 def bytes_of_parameters(network: str) -> int:
     env = TASK.make_env(DEFAULTS.environment)
     settings = dataclasses.replace(DEFAULTS.network, network=network)
-    model = eqx.filter_eval_shape(lambda key: TASK.new_model(env, settings, key), jax.random.key(0))
-    arrays = trainable(model)[0]
+    arrays = eqx.filter_eval_shape(
+        lambda key: trainable(TASK.new_model(env, settings, key))[0], jax.random.key(0)
+    )
     return sum(4 * x.size for x in jax.tree.leaves(arrays) if isinstance(x, jax.ShapeDtypeStruct))
 
 

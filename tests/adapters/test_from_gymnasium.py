@@ -1,5 +1,9 @@
 """An environment of Gymnasium behaves as it does by hand; what it does wrong is one line."""
 
+import os
+import subprocess
+import sys
+
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -294,13 +298,26 @@ def test_what_no_worker_can_have_is_one_line():
     socket.close()
 
 
+ON_TWO_DEVICES = """
+import gymnasium, jax, ppo_mask as pm
+from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
+from ppo_mask.devices.sharding import make_mesh
+from ppo_mask.errors import RunError
+env = GymnasiumEnv(lambda: gymnasium.make("CartPole-v1"))
+model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
+trainer = pm.Trainer(env, pm.PPOConfig(num_envs=4, num_steps=8), mesh=make_mesh(2))
+try:
+    trainer.train(trainer.init(model, jax.random.key(0)), 64)
+except RunError as error:
+    print(error)
+"""
+
+
 def test_several_devices_are_refused_in_one_line():
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("envs",))
-    env = GymnasiumEnv(Climb, flatten=True)
-    model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
-    trainer = pm.Trainer(env, pm.PPOConfig(num_envs=4, num_steps=8), mesh=mesh)
-    with pytest.raises(RunError, match="works on one device only: num_devices must be 1"):
-        trainer.train(trainer.init(model, jax.random.key(0)), 64)
+    two = {**os.environ, "JAX_NUM_CPU_DEVICES": "2"}
+    words = [sys.executable, "-c", ON_TWO_DEVICES]
+    printed = subprocess.run(words, env=two, capture_output=True, text=True).stdout
+    assert "works on one device only: num_devices must be 1" in printed
 
 
 def test_a_failing_reset_ends_init():

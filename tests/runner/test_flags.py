@@ -20,7 +20,7 @@ from ppo_mask.runner import RunConfig, TrainingSettings, _schema as schema, main
 BAD_FLAGS = [
     ("--num-env 8", "unknown flag --num-env; did you mean --num-envs?"),
     ("--frobnicate=3", "unknown flag --frobnicate"),
-    ("train", "unknown argument train"),
+    ("trian", "unknown argument trian"),
     ("--num-envs", "argument --num-envs: expected one argument"),
     ("--num-envs many", "--num-envs must be a whole number, got 'many'"),
     ("--num-envs 2.5", "--num-envs must be a whole number, got '2.5'"),

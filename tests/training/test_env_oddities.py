@@ -147,10 +147,11 @@ def test_default_networks_take_floats_of_any_width(dtype, network, normalized):
 
 
 @pytest.mark.parametrize("dtype", OTHERS)
-def test_default_network_names_what_is_no_float(dtype):
+def test_default_network_takes_what_is_no_float(dtype):
     env = Odd(observation=jnp.ones(2, dtype))
-    with pytest.raises(ValueError, match="needs an observation that is one flat array of floats"):
-        pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
+    model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
+    distribution, value = model(jnp.ones(2, dtype), jnp.ones(2, bool))
+    assert (distribution.probs.dtype, value.dtype) == (jnp.float32, jnp.float32)
     flat = pm.FlatObservation(env)
     assert flat.reset(jax.random.key(0))[1].observation.dtype == jnp.float32
 

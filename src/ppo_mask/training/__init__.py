@@ -5,10 +5,9 @@ them callbacks look. Out: a :class:`TrainState`, and metrics on the way. :func:`
 episodes; :func:`train_seeds` trains several seeds in one program.
 """
 
-from ._callback import Callback, LogRecord, Progress, Run
+from ._callback import Callback, History, LogRecord, Progress, Run
 from ._evaluate import evaluate
 from ._health import all_healthy, describe
-from ._history import History
 from ._lower import lower_chunk
 from ._metrics import Metric, add_update, empty_totals, summarize
 from ._names import check_metric_names

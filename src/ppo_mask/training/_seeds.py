@@ -16,9 +16,8 @@ from jaxtyping import Array, Key
 from ppo_mask.envs import host_env_in
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic
-from ppo_mask.training._callback import Callback, Progress, Run
+from ppo_mask.training._callback import Callback, History, Progress, Run
 from ppo_mask.training._health import Health, describe
-from ppo_mask.training._history import History
 from ppo_mask.training._loop import drive
 from ppo_mask.training._metrics import empty_totals, summarize
 from ppo_mask.training._state import TrainState, copy_state, replace_totals

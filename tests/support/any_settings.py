@@ -19,7 +19,7 @@ import numpy as np
 import ppo_mask as pm
 from ppo_mask.checkpoints import load_policy, save_policy
 from ppo_mask.envs import AbstractEnv, VectorEnv, probes
-from ppo_mask.networks import split_features
+from ppo_mask.networks import network_for, split_features
 from ppo_mask.training import init_seeds, train_seeds
 
 EVERYTHING: dict[str, Any] = {
@@ -32,6 +32,25 @@ EVERYTHING: dict[str, Any] = {
     "gradient_accumulation": 2,
     "learning_rate": jnp.asarray(1e-3),
 }
+
+
+class Board(pm.AbstractEnv[jax.Array]):
+    """Shows a board, a hand and a number, and has numbers of Python's in its timesteps."""
+
+    num_actions: int = 3
+
+    def reset(self, key):
+        state = jax.random.randint(key, (), 0, 5, jnp.int32)
+        return state, self._show(state, 0)
+
+    def step(self, key, state, action):
+        return (state + action) % 5, self._show((state + action) % 5, 1)
+
+    def _show(self, state, reward):
+        board = jnp.zeros((5, 4, 2), bool).at[state, 0, 0].set(True)
+        shown = {"board": board, "hand": state.astype(jnp.int8), "x": jnp.bfloat16(0.5)}
+        mask = jnp.arange(3, dtype=jnp.int32) != state
+        return pm.TimeStep(shown, mask, reward, state == 4, False, {"state": state})
 
 
 def _types(tree: Any) -> dict[str, str]:
@@ -131,6 +150,9 @@ def _probes(folder: Path) -> Any:
     def gru(key: Any) -> Any:
         return pm.GRUActorCritic.for_env(probes.RememberedCue(2), hidden_dim=8, key=key)
 
+    def board(key: Any) -> Any:
+        return network_for(Board(), hidden_dim=8, key=key)
+
     seeds_trainer = pm.Trainer(locks, pm.PPOConfig(num_envs=8, num_steps=8))
     seeds = init_seeds(seeds_trainer, mlp(locks), jax.random.split(jax.random.key(5), 2))
     _, histories = train_seeds(seeds_trainer, seeds, 2 * 64)
@@ -139,6 +161,8 @@ def _probes(folder: Path) -> Any:
             pm.TimeLimit(locks, 2), mlp(locks, layer_norm=True), folder / "0", 3, **EVERYTHING
         ),
         "two": _train(two, mlp(two), folder / "1", 2),
+        "board": _train(Board(), board, folder / "3", 2),
+        "low": _train(Board(), board, folder / "4", 2, **EVERYTHING),
         "gru": _train(probes.RememberedCue(2), gru, folder / "2", 2),
         "seeds": [history.records[-1].values["train/entropy"] for history in histories],
         "gymnasium": _gymnasium(locks),

@@ -125,7 +125,7 @@ def size_of(observation: Any) -> int:
 def flat_numbers(observation: ArrayTree) -> Float[Array, " features"]:
     """Joins all numbers of an observation to one vector, in the order of its tree.
 
-    Integers and booleans become float32. One flat array of floats stays as it is.
+    They become float32. One flat array of floats alone stays as it is.
 
     Args:
         observation: any tree of arrays.
@@ -133,8 +133,8 @@ def flat_numbers(observation: ArrayTree) -> Float[Array, " features"]:
     leaves = [x for x in jax.tree.leaves(observation) if x.size]
     if len(leaves) == 1 and leaves[0].ndim == 1 and jnp.issubdtype(leaves[0].dtype, jnp.floating):
         return leaves[0]
-    # Without leaves there is still a vector.
-    return jnp.concatenate([jnp.zeros(0), *(_as_float(x).reshape(-1) for x in leaves)])
+    nothing = jnp.zeros(0, jnp.float32)  # Without leaves there is still a vector.
+    return jnp.concatenate([nothing, *(x.astype(jnp.float32).reshape(-1) for x in leaves)])
 
 
 def check_takes(observation_size: int, x: Float[Array, " features"]) -> None:
@@ -145,10 +145,6 @@ def check_takes(observation_size: int, x: Float[Array, " features"]) -> None:
     """
     if x.size != observation_size:
         raise ValueError(f"it takes observations of {observation_size} numbers, got {x.size}")
-
-
-def _as_float(x: Array) -> Array:
-    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.float32)
 
 
 @eqx.filter_jit  # Operation by operation it takes seconds to compile.

@@ -132,6 +132,9 @@ class GameSettings:
         return AdaptiveStages(games, jnp.float32(self.adaptive_starts))
 
 
+CHAMPION = Path(__file__).parent / "champion" / "policy"
+"""The best policy trained so far; beside it how it came about."""
+
 TASK = Task[GameSettings](
     lambda game: HackMatrix(game.undo_depth, game.max_steps, compact=True),
     networks={
@@ -148,6 +151,7 @@ TASK = Task[GameSettings](
     console_columns={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},
     curriculum=GameSettings.training_games,
     presets=Path(__file__).parent / "presets",
+    policies={"champion": CHAMPION},
 )
 """The game on compact observations, the networks to choose from, and what is logged."""
 

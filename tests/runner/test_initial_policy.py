@@ -1,5 +1,6 @@
 """``--initial-policy``: a run that begins with weights that were trained before."""
 
+import dataclasses
 from pathlib import Path
 
 import equinox as eqx
@@ -55,6 +56,14 @@ def test_each_of_several_seeds_begins_with_them(trained, tmp_path):
         layers = [x for x in weights(tmp_path / f"many-seed{seed}") if x.ndim == 2]
         for mine, theirs in zip(layers, (x for x in weights(trained) if x.ndim == 2), strict=True):
             np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_task_has_policies_by_name(trained, tmp_path):
+    task = dataclasses.replace(TASK, policies={"known": trained})
+    flags = ("--normalize-observations", "--initial-policy=known", f"--checkpoint-dir={tmp_path}")
+    assert main(task, DEFAULTS, [*STILL, *flags, "--run-name=next"]) == 0
+    mine, theirs = weights(tmp_path / "next"), weights(trained)
+    assert any(x.ndim == 2 and np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
 
 
 @pytest.mark.parametrize(

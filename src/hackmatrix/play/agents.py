@@ -1,12 +1,11 @@
 """Who plays: a policy that comes with the package, by name, or the policy of a run."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from hackmatrix.env import HackMatrix
 from hackmatrix.networks import BoardActorCritic, BoardNetwork, FlatActorCritic, PlayerCenteredMLP
 from hackmatrix.play.policies import SCRIPTED
-from hackmatrix.task import check_game, game_settings
+from hackmatrix.task import CHAMPION, check_game, game_settings
 from ppo_mask.checkpoints import find_run, load_policy
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
@@ -14,9 +13,6 @@ from ppo_mask.runner import did_you_mean
 
 NETWORKS = (PlayerCenteredMLP, BoardActorCritic, BoardNetwork, FlatActorCritic, MLPActorCritic)
 """What the networks that a run may have trained are made of, for :func:`load_policy`."""
-
-CHAMPION_FOLDER = Path(__file__).parents[1] / "champion"
-"""The best policy trained so far, and beside it how it came about."""
 
 _CHAMPION = "champion"
 POLICIES = (*SCRIPTED, _CHAMPION)
@@ -55,9 +51,7 @@ def named_agent(name: str) -> Agent:
     # None takes the likeliest action. Of scripted ones the probabilities are what they do; the
     # champion would go in circles in some games.
     if name == _CHAMPION:
-        return Agent(
-            name, load_policy(CHAMPION_FOLDER / "policy", NETWORKS).model, False, HackMatrix()
-        )
+        return Agent(name, load_policy(CHAMPION, NETWORKS).model, False, HackMatrix())
     return Agent(name, SCRIPTED[name], False, HackMatrix())
 
 

@@ -183,12 +183,12 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     configs = seed_configs(config)
     keys = [run_keys(each) for each in configs]
     if alone:
-        state = _first_or_restored(plan, trainer, model, run_key)
+        state = _first_or_restored(task, plan, trainer, model, run_key)
         model = state.model
     else:
         make_model = partial(task.new_model, env, config.network)
         state = init_seeds(trainer, make_model, jnp.stack([key for key, _ in keys]))
-        state = with_initial_policy(state, config.network)
+        state = with_initial_policy(task, config.network, state)
         model = select_seed(state.model, 0)
     architecture = architecture_of(model)
     folders = open_folders(plan, configs, held)
@@ -298,7 +298,11 @@ def _tuned(
 
 
 def _first_or_restored(
-    plan: Plan[Any], trainer: Trainer, model: AbstractActorCritic, key: Key[Array, ""]
+    task: Task[Any],
+    plan: Plan[Any],
+    trainer: Trainer,
+    model: AbstractActorCritic,
+    key: Key[Array, ""],
 ) -> TrainState:
     def begin(key: Key[Array, ""]) -> TrainState:
         return first_state(trainer, model, key)
@@ -306,7 +310,7 @@ def _first_or_restored(
     if plan.folder is None:
         first = begin(key)
         return together(
-            lambda: with_initial_policy(first, plan.config.network), "load the initial policy"
+            lambda: with_initial_policy(task, plan.config.network, first), "load the initial policy"
         )
     like, path = eqx.filter_eval_shape(begin, key), plan.folder.checkpoints.path(plan.update)
     if plan.found_by_first:

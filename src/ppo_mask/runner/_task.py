@@ -69,6 +69,7 @@ class Task(Generic[Environment]):
         callbacks: more callbacks, made from all settings of a run.
         presets: a folder of YAML files, as ``--config`` takes them, that ``--preset`` chooses from
             by name; None for none.
+        policies: saved policies that come with the program, by a name for ``--initial-policy``.
         render: a state as text, for ``watch``; None to print its arrays.
     """
 
@@ -80,6 +81,7 @@ class Task(Generic[Environment]):
     networks: Mapping[str, MakeModel] = dataclasses.field(default_factory=dict[str, MakeModel])
     callbacks: Callable[[RunConfig[Environment]], Sequence[Callback]] = _no_callbacks
     presets: Path | None = None
+    policies: Mapping[str, Path] = dataclasses.field(default_factory=dict[str, Path])
     render: Callable[[Any], str] | None = None
 
     def __post_init__(self) -> None:
@@ -149,7 +151,7 @@ def first_state(trainer: Trainer, model: AbstractActorCritic, key: Key[Array, ""
     return trainer.init(model, init_key)
 
 
-def with_initial_policy(state: TrainState, network: NetworkSettings) -> TrainState:
+def with_initial_policy(task: Task[Any], network: NetworkSettings, state: TrainState) -> TrainState:
     """A first state, of one seed or of several, with the weights that ``--initial-policy`` names.
 
     Raises:
@@ -158,7 +160,8 @@ def with_initial_policy(state: TrainState, network: NetworkSettings) -> TrainSta
     if network.initial_policy is None:
         return state
     model = select_seed(state.model, 0) if state.update.ndim else state.model
-    loaded = load_weights(network.initial_policy, model)
+    name = network.initial_policy
+    loaded = load_weights(task.policies.get(name, name), model)
     model = jax.tree.map(
         lambda mine, theirs: jnp.broadcast_to(theirs, mine.shape) if eqx.is_array(mine) else mine,
         state.model,

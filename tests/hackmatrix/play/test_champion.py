@@ -5,15 +5,16 @@ import csv
 import pytest
 
 from hackmatrix.cli import main
-from hackmatrix.play.agents import CHAMPION_FOLDER, named_agent
+from hackmatrix.play.agents import named_agent
 from hackmatrix.play.evaluation import measure
+from hackmatrix.task import CHAMPION
 
 
 def test_the_champion_is_small_and_says_how_it_came_about():
-    files = [path for path in CHAMPION_FOLDER.rglob("*") if path.is_file()]
+    files = [path for path in CHAMPION.parent.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 2_000_000
-    assert "hackmatrix train --preset strong" in (CHAMPION_FOLDER / "README.md").read_text()
-    with (CHAMPION_FOLDER / "curve.csv").open() as file:
+    assert "hackmatrix train --preset strong" in (CHAMPION.parent / "README.md").read_text()
+    with (CHAMPION.parent / "curve.csv").open() as file:
         stages = [float(row["stage"]) for row in csv.DictReader(file)]
     assert len(stages) > 20
     assert stages[-1] > stages[0]

@@ -142,6 +142,20 @@ def test_what_cannot_be_is_one_line(words, message, capsys):
     assert message in line
 
 
+def test_help_names_the_commands(capsys):
+    for words in (["--help"], ["train", "--help"]):
+        with pytest.raises(SystemExit):
+            call(*words)
+        assert "Other commands: evaluate, watch, plot" in capsys.readouterr().out
+
+
+def test_the_game_has_its_own_commands(capsys):
+    from hackmatrix import cli
+
+    assert cli.main(["train", "watch"]) == 2
+    assert "unknown argument watch" in capsys.readouterr().err
+
+
 def test_the_game_refuses_a_run_of_another_program(runs, capsys):
     from hackmatrix import cli
 

@@ -1,4 +1,4 @@
-"""The command line: train, watch, play, evaluate, inspect, export and plot."""
+"""The command line: train, watch, play, evaluate, inspect, export, plot and compare."""
 
 import argparse
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hackmatrix.cli import evaluate, export, play, train, watch
 from ppo_mask.runner import enable_compilation_cache
-from ppo_mask.runner.commands import CommandParser, add_inspect, add_plot, run_commands
+from ppo_mask.runner.commands import CommandParser, add_compare, add_inspect, add_plot, run_commands
 
 _TITLES = {"stats/mean_stage": "mean stage", "stats/win_rate": "share of games won"}
 
@@ -24,6 +24,7 @@ def parser() -> argparse.ArgumentParser:
     add_inspect(commands)
     export.add_to(commands)
     add_plot(commands, _TITLES)
+    add_compare(commands)
     return whole
 
 

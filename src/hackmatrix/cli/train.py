@@ -17,4 +17,6 @@ def add_to(commands: Any) -> None:
 def train(arguments: Sequence[str]) -> int:
     """Trains as the words after the command ask; see :func:`ppo_mask.runner.main`."""
     description = "Trains an agent on HackMatrix with PPO."
-    return main(TASK, DEFAULTS, arguments, description, prog=f"hackmatrix {NAME}")
+    return main(
+        TASK, DEFAULTS, arguments, description, prog=f"hackmatrix {NAME}", with_commands=False
+    )

@@ -77,6 +77,7 @@ def main(
     arguments: Sequence[str] | None = None,
     description: str = "Trains a policy with PPO.",
     prog: str | None = None,
+    with_commands: bool = True,
 ) -> int:
     """Trains as the command line asks; a program is ``raise SystemExit(main(task, defaults))``.
 
@@ -91,16 +92,20 @@ def main(
         arguments: the command line; None for the process's own.
         description: what the program does, for ``--help``.
         prog: what the program is called there; None for its file's name.
+        with_commands: whether the first word may be a command.
 
     Returns:
         The exit code: 0 at the end of the run, 128 + n if signal n ended it (in good order), 2 if
         nothing was done, 1 if training broke off or its end could not be saved.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0] in commands.NAMES:
+    if with_commands and words and words[0] in commands.NAMES:
         parser = commands.of_a_program(task, defaults, prog)
         return commands.run_commands(parser, words, enable_compilation_cache)
-    words = words[1:] if words[:1] == ["train"] else words
+    if with_commands:
+        words = words[1:] if words[:1] == ["train"] else words
+        others = ", ".join(commands.NAMES)
+        description += f"\n\nOther commands: {others}; COMMAND --help shows their options."
     with outliving_the_screen():
         try:
             plan = make_plan(task.offer(defaults), words, description, prog, task.presets)

@@ -38,6 +38,7 @@ __all__ = [
     "CommandParser",
     "TrainedRun",
     "add_command",
+    "add_compare",
     "add_folder",
     "add_force",
     "add_inspect",

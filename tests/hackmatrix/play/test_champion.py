@@ -15,9 +15,9 @@ def test_the_champion_is_small_and_says_how_it_came_about():
     assert sum(path.stat().st_size for path in files) < 2_000_000
     assert "hackmatrix train --preset strong" in (CHAMPION.parent / "README.md").read_text()
     with (CHAMPION.parent / "curve.csv").open() as file:
-        stages = [float(row["stage"]) for row in csv.DictReader(file)]
-    assert len(stages) > 20
-    assert stages[-1] > stages[0]
+        returns = [float(row["return"]) for row in csv.DictReader(file)]
+    assert len(returns) > 20
+    assert returns[-1] > 5 * returns[0]
 
 
 def test_the_champion_is_watched_right_after_installing(capsys):
@@ -28,9 +28,10 @@ def test_the_champion_is_watched_right_after_installing(capsys):
 @pytest.mark.slow
 def test_the_champion_plays_as_well_as_it_did():
     found = measure(named_agent("champion"), seed=2, episodes=1000)
-    assert found.estimates["stage"].mean > 4.8
-    assert found.estimates["return"].mean > 18
-    assert found.actions["siphon"] > 2.5
+    assert found.win_rate.mean > 0.07
+    assert found.estimates["stage"].mean > 4.7
+    assert found.estimates["return"].mean > 65
+    assert found.actions["siphon"] > 3
     programs = sum(n for name, n in found.actions.items() if name.isupper() and name != "UNDO")
-    assert programs > 0.4
-    assert found.cut_off < 5
+    assert programs > 3
+    assert found.cut_off < 15

@@ -191,6 +191,11 @@ def static_fields(module: eqx.Module) -> dict[str, Any]:
     return {x.name: getattr(module, x.name) for x in fields if x.metadata.get("static")}
 
 
+def count_parameters(model: AbstractActorCritic) -> int:
+    """How many floats a model has, trained or not."""
+    return sum(x.size for x in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
+
+
 def advance(
     model: AbstractActorCritic,
     observation: ArrayTree,

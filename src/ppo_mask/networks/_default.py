@@ -2,12 +2,10 @@
 
 from typing import Any
 
-import equinox as eqx
-import jax
 from jaxtyping import Array, Key
 
 from ppo_mask.jax_tools import describe_shapes
-from ppo_mask.networks._actor_critic import AbstractActorCritic
+from ppo_mask.networks._actor_critic import AbstractActorCritic, count_parameters
 from ppo_mask.networks._conv import ConvActorCritic, find_grid
 from ppo_mask.networks._mlp import MLPActorCritic
 from ppo_mask.networks.layers import observation_shapes, size_of
@@ -48,12 +46,14 @@ def network_for(
     )
 
 
-def describe_network(model: AbstractActorCritic, env: Any) -> str:
+def describe_network(model: AbstractActorCritic, env: Any, observation: Any = None) -> str:
     """What a network made of an environment's observation, in one line.
 
     Args:
         model: any.
         env: that it is for.
+        observation: the shapes of one of its observations, where they are known; None to trace
+            ``env.reset`` for them.
 
     Example:
         >>> import jax, ppo_mask as pm
@@ -62,10 +62,10 @@ def describe_network(model: AbstractActorCritic, env: Any) -> str:
         >>> print(pm.networks.describe_network(model, env))
         float32[1] -> MLPActorCritic, 299 parameters -> 32 actions
     """
-    observation = observation_shapes(env)
+    observation = observation_shapes(env) if observation is None else observation
     arrays = describe_shapes(observation)
     shown = ", ".join(f"{name.lstrip('.')} {shape}".strip() for name, shape in arrays.items())
     if len(arrays) > _SHOWN:
         shown = f"{len(arrays)} arrays of {size_of(observation):,} numbers"
-    count = sum(x.size for x in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
-    return f"{shown} -> {type(model).__name__}, {count:,} parameters -> {env.num_actions} actions"
+    made = f"{type(model).__name__}, {count_parameters(model):,} parameters"
+    return f"{shown} -> {made} -> {env.num_actions} actions"

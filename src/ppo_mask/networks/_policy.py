@@ -3,13 +3,13 @@
 from typing import final
 
 import equinox as eqx
-import jax
 from jaxtyping import Array, Bool, Int, Key
 
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks._actor_critic import (
     AbstractActorCritic,
     advance,
+    count_parameters,
     initial_hidden,
     is_recurrent,
 )
@@ -59,9 +59,7 @@ class Policy(eqx.Module):
         return self.act(observation, action_mask, ())[0]
 
     def __repr__(self) -> str:
-        arrays = jax.tree.leaves(eqx.filter(self.model, eqx.is_inexact_array))
-        count = sum(x.size for x in arrays)
-        return f"Policy({type(self.model).__name__}, {count:,} parameters)"
+        return f"Policy({type(self.model).__name__}, {count_parameters(self.model):,} parameters)"
 
     @eqx.filter_jit
     def sample(

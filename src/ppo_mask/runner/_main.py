@@ -48,6 +48,7 @@ from ppo_mask.runner._task import (
     default_network,
     first_model,
     first_state,
+    make_parts,
     ppo_config,
     run_keys,
     total_updates,
@@ -60,7 +61,6 @@ from ppo_mask.training import (
     Trainer,
     TrainingError,
     TrainState,
-    check_metric_names,
     init_seeds,
     select_seed,
     train_seeds,
@@ -155,12 +155,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         if plan.copy is None:
             only_first(lambda: plan.storage.push(old), "copy the run")
         return "finished"
-    try:
-        env = task.make_env(config.environment)
-        curriculum = task.curriculum(config.environment)
-        check_metric_names(task.metrics)
-    except ValueError as error:
-        raise RunError(str(error)) from error
+    env, curriculum = make_parts(task, config.environment)
     if not all_agree(plan.update):
         raise RunError("the processes found different checkpoints; --checkpoint-dir must be shared")
     alone = config.run.num_seeds == 1
@@ -199,7 +194,12 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     folders = open_folders(plan, configs, held)
     device = f"{num_devices} x {jax.devices()[0].device_kind}"
     if is_first():
-        network = describe_network(model, env)
+        axes = state.update.ndim + 1  # Of seeds, if there are several, and of environments.
+        observation = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape[axes:], x.dtype),
+            state.learner.rollout.observation,
+        )
+        network = describe_network(model, env, observation)
         _print_facts(plan, ppo, folders, updates, device, network)
     callbacks = [
         callbacks_for(task, each, folder, env, architecture, key, device)

@@ -16,7 +16,7 @@ from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, network_for
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner._settings import NetworkSettings, RunConfig, ppo_config as ppo_config
-from ppo_mask.training import Callback, Metric, Trainer, TrainState, select_seed
+from ppo_mask.training import Callback, Metric, Trainer, TrainState, check_metric_names, select_seed
 
 Environment = TypeVar("Environment")
 
@@ -114,6 +114,22 @@ class Task(Generic[Environment]):
     @property
     def _makers(self) -> Mapping[str, MakeModel]:
         return self.networks or {_UNNAMED: self.make_model}
+
+
+def make_parts(
+    task: Task[Environment], environment: Environment
+) -> tuple[AbstractEnv[Any], Curriculum | None]:
+    """The environment and its curriculum, from the environment's settings.
+
+    Raises:
+        RunError: a setting is wrong, or a metric of the task has a name that it cannot have.
+    """
+    try:
+        parts = task.make_env(environment), task.curriculum(environment)
+        check_metric_names(task.metrics)
+    except ValueError as error:
+        raise RunError(str(error)) from error
+    return parts
 
 
 def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:

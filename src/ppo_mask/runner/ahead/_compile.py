@@ -19,9 +19,9 @@ from ppo_mask.envs import host_env_in
 from ppo_mask.errors import RunError
 from ppo_mask.ppo import ENVIRONMENT_STEP, GRADIENT_STEP, PPOConfig, ShufflePlan, check_devices
 from ppo_mask.runner._settings import RunConfig, describe_batch, name_flags, ppo_config
-from ppo_mask.runner._task import Task, first_state, run_keys
+from ppo_mask.runner._task import Task, first_state, make_parts, run_keys
 from ppo_mask.runner.ahead._report import Loop, Memory, Report
-from ppo_mask.training import Trainer, TrainState, check_metric_names, lower_chunk
+from ppo_mask.training import Trainer, TrainState, lower_chunk
 
 Environment = TypeVar("Environment")
 
@@ -56,12 +56,7 @@ def compile_ahead(
             does not fit in their memory, or the environment is not one of JAX.
     """
     ppo, run = ppo_config(config.training), config.run
-    try:
-        env = task.make_env(config.environment)
-        curriculum = task.curriculum(config.environment)
-        check_metric_names(task.metrics)
-    except ValueError as error:
-        raise RunError(str(error)) from error
+    env, curriculum = make_parts(task, config.environment)
     if host_env_in(env) is not None:
         raise RunError("--compile-for is for environments in JAX; this one is stepped in Python")
     devices = devices_of(topology)

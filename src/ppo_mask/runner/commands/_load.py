@@ -13,7 +13,7 @@ from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, Policy
 from ppo_mask.runner._schema import read_yaml, replace
 from ppo_mask.runner._settings import RunConfig, ppo_config, resolve
-from ppo_mask.runner._task import Task
+from ppo_mask.runner._task import Task, make_parts
 from ppo_mask.training import Trainer
 
 Environment = TypeVar("Environment")
@@ -69,10 +69,7 @@ def load_run(
     except RunError as error:
         raise RunError(f"run {folder.path} is none of this program's: {error}") from error
     config = resolve(stored)
-    try:
-        env = task.make_env(config.environment)
-    except ValueError as error:
-        raise RunError(str(error)) from error
+    env, _ = make_parts(task, config.environment)
     trainer = Trainer(env, ppo_config(config.training), metrics=task.metrics)
 
     def model(key: Key[Array, ""]) -> AbstractActorCritic:

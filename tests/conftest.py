@@ -18,6 +18,7 @@ _WITHOUT_OPTIMIZATIONS = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 # A version of XLA that does not know a flag ends the process.
 _OLDER_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
 _HAVE_OLDER_EMITTERS = ("0.10.",)
+_START_PROCESSES = ("test_docs.py", "test_hosts.py", "test_for_tpus.py", "test_for_gpus.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -102,14 +103,14 @@ def room_for_programs() -> Iterator[None]:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """A file's tests stay in one process, which compiles what they share once.
 
-    Those of the docs' pages share nothing: they start processes.
+    Those that start processes share next to nothing.
     """
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = LoadFileScheduling._split_scope(self, nodeid)
-            return nodeid if file.endswith("test_docs.py") else file
+            return nodeid if file.endswith(_START_PROCESSES) else file
 
     if config.getvalue("dist") != "load":
         return None

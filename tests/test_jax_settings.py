@@ -38,29 +38,13 @@ def run(folder: Path, what: str, **settings: str) -> dict[str, Any]:
     return json.loads(program.stdout)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("policies")
-
-
-@pytest.fixture(scope="module")
-def usual(folder):
-    """What comes out without a setting; its policies are what the others load."""
-    return {}, lambda what: run(folder / what, what)
-
-
 @pytest.mark.slow
 @pytest.mark.unoptimized
-@pytest.mark.parametrize(
-    # The game is long to trace; each setting alone is tested with what is traced of it below.
-    ("what", "setting"),
-    [*(("probes", setting) for setting in SETTINGS), ("game", "all")],
-)
-def test_programs_do_the_same_under_any_setting(folder, usual, what, setting):
-    known, run_as_usual = usual
-    if what not in known:
-        known[what] = run_as_usual(what)
-    assert run(folder / what, what, **SETTINGS[setting]) == known[what]
+# Whole programs take minutes; each setting alone is tested with what is traced of them below.
+@pytest.mark.parametrize("what", ["probes", "game"])
+def test_programs_do_the_same_under_all_settings(tmp_path, what):
+    usual = run(tmp_path, what)  # Its policies are what the other one loads.
+    assert run(tmp_path, what, **SETTINGS["all"]) == usual
 
 
 @pytest.fixture(params=SETTINGS)

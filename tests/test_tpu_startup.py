@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -73,7 +73,8 @@ def vm(
         coordinator: where the trainers of a slice meet; None for a VM alone.
     """
     programs = {"curl": CURL, "git": GIT, "python3": PYTHON, "gcloud": GCLOUD}
-    stand_ins, metadata = tmp_path / "bin", tmp_path / f"metadata{worker}"
+    # Another VM may be running its own: a program cannot be written to while it runs.
+    stand_ins, metadata = tmp_path / f"{folder}-bin", tmp_path / f"{folder}-metadata"
     for place in (stand_ins, metadata):
         place.mkdir(exist_ok=True)
     for name, text in programs.items():
@@ -100,9 +101,30 @@ def vm(
         **connected,
     }
     out = (tmp_path / f"{folder}.log").open("w")
-    return subprocess.Popen(
+    machine = subprocess.Popen(
         [SCRIPT], env=environment, stdout=out, stderr=out, text=True, start_new_session=True
     )
+    _BOOTED.append(machine)
+    return machine
+
+
+_BOOTED: list[subprocess.Popen[str]] = []
+
+
+def lose(*machines: subprocess.Popen[str]) -> None:
+    """Machines are gone, at once."""
+    for machine in machines:
+        if machine.poll() is None:
+            os.killpg(machine.pid, signal.SIGKILL)
+        machine.wait()
+
+
+@pytest.fixture(autouse=True)
+def no_machine_is_left() -> Iterator[None]:
+    """The script tries again for ever; when a test fails too."""
+    yield
+    lose(*_BOOTED)
+    _BOOTED.clear()
 
 
 RUN = ("buckets", "b", "runs", "first")
@@ -173,19 +195,14 @@ def test_a_slice_of_two_hosts_goes_on_when_one_is_rebooted_and_when_both_are_los
     (path / "config.yaml").write_text("")
     flags = f"{FLAGS} --save-interval 5 --total-timesteps 100000000"
     machines = [vm(tmp_path, f"one{x}", flags, x, meet) for x in (0, 1)]
-    try:
-        wait_for(lambda: kept(tmp_path)[0], machines)
-        machines[1].send_signal(signal.SIGTERM)
-        assert machines[1].wait(timeout=120) == 143
-        (stopped_at,) = kept(tmp_path)[0][-1:]
-        assert f"SIGTERM after {stopped_at} updates" in (tmp_path / "one0.log").read_text()
-        machines[1] = vm(tmp_path, "again1", flags, 1, meet)  # With an empty disk.
-        wait_for(lambda: kept(tmp_path)[0][-1:] > [stopped_at + 5], machines)
-    finally:
-        for machine in machines:
-            if machine.poll() is None:
-                os.killpg(machine.pid, signal.SIGKILL)
-            machine.wait()
+    wait_for(lambda: kept(tmp_path)[0], machines)
+    machines[1].send_signal(signal.SIGTERM)
+    assert machines[1].wait(timeout=120) == 143
+    (stopped_at,) = kept(tmp_path)[0][-1:]
+    assert f"SIGTERM after {stopped_at} updates" in (tmp_path / "one0.log").read_text()
+    machines[1] = vm(tmp_path, "again1", flags, 1, meet)  # With an empty disk.
+    wait_for(lambda: kept(tmp_path)[0][-1:] > [stopped_at + 5], machines)
+    lose(*machines)
     assert f", from update {stopped_at}\n" in (tmp_path / "one0.log").read_text()
     done = kept(tmp_path)[0][-1]
 

@@ -150,3 +150,22 @@ def test_on_a_terminal_there_is_a_bar_with_steps_speed_time_and_figures() -> Non
     text = printed(terminal=True, updates=range(1, 3))
     for words in ("2.0%", "64/3,200 steps", "1,000 steps/s", "left", "best 1"):
         assert words in text
+
+
+def test_tensorboard_fills_in_what_only_the_history_has(tmp_path: Path) -> None:
+    # The log of a step with an evaluation is two events; a copy may have been made between them.
+    path, sink = tmp_path / "metrics.jsonl", TensorBoard(tmp_path / "events")
+    run = Run(CONFIG, 0, 100, [sink])
+    sink.on_start(run, STATE)
+    run.update = 1
+    run.log({"train/loss": 1.0})
+    sink.close()
+    rows = [{"train/loss": 1.0}, {"evaluation/return": 2.0}]
+    both = "".join(json.dumps({"step": 32, "update": 1, **row}) + "\n" for row in rows)
+    path.write_text(both + '{"step": 64, "update": 2, "train/loss": 3.0}\n')
+    TensorBoard(tmp_path / "events", path).on_start(Run(CONFIG, 2, 100, []), STATE)
+    assert points(tmp_path / "events") == [
+        (32, "evaluation/return", 2.0),
+        (32, "train/loss", 1.0),
+        (64, "train/loss", 3.0),
+    ]

@@ -29,8 +29,9 @@ class TensorBoard(Callback):
 
     Args:
         directory: for the files.
-        history: the file of :class:`JsonLines`, which comes before this callback: what a resumed
-            run finds there and not here, because this sink was turned off, is filled in.
+        history: the file of :class:`JsonLines`, which comes before this callback. What a resumed
+            run finds there and not here is filled in: this sink was turned off, or the files were
+            copied to a bucket while a step was being written to both.
     """
 
     def __init__(self, directory: Path, history: Path | None = None) -> None:
@@ -43,9 +44,9 @@ class TensorBoard(Callback):
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"cannot make {self._directory}: {error.strerror}") from error
-        steps: set[int] = set()
+        known: set[tuple[int, str]] = set()
         for path in self._directory.glob("*.tfevents.*"):
-            steps |= _keep_events(path, run)
+            known |= _keep_events(path, run)
         # tensorboardX's SummaryWriter hands events to a thread, where a kill loses them, and is at
         # an end where a disk is full. Its names of files hold whole seconds, hence the rest.
         now, by = f"{time.time():.0f}", f"{os.getpid()}.{run.start_update}"
@@ -53,8 +54,9 @@ class TensorBoard(Callback):
         self._file = LogFile(self._directory / name)
         self._write(_Event(file_version="brain.Event:2"))
         rows = {} if self._history is None else read_rows(self._history, run)
-        for step in sorted(rows.keys() - steps):
-            self._write_metrics(step, rows[step])
+        for step, row in sorted(rows.items()):
+            if missing := {name: x for name, x in row.items() if (step, name) not in known}:
+                self._write_metrics(step, missing)
         if run.start_step:  # Makes a TensorBoard that is open forget what was dropped.
             restart = _SessionLog(status=_SessionLog.START)
             self._write(_Event(step=run.start_step + 1, session_log=restart))
@@ -84,18 +86,18 @@ def _checksum(content: bytes) -> bytes:
     return struct.pack("<I", masked_crc32c(content))
 
 
-def _keep_events(path: Path, run: Run) -> set[int]:
-    """Drops what does not stay; the steps of the metrics that do."""
-    content, kept, steps = path.read_bytes(), list[bytes](), set[int]()
+def _keep_events(path: Path, run: Run) -> set[tuple[int, str]]:
+    """Drops what does not stay; the step and name of each metric that does."""
+    content, kept, known = path.read_bytes(), list[bytes](), set[tuple[int, str]]()
     for record, payload in _records(content):
         event = _Event.FromString(payload)
         tags = [value.tag for value in event.summary.value]
         if run.keeps(event.step, tags):
             kept.append(record)
-            steps |= {event.step} if tags else set()
+            known |= {(event.step, tag) for tag in tags}
     if (new := b"".join(kept)) != content:
         write_whole(path, new)
-    return steps
+    return known
 
 
 def _records(content: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -25,7 +25,7 @@ from memory_bucket import (
     remote,
     use_machine,
 )
-from ppo_mask.callbacks import _uploader
+from ppo_mask.callbacks import _tensorboard, _uploader
 from ppo_mask.checkpoints import RunFolder, Storage, load_policy, open_storage, read_arrays
 from ppo_mask.checkpoints._manifest import Manifest
 from ppo_mask.errors import RunError
@@ -64,6 +64,21 @@ def test_a_run_is_copied_with_each_checkpoint_and_goes_on_where_there_is_only_th
     assert f"run     {folder.path}, from update 7\n" in capsys.readouterr().out
     assert_same_run(folder, uninterrupted)
     assert_in_step(folder)
+
+
+def test_what_a_killed_copy_has_of_a_log_beyond_its_manifest_is_taken_back(
+    machine: Path, uninterrupted: RunFolder
+) -> None:
+    assert begin(6) == 0
+    (events,) = (path for path in remote() if "tfevents" in path)
+    (whole,) = uninterrupted.tensorboard.iterdir()
+    last = [record for record, _ in _tensorboard._records(whole.read_bytes())][-1]
+    content = remote()[events] + last
+    open_storage(URL).store.pipe_file(f"{URL}/run/{events}", content)
+    shutil.rmtree(machine)
+    assert go_on(12) == 0
+    assert_in_step(RunFolder(machine / "run"))
+    assert_same_run(RunFolder(machine / "run"), uninterrupted)
 
 
 def test_an_older_checkpoint_is_gone_on_from_with_rewind(

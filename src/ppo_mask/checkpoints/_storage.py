@@ -197,15 +197,19 @@ class Storage:
         newest = max(here.steps, default=-1)
         other = {x for x in here.steps if here.checkpoint(x) != there.checkpoint(x)}
         there = self._forget(folder, there, [x for x in there.steps if x > newest or x in other])
-        if here.files == there.files:
+        found = self._files(name)
+        # A log may go further than the manifest says, if a push was killed before it wrote that.
+        sizes = {x: (folder.path / x).stat().st_size for x in here.files if is_log(x)}
+        longer = {x for x, size in sizes.items() if found.get(x) != size}
+        if here.files == there.files and not longer:
             return
-        changed = [path for path in here.files if here.files[path] != there.files.get(path)]
+        changed = [x for x in here.files if here.files[x] != there.files.get(x) or x in longer]
         for logs in (False, True):
             if paths := [path for path in changed if is_log(path) == logs]:
                 sources = [str(folder.path / path) for path in paths]
                 self._do("put", sources, [self._path(name, path) for path in paths])
         self._write(folder, here)
-        for path in self._files(name):
+        for path in found:
             # A push that was killed may have left files that no manifest names.
             ours = path in there.files or path.startswith("checkpoints/") or is_log(path)
             if ours and path not in here.files:
@@ -283,9 +287,10 @@ class Storage:
             if not is_log(path) and got.get(path) != there.files[path]:
                 raise RunError(f"{self.place(name)} is damaged: {path} is not what was saved")
 
-    def _files(self, name: str) -> list[str]:
-        found: list[str] = self._do("find", self._path(name))
-        return [path.removeprefix(self._path(name, "")) for path in found]
+    def _files(self, name: str) -> dict[str, int]:
+        """What the bucket has of a run, and how many bytes of each."""
+        found: dict[str, Any] = self._do("find", self._path(name), detail=True)
+        return {x.removeprefix(self._path(name, "")): found[x]["size"] for x in found}
 
     def _names(self) -> list[str]:
         if self.url is None:

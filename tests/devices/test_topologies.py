@@ -1,6 +1,7 @@
-"""TPUs by name."""
+"""TPUs and GPUs by name."""
 
 import os
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import jax
 import pytest
 
 from ppo_mask.devices import topologies
-from ppo_mask.devices.topologies import NAMES, Topology, devices_of, find
+from ppo_mask.devices.topologies import NAMES, devices_of, find
 from ppo_mask.errors import RunError
 
 
@@ -32,8 +33,24 @@ from ppo_mask.errors import RunError
 )
 def test_names(name: str, family: str, shape: tuple[int, ...], hosts: int) -> None:
     found = find(name)
-    assert found == Topology(name, family, shape)
-    assert found.num_hosts == hosts
+    assert found.arrangement == f"{family}:{'x'.join(map(str, shape))}"
+    assert (found.name, found.num_chips, found.num_hosts) == (name, prod(shape), hosts)
+
+
+@pytest.mark.parametrize(
+    ("name", "arrangement", "hosts"),
+    [
+        ("h100", "1x1x1", 1),
+        ("H100:4", "1x1x4", 1),
+        ("a100-80:8", "1x1x8", 1),
+        ("t4:16", "1x2x8", 2),
+    ],
+)
+def test_names_of_gpus(name: str, arrangement: str, hosts: int) -> None:
+    found = find(name)
+    assert found.platform == "cuda"
+    assert found.options["topology"] == arrangement
+    assert (found.num_chips, found.num_hosts) == (prod(map(int, arrangement.split("x"))), hosts)
 
 
 def test_names_that_are_listed_are_known() -> None:
@@ -44,17 +61,18 @@ def test_names_that_are_listed_are_known() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("v4-9", r"there is no TPU v4-9: did you mean v4-8\? \(there are v4-8 to v4-128, "),
+        ("v4-9", r"there is no TPU or GPU v4-9: did you mean v4-8\? \(there are v4-8 to v4-128, "),
         ("v4", "did you mean v4-8"),
-        ("v4:2x2", "there is no TPU v4:2x2"),
-        ("v4:0x2x2", "there is no TPU v4:0x2x2"),
-        ("v5e:2x2x1", "there is no TPU v5e:2x2x1"),
+        ("v4:2x2", "there is no TPU or GPU v4:2x2"),
+        ("v4:0x2x2", "there is no TPU or GPU v4:0x2x2"),
+        ("v5e:2x2x1", "there is no TPU or GPU v5e:2x2x1"),
         ("v4-8x", "did you mean v4-8"),
-        ("v5e-3", "there is no TPU v5e-3: did you mean v5e-"),
-        ("nothing like it", r"there is no TPU nothing like it \(there are"),
-        ("h100", "h100: programs cannot be compiled for GPUs that are not here, only TPUs"),
-        ("A100:8", "A100:8: programs cannot be compiled for GPUs"),
-        ("t4", "t4: programs cannot be compiled for GPUs"),
+        ("v5e-3", "there is no TPU or GPU v5e-3: did you mean v5e-"),
+        ("nothing like it", r"there is no TPU or GPU nothing like it \(there are"),
+        ("h100:0", r"there is no TPU or GPU h100:0: did you mean h100\? .* and t4, l4, a100"),
+        ("h100:9", "there is no TPU or GPU h100:9: did you mean h100"),
+        ("a100-40", "did you mean a100-80"),
+        ("v100", "there is no TPU or GPU v100: did you mean h100"),
     ],
 )
 def test_a_wrong_name_is_one_line(name: str, message: str) -> None:
@@ -64,18 +82,17 @@ def test_a_wrong_name_is_one_line(name: str, message: str) -> None:
 
 
 def test_what_a_chip_has_of_memory() -> None:
-    assert [round(find(f"{name}-8").memory / 2**30) for name in ("v4", "v5e", "v5p", "v6e")] == [
-        31,
-        16,
-        96,
-        31,
-    ]
+    names = ("v4-8", "v5e-8", "v5p-8", "v6e-8", "t4", "a100", "h100", "h200")
+    found = [round(find(name).memory / 2**30) for name in names]
+    assert found == [31, 16, 96, 31, 15, 39, 79, 141]
 
 
-def test_without_libtpu_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topologies, "find_spec", lambda _: None)
     with pytest.raises(RunError, match=r"v4-8 needs libtpu .*pip install 'ppo-mask\[tpu\]'"):
         devices_of(find("v4-8"))
+    with pytest.raises(RunError, match=r"h100 needs JAX's CUDA .*pip install 'ppo-mask\[cuda\]'"):
+        devices_of(find("h100"))
 
 
 def test_a_folder_called_libtpu_is_not_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

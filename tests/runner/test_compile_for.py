@@ -29,8 +29,8 @@ def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--compile-for v4-9", "there is no TPU v4-9: did you mean v4-8?"),
-        ("--compile-for h100", "h100: programs cannot be compiled for GPUs"),
+        ("--compile-for v4-9", "there is no TPU or GPU v4-9: did you mean v4-8?"),
+        ("--compile-for h100:9", "there is no TPU or GPU h100:9"),
         ("--compile-for v4-8 --resume", "--compile-for does not go with --resume; for the program"),
         ("--compile-for v4-8 --auto-tune", "--compile-for does not go with --auto-tune"),
         ("--compile-for v4-8 --num-seeds 2", "--compile-for does not go with --num-seeds"),
@@ -52,7 +52,7 @@ def test_refusals_are_one_line(
 def cpu_as_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine's CPU stands for the TPU: everything but libtpu is the same."""
     monkeypatch.setattr(_compile, "devices_of", lambda topology: jax.devices()[:1])
-    monkeypatch.setattr(_compile, "version", lambda name: "1.2")
+    monkeypatch.setattr(_compile, "versions_for", lambda topology: {"jax": "1.2", "libtpu": "1.2"})
 
 
 def config(**given: str) -> Any:
@@ -97,6 +97,12 @@ def test_what_cannot_be_compiled_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
     with monkeypatch.context() as patch:
         patch.setattr(_compile, "host_env_in", lambda env: env)
         refused("--compile-for is for environments in JAX")
+    # What compiles for GPUs does not look at their memory.
+    small = find("h100")._replace(memory=2**10, compiler_options={})
+    with pytest.raises(
+        RunError, match=r"fit on h100: it wants 0\.\d\dGiB of the 0\.00GiB"
+    ):
+        ahead.compile_ahead(TASK, config(), small)
     monkeypatch.setattr(_compile, "devices_of", lambda topology: jax.devices()[:1] * 3)
     refused("v5e-4: 4 environments cannot be split over 3 devices; 3 could", topology="v5e-4")
 
@@ -115,11 +121,11 @@ def test_what_cannot_be_compiled_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
             "it wants 256.00GiB of the 30.75GiB",
         ),
         ("RESOURCE_EXHAUSTED: no reason", "does not fit on v4-8: a chip has 30.75GiB; raise"),
-        ("INTERNAL: a bug\nin XLA", "libtpu cannot compile this: INTERNAL: a bug$"),
+        ("INTERNAL: a bug\nin XLA", "this cannot be compiled for v4-8: INTERNAL: a bug$"),
     ],
 )
 def test_what_the_compiler_says(raised: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def compile(self: jax.stages.Lowered) -> None:
+    def compile(self: jax.stages.Lowered, compiler_options: Any = None) -> None:
         raise jax.errors.JaxRuntimeError(raised)
 
     lowered = jax.jit(lambda x: x).lower(0)

@@ -4,7 +4,6 @@ import contextlib
 import re
 import time
 from collections.abc import Generator
-from importlib.metadata import version
 from typing import Any, TypeVar, cast
 
 import equinox as eqx
@@ -14,7 +13,7 @@ from jaxtyping import Array, Key
 
 from ppo_mask.devices.programs import Program
 from ppo_mask.devices.sharding import mesh_of
-from ppo_mask.devices.topologies import Topology, devices_of, find
+from ppo_mask.devices.topologies import Topology, devices_of, find, versions_for
 from ppo_mask.envs import host_env_in
 from ppo_mask.errors import RunError
 from ppo_mask.ppo import ENVIRONMENT_STEP, GRADIENT_STEP, PPOConfig, ShufflePlan, check_devices
@@ -52,8 +51,8 @@ def compile_ahead(
         topology: the devices.
 
     Raises:
-        RunError: libtpu is missing, the environments cannot be split over the chips, the program
-            does not fit in their memory, or the environment is not one of JAX.
+        RunError: the compiler is missing, the environments cannot be split over the devices, the
+            program does not fit in their memory, or the environment is not one of JAX.
     """
     ppo, run = ppo_config(config.training), config.run
     env, curriculum = make_parts(task, config.environment)
@@ -79,7 +78,7 @@ def compile_ahead(
     traced = time.perf_counter()
     compiled = _compile(lowered, topology)
     seconds = traced - began, time.perf_counter() - traced
-    program, used = Program(compiled.as_text() or ""), cast(Any, compiled.memory_analysis())
+    program, memory = Program(compiled.as_text() or ""), _memory(compiled, topology)
     steps = {ENVIRONMENT_STEP: ppo.num_steps, GRADIENT_STEP: ppo.gradient_steps}
     loops = {scope: program.loop(scope) for scope in steps}
     environment_step, gradient_step = (
@@ -95,18 +94,11 @@ def compile_ahead(
         device_kind=devices[0].device_kind,
         num_hosts=topology.num_hosts,
         num_chips=len(devices),
-        versions={name: version(name) for name in ("jax", "libtpu")},
+        versions=versions_for(topology),
         batch=describe_batch(ppo),
         trace_seconds=seconds[0],
         compile_seconds=seconds[1],
-        memory=Memory(
-            topology.memory,
-            used.argument_size_in_bytes,
-            used.output_size_in_bytes,
-            used.alias_size_in_bytes,
-            used.temp_size_in_bytes,
-            used.generated_code_size_in_bytes,
-        ),
+        memory=memory,
         state_arrays=len(
             [x for x in jax.tree.leaves(state) if isinstance(x, jax.ShapeDtypeStruct)]
         ),
@@ -144,18 +136,40 @@ def _check_split(ppo: PPOConfig, state: TrainState, topology: Topology, count: i
 def _compile(lowered: jax.stages.Lowered, topology: Topology) -> jax.stages.Compiled:
     try:
         with _without_cache():
-            return lowered.compile()
+            return lowered.compile(compiler_options=topology.compiler_options)
     except jax.errors.JaxRuntimeError as error:
         text = str(error)
         if "RESOURCE_EXHAUSTED" not in text:
-            raise RunError(f"libtpu cannot compile this: {text.partition(chr(10))[0]}") from error
+            reason = text.partition("\n")[0]
+            raise RunError(f"this cannot be compiled for {topology.name}: {reason}") from error
         # "Used 41.02G of 30.75G hbm", or "temporaries (256.00G) exceeds".
         wanted = re.search(r"[Uu]sed (\d[\d.]*[KMGT])\b|\((\d[\d.]*[KMGT])\) exceeds", text)
-        needs = f"it wants {wanted[1] or wanted[2]}iB of the" if wanted else "a chip has"
-        raise RunError(
-            f"the program does not fit on {topology.name}: {needs} {topology.memory / 2**30:.2f}GiB"
-            f"{' of a chip' if wanted else ''}; raise --gradient-accumulation or lower --num-envs"
-        ) from error
+        size = f"{wanted[1] or wanted[2]}iB" if wanted else ""
+        raise _does_not_fit(topology, size) from error
+
+
+def _memory(compiled: jax.stages.Compiled, topology: Topology) -> Memory:
+    used = cast(Any, compiled.memory_analysis())
+    memory = Memory(
+        topology.memory,
+        used.argument_size_in_bytes,
+        used.output_size_in_bytes,
+        used.alias_size_in_bytes,
+        used.temp_size_in_bytes,
+        used.generated_code_size_in_bytes,
+    )
+    if memory.needed > memory.available:  # What compiles for GPUs leaves this to the allocator.
+        raise _does_not_fit(topology, f"{memory.needed / 2**30:.2f}GiB")
+    return memory
+
+
+def _does_not_fit(topology: Topology, size: str) -> RunError:
+    available = f"{topology.memory / 2**30:.2f}GiB"
+    needs = f"it wants {size} of the {available} of a chip" if size else f"a chip has {available}"
+    return RunError(
+        f"the program does not fit on {topology.name}: {needs}; raise --gradient-accumulation or "
+        "lower --num-envs"
+    )
 
 
 @contextlib.contextmanager

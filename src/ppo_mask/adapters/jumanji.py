@@ -29,8 +29,9 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
 
     The mask is the observation's ``action_mask``; without one all actions are allowed. Where an
     action of jumanji has several parts, it depends on the mask what an action is here. If there is
-    a mask of each part, they are several choices at once. If the mask is of the combinations, or
-    there is none, each combination is an action, numbered so that the last part changes first.
+    a mask of each part, they are several choices at once. If the mask is of the combinations (as
+    one of two parts of two counts, which could be either), or there is none, each combination is an
+    action, numbered so that the last part changes first.
 
     An episode whose last discount is 0 has terminated, any other was truncated. ``info`` is
     jumanji's extras.

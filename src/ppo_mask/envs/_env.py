@@ -84,8 +84,9 @@ class TimeStep(eqx.Module):
 
     Attributes:
         observation: any tree of arrays, of the same structure, shapes and dtypes at every step.
-        action_mask: True where an action is allowed. Required, and never all False; where the
-            episode has ended nothing is left to choose and it is all True.
+        action_mask: True where an action is allowed. Required, and never all False, nor is a part
+            of it of several choices at once; where the episode has ended nothing is left to choose
+            and it is all True.
         reward: of the step just taken; what ``reset`` gives is not used.
         terminated: the episode ended in a terminal state, whose value is 0.
         truncated: the episode was cut off (a step limit); its last state still has a value.

@@ -44,6 +44,36 @@ def test_each_choice_is_learned_under_its_mask(network):
     assert (result.episode_length == 4).all()
 
 
+class Hides(pm.AbstractEnv):
+    """The doors, where all keys of some locks seem to be allowed."""
+
+    hidden: jax.Array
+    num_actions: tuple[int, ...] = eqx.field(static=True, default=DOORS.num_actions)
+
+    def reset(self, key):
+        return self._hide(*DOORS.reset(key))
+
+    def step(self, key, state, action):
+        return self._hide(*DOORS.step(key, state, action))
+
+    def _hide(self, state, timestep):
+        mask = timestep.action_mask | self.hidden
+        return state, dataclasses.replace(timestep, action_mask=mask)
+
+
+def test_the_mask_of_each_part_is_needed():
+    returns = []
+    for hidden in (slice(0, 0), slice(0, 4), slice(4, 10), slice(10, 16)):
+        env = Hides(jnp.zeros(16, bool).at[hidden].set(True))
+        model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0), hidden_dim=32)
+        state, _ = train(env, model, 20, CONFIG)
+        result = pm.evaluate(state.model, env, jax.random.key(2), 200, greedy=False)
+        returns.append(result.mean_return)
+    # With a lock's mask hidden, its right key is one of two, or of three, for each door.
+    assert returns[0] > 3.5
+    assert max(returns[1:]) < 1.5
+
+
 @pytest.mark.parametrize(
     "options",
     [{"normalize_observations": True, "precision": "bfloat16"}, {"gradient_accumulation": 2}],
@@ -153,7 +183,10 @@ class Own(pm.AbstractActorCritic):
     """Always the same distribution."""
 
     make: object = eqx.field(static=True)
-    hyperparameters = {}  # noqa: RUF012
+
+    @property
+    def hyperparameters(self):
+        return {}
 
     def __call__(self, observation, action_mask):
         return self.make(jnp.zeros(action_mask.size), action_mask), jnp.float32(0)

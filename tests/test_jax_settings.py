@@ -80,8 +80,9 @@ def test_game_is_traced_under_any_setting(setting, network):
     assert_traces(env, lambda key: TASK.networks[network](env, sizes, key))
 
 
-def test_every_option_is_traced_under_any_setting(setting):
-    env = pm.TimeLimit(pm.envs.probes.MaskedLocks(), 3)
+@pytest.mark.parametrize("probe", [pm.envs.probes.MaskedLocks, pm.envs.probes.MaskedDoors])
+def test_every_option_is_traced_under_any_setting(setting, probe):
+    env = pm.TimeLimit(probe(), 3)
     options = {**any_settings.EVERYTHING, "learning_rate": jnp.asarray(1e-3)}
     assert_traces(env, lambda key: pm.MLPActorCritic.for_env(env, key=key), **options)
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         ConvActorCritic,
         GRUActorCritic,
         MaskedCategorical,
+        MaskedMultiCategorical,
         MLPActorCritic,
         Policy,
     )
@@ -82,6 +83,7 @@ __all__ = [
     "History",
     "MLPActorCritic",
     "MaskedCategorical",
+    "MaskedMultiCategorical",
     "Metric",
     "MultiTask",
     "PPOConfig",

@@ -11,8 +11,18 @@ from ppo_mask.envs import FlatObservation, check_env
 
 jumanji = pytest.importorskip("jumanji", reason="pip install 'ppo-mask[jumanji]'")
 
-from jumanji.environments import Minesweeper, RubiksCube, Snake  # noqa: E402
+from jumanji.environments import (  # noqa: E402
+    MMST,
+    Cleaner,
+    JobShop,
+    Minesweeper,
+    RobotWarehouse,
+    RubiksCube,
+    Snake,
+)
 from jumanji.environments.logic.minesweeper.generator import UniformSamplingGenerator  # noqa: E402
+from jumanji.environments.packing.job_shop import generator as jobs  # noqa: E402
+from jumanji.environments.routing.cleaner import generator as rooms  # noqa: E402
 from jumanji.types import StepType  # noqa: E402
 
 
@@ -34,16 +44,28 @@ def minesweeper():
     return Minesweeper(UniformSamplingGenerator(num_rows=3, num_cols=4, num_mines=2))
 
 
+def cleaner(time_limit=15):
+    return Cleaner(rooms.RandomGenerator(num_rows=5, num_cols=5, num_agents=2), time_limit)
+
+
+def job_shop():
+    return JobShop(jobs.RandomGenerator(4, 3, max_num_ops=3, max_op_duration=3))
+
+
 GAMES = {
     "snake": snake,
     "snake, cut off": lambda: CutSnake(num_rows=4, num_cols=4),
     "2048": lambda: jumanji.make("Game2048-v1"),
     "mines, two parts": minesweeper,
     "cube, no mask": lambda: RubiksCube(time_limit=12),
+    "cleaner, a mask of each part": cleaner,
+    "job shop, a mask of each part": job_shop,
+    "trees, a mask of each part": lambda: MMST(time_limit=20),
+    "warehouse, a mask of each part": lambda: RobotWarehouse(time_limit=20),
 }
 
 
-SLOW = ["2048", "cube, no mask"]
+SLOW = ["2048", "cube, no mask", "trees, a mask of each part", "warehouse, a mask of each part"]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +75,7 @@ def test_step_equals_jumanji(name):
     game = GAMES[name]()
     env = JumanjiEnv(game)
     resets, keys, actions, ours = played(env)
-    values = env.parts or None
+    values = env.parts if isinstance(env.num_actions, int) else None
 
     def reset(key):
         return game.reset(jax.random.key_data(key))
@@ -86,14 +108,22 @@ def test_step_equals_jumanji(name):
     if mask is None:
         assert steps.action_mask.all()
     else:
-        mask = np.asarray(mask).reshape(steps.action_mask.shape)
-        nothing = ~mask.any(axis=-1, keepdims=True)
-        assert_equal(steps.action_mask, mask | last[..., None] | nothing)
+        flat = steps.action_mask.shape
+        mask = np.asarray(mask)
+        if isinstance(env.num_actions, int):
+            mask = mask.reshape(flat)
+        mask = mask | ~mask.any(axis=-1, keepdims=True)
+        assert_equal(steps.action_mask, mask.reshape(flat) | last[..., None])
         assert not np.asarray(steps.action_mask).all()
 
 
 @pytest.mark.parametrize(
-    "name", ["snake", pytest.param("mines, two parts", marks=pytest.mark.slow)]
+    "name",
+    [
+        "snake",
+        pytest.param("mines, two parts", marks=pytest.mark.slow),
+        pytest.param("cleaner, a mask of each part", marks=pytest.mark.slow),
+    ],
 )
 def test_protocol_is_kept(name):
     check_env(JumanjiEnv(GAMES[name]()), num_steps=60)
@@ -143,9 +173,33 @@ def test_mask_of_parts_is_one_of_combinations():
     assert list(np.flatnonzero(~timestep.action_mask)) == [6]
 
 
+class ShortMask(Cleaner):
+    """Says nothing about one of the four ways to go."""
+
+    def reset(self, key):
+        state, timestep = super().reset(key)
+        seen = timestep.observation
+        seen = seen._replace(action_mask=seen.action_mask[:, :3])
+        return state, timestep.replace(observation=seen)
+
+
+def test_a_mask_of_each_part_is_of_several_choices():
+    env = JumanjiEnv(cleaner())
+    assert env.num_actions == env.parts == (4, 4)
+    state, timestep = env.reset(jax.random.key(0))
+    # Both begin in the corner above on the left; to the right or below is a way.
+    allowed = timestep.action_mask.reshape(2, 4)
+    assert_equal(allowed, timestep.observation.action_mask)
+    assert not allowed[:, 0].any()
+    apart = jnp.argmax(allowed[0]), 3 - jnp.argmax(allowed[1][::-1])
+    _, timestep = env.step(jax.random.key(1), state, jnp.stack(apart))
+    ways = np.array([[-1, 0], [0, 1], [1, 0], [0, -1]])
+    assert_equal(timestep.observation.agents_locations, ways[jnp.stack(apart)])
+
+
 def test_unsupported_environments_are_refused():
-    with pytest.raises(ValueError, match=r"mask of shape \(3, 4\) for actions of \(4, 4, 4\)"):
-        JumanjiEnv("Cleaner-v0")
+    with pytest.raises(ValueError, match=r"mask of shape \(2, 3\) for actions of \(4, 4\)"):
+        JumanjiEnv(ShortMask(rooms.RandomGenerator(num_rows=5, num_cols=5, num_agents=2)))
     with pytest.raises(ValueError, match=r"LevelBasedForaging of jumanji gives rewards of shape"):
         JumanjiEnv("LevelBasedForaging-v0")
     with pytest.raises(ValueError, match="they must be discrete"):

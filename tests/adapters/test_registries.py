@@ -18,7 +18,7 @@ from ppo_mask.envs import AbstractEnv, shapes_of
 from ppo_mask.errors import RunError
 
 PAGE = Path(__file__).parents[2] / "docs" / "adapters.md"
-CONTINUOUS, SEVERAL, PARTS = "actions of", "to several agents", "which of their combinations"
+CONTINUOUS, SEVERAL = "actions of", "to several agents"
 DOWNLOAD = "downloads what"
 REFUSED = {
     "gymnax": {
@@ -30,10 +30,6 @@ REFUSED = {
         "MNISTBandit-bsuite": DOWNLOAD,
     },
     "jumanji": {
-        "RobotWarehouse-v0": PARTS,
-        "MMST-v0": PARTS,
-        "Cleaner-v0": PARTS,
-        "JobShop-v0": PARTS,
         "MultiCVRP-v0": CONTINUOUS,
         "SearchAndRescue-v0": CONTINUOUS,
         "Connector-v3": SEVERAL,

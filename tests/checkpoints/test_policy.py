@@ -22,6 +22,7 @@ from ppo_mask.networks import add_normalization, to_bfloat16
 ENV = pm.envs.probes.MaskedLocks(keys=4)
 MLP = pm.MLPActorCritic.for_env(ENV, hidden_dim=8, key=jax.random.key(0))
 GRU = pm.GRUActorCritic(1, 8, 4, key=jax.random.key(0))
+SEVERAL = pm.GRUActorCritic(1, (3, 5), 4, key=jax.random.key(0))
 
 
 class Constant(pm.AbstractActorCritic):
@@ -46,7 +47,7 @@ CONSTANT = Constant(key=jax.random.key(1))
 WRAPPED = to_bfloat16(add_normalization(MLP, jnp.ones((3, 1))))
 
 
-@pytest.mark.parametrize("model", [MLP, GRU, WRAPPED, CONSTANT])
+@pytest.mark.parametrize("model", [MLP, GRU, SEVERAL, WRAPPED, CONSTANT])
 def test_saved_policy_comes_back_bit_for_bit(model: Any, tmp_path: Path) -> None:
     pm.save_policy(model, tmp_path / "new" / "policy")
     loaded = pm.load_policy(str(tmp_path / "new" / "policy"), networks=[Constant]).model

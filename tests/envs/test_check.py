@@ -20,7 +20,13 @@ from ppo_mask.envs import (
 
 @pytest.mark.parametrize(
     "env",
-    [CartPole(), TimeLimit(CartPole(), 7), probes.MatchObservation(), probes.MaskedLocks()],
+    [
+        CartPole(),
+        TimeLimit(CartPole(), 7),
+        probes.MatchObservation(),
+        probes.MaskedLocks(),
+        probes.MaskedDoors(),
+    ],
     ids=lambda env: type(env).__name__,
 )
 def test_lawful_environments_pass(env):
@@ -197,6 +203,45 @@ class _ForbiddenActionBreaks(_Walk):
         return state, _changed(timestep, reward=reward)
 
 
+class _Walks(_Walk):
+    """Two walks at once, whose masks follow each other, until a subclass breaks one law."""
+
+    num_actions: tuple[int, ...] = eqx.field(static=True, default=(3, 2))
+
+    def step(self, key, state, action):
+        return super().step(key, state, action[0] + action[1])
+
+    def show(self, state, reward):
+        mask = jnp.array([True, True, False, False, True]) | (state[1] >= 6)
+        return _changed(super().show(state, reward), action_mask=mask)
+
+
+class _ListOfActions(_Walks):
+    num_actions: tuple[int, ...] = eqx.field(static=True, default_factory=lambda: [3, 2])
+
+
+class _NoActionsInAPart(_Walks):
+    num_actions: tuple[int, ...] = eqx.field(static=True, default=(5, 0))
+
+
+class _OtherPartLength(_Walks):
+    num_actions: tuple[int, ...] = eqx.field(static=True, default=(3, 4))
+
+
+class _PartAllFalse(_Walks):
+    def show(self, state, reward):
+        timestep = super().show(state, reward)
+        return _changed(timestep, action_mask=timestep.action_mask & (jnp.arange(5) < 3))
+
+
+class _ForbiddenPartBreaks(_Walks):
+    def step(self, key, state, action):
+        after, timestep = super().step(key, state, action)
+        bad = jnp.where(action[1] == 0, jnp.nan, 0.0)
+        ended = state[1] >= 6
+        return after, _changed(timestep, reward=timestep.reward + jnp.where(ended, 0.0, bad))
+
+
 class _SelfResetting(_Walk, AbstractSelfResettingEnv):
     """The walk, with a step that resets by itself."""
 
@@ -238,6 +283,11 @@ class _KeepsOldState(_SelfResetting):
     ("env", "message"),
     [
         (_NoActions, "num_actions is 0, not a positive int"),
+        (_ListOfActions, r"num_actions is \[3, 2\], not a positive int or a tuple of some"),
+        (_NoActionsInAPart, r"num_actions is \(5, 0\), not a positive int or a tuple of some"),
+        (_OtherPartLength, r"mask is bool\[5\], not bool\[7\]: num_actions is \(3, 4\)"),
+        (_PartAllFalse, r"never be all False in a part; it is in part 1 of \(3, 2\)"),
+        (_ForbiddenPartBreaks, "reward must be finite after a forbidden action"),
         (_OtherMaskLength, r"timestep.action_mask is bool\[3\], not bool\[4\]"),
         (_WrongFlagType, r"TimeStep.truncated is float32\[\], not bool\[\]"),
         (_OtherInfoKeys, r"timestep.info\['x'\] is float32\[\] from reset but nothing from step"),

@@ -1,6 +1,7 @@
 """The commands of a program that knows its task, and of ``ppo-mask`` for runs of any."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -51,6 +52,20 @@ def test_a_run_is_watched(runs, capsys):
     assert text.startswith("state = ")
     assert "step 1: action 2 (" in text
     assert text.rstrip().splitlines()[-1].startswith("return ")
+
+
+def test_several_choices_at_once_are_watched_and_resumed(tmp_path, capsys):
+    import dataclasses
+
+    doors = pm.envs.probes.MaskedDoors(length=2)
+    task = dataclasses.replace(TASK, make_env=lambda _: doors, metrics={}, console_columns={})
+    where = (f"--checkpoint-dir={tmp_path}", "--no-tensorboard", "--run-name=doors")
+    assert main(task, DEFAULTS, [*where, "--total-timesteps=64"]) == 0
+    resume = ["--resume=doors", f"--checkpoint-dir={tmp_path}", "--total-timesteps=128"]
+    assert main(task, DEFAULTS, resume) == 0
+    assert "-> 4 x 6 x 6 actions" in capsys.readouterr().out
+    assert main(task, DEFAULTS, ["watch", str(tmp_path / "doors"), "--sample"]) == 0
+    assert re.search(r"step 1: action \[\d, \d, \d\] \(\d+%\)", capsys.readouterr().out)
 
 
 def test_a_task_can_draw_its_states(runs, capsys):

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ppo_mask.networks import MaskedCategorical, MLPActorCritic
+from ppo_mask.networks import MLPActorCritic, masked_distribution
+from ppo_mask.networks.choices import mask_length
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.training import Trainer, evaluate
 
@@ -28,8 +29,9 @@ def played(env, num_envs=8, num_steps=80, seed=0):
         state, before = carry
         action_key, key = jax.random.split(key)
         step_key, reset_key = keys_of(key)
-        logits = jnp.zeros(env.num_actions)
-        action = MaskedCategorical(logits, before.action_mask).sample(action_key)
+        logits = jnp.zeros(mask_length(env.num_actions))
+        distribution = masked_distribution(logits, before.action_mask, env.num_actions)
+        action = distribution.sample(action_key)
         state, after = env.step(step_key, state, action)
         ended = after.terminated | after.truncated
         carry = jax.tree.map(

@@ -40,6 +40,42 @@ class Invalid(gymnasium.Env):
         return self.allowed
 
 
+class InvalidParts(gymnasium.Env):
+    """Like sb3-contrib's InvalidActionEnvMultiDiscrete: name the numbers shown, one for each part.
+
+    In each part one number is invalid; the masks are one row.
+    """
+
+    def __init__(self, dims=(4, 3, 3), start=None, length=9):
+        self.dims = np.array(dims)
+        self.observation_space = spaces.MultiDiscrete(self.dims)
+        self.action_space = spaces.MultiDiscrete(self.dims, start=start)
+        self.length = length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        self._draw()
+        return self.state, {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        numbers = (action - self.action_space.start).reshape(-1)
+        assert (numbers != self.invalid.reshape(-1)).all()
+        reward = float((numbers == self.state.reshape(-1)).mean())
+        self.steps += 1
+        self._draw()
+        return self.state, reward, False, self.steps >= self.length, {}
+
+    def _draw(self):
+        self.state = self.np_random.integers(self.dims)
+        self.invalid = (self.state + self.np_random.integers(1, self.dims)) % self.dims
+
+    def action_masks(self):
+        dims, invalid = self.dims.reshape(-1), self.invalid.reshape(-1)
+        return np.concatenate([np.arange(n) != i for n, i in zip(dims, invalid, strict=True)])
+
+
 class Climb(gymnasium.Env):
     """A card game for one: each card played must be higher than the last.
 

@@ -197,17 +197,17 @@ def test_a_run_that_breaks_before_it_was_saved_says_so(
 def test_losses_and_parameters_are_named() -> None:
     model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
     health, bad = all_healthy(model, UpdateDiagnostics.zeros()), jnp.array(False)
-    assert describe(health) is None
+    assert describe(health, 2) is None
     health = eqx.tree_at(lambda h: h.losses["vf_loss"], health, bad)
-    assert str(describe(health)).startswith("not finite: vf_loss; observations and rewards are")
+    assert str(describe(health, 2)).startswith("not finite: vf_loss; observations and rewards are")
     health = eqx.tree_at(lambda h: h.parameters["critic.0.bias"], health, bad)
-    assert "vf_loss and 1 of 8 parameters (the first: critic.0.bias);" in str(describe(health))
+    assert "vf_loss and 1 of 8 parameters (the first: critic.0.bias);" in str(describe(health, 2))
     # One of several runs side by side is enough.
     many = jax.tree.map(lambda x: jnp.stack([x, jnp.array(True)]), health)
-    assert describe(many) == describe(health)
+    assert describe(many, 2) == describe(health, 2)
     # What comes from outside comes first.
     health = eqx.tree_at(lambda h: h.reward, health, bad)
-    assert "gave a reward" in str(describe(health))
+    assert "gave a reward" in str(describe(health, 2))
 
 
 def test_an_exploding_run_says_what_exploded() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 
 from ppo_mask.adapters._driver import Driver
 from ppo_mask.envs import AbstractEnv, VectorEnv
@@ -16,7 +16,34 @@ except ImportError as error:
         f"Gymnasium cannot be imported ({error}); install it with pip install 'ppo-mask[gymnasium]'"
     ) from error
 
-__all__ = ["AbstractGymnasiumEnv", "Renderers", "gymnasium"]
+__all__ = ["AbstractGymnasiumEnv", "Renderers", "gymnasium", "several_choices"]
+
+
+def several_choices(
+    actions: Any, num_actions: tuple[int, ...], batch: tuple[int, ...]
+) -> Int[np.ndarray, "*batch parts"]:
+    """Actions of several choices at once, as an environment takes them.
+
+    Args:
+        actions: from somebody's program.
+        num_actions: of each part.
+        batch: the axes before the parts.
+
+    Raises:
+        ValueError: they are no whole numbers of that shape, or one is out of range.
+    """
+    actions = np.asarray(actions)
+    shape = [*batch, len(num_actions)]
+    if list(actions.shape) != shape or not np.issubdtype(actions.dtype, np.integer):
+        got = f"{actions.dtype}{list(actions.shape)}"
+        raise ValueError(f"actions must be whole numbers of shape {shape}, got {got}")
+    wrong = ((actions < 0) | (actions >= np.array(num_actions))).any(axis=-1)
+    if wrong.any():
+        first = actions.reshape(-1, len(num_actions))[wrong.argmax()]
+        most = [n - 1 for n in num_actions]
+        raise ValueError(f"actions are 0 to {most}, got {first.tolist()}")
+    return actions.astype(np.int32)
+
 
 Renderers = Mapping[str, Callable[[Any], Any]]
 """For each render mode, the function that makes a frame from a state."""
@@ -56,8 +83,9 @@ class AbstractGymnasiumEnv:
         """Says which actions are allowed now: what sb3-contrib's ``MaskablePPO`` calls.
 
         Returns:
-            A copy of the mask, ``[actions]``, or ``[envs, actions]`` of a vector. It is all True
-            after the end of an episode; a vector then has the new episode's.
+            A copy of the mask, ``[actions]``, or ``[envs, actions]`` of a vector; part after part
+            where an action is several choices. It is all True after the end of an episode; a vector
+            then has the new episode's.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.

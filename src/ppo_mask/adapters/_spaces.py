@@ -1,4 +1,4 @@
-"""The observation spaces that Gymnasium and gymnax ask for."""
+"""The spaces that Gymnasium and gymnax ask for."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +25,18 @@ def make_observation_space(
     """
     _, timestep = jax.eval_shape(lambda: env.reset(jax.random.key(0)))
     return _make_space(timestep.observation, spaces, as_type)
+
+
+def make_action_space(env: AbstractEnv[Any], spaces: Any) -> Any:
+    """Makes the space of an environment's actions: Discrete; MultiDiscrete of several choices.
+
+    Args:
+        env: the environment.
+        spaces: Gymnasium's module.
+    """
+    if isinstance(env.num_actions, int):
+        return spaces.Discrete(env.num_actions)
+    return spaces.MultiDiscrete(env.num_actions)
 
 
 def number_type(dtype: Any) -> np.dtype[Any]:

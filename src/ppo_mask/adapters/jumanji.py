@@ -19,7 +19,8 @@ from ppo_mask.adapters._shared import (
     make_timestep,
 )
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings
+from ppo_mask.jax_tools import ArrayTree, number_settings
+from ppo_mask.networks.choices import ActionLike, NumActions, as_action, mask_length
 
 
 @final
@@ -27,18 +28,23 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
     """An environment of jumanji.
 
     The mask is the observation's ``action_mask``; without one all actions are allowed. Where an
-    action of jumanji has several parts, each combination of them is an action here, numbered so
-    that the last part changes first; the mask must be one of the combinations. An episode whose
-    last discount is 0 has terminated, any other was truncated. ``info`` is jumanji's extras.
+    action of jumanji has several parts, it depends on the mask what an action is here. If there is
+    a mask of each part, they are several choices at once. If the mask is of the combinations (as
+    one of two parts of two counts, which could be either), or there is none, each combination is an
+    action, numbered so that the last part changes first.
+
+    An episode whose last discount is 0 has terminated, any other was truncated. ``info`` is
+    jumanji's extras.
 
     Randomness comes from the key of ``step``, not from the one in jumanji's state.
 
     Attributes:
-        num_actions: the number of actions; with several parts, of their combinations.
+        num_actions: the number of actions, or of combinations of parts; for several choices at
+            once, a tuple of the number of each.
         parts: how many values each part of an action has; empty where an action is one number.
     """
 
-    num_actions: int = eqx.field(static=True)
+    num_actions: NumActions = eqx.field(static=True)
     parts: tuple[int, ...] = eqx.field(static=True)
     _library_env: StaticObject = eqx.field(static=True)
 
@@ -51,8 +57,8 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
         Raises:
             RunError: jumanji is not installed, or cannot download what the environment needs.
             ValueError: the name is not known; the actions are not discrete; there are rewards for
-                several agents; or the mask is of the parts of an action one by one, so that it
-                does not say which of their combinations are allowed.
+                several agents; or the mask is neither of the parts of an action nor of their
+                combinations.
         """
         jumanji, specs = import_library("jumanji"), import_library("jumanji.specs")
         if isinstance(environment, str):
@@ -76,10 +82,13 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
         mask = getattr(first.observation, "action_mask", None)
         wanted = self.parts or (self.num_actions,)
         if mask is not None and mask.shape != wanted:
-            raise ValueError(
-                f"{called} has a mask of shape {mask.shape} for actions of {wanted} values: it "
-                "does not say which of their combinations are allowed"
-            )
+            sizes = set(self.parts)
+            if len(sizes) != 1 or mask.shape != (len(self.parts), *sizes):
+                raise ValueError(
+                    f"{called} has a mask of shape {mask.shape} for actions of {wanted} values: it "
+                    "does not say which of their combinations are allowed"
+                )
+            self.num_actions = self.parts
         self._library_env = StaticObject(environment)
 
     @property
@@ -94,11 +103,11 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
 
     @number_settings()
     def step(
-        self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
+        self, key: Key[Array, ""], state: ArrayTree, action: ActionLike
     ) -> tuple[ArrayTree, TimeStep]:
         """Takes one action; see :meth:`ppo_mask.envs.AbstractEnv.step`."""
-        action = jnp.asarray(action, jnp.int32)
-        if self.parts:
+        action = as_action(action, self.num_actions)
+        if self.parts and isinstance(self.num_actions, int):
             action = jnp.stack(jnp.unravel_index(action, self.parts))
         action = action.astype(self.environment.action_spec.dtype)
         state = state.replace(key=jax.random.key_data(key))
@@ -106,9 +115,12 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
 
     def _convert(self, state: Any, timestep: Any) -> tuple[ArrayTree, TimeStep]:
         mask = getattr(timestep.observation, "action_mask", None)
+        if mask is not None and isinstance(self.num_actions, tuple):
+            # Where a part allows nothing, jumanji decides what it does.
+            mask = mask | ~mask.any(axis=-1, keepdims=True)
         return fix_types(state.replace(key=jnp.zeros_like(state.key))), make_timestep(
             timestep.observation,
-            jnp.ones(self.num_actions, bool) if mask is None else mask.reshape(-1),
+            jnp.ones(mask_length(self.num_actions), bool) if mask is None else mask.reshape(-1),
             timestep.reward,
             timestep.last() & (timestep.discount == 0),
             timestep.last(),

@@ -5,8 +5,8 @@ from typing import Any, final
 
 import numpy as np
 
-from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, gymnasium
-from ppo_mask.adapters._spaces import make_observation_space, number_type
+from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, gymnasium, several_choices
+from ppo_mask.adapters._spaces import make_action_space, make_observation_space, number_type
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.jax_tools import ArrayTree
 
@@ -20,6 +20,9 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
 
     Episodes are drawn from ``np_random``: ``reset(seed=...)`` starts the same sequence of episodes
     each time, and ``reset()`` starts the next episode of the sequence.
+
+    Several choices at once are a space of MultiDiscrete, and the mask is one row, as sb3-contrib
+    wants it.
 
     Attributes:
         env: the environment.
@@ -65,7 +68,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         self.observation_space = observation_space or make_observation_space(
             env, gymnasium.spaces, number_type
         )
-        self.action_space = gymnasium.spaces.Discrete(env.num_actions)
+        self.action_space = make_action_space(env, gymnasium.spaces)
         self._ended = False
 
     @property
@@ -100,7 +103,8 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         """Takes an action. The environment decides what one outside the mask does.
 
         Args:
-            action: an integer, from 0 to the number of actions less 1.
+            action: an integer, from 0 to the number of actions less 1; of several choices at once,
+                one for each.
 
         Returns:
             The observation, the reward, whether the episode was terminated, whether it was
@@ -108,16 +112,21 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
 
         Raises:
             TypeError: the action is no integer.
-            ValueError: the action is out of range.
+            ValueError: the action is out of range, or has another number of parts.
             gymnasium.error.ResetNeeded: before the first reset, or after the end of an episode.
         """
         self._require_reset("step")
         if self._ended:
             raise gymnasium.error.ResetNeeded("the episode has ended; call reset before step")
-        number = operator.index(action)
-        if not 0 <= number < self.env.num_actions:
-            raise ValueError(f"actions are 0 to {self.env.num_actions - 1}, got {number}")
-        timestep, _ = self._driver.step(np.int32(number))
+        count = self.env.num_actions
+        if isinstance(count, tuple):
+            action = several_choices(action, count, ())
+        else:
+            number = operator.index(action)
+            if not 0 <= number < count:
+                raise ValueError(f"actions are 0 to {count - 1}, got {number}")
+            action = np.int32(number)
+        timestep, _ = self._driver.step(action)
         observation, self._mask, reward, terminated, truncated, info = timestep
         self._ended = terminated or truncated
         self._show()

@@ -5,10 +5,10 @@ from typing import Any, final
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
-from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, gymnasium
-from ppo_mask.adapters._spaces import make_observation_space, number_type
+from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, gymnasium, several_choices
+from ppo_mask.adapters._spaces import make_action_space, make_observation_space, number_type
 from ppo_mask.envs import AbstractEnv, VectorEnv
 
 _Flags = Bool[np.ndarray, " envs"]
@@ -75,7 +75,7 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         self.single_observation_space = observation_space or make_observation_space(
             env, gymnasium.spaces, number_type
         )
-        self.single_action_space = gymnasium.spaces.Discrete(env.num_actions)
+        self.single_action_space = make_action_space(env, gymnasium.spaces)
         batch = gymnasium.vector.utils.batch_space
         self.observation_space = batch(self.single_observation_space, num_envs)
         self.action_space = batch(self.single_action_space, num_envs)
@@ -113,7 +113,7 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         """Takes an action in every environment. One outside the mask does what ``env`` decides.
 
         Args:
-            actions: integers ``[envs]``.
+            actions: integers ``[envs]``; of several choices at once, ``[envs, parts]``.
 
         Returns:
             The observations to act on next; and of this step the rewards (float64), where episodes
@@ -124,18 +124,7 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
             gymnasium.error.ResetNeeded: before the first reset.
         """
         self._require_reset("step")
-        actions = np.asarray(actions)
-        count = self.env.num_actions
-        if actions.shape != (self.num_envs,) or not np.issubdtype(actions.dtype, np.integer):
-            raise ValueError(
-                f"actions must be {self.num_envs} whole numbers, "
-                f"got {actions.dtype}{list(actions.shape)}"
-            )
-        if actions.min() < 0 or actions.max() >= count:
-            raise ValueError(
-                f"actions are 0 to {count - 1}, got {actions.min()} to {actions.max()}"
-            )
-        timestep, final_observation = self._driver.step(actions.astype(np.int32))
+        timestep, final_observation = self._driver.step(self._checked(actions))
         observation, self._mask, reward, terminated, truncated, step_info = timestep
         ended = terminated | truncated
         info = _mark_infos(step_info, ~ended)
@@ -147,6 +136,23 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
                 "_final_info": ended.copy(),
             }
         return observation, reward.astype(np.float64), terminated, truncated, info
+
+    def _checked(self, actions: Any) -> Int[np.ndarray, "envs *parts"]:
+        """The actions as the driver takes them."""
+        count = self.env.num_actions
+        if isinstance(count, tuple):
+            return several_choices(actions, count, (self.num_envs,))
+        actions = np.asarray(actions)
+        if actions.shape != (self.num_envs,) or not np.issubdtype(actions.dtype, np.integer):
+            raise ValueError(
+                f"actions must be {self.num_envs} whole numbers, "
+                f"got {actions.dtype}{list(actions.shape)}"
+            )
+        if actions.min() < 0 or actions.max() >= count:
+            raise ValueError(
+                f"actions are 0 to {count - 1}, got {actions.min()} to {actions.max()}"
+            )
+        return actions.astype(np.int32)
 
     def render(self) -> tuple[Any, ...] | None:
         """Makes a frame of each environment.

@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Key
 from ppo_mask.adapters._spaces import make_observation_space
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks.choices import describe_actions
 
 try:
     from flax import struct
@@ -68,7 +69,15 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
         Args:
             env: the environment.
             name: the environment's name in gymnax; None: its class's name.
+
+        Raises:
+            ValueError: an action is several choices at once, for which gymnax has no space.
         """
+        if isinstance(env.num_actions, tuple):
+            actions = describe_actions(env.num_actions)
+            raise ValueError(
+                f"gymnax has no space for several choices at once, of {actions}; ToGymnasium has"
+            )
         self.env = env
         self._name = name or type(env).__name__
 

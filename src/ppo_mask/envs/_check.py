@@ -15,7 +15,8 @@ from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, TimeStep
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs._shapes import require, shapes_of
 from ppo_mask.jax_tools import split_key
-from ppo_mask.networks import MaskedCategorical
+from ppo_mask.networks import masked_distribution
+from ppo_mask.networks.choices import NumActions, action_shape
 
 # Environments side by side. All that is batched is of so many, for compiling takes longest here.
 _NUM_ENVS = 8
@@ -58,15 +59,16 @@ def check_env(
     # Not jit(env.reset): a method of an environment that holds arrays cannot be hashed.
     alone = jax.jit(lambda key: env.reset(key)), jax.jit(lambda *args: env.step(*args))
     state = _first_state(env, alone[0], keys[0])
+    count = env.num_actions
     _check_purity(env, keys[0], state)
     reset, step = jax.jit(jax.vmap(env.reset)), jax.jit(jax.vmap(env.step))
-    play = _play(reset, step, keys[1], num_steps)
-    _check_masks(play)
+    play = _play(reset, step, keys[1], num_steps, count)
+    _check_masks(play, count)
     keys = keys[2:]
     starts, steps = _rows_of(reset, keys), _rows_of(step, keys, *play.some())
     _check_batching(alone, keys, play, starts, steps)
     _check_keys(keys, play, starts, step, deterministic)
-    _check_forbidden_actions(keys, play, step)
+    _check_forbidden_actions(keys, play, step, count)
     if isinstance(env, AbstractSelfResettingEnv):
         _check_step_and_reset(env, step, keys, play, starts)
 
@@ -100,7 +102,7 @@ class _Play:
 
     def some(self) -> tuple[Any, Any]:
         """States and the actions taken in them, evenly from all of the play."""
-        rows = np.linspace(0, self.action.size - 1, _ROWS).astype(int)
+        rows = np.linspace(0, self.after.reward.size - 1, _ROWS).astype(int)
         return _flat_rows((self.state, self.action), rows)
 
 
@@ -110,26 +112,30 @@ def _flat_rows(tree: Any, rows: np.ndarray) -> Any:
 
 
 def _play(
-    reset: Callable[..., Any], step: Callable[..., Any], key: Key[Array, ""], num_steps: int
+    reset: Callable[..., Any],
+    step: Callable[..., Any],
+    key: Key[Array, ""],
+    num_steps: int,
+    count: NumActions,
 ) -> _Play:
     reset_key, key = jax.random.split(key)
     state, before = reset(jax.random.split(reset_key, _NUM_ENVS))
     steps: list[Any] = []
     for step_key in jax.random.split(key, num_steps):
-        action, step_keys, reset_keys = _decide(step_key, before.action_mask)
+        action, step_keys, reset_keys = _decide(step_key, before.action_mask, count)
         new_state, after = step(step_keys, state, action)
         steps.append((state, before, action, after))
         state, before = _where_ended(after, reset(reset_keys), (new_state, after))
     return _Play(*jax.tree.map(lambda *x: np.stack(x), *jax.device_get(steps)))
 
 
-@jax.jit
-def _decide(key: Any, mask: Any) -> Any:
+@partial(jax.jit, static_argnames="count")
+def _decide(key: Any, mask: Any, count: NumActions) -> Any:
     """Random allowed actions, and keys for the step and the reset of each environment."""
     keys = split_key(key, 3, len(mask))
 
     def sample(key: Any, mask: Any) -> Any:
-        return MaskedCategorical(jnp.zeros(mask.shape), mask).sample(key)
+        return masked_distribution(jnp.zeros(mask.shape), mask, count).sample(key)
 
     return jax.vmap(sample)(keys[0], mask), keys[1], keys[2]
 
@@ -142,15 +148,32 @@ def _where_ended(timestep: TimeStep, fresh: Any, old: Any) -> Any:
     return jax.vmap(choose)(timestep.terminated | timestep.truncated, fresh, old)
 
 
-def _check_masks(play: _Play) -> None:
+def _check_masks(play: _Play, count: NumActions) -> None:
     for mask in (play.before.action_mask, play.after.action_mask):
-        require(mask.any(axis=-1).all(), "action_mask must never be all False")
+        if isinstance(count, int):
+            require(mask.any(axis=-1).all(), "action_mask must never be all False")
+            continue
+        for part, allowed in enumerate(_parts_of(mask, count)):
+            law = f"action_mask must never be all False in a part; it is in part {part} of {count}"
+            require(allowed.any(axis=-1).all(), law)
     ended = play.after.terminated | play.after.truncated
     everything = play.after.action_mask.all(axis=-1)
     require((everything | ~ended).all(), "action_mask must be all True where the episode ended")
     require(np.isfinite(play.after.reward).all(), "reward must be finite")
     require(_finite(play.before.observation), "observation must be finite (reset)")
     require(_finite(play.after.observation), "observation must be finite (step)")
+
+
+def _parts_of(mask: Any, count: NumActions) -> list[np.ndarray]:
+    """The parts of masks ``[…, actions]``: one, or one for each choice."""
+    parts = (count,) if isinstance(count, int) else count
+    return np.split(mask, np.cumsum(parts)[:-1], axis=-1)
+
+
+def _as_actions(parts: list[np.ndarray], count: NumActions) -> np.ndarray:
+    """Actions of what each part of them is."""
+    actions = parts[0] if isinstance(count, int) else np.stack(parts, axis=-1)
+    return actions.astype(np.int32)
 
 
 def _finite(tree: Any) -> bool:
@@ -170,7 +193,7 @@ def _close(one: Any, other: Any) -> bool:
 
 
 def _check_purity(env: AbstractEnv[Any], key: Key[Array, ""], state: Any) -> None:
-    action = jnp.zeros((), jnp.int32)
+    action = jnp.zeros(action_shape(env.num_actions), jnp.int32)
     _require_pure("reset", lambda key: env.reset(key), key)
     _require_pure("step", lambda *args: env.step(*args), key, state, action)
 
@@ -226,7 +249,9 @@ def _check_step_and_reset(
         law = f"step_and_reset must give reset's {name} where the episode ended, else step's"
         require(_close(getattr(following, name), getattr(wanted, name)), law)
     # What has no meaning in a state may differ. What an agent observes from there on may not.
-    action = np.argmax(wanted.action_mask, axis=-1).astype(np.int32)
+    count = env.num_actions
+    action = [np.argmax(part, axis=-1) for part in _parts_of(wanted.action_mask, count)]
+    action = _as_actions(action, count)
     one, other = (_rows_of(step, keys, each, action)[1] for each in (following.state, state))
     require(
         _close(one, other), "step_and_reset must give a state that plays on as reset's or step's"
@@ -256,7 +281,7 @@ def _varies(tree: Any) -> bool:
 
 
 def _check_forbidden_actions(
-    keys: Key[Array, " rows"], play: _Play, step: Callable[..., Any]
+    keys: Key[Array, " rows"], play: _Play, step: Callable[..., Any], count: NumActions
 ) -> None:
     """Plays one forbidden action in states that have some."""
     mask = play.before.action_mask.reshape(-1, play.before.action_mask.shape[-1])
@@ -264,11 +289,14 @@ def _check_forbidden_actions(
     if len(partly) == 0:
         return
     rows = partly[np.linspace(0, len(partly) - 1, _ROWS).astype(int)]
-    # Not always the first that is forbidden: another one in each row.
-    rank = np.arange(_ROWS)[:, None] + np.arange(mask.shape[-1])
-    action = np.argmax(np.where(mask[rows], -1, rank % mask.shape[-1]), axis=-1)
+    action: list[np.ndarray] = []
+    for part in _parts_of(mask[rows], count):
+        # Not always the first that is forbidden: another one in each row.
+        rank = np.arange(_ROWS)[:, None] + np.arange(part.shape[-1])
+        action.append(np.argmax(np.where(part, -1, rank % part.shape[-1]), axis=-1))
     states = _flat_rows(play.state, rows)
-    _, after = _rows_of(step, keys, states, action.astype(np.int32))
-    require(after.action_mask.any(axis=-1).all(), "action_mask is all False after a forbidden one")
+    _, after = _rows_of(step, keys, states, _as_actions(action, count))
+    allowed = [part.any(axis=-1).all() for part in _parts_of(after.action_mask, count)]
+    require(all(allowed), "action_mask is all False after a forbidden one")
     require(np.isfinite(after.reward).all(), "reward must be finite after a forbidden action")
     require(_finite(after.observation), "observation must be finite after a forbidden action")

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.errors import ProtocolError, user_line
 from ppo_mask.jax_tools import ArrayTree, describe_shapes
+from ppo_mask.networks.choices import Action
 
 State = TypeVar("State")
 
@@ -83,8 +84,9 @@ class TimeStep(eqx.Module):
 
     Attributes:
         observation: any tree of arrays, of the same structure, shapes and dtypes at every step.
-        action_mask: True where an action is allowed. Required, and never all False; where the
-            episode has ended nothing is left to choose and it is all True.
+        action_mask: True where an action is allowed. Required, and never all False, nor is a part
+            of it of several choices at once; where the episode has ended nothing is left to choose
+            and it is all True.
         reward: of the step just taken; what ``reset`` gives is not used.
         terminated: the episode ended in a terminal state, whose value is 0.
         truncated: the episode was cut off (a step limit); its last state still has a value.
@@ -126,7 +128,9 @@ class AbstractEnv(eqx.Module, Generic[State]):
     - An action outside the mask must not crash; what it does is the environment's to document.
 
     Attributes:
-        num_actions: length of the mask; actions are 0 to ``num_actions`` - 1.
+        num_actions: length of the mask; actions are 0 to ``num_actions`` - 1. Or a tuple ``(a, b,
+            …)``, of several choices at once: an action is then an array of one number for each, and
+            the mask is ``a + b + …`` long, part after part, with one allowed in each part.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp, ppo_mask as pm
@@ -150,7 +154,8 @@ class AbstractEnv(eqx.Module, Generic[State]):
         1 1.0 [ True  True]
     """
 
-    num_actions: eqx.AbstractVar[int]
+    # NumActions; Any, so that a type checker lets an environment say which of the two it is.
+    num_actions: eqx.AbstractVar[Any]
 
     @abstractmethod
     def reset(self, key: Key[Array, ""]) -> tuple[State, TimeStep]:
@@ -165,15 +170,13 @@ class AbstractEnv(eqx.Module, Generic[State]):
         """
 
     @abstractmethod
-    def step(
-        self, key: Key[Array, ""], state: State, action: Int[Array, ""]
-    ) -> tuple[State, TimeStep]:
+    def step(self, key: Key[Array, ""], state: State, action: Action) -> tuple[State, TimeStep]:
         """Takes one action.
 
         Args:
             key: draws whatever is random about the step.
             state: of an episode that has not ended.
-            action: from 0 to ``num_actions`` - 1.
+            action: from 0 to ``num_actions`` - 1; of several choices, one for each.
 
         Returns:
             The next state, and what it gives the agent.
@@ -222,11 +225,7 @@ class AbstractSelfResettingEnv(AbstractEnv[State]):
 
     @abstractmethod
     def step_and_reset(
-        self,
-        step_key: Key[Array, ""],
-        reset_key: Key[Array, ""],
-        state: State,
-        action: Int[Array, ""],
+        self, step_key: Key[Array, ""], reset_key: Key[Array, ""], state: State, action: Action
     ) -> tuple[TimeStep, Next[State]]:
         """Takes one action and, if that ends the episode, starts another.
 
@@ -234,7 +233,7 @@ class AbstractSelfResettingEnv(AbstractEnv[State]):
             step_key: as for ``step``.
             reset_key: as for ``reset``.
             state: of an episode that has not ended.
-            action: from 0 to ``num_actions`` - 1.
+            action: from 0 to ``num_actions`` - 1; of several choices, one for each.
 
         Returns:
             The timestep that ``step(step_key, state, action)`` gives; and what it leads to, or what

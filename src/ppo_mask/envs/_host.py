@@ -4,9 +4,10 @@ from abc import abstractmethod
 from typing import Any, TypeVar
 
 import jax
-from jaxtyping import Array, Bool, Int, Key
+from jaxtyping import Array, Bool, Key
 
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
+from ppo_mask.networks.choices import Action
 
 State = TypeVar("State")
 
@@ -25,7 +26,7 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
         step_key: Key[Array, ""],
         reset_key: Key[Array, ""],
         state: State,
-        action: Int[Array, ""],
+        action: Action,
         cut: Bool[Array, ""] | bool = False,
     ) -> tuple[TimeStep, Next[State]]:
         """See :meth:`AbstractSelfResettingEnv.step_and_reset`.
@@ -34,7 +35,7 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
             step_key: as for ``step``.
             reset_key: as for ``reset``.
             state: what this method or ``reset`` returned last.
-            action: from 0 to ``num_actions`` - 1.
+            action: from 0 to ``num_actions`` - 1; of several choices, one for each.
             cut: truncates the episode after this step, if the step does not end it.
         """
 

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep
 from ppo_mask.envs._host import host_env_in
-from ppo_mask.jax_tools import ArrayTree, IntScalarLike, describe_shapes
+from ppo_mask.jax_tools import ArrayTree, describe_shapes
+from ppo_mask.networks.choices import ActionLike, NumActions, as_action
 
 _TASK = "task"
 
@@ -48,7 +49,7 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
 
     envs: tuple[AbstractEnv[Any], ...] = eqx.field(converter=tuple)
     weights: Float[Array, " tasks"] | None = None
-    num_actions: int = eqx.field(static=True, init=False)
+    num_actions: NumActions = eqx.field(static=True, init=False)
 
     def __post_init__(self) -> None:
         self.num_actions = self.envs[0].num_actions if self.envs else 0
@@ -84,11 +85,11 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
         return (task, state), _add_task(timestep, task)
 
     def step(
-        self, key: Key[Array, ""], state: tuple[Int[Array, ""], ArrayTree], action: IntScalarLike
+        self, key: Key[Array, ""], state: tuple[Int[Array, ""], ArrayTree], action: ActionLike
     ) -> tuple[tuple[Int[Array, ""], ArrayTree], TimeStep]:
         """Takes one action in the episode's environment."""
         task, inner = state
-        action = jnp.asarray(action, jnp.int32)
+        action = as_action(action, self.num_actions)
         inner, timestep = self._run(task, lambda env, *args: env.step(*args), key, inner, action)
         return (task, inner), _add_task(timestep, task)
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from ppo_mask.envs._env import AbstractEnv, TimeStep
 from ppo_mask.errors import ProtocolError, user_line
 from ppo_mask.jax_tools import ArrayTree, describe_shapes
+from ppo_mask.networks.choices import action_shape, mask_length
 
 
 class Shapes(NamedTuple):
@@ -33,10 +34,10 @@ def shapes_of(env: AbstractEnv[Any]) -> Shapes:
         ProtocolError: they do not; one line.
     """
     count: Any = env.num_actions
-    require(isinstance(count, int) and count >= 1, f"num_actions is {count!r}, not a positive int")
+    _require_counts(count)
     key = jax.random.key(0)
     state, first = _traced("reset", lambda: jax.eval_shape(lambda key: env.reset(key), key))
-    action = jax.ShapeDtypeStruct((), jnp.int32)
+    action = jax.ShapeDtypeStruct(action_shape(count), jnp.int32)
 
     def step(*arguments: Any) -> Any:
         return env.step(*arguments)
@@ -49,10 +50,9 @@ def shapes_of(env: AbstractEnv[Any]) -> Shapes:
     _require_same_types("state", state, after)
     _require_same_types("timestep", first, second)
     mask = describe_shapes(first)[".action_mask"]
-    require(
-        mask == f"bool[{count}]",
-        f"timestep.action_mask is {mask}, not bool[{count}]: num_actions is {count}",
-    )
+    wanted = f"bool[{mask_length(count)}]"
+    law = f"timestep.action_mask is {mask}, not {wanted}: num_actions is {count}"
+    require(mask == wanted, law)
     return Shapes(state, second)
 
 
@@ -60,6 +60,14 @@ def require(holds: Any, law: str) -> None:
     """Raises a ProtocolError that says ``law`` unless it holds."""
     if not holds:
         raise ProtocolError(law)
+
+
+def _require_counts(count: Any) -> None:
+    """Makes sure that a number of actions is one, or a tuple of some."""
+    parts: Any = count if isinstance(count, tuple) else (count,)
+    fits = parts and all(isinstance(n, int) and n >= 1 for n in parts)
+    kind = " or a tuple of some" if isinstance(count, tuple | list) else ""
+    require(fits, f"num_actions is {count!r}, not a positive int{kind}")
 
 
 def _require_same_types(what: str, reset: Any, step: Any) -> None:

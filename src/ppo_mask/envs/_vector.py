@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
 from ppo_mask.envs._host import host_env_in, step_in_place
 from ppo_mask.jax_tools import ArrayTree, rarely, split_key
+from ppo_mask.networks.choices import Action, NumActions, action_shape, describe_actions
 
 State = TypeVar("State")
 
@@ -96,8 +97,8 @@ class VectorEnv(eqx.Module, Generic[State]):
             raise ValueError(f"num_envs must be at least 1, got {self.num_envs}")
 
     @property
-    def num_actions(self) -> int:
-        """The number of actions of each environment."""
+    def num_actions(self) -> NumActions:
+        """The number of actions of each environment; of several choices, a tuple of them."""
         return self.env.num_actions
 
     def reset(self, key: Key[Array, ""]) -> tuple[VectorState[State], VectorTimeStep]:
@@ -117,33 +118,48 @@ class VectorEnv(eqx.Module, Generic[State]):
         return state, _vector_timestep(timestep, timestep, episode_return, episode_length)
 
     def step(
-        self, key: Key[Array, ""], state: VectorState[State], actions: Int[Array, " envs"]
+        self, key: Key[Array, ""], state: VectorState[State], actions: Int[Array, "envs *parts"]
     ) -> tuple[VectorState[State], VectorTimeStep]:
         """Takes one action in every environment and starts new episodes where one has ended.
 
         Args:
             key: is split for the environments' steps and resets.
             state: of all environments.
-            actions: one for each.
+            actions: one for each; of several choices at once, ``[envs, parts]``.
 
         Returns:
             The state and the timestep, whose arrays have a leading axis ``envs``.
+
+        Raises:
+            ValueError: an action has another number of parts than the environment's.
         """
         return self.step_with(split_key(key, 2, self.num_envs), state, actions)
 
     def step_with(
-        self, keys: Key[Array, "2 envs"], state: VectorState[State], actions: Int[Array, " envs"]
+        self,
+        keys: Key[Array, "2 envs"],
+        state: VectorState[State],
+        actions: Int[Array, "envs *parts"],
     ) -> tuple[VectorState[State], VectorTimeStep]:
         """Takes a :meth:`step` of all environments or of some, such as those of one device.
 
         Args:
             keys: for the step of each environment, and for its reset.
             state: of these environments.
-            actions: one for each of them.
+            actions: one for each of them, as in :meth:`step`.
 
         Returns:
             The state and the timestep, whose arrays have a leading axis ``envs``.
+
+        Raises:
+            ValueError: an action has another number of parts than the environment's.
         """
+        wanted = action_shape(self.num_actions)
+        if actions.shape[1:] != wanted:
+            raise ValueError(
+                f"actions have shape {list(actions.shape)}, not {[len(actions), *wanted]}: there "
+                f"are {describe_actions(self.num_actions)}"
+            )
         step_keys, reset_keys = keys
         final, following = jax.vmap(self._step_and_reset)(
             step_keys, reset_keys, state.env_state, actions
@@ -160,11 +176,7 @@ class VectorEnv(eqx.Module, Generic[State]):
         return state, _vector_timestep(following, final, episode_return, episode_length)
 
     def _step_and_reset(
-        self,
-        step_key: Key[Array, ""],
-        reset_key: Key[Array, ""],
-        state: State,
-        action: Int[Array, ""],
+        self, step_key: Key[Array, ""], reset_key: Key[Array, ""], state: State, action: Action
     ) -> tuple[TimeStep, Next[State]]:
         if isinstance(self.env, AbstractSelfResettingEnv):
             return self.env.step_and_reset(step_key, reset_key, state, action)

@@ -11,7 +11,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, Next, TimeStep
 from ppo_mask.envs._host import step_in_place
-from ppo_mask.jax_tools import ArrayTree, IntScalarLike
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks.choices import Action, ActionLike, NumActions, as_action
 from ppo_mask.networks.layers import flat_numbers
 
 State = TypeVar("State")
@@ -42,7 +43,7 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
 
     env: AbstractEnv[State]
     max_steps: int = eqx.field(static=True)
-    num_actions: int = eqx.field(static=True)
+    num_actions: NumActions = eqx.field(static=True)
 
     def __init__(self, env: AbstractEnv[State], max_steps: int):
         if max_steps < 1:
@@ -59,11 +60,11 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         return (state, jnp.zeros((), jnp.int32)), timestep
 
     def step(
-        self, key: Key[Array, ""], state: tuple[State, Int[Array, ""]], action: IntScalarLike
+        self, key: Key[Array, ""], state: tuple[State, Int[Array, ""]], action: ActionLike
     ) -> tuple[tuple[State, Int[Array, ""]], TimeStep]:
         """Takes one action, and truncates the episode if it is the last and did not end it."""
         inner, steps = state
-        inner, timestep = self.env.step(key, inner, jnp.asarray(action, jnp.int32))
+        inner, timestep = self.env.step(key, inner, as_action(action, self.num_actions))
         cut = (steps + 1 >= self.max_steps) & ~timestep.terminated
         truncated = timestep.truncated | cut
         mask = timestep.action_mask | truncated
@@ -75,7 +76,7 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         step_key: Key[Array, ""],
         reset_key: Key[Array, ""],
         state: tuple[State, Int[Array, ""]],
-        action: Int[Array, ""],
+        action: Action,
         cut: Bool[Array, ""] | bool = False,
     ) -> tuple[TimeStep, Next[tuple[State, Int[Array, ""]]]]:
         """See :class:`AbstractHostEnv`; only for environments that are one, or wrap one."""
@@ -106,7 +107,7 @@ class FlatObservation(AbstractEnv[State]):
 
     env: AbstractEnv[State]
     of: Callable[[Any], ArrayTree] | None
-    num_actions: int = eqx.field(static=True)
+    num_actions: NumActions = eqx.field(static=True)
     observation_size: int = eqx.field(static=True)
 
     def __init__(self, env: AbstractEnv[State], of: Callable[[Any], ArrayTree] | None = None):
@@ -120,18 +121,16 @@ class FlatObservation(AbstractEnv[State]):
         """Starts an episode."""
         return self._flat(*self.env.reset(key))
 
-    def step(
-        self, key: Key[Array, ""], state: State, action: IntScalarLike
-    ) -> tuple[State, TimeStep]:
+    def step(self, key: Key[Array, ""], state: State, action: ActionLike) -> tuple[State, TimeStep]:
         """Takes one action."""
-        return self._flat(*self.env.step(key, state, jnp.asarray(action, jnp.int32)))
+        return self._flat(*self.env.step(key, state, as_action(action, self.num_actions)))
 
     def step_and_reset(
         self,
         step_key: Key[Array, ""],
         reset_key: Key[Array, ""],
         state: State,
-        action: Int[Array, ""],
+        action: Action,
         cut: Bool[Array, ""] | bool = False,
     ) -> tuple[TimeStep, Next[State]]:
         """See :class:`AbstractHostEnv`; only for environments that are one, or wrap one."""

@@ -12,6 +12,7 @@ EndlessOrOver      truncation is bootstrapped, termination is not               
 ActionValue        the advantage reaches the policy                             plays 1, V = 1
 MatchObservation   the observation reaches the policy                           a = o, V = 1
 MaskedLocks        the mask reaches the policy, and is obeyed                   return ``length``
+MaskedDoors        so does each part of it, with several choices at once        return ``length``
 RememberedCue      the hidden state lasts, and is learned through time          plays o(0), return 1
 ================== ============================================================ ==================
 """
@@ -22,10 +23,12 @@ from typing import final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep
 from ppo_mask.jax_tools import IntScalarLike, number_settings
+from ppo_mask.networks.choices import ActionLike, as_action
 
 
 def _timestep(
@@ -203,6 +206,69 @@ class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
         mask = jnp.zeros(self.num_actions, bool).at[jnp.stack([low, self.keys + high])].set(True)
         observation = _sign(observation_key)
         return (opened, observation, mask), _timestep(observation, mask=mask)
+
+
+@final
+class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
+    """``length`` doors in a row, of several locks each, which are all opened by one action.
+
+    A lock is one of :class:`MaskedLocks`, with its own number of keys and its own number in the
+    observation; the reward is 1 if all of a door's locks open. One forbidden key ends the episode.
+    A policy that obeys the masks and ignores the observation gets ``length`` / 2 ** locks.
+
+    Attributes:
+        length: doors.
+        num_actions: keys of each lock, at least 2.
+    """
+
+    length: int = eqx.field(static=True)
+    num_actions: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, length: int = 4, keys: tuple[int, ...] = (4, 6, 6)):
+        self.length = length
+        self.num_actions = keys
+
+    def reset(self, key: Key[Array, ""]) -> tuple[tuple[Array, Array, Array], TimeStep]:
+        """At the first door."""
+        state = self._door(key, jnp.zeros((), jnp.int32))
+        return state, self._show(state, jnp.array(False), jnp.array(False))
+
+    def step(
+        self, key: Key[Array, ""], state: tuple[Array, Array, Array], action: ActionLike
+    ) -> tuple[tuple[Array, Array, Array], TimeStep]:
+        """Tries a key in each lock. A forbidden one ends the episode."""
+        opened, observation, mask = state
+        action = as_action(action, self.num_actions)
+        starts, halves = self._places()
+        allowed = mask[starts + action].all()
+        right = ((action >= halves) == (observation > 0)).all()
+        state = self._door(key, opened + 1)
+        return state, self._show(state, allowed & right, ~allowed | (opened + 1 >= self.length))
+
+    def _places(self) -> tuple[Int[np.ndarray, " locks"], Int[np.ndarray, " locks"]]:
+        """Where each lock's keys begin in the mask, and how many are in their lower half."""
+        keys = np.array(self.num_actions, np.int32)
+        return np.cumsum(keys, dtype=np.int32) - keys, keys // 2
+
+    def _door(
+        self, key: Key[Array, ""], opened: Int[Array, ""]
+    ) -> tuple[Int[Array, ""], Float[Array, " locks"], Bool[Array, " actions"]]:
+        low_key, high_key, observation_key = jax.random.split(key, 3)
+        starts, halves = self._places()
+        rest = np.array(self.num_actions, np.int32) - halves
+        low = jax.random.randint(low_key, halves.shape, 0, halves, jnp.int32)
+        high = halves + jax.random.randint(high_key, rest.shape, 0, rest, jnp.int32)
+        allowed = jnp.concatenate([starts + low, starts + high])
+        mask = jnp.zeros(sum(self.num_actions), bool).at[allowed].set(True)
+        signs = jax.vmap(_sign)(jax.random.split(observation_key, len(halves)))
+        return opened, signs, mask
+
+    def _show(
+        self, state: tuple[Array, Array, Array], opens: Bool[Array, ""], over: Bool[Array, ""]
+    ) -> TimeStep:
+        _, observation, mask = state
+        reward = opens.astype(jnp.float32)
+        return TimeStep(observation, mask | over, reward, over, jnp.array(False), {})
 
 
 @final

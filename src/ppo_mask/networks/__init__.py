@@ -1,8 +1,10 @@
 """Networks: a policy and a value function, under a mask that cannot be forgotten.
 
 In: an observation, a mask and, for recurrent networks, a hidden state. Out: a
-:class:`MaskedCategorical` and a value. Normalization and bfloat16 are wrappers around a network,
-and networks themselves. :mod:`~ppo_mask.networks.layers` are for networks of your own.
+:class:`MaskedCategorical` (or :class:`MaskedMultiCategorical`, of several choices at once) and a
+value. Normalization and bfloat16 are wrappers around a network, and networks themselves.
+:mod:`~ppo_mask.networks.layers` are for networks of your own;
+:mod:`~ppo_mask.networks.choices` says what an action is.
 """
 
 from ._actor_critic import (
@@ -21,7 +23,12 @@ from ._actor_critic import (
 from ._bfloat16 import BFloat16ActorCritic, to_bfloat16
 from ._conv import ConvActorCritic
 from ._default import describe_network, network_for
-from ._distribution import MaskedCategorical
+from ._distribution import (
+    AbstractMaskedDistribution,
+    MaskedCategorical,
+    MaskedMultiCategorical,
+    masked_distribution,
+)
 from ._gru import GRUActorCritic
 from ._mlp import MLPActorCritic
 from ._normalize import (
@@ -36,12 +43,14 @@ from ._policy import Policy
 __all__ = [
     "AbstractActorCritic",
     "AbstractFeatureActorCritic",
+    "AbstractMaskedDistribution",
     "AbstractRecurrentActorCritic",
     "BFloat16ActorCritic",
     "ConvActorCritic",
     "GRUActorCritic",
     "MLPActorCritic",
     "MaskedCategorical",
+    "MaskedMultiCategorical",
     "Memory",
     "NormalizedActorCritic",
     "Policy",
@@ -52,6 +61,7 @@ __all__ = [
     "forward",
     "initial_hidden",
     "is_recurrent",
+    "masked_distribution",
     "network_for",
     "reset_hidden",
     "split_features",

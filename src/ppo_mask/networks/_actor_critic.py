@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.networks._distribution import MaskedCategorical
+from ppo_mask.networks._distribution import AbstractMaskedDistribution
 
 
 class AbstractActorCritic(eqx.Module):
@@ -52,7 +52,7 @@ class AbstractActorCritic(eqx.Module):
     @abstractmethod
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
-    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+    ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
         """Evaluates one observation.
 
         Args:
@@ -96,7 +96,7 @@ class AbstractRecurrentActorCritic(AbstractActorCritic):
     @abstractmethod
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
-    ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
+    ) -> tuple[AbstractMaskedDistribution, Float[Array, ""], ArrayTree]:
         """Evaluates one step of an episode.
 
         Args:
@@ -110,7 +110,7 @@ class AbstractRecurrentActorCritic(AbstractActorCritic):
 
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
-    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+    ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
         """Evaluates the first step of an episode, where there is nothing to remember."""
         return self.advance(observation, action_mask, self.initial_hidden())[:2]
 
@@ -132,12 +132,12 @@ class AbstractWrappedActorCritic(AbstractActorCritic):
     @abstractmethod
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
-    ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
+    ) -> tuple[AbstractMaskedDistribution, Float[Array, ""], ArrayTree]:
         """Evaluates one step, as the function :func:`advance` does of any model."""
 
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
-    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+    ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
         """See :class:`AbstractActorCritic`."""
         return self.advance(observation, action_mask, initial_hidden(self.network))[:2]
 
@@ -175,7 +175,7 @@ class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
 
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
-    ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
+    ) -> tuple[AbstractMaskedDistribution, Float[Array, ""], ArrayTree]:
         """See :class:`AbstractWrappedActorCritic`."""
         inputs = self.unpack(self.features(observation))
         return advance(self.network, inputs, action_mask, hidden)
@@ -201,7 +201,7 @@ def advance(
     observation: ArrayTree,
     action_mask: Bool[Array, " actions"],
     hidden: ArrayTree,
-) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
+) -> tuple[AbstractMaskedDistribution, Float[Array, ""], ArrayTree]:
     """Evaluates one step of any model, recurrent or not.
 
     Args:
@@ -301,7 +301,7 @@ def forward(
     observation: ArrayTree,
     action_mask: Bool[Array, "rows *steps actions"],
     memory: Memory | None,
-) -> tuple[MaskedCategorical, Float[Array, "rows *steps"]]:
+) -> tuple[AbstractMaskedDistribution, Float[Array, "rows *steps"]]:
     """Evaluates a batch of observations, each with the hidden state that it was acted on with.
 
     Args:

@@ -15,7 +15,7 @@ from ppo_mask.networks._actor_critic import (
     AbstractWrappedActorCritic,
     advance,
 )
-from ppo_mask.networks._distribution import MaskedCategorical
+from ppo_mask.networks._distribution import AbstractMaskedDistribution
 from ppo_mask.networks._normalize import NormalizedActorCritic
 
 
@@ -46,7 +46,7 @@ class BFloat16ActorCritic(AbstractWrappedActorCritic):
 
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
-    ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
+    ) -> tuple[AbstractMaskedDistribution, Float[Array, ""], ArrayTree]:
         """See :class:`ppo_mask.networks.AbstractRecurrentActorCritic`."""
         network, observation, before = jax.tree.map(_rounded, (self.network, observation, hidden))
         distribution, value, after = advance(network, observation, action_mask, before)

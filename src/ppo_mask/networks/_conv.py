@@ -10,7 +10,8 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
-from ppo_mask.networks._distribution import MaskedCategorical
+from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
+from ppo_mask.networks.choices import NumActions, mask_length
 from ppo_mask.networks.layers import (
     affine,
     check_sizes,
@@ -40,7 +41,7 @@ class ConvActorCritic(AbstractActorCritic):
         grid_shape: rows, columns and channels. The first array of such a shape is the grid; of
             bytes, it is divided by 255.
         other_size: numbers in the rest of the observation.
-        num_actions: logits of the policy.
+        num_actions: logits of the policy; of several choices at once, a tuple of those of each.
         channels: of each convolution.
         hidden_dim: width of the hidden layer.
         convolutions: from the grid on.
@@ -62,7 +63,7 @@ class ConvActorCritic(AbstractActorCritic):
 
     grid_shape: tuple[int, int, int] = eqx.field(static=True)
     other_size: int = eqx.field(static=True)
-    num_actions: int = eqx.field(static=True)
+    num_actions: NumActions = eqx.field(static=True)
     channels: int = eqx.field(static=True)
     hidden_dim: int = eqx.field(static=True)
     convolutions: tuple[eqx.nn.Conv2d, ...]
@@ -74,7 +75,7 @@ class ConvActorCritic(AbstractActorCritic):
         self,
         grid_shape: tuple[int, int, int],
         other_size: int,
-        num_actions: int,
+        num_actions: NumActions,
         channels: int = 32,
         hidden_dim: int = 256,
         *,
@@ -95,7 +96,7 @@ class ConvActorCritic(AbstractActorCritic):
         sizes = [planes, *[channels] * len(strides)]
         self.convolutions = tuple(map(_convolution, sizes[:-1], sizes[1:], strides, keys))
         self.hidden = linear(rows * columns * channels + other_size, hidden_dim, 2**0.5, first)
-        self.actor = linear(hidden_dim, num_actions, 0.01, keys[-2])
+        self.actor = linear(hidden_dim, mask_length(num_actions), 0.01, keys[-2])
         self.critic = linear(hidden_dim, 1, 1.0, keys[-1])
 
     @classmethod
@@ -125,7 +126,7 @@ class ConvActorCritic(AbstractActorCritic):
 
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
-    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+    ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
         """See :class:`AbstractActorCritic`."""
         leaves = jax.tree.leaves(observation)
         place = next((i for i, x in enumerate(leaves) if x.shape == self.grid_shape), None)
@@ -143,7 +144,7 @@ class ConvActorCritic(AbstractActorCritic):
         x = jnp.concatenate([x.reshape(-1), others.astype(x.dtype)])
         x = jnp.tanh(affine(self.hidden, x))
         value = affine(self.critic, x)[0]
-        return MaskedCategorical(affine(self.actor, x), action_mask), value
+        return masked_distribution(affine(self.actor, x), action_mask, self.num_actions), value
 
 
 def find_grid(observation: Any) -> tuple[int, int, int] | None:

@@ -8,6 +8,7 @@ from ppo_mask.jax_tools import describe_shapes
 from ppo_mask.networks._actor_critic import AbstractActorCritic, count_parameters
 from ppo_mask.networks._conv import ConvActorCritic, find_grid
 from ppo_mask.networks._mlp import MLPActorCritic
+from ppo_mask.networks.choices import describe_actions
 from ppo_mask.networks.layers import observation_shapes, size_of
 
 _SHOWN = 4  # arrays of an observation, by name and shape
@@ -68,4 +69,4 @@ def describe_network(model: AbstractActorCritic, env: Any, observation: Any = No
     if len(arrays) > _SHOWN:
         shown = f"{len(arrays)} arrays of {size_of(observation):,} numbers"
     made = f"{type(model).__name__}, {count_parameters(model):,} parameters"
-    return f"{shown} -> {made} -> {env.num_actions} actions"
+    return f"{shown} -> {made} -> {describe_actions(env.num_actions)}"

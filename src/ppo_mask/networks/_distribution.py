@@ -1,4 +1,8 @@
-"""A categorical distribution whose mask cannot be forgotten."""
+"""Categorical distributions whose mask cannot be forgotten."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, final
 
 import distreqx.distributions as dist
 import equinox as eqx
@@ -9,9 +13,64 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.jax_tools import IntScalarLike, number_settings
+from ppo_mask.networks.choices import Action, NumActions, describe_actions, mask_length, split_parts
 
 
-class MaskedCategorical(eqx.Module):
+class AbstractMaskedDistribution(eqx.Module):
+    """A distribution over the actions that a mask allows, and over no others.
+
+    :class:`MaskedCategorical` is of one choice, :class:`MaskedMultiCategorical` of several at once.
+
+    Attributes:
+        mask: True where an action is allowed; with several choices, part after part.
+    """
+
+    mask: eqx.AbstractVar[Bool[Array, " actions"]]
+
+    @property
+    @abstractmethod
+    def choices(self) -> NumActions:
+        """How many actions there are: a number, or a tuple of those of each part."""
+
+    def check_choices(self, num_actions: NumActions) -> None:
+        """Makes sure that the actions are an environment's.
+
+        Args:
+            num_actions: of the environment.
+
+        Raises:
+            ValueError: they are other ones.
+        """
+        if self.choices != num_actions:
+            raise ValueError(
+                f"the network chooses of {describe_actions(self.choices)}, and the environment has "
+                f"{describe_actions(num_actions)}"
+            )
+
+    @property
+    @abstractmethod
+    def probs(self) -> Float[Array, " actions"]:
+        """Probabilities, as the mask lies; exactly 0 outside the mask."""
+
+    @abstractmethod
+    def log_prob(self, action: Any) -> Float[Array, ""]:
+        """Log-probability of an action."""
+
+    @abstractmethod
+    def entropy(self) -> Float[Array, ""]:
+        """Entropy in nats."""
+
+    @abstractmethod
+    def mode(self) -> Action:
+        """The likeliest allowed action, the first among equals."""
+
+    @abstractmethod
+    def sample(self, key: Key[Array, ""]) -> Action:
+        """Draws an allowed action."""
+
+
+@final
+class MaskedCategorical(AbstractMaskedDistribution):
     """A categorical distribution over the allowed actions of one state.
 
     An action outside the mask has probability exactly 0, is never drawn, and its logit receives a
@@ -49,6 +108,11 @@ class MaskedCategorical(eqx.Module):
         self._unmasked = dist.Categorical(logits=logits)
 
     @property
+    def choices(self) -> int:
+        """How many actions there are."""
+        return self.mask.shape[-1]
+
+    @property
     def probs(self) -> Float[Array, " actions"]:
         """Probabilities; exactly 0 outside the mask."""
         return jnp.where(self.mask, self._unmasked.probs, 0)
@@ -81,3 +145,151 @@ class MaskedCategorical(eqx.Module):
             draw = jax.random.uniform(key)
         above = (cdf > draw * top) | (cdf >= top)
         return jnp.argmax(self.mask & above).astype(jnp.int32)
+
+
+@final
+class MaskedMultiCategorical(AbstractMaskedDistribution):
+    """Distributions over the allowed actions of several choices at once, one for each part.
+
+    Each part is a :class:`MaskedCategorical`, with all that it guarantees, and the parts are drawn
+    independently of each other. Logits and mask are one row, part after part, as sb3-contrib has
+    them for Gymnasium's MultiDiscrete. An action is one number for each part.
+
+    Args:
+        logits: of all actions of all parts; of each part up to a constant.
+        mask: True where an action is allowed.
+        num_actions: of each part.
+
+    Attributes:
+        mask: True where an action is allowed.
+        num_actions: of each part.
+
+    Raises:
+        ValueError: a part has no action, or the row is not as long as all parts; or a part allows
+            no action, where the mask's values are known (see :class:`MaskedCategorical`).
+
+    Example:
+        >>> import jax, jax.numpy as jnp, ppo_mask as pm
+        >>> mask = jnp.array([True, True, False, False, True])  # Of 2 actions, and of 3.
+        >>> distribution = pm.MaskedMultiCategorical(jnp.zeros(5), mask, (2, 3))
+        >>> print(distribution.probs)
+        [0.5 0.5 0.  0.  1. ]
+        >>> print(distribution.mode())
+        [0 2]
+        >>> int(distribution.sample(jax.random.key(0))[1])
+        2
+    """
+
+    mask: Bool[Array, " actions"]
+    num_actions: tuple[int, ...] = eqx.field(static=True)
+    _logits: Float[Array, " actions"]
+
+    def __init__(
+        self,
+        logits: Float[Array, " actions"],
+        mask: Bool[Array, " actions"],
+        num_actions: tuple[int, ...],
+    ):
+        if not num_actions or min(num_actions) < 1:
+            raise ValueError(f"each part must have at least 1 action, got {num_actions}")
+        if mask.size != mask_length(num_actions):
+            raise ValueError(
+                f"action mask is bool[{mask.size}], not bool[{mask_length(num_actions)}]: there "
+                f"are {describe_actions(num_actions)}"
+            )
+        if not isinstance(mask, Tracer):
+            for parts, allowed in split_parts(np.asarray(mask), num_actions):
+                if not allowed.any(axis=-1).all():
+                    part = parts.start + int(allowed.any(axis=-1).argmin())
+                    raise ValueError(
+                        f"action mask is all False in part {part} of {len(num_actions)} (counted "
+                        "from 0): at least one action must be allowed in each part"
+                    )
+        self.mask = mask
+        self.num_actions = num_actions
+        self._logits = logits.astype(jnp.float32)
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """How many actions each part has."""
+        return self.num_actions
+
+    @property
+    def probs(self) -> Float[Array, " actions"]:
+        """Probabilities of each part, part after part; exactly 0 outside the mask."""
+        return self._each_part(lambda part: part.probs)
+
+    def log_prob(
+        self, action: Int[Array, " parts"] | Int[np.ndarray, " parts"]
+    ) -> Float[Array, ""]:
+        """Log-probability: the sum of the parts'. About -3.4e38 where one is outside the mask.
+
+        Raises:
+            ValueError: the action has another number of parts.
+        """
+        if action.shape != (len(self.num_actions),):
+            raise ValueError(
+                f"action has {action.size} parts; there are {describe_actions(self.num_actions)}"
+            )
+        total = self._each_part(lambda part, number: part.log_prob(number), action).sum()
+        # Of several that are forbidden the sum would be infinite.
+        return jnp.maximum(total, jnp.finfo(jnp.float32).min)
+
+    def entropy(self) -> Float[Array, ""]:
+        """Entropy in nats: the sum of the parts'."""
+        return self._each_part(lambda part: part.entropy()).sum()
+
+    def mode(self) -> Int[Array, " parts"]:
+        """The likeliest allowed action of each part, the first among equals."""
+        return self._each_part(lambda part: part.mode())
+
+    def sample(self, key: Key[Array, ""]) -> Int[Array, " parts"]:
+        """Draws an allowed action in each part, with a key of its own.
+
+        Each is drawn as :meth:`MaskedCategorical.sample` does.
+        """
+        keys = jax.random.split(key, len(self.num_actions))
+        return self._each_part(lambda part, key: part.sample(key), keys)
+
+    def _each_part(self, function: Callable[..., Array], *rows: Any) -> Array:
+        """Calls ``function(part, …)`` for each part with its elements; joins what it returns."""
+
+        def call(logits: Array, mask: Array, *elements: Any) -> Array:
+            return function(MaskedCategorical(logits, mask), *elements)
+
+        runs = zip(
+            split_parts(self._logits, self.num_actions),
+            split_parts(self.mask, self.num_actions),
+            strict=True,
+        )
+        results = [
+            jax.vmap(call)(logits, mask, *(row[parts] for row in rows))
+            for (parts, logits), (_, mask) in runs
+        ]
+        return jnp.concatenate([result.reshape(-1) for result in results])
+
+
+def masked_distribution(
+    logits: Float[Array, " actions"], mask: Bool[Array, " actions"], num_actions: NumActions
+) -> AbstractMaskedDistribution:
+    """The distribution for an environment's actions: of one choice, or of several at once.
+
+    Args:
+        logits: of all actions.
+        mask: True where an action is allowed.
+        num_actions: a number, or a tuple of one for each part.
+
+    Raises:
+        ValueError: see :class:`MaskedCategorical` and :class:`MaskedMultiCategorical`.
+
+    Example:
+        >>> import jax.numpy as jnp, ppo_mask as pm
+        >>> mask = jnp.array([False, True, True])
+        >>> print(pm.networks.masked_distribution(jnp.zeros(3), mask, 3).mode())
+        1
+        >>> print(pm.networks.masked_distribution(jnp.zeros(3), mask, (2, 1)).mode())
+        [1 0]
+    """
+    if isinstance(num_actions, int):
+        return MaskedCategorical(logits, mask)
+    return MaskedMultiCategorical(logits, mask, num_actions)

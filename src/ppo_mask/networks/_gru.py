@@ -9,8 +9,9 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic
-from ppo_mask.networks._distribution import MaskedCategorical
+from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
 from ppo_mask.networks._mlp import AbstractFlatActorCritic
+from ppo_mask.networks.choices import NumActions, mask_length
 from ppo_mask.networks.layers import (
     activate,
     affine,
@@ -34,7 +35,7 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
 
     Attributes:
         observation_size: numbers in an observation.
-        num_actions: logits of the policy.
+        num_actions: logits of the policy; of several choices at once, a tuple of those of each.
         hidden_dim: numbers in the hidden state, and width of the first layer.
         layer_norm: the unit's input is normalized to mean 0 and variance 1 before its tanh.
         policy_gain: what the hidden state is multiplied by before the policy's head; see
@@ -59,7 +60,7 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
     """
 
     observation_size: int = eqx.field(static=True)
-    num_actions: int = eqx.field(static=True)
+    num_actions: NumActions = eqx.field(static=True)
     hidden_dim: int = eqx.field(static=True)
     layer_norm: bool = eqx.field(static=True)
     policy_gain: float = eqx.field(static=True)
@@ -72,7 +73,7 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
     def __init__(
         self,
         observation_size: int,
-        num_actions: int,
+        num_actions: NumActions,
         hidden_dim: int = 256,
         layer_norm: bool = False,
         policy_gain: float = 1.0,
@@ -89,7 +90,7 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         self.encoder = linear(observation_size, hidden_dim, 2**0.5, keys[0])
         self.gates = _stacked(hidden_dim, keys[1:4])
         self.recurrent_gates = _stacked(hidden_dim, keys[4:7])
-        self.actor = linear(hidden_dim, num_actions, 0.01, keys[7])
+        self.actor = linear(hidden_dim, mask_length(num_actions), 0.01, keys[7])
         self.critic = linear(hidden_dim, 1, 1.0, keys[8])
 
     def initial_hidden(self) -> Float[Array, " hidden"]:
@@ -101,7 +102,7 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         observation: ArrayTree,
         action_mask: Bool[Array, " actions"],
         hidden: Float[Array, " hidden"],
-    ) -> tuple[MaskedCategorical, Float[Array, ""], Float[Array, " hidden"]]:
+    ) -> tuple[AbstractMaskedDistribution, Float[Array, ""], Float[Array, " hidden"]]:
         """See :class:`ppo_mask.networks.AbstractRecurrentActorCritic`."""
         x = flat_numbers(observation)
         check_takes(self.observation_size, x)
@@ -112,7 +113,8 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         candidate = jnp.tanh(new[2] + reset * old[2])
         hidden = update * hidden + (1 - update) * candidate
         logits = affine(self.actor, hidden, self.policy_gain)
-        return MaskedCategorical(logits, action_mask), affine(self.critic, hidden)[0], hidden
+        distribution = masked_distribution(logits, action_mask, self.num_actions)
+        return distribution, affine(self.critic, hidden)[0], hidden
 
 
 def _stacked(size: int, keys: Key[Array, " gates"]) -> eqx.nn.Linear:

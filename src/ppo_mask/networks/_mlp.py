@@ -8,7 +8,8 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
-from ppo_mask.networks._distribution import MaskedCategorical
+from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
+from ppo_mask.networks.choices import NumActions, mask_length
 from ppo_mask.networks.layers import (
     activate,
     affine,
@@ -70,7 +71,7 @@ class MLPActorCritic(AbstractFlatActorCritic):
 
     Attributes:
         observation_size: numbers in an observation.
-        num_actions: logits of the policy.
+        num_actions: logits of the policy; of several choices at once, a tuple of those of each.
         hidden_dim: width of the hidden layers.
         num_layers: hidden layers of each MLP.
         layer_norm: hidden layers are normalized to mean 0 and variance 1 before their tanh
@@ -97,7 +98,7 @@ class MLPActorCritic(AbstractFlatActorCritic):
     """
 
     observation_size: int = eqx.field(static=True)
-    num_actions: int = eqx.field(static=True)
+    num_actions: NumActions = eqx.field(static=True)
     hidden_dim: int = eqx.field(static=True)
     num_layers: int = eqx.field(static=True)
     layer_norm: bool = eqx.field(static=True)
@@ -110,7 +111,7 @@ class MLPActorCritic(AbstractFlatActorCritic):
     def __init__(
         self,
         observation_size: int,
-        num_actions: int,
+        num_actions: NumActions,
         hidden_dim: int = 256,
         num_layers: int = 2,
         layer_norm: bool = False,
@@ -133,14 +134,14 @@ class MLPActorCritic(AbstractFlatActorCritic):
                 f"shared_layers must be 0 to num_layers = {num_layers}, got {shared_layers}"
             )
         hidden = (observation_size, *[hidden_dim] * num_layers)
-        actor = _mlp((*hidden, num_actions), 0.01, actor_key)
+        actor = _mlp((*hidden, mask_length(num_actions)), 0.01, actor_key)
         critic = _mlp((*hidden, 1), 1.0, critic_key)
         self.trunk, self.actor = actor[:shared_layers], actor[shared_layers:]
         self.critic = critic[shared_layers:]
 
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
-    ) -> tuple[MaskedCategorical, Float[Array, ""]]:
+    ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
         """See :class:`AbstractActorCritic`."""
         x = flat_numbers(observation)
         check_takes(self.observation_size, x)
@@ -148,7 +149,7 @@ class MLPActorCritic(AbstractFlatActorCritic):
             x = activate(layer, x, self.layer_norm)
         logits = self._apply(self.actor, x, self.policy_gain)
         value = self._apply(self.critic, x, 1.0)
-        return MaskedCategorical(logits, action_mask), value[0]
+        return masked_distribution(logits, action_mask, self.num_actions), value[0]
 
     def _apply(
         self, layers: tuple[eqx.nn.Linear, ...], x: Float[Array, " n_in"], gain: float

@@ -21,7 +21,7 @@ from ppo_mask.networks._actor_critic import (
     replace_network,
     split_features,
 )
-from ppo_mask.networks._distribution import MaskedCategorical
+from ppo_mask.networks._distribution import AbstractMaskedDistribution
 
 _EPSILON = 1e-8
 _LIMIT = 10.0
@@ -120,7 +120,7 @@ class NormalizedActorCritic(AbstractWrappedActorCritic):
 
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
-    ) -> tuple[MaskedCategorical, Float[Array, ""], ArrayTree]:
+    ) -> tuple[AbstractMaskedDistribution, Float[Array, ""], ArrayTree]:
         """See :class:`ppo_mask.networks.AbstractRecurrentActorCritic`."""
         leaves, structure = jax.tree.flatten(observation)
         floats = iter(self.moments)

@@ -3,7 +3,7 @@
 from typing import final
 
 import equinox as eqx
-from jaxtyping import Array, Bool, Int, Key
+from jaxtyping import Array, Bool, Key
 
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks._actor_critic import (
@@ -13,6 +13,7 @@ from ppo_mask.networks._actor_critic import (
     initial_hidden,
     is_recurrent,
 )
+from ppo_mask.networks.choices import Action
 
 
 @final
@@ -39,9 +40,7 @@ class Policy(eqx.Module):
     model: AbstractActorCritic
 
     @eqx.filter_jit
-    def __call__(
-        self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
-    ) -> Int[Array, ""]:
+    def __call__(self, observation: ArrayTree, action_mask: Bool[Array, " actions"]) -> Action:
         """Chooses an action.
 
         Args:
@@ -49,7 +48,7 @@ class Policy(eqx.Module):
             action_mask: which actions are allowed.
 
         Returns:
-            The action's number.
+            The action's number; of several choices at once, one for each.
 
         Raises:
             ValueError: the policy is recurrent, so that its action depends on a hidden state.
@@ -64,7 +63,7 @@ class Policy(eqx.Module):
     @eqx.filter_jit
     def sample(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], key: Key[Array, ""]
-    ) -> Int[Array, ""]:
+    ) -> Action:
         """Draws an action from the policy's probabilities.
 
         Args:
@@ -73,7 +72,7 @@ class Policy(eqx.Module):
             key: draws it.
 
         Returns:
-            The action's number.
+            The action's number; of several choices at once, one for each.
 
         Raises:
             ValueError: the policy is recurrent, so that its action depends on a hidden state.
@@ -90,7 +89,7 @@ class Policy(eqx.Module):
     @eqx.filter_jit
     def act(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
-    ) -> tuple[Int[Array, ""], ArrayTree]:
+    ) -> tuple[Action, ArrayTree]:
         """Chooses an action, with a network that is recurrent or not.
 
         Args:
@@ -99,7 +98,7 @@ class Policy(eqx.Module):
             hidden: from :meth:`initial_hidden` or from the episode's previous step.
 
         Returns:
-            The action's number, and the hidden state for the episode's next step.
+            The action's number, or several, and the hidden state for the episode's next step.
         """
         distribution, _, hidden = advance(self.model, observation, action_mask, hidden)
         return distribution.mode(), hidden

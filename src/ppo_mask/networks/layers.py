@@ -90,13 +90,14 @@ def check_sizes(network: Any, *names: str) -> None:
 
     Args:
         network: any object.
-        names: of its attributes that are sizes.
+        names: of its attributes that are sizes, or tuples of some.
 
     Raises:
         ValueError: a size is below 1; the message names it.
     """
     for name in names:
-        if (size := getattr(network, name)) < 1:
+        size: int | tuple[int, ...] = getattr(network, name)
+        if (min(size, default=0) if isinstance(size, tuple) else size) < 1:
             raise ValueError(f"{name} must be at least 1, got {size}")
 
 

@@ -22,7 +22,7 @@ class Batch(eqx.Module):
     Attributes:
         observation: that was acted on, as in :class:`~ppo_mask.ppo.Transition`.
         action_mask: the mask that was acted under.
-        action: that was drawn.
+        action: that was drawn; of several choices at once, ``[*batch, parts]``.
         log_prob: of the action, under the policy that drew it.
         value: the model's estimate when it acted.
         advantage: how much better the action was than ``value``.
@@ -32,7 +32,7 @@ class Batch(eqx.Module):
 
     observation: ArrayTree
     action_mask: Bool[Array, "*batch actions"]
-    action: Int[Array, "*batch"]
+    action: Int[Array, "*batch"] | Int[Array, "*batch parts"]
     log_prob: Float[Array, "*batch"]
     value: Float[Array, "*batch"]
     advantage: Float[Array, "*batch"]

@@ -47,7 +47,7 @@ class Transition(eqx.Module):
         observation: from **before** the action; its features, if the model is an
             :class:`~ppo_mask.networks.AbstractFeatureActorCritic`.
         action_mask: from before the action.
-        action: that was drawn.
+        action: that was drawn; of several choices at once, ``[*batch, parts]``.
         log_prob: of the action, under the policy that drew it.
         value: the model's estimate for the state before the action.
         reward: of the action.
@@ -62,7 +62,7 @@ class Transition(eqx.Module):
 
     observation: ArrayTree
     action_mask: Bool[Array, "*batch actions"]
-    action: Int[Array, "*batch"]
+    action: Int[Array, "*batch"] | Int[Array, "*batch parts"]
     log_prob: Float[Array, "*batch"]
     value: Float[Array, "*batch"]
     reward: Float[Array, "*batch"]
@@ -140,6 +140,7 @@ def _act(
     distribution, value, hidden = jax.vmap(partial(advance, network))(
         jax.vmap(unpack)(kept), state.action_mask, state.hidden
     )
+    distribution.check_choices(vector_env.num_actions)
     action = jax.vmap(lambda d, k: d.sample(k))(distribution, keys[0])
     log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
     vector_state, timestep = vector_env.step_with(keys[1:], state.vector_state, action)

@@ -296,7 +296,7 @@ def learn(
 
         def loss_of_params(params: ArrayTree, batch: Batch) -> tuple[Scalar, dict[str, Scalar]]:
             _, unpack, network = split_features(eqx.combine(params, static))
-            inputs = vmap_axes(unpack, batch.action.ndim)(batch.observation)
+            inputs = vmap_axes(unpack, batch.log_prob.ndim)(batch.observation)
             return algorithm.loss(network, dataclasses.replace(batch, observation=inputs), config)
 
         def of_part(part: tuple[Array, Array]) -> ArrayTree:

@@ -14,7 +14,9 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask.envs import TimeLimit, VectorEnv, host_env_in
 from ppo_mask.jax_tools import zeros_from_shapes
 from ppo_mask.networks import AbstractActorCritic, Policy, advance
+from ppo_mask.networks.choices import allows_action
 from ppo_mask.ppo import RolloutState, next_rollout_state, start_rollout
+from ppo_mask.training._health import describe_empty_mask
 from ppo_mask.training._metrics import (
     Metric,
     StepTotals,
@@ -132,7 +134,7 @@ def evaluate(
         if (failure := host_env.take_failure()) is not None:
             raise failure
     if not record.allowed:
-        raise ValueError("an action mask was all False; the environment must always allow one")
+        raise ValueError(describe_empty_mask(env.num_actions))
     values = summarize_steps(totals, metrics, "eval")
     return EvaluationResult(
         record.episode_return,
@@ -180,6 +182,7 @@ def _play(
         distribution, _, hidden = jax.vmap(partial(advance, model))(
             rollout.observation, rollout.action_mask, rollout.hidden
         )
+        distribution.check_choices(vector_env.num_actions)
         if greedy:
             action = jax.vmap(lambda d: d.mode())(distribution)
         else:
@@ -199,7 +202,7 @@ def _play(
             note(old.episode_length, timestep.episode_length),
             note(old.truncated, timestep.truncated),
             jax.tree.map(note, old.final_info, timestep.info),
-            old.allowed & rollout.action_mask.any(axis=-1).all(),
+            old.allowed & allows_action(rollout.action_mask, vector_env.num_actions).all(),
         )
         counted = playing.episode < num_episodes
         return _Playing(

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool
 
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks.choices import NumActions, allows_action, describe_actions
 from ppo_mask.ppo import LearnerState, Transition, UpdateDiagnostics
 
 
@@ -17,7 +18,7 @@ class Health(eqx.Module):
     """What was healthy in an update, part by part. One more axis for each vmap.
 
     Attributes:
-        allowed: every mask allowed an action.
+        allowed: every mask allowed an action, and each of its parts one.
         observation: all observations were finite numbers.
         reward: all rewards were.
         losses: each metric of the update was, by the names of
@@ -48,7 +49,10 @@ def all_healthy(model: AbstractActorCritic, diagnostics: UpdateDiagnostics) -> H
 
 
 def examine(
-    learner: LearnerState, transitions: Transition, diagnostics: UpdateDiagnostics
+    learner: LearnerState,
+    transitions: Transition,
+    diagnostics: UpdateDiagnostics,
+    num_actions: NumActions,
 ) -> Health:
     """Checks an update.
 
@@ -56,13 +60,14 @@ def examine(
         learner: after the update.
         transitions: its rollout.
         diagnostics: its metrics.
+        num_actions: of its masks.
 
     Returns:
         What was healthy.
     """
     losses = {name: _finite(x) for name, x in diagnostics.named.items()}
     parameters = {name: _finite(x) for name, x in _parameters(learner.model).items()}
-    allowed = transitions.action_mask.any(axis=-1).all()
+    allowed = allows_action(transitions.action_mask, num_actions).all()
     reward = _finite(transitions.reward)
     health = Health(allowed, jnp.array(True), reward, losses, parameters)
     # The observations are the bulk of a rollout: read again only to find what went wrong.
@@ -71,16 +76,18 @@ def examine(
     return eqx.tree_at(lambda h: h.observation, health, observation)
 
 
-def describe(health: Health) -> str | None:
-    """What is wrong and what may help, in one line; None if nothing is."""
+def describe(health: Health, num_actions: NumActions) -> str | None:
+    """What is wrong and what may help, in one line; None if nothing is.
+
+    Args:
+        health: of an update.
+        num_actions: of its masks.
+    """
     health = jax.device_get(health)
     if all(np.all(part) for part in jax.tree.leaves(health)):
         return None
     if not np.all(health.allowed):
-        return (
-            "an action mask was all False; the environment must always allow an action "
-            "(ppo_mask.envs.check_env finds out where)"
-        )
+        return f"{describe_empty_mask(num_actions)} (ppo_mask.envs.check_env finds out where)"
     for name, good in (("an observation", health.observation), ("a reward", health.reward)):
         if not np.all(good):
             return f"the environment gave {name} that is not finite; look for where it divides"
@@ -93,6 +100,16 @@ def describe(health: Health) -> str | None:
     return (
         f"not finite: {parts}; observations and rewards are, so try a lower learning rate, and "
         "look for rewards of thousands and more"
+    )
+
+
+def describe_empty_mask(num_actions: NumActions) -> str:
+    """That a mask allowed nothing, and what the environment must do instead."""
+    if isinstance(num_actions, int):
+        return "an action mask was all False; the environment must always allow an action"
+    return (
+        f"an action mask was all False in a part, of {describe_actions(num_actions)}; the "
+        "environment must always allow an action in each part"
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from ppo_mask.envs import VectorTimeStep
+from ppo_mask.networks.choices import Action, NumActions, count_allowed
 from ppo_mask.ppo import Transition, UpdateDiagnostics
 
 
@@ -22,12 +23,13 @@ class Metric(eqx.Module):
         >>> first_action = pm.Metric(lambda action, info: action == 0)
 
     Attributes:
-        value: from a step's action and info to a number (or a yes/no). Traced, vmapped.
+        value: from a step's action and info to a number (or a yes/no). Traced, vmapped. Of several
+            choices at once, the action is ``[parts]``.
         over: all steps, or only those that ended an episode.
         reduce: mean or maximum over them.
     """
 
-    value: Callable[[Int[Array, ""], dict[str, Array]], Array] = eqx.field(static=True)
+    value: Callable[[Action, dict[str, Array]], Array] = eqx.field(static=True)
     over: Literal["steps", "episodes"] = eqx.field(static=True, default="steps")
     reduce: Literal["mean", "max"] = eqx.field(static=True, default="mean")
 
@@ -88,7 +90,8 @@ class MetricTotals(eqx.Module):
         diagnostics: for each a :class:`Total` over the updates of means over the gradient steps
             taken; but ``lr`` is the last gradient step's.
         max_entropy: sum over the updates of the largest entropy that the masks leave room for:
-            the mean over the steps of the logarithm of how many actions were allowed.
+            the mean over the steps of the logarithm of how many actions were allowed; of several
+            choices at once, the sum of their logarithms.
     """
 
     steps: StepTotals
@@ -132,7 +135,7 @@ def _is_total(x: Any) -> bool:
 def add_steps(
     totals: StepTotals,
     metrics: Mapping[str, Metric],
-    action: Int[Array, "*batch"],
+    action: Int[Array, "*batch_and_parts"],
     result: Transition | VectorTimeStep,
     counted: Bool[Array, "*batch"],
 ) -> StepTotals:
@@ -144,7 +147,7 @@ def add_steps(
 
     def add(metric: Metric, old: Any) -> Any:
         value = metric.value
-        for _ in action.shape:
+        for _ in counted.shape:
             value = jax.vmap(value)
         values = value(action, result.info).astype(jnp.float32)
         where = ended if metric.over == "episodes" else counted
@@ -167,8 +170,18 @@ def add_update(
     metrics: Mapping[str, Metric],
     transitions: Transition,
     diagnostics: UpdateDiagnostics,
+    num_actions: NumActions | None = None,
 ) -> MetricTotals:
-    """Adds one update and its rollout."""
+    """Adds one update and its rollout.
+
+    Args:
+        totals: so far.
+        metrics: by name.
+        transitions: the rollout.
+        diagnostics: of the update.
+        num_actions: of the environment; None: those of one choice.
+    """
+    num_actions = transitions.action_mask.shape[-1] if num_actions is None else num_actions
     everything = jnp.ones_like(transitions.terminated)
 
     def add(old: Total, new: Array) -> Total:
@@ -176,16 +189,19 @@ def add_update(
         return old.plus(new.sum() / diagnostics.gradient_steps if new.ndim else new)
 
     summed = jax.tree.map(add, totals.diagnostics, diagnostics, is_leaf=_is_total)
-    allowed = transitions.action_mask.sum(axis=-1, dtype=jnp.int32)
+    allowed = count_allowed(transitions.action_mask, num_actions)
     steps = add_steps(totals.steps, metrics, transitions.action, transitions, everything)
     updates = totals.updates + 1
     if diagnostics.lr is not None:
         summed = eqx.tree_at(lambda d: d.lr, summed, Total().plus(diagnostics.lr[-1]))
+    possible = jnp.log(allowed.astype(jnp.float32))
+    if isinstance(num_actions, tuple):
+        possible = possible.sum(axis=-1)
     return MetricTotals(
         steps=steps,
         updates=updates,
         diagnostics=summed,
-        max_entropy=totals.max_entropy.plus(jnp.log(allowed.astype(jnp.float32)).mean()),
+        max_entropy=totals.max_entropy.plus(possible.mean()),
     )
 
 

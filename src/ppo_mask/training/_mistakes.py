@@ -17,7 +17,8 @@ from jaxtyping import TypeCheckError
 from ppo_mask.envs import AbstractEnv, Shapes, shapes_of
 from ppo_mask.errors import RunError, short_tracebacks, user_line
 from ppo_mask.jax_tools import describe_shapes
-from ppo_mask.networks import AbstractActorCritic, MaskedCategorical
+from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, MaskedMultiCategorical
+from ppo_mask.networks.choices import NumActions, action_shape, describe_actions
 from ppo_mask.training._metrics import Metric
 
 if TYPE_CHECKING:
@@ -99,12 +100,12 @@ def _find_mistake(
         shapes = shapes_of(env)
     except _OF_TRACING:
         return  # A bug in reset or step, which has its own message.
-    _check_model(model, shapes)
+    _check_model(model, shapes, env.num_actions)
     for name, metric in metrics.items():
-        _check_metric(name, metric, shapes)
+        _check_metric(name, metric, shapes, env.num_actions)
 
 
-def _check_model(model: AbstractActorCritic, shapes: Shapes) -> None:
+def _check_model(model: AbstractActorCritic, shapes: Shapes, num_actions: NumActions) -> None:
     timestep = shapes.timestep
     mask = timestep.action_mask
     given = f"observation {_words(timestep.observation)}, action_mask {_words(mask)}"
@@ -114,8 +115,12 @@ def _check_model(model: AbstractActorCritic, shapes: Shapes) -> None:
         reason = _reason(error)
         _refuse_model(model, f"cannot be called with the environment's {given}: {reason}", error)
     is_pair = isinstance(result, tuple) and len(result) == 2
-    if not is_pair or not isinstance(result[0], MaskedCategorical):
-        _refuse_model(model, "must give a MaskedCategorical and a value")
+    wanted = MaskedCategorical if isinstance(num_actions, int) else MaskedMultiCategorical
+    if not is_pair or not isinstance(result[0], wanted):
+        _refuse_model(model, f"must give a {wanted.__name__} and a value")
+    if result[0].choices != num_actions:
+        why = f"chooses of {describe_actions(result[0].choices)}, and the environment has"
+        _refuse_model(model, f"{why} {describe_actions(num_actions)}")
     if getattr(result[1], "shape", None) != ():
         _refuse_model(model, f"must give a value of one number, not {_words(result[1])}")
 
@@ -127,10 +132,11 @@ def _refuse_model(model: AbstractActorCritic, why: str, error: Exception | None 
     raise RunError(f"the network {_name(model)} {why}{hint}") from error
 
 
-def _check_metric(name: str, metric: Metric, shapes: Shapes) -> None:
+def _check_metric(name: str, metric: Metric, shapes: Shapes, num_actions: NumActions) -> None:
     info = shapes.timestep.info
     try:
-        value = jax.eval_shape(metric.value, jax.ShapeDtypeStruct((), jnp.int32), info)
+        action = jax.ShapeDtypeStruct(action_shape(num_actions), jnp.int32)
+        value = jax.eval_shape(metric.value, action, info)
     except KeyError as error:
         there = ", ".join(info) or "nothing"
         raise RunError(

@@ -225,7 +225,7 @@ class Trainer(eqx.Module):
             with _naming_lost_processes():
                 state, health = run_chunk((self, jnp.int32(n), total), state)
                 wait_for(health)
-                wrong = describe(health)
+                wrong = describe(health, self.env.num_actions)
             if wrong:
                 host_env = host_env_in(self.env)
                 failure = None if host_env is None else host_env.take_failure()
@@ -293,8 +293,9 @@ class Trainer(eqx.Module):
                 self.algorithm,
             )
             check_metrics(state, diagnostics)
-            totals = add_update(state.totals, self.metrics, transitions, diagnostics)
-            health = examine(learner, transitions, diagnostics)
+            counts = self.env.num_actions
+            totals = add_update(state.totals, self.metrics, transitions, diagnostics, counts)
+            health = examine(learner, transitions, diagnostics, counts)
             memory = next_memory(self.curriculum, state.memory, transitions.info, transitions.ended)
             state = constrain_state(TrainState(learner, totals, memory), self.mesh)
             return eqx.filter(state, eqx.is_array), health

@@ -19,14 +19,15 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters._shared import StaticObject
 from ppo_mask.adapters.from_gymnasium._host import BEGUN, TERMINATED, TRUNCATED, Answer, Host
-from ppo_mask.adapters.from_gymnasium._spaces import as_row, as_tree, leaves_of
+from ppo_mask.adapters.from_gymnasium._spaces import as_row, as_tree, counts_of, leaves_of
 from ppo_mask.adapters.from_gymnasium._stepper import Stepper, describe_error, make_arrays
 from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper
 from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.envs import AbstractHostEnv, Next, TimeStep
 from ppo_mask.errors import RunError
-from ppo_mask.jax_tools import ArrayTree, IntScalarLike
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks.choices import Action, ActionLike, NumActions, as_action, mask_length
 
 
 class HostState(eqx.Module):
@@ -48,15 +49,15 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     All environments of a :class:`ppo_mask.envs.VectorEnv` are stepped by one call out of the
     compiled program, in this process or in workers. The mask is what ``action_masks()`` returns,
     as for sb3-contrib's ``MaskablePPO``, or ``info["action_mask"]``; without either all actions
-    are allowed. An episode is truncated where the environment says so, and its last observation
-    is kept.
+    are allowed. With actions of MultiDiscrete it is one row, part after part. An episode is
+    truncated where the environment says so, and its last observation is kept.
 
     Its state is on the host. So a step cannot be taken twice, and a checkpoint does not hold it:
     a run that is resumed begins new episodes, in place of those that ran, which count as
     truncated. All else is as with any environment. It works on one device.
 
     Attributes:
-        num_actions: the number of actions.
+        num_actions: the number of actions; of MultiDiscrete, that of each part.
 
     Example:
         >>> env = GymnasiumEnv("CartPole-v1", flatten=True)
@@ -65,7 +66,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         ((4,), [True, True])
     """
 
-    num_actions: int = eqx.field(static=True)
+    num_actions: NumActions = eqx.field(static=True)
     _flatten: bool = eqx.field(static=True)
     _infos: tuple[str, ...] = eqx.field(static=True)
     _space: StaticObject = eqx.field(static=True)
@@ -156,20 +157,25 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         flatten: bool,
         infos: Sequence[str],
     ) -> None:
-        if not isinstance(actions, gymnasium.spaces.Discrete):
-            raise ValueError(f"{name} has actions of {actions}; they must be Discrete")
+        kinds = gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete
+        if not isinstance(actions, kinds):
+            kind = "Discrete or MultiDiscrete"
+            raise ValueError(f"{name} has actions of {actions}; they must be {kind}")
         try:
             leaves = leaves_of(space)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         put = partial(object.__setattr__, self)
-        put("num_actions", int(actions.n))
+        count = counts_of(actions)
+        put("num_actions", count)
         put("_flatten", flatten)
         put("_infos", tuple(infos))
         put("_space", StaticObject(space))
         layout = {
-            "num_actions": int(actions.n),
-            "start": int(actions.start),
+            "num_actions": count,
+            "mask_length": mask_length(count),
+            "action_shape": actions.shape,
+            "start": actions.start,
             "leaves": [leaf[:3] for leaf in leaves],
             "infos": tuple(infos),
             "num_infos": len(infos),
@@ -196,7 +202,10 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
     def reset(self, key: Key[Array, ""]) -> tuple[HostState, TimeStep]:
         """Starts an episode in a new environment, whose seed is the key's last 31 bits."""
-        answer = self._call(self._host.begin, self._row(key, jnp.zeros(3, jnp.int32), 0, False))
+        count = self.num_actions
+        nothing = 0 if isinstance(count, int) else np.zeros(len(count), np.int32)
+        row = self._row(key, jnp.zeros(3, jnp.int32), nothing, False)
+        answer = self._call(self._host.begin, row)
         state = HostState(answer.rows[:3], answer.next)
         infos = self._read_infos(answer.reward)
         reward, no = answer.reward[0], jnp.array(False)
@@ -204,10 +213,10 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         return state, TimeStep(observation, answer.mask, reward, no, no, infos)
 
     def step(
-        self, key: Key[Array, ""], state: HostState, action: IntScalarLike
+        self, key: Key[Array, ""], state: HostState, action: ActionLike
     ) -> tuple[HostState, TimeStep]:
         """Takes one action. Where it ends the episode, the environment is reset all the same."""
-        action = jnp.asarray(action, jnp.int32)
+        action = as_action(action, self.num_actions)
         timestep, following = self.step_and_reset(key, key, state, action)
         return following.state, timestep
 
@@ -216,7 +225,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         step_key: Key[Array, ""],
         reset_key: Key[Array, ""],
         state: HostState,
-        action: Int[Array, ""],
+        action: Action,
         cut: Bool[Array, ""] | bool = False,
     ) -> tuple[TimeStep, Next[HostState]]:
         """Takes one action; a new episode goes on with the environment's own random numbers.
@@ -248,9 +257,10 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         after = HostState(answer.rows[:3], answer.next)
         return final, Next(after, self._observe(answer.next), answer.mask)
 
-    def _row(self, key: Any, numbers: Array, action: Any, cut: Any) -> Int[Array, "6"]:
+    def _row(self, key: Any, numbers: Array, action: Any, cut: Any) -> Int[Array, " columns"]:
         seed = (jax.random.key_data(key)[-1] & jnp.uint32(0x7FFFFFFF)).astype(jnp.int32)
-        others = [jnp.asarray(x).astype(jnp.int32) for x in (action, cut)]
+        parts = [action] if isinstance(self.num_actions, int) else [*action]
+        others = [jnp.asarray(x).astype(jnp.int32) for x in (*parts, cut)]
         return jnp.stack([*numbers, *others, seed])
 
     def _observe(self, arrays: tuple[Array, ...]) -> ArrayTree:
@@ -262,7 +272,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     def _read_infos(self, numbers: Float[Array, " n"]) -> dict[str, Array]:
         return {name: numbers[i] for i, name in enumerate(self._infos, 1)}
 
-    def _call(self, function: Callable[[Any], Answer], rows: Int[Array, "*batch 6"]) -> Any:
+    def _call(self, function: Callable[[Any], Answer], rows: Int[Array, "*batch columns"]) -> Any:
         """Calls the host once for a whole batch, however often it is batched."""
         if jax.sharding.get_abstract_mesh().manual_axes:
             raise RunError(
@@ -275,7 +285,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             of = jax.ShapeDtypeStruct
             parts = tuple([of((n, *shape), dtype) for _, dtype, shape in layout["leaves"]])
             reward = of((n, 1 + len(self._infos)), jnp.float32)
-            mask = of((n, self.num_actions), jnp.bool_)
+            mask = of((n, layout["mask_length"]), jnp.bool_)
             return Answer(of((n, 6), jnp.int32), reward, mask, parts, parts)
 
         @custom_vmap

@@ -11,8 +11,9 @@ from ppo_mask.adapters.from_gymnasium._stepper import describe_error
 from ppo_mask.adapters.from_gymnasium._workers import WorkerError
 from ppo_mask.errors import RunError, warn
 
-SESSION, SLOT, SERIAL, ACTION, CUT, SEED = range(6)
-"""Columns of what is asked: whose step it is, and what to do."""
+SESSION, SLOT, SERIAL = range(3)
+ACTION, CUT, SEED = slice(3, -2), -2, -1
+"""Columns of what is asked: whose step it is, and what to do. An action has one for each part."""
 TERMINATED, TRUNCATED, BEGUN = range(3, 6)
 """Columns of what is answered, after the first three: BEGUN where no step could be taken."""
 
@@ -146,7 +147,7 @@ class Host:
             session = self._open(len(rows), rows[:, SEED])
         else:
             arrays = session.stepper.arrays
-            arrays["action"][:] = rows[:, ACTION]
+            arrays["action"][:] = rows[:, ACTION].reshape(arrays["action"].shape)
             arrays["cut"][:] = rows[:, CUT] != 0
             session.stepper.step()
         self._clock += 1
@@ -200,6 +201,6 @@ class Host:
         numbers = np.zeros((n, 6), np.int32)
         numbers[:, :3] = rows[:, :3]
         reward = np.full((n, 1 + layout["num_infos"]), np.nan, np.float32)
-        mask = np.zeros((n, layout["num_actions"]), bool)
+        mask = np.zeros((n, layout["mask_length"]), bool)
         parts = tuple([np.zeros((n, *shape), dtype) for _, dtype, shape in layout["leaves"]])
         return Answer(numbers, reward, mask, parts, parts)

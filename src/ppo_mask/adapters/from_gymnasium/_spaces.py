@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks.choices import NumActions
 
 _NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 """JAX's dtypes have 32 bits, unless told otherwise."""
@@ -21,6 +22,13 @@ class Leaf(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     space: Any
+
+
+def counts_of(space: Any) -> NumActions:
+    """How many actions a Discrete has, or each part of a MultiDiscrete."""
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return tuple(int(n) for n in space.nvec.reshape(-1))
+    return int(space.n)
 
 
 def leaves_of(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:

@@ -27,16 +27,17 @@ def lay_out(layout: Any) -> Any:
     """The name, dtype, shape and place in memory of each array; and the bytes of all of them.
 
     Args:
-        layout: ``num_envs``, ``num_actions``, ``num_infos`` and ``leaves`` (path, dtype, shape).
+        layout: ``num_envs``, ``action_shape``, ``mask_length``, ``num_infos`` and ``leaves`` (path,
+            dtype, shape).
     """
     n = layout["num_envs"]
     fields = [
-        ("action", "int64", (n,)),
+        ("action", "int64", (n, *layout["action_shape"])),
         ("seed", "int64", (n,)),
         ("cut", "bool", (n,)),
         ("numbers", "float32", (n, 1 + layout["num_infos"])),  # The reward, and infos.
         ("ends", "bool", (n, 2)),  # Terminated, truncated.
-        ("mask", "bool", (n, layout["num_actions"])),
+        ("mask", "bool", (n, layout["mask_length"])),
     ]
     for i, (_, dtype, shape) in enumerate(layout["leaves"]):
         fields += [(f"{name}{i}", dtype, (n, *shape)) for name in ("next", "final")]
@@ -77,19 +78,37 @@ def _is_between(filename: Any) -> bool:
 def check_mask(mask: Any, count: Any, what: Any) -> Any:
     """The mask as an array of booleans.
 
+    Args:
+        mask: what an environment gave.
+        count: the number of actions, or a tuple of those of each part.
+        what: where the mask is from.
+
     Raises:
         UnfitError: it has another shape or dtype, or allows nothing.
     """
     array = np.asarray(mask)
-    if array.shape != (count,):
-        raise UnfitError(f"{what} has shape {array.shape}; it must be ({count},)")
+    length = sum(count) if isinstance(count, tuple) else count
+    if array.shape != (length,):
+        raise UnfitError(f"{what} has shape {array.shape}; it must be ({length},)")
     if array.dtype != np.bool_:
         if array.dtype.kind not in "iu" or ((array != 0) & (array != 1)).any():
             raise UnfitError(f"{what} must hold booleans, or 0 and 1; got {array.dtype}")
         array = array.astype(bool)
     if not array.any():
         raise UnfitError(f"{what} allows no action, though the episode has not ended")
+    if isinstance(count, tuple):
+        allows = np.logical_or.reduceat(array, first_actions(count))
+        if not allows.all():
+            raise UnfitError(
+                f"{what} allows no action in part {allows.argmin()} (counted from 0), though the "
+                "episode has not ended"
+            )
     return array
+
+
+def first_actions(count: Any) -> Any:
+    """The place in the mask of the first action of each part."""
+    return np.cumsum((0, *count[:-1])) if isinstance(count, tuple) else np.zeros(1, int)
 
 
 def find_masks(env: Any) -> Any:

@@ -5,7 +5,12 @@ from typing import Any, no_type_check
 import numpy as np
 
 from ppo_mask.adapters._gymnasium import gymnasium
-from ppo_mask.adapters.from_gymnasium._stepper import UnfitError, check_mask, find_masks
+from ppo_mask.adapters.from_gymnasium._stepper import (
+    UnfitError,
+    check_mask,
+    find_masks,
+    first_actions,
+)
 
 
 @no_type_check
@@ -91,7 +96,8 @@ class VectorStepper:
                 for array in self._arrays_of("next"):
                     array[again] = 0
                 masked &= ~again
-                arrays["mask"][again] = np.arange(arrays["mask"].shape[1]) == 0
+                first = first_actions(self._layout["num_actions"])
+                arrays["mask"][again] = np.isin(np.arange(arrays["mask"].shape[1]), first)
         self._store_masks(info, masked)
 
     def close(self) -> None:

@@ -1,0 +1,121 @@
+"""What an action is: one choice, or several at once, each under its part of one mask.
+
+``num_actions`` of an environment or a network says it. A number is of one choice, and an action is
+a number below it. A tuple ``(a, b, …)`` is of several choices at once: an action has one number for
+each part, and the mask is one row of ``a + b + …`` booleans, part after part.
+"""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int
+
+from ppo_mask.jax_tools import IntScalarLike
+
+NumActions: TypeAlias = int | tuple[int, ...]
+"""How many actions there are; with several choices at once, of each part."""
+
+Action: TypeAlias = Int[Array, ""] | Int[Array, " parts"]
+"""An action: a number, or one for each part."""
+
+ActionLike: TypeAlias = IntScalarLike | Int[Array, " parts"] | Int[np.ndarray, " parts"]
+"""An action as somebody may write it: a whole number of any kind, or an array of them."""
+
+
+def mask_length(num_actions: NumActions) -> int:
+    """How long a mask is: the sum of the parts.
+
+    Example:
+        >>> from ppo_mask.networks.choices import mask_length
+        >>> mask_length(5), mask_length((3, 5))
+        (5, 8)
+    """
+    return num_actions if isinstance(num_actions, int) else sum(num_actions)
+
+
+def action_shape(num_actions: NumActions) -> tuple[int, ...]:
+    """The shape of one action: ``()``, or ``(parts,)``."""
+    return () if isinstance(num_actions, int) else (len(num_actions),)
+
+
+def describe_actions(num_actions: NumActions) -> str:
+    """The actions in words.
+
+    Example:
+        >>> from ppo_mask.networks.choices import describe_actions
+        >>> describe_actions(32), describe_actions((3, 5)), describe_actions((21,) * 10)
+        ('32 actions', '3 x 5 actions', '10 choices of 21 actions')
+    """
+    if isinstance(num_actions, int):
+        return f"{num_actions} actions"
+    if 1 < len(num_actions) <= 4:
+        return f"{' x '.join(map(str, num_actions))} actions"
+    least, most = min(num_actions), max(num_actions)
+    sizes = f"{least}" if least == most else f"{least} to {most}"
+    return f"{len(num_actions)} choice{'s' * (len(num_actions) > 1)} of {sizes} actions"
+
+
+def split_parts(row: Any, num_actions: tuple[int, ...]) -> Iterator[tuple[slice, Any]]:
+    """Cuts what has a number for each action into its parts.
+
+    Parts of one size that follow each other stay together, in one array: what is computed of them
+    is computed at once, and nothing is padded.
+
+    Args:
+        row: an array of JAX's or NumPy's ``[*batch, actions]``.
+        num_actions: of each part.
+
+    Yields:
+        Which parts they are, and an array ``[*batch, parts, size]``.
+    """
+    part = start = 0
+    for size, run in itertools.groupby(num_actions):
+        count = len(list(run))
+        stop = start + count * size
+        yield slice(part, part + count), row[..., start:stop].reshape(*row.shape[:-1], count, size)
+        part, start = part + count, stop
+
+
+def count_allowed(
+    mask: Bool[Array, "*batch actions"], num_actions: NumActions
+) -> Int[Array, "*counts"]:
+    """How many actions a mask allows: ``[*batch]``, or in each part, ``[*batch, parts]``."""
+    if isinstance(num_actions, int):
+        return mask.sum(axis=-1, dtype=jnp.int32)
+    parts = [part.sum(axis=-1, dtype=jnp.int32) for _, part in split_parts(mask, num_actions)]
+    return jnp.concatenate(parts, axis=-1)
+
+
+def allows_action(
+    mask: Bool[Array, "*batch actions"], num_actions: NumActions
+) -> Bool[Array, "*batch"]:
+    """Whether a mask allows an action, and so has one in each part."""
+    if isinstance(num_actions, int):
+        return mask.any(axis=-1)
+    return (count_allowed(mask, num_actions) > 0).all(axis=-1)
+
+
+def as_action(action: Any, num_actions: NumActions) -> Action:
+    """An action as an array of int32.
+
+    Raises:
+        ValueError: it has not one number for each part; the message is one line.
+    """
+    if isinstance(num_actions, int):
+        return _as_number(action)
+    if not isinstance(action, jax.Array):
+        action = np.asarray(action)
+    if action.shape != (len(num_actions),) or not jnp.issubdtype(action.dtype, jnp.integer):
+        raise ValueError(
+            f"action is {action.dtype}{list(action.shape)}, not int32[{len(num_actions)}]: one of "
+            f"each part of {describe_actions(num_actions)}"
+        )
+    return jnp.asarray(action, jnp.int32)
+
+
+def _as_number(action: IntScalarLike) -> Int[Array, ""]:
+    return jnp.asarray(action, jnp.int32)

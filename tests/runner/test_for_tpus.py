@@ -48,7 +48,7 @@ PROGRAMS = {
     ("v5e-1", "mlp"): Budget(670, 110, 65),
     ("v4-8", "mlp"): Budget(600, 130, 60),
     ("v4-16", "mlp"): Budget(600, 130, 60),
-    ("v5e-4", "board"): Budget(680, 250, 75),
+    ("v5e-4", "board"): Budget(610, 250, 75),
     ("v6e-4", "recurrent"): Budget(570, 135, 50),
 }
 

@@ -18,7 +18,7 @@ _WITHOUT_OPTIMIZATIONS = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 # A version of XLA that does not know a flag ends the process.
 _OLDER_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
 _HAVE_OLDER_EMITTERS = ("0.10.",)
-_START_PROCESSES = ("test_docs.py", "test_hosts.py", "test_for_tpus.py", "test_for_gpus.py")
+_START_PROCESSES = ("test_docs.py", "test_hosts.py", "test_for_accelerators.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:

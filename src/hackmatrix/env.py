@@ -188,7 +188,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             share=64,
         )
         following = self._next(state, turn, kept, begins)
-        last_seen = rarely(turn.ended, self._seen_anew, last, following.observation)
+        last_seen = rarely(turn.ended, self._seen_anew, last, following.observation, short=True)
         return turn.timestep(last_seen, following.action_mask), following
 
     @property
@@ -198,7 +198,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     def _next(self, state: State, turn: _Turn, kept: Kept, begins: Bool[Array, ""]) -> Next[State]:
         """What follows a turn that led to a position, in a new stage where one begins."""
         game = kept.game
-        ground = rarely(turn.altered | begins, _ground, kept, state.ground)
+        ground = rarely(turn.altered | begins, _ground, kept, state.ground, short=True)
         rows = history.push(state.history, kept, game, turn.remembered)
         state = _state(kept, game, ground, rows)
         return Next(state, self._seen(game, ground), _offered(state))
@@ -213,7 +213,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         nothing = jnp.int32(0)
         unmoved = _Run(state.kept, side_by_side([*rewards.standing(start), nothing, nothing]))
         given = (unmoved.kept, unmoved.notes, state.history, draws, action)
-        run = rarely(valid & ~act.moves, _run, given, unmoved)
+        run = rarely(valid & ~act.moves, _run, given, unmoved, short=True)
         before, kills, lost_yield = run.read()
         # Where it is a move, everybody is still where they were.
         moved = moves.move(run.kept.game, state.occupied, act.direction, act.moves)
@@ -235,7 +235,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         )
         kept = keep_moved(game, run.kept.settled)
         due = enemies_act & is_due(game)
-        kept = rarely(due, _spawn, (kept, draws), kept)
+        kept = rarely(due, _spawn, (kept, draws), kept, short=True)
         died = enemies_act & (game.player.hp <= 0)
 
         events = rewards.Events(

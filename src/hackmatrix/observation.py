@@ -286,7 +286,7 @@ def _cell_words(
         first = jnp.where(crowded, sorted_out, enemies)
     else:
         operand = (enemies, table.cell, table.order)
-        first = rarely(crowded, lambda x: first_on_each(*x), operand, enemies)
+        first = rarely(crowded, lambda x: first_on_each(*x), operand, enemies, short=True)
     # At most one enemy and one transmission a cell: their bits join to one number a cell.
     shown = table.on_cells(_entity_bits(game, first)).astype(jnp.uint32)
     enemy = (shown & ((1 << _ENEMY_BITS) - 1)) << CELL_FIELDS["enemy_type"].shift

@@ -68,11 +68,11 @@ class Budget(NamedTuple):
 
 # Each network and each kind of slice: half a minute for each of the programs.
 PROGRAMS = {
-    ("v5e-1", "mlp"): Budget(790, 110, 65),
-    ("v4-8", "mlp"): Budget(770, 130, 60),
-    ("v4-16", "mlp"): Budget(770, 130, 60),
-    ("v5e-4", "board"): Budget(770, 250, 75),
-    ("v6e-4", "recurrent"): Budget(730, 135, 50),
+    ("v5e-1", "mlp"): Budget(670, 110, 65),
+    ("v4-8", "mlp"): Budget(600, 130, 60),
+    ("v4-16", "mlp"): Budget(600, 130, 60),
+    ("v5e-4", "board"): Budget(610, 250, 75),
+    ("v6e-4", "recurrent"): Budget(570, 135, 50),
     ("h100", "mlp"): Budget(330, 130, 140),
     ("h100:4", "board"): Budget(330, 250, 140),
 }

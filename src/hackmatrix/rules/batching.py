@@ -5,14 +5,16 @@ Rules are written for one game and batched by ``jax.vmap``. Nothing here changes
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped, UInt
 
-from ppo_mask.jax_tools import one_for_all
+from ppo_mask.jax_tools import by_platform, one_for_all
+
+Carry = TypeVar("Carry")
 
 
 def batch_max(value: Int[Array, ""]) -> Int[Array, ""]:
@@ -28,17 +30,28 @@ def computed_once(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[
 
     XLA's CPU compiler merges elementwise operations into those that use them, even where each use
     computes all of it again. It does not look through a loop, so this is a loop that never runs.
+    On accelerators, where each loop waits, a barrier does the same.
 
     Args:
         value: of a number type.
         never: False, in a way that the compiler cannot know.
     """
-    # Any member's answer is that of all; with one for each, the loop would choose between members.
-    return lax.while_loop(
-        lambda carry: carry[0],
-        lambda carry: (jnp.bool_(False), carry[1] + 1),
-        (one_for_all(lambda flags: flags[0], never), value),
-    )[1]
+
+    def loop(value: Array) -> Array:
+        # Any member's answer is that of all; with one for each, the loop would choose between them.
+        start = one_for_all(lambda flags: flags[0], never), value
+        return lax.while_loop(
+            lambda carry: carry[0], lambda carry: (jnp.bool_(False), carry[1] + 1), start
+        )[1]
+
+    return by_platform(loop, lax.optimization_barrier, value)
+
+
+def repeat(times: int, step: Callable[[Carry], Carry], start: Carry) -> Carry:
+    """Takes a step so many times, one after another, in a program without a loop."""
+    if times == 0:
+        return start
+    return lax.fori_loop(0, times, lambda _, carry: step(carry), start, unroll=True)
 
 
 # XLA's CPU compiler makes two reductions of one over an axis of more than 32 values, and fuses
@@ -51,14 +64,25 @@ _LONGEST_FOLDED = 512
 def _reduce(
     values: Shaped[Array, "*batch n"], combine: Callable[[Array, Array], Array], initial: Any
 ) -> Shaped[Array, "*batch"]:
-    folds = values.shape[-1] <= _LONGEST_FOLDED
-    while folds and values.shape[-1] > _LONGEST_AXIS and values.shape[-1] % 2 == 0:
-        half = values.shape[-1] // 2
-        values = combine(values[..., :half], values[..., half:])
-    axes = _short_axes(values.shape[-1])
-    values = values.reshape(*values.shape[:-1], *axes)
-    start = jnp.asarray(initial, values.dtype)
-    return lax.reduce(values, start, combine, tuple(range(values.ndim - len(axes), values.ndim)))
+    start = np.asarray(initial, values.dtype)
+
+    def whole(values: Array) -> Array:
+        return lax.reduce(values, start, combine, (values.ndim - 1,))
+
+    def folded(values: Array) -> Array:
+        folds = values.shape[-1] <= _LONGEST_FOLDED
+        while folds and values.shape[-1] > _LONGEST_AXIS and values.shape[-1] % 2 == 0:
+            half = values.shape[-1] // 2
+            values = combine(values[..., :half], values[..., half:])
+        axes = tuple(_short_axes(values.shape[-1]))
+        values = values.reshape(*values.shape[:-1], *axes)
+        return lax.reduce(
+            values, start, combine, tuple(range(values.ndim - len(axes), values.ndim))
+        )
+
+    if values.shape[-1] <= _LONGEST_AXIS:
+        return whole(values)
+    return by_platform(folded, whole, values)
 
 
 def _short_axes(size: int) -> list[int]:
@@ -94,8 +118,8 @@ def largest(values: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch"]:
     return _reduce(values, lax.max, jnp.iinfo(values.dtype).min)
 
 
-def join(words: UInt[Array, "*batch n"]) -> UInt[Array, "*batch"]:
-    """All bits that are set in a word of the last axis."""
+def join(words: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch"]:
+    """All bits that are set in a word of the last axis; words without a sign, or flags."""
     return _reduce(words, lax.bitwise_or, 0)
 
 

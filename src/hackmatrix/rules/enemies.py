@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
@@ -23,7 +24,7 @@ from hackmatrix.rules.entities import (
 )
 from hackmatrix.rules.game import MAX_TURNS, Game, replace
 from hackmatrix.rules.planes import NUM_CELLS, Plane, constant, row_and_col, single
-from ppo_mask.jax_tools import rarely
+from ppo_mask.jax_tools import by_platform, rarely
 
 _SUM_BITS = 8
 
@@ -107,6 +108,7 @@ def _act(game: Game, draws: Draws) -> Game:
         (table.cell, damage),
         share=16,
         cost=moves,
+        short=True,
     )
     hp = jnp.maximum(game.player.hp - damage, 0)
     return replace(game, entities=replace(table, cell=cell), player=replace(game.player, hp=hp))
@@ -148,9 +150,13 @@ def _move_one(start: _Start, near: Plane, transmissions: Plane, movers: _Movers)
     left = waiting.size()
     slot = waiting.nth(start.draws.below(left, Use.ORDER, movers.moved))
     mine = (jnp.arange(MAX_ENTITIES) == slot) & (left > 0)
-    # No sum over slots: a CPU finds one number of each game faster.
-    old, type = (x.at[slot].get(mode="clip") for x in (movers.cell, start.entities.type))
-    old = old.astype(jnp.int32)
+    old, type = by_platform(
+        # No sum over slots: a CPU finds one number of each game faster.
+        lambda *fields: [x.at[slot].get(mode="clip").astype(jnp.int32) for x in fields],
+        lambda *fields: [total(jnp.where(mine, x, 0)) for x in fields],
+        movers.cell,
+        start.entities.type,
+    )
     occupied = movers.enemies | transmissions
     open_cells = constant(range(NUM_CELLS)).where(type == GLITCH, ~start.blocks)
     new = _way(start.player, old, open_cells.where(left > 0), occupied).only()
@@ -179,10 +185,10 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
     around = here.neighbors()
     # On the player's own cell there is no path; nor if the player stands on what is not open to it.
     source = (single(player) & open_cells).where(cell != player)
-    # Shortest paths over cells that are free or, where there is none, whatever is on them. Few need
-    # the second: a search from nowhere is over at once.
-    clear, _ = paths.first_met(source, open_cells & ~occupied, around)
-    direct, _ = paths.first_met(source.where(~clear.any()), open_cells, around)
+    # Shortest paths over cells that are free or, where there is none, whatever is on them.
+    clear, direct = by_platform(
+        _one_way_first, _both_ways, source, open_cells & ~occupied, open_cells, around
+    )
 
     # No clear path: the first step of a direct one, if that is free. Else, of the free neighbors,
     # the one nearest to the player. Each is either one step closer or one step farther than here,
@@ -193,6 +199,21 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
     options = closer.where(closer.any(), free)
     options = straight.where(straight.any(), options)
     return paths.first_neighbor(here, clear.where(clear.any(), options))
+
+
+def _one_way_first(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -> list[Plane]:
+    """What is met first over free cells and, if nothing is, over open ones."""
+    clear, _ = paths.first_met(source, free, goal)
+    # Few need it: a search from nowhere is over at once.
+    direct, _ = paths.first_met(source.where(~clear.any()), open_cells, goal)
+    return [clear, direct]
+
+
+def _both_ways(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -> list[Plane]:
+    """The same in one search, for which it may have met something over open cells needlessly."""
+    both = Plane(jnp.stack([free.lo, open_cells.lo]), jnp.stack([free.hi, open_cells.hi]))
+    met, _ = jax.vmap(paths.first_met, (None, 0, None))(source, both, goal)
+    return [Plane(met.lo[way], met.hi[way]) for way in range(2)]
 
 
 def _closer(cell: Int[Array, ""], player: Int[Array, ""]) -> Plane:

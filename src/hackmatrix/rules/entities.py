@@ -16,8 +16,9 @@ from jax import lax
 from jaxtyping import Array, Bool, Int, Int8, Int16, Shaped, UInt16, UInt32
 
 from hackmatrix.rules import bits, planes
-from hackmatrix.rules.batching import batch_max, computed_once, largest, smallest
+from hackmatrix.rules.batching import batch_max, computed_once, join, largest, smallest
 from hackmatrix.rules.planes import Plane
+from ppo_mask.jax_tools import by_platform
 
 # 36 cells bear at most 35 entities one to a cell; PUSH, PULL and WARP can heap up enemies, which
 # makes room for more. 64 slots are two words of bits.
@@ -102,11 +103,10 @@ class Entities(eqx.Module):
         """For each cell, all bits of the words of the entities there; free slots' must be 0."""
         index = np.arange(planes.NUM_CELLS, dtype=np.int8)
 
-        def join(found: Array, cell: Array, word: Array) -> Array:
-            return found | jnp.where(cell == index, word, 0)
+        def look(cell: Array, word: Array) -> Array:
+            return jnp.where(cell == index, word, 0)
 
-        none = jnp.zeros(planes.NUM_CELLS, jnp.uint16)
-        return _over_slots(self.kind != FREE, join, none, self.cell, word)
+        return _over_slots(self.kind != FREE, look, self.cell, word)
 
     def first(self, members: Bool[Array, "slots"]) -> Bool[Array, "slots"]:
         """The member that comes first in list order; none where there is no member."""
@@ -119,34 +119,38 @@ def first_on_each(
 ) -> Bool[Array, "slots"]:
     """The members with no earlier member of the same key (a cell, say)."""
 
-    def look(found: Array, member: Array, its_key: Array, its_order: Array) -> Array:
-        return found | (member & (its_key == key) & (its_order < order))
+    def look(member: Array, its_key: Array, its_order: Array) -> Array:
+        return member & (its_key == key) & (its_order < order)
 
-    none = jnp.zeros_like(members)
-    return members & ~_over_slots(members, look, none, members, key, order)
+    return members & ~_over_slots(members, look, members, key, order)
 
 
 def _over_slots(
     members: Bool[Array, "slots"],
-    join: Callable[..., Shaped[Array, "*n"]],
-    found: Shaped[Array, "*n"],
+    look: Callable[..., Shaped[Array, "*n"]],
     *fields: Shaped[Array, "slots"],
 ) -> Shaped[Array, "*n"]:
-    """What is found by joining the fields of one slot after another, up to the last member or more.
+    """All bits that are found by looking at the fields of a slot, up to the last member or more."""
 
-    Low slots are taken first, so the loop, some slots at a time, ends early.
-    """
-    used = largest(jnp.where(members, np.arange(1, MAX_ENTITIES + 1), 0))
+    def in_turns(*fields: Array) -> Array:
+        # Low slots are taken first, so the loop, some slots at a time, ends early.
+        used = largest(jnp.where(members, np.arange(1, MAX_ENTITIES + 1), 0))
 
-    def some(turn: Array, found: Array) -> Array:
-        first = turn * _AT_A_TIME
-        few = [lax.dynamic_slice(field, (first,), (_AT_A_TIME,)) for field in fields]
-        for slot in range(_AT_A_TIME):
-            found = join(found, *(field[slot] for field in few))
-        return found
+        def some(turn: Array, found: Array) -> Array:
+            first = turn * _AT_A_TIME
+            few = [lax.dynamic_slice(field, (first,), (_AT_A_TIME,)) for field in fields]
+            for slot in range(_AT_A_TIME):
+                found = found | look(*(field[slot] for field in few))
+            return found
 
-    turns = lax.div(batch_max(used) + (_AT_A_TIME - 1), _AT_A_TIME)
-    return lax.fori_loop(0, turns, some, found)
+        turns = lax.div(batch_max(used) + (_AT_A_TIME - 1), _AT_A_TIME)
+        one = jax.eval_shape(look, *(field[0] for field in fields))
+        return lax.fori_loop(0, turns, some, jnp.zeros(one.shape, one.dtype))
+
+    def all_at_once(*fields: Array) -> Array:
+        return join(jax.vmap(look, out_axes=-1)(*fields))
+
+    return by_platform(in_turns, all_at_once, *fields)
 
 
 class Occupied(NamedTuple):

@@ -12,28 +12,36 @@ from jax import lax
 from jaxtyping import Array, Int, Int8
 
 from hackmatrix.rules import one_kernel
-from hackmatrix.rules.batching import batch_max
+from hackmatrix.rules.batching import batch_max, repeat
 from hackmatrix.rules.planes import NUM_CELLS, SIZE, Plane, empty, row_and_col, single
+from ppo_mask.jax_tools import by_platform
 
 Flood = TypeVar("Flood")
 
+# Steps that an accelerator takes before it looks whether they reached anything. Few floods of a
+# whole batch need more: ways are seldom longer.
+_AT_ONCE = 12
+
 
 def _grow(
-    step: Callable[[Flood], Flood],
-    reached: Callable[[Flood], Plane],
+    turn: Callable[[int, Flood], tuple[Flood, Plane]],
     start: Flood,
     while_loop: Callable[..., Any] = lax.while_loop,
 ) -> Flood:
     """Lets a flood grow until no flood of the batch does.
 
-    A step that reaches no more cells is its last. ``while_loop`` is JAX's own or, for few games,
-    one in one kernel.
+    Args:
+        turn: takes so many steps, and says what the last one reached that was not reached before.
+            When nothing more is reached, steps change nothing.
+        start: what is reached without a step.
+        while_loop: JAX's own or, for few games, one in one kernel.
     """
 
+    steps = by_platform(lambda: 1, lambda: _AT_ONCE)
+
     def grown(carry: tuple[Array, Flood]) -> tuple[Array, Flood]:
-        flood = step(carry[1])
-        grew = (reached(flood) & ~reached(carry[1])).any()
-        return batch_max(grew.astype(jnp.int32)), flood
+        flood, new = turn(steps, carry[1])
+        return batch_max(new.any().astype(jnp.int32)), flood
 
     return while_loop(lambda carry: carry[0] > 0, grown, (jnp.int32(1), start))[1]
 
@@ -51,16 +59,28 @@ def first_met(start: Plane, free: Plane, goal: Plane) -> tuple[Plane, Int[Array,
         searching = ~(reached & goal).any()
         return reached | (reached.neighbors() & free).where(searching), steps + searching
 
-    reached, steps = _grow(step, lambda flood: flood[0], (start, jnp.int32(0)))
+    def turn(steps: int, flood: tuple[Plane, Array]) -> tuple[tuple[Plane, Array], Plane]:
+        before = repeat(steps - 1, step, flood)
+        flood = step(before)
+        return flood, flood[0] & ~before[0]
+
+    reached, steps = _grow(turn, (start, jnp.int32(0)))
     met = reached & goal
     return met, jnp.where(met.any(), steps, 0)
 
 
 def reach(start: Plane, free: Plane) -> Plane:
     """All cells that can be reached from ``start`` over ``free`` cells."""
-    return _grow(
-        lambda reached: reached | (reached.neighbors() & free), lambda reached: reached, start
-    )
+
+    def step(reached: Plane) -> Plane:
+        return reached | (reached.neighbors() & free)
+
+    def turn(steps: int, reached: Plane) -> tuple[Plane, Plane]:
+        before = repeat(steps - 1, step, reached)
+        reached = step(before)
+        return reached, reached & ~before
+
+    return _grow(turn, start)
 
 
 def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
@@ -70,14 +90,23 @@ def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
     """
     start, free = single(exit), ~blocks
 
-    def step(flood: tuple[Plane, Array, Array]) -> tuple[Plane, Array, Array]:
-        reached, walked, steps = flood
-        beside = (start | (reached & free)).neighbors()
-        walked = walked + 1
-        return reached | beside, walked, jnp.where((beside & ~reached).flags(), walked, steps)
+    def turn(
+        steps: int, flood: tuple[Plane, Array, Array]
+    ) -> tuple[tuple[Plane, Array, Array], Plane]:
+        reached, walked, exit_steps = flood
+        new, digits = empty(), [empty()] * steps.bit_length()
+        for number in range(1, steps + 1):
+            new = (start | (reached & free)).neighbors() & ~reached
+            reached = reached | new
+            # In which step of this turn each cell was reached, in binary: no step writes numbers.
+            digits = [d | new if number >> place & 1 else d for place, d in enumerate(digits)]
+        in_turn = [jnp.where(d.flags(), jnp.int8(1 << i), 0) for i, d in enumerate(digits)]
+        number = sum(in_turn[1:], in_turn[0])
+        exit_steps = jnp.where(number > 0, walked + number, exit_steps)
+        return (reached, walked + jnp.int8(steps), exit_steps), new
 
     start_of_all = start, jnp.int8(0), jnp.zeros(NUM_CELLS, jnp.int8)
-    return _grow(step, lambda flood: flood[0], start_of_all, one_kernel.while_loop)[2]
+    return _grow(turn, start_of_all, one_kernel.while_loop)[2]
 
 
 def manhattan(a: Int[Array, "*#n"], b: Int[Array, "*#n"]) -> Int[Array, "*n"]:

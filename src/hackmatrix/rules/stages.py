@@ -13,9 +13,19 @@ from hackmatrix.rules.batching import batch_max, total
 from hackmatrix.rules.draws import Draws, Use
 from hackmatrix.rules.entities import Entities, arrival_order
 from hackmatrix.rules.game import FIRST_INTERVAL, NO_PROGRAM, Board, Game, empty_board, replace
-from hackmatrix.rules.planes import NUM_CELLS, Plane, before_each, constant, empty, pack, single
+from hackmatrix.rules.planes import (
+    NUM_CELLS,
+    Plane,
+    before_each,
+    constant,
+    empty,
+    pack,
+    single,
+    union,
+)
 from hackmatrix.rules.programs import CARDS, NUM_PROGRAMS
 from hackmatrix.rules.spawning import spawn
+from ppo_mask.jax_tools import by_platform
 
 CORNERS = (0, 5, 30, 35)
 _MIN_BLOCKS, _MAX_BLOCKS = 5, 11
@@ -25,7 +35,8 @@ _AMOUNT_CHANCES = (2, 11, 20)  # of 20: for 3, for 2 or more, for 1 or more
 # A valid layout is found in 12 draws on average where 11 blocks are wanted. On a crowded board
 # there may be none with so many blocks; after this many draws one fewer is tried.
 _PATIENCE = 1024
-_AT_ONCE = 8  # layouts drawn at a time; divides the patience
+# Layouts drawn at a time, on a CPU and elsewhere; they divide the patience.
+_FEW, _MANY = 8, 64
 
 
 def set_up(game: Game, draws: Draws) -> Game:
@@ -109,12 +120,14 @@ def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plan
     room = ~taken
     wanted = _MIN_BLOCKS + draws.below(_MAX_BLOCKS - _MIN_BLOCKS + 1, Use.BLOCK_COUNT)
 
+    at_once = by_platform(lambda: _FEW, lambda: _MANY)
+
     def draw(search: _Search) -> _Search:
-        numbers = search.draws + jnp.arange(_AT_ONCE)
+        numbers = search.draws + np.arange(at_once)
         layouts = jax.vmap(lambda n: _random_cells(draws, n, room, search.number))(numbers)
         valid = jax.vmap(is_valid_layout, (0, None))(layouts, exit)
         first = jax.tree.map(lambda x: x[jnp.argmax(valid)], layouts)
-        number_drawn = search.draws + _AT_ONCE
+        number_drawn = search.draws + at_once
         found = search.valid | jnp.any(valid)
         return _Search(
             number=search.number - (lax.rem(number_drawn, _PATIENCE) == 0),
@@ -145,12 +158,32 @@ def _random_cells(
     draws: Draws, layout: Int[Array, ""], room: Plane, number: Int[Array, ""]
 ) -> Plane:
     """A uniformly random set of ``number`` cells of ``room``, taken one after another."""
+    return by_platform(_take_in_turn, _take_at_once, draws, layout, room, number)
 
+
+def _take_in_turn(
+    draws: Draws, layout: Int[Array, ""], room: Plane, number: Int[Array, ""]
+) -> Plane:
     def take(i: Array, left: Plane) -> Plane:
         rank = draws.below(left.size(), Use.BLOCK_CELL, layout * _MAX_BLOCKS + i)
         return left & ~single(left.nth(rank)).where(i < number)
 
     return room & ~lax.fori_loop(0, _MAX_BLOCKS, take, room)
+
+
+def _take_at_once(
+    draws: Draws, layout: Int[Array, ""], room: Plane, number: Int[Array, ""]
+) -> Plane:
+    """The same without a loop, for accelerators."""
+    index = np.arange(_MAX_BLOCKS)
+    drawn = draws.below(room.size() - index, Use.BLOCK_CELL, layout * _MAX_BLOCKS + index)
+    # Each is a rank among the cells that are left. Put back the cells that were taken before, the
+    # last one first, and it is a rank among all.
+    rank = drawn
+    for taken in reversed(range(_MAX_BLOCKS - 1)):
+        rank = rank + ((index > taken) & (rank >= drawn[taken]))
+    cells = Plane(*(jnp.broadcast_to(word, index.shape) for word in room)).nth(rank)
+    return union(cells, jnp.asarray(index < number))
 
 
 def _different_programs(draws: Draws, cells: Plane) -> Int[Array, "cells"]:

@@ -1,12 +1,12 @@
 """The platform that JAX runs on: a CPU, a GPU, a TPU."""
 
 import os
-from typing import Any
 
 import jax
 from jax.sharding import Mesh
 
 from ppo_mask.errors import RunError
+from ppo_mask.jax_tools import default_platform
 
 
 def require_platform() -> None:
@@ -37,7 +37,4 @@ def platform_of(mesh: Mesh | None) -> str:
     """
     if mesh is not None:
         return mesh.devices.flat[0].platform
-    chosen: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
-    if chosen is None:
-        return jax.default_backend()
-    return chosen if isinstance(chosen, str) else chosen.platform
+    return default_platform()

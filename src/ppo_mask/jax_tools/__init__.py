@@ -1,7 +1,8 @@
 """Tools for JAX, for environments and learners.
 
 :func:`rarely` computes something expensive for the few members of a batch that need it,
-:func:`one_for_all` is for conditions that a whole batch shares, :func:`scan_until` and
+:func:`one_for_all` is for conditions that a whole batch shares, :func:`by_platform` chooses between
+two ways to compute the same, :func:`scan_until` and
 :func:`mean_over_parts` are loops, :func:`number_settings` is for code that relies on JAX's default
 settings, and :func:`check_types` checks the annotations of a package when
 its functions are traced.
@@ -10,6 +11,7 @@ its functions are traced.
 from .._typecheck import check_types
 from ._batch import one_for_all
 from ._loops import mean_over_parts, scan_until, zeros_from_shapes
+from ._platforms import by_platform, default_platform, for_platform
 from ._random import random_bits, split_key
 from ._rarely import rarely
 from ._settings import number_settings
@@ -18,8 +20,11 @@ from ._types import ArrayTree, IntScalarLike, describe_shapes
 __all__ = [
     "ArrayTree",
     "IntScalarLike",
+    "by_platform",
     "check_types",
+    "default_platform",
     "describe_shapes",
+    "for_platform",
     "mean_over_parts",
     "number_settings",
     "one_for_all",

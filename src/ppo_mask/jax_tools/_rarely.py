@@ -15,6 +15,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, ArrayLike, Bool, Int, UInt32
 
+from ppo_mask.jax_tools._platforms import by_platform
 from ppo_mask.jax_tools._settings import keep_settings
 
 Operand = TypeVar("Operand")
@@ -32,6 +33,7 @@ def rarely(
     otherwise: Result,
     share: int = 32,
     cost: Int[Array, ""] | int = 0,
+    short: bool = False,
 ) -> Result:
     """Computes ``function(operand)`` where ``predicate`` holds; elsewhere it is ``otherwise``.
 
@@ -48,6 +50,9 @@ def rarely(
         share: one member in so many is expected to need the function at a time; the chunk size.
         cost: 0 to 255, greater for members for which the function's loops run longer. Members of
             like cost are served together, so that the short ones need not wait for the long ones.
+        short: the function takes an accelerator little time, for however many members. There it
+            runs for all of them: picking some takes it as long as what it does for them. So it must
+            end for all, and soon, those included that have no need of it.
 
     Returns:
         A tree of the structure of ``otherwise``.
@@ -90,7 +95,7 @@ def rarely(
         # What all members share, such as a network's parameters, is neither copied nor gathered.
         per_member = tuple(batched[3:])
         own = _broadcast(size, tuple(batched[:3]), (predicate, cost, otherwise))
-        out = _batch(run, in_place, per_member, share)(*own, *leaves)
+        out = _batch(run, in_place, per_member, share, short)(*own, *leaves)
         return out, jax.tree.map(lambda _: True, out)
 
     leaves = (leaf for leaf, i in zip(given, places, strict=True) if i is None)
@@ -100,15 +105,28 @@ def rarely(
 
 
 def _batch(
-    run: Callable[..., Any], in_place: list[int], per_member: tuple[bool, ...], share: int
+    run: Callable[..., Any],
+    in_place: list[int],
+    per_member: tuple[bool, ...],
+    share: int,
+    short: bool,
 ) -> Callable[..., Any]:
     """`single` for a batch; leaf i of the operand has a batch axis where ``per_member[i]``."""
 
     @custom_vmap
     def many(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
         chunk = min(predicate.size, max(_MIN_CHUNK, predicate.size // share))
-        waiting = _waiting(predicate, cost, padding=chunk)
-        return _serve_in_chunks(run, in_place, per_member, chunk, waiting, otherwise, leaves)
+
+        def in_chunks(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
+            waiting = _waiting(predicate, cost, padding=chunk)
+            return _serve_in_chunks(run, in_place, per_member, chunk, waiting, otherwise, leaves)
+
+        def all_at_once(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
+            del cost
+            return _serve_all(run, in_place, per_member, predicate, otherwise, leaves)
+
+        elsewhere = all_at_once if short else in_chunks
+        return by_platform(in_chunks, elsewhere, predicate, cost, otherwise, *leaves)
 
     @many.def_vmap
     def _(size: int, batched: Any, *args: Any) -> Any:  # pyright: ignore
@@ -176,7 +194,6 @@ def _serve_in_chunks(
 ) -> Any:
     batch = waiting.shape[0] - chunk
     per_member = (*(True for _ in in_place), *per_member)
-    axes = [0 if own else None for own in per_member]
 
     def some_left(carry: tuple[Array, Array, Any]) -> Array:
         served, waiting, _ = carry
@@ -193,8 +210,33 @@ def _serve_in_chunks(
             x.at[picked].get(mode="promise_in_bounds") if own else x
             for x, own in zip((*(base[i] for i in in_place), *leaves), per_member, strict=True)
         ]
-        new = jax.vmap(run, axes, axis_size=chunk)(*args)
+        new = _run_each(run, per_member, chunk, args)
         out = jax.tree.map(lambda o, n: o.at[rows].set(n, mode="drop"), out, new)
         return served + chunk, waiting, out
 
     return jax.lax.while_loop(some_left, serve, (jnp.uint32(0), waiting, otherwise))[2]
+
+
+def _serve_all(
+    run: Callable[..., Any],
+    in_place: list[int],
+    per_member: tuple[bool, ...],
+    predicate: Bool[Array, " batch"],
+    otherwise: Any,
+    leaves: tuple[Any, ...],
+) -> Any:
+    base = jax.tree.leaves(otherwise)
+    per_member = (*(True for _ in in_place), *per_member)
+    args = [*(base[i] for i in in_place), *leaves]
+    new = _run_each(run, per_member, predicate.size, args)
+
+    def choose(old: Array, new: Array) -> Array:
+        return jnp.where(predicate.reshape(-1, *(1 for _ in old.shape[1:])), new, old)
+
+    return jax.tree.map(choose, otherwise, new)
+
+
+def _run_each(
+    run: Callable[..., Any], per_member: tuple[bool, ...], size: int, args: list[Any]
+) -> Any:
+    return jax.vmap(run, [0 if own else None for own in per_member], axis_size=size)(*args)

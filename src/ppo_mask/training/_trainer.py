@@ -12,6 +12,7 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, Key, Real
 
+from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.processes import is_multiprocess
 from ppo_mask.envs import (
     AbstractEnv,
@@ -22,7 +23,7 @@ from ppo_mask.envs import (
     host_env_in,
     next_memory,
 )
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools import ArrayTree, for_platform
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import (
     Algorithm,
@@ -301,7 +302,8 @@ class Trainer(eqx.Module):
             return eqx.filter(state, eqx.is_array), health
 
         healthy_so_far = all_healthy(state.model, state.totals.diagnostics)
-        arrays, health = jax.lax.while_loop(is_not_done, one_update, (arrays, healthy_so_far))
+        with for_platform(platform_of(self.mesh)):
+            arrays, health = jax.lax.while_loop(is_not_done, one_update, (arrays, healthy_so_far))
         return eqx.combine(arrays, static), health
 
     def _vector_env(

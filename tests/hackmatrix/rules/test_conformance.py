@@ -13,6 +13,7 @@ import pytest
 import recordings
 from hackmatrix import HackMatrix, positions
 from hackmatrix.rules.programs import CARDS
+from ppo_mask.jax_tools import for_platform
 
 KEYS = 64
 CASES_AT_ONCE = 64
@@ -82,8 +83,10 @@ def _check_cases():
         pytest.fail(_scoreboard(cases, problems), pytrace=False)
 
 
-def test_every_recorded_case():
-    _check_cases()
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_every_recorded_case(platform):
+    with for_platform(platform):  # What accelerators run gives the same on a CPU.
+        _check_cases()
 
 
 @pytest.mark.slow

@@ -99,9 +99,7 @@ def test_what_cannot_be_compiled_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
         refused("--compile-for is for environments in JAX")
     # What compiles for GPUs does not look at their memory.
     small = find("h100")._replace(memory=2**10, compiler_options={})
-    with pytest.raises(
-        RunError, match=r"fit on h100: it wants 0\.\d\dGiB of the 0\.00GiB"
-    ):
+    with pytest.raises(RunError, match=r"fit on h100: it wants 0\.\d\dGiB of the 0\.00GiB"):
         ahead.compile_ahead(TASK, config(), small)
     monkeypatch.setattr(_compile, "devices_of", lambda topology: jax.devices()[:1] * 3)
     refused("v5e-4: 4 environments cannot be split over 3 devices; 3 could", topology="v5e-4")

@@ -16,7 +16,7 @@ HOW = {
     "gymnax": ["--name", "FrozenLake-misc"],
     "jumanji": ["--name", "Snake-v1"],
     "navix": ["--name", "Navix-Empty-5x5-v0"],
-    "pgx": ["--name", "tic_tac_toe", "--opponent", "random"],
+    "pgx": ["--name", "tic_tac_toe", "--opponent", "self", "--eval-interval", "1"],
 }
 SIZES = {"gymnax": (1, 4), "jumanji": (12 * 12 * 5 + 1 + 4, 4), "navix": (75, 7), "pgx": (18, 9)}
 
@@ -53,3 +53,19 @@ def test_unfit_environment_is_refused_in_one_line(example, tmp_path, monkeypatch
     assert main(example.TASK, example.DEFAULTS, ["--name", "Pendulum-v1"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: Pendulum-v1 of gymnax has actions of Box(")
+
+
+@pytest.mark.slow
+def test_a_trained_policy_may_be_the_opponent(example, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("pgx", reason="pip install 'ppo-mask[pgx]'")
+    monkeypatch.chdir(tmp_path)
+    game = ["--library", "pgx", "--name", "tic_tac_toe"]
+    first = [*game, "--opponent", "random", *SMALL, "--run-name", "first"]
+    assert main(example.TASK, example.DEFAULTS, [*first, "--total-timesteps", "64"]) == 0
+    second = ["--opponent", "checkpoints/first", *SMALL, "--total-timesteps", "64"]
+    assert main(example.TASK, example.DEFAULTS, [*game, *second]) == 0
+    capsys.readouterr()
+    wrong = ["--library", "pgx", "--name", "connect_four", *second]
+    assert main(example.TASK, example.DEFAULTS, wrong) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: the opponent MLPActorCritic is for another game: connect_four")

@@ -247,7 +247,7 @@ def _violation(value: Any, rules: Rules, default: Any) -> str:
     return "" if is_scalar else "a number or a scalar array"
 
 
-def _schedule_violation(schedule: optax.Schedule) -> str:
+def _schedule_violation(schedule: Any) -> str:
     """What a schedule must be, where it is something else."""
     wanted = "a schedule that JAX can trace: from the gradient step's number to one number"
     try:

@@ -51,6 +51,8 @@ def find_opponent(name: str | None) -> Opponent | None:
 
 def make_env(settings: Elsewhere) -> AbstractEnv[Any]:
     """The environment as it is evaluated, its observation in a row."""
+    if settings.library != "pgx" and settings.opponent is not None:
+        raise ValueError(f"{settings.library} has no opponents: leave opponent out, or set it none")
     if settings.library == "gymnax":
         env = GymnaxEnv(settings.name)
     elif settings.library == "jumanji":

@@ -53,6 +53,12 @@ def test_unfit_environment_is_refused_in_one_line(example, tmp_path, monkeypatch
     assert main(example.TASK, example.DEFAULTS, ["--name", "Pendulum-v1"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: Pendulum-v1 of gymnax has actions of Box(")
+    assert main(example.TASK, example.DEFAULTS, ["--opponent", "self"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: gymnax has no opponents: leave opponent out")
+    assert main(example.TASK, example.DEFAULTS, ["--lr", "cosine"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "error: --lr must be a number, got 'cosine'"
 
 
 @pytest.mark.slow

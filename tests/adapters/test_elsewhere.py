@@ -7,8 +7,9 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from ppo_mask.checkpoints import load_policy
+from ppo_mask.checkpoints import RunFolder, load_policy
 from ppo_mask.runner import main
+from same_run import assert_same_run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_elsewhere.py"
 SMALL = ["--num-envs=4", "--num-steps=8", "--hidden-dim=8", "--log-interval=1", "--no-tensorboard"]
@@ -59,6 +60,23 @@ def test_unfit_environment_is_refused_in_one_line(example, tmp_path, monkeypatch
     assert main(example.TASK, example.DEFAULTS, ["--lr", "cosine"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "error: --lr must be a number, got 'cosine'"
+
+
+@pytest.mark.slow
+def test_self_play_is_resumed_to_the_bit(example, tmp_path, monkeypatch):
+    pytest.importorskip("pgx", reason="pip install 'ppo-mask[pgx]'")
+    monkeypatch.chdir(tmp_path)
+    begin = ["--library", "pgx", *HOW["pgx"], *SMALL[:-1], "--renew-every", "3"]
+
+    def train(*words):
+        assert main(example.TASK, example.DEFAULTS, [*words]) == 0
+
+    train(*begin, "--run-name", "whole", "--total-timesteps", "224")
+    # Two updates are not a multiple of three: the copy comes from the checkpoint.
+    train(*begin, "--run-name", "cut", "--total-timesteps", "64")
+    train("--resume", "checkpoints/cut", "--total-timesteps", "224")
+    whole, cut = (RunFolder(tmp_path / "checkpoints" / name) for name in ("whole", "cut"))
+    assert_same_run(whole, cut)
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 pip install 'ppo-mask[adapters]'
 python examples/train_elsewhere.py --library jumanji --name Snake-v1 --normalize-observations
-python examples/train_elsewhere.py --library pgx --name connect_four --opponent random
+python examples/train_elsewhere.py --library pgx --name connect_four --opponent self
 """
 
 import dataclasses
@@ -13,8 +13,9 @@ from jaxtyping import Array
 from ppo_mask.adapters.gymnax import GymnaxEnv
 from ppo_mask.adapters.jumanji import JumanjiEnv
 from ppo_mask.adapters.navix import NavixEnv
-from ppo_mask.adapters.pgx import PgxEnv, random_opponent
-from ppo_mask.envs import AbstractEnv, FlatObservation
+from ppo_mask.adapters.pgx import Opponent, PgxEnv, random_opponent
+from ppo_mask.checkpoints import load_policy
+from ppo_mask.envs import AbstractEnv, FlatObservation, SelfPlay
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.runner import NetworkSettings, RunConfig, Task, TrainingSettings, main, setting
 
@@ -27,13 +28,31 @@ class Elsewhere:
         "gymnax", "where it is from", one_of=("gymnax", "jumanji", "navix", "pgx")
     )
     name: str = setting("CartPole-v1", "what its library calls it")
-    opponent: str = setting(
-        "none", "who plays the others in pgx's games of several", one_of=("none", "random")
+    opponent: str | None = setting(
+        None,
+        "who plays the others in pgx's games of several: random; self, which is a copy of the "
+        "learner; or a saved policy or run",
+        is_path=True,
     )
+    eval_opponent: str = setting(
+        "random",
+        "who does in evaluations, where --opponent is self: random, or a saved policy or run",
+        is_path=True,
+    )
+    renew_every: int = setting(10, "updates between two copies of the learner", at_least=1)
+
+
+def find_opponent(name: str | None) -> Opponent | None:
+    """The opponent of that name."""
+    if name is None:
+        return None
+    return random_opponent if name == "random" else load_policy(name).model
 
 
 def make_env(settings: Elsewhere) -> AbstractEnv[Any]:
-    """The environment, its observation in a row."""
+    """The environment as it is evaluated, its observation in a row."""
+    if settings.library != "pgx" and settings.opponent is not None:
+        raise ValueError(f"{settings.library} has no opponents: leave opponent out, or set it none")
     if settings.library == "gymnax":
         env = GymnaxEnv(settings.name)
     elif settings.library == "jumanji":
@@ -41,20 +60,27 @@ def make_env(settings: Elsewhere) -> AbstractEnv[Any]:
     elif settings.library == "navix":
         env = NavixEnv(settings.name)
     else:
-        env = PgxEnv(settings.name, random_opponent if settings.opponent == "random" else None)
+        # Not in a row: an opponent that is a network sees it as pgx shows it.
+        is_self = settings.opponent == "self"
+        opponent = settings.eval_opponent if is_self else settings.opponent
+        return PgxEnv(settings.name, find_opponent(opponent))
     return FlatObservation(env)
+
+
+def make_curriculum(settings: Elsewhere) -> SelfPlay | None:
+    """Self-play, where it is asked for."""
+    if settings.library != "pgx" or settings.opponent != "self":
+        return None
+    return SelfPlay(lambda env: env.opponent, every=settings.renew_every)
 
 
 def make_model(env: AbstractEnv[Any], network: NetworkSettings, key: Array) -> MLPActorCritic:
     """An MLP with layer norm, for returns of hundreds; see docs/tuning.md."""
-    assert isinstance(env, FlatObservation)
-    size, actions = env.observation_size, env.num_actions
-    return MLPActorCritic(
-        size, actions, network.hidden_dim, network.num_layers, layer_norm=True, key=key
-    )
+    sizes = {"hidden_dim": network.hidden_dim, "num_layers": network.num_layers}
+    return MLPActorCritic.for_env(env, key=key, layer_norm=True, **sizes)
 
 
-TASK = Task[Elsewhere](make_env, make_model)
+TASK = Task[Elsewhere](make_env, make_model, curriculum=make_curriculum)
 DEFAULTS = RunConfig(Elsewhere(), TrainingSettings(total_timesteps=500_000, num_envs=32, lr=1e-3))
 
 if __name__ == "__main__":

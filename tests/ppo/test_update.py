@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from environments import CartPole
@@ -208,6 +209,14 @@ def test_explained_variance_and_norm_before_clipping():
         ({"precision": "half"}, "precision must be float32 or bfloat16, got 'half'"),
         ({"gamma": 1.5}, "gamma must be at most 1, got 1.5"),
         ({"learning_rate": float("nan")}, "learning_rate must be a finite number"),
+        ({"learning_rate": optax.adam(1e-3)}, "learning_rate must be a number"),
+        ({"learning_rate": lambda step: jnp.ones(3)}, "learning_rate must be a schedule that JAX"),
+        ({"learning_rate": lambda step: 1 if step else 0}, "must be a schedule that JAX can trace"),
+        (
+            {"learning_rate": optax.constant_schedule(1.0), "anneal_lr": True},
+            "anneal_lr needs a number as learning_rate: a schedule falls by itself",
+        ),
+        ({"gamma": optax.constant_schedule(1.0)}, "gamma must be a number or a scalar array"),
         ({"clip_eps": 0}, "clip_eps must be more than 0"),
         ({"ent_coef": "0.1"}, "ent_coef must be a number or a scalar array, got '0.1'"),
     ],

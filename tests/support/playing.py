@@ -95,13 +95,12 @@ def assert_same_play(ours, theirs):
     assert_equal(steps.reward, seen.reward)
 
 
-def learned(env, num_updates, seed=0, evaluations=200, **config):
+def learned(env, num_updates, seed=0, evaluations=200, curriculum=None, **config):
     """What an MLP's policy is worth after some updates, drawing its actions."""
     config = PPOConfig(num_envs=32, **{"num_steps": 32, "learning_rate": 1e-3, **config})
     model_key, key, evaluation_key = jax.random.split(jax.random.key(seed), 3)
     size = env.reset(key)[1].observation.size
     model = MLPActorCritic(size, env.num_actions, 64, 2, layer_norm=True, key=model_key)
-    state = Trainer(env, config).train(
-        Trainer(env, config).init(model, key), num_updates * config.batch_size
-    )
+    trainer = Trainer(env, config, curriculum=curriculum)
+    state = trainer.train(trainer.init(model, key), num_updates * config.batch_size)
     return evaluate(state.model, env, evaluation_key, evaluations, greedy=False)

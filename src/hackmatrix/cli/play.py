@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, SIPHON_ACTION, find_action
+from hackmatrix.cli.legend import legend
 from hackmatrix.cli.options import add_game
 from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, interactive
@@ -58,10 +59,14 @@ def _one_game(terminal: Terminal, seed: int, reveal: bool, scores: list[str]) ->
     note = ""
     while True:
         frame = game.frame()
-        ask = "r: new game  q: quit" if game.over else "q: quit"
+        ask = "?: help  r: new game  q: quit" if game.over else "?: help  q: quit"
         title = _title(seed, frame, f"{ask}  {note}")
         terminal.draw(screen(frame, title, color=colored(), keys=KEYS))
         key = terminal.key(None)
+        if key == "?":
+            terminal.draw(legend("HackMatrix                    any key: back to the game", KEYS))
+            terminal.key(None)
+            continue
         if key in ("q", "escape") or (key == "r" and game.over):
             scores.append(_title(seed, frame, frame.end))
             return key == "r"
@@ -102,6 +107,9 @@ def _by_words(options: argparse.Namespace) -> int:
         name = line.strip()
         if game.over or name == "quit":
             break
+        if name in ("?", "help"):
+            print("\n".join(legend("HackMatrix: here, type an action's name", KEYS)), flush=True)
+            continue
         action = find_action(name)
         if action is None:
             tell(f"there is no action {name!r}{did_you_mean(name, ACTION_NAMES)}")

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, TypeCheckError
 
 from ppo_mask.adapters._shared import (
     StaticObject,
@@ -67,6 +67,9 @@ class PgxEnv(AbstractEnv[Match]):
 
     The mask is pgx's; an action outside it ends the game and loses it.
 
+    :class:`~ppo_mask.envs.SelfPlay` trains against a copy of the learner, which is shown what pgx
+    shows: with it, leave ``FlatObservation`` out.
+
     Attributes:
         opponent: plays the other players; a network's parameters are arrays of the environment.
         begins: whether the agent makes the first move; None: drawn for each episode.
@@ -92,8 +95,8 @@ class PgxEnv(AbstractEnv[Match]):
 
         Raises:
             RunError: pgx is not installed.
-            ValueError: the name is not known; the opponent is missing or recurrent; or there is
-                one for a game that is played alone.
+            ValueError: the name is not known; the opponent is missing, recurrent, or a network for
+                another game; or there is one for a game that is played alone.
         """
         pgx = import_library("pgx")
         game = make_named(pgx.make, "pgx", game) if isinstance(game, str) else game
@@ -104,8 +107,8 @@ class PgxEnv(AbstractEnv[Match]):
             )
         if game.num_players == 1 and (opponent is not None or begins is not None):
             raise ValueError(f"{game.id} of pgx is played alone: leave opponent and begins out")
-        if isinstance(opponent, AbstractActorCritic) and is_recurrent(opponent):
-            raise ValueError("a recurrent network cannot be the opponent: nobody keeps its state")
+        if isinstance(opponent, AbstractActorCritic):
+            _check_network(opponent, game)
         self.opponent = opponent
         self.begins = begins
         self.num_actions = int(game.num_actions)
@@ -184,6 +187,7 @@ class PgxEnv(AbstractEnv[Match]):
 
     def _choose_reply(self, observation: Any, mask: Any, key: Any) -> Any:
         if isinstance(self.opponent, AbstractActorCritic):
+            _refuse_recurrent(self.opponent)  # Self-play has put it here.
             return self.opponent(observation, mask)[0].sample(key)
         assert self.opponent is not None  # See __init__.
         return self.opponent(observation, mask, key)
@@ -202,3 +206,26 @@ class PgxEnv(AbstractEnv[Match]):
 
 def _is_over(game: Any) -> Bool[Array, ""]:
     return game.terminated | game.truncated
+
+
+def _refuse_recurrent(opponent: AbstractActorCritic) -> None:
+    if is_recurrent(opponent):
+        raise ValueError("a recurrent network cannot be the opponent: nobody keeps its state")
+
+
+def _check_network(opponent: AbstractActorCritic, game: Any) -> None:
+    """Makes sure that a network can play a game.
+
+    Raises:
+        ValueError: it cannot; the message says why.
+    """
+    _refuse_recurrent(opponent)
+    first = jax.eval_shape(game.init, jax.random.key(0))
+    try:
+        eqx.filter_eval_shape(opponent, first.observation, first.legal_action_mask)
+    except (TypeError, ValueError, TypeCheckError) as error:
+        shape = first.observation.shape
+        raise ValueError(
+            f"the opponent {type(opponent).__name__} is for another game: {game.id} of pgx has "
+            f"observations of shape {shape} and {game.num_actions} actions"
+        ) from error

@@ -17,10 +17,12 @@ from ._curriculum import (
     env_at,
     first_memory,
     next_memory,
+    renewed_memory,
 )
 from ._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
 from ._host import AbstractHostEnv, host_env_in
 from ._multitask import MultiTask
+from ._self_play import SelfPlay
 from ._shapes import Shapes, shapes_of
 from ._vector import VectorEnv, VectorState, VectorTimeStep
 from ._wrappers import FlatObservation, TimeLimit, flatten
@@ -36,6 +38,7 @@ __all__ = [
     "Next",
     "ProtocolError",
     "Schedule",
+    "SelfPlay",
     "Shapes",
     "TimeLimit",
     "TimeStep",
@@ -49,5 +52,6 @@ __all__ = [
     "host_env_in",
     "next_memory",
     "probes",
+    "renewed_memory",
     "shapes_of",
 ]

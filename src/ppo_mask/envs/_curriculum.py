@@ -6,6 +6,7 @@ fields and nothing else, and nothing is compiled again. Most only shift weights 
 points, as a :class:`Schedule` gives them.
 
 An :class:`AbstractAdaptiveCurriculum` has a memory besides: what it has seen of training so far.
+That of :class:`SelfPlay` is a copy of the learner.
 """
 
 from abc import abstractmethod
@@ -17,7 +18,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Real
 
 from ppo_mask.envs._env import AbstractEnv
+from ppo_mask.envs._self_play import SelfPlay
 from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks import AbstractActorCritic
 
 
 class AbstractAdaptiveCurriculum(eqx.Module):
@@ -63,7 +66,9 @@ class AbstractAdaptiveCurriculum(eqx.Module):
 
 
 Curriculum = (
-    Callable[[AbstractEnv[Any], Float[Array, ""]], AbstractEnv[Any]] | AbstractAdaptiveCurriculum
+    Callable[[AbstractEnv[Any], Float[Array, ""]], AbstractEnv[Any]]
+    | AbstractAdaptiveCurriculum
+    | SelfPlay
 )
 """From an environment and the progress, updates done of updates in all, to the environment as it is
 at that moment. Progress is 0 in the first update and less than 1 in the last one."""
@@ -74,7 +79,7 @@ def env_at(
     curriculum: Curriculum | None,
     updates: Real[Array, ""],
     total_updates: Real[Array, ""],
-    memory: ArrayTree = (),
+    memory: Any = (),
 ) -> AbstractEnv[Any]:
     """Applies a curriculum.
 
@@ -83,22 +88,33 @@ def env_at(
         curriculum: None leaves it as it is.
         updates: done so far.
         total_updates: of the whole run.
-        memory: of an adaptive curriculum.
+        memory: of a curriculum that has one, as the update begins with it.
 
     Returns:
         The environment to train on in the next update.
     """
     if curriculum is None:
         return env
+    if isinstance(curriculum, SelfPlay):
+        return curriculum(env, memory)
     progress = updates.astype(jnp.float32) / jnp.maximum(total_updates.astype(jnp.float32), 1)
     if isinstance(curriculum, AbstractAdaptiveCurriculum):
         return curriculum(env, progress, memory)
     return curriculum(env, progress)
 
 
-def first_memory(curriculum: Curriculum | None) -> ArrayTree:
+def first_memory(curriculum: Curriculum | None, model: AbstractActorCritic) -> ArrayTree:
     """The memory of a curriculum before the first update; ``()`` if it has none."""
+    if isinstance(curriculum, SelfPlay):
+        return model
     return curriculum.init() if isinstance(curriculum, AbstractAdaptiveCurriculum) else ()
+
+
+def renewed_memory(
+    curriculum: Curriculum | None, memory: Any, model: AbstractActorCritic, updates: Real[Array, ""]
+) -> ArrayTree:
+    """The memory that an update begins with: that of self-play may be a new copy of the model."""
+    return curriculum.renew(memory, model, updates) if isinstance(curriculum, SelfPlay) else memory
 
 
 def next_memory(

@@ -5,9 +5,13 @@ import math
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float
+
+from ppo_mask.jax_tools import number_settings
 
 PRECISIONS = ("float32", "bfloat16")
 
@@ -94,12 +98,15 @@ class PPOConfig(eqx.Module):
     """PPO's hyperparameters.
 
     Integers and booleans shape the compiled program. The others are plain floats, or scalar arrays:
-    a config made inside ``jax.vmap`` trains one agent per value.
+    a config made inside ``jax.vmap`` trains one agent per value. The learning rate may also be a
+    schedule of optax, a function of the number of gradient steps.
 
     Attributes:
         num_envs: environments side by side.
         num_steps: steps per environment between two updates.
-        learning_rate: Adam's step size, at the start if annealed.
+        learning_rate: Adam's step size, at the start if annealed; or a schedule, which is given the
+            number of the gradient step, from 0 on and over the whole run. Steps that ``target_kl``
+            leaves out count too.
         anneal_lr: whether the step size falls linearly to 0 over the run, gradient step by step.
         gamma: discount per step.
         gae_lambda: decay of the advantage estimate; 1 is Monte Carlo, 0 one-step.
@@ -133,13 +140,18 @@ class PPOConfig(eqx.Module):
         >>> pm.PPOConfig(gamma=2)
         Traceback (most recent call last):
         ValueError: gamma must be at most 1, got 2.0
+        >>> import optax
+        >>> schedule = optax.cosine_decay_schedule(3e-3, decay_steps=100 * config.gradient_steps)
+        >>> config = pm.PPOConfig(num_envs=8, num_steps=16, learning_rate=schedule)
     """
 
     num_envs: int = _fixed(
         256, "environments side by side; 2048 and more on an accelerator", at_least=1
     )
     num_steps: int = _fixed(128, "steps of each environment per update", at_least=1)
-    learning_rate: float | Float[Array, ""] = _rate(2.5e-4, "learning rate", at_least=0)
+    learning_rate: float | Float[Array, ""] | optax.Schedule = _rate(
+        2.5e-4, "learning rate", at_least=0
+    )
     anneal_lr: bool = _fixed(False, "let the learning rate fall to 0 over the run", changeable=True)
     gamma: float | Float[Array, ""] = _rate(0.99, "discount per step", at_least=0, at_most=1)
     gae_lambda: float | Float[Array, ""] = _rate(
@@ -197,9 +209,16 @@ class PPOConfig(eqx.Module):
     def __check_init__(self) -> None:
         for field in dataclasses.fields(self):
             value, rules = getattr(self, field.name), field.metadata[RULES]
-            wanted = _violation(value, rules, field.default)
+            if field.name == "learning_rate" and callable(value):
+                wanted = _schedule_violation(value)
+            else:
+                wanted = _violation(value, rules, field.default)
             if wanted:
                 raise ValueError(f"{field.name} must be {wanted}, got {value!r}")
+        if self.anneal_lr and callable(self.learning_rate):
+            raise ValueError(
+                "anneal_lr needs a number as learning_rate: a schedule falls by itself"
+            )
         check_divides(
             "num_minibatches",
             self.num_minibatches,
@@ -226,3 +245,14 @@ def _violation(value: Any, rules: Rules, default: Any) -> str:
     # The values of an array are unknown while it is traced.
     is_scalar = eqx.is_array(value) and getattr(value, "shape", None) == ()
     return "" if is_scalar else "a number or a scalar array"
+
+
+def _schedule_violation(schedule: Any) -> str:
+    """What a schedule must be, where it is something else."""
+    wanted = "a schedule that JAX can trace: from the gradient step's number to one number"
+    try:
+        with number_settings():  # Optax relies on JAX's defaults.
+            value = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32))
+    except (TypeError, ValueError, ArithmeticError):
+        return wanted
+    return "" if getattr(value, "shape", None) == () else wanted

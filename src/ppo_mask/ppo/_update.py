@@ -360,6 +360,14 @@ def _learning_rates(
     config: PPOConfig, num_updates: UInt32[Array, ""], total_updates: Real[Array, ""]
 ) -> Float[Array, " gradient_steps"]:
     """Learning rates of the gradient steps of the update after the first ``num_updates``."""
+    if callable(config.learning_rate):
+        # As an optimizer of optax counts: in 31 bits, and no further at their end.
+        most = jnp.uint32((2**31 - 1) // config.gradient_steps - 1)
+        first = jnp.minimum(num_updates, most).astype(jnp.int32) * config.gradient_steps
+        steps = first + jnp.arange(config.gradient_steps, dtype=jnp.int32)
+        with number_settings():  # Optax relies on JAX's defaults.
+            rates: Any = jax.vmap(config.learning_rate)(steps)
+        return rates.astype(jnp.float32)
     if not config.anneal_lr:
         return jnp.full(config.gradient_steps, config.learning_rate, jnp.float32)
     part = jnp.arange(config.gradient_steps, dtype=jnp.float32) / config.gradient_steps

@@ -24,7 +24,7 @@ class TrainState(eqx.Module):
     Attributes:
         learner: model, optimizer, environments, key and update count.
         totals: metrics gathered since the last log line.
-        memory: of an adaptive curriculum; ``()`` without one.
+        memory: of a curriculum that has one, such as the opponent in self-play; else ``()``.
 
     Example:
         >>> import jax

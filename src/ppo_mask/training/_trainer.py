@@ -22,6 +22,7 @@ from ppo_mask.envs import (
     first_memory,
     host_env_in,
     next_memory,
+    renewed_memory,
 )
 from ppo_mask.jax_tools import ArrayTree, for_platform
 from ppo_mask.networks import AbstractActorCritic
@@ -170,7 +171,7 @@ class Trainer(eqx.Module):
 
     def _first_state(self, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
         reset_key, learner_key = jax.random.split(key)
-        memory = first_memory(self.curriculum)
+        memory = first_memory(self.curriculum, model)
         rollout = _start(self._vector_env(jnp.int32(0), jnp.int32(1), memory), model, reset_key)
         if (host_env := host_env_in(self.env)) is not None:
             jax.block_until_ready(rollout)
@@ -233,9 +234,10 @@ class Trainer(eqx.Module):
                 wrong = f"update {int(state.update)}: {failure or wrong}"
                 # What an environment in Python did cannot be done again.
                 if before is not None and host_env is None:
-                    env_then = env_at(
-                        self.env, self.curriculum, before.update, total, before.memory
+                    memory = renewed_memory(
+                        self.curriculum, before.memory, before.model, before.update
                     )
+                    env_then = env_at(self.env, self.curriculum, before.update, total, memory)
                     place = find_first_nan(env_then, config, before.learner, total, self.algorithm)
                     wrong += f"; {place}" if place else ""
                 raise TrainingError(wrong) from failure
@@ -274,7 +276,7 @@ class Trainer(eqx.Module):
         Raises:
             ValueError: a trainer with other parts made the state.
         """
-        memory = first_memory(self.curriculum)
+        memory = first_memory(self.curriculum, state.model)
         check_state(state, self.config, self.algorithm, self.metrics, memory)
         arrays, static = eqx.partition(state, eqx.is_array)
         until = state.update + n.astype(jnp.uint32)
@@ -285,8 +287,9 @@ class Trainer(eqx.Module):
 
         def one_update(carry: tuple[ArrayTree, Health]) -> tuple[ArrayTree, Health]:
             state: TrainState = eqx.combine(carry[0], static)
+            memory = renewed_memory(self.curriculum, state.memory, state.model, state.update)
             learner, transitions, diagnostics = update(
-                self._vector_env(state.update, total_updates, state.memory),
+                self._vector_env(state.update, total_updates, memory),
                 self.config,
                 state.learner,
                 total_updates,
@@ -297,7 +300,7 @@ class Trainer(eqx.Module):
             counts = self.env.num_actions
             totals = add_update(state.totals, self.metrics, transitions, diagnostics, counts)
             health = examine(learner, transitions, diagnostics, counts)
-            memory = next_memory(self.curriculum, state.memory, transitions.info, transitions.ended)
+            memory = next_memory(self.curriculum, memory, transitions.info, transitions.ended)
             state = constrain_state(TrainState(learner, totals, memory), self.mesh)
             return eqx.filter(state, eqx.is_array), health
 
@@ -319,7 +322,7 @@ class Trainer(eqx.Module):
 
         def diagnostics(learner: LearnerState) -> UpdateDiagnostics:
             total = jnp.int32(1)
-            memory = first_memory(self.curriculum)
+            memory = first_memory(self.curriculum, learner.model)
             vector_env = self._vector_env(learner.update, total, memory)
             return update(vector_env, self.config, learner, total, None, self.algorithm)[2]
 
@@ -337,7 +340,8 @@ def _assemble(
 ) -> TrainState:
     learner = init_learner(model, rollout, trainer.config, key, trainer.algorithm)
     totals = empty_totals(trainer.metrics, trainer._diagnostics(learner))  # pyright: ignore[reportPrivateUsage]
-    return strongly_typed(TrainState(learner, totals, first_memory(trainer.curriculum)))
+    memory = first_memory(trainer.curriculum, learner.model)
+    return strongly_typed(TrainState(learner, totals, memory))
 
 
 @eqx.filter_jit(donate="all-except-first")

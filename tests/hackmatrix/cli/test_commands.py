@@ -292,7 +292,7 @@ def test_watch_writes_pages_and_films(capsys, tmp_path):
 
 
 def test_a_person_plays_by_words(capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("HACK\nupp\nsiphon\nleft\nUP\nquit\nup\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("HACK\n?\nupp\nsiphon\nleft\nUP\nquit\nup\n"))
     seed = seed_to_play()
     code, out, err = command(capsys, "play", "--seed", str(seed))
     assert code == 0
@@ -300,6 +300,7 @@ def test_a_person_plays_by_words(capsys, monkeypatch):
     assert "there is no action 'upp'; did you mean up?" in err
     assert "no data siphon" in err
     assert "left: a wall" in err
+    assert "enemies: a cell away" in out
     assert out.count(f"seed {seed}  step") == 2
 
 

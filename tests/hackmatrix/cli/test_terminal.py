@@ -62,10 +62,11 @@ class Screen:
         self.master, self.slave = pty.openpty()
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.before = termios.tcgetattr(self.slave)
+        paths = [str(Path(__file__).parents[2] / "support"), os.environ.get("PYTHONPATH", "")]
         environment = {
             **os.environ,
             "TERM": "xterm-256color",
-            "PYTHONPATH": str(Path(__file__).parents[2] / "support"),
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         }
         # A size in the environment, as other tests may leave there, goes before the terminal's own.
         for name in ("NO_COLOR", "COLUMNS", "LINES"):
@@ -212,6 +213,10 @@ def test_a_terminal_that_is_too_small_is_told_so(screen):
 def test_a_person_plays(screen):
     seed = seed_to_play()
     shown = screen("play", "--seed", str(seed))
+    shown.wait_for(r"step 0 .*\?: help")
+    shown.press("?")
+    shown.wait_for(r"any key: back to the game(?s:.*)PUSH +2e +enemies: a cell away")
+    shown.press("x")
     shown.wait_for(r"step 0 ")
     shown.press("n")  # HACK, which is not owned
     shown.wait_for("HACK is not owned")

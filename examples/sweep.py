@@ -49,8 +49,7 @@ def main() -> None:
     models, good = train(learning_rates, ent_coefs, jax.vmap(jax.random.key)(seeds))
     returns: list[float] = []
     for row in range(len(rows)):
-        arrays, static = eqx.partition(models, eqx.is_array)
-        model = eqx.combine(jax.tree.map(lambda x, row=row: x[row], arrays), static)
+        model = pm.training.select_seed(models, row)
         returns.append(pm.evaluate(model, env, jax.random.key(100), 32).mean_return)
     table = np.array(returns).reshape(len(LEARNING_RATES), len(ENT_COEFS), SEEDS)
     print(f"{len(rows)} agents, {int(good.sum())} of them without a number that is not finite")

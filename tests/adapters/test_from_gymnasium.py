@@ -252,7 +252,10 @@ WRONG = {
     "four": r"Wrong raised ValueError: not enough values to unpack",
     "exit": r"Wrong raised SystemExit: bye at .*python_games.py:\d+ \(step\)$",
     "nothing": r"Wrong: action_masks\(\) allows no action, though the episode has not ended",
-    "length": r"Wrong: action_masks\(\) has shape \(4,\); it must be \(5,\)",
+    "length": r"Wrong: action_masks\(\) has shape \(4,\); it must be one row of 5 booleans",
+    "ragged": r"Wrong: action_masks\(\) is no array; it must be one row of 5 booleans$",
+    # NumPy found it, and it is not NumPy's mistake.
+    "numpy": r"Wrong raised ValueError: all .* at .*python_games.py:\d+ \(action_masks\)$",
     "floats": r"Wrong: action_masks\(\) must hold booleans, or 0 and 1; got float64",
 }
 
@@ -270,6 +273,21 @@ def test_what_is_wrong_is_one_line(what, num_workers, capfd):
         pm.evaluate(model, env, jax.random.key(0), 3)
     assert capfd.readouterr().err == ""
     env.close()
+
+
+def test_a_mask_that_is_no_method_is_refused():
+    with pytest.raises(RunError, match="Wrong: action_masks must be a method, which returns"):
+        GymnasiumEnv(lambda: Wrong("attribute"))
+
+
+@pytest.mark.parametrize("make", [gymnasium.make, gymnasium.make_vec])
+def test_an_environment_without_masks_is_told_of(make, capfd):
+    whole = GymnasiumEnv if make is gymnasium.make else GymnasiumEnv.of_vectors
+    whole("CartPole-v1" if make is gymnasium.make else lambda n: make("CartPole-v1", n)).close()
+    line = 'warning: CartPole-v1 has no masks, neither action_masks() nor info["action_mask"]: '
+    assert capfd.readouterr().err == f"{line}all its actions are always allowed\n"
+    GymnasiumEnv(Climb).close()
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

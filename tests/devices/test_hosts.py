@@ -16,7 +16,11 @@ from ppo_mask.checkpoints import RunFolder, Storage, open_storage
 from ppo_mask.checkpoints._manifest import Manifest, is_log
 from same_run import assert_same_run, log
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.unoptimized,
+    pytest.mark.usefixtures("processes_with_older_emitters"),
+]
 
 OFTEN = ("--log-interval", "2", "--save-interval", "4", "--eval-interval", "4")
 OFTEN += ("--eval-episodes", "2", "--length", "3")

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import ppo_mask as pm
 from ppo_mask.networks import MaskedCategorical
 
 
@@ -111,3 +112,21 @@ def test_mode_is_allowed_even_where_logits_underflow():
 def test_all_false_mask_is_an_error_that_says_so():
     with pytest.raises(ValueError, match="action mask is all False"):
         MaskedCategorical(jnp.zeros(3), jnp.zeros(3, bool))
+
+
+@pytest.mark.parametrize("num_actions", [3, (1, 2)])
+def test_another_number_of_logits_is_refused(num_actions):
+    with pytest.raises(ValueError, match="there are 4 logits, and the mask is of 3 actions"):
+        pm.networks.masked_distribution(jnp.zeros(4), jnp.ones(3, bool), num_actions)
+
+
+@pytest.mark.parametrize("num_actions", [3, (1, 2)])
+def test_a_policy_refuses_a_mask_that_allows_nothing(num_actions):
+    policy = pm.Policy(pm.MLPActorCritic(2, num_actions, 4, key=jax.random.key(0)))
+    mask = jnp.array([isinstance(num_actions, tuple), False, False])
+    key, message = jax.random.key(1), "the action mask allows no action"
+    for act in (policy, lambda *x: policy.act(*x, ()), lambda *x: policy.sample(*x, key)):
+        with pytest.raises(ValueError, match=message):
+            act(jnp.zeros(2), mask)
+        act(jnp.zeros(2), jnp.ones(3, bool))
+        jax.vmap(act)(jnp.zeros((1, 2)), mask[None])  # Nothing can be known in compiled code.

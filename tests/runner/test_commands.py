@@ -144,10 +144,13 @@ def test_a_run_of_another_program_is_refused_in_one_line(runs, tmp_path, capsys)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("evaluate", "nowhere"), "there is nothing to resume at nowhere"),
+        (("evaluate", "nowhere"), "there is no run or checkpoint nowhere"),
         (("evaluate", "--episodes=0"), "must be a whole number from 1"),
         (("watch", "--nonsense"), "unrecognized arguments: --nonsense"),
-        (("plot",), "say which runs"),
+        (("plot",), "no run with a checkpoint in checkpoints"),
+        (("plot", "nowhere"), "there is no run or checkpoint nowhere"),
+        (("compare", "nowhere"), "there is no run or checkpoint nowhere"),
+        (("inspect",), "no run with a checkpoint in checkpoints"),
         (("evaluat",), "unknown argument evaluat"),
     ],
 )

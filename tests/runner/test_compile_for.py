@@ -1,4 +1,4 @@
-"""``--compile-for``: what it refuses and prints. The programs themselves: test_for_accelerators.py."""
+"""``--compile-for``: what it refuses and prints. The programs: test_for_accelerators.py."""
 
 import json
 import re

@@ -90,7 +90,7 @@ BAD_FLAGS = [
         "--resume latest --checkpoint-dir {dir}/empty",
         "there is no run with a checkpoint in {dir}/empty",
     ),
-    ("--resume {dir}/nothing", "there is nothing to resume at {dir}/nothing"),
+    ("--resume {dir}/nothing", "there is no run or checkpoint {dir}/nothing"),
     ("--resume {dir}/empty", "{dir}/empty is neither a run folder (with a config.yaml) nor"),
     (
         "--resume {dir}/taken --run-name new",
@@ -128,7 +128,7 @@ BAD_FLAGS = [
     ("--resume {dir}/torn --total-timesteps 999", "/torn/checkpoints/2 is damaged"),
     (
         "--resume {dir}/taken/checkpoints/7",
-        "there is nothing to resume at {dir}/taken/checkpoints/7",
+        "there is no run or checkpoint {dir}/taken/checkpoints/7",
     ),
     ("--profile -1", "--profile must be at least 0, got -1"),
     ("--profile soon", "--profile must be a whole number, got 'soon'"),

@@ -177,6 +177,8 @@ class Wrong(Climb):
         self.what = what
         if what == "make":
             raise OSError("no such table")
+        if what == "attribute":
+            self.action_masks = np.ones(5, bool)
 
     def reset(self, **options):
         if self.what == "reset":
@@ -205,6 +207,10 @@ class Wrong(Climb):
                 return mask & False
             if self.what == "length":
                 return mask[1:]
+            if self.what == "ragged":
+                return [[True, False], [True]]
+            if self.what == "numpy":
+                return np.concatenate([mask, np.ones((2, 2), bool)])
             if self.what == "floats":
                 return mask * 0.5
         return mask

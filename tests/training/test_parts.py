@@ -101,6 +101,22 @@ def test_loss_without_a_required_metric_is_refused() -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("pick", "got"),
+    [
+        (lambda pair: pair[0], "it returned a "),
+        (lambda pair: (*pair, 1), "it returned a tuple"),
+        (lambda pair: (pair[0][None], pair[1]), r"it returned shape \[1\] and a dict"),
+        (lambda pair: (pair[0], 0.5), r"it returned shape \[\] and a float"),
+    ],
+)
+def test_loss_that_returns_something_else_is_refused(pick: Any, got: str) -> None:
+    wanted = "^the loss must return a pair: one number, and metrics by name; "
+    with pytest.raises(ValueError, match=wanted + got) as caught:
+        init(pm.Trainer(ENV, CONFIG, loss=lambda *arguments: pick(ppo_loss(*arguments))))
+    assert "\n" not in str(caught.value)
+
+
 def first_action(action: Any, info: Any) -> Any:
     return action == 0
 

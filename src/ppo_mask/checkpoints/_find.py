@@ -55,7 +55,10 @@ def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder
     if path.is_dir() and path.name.isdecimal() and folder.config.is_file():
         return folder, int(path.name), storage
     if not path.exists():
-        raise RunError(f"there is nothing to resume at {path}")
+        known = open_storage(parent) if _may_be_a_name(place) else storage
+        seeds = [name for name in known.runs() if name.startswith(f"{path.name}-seed")]
+        hint = f"; there are {', '.join(seeds)}" if seeds else ""
+        raise RunError(f"there is no run or checkpoint {path}{hint}")
     raise RunError(f"{path} is neither a run folder (with a config.yaml) nor a checkpoint of one")
 
 

@@ -82,7 +82,8 @@ class MaskedCategorical(AbstractMaskedDistribution):
         mask: True where an action is allowed.
 
     Raises:
-        ValueError: no action is allowed. Only where the mask's values are known, that is outside
+        ValueError: there are more logits than the mask has actions, or fewer; or no action is
+            allowed. The latter only where the mask's values are known, that is outside
             of compiled code; inside it, :class:`ppo_mask.training.Trainer` and
             :func:`ppo_mask.training.evaluate` watch over the masks, at no cost per step.
 
@@ -98,7 +99,8 @@ class MaskedCategorical(AbstractMaskedDistribution):
     mask: Bool[Array, " actions"]
     _unmasked: dist.Categorical
 
-    def __init__(self, logits: Float[Array, " actions"], mask: Bool[Array, " actions"]):
+    def __init__(self, logits: Float[Array, " logits"], mask: Bool[Array, " actions"]):
+        _check_length(logits, mask)
         if not isinstance(mask, Tracer) and not np.asarray(mask).any():
             raise ValueError("action mask is all False: at least one action must be allowed")
         logits = logits.astype(jnp.float32)
@@ -186,10 +188,11 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
 
     def __init__(
         self,
-        logits: Float[Array, " actions"],
+        logits: Float[Array, " logits"],
         mask: Bool[Array, " actions"],
         num_actions: tuple[int, ...],
     ):
+        _check_length(logits, mask)
         if not num_actions or min(num_actions) < 1:
             raise ValueError(f"each part must have at least 1 action, got {num_actions}")
         if mask.size != mask_length(num_actions):
@@ -270,7 +273,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
 
 
 def masked_distribution(
-    logits: Float[Array, " actions"], mask: Bool[Array, " actions"], num_actions: NumActions
+    logits: Float[Array, " logits"], mask: Bool[Array, " actions"], num_actions: NumActions
 ) -> AbstractMaskedDistribution:
     """The distribution for an environment's actions: of one choice, or of several at once.
 
@@ -293,3 +296,8 @@ def masked_distribution(
     if isinstance(num_actions, int):
         return MaskedCategorical(logits, mask)
     return MaskedMultiCategorical(logits, mask, num_actions)
+
+
+def _check_length(logits: Float[Array, " logits"], mask: Bool[Array, " actions"]) -> None:
+    if logits.size != mask.size:
+        raise ValueError(f"there are {logits.size} logits, and the mask is of {mask.size} actions")

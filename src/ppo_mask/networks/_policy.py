@@ -3,6 +3,7 @@
 from typing import final
 
 import equinox as eqx
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Key
 
 from ppo_mask.jax_tools import ArrayTree
@@ -13,7 +14,7 @@ from ppo_mask.networks._actor_critic import (
     initial_hidden,
     is_recurrent,
 )
-from ppo_mask.networks.choices import Action
+from ppo_mask.networks.choices import Action, allows_action
 
 
 @final
@@ -39,7 +40,6 @@ class Policy(eqx.Module):
 
     model: AbstractActorCritic
 
-    @eqx.filter_jit
     def __call__(self, observation: ArrayTree, action_mask: Bool[Array, " actions"]) -> Action:
         """Chooses an action.
 
@@ -51,7 +51,8 @@ class Policy(eqx.Module):
             The action's number; of several choices at once, one for each.
 
         Raises:
-            ValueError: the policy is recurrent, so that its action depends on a hidden state.
+            ValueError: no action is allowed (where the mask's values are known); or the policy is
+                recurrent, so that its action depends on a hidden state.
         """
         if is_recurrent(self.model):
             raise ValueError("this policy is recurrent: call act, which carries its hidden state")
@@ -60,7 +61,6 @@ class Policy(eqx.Module):
     def __repr__(self) -> str:
         return f"Policy({type(self.model).__name__}, {count_parameters(self.model):,} parameters)"
 
-    @eqx.filter_jit
     def sample(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], key: Key[Array, ""]
     ) -> Action:
@@ -75,18 +75,17 @@ class Policy(eqx.Module):
             The action's number; of several choices at once, one for each.
 
         Raises:
-            ValueError: the policy is recurrent, so that its action depends on a hidden state.
+            ValueError: no action is allowed (where the mask's values are known); or the policy is
+                recurrent, so that its action depends on a hidden state.
         """
         if is_recurrent(self.model):
             raise ValueError("this policy is recurrent: draw from what model.advance returns")
-        distribution, _, _ = advance(self.model, observation, action_mask, ())
-        return distribution.sample(key)
+        return _act(self.model, observation, action_mask, (), key)[0]
 
     def initial_hidden(self) -> ArrayTree:
         """The hidden state for the first step of an episode; ``()`` if not recurrent."""
         return initial_hidden(self.model)
 
-    @eqx.filter_jit
     def act(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
     ) -> tuple[Action, ArrayTree]:
@@ -99,6 +98,35 @@ class Policy(eqx.Module):
 
         Returns:
             The action's number, or several, and the hidden state for the episode's next step.
+
+        Raises:
+            ValueError: no action is allowed. Only where the mask's values are known, that is
+                outside of compiled code.
         """
-        distribution, _, hidden = advance(self.model, observation, action_mask, hidden)
-        return distribution.mode(), hidden
+        return _act(self.model, observation, action_mask, hidden, None)
+
+
+def _act(
+    model: AbstractActorCritic,
+    observation: ArrayTree,
+    action_mask: Bool[Array, " actions"],
+    hidden: ArrayTree,
+    key: Key[Array, ""] | None,
+) -> tuple[Action, ArrayTree]:
+    action, hidden, is_allowed = _choose(model, observation, action_mask, hidden, key)
+    if not isinstance(is_allowed, Tracer) and not is_allowed:
+        raise ValueError("the action mask allows no action; there must be one, of each choice")
+    return action, hidden
+
+
+@eqx.filter_jit
+def _choose(
+    model: AbstractActorCritic,
+    observation: ArrayTree,
+    action_mask: Bool[Array, " actions"],
+    hidden: ArrayTree,
+    key: Key[Array, ""] | None,
+) -> tuple[Action, ArrayTree, Bool[Array, ""]]:
+    distribution, _, hidden = advance(model, observation, action_mask, hidden)
+    action = distribution.mode() if key is None else distribution.sample(key)
+    return action, hidden, allows_action(action_mask, distribution.choices)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -297,7 +297,8 @@ def learn(
         def loss_of_params(params: ArrayTree, batch: Batch) -> tuple[Scalar, dict[str, Scalar]]:
             _, unpack, network = split_features(eqx.combine(params, static))
             inputs = vmap_axes(unpack, batch.log_prob.ndim)(batch.observation)
-            return algorithm.loss(network, dataclasses.replace(batch, observation=inputs), config)
+            batch = dataclasses.replace(batch, observation=inputs)
+            return _checked_loss(algorithm.loss(network, batch, config))
 
         def of_part(part: tuple[Array, Array]) -> ArrayTree:
             rows, advantage = part
@@ -339,6 +340,17 @@ def learn(
         gradient_steps=steps_taken.astype(jnp.float32),
     )
     return eqx.combine(params, static), opt_state, diagnostics
+
+
+def _checked_loss(result: Any) -> tuple[Scalar, dict[str, Scalar]]:
+    wanted = "the loss must return a pair: one number, and metrics by name"
+    if not isinstance(result, tuple) or len(cast(Any, result)) != 2:
+        raise ValueError(f"{wanted}; it returned a {type(result).__name__}")
+    number, metrics = cast(Any, result)
+    if jnp.shape(number) != () or not isinstance(metrics, dict):
+        got = f"shape {list(jnp.shape(number))} and a {type(metrics).__name__}"
+        raise ValueError(f"{wanted}; it returned {got}")
+    return number, cast(Any, metrics)
 
 
 def _diagnostics(losses: dict[str, Array], **others: Any) -> UpdateDiagnostics:

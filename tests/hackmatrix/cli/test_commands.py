@@ -154,7 +154,7 @@ def test_a_run_plays_as_it_was_trained(run_folder):
     assert agent.greedy
     assert not load_agent(str(run_folder), sample=True).greedy
     assert (agent.env.undo_depth, agent.env.max_steps) == (9, None)
-    with pytest.raises(RunError, match="nothing to resume"):
+    with pytest.raises(RunError, match="there is no run or checkpoint"):
         load_agent(str(run_folder / "nothing"))
 
 
@@ -242,11 +242,11 @@ def test_plot_draws_the_log(capsys, run_folder, tmp_path, name, start):
         (["watch"], "say who plays: a run, --latest, or --policy random|greedy-exit|fighter"),
         (["watch", "--policy", "figther"], "no policy figther; did you mean fighter?"),
         (["watch", "--policy", "fighter", "--fps", "0"], "must be more than 0"),
-        (["watch", "nowhere"], "nothing to resume at nowhere"),
+        (["watch", "nowhere"], "there is no run or checkpoint nowhere"),
         (["evaluate", "--policy", "random", "--episodes", "0"], "a whole number from 1, got 0"),
-        (["inspect"], "say which checkpoint: a path, or --latest"),
+        (["inspect"], "no run with a checkpoint in checkpoints"),
         (["export", "a", "b.zip"], "must end in .npz, got b.zip"),
-        (["plot", "nowhere"], "cannot read the log"),
+        (["plot", "nowhere"], "there is no run or checkpoint nowhere"),
         (["plot", "--out", "a.pdf", "nowhere"], "--out must end in .png, .svg or .html"),
         (["wach"], "invalid choice: 'wach'"),
         ([], "COMMAND"),

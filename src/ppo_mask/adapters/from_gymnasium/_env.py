@@ -20,12 +20,17 @@ from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters._shared import StaticObject
 from ppo_mask.adapters.from_gymnasium._host import BEGUN, TERMINATED, TRUNCATED, Answer, Host
 from ppo_mask.adapters.from_gymnasium._spaces import as_row, as_tree, counts_of, leaves_of
-from ppo_mask.adapters.from_gymnasium._stepper import Stepper, describe_error, make_arrays
-from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper
+from ppo_mask.adapters.from_gymnasium._stepper import (
+    Stepper,
+    describe_error,
+    find_masks,
+    make_arrays,
+)
+from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper, find_masks_of
 from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.envs import AbstractHostEnv, Next, TimeStep
-from ppo_mask.errors import RunError
+from ppo_mask.errors import RunError, warn
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks.choices import Action, ActionLike, NumActions, as_action, mask_length
 
@@ -90,8 +95,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
                 takes longer than a message to a process and back.
             max_episode_steps: where to truncate episodes; None: where the environment does.
             flatten: join all parts of an observation to one row of floats, as
-                ``gymnasium.spaces.flatten`` does: what an MLP needs. Else dicts and tuples are
-                kept.
+                ``gymnasium.spaces.flatten`` does. Else dicts and tuples are kept; the library's
+                networks take them as they are.
             infos: entries of the environment's infos to keep, each a number; 0 where one is
                 missing.
 
@@ -106,6 +111,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         env = _tried(name, make)
         name = name or type(env.unwrapped).__name__
         spaces = env.observation_space, env.action_space
+        _tried(name, lambda: _tell_of_no_masks(name, find_masks(env), env))
         env.close()
 
         def make_stepper(layout: Any) -> Any:
@@ -139,6 +145,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         spaces = vector.single_observation_space, vector.single_action_space
         spec = getattr(vector, "spec", None)
         name = type(vector.unwrapped).__name__ if spec is None else spec.id
+        _tried(name, lambda: _tell_of_no_masks(name, find_masks_of(vector), vector))
         vector.close()
 
         def make_stepper(layout: Any) -> Any:
@@ -328,6 +335,14 @@ def _call_host(function: Callable[[Any], Answer], shapes: Answer, rows: Array) -
 def _end(host: Any) -> None:
     if (alive := host()) is not None:
         alive.end()
+
+
+def _tell_of_no_masks(name: str, masks: Any, env: Any) -> None:
+    if masks is None and "action_mask" not in env.reset(seed=0)[1]:
+        warn(
+            f'{name} has no masks, neither action_masks() nor info["action_mask"]: all its actions '
+            "are always allowed"
+        )
 
 
 def _tried(name: str, make: Callable[[], Any]) -> Any:

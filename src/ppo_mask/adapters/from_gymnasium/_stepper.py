@@ -64,6 +64,8 @@ def describe_error(error: Any) -> Any:
         return f": {text}"
     frames = traceback.extract_tb(error.__traceback__)
     places = [frame for frame in frames if not _is_between(frame.filename)]
+    # What a library found wrong is seldom its fault.
+    places = [x for x in places if "site-packages" not in x.filename] or places
     at = f" at {places[-1].filename}:{places[-1].lineno} ({places[-1].name})" if places else ""
     return f" raised {type(error).__name__}{': ' if text else ''}{text}{at}"
 
@@ -86,10 +88,14 @@ def check_mask(mask: Any, count: Any, what: Any) -> Any:
     Raises:
         UnfitError: it has another shape or dtype, or allows nothing.
     """
-    array = np.asarray(mask)
     length = sum(count) if isinstance(count, tuple) else count
+    wanted = f"one row of {length} booleans{', part after part' * isinstance(count, tuple)}"
+    try:
+        array = np.asarray(mask)
+    except ValueError:
+        raise UnfitError(f"{what} is no array; it must be {wanted}") from None
     if array.shape != (length,):
-        raise UnfitError(f"{what} has shape {array.shape}; it must be ({length},)")
+        raise UnfitError(f"{what} has shape {array.shape}; it must be {wanted}")
     if array.dtype != np.bool_:
         if array.dtype.kind not in "iu" or ((array != 0) & (array != 1)).any():
             raise UnfitError(f"{what} must hold booleans, or 0 and 1; got {array.dtype}")
@@ -114,9 +120,12 @@ def first_actions(count: Any) -> Any:
 def find_masks(env: Any) -> Any:
     """The environment's method ``action_masks``, through its wrappers; None if it has none."""
     try:
-        return env.get_wrapper_attr("action_masks")
+        found = env.get_wrapper_attr("action_masks")
     except AttributeError:
         return None
+    if not callable(found):
+        raise UnfitError("action_masks must be a method, which returns the mask")
+    return found
 
 
 @no_type_check

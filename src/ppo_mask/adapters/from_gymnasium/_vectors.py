@@ -39,7 +39,7 @@ class VectorStepper:
         forgets = not getattr(inner, "shared_memory", True)
         self._same_step = mode == modes.SAME_STEP
         self._resets_some = mode == modes.DISABLED or (self._is_own and not forgets)
-        self._masks = _masks_of(self._vector)
+        self._masks = find_masks_of(self._vector)
         self._in_info = False
         self._idle = np.zeros(count, bool)  # Reset in the next step, which takes no action.
 
@@ -161,7 +161,7 @@ class VectorStepper:
             target[row] = check_mask(masks[row], count, what)
 
 
-def _masks_of(vector: Any) -> Any:
+def find_masks_of(vector: Any) -> Any:
     """A function that gives the masks of all environments; None if there are none to ask for."""
     own = getattr(vector.unwrapped, "action_masks", None)
     if own is not None:

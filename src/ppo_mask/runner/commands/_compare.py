@@ -4,10 +4,10 @@ import argparse
 from statistics import mean, median
 from typing import Any
 
-from ppo_mask.checkpoints import RunFolder, local_path
+from ppo_mask.checkpoints import RunFolder
 from ppo_mask.runner._schema import load_yaml
 from ppo_mask.runner.commands._curves import Log, read_log
-from ppo_mask.runner.commands._options import add_command, columns
+from ppo_mask.runner.commands._options import add_command, add_folder, columns, run_folders
 from ppo_mask.runner.commands._plot import by_label
 
 _LAST = 10  # log lines
@@ -19,11 +19,12 @@ def add_compare(commands: Any) -> None:
     parser = add_command(
         commands, "compare", _run, "print what runs have come to, side by side", needs_device=False
     )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="runs' folders or URLs")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="names, folders or URLs of runs")
+    add_folder(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
-    folders = by_label([RunFolder(local_path(run)) for run in options.runs])
+    folders = by_label(run_folders(options.runs, options.checkpoint_dir))
     logs = {label: read_log(folder.metrics) for label, folder in folders.items()}
     settings = {label: _settings(folder) for label, folder in folders.items()}
     rows = [["", *folders]]

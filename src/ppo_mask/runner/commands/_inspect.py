@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from ppo_mask.checkpoints import LATEST, find_run, read_arrays, read_description
-from ppo_mask.errors import RunError
 from ppo_mask.runner.commands._options import add_command, add_latest
 
 
@@ -18,15 +17,13 @@ def add_inspect(commands: Any) -> None:
         "checkpoint",
         nargs="?",
         metavar="CHECKPOINT",
-        help="a checkpoint, a run's folder, or a URL of one",
+        help="a checkpoint, a run's name or folder, or a URL of one; without it, the newest run",
     )
     add_latest(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
-    target = LATEST if options.latest else options.checkpoint
-    if target is None:
-        raise RunError("say which checkpoint: a path, or --latest")
+    target = LATEST if options.latest else options.checkpoint or LATEST
     print("\n".join(report(find_checkpoint(target, options.checkpoint_dir))))
     return 0
 

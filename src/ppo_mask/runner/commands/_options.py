@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ppo_mask.checkpoints import write_whole
+from ppo_mask.checkpoints import RunFolder, find_run, is_url, local_path, write_whole
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.errors import RunError
 
@@ -82,6 +82,24 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="where the newest run is looked for (default: checkpoints)",
     )
+
+
+def run_folders(places: Sequence[str], parent: str) -> list[RunFolder]:
+    """The runs that are meant, with a checkpoint or without.
+
+    Args:
+        places: paths, URLs, names of runs in ``parent``, or "latest".
+        parent: where names are looked for.
+
+    Raises:
+        RunError: there is no such run.
+    """
+    return [
+        RunFolder(local_path(place))
+        if is_url(place) or Path(place).is_dir()
+        else find_run(place, parent, or_empty=True)[0]
+        for place in places
+    ]
 
 
 def number(at_least: int) -> Callable[[str], int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ppo_mask.checkpoints import LATEST, RunFolder, find_run, local_path
+from ppo_mask.checkpoints import LATEST, RunFolder
 from ppo_mask.errors import RunError
 from ppo_mask.runner._schema import load_yaml
 from ppo_mask.runner.commands._curves import PLOTTED, Band, Log, draw, html, mean_of, read_log
@@ -16,6 +16,7 @@ from ppo_mask.runner.commands._options import (
     add_force,
     add_latest,
     refuse_existing,
+    run_folders,
     write,
 )
 
@@ -35,7 +36,12 @@ def add_plot(commands: Any, titles: Mapping[str, str] | None = None) -> None:
         "draw learning curves from the logs of runs",
         needs_device=False,
     )
-    parser.add_argument("runs", nargs="*", metavar="RUN", help="runs' folders or URLs")
+    parser.add_argument(
+        "runs",
+        nargs="*",
+        metavar="RUN",
+        help="names, folders or URLs of runs; without one, the newest",
+    )
     add_latest(parser)
     parser.add_argument(
         "--out",
@@ -59,14 +65,11 @@ def add_plot(commands: Any, titles: Mapping[str, str] | None = None) -> None:
 
 
 def _run(options: argparse.Namespace, titles: Mapping[str, str]) -> int:
-    folders = [RunFolder(local_path(run)) for run in options.runs]
-    if options.latest:
-        folders.append(find_run(LATEST, options.checkpoint_dir)[0])
-    if not folders:
-        raise RunError("say which runs: their folders, or --latest")
     kind = Path(options.out).suffix.lower()
     if kind not in (".png", ".svg", ".html"):
         raise RunError(f"--out must end in .png, .svg or .html, got {options.out}")
+    places = [*options.runs, *([LATEST] if options.latest or not options.runs else [])]
+    folders = run_folders(places, options.checkpoint_dir)
     refuse_existing([options.out], options.force)
     logs = {label: read_log(f.metrics) for label, f in by_label(folders).items()}
     bands: dict[str, Band] = {}

@@ -117,7 +117,8 @@ def test_programs_for_accelerators(topology: str, network: str) -> None:
         gradient = bytes_of_parameters(network)
         # The gradient with the metrics about it, and two sums for the advantages' deviation.
         assert gradient <= max(exchanged) < gradient + 64
-        assert sorted(exchanged)[:-1] == [4, 4]
+        # A GPU's compiler may join a metric to one of these.
+        assert sorted(exchanged)[:-1] in ([4, 4], [4, 8])
         assert sum(each["num_bytes"] for each in found["rest"]) < 256
     # Neither observations nor anything else of a rollout.
     assert found["environment_step"]["collectives"] == []

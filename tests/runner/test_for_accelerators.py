@@ -73,7 +73,7 @@ PROGRAMS = {
     ("v4-16", "mlp"): Budget(600, 130, 60),
     ("v5e-4", "board"): Budget(610, 250, 75),
     ("v6e-4", "recurrent"): Budget(570, 135, 50),
-    ("h100", "mlp"): Budget(330, 130, 140),
+    ("h100", "mlp"): Budget(270, 130, 140),
     ("h100:4", "board"): Budget(330, 250, 140),
 }
 

@@ -280,14 +280,31 @@ def test_a_mask_that_is_no_method_is_refused():
         GymnasiumEnv(lambda: Wrong("attribute"))
 
 
-@pytest.mark.parametrize("make", [gymnasium.make, gymnasium.make_vec])
-def test_an_environment_without_masks_is_told_of(make, capfd):
-    whole = GymnasiumEnv if make is gymnasium.make else GymnasiumEnv.of_vectors
-    whole("CartPole-v1" if make is gymnasium.make else lambda n: make("CartPole-v1", n)).close()
+MAKERS = {
+    "alone": GymnasiumEnv,
+    **{
+        mode: lambda name, mode=mode: GymnasiumEnv.of_vectors(
+            lambda n: gymnasium.make_vec(name, n, vectorization_mode=mode)
+        )
+        for mode in ("sync", "async", "vector_entry_point")
+    },
+}
+
+
+@pytest.mark.parametrize("how", MAKERS)
+def test_an_environment_without_masks_is_told_of(how, capfd):
+    MAKERS[how]("CartPole-v1").close()
     line = 'warning: CartPole-v1 has no masks, neither action_masks() nor info["action_mask"]: '
-    assert capfd.readouterr().err == f"{line}all its actions are always allowed\n"
-    GymnasiumEnv(Climb).close()
-    assert capfd.readouterr().err == ""
+    assert f"{line}all its actions are always allowed\n" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("how", ["alone", "sync", "async"])
+def test_masks_are_found_however_an_environment_is_made(how, capfd):
+    env = MAKERS[how]("Climb-v0")
+    _, timestep = pm.VectorEnv(env, 2).reset(jax.random.key(0))
+    assert not timestep.action_mask.all()
+    assert "no masks" not in capfd.readouterr().err
+    env.close()
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -1,5 +1,6 @@
 """Steps a vector environment of Gymnasium, whatever its kind of autoreset."""
 
+from collections.abc import Sequence
 from typing import Any, no_type_check
 
 import numpy as np
@@ -11,6 +12,9 @@ from ppo_mask.adapters.from_gymnasium._stepper import (
     find_masks,
     first_actions,
 )
+
+_OF_MAKE_VEC = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
+"""What ``gymnasium.make_vec`` notes among an environment's own arguments."""
 
 
 @no_type_check
@@ -166,11 +170,18 @@ def find_masks_of(vector: Any) -> Any:
     own = getattr(vector.unwrapped, "action_masks", None)
     if own is not None:
         return own
-    # An AsyncVectorEnv breaks if its environments are asked for what they have not: ask another.
-    makers = getattr(vector.unwrapped, "env_fns", None)
+    makers, spec = getattr(vector.unwrapped, "env_fns", None), vector.spec
     if makers is None:
         return None
-    env = makers[0]()
+    # An AsyncVectorEnv breaks if its environments are asked for what they have not: ask another.
+    # What gymnasium.make_vec was given to make them with is used up.
+    if isinstance(makers, Sequence):
+        env = makers[0]()
+    elif spec is not None:
+        own = {x: value for x, value in spec.kwargs.items() if x not in _OF_MAKE_VEC}
+        env = gymnasium.make(spec.id, **own)
+    else:
+        return None
     try:
         return None if find_masks(env) is None else lambda: vector.call("action_masks")
     finally:

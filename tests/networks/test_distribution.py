@@ -130,3 +130,10 @@ def test_a_policy_refuses_a_mask_that_allows_nothing(num_actions):
             act(jnp.zeros(2), mask)
         act(jnp.zeros(2), jnp.ones(3, bool))
         jax.vmap(act)(jnp.zeros((1, 2)), mask[None])  # Nothing can be known in compiled code.
+
+
+def test_a_policy_takes_arrays_of_numpy():
+    policy = pm.Policy(pm.MLPActorCritic(2, 3, 4, key=jax.random.key(0)))
+    mask = np.array([False, True, False])
+    assert int(policy(np.zeros(2, np.float32), mask)) == 1
+    assert int(policy.sample(np.zeros(2, np.float32), mask, jax.random.key(1))) == 1

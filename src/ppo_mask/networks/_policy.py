@@ -1,10 +1,12 @@
 """A trained policy by itself, which acts."""
 
-from typing import final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Key
+from jaxtyping import Array, ArrayLike, Bool, Key, PyTree
 
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks._actor_critic import (
@@ -15,6 +17,12 @@ from ppo_mask.networks._actor_critic import (
     is_recurrent,
 )
 from ppo_mask.networks.choices import Action, allows_action
+
+if TYPE_CHECKING:
+    TreeLike: TypeAlias = Any
+else:
+    TreeLike = PyTree[ArrayLike]
+MaskLike: TypeAlias = Bool[Array, " actions"] | Bool[np.ndarray, " actions"]
 
 
 @final
@@ -40,7 +48,7 @@ class Policy(eqx.Module):
 
     model: AbstractActorCritic
 
-    def __call__(self, observation: ArrayTree, action_mask: Bool[Array, " actions"]) -> Action:
+    def __call__(self, observation: TreeLike, action_mask: MaskLike) -> Action:
         """Chooses an action.
 
         Args:
@@ -61,9 +69,7 @@ class Policy(eqx.Module):
     def __repr__(self) -> str:
         return f"Policy({type(self.model).__name__}, {count_parameters(self.model):,} parameters)"
 
-    def sample(
-        self, observation: ArrayTree, action_mask: Bool[Array, " actions"], key: Key[Array, ""]
-    ) -> Action:
+    def sample(self, observation: TreeLike, action_mask: MaskLike, key: Key[Array, ""]) -> Action:
         """Draws an action from the policy's probabilities.
 
         Args:
@@ -87,7 +93,7 @@ class Policy(eqx.Module):
         return initial_hidden(self.model)
 
     def act(
-        self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
+        self, observation: TreeLike, action_mask: MaskLike, hidden: ArrayTree
     ) -> tuple[Action, ArrayTree]:
         """Chooses an action, with a network that is recurrent or not.
 
@@ -108,12 +114,12 @@ class Policy(eqx.Module):
 
 def _act(
     model: AbstractActorCritic,
-    observation: ArrayTree,
-    action_mask: Bool[Array, " actions"],
+    observation: TreeLike,
+    action_mask: MaskLike,
     hidden: ArrayTree,
     key: Key[Array, ""] | None,
 ) -> tuple[Action, ArrayTree]:
-    action, hidden, is_allowed = _choose(model, observation, action_mask, hidden, key)
+    action, hidden, is_allowed = _choose(model, observation, jnp.asarray(action_mask), hidden, key)
     if not isinstance(is_allowed, Tracer) and not is_allowed:
         raise ValueError("the action mask allows no action; there must be one, of each choice")
     return action, hidden

@@ -111,7 +111,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         env = _tried(name, make)
         name = name or type(env.unwrapped).__name__
         spaces = env.observation_space, env.action_space
-        _tried(name, lambda: _tell_of_no_masks(name, find_masks(env), env))
+        is_masked = _tried(name, lambda: _is_masked(find_masks(env), env))
         env.close()
 
         def make_stepper(layout: Any) -> Any:
@@ -120,6 +120,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             return Stepper(make, layout, make_arrays(layout), 0, layout["num_envs"])
 
         self._set_up(name, *spaces, make_stepper, flatten, infos)
+        _tell_of_no_masks(name, is_masked)
 
     @classmethod
     def of_vectors(
@@ -145,7 +146,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         spaces = vector.single_observation_space, vector.single_action_space
         spec = getattr(vector, "spec", None)
         name = type(vector.unwrapped).__name__ if spec is None else spec.id
-        _tried(name, lambda: _tell_of_no_masks(name, find_masks_of(vector), vector))
+        is_masked = _tried(name, lambda: _is_masked(find_masks_of(vector), vector))
         vector.close()
 
         def make_stepper(layout: Any) -> Any:
@@ -153,6 +154,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
         env = object.__new__(cls)
         env._set_up(name, *spaces, make_stepper, flatten, infos)
+        _tell_of_no_masks(name, is_masked)
         return env
 
     def _set_up(
@@ -337,8 +339,12 @@ def _end(host: Any) -> None:
         alive.end()
 
 
-def _tell_of_no_masks(name: str, masks: Any, env: Any) -> None:
-    if masks is None and "action_mask" not in env.reset(seed=0)[1]:
+def _is_masked(masks: Any, env: Any) -> bool:
+    return masks is not None or "action_mask" in env.reset(seed=0)[1]
+
+
+def _tell_of_no_masks(name: str, is_masked: bool) -> None:
+    if not is_masked:
         warn(
             f'{name} has no masks, neither action_masks() nor info["action_mask"]: all its actions '
             "are always allowed"

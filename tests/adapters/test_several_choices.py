@@ -109,7 +109,11 @@ class TooShort(InvalidParts):
     ("game", "line"),
     [
         (NothingInAPart, r"NothingInAPart: action_masks\(\) allows no action in part 2"),
-        (TooShort, r"TooShort: action_masks\(\) has shape \(9,\); it must be \(10,\)"),
+        (
+            TooShort,
+            r"TooShort: action_masks\(\) has shape \(9,\); "
+            r"it must be one row of 10 booleans, part after part$",
+        ),
     ],
 )
 def test_a_wrong_mask_is_one_line(game, line):

@@ -8,13 +8,8 @@ import numpy as np
 from gymnasium import spaces
 
 
-class Invalid(gymnasium.Env):
-    """Like sb3-contrib's InvalidActionEnvDiscrete: name the number shown; some are invalid."""
-
-    def __init__(self, dim=20, invalid=10, length=100):
-        self.observation_space = spaces.Discrete(dim)
-        self.action_space = spaces.Discrete(dim)
-        self.invalid, self.length = invalid, length
+class _Shown(gymnasium.Env):
+    """Shows what to name, drawn anew after each action."""
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -22,12 +17,24 @@ class Invalid(gymnasium.Env):
         self._draw()
         return self.state, {}
 
-    def step(self, action):
-        assert self.allowed[action]
-        reward = float(action == self.state)
+    def _go_on(self, reward):
         self.steps += 1
         self._draw()
         return self.state, reward, False, self.steps >= self.length, {}
+
+
+class Invalid(_Shown):
+    """Like sb3-contrib's InvalidActionEnvDiscrete: name the number shown; some are invalid."""
+
+    def __init__(self, dim=20, invalid=10, length=100):
+        self.observation_space = spaces.Discrete(dim)
+        self.action_space = spaces.Discrete(dim)
+        self.invalid, self.length = invalid, length
+
+    def step(self, action):
+        assert self.allowed[action]
+        reward = float(action == self.state)
+        return self._go_on(reward)
 
     def _draw(self):
         dim = int(self.action_space.n)
@@ -40,7 +47,7 @@ class Invalid(gymnasium.Env):
         return self.allowed
 
 
-class InvalidParts(gymnasium.Env):
+class InvalidParts(_Shown):
     """Like sb3-contrib's InvalidActionEnvMultiDiscrete: name the numbers shown, one for each part.
 
     In each part one number is invalid; the masks are one row.
@@ -52,20 +59,12 @@ class InvalidParts(gymnasium.Env):
         self.action_space = spaces.MultiDiscrete(self.dims, start=start)
         self.length = length
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        self._draw()
-        return self.state, {}
-
     def step(self, action):
         assert self.action_space.contains(action)
         numbers = (action - self.action_space.start).reshape(-1)
         assert (numbers != self.invalid.reshape(-1)).all()
         reward = float((numbers == self.state.reshape(-1)).mean())
-        self.steps += 1
-        self._draw()
-        return self.state, reward, False, self.steps >= self.length, {}
+        return self._go_on(reward)
 
     def _draw(self):
         self.state = self.np_random.integers(self.dims)

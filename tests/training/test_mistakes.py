@@ -125,7 +125,7 @@ ENVS = {
 }
 MODELS = {
     "of another size": (lambda: mlp(5), "MLPActorCritic.for_env(env, key=key) makes one that fits"),
-    "of other actions": (lambda: mlp(3, 4), "mask is bool[2]"),
+    "of other actions": (lambda: mlp(3, 4), "there are 4 logits, and the mask is of 2 actions"),
     "of equinox": (
         lambda: eqx.nn.MLP(3, 2, 4, 1, key=jax.random.key(0)),
         "model must be an AbstractActorCritic, got MLP",

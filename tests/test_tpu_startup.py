@@ -48,11 +48,17 @@ import os
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
+class Folder(LocalFileSystem):
+    # An object is there with all of its content, or not at all.
+    def pipe_file(self, path, value, **options):
+        super().pipe_file(f"{path}.new", value, **options)
+        os.replace(f"{path}.new", path)
+
 class GCSFileSystem(DirFileSystem):
     protocol = ("gs", "gcs")
 
     def __init__(self, **options):
-        super().__init__(os.environ["BUCKETS"], LocalFileSystem(auto_mkdir=True), **options)
+        super().__init__(os.environ["BUCKETS"], Folder(auto_mkdir=True), **options)
 
     @classmethod
     def _strip_protocol(cls, path):

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from memory_bucket import (
     URL,
@@ -108,3 +109,27 @@ def test_a_kill_at_any_operation_leaves_a_run_that_goes_on(
             assert_same_run(there, uninterrupted)
             assert_in_step(there)
             use_machine(monkeypatch, tmp_path / "one")
+
+
+def test_a_kill_within_a_manifest_in_a_folder_leaves_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"file://{tmp_path}/bucket/runs"
+    assert begin(4, url=url) == 0
+
+    def write_half(self: LocalFileSystem, path: str, value: bytes) -> None:
+        Path(path).write_bytes(value[: len(value) // 2])
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFileSystem, "pipe_file", write_half)
+        with pytest.raises(Killed):
+            go_on(8, run=f"{url}/run")
+    found = open_storage(url).manifest("run")
+    assert found is not None
+    assert found.steps[-1] == 4
+    assert go_on(8, run=f"{url}/run") == 0
+    found = open_storage(url).manifest("run")
+    assert found is not None
+    assert found.steps[-1] == 8
+    assert not [*tmp_path.glob("bucket/runs/run/*.new")]

@@ -269,7 +269,13 @@ class Storage:
         marker, now = read_marker(folder.path), datetime.now(UTC).isoformat()
         new = dataclasses.replace(manifest, id=secrets.token_hex(8), time=now)
         write_marker(folder.path, [*marker.ids, new.id], marker.files)
-        self._do("pipe_file", self._path(folder.path.name, MANIFEST), new.text().encode())
+        path, content = self._path(folder.path.name, MANIFEST), new.text().encode()
+        if getattr(self.store, "local_file", False):
+            # Unlike an object, a file is there before its content is; so it is put there whole.
+            self._do("pipe_file", f"{path}.new", content)
+            self._do("mv", f"{path}.new", path)
+        else:
+            self._do("pipe_file", path, content)
         write_marker(folder.path, [new.id], new.files)
 
     def _fetch(self, name: str, there: Manifest, here: Manifest, to: Path) -> None:

@@ -21,6 +21,9 @@ class InPython:
         "CartPole-v1", "what gymnasium.make knows it by, such as my_module:Name-v0"
     )
     num_workers: int = setting(0, "processes to step it in; 0: this one", at_least=0)
+    overlap: bool = setting(
+        False, "step half of the environments while the policy acts in the rest"
+    )
     max_episode_steps: int | None = setting(None, "where to truncate episodes", at_least=1)
 
 
@@ -29,6 +32,7 @@ def make_env(settings: InPython) -> GymnasiumEnv:
     return GymnasiumEnv(
         settings.env_id,
         num_workers=settings.num_workers,
+        overlap=settings.overlap,
         max_episode_steps=settings.max_episode_steps,
         flatten=True,
     )

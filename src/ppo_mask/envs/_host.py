@@ -39,6 +39,28 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
             cut: truncates the episode after this step, if the step does not end it.
         """
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether :meth:`begin_step` begins something: steps of one half of the environments.
+
+        A rollout then acts in the other half meanwhile.
+        """
+        return False
+
+    def begin_step(self, state: State, action: Action, then: State) -> State:
+        """Says what step comes next in one of the :func:`halves` of a batch, to begin it already.
+
+        Args:
+            state: of the half; unlike elsewhere with an axis of environments.
+            action: that will be taken in each, by :meth:`step_and_reset`, with nothing cut off.
+            then: the state of what is to be stepped after this has begun.
+
+        Returns:
+            ``then``: what uses it comes after.
+        """
+        del state, action
+        return then
+
     @abstractmethod
     def take_failure(self) -> Exception | None:
         """Returns what broke the environment, once; None if nothing did.
@@ -50,6 +72,11 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
     @abstractmethod
     def release(self) -> None:
         """Says that the batch of episodes begun last is not stepped any more."""
+
+
+def halves(num_envs: int) -> list[range]:
+    """The rows of the two parts of a batch that are stepped in turn where steps overlap."""
+    return [range(num_envs // 2), range(num_envs // 2, num_envs)]
 
 
 def host_env_in(env: AbstractEnv[Any]) -> AbstractHostEnv[Any] | None:

@@ -19,18 +19,19 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters._shared import StaticObject
 from ppo_mask.adapters.from_gymnasium._host import BEGUN, TERMINATED, TRUNCATED, Answer, Host
-from ppo_mask.adapters.from_gymnasium._spaces import as_row, as_tree, counts_of, leaves_of
-from ppo_mask.adapters.from_gymnasium._stepper import (
-    Stepper,
-    describe_error,
-    find_masks,
-    make_arrays,
+from ppo_mask.adapters.from_gymnasium._makers import (
+    attempt,
+    find_maker,
+    is_masked,
+    warn_of_no_masks,
 )
+from ppo_mask.adapters.from_gymnasium._spaces import as_row, as_tree, counts_of, leaves_of
+from ppo_mask.adapters.from_gymnasium._stepper import Stepper, find_masks, make_arrays
 from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper, find_masks_of
 from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.devices.platforms import platform_of
-from ppo_mask.envs import AbstractHostEnv, Next, TimeStep
-from ppo_mask.errors import RunError, warn
+from ppo_mask.envs import AbstractHostEnv, Next, TimeStep, halves
+from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks.choices import Action, ActionLike, NumActions, as_action, mask_length
 
@@ -76,12 +77,14 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     _infos: tuple[str, ...] = eqx.field(static=True)
     _space: StaticObject = eqx.field(static=True)
     _held: StaticObject = eqx.field(static=True)
+    _overlaps: bool = eqx.field(static=True)
 
     def __init__(
         self,
         environment: Any,
         *,
         num_workers: int = 0,
+        overlap: bool = False,
         max_episode_steps: int | None = None,
         flatten: bool = False,
         infos: Sequence[str] = (),
@@ -93,6 +96,9 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
                 an environment that ``make`` made; or a function that makes one.
             num_workers: processes to step the environments in; 0: this one. Worth it where a step
                 takes longer than a message to a process and back.
+            overlap: in training, step one half of the environments while the policy acts in the
+                other. Worth it where acting takes a good part of the time, and workers leave a
+                core for it.
             max_episode_steps: where to truncate episodes; None: where the environment does.
             flatten: join all parts of an observation to one row of floats, as
                 ``gymnasium.spaces.flatten`` does. Else dicts and tuples are kept; the library's
@@ -107,20 +113,22 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         """
         if num_workers < 0:
             raise ValueError(f"num_workers must be 0 or more, got {num_workers}")
-        make, name = _maker_of(environment, max_episode_steps)
-        env = _tried(name, make)
+        if overlap and not num_workers:
+            raise ValueError("overlap needs workers: num_workers must be 1 or more")
+        make, name = find_maker(environment, max_episode_steps)
+        env = attempt(name, make)
         name = name or type(env.unwrapped).__name__
         spaces = env.observation_space, env.action_space
-        is_masked = _tried(name, lambda: _is_masked(find_masks(env), env))
+        has_masks = attempt(name, lambda: is_masked(find_masks(env), env))
         env.close()
 
         def make_stepper(layout: Any) -> Any:
             if num_workers:
                 return Workers(make, layout, num_workers)
-            return Stepper(make, layout, make_arrays(layout), 0, layout["num_envs"])
+            return Stepper(make, layout, make_arrays(layout), layout["groups"])
 
-        self._set_up(name, *spaces, make_stepper, flatten, infos)
-        _tell_of_no_masks(name, is_masked)
+        self._set_up(name, *spaces, make_stepper, flatten, infos, overlap)
+        warn_of_no_masks(name, has_masks)
 
     @classmethod
     def of_vectors(
@@ -142,11 +150,11 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             ValueError: actions are not discrete, or observations are no arrays.
             RunError: the vector cannot be made.
         """
-        vector = _tried("", lambda: make_vector(1))
+        vector = attempt("", lambda: make_vector(1))
         spaces = vector.single_observation_space, vector.single_action_space
         spec = getattr(vector, "spec", None)
         name = type(vector.unwrapped).__name__ if spec is None else spec.id
-        is_masked = _tried(name, lambda: _is_masked(find_masks_of(vector), vector))
+        has_masks = attempt(name, lambda: is_masked(find_masks_of(vector), vector))
         vector.close()
 
         def make_stepper(layout: Any) -> Any:
@@ -154,7 +162,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
         env = object.__new__(cls)
         env._set_up(name, *spaces, make_stepper, flatten, infos)
-        _tell_of_no_masks(name, is_masked)
+        warn_of_no_masks(name, has_masks)
         return env
 
     def _set_up(
@@ -165,6 +173,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         make_stepper: Callable[[Any], Any],
         flatten: bool,
         infos: Sequence[str],
+        overlap: bool = False,
     ) -> None:
         kinds = gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete
         if not isinstance(actions, kinds):
@@ -179,6 +188,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         put("num_actions", count)
         put("_flatten", flatten)
         put("_infos", tuple(infos))
+        put("_overlaps", overlap)
         put("_space", StaticObject(space))
         layout = {
             "num_actions": count,
@@ -189,13 +199,18 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             "infos": tuple(infos),
             "num_infos": len(infos),
         }
-        host = Host(name, layout, make_stepper)
+        host = Host(name, layout, make_stepper, halves if overlap else lambda n: [range(n)])
         put("_held", StaticObject(host))
         atexit.register(_end, weakref.ref(host))
 
     @property
     def _host(self) -> Host:
         return self._held.value
+
+    @property
+    def overlaps(self) -> bool:
+        """See :meth:`ppo_mask.envs.AbstractHostEnv.overlaps`."""
+        return self._overlaps
 
     def close(self) -> None:
         """Closes all environments and ends their workers; who goes on begins new episodes."""
@@ -213,7 +228,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         """Starts an episode in a new environment, whose seed is the key's last 31 bits."""
         count = self.num_actions
         nothing = 0 if isinstance(count, int) else np.zeros(len(count), np.int32)
-        row = self._row(key, jnp.zeros(3, jnp.int32), nothing, False)
+        row = self._row(_seed(key), jnp.zeros(3, jnp.int32), nothing, False)
         answer = self._call(self._host.begin, row)
         state = HostState(answer.rows[:3], answer.next)
         infos = self._read_infos(answer.reward)
@@ -243,7 +258,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         where the host does not know the state, as in a run that is resumed.
         """
         del step_key
-        row = self._row(reset_key, state.numbers, action, cut)
+        row = self._row(_seed(reset_key), state.numbers, action, cut)
         answer = self._call(self._host.step, row)
         begun = answer.rows[BEGUN] != 0
         terminated = answer.rows[TERMINATED] != 0
@@ -266,8 +281,13 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         after = HostState(answer.rows[:3], answer.next)
         return final, Next(after, self._observe(answer.next), answer.mask)
 
-    def _row(self, key: Any, numbers: Array, action: Any, cut: Any) -> Int[Array, " columns"]:
-        seed = (jax.random.key_data(key)[-1] & jnp.uint32(0x7FFFFFFF)).astype(jnp.int32)
+    def begin_step(self, state: HostState, action: Array, then: HostState) -> HostState:
+        """See :meth:`ppo_mask.envs.AbstractHostEnv.begin_step`."""
+        rows = jax.vmap(lambda x, a: self._row(0, x, a, False))(state.numbers, action)
+        numbers = _call_host(self._host.begin_step, jax.typeof(then.numbers), rows, then.numbers)
+        return eqx.tree_at(lambda x: x.numbers, then, numbers)
+
+    def _row(self, seed: Any, numbers: Array, action: Any, cut: Any) -> Int[Array, " columns"]:
         parts = [action] if isinstance(self.num_actions, int) else [*action]
         others = [jnp.asarray(x).astype(jnp.int32) for x in (*parts, cut)]
         return jnp.stack([*numbers, *others, seed])
@@ -312,81 +332,32 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         return call(rows)
 
 
-def _call_host(function: Callable[[Any], Answer], shapes: Answer, rows: Array) -> Answer:
+def _seed(key: Key[Array, ""]) -> Int[Array, ""]:
+    return (jax.random.key_data(key)[-1] & jnp.uint32(0x7FFFFFFF)).astype(jnp.int32)
+
+
+def _call_host(function: Callable[..., Any], shapes: Any, *arrays: Array) -> Any:
     """Calls a function of the host from compiled code."""
     if platform_of(None) != "cpu":
 
         @no_type_check
-        def copies(rows: Any) -> Any:
-            return jax.tree.map(np.array, function(rows))
+        def copies(*arrays: Any) -> Any:
+            return jax.tree.map(np.array, function(*arrays))
 
-        return io_callback(copies, shapes, rows)
+        return io_callback(copies, shapes, *arrays)
 
     # An eighth of the time, but on a CPU only: elsewhere the buffers are the device's.
     @no_type_check
-    def fill(context: Any, out: Any, rows: Any) -> None:
+    def fill(context: Any, out: Any, *arrays: Any) -> None:
         del context
         for buffer, array in zip(
-            jax.tree.leaves(out), jax.tree.leaves(function(rows)), strict=True
+            jax.tree.leaves(out), jax.tree.leaves(function(*arrays)), strict=True
         ):
             np.asarray(buffer)[...] = array
 
-    return buffer_callback(fill, shapes, has_side_effect=True)(rows)
+    return buffer_callback(fill, shapes, has_side_effect=True)(*arrays)
 
 
 def _end(host: Any) -> None:
     if (alive := host()) is not None:
         alive.end()
-
-
-def _is_masked(masks: Any, env: Any) -> bool:
-    return masks is not None or "action_mask" in env.reset(seed=0)[1]
-
-
-def _tell_of_no_masks(name: str, is_masked: bool) -> None:
-    if not is_masked:
-        warn(
-            f'{name} has no masks, neither action_masks() nor info["action_mask"]: all its actions '
-            "are always allowed"
-        )
-
-
-def _tried(name: str, make: Callable[[], Any]) -> Any:
-    try:
-        return make()
-    except Exception as error:
-        raise RunError((name or "the environment") + describe_error(error)) from error
-
-
-def _maker_of(environment: Any, max_episode_steps: int | None) -> tuple[Callable[[], Any], str]:
-    """A function that makes an environment, which another process may be sent; and its name."""
-    from gymnasium.envs.registration import EnvSpec
-
-    limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
-    if isinstance(environment, gymnasium.Env):
-        if environment.spec is None:
-            raise ValueError(
-                f"one {type(environment).__name__} is not enough, for several run side by side: "
-                "give a function that makes one, such as the class"
-            )
-        environment = environment.spec
-    if isinstance(environment, str):
-        try:
-            # What it says to import is imported here, and what is registered here is sent along.
-            module, _, name = environment.rpartition(":")
-            if module:
-                __import__(module)
-            environment = gymnasium.spec(name)
-        except (ImportError, gymnasium.error.Error) as error:
-            raise ValueError(f"there is no {environment!r} for gymnasium.make: {error}") from error
-    if isinstance(environment, EnvSpec):
-        return partial(gymnasium.make, environment, **limit), environment.id
-    if not callable(environment):
-        raise ValueError(
-            f"an environment is an id, or a function that makes one; got {environment!r}"
-        )
-    name = getattr(environment, "__name__", "").replace("<lambda>", "")
-    made: Callable[[], Any] = environment
-    if max_episode_steps is None:
-        return made, name
-    return lambda: gymnasium.wrappers.TimeLimit(made(), max_episode_steps), name

@@ -155,17 +155,15 @@ def store(array: Any, row: Any, value: Any, path: Any) -> None:
 
 @no_type_check
 class Stepper:
-    """Some of a session's environments: those of the rows ``first`` to ``last`` - 1."""
+    """Some of a session's environments: those of the rows in ``groups``, a list of ranges."""
 
-    def __init__(self, make: Any, layout: Any, arrays: Any, first: Any, last: Any) -> None:
+    def __init__(self, make: Any, layout: Any, arrays: Any, groups: Any) -> None:
         self._layout, self.arrays = layout, arrays
-        self._rows = range(first, last)
-        self._envs: Any = []
-        for _ in self._rows:
-            self._envs.append(make())
-        if len({id(env.unwrapped) for env in self._envs}) < len(self._envs):
+        self._groups = groups
+        self._envs = {row: make() for rows in groups for row in rows}
+        if len({id(env.unwrapped) for env in self._envs.values()}) < len(self._envs):
             raise UnfitError("the function that makes it returned the same environment twice")
-        self._masks = [find_masks(env) for env in self._envs]
+        self._masks = {row: find_masks(env) for row, env in self._envs.items()}
         self._in_info = False
         paths = [path for path, _, _ in layout["leaves"]]
         self._next = [(path, arrays[f"next{i}"]) for i, path in enumerate(paths)]
@@ -173,25 +171,30 @@ class Stepper:
 
     def reset(self) -> None:
         """Starts an episode in each, from the seeds."""
-        self._run(True)
+        for rows in self._groups:
+            self._run(rows, True)
 
-    def step(self) -> None:
-        """Takes an action in each, and starts a new episode where one has ended or is cut off."""
-        self._run(False)
+    def begin(self, group: Any) -> None:
+        """See ``Workers``: here there is nobody else to begin."""
+
+    def finish(self, group: Any) -> None:
+        """Takes a step in each of a group, and a new episode where one has ended or is cut off."""
+        self._run(self._groups[group], False)
 
     def close(self) -> None:
         """Closes the environments."""
-        for env in self._envs:
+        for env in self._envs.values():
             env.close()
 
-    def _run(self, begins: Any) -> None:
+    def _run(self, rows: Any, begins: Any) -> None:
         # One function with all in it, since a call is not free, and a step of many games is short.
         arrays, layout = self.arrays, self._layout
         numbers, ends, masks, cuts = (arrays[x] for x in ("numbers", "ends", "mask", "cut"))
         start, names, count = layout["start"], layout["infos"], layout["num_actions"]
         actions = arrays["action"] + start
         seeds = arrays["seed"].tolist()
-        for row, env, find_mask in zip(self._rows, self._envs, self._masks, strict=True):
+        for row in rows:
+            env, find_mask = self._envs[row], self._masks[row]
             if begins:
                 observation, info = env.reset(seed=seeds[row])
                 reward, terminated, truncated = 0.0, False, False
@@ -245,14 +248,14 @@ def work(control: int, memory: int) -> None:
             command = connection.recv_bytes()
             reply = b""
             try:
-                if command == b"step":
-                    stepper.step()
-                elif command == b"reset":
+                if command == b"reset":
                     stepper.reset()
+                elif len(command) == 1:
+                    stepper.finish(command[0])
                 else:
-                    sys.path[:], make, layout, first, last = pickle.loads(command)
+                    sys.path[:], make, layout, groups = pickle.loads(command)
                     arrays = make_arrays(layout, mmap.mmap(memory, 0))
-                    stepper = Stepper(pickle.loads(make), layout, arrays, first, last)
+                    stepper = Stepper(pickle.loads(make), layout, arrays, groups)
             except BaseException as error:
                 reply = describe_error(error).encode()
             connection.send_bytes(reply)

@@ -1,0 +1,69 @@
+"""Functions that make environments on the host, and what is told of them at once."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ppo_mask.adapters._gymnasium import gymnasium
+from ppo_mask.adapters.from_gymnasium._stepper import describe_error
+from ppo_mask.errors import RunError, warn
+
+
+def is_masked(masks: Any, env: Any) -> bool:
+    """Whether an environment or a vector has masks: these, or in its infos."""
+    return masks is not None or "action_mask" in env.reset(seed=0)[1]
+
+
+def warn_of_no_masks(name: str, is_masked: bool) -> None:
+    """Warns where all actions are allowed."""
+    if not is_masked:
+        warn(
+            f'{name} has no masks, neither action_masks() nor info["action_mask"]: all its actions '
+            "are always allowed"
+        )
+
+
+def attempt(name: str, make: Callable[[], Any]) -> Any:
+    """Calls a function.
+
+    Raises:
+        RunError: whatever it raised, in one line with the environment's name.
+    """
+    try:
+        return make()
+    except Exception as error:
+        raise RunError((name or "the environment") + describe_error(error)) from error
+
+
+def find_maker(environment: Any, max_episode_steps: int | None) -> tuple[Callable[[], Any], str]:
+    """A function that makes an environment, which another process may be sent; and its name."""
+    from gymnasium.envs.registration import EnvSpec
+
+    limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
+    if isinstance(environment, gymnasium.Env):
+        if environment.spec is None:
+            raise ValueError(
+                f"one {type(environment).__name__} is not enough, for several run side by side: "
+                "give a function that makes one, such as the class"
+            )
+        environment = environment.spec
+    if isinstance(environment, str):
+        try:
+            # What it says to import is imported here, and what is registered here is sent along.
+            module, _, name = environment.rpartition(":")
+            if module:
+                __import__(module)
+            environment = gymnasium.spec(name)
+        except (ImportError, gymnasium.error.Error) as error:
+            raise ValueError(f"there is no {environment!r} for gymnasium.make: {error}") from error
+    if isinstance(environment, EnvSpec):
+        return partial(gymnasium.make, environment, **limit), environment.id
+    if not callable(environment):
+        raise ValueError(
+            f"an environment is an id, or a function that makes one; got {environment!r}"
+        )
+    name = getattr(environment, "__name__", "").replace("<lambda>", "")
+    made: Callable[[], Any] = environment
+    if max_episode_steps is None:
+        return made, name
+    return lambda: gymnasium.wrappers.TimeLimit(made(), max_episode_steps), name

@@ -49,6 +49,7 @@ from ppo_mask.runner._task import (
     first_model,
     first_state,
     make_parts,
+    make_trainer,
     ppo_config,
     run_keys,
     total_updates,
@@ -178,7 +179,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         raise RunError(f"{name_flags(str(error))}; --num-devices says how many to use") from error
     updates = total_updates(config, ppo)
     profiled = _profiled_update(plan, updates)
-    trainer = Trainer(env, ppo, metrics=task.metrics, curriculum=curriculum, mesh=mesh)
+    trainer = make_trainer(task, config, env, curriculum, mesh)
 
     configs = seed_configs(config)
     keys = [run_keys(each) for each in configs]
@@ -295,8 +296,7 @@ def _tuned(
         return resolve(dataclasses.replace(config, training=training))
 
     def trainer(num_envs: int) -> Trainer:
-        ppo = ppo_config(sized(num_envs).training)
-        return Trainer(env, ppo, metrics=task.metrics, curriculum=curriculum, mesh=mesh)
+        return make_trainer(task, sized(num_envs), env, curriculum, mesh)
 
     best = fastest(map(trainer, SIZES), lambda trainer: first_state(trainer, model, key))
     return sized(best.config.num_envs)

@@ -8,13 +8,14 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
 from ppo_mask.checkpoints import architecture_of, load_weights
 from ppo_mask.envs import AbstractEnv, Curriculum
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, network_for
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import Algorithm, PPOConfig
 from ppo_mask.runner._settings import NetworkSettings, RunConfig, ppo_config as ppo_config
 from ppo_mask.training import Callback, Metric, Trainer, TrainState, check_metric_names, select_seed
 
@@ -47,6 +48,11 @@ def _no_curriculum(environment: object) -> None:
     del environment
 
 
+def _ppo(config: object) -> Algorithm:
+    del config
+    return Algorithm()
+
+
 def _no_callbacks(config: object) -> Sequence[Callback]:
     del config
     return ()
@@ -66,6 +72,7 @@ class Task(Generic[Environment]):
         console_columns: heading to metric, for the columns of the console's table.
         curriculum: from the environment's settings, how it changes as training proceeds.
             Evaluation is always in the one that ``make_env`` makes.
+        algorithm: from all settings of a run, the optimizer, loss and advantage estimator.
         callbacks: more callbacks, made from all settings of a run.
         presets: a folder of YAML files, as ``--config`` takes them, that ``--preset`` chooses from
             by name; None for none.
@@ -79,6 +86,7 @@ class Task(Generic[Environment]):
     console_columns: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     curriculum: Callable[[Environment], Curriculum | None] = _no_curriculum
     networks: Mapping[str, MakeModel] = dataclasses.field(default_factory=dict[str, MakeModel])
+    algorithm: Callable[[RunConfig[Environment]], Algorithm] = _ppo
     callbacks: Callable[[RunConfig[Environment]], Sequence[Callback]] = _no_callbacks
     presets: Path | None = None
     policies: Mapping[str, Path] = dataclasses.field(default_factory=dict[str, Path])
@@ -130,6 +138,24 @@ def make_parts(
     except ValueError as error:
         raise RunError(str(error)) from error
     return parts
+
+
+def make_trainer(
+    task: Task[Environment],
+    config: RunConfig[Environment],
+    env: AbstractEnv[Any],
+    curriculum: Curriculum | None,
+    mesh: Mesh | None,
+) -> Trainer:
+    """The trainer of a run, with the :func:`make_parts` of its settings."""
+    return Trainer(
+        env,
+        ppo_config(config.training),
+        metrics=task.metrics,
+        curriculum=curriculum,
+        mesh=mesh,
+        **vars(task.algorithm(config)),
+    )
 
 
 def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:

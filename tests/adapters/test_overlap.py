@@ -34,8 +34,10 @@ def assert_close(ours, theirs):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), ours, theirs)
 
 
-@pytest.mark.parametrize(("num_envs", "num_steps"), [(4, 20), (5, 3), (2, 2), (3, 1), (1, 4)])
-@pytest.mark.parametrize("make", [Climb, InvalidParts])
+@pytest.mark.parametrize(
+    ("make", "num_envs", "num_steps"),
+    [(Climb, 4, 20), (InvalidParts, 5, 3), (Climb, 2, 2), (Climb, 3, 1), (Climb, 1, 4)],
+)
 def test_rollouts_are_the_same(make, num_envs, num_steps):
     settings = {"num_workers": 2, "max_episode_steps": 7}
     ours, theirs = (

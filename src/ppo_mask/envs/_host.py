@@ -40,13 +40,14 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
         """
 
     @property
+    @abstractmethod
     def overlaps(self) -> bool:
         """Whether :meth:`begin_step` begins something: steps of one half of the environments.
 
         A rollout then acts in the other half meanwhile.
         """
-        return False
 
+    @abstractmethod
     def begin_step(self, state: State, action: Action, then: State) -> State:
         """Says what step comes next in one of the :func:`halves` of a batch, to begin it already.
 
@@ -58,8 +59,6 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
         Returns:
             ``then``: what uses it comes after.
         """
-        del state, action
-        return then
 
     @abstractmethod
     def take_failure(self) -> Exception | None:

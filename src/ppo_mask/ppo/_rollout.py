@@ -219,10 +219,10 @@ def _act_in_halves(
     state: RolloutState,
     keys: Key[Array, "steps 3 envs"],
 ) -> tuple[RolloutState, Transition]:
-    """Acts in one half of the environments while the host steps the other.
+    """Acts in one half of the environments while the host steps the other; for two steps or more.
 
-    What is drawn is the same as by :func:`_act`, which takes the first step: after it the host
-    knows all states. Two steps at least.
+    Each half draws what it would with :func:`_act`. That takes the first step, for all at once: the
+    host begins new episodes in it if it does not know the states, as in a run that is resumed.
     """
     state, first = _act(vector_env, model, state, keys[0])
     rows = [slice(half.start, half.stop) for half in halves(vector_env.num_envs)]
@@ -241,6 +241,7 @@ def _act_in_halves(
         return transition
 
     def turn(carry: Any, keys: tuple[Array, Array]) -> tuple[Any, Transition]:
+        # In each half a step has begun. It ends, and the next one begins, while the other's runs.
         parts[:], choices = carry
         transitions: list[Transition] = []
         for i, choice in enumerate(choices):

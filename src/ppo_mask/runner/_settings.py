@@ -191,8 +191,8 @@ class RunSettings:
     )
     compile_for: str | None = setting(
         None,
-        "train nothing: compile the run's program for a TPU that need not be here, such as v4-8, "
-        "and print what it takes; needs the extra 'tpu'",
+        "train nothing: compile the run's program for a TPU or GPU that need not be here, such as "
+        "v4-8 or h100, and print what it takes; needs the extra 'tpu' or 'cuda'",
     )
     json: bool = setting(False, "with --compile-for: print JSON")
     debug_nans: bool = setting(

@@ -2,10 +2,11 @@
 
 import inspect
 import sys
-from collections.abc import Generator, Iterator
+import traceback
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 
 _LIBRARIES = ("ppo_mask", "hackmatrix", "jax", "equinox", "jaxtyping", "beartype", "contextlib")
 
@@ -46,23 +47,12 @@ def user_line(trace: TracebackType | None = None) -> str:
     Returns:
         The line in parentheses, after a space; empty if there is none.
     """
-    calls = _calls(inspect.currentframe()) if trace is None else reversed(list(_raised(trace)))
-    for frame, line in calls:
+    raised = reversed([*traceback.walk_tb(trace)])
+    calls = traceback.walk_stack(inspect.currentframe())
+    for frame, line in calls if trace is None else raised:
         if frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARIES:
             return f" ({Path(frame.f_code.co_filename).name}, line {line})"
     return ""
-
-
-def _calls(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
-    while frame is not None:
-        yield frame, frame.f_lineno
-        frame = frame.f_back
-
-
-def _raised(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
-    while trace is not None:
-        yield trace.tb_frame, trace.tb_lineno
-        trace = trace.tb_next
 
 
 def warn(message: str) -> None:

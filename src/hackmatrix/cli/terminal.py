@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 COLUMNS, ROWS = 80, 24
@@ -52,12 +52,7 @@ class Terminal:
         sys.stdout.flush()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         import termios
 
         sys.stdout.write(_LEAVE)

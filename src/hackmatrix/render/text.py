@@ -21,7 +21,6 @@ from hackmatrix.rules.programs import CARDS
 from hackmatrix.rules.state import State
 
 CELL_WIDTH = 11
-BOARD_WIDTH = 2 + (CELL_WIDTH + 1) * SIZE + 1
 
 _PROGRAMS_A_LINE = 4
 _VALUES_A_LINE = 6

@@ -199,9 +199,6 @@ class Slots(NamedTuple):
     lo: UInt32[Array, ""]
     hi: UInt32[Array, ""]
 
-    def __and__(self, other: "Slots") -> "Slots":
-        return Slots(self.lo & other.lo, self.hi & other.hi)
-
     def any(self) -> Bool[Array, ""]:
         """Whether a slot is left."""
         return (self.lo | self.hi) != 0

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from ppo_mask.adapters._driver import Driver
+from ppo_mask.adapters._spaces import make_observation_space, number_type
 from ppo_mask.envs import AbstractEnv, VectorEnv
 
 try:
@@ -65,10 +66,12 @@ class AbstractGymnasiumEnv:
     def _set_up(
         self,
         env: AbstractEnv[Any] | VectorEnv[Any],
+        observation_space: gymnasium.Space[Any] | None,
         renderers: Renderers,
         render_mode: str | None,
         render_fps: int,
-    ) -> None:
+    ) -> tuple[Any, Any]:
+        """Returns the spaces of one environment's observations and actions."""
         if render_mode is not None and render_mode not in renderers:
             known = ", ".join(renderers) or "none"
             raise ValueError(f"render_mode must be one of {known}; got {render_mode!r}")
@@ -78,6 +81,11 @@ class AbstractGymnasiumEnv:
         self._renderers = renderers
         self._driver = Driver(env)
         self._mask = None
+        spaces, count = gymnasium.spaces, env.num_actions
+        return (
+            observation_space or make_observation_space(self.env, spaces, number_type),
+            spaces.Discrete(count) if isinstance(count, int) else spaces.MultiDiscrete(count),
+        )
 
     def action_masks(self) -> Bool[np.ndarray, "*envs actions"]:
         """Says which actions are allowed now: what sb3-contrib's ``MaskablePPO`` calls.

@@ -27,18 +27,6 @@ def make_observation_space(
     return _make_space(timestep.observation, spaces, as_type)
 
 
-def make_action_space(env: AbstractEnv[Any], spaces: Any) -> Any:
-    """Makes the space of an environment's actions: Discrete; MultiDiscrete of several choices.
-
-    Args:
-        env: the environment.
-        spaces: Gymnasium's module.
-    """
-    if isinstance(env.num_actions, int):
-        return spaces.Discrete(env.num_actions)
-    return spaces.MultiDiscrete(env.num_actions)
-
-
 def number_type(dtype: Any) -> np.dtype[Any]:
     """The dtype, or one of NumPy's own that holds as much: it does not know bfloat16 or int4."""
     dtype = np.dtype(dtype)

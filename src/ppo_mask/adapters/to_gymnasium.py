@@ -6,7 +6,6 @@ from typing import Any, final
 import numpy as np
 
 from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, gymnasium, several_choices
-from ppo_mask.adapters._spaces import make_action_space, make_observation_space, number_type
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.jax_tools import ArrayTree
 
@@ -64,11 +63,9 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
             ValueError: there is no such render mode.
             TypeError: no observation space is given and none can be made.
         """
-        self._set_up(env, renderers or {}, render_mode, render_fps)
-        self.observation_space = observation_space or make_observation_space(
-            env, gymnasium.spaces, number_type
+        self.observation_space, self.action_space = self._set_up(
+            env, observation_space, renderers or {}, render_mode, render_fps
         )
-        self.action_space = make_action_space(env, gymnasium.spaces)
         self._ended = False
 
     @property

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, gymnasium, several_choices
-from ppo_mask.adapters._spaces import make_action_space, make_observation_space, number_type
 from ppo_mask.envs import AbstractEnv, VectorEnv
 
 _Flags = Bool[np.ndarray, " envs"]
@@ -69,13 +68,11 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
             TypeError: no observation space is given and none can be made.
         """
         drawing = {mode: draw for mode, draw in (renderers or {}).items() if mode != "human"}
-        self._set_up(VectorEnv(env, num_envs), drawing, render_mode, render_fps)
+        self.single_observation_space, self.single_action_space = self._set_up(
+            VectorEnv(env, num_envs), observation_space, drawing, render_mode, render_fps
+        )
         self.metadata["autoreset_mode"] = gymnasium.vector.AutoresetMode.SAME_STEP
         self.num_envs = num_envs
-        self.single_observation_space = observation_space or make_observation_space(
-            env, gymnasium.spaces, number_type
-        )
-        self.single_action_space = make_action_space(env, gymnasium.spaces)
         batch = gymnasium.vector.utils.batch_space
         self.observation_space = batch(self.single_observation_space, num_envs)
         self.action_space = batch(self.single_action_space, num_envs)

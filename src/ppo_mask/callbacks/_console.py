@@ -98,15 +98,12 @@ class ConsoleLog(Callback):
         self._bar.update(self._task, completed=run.update, description="  ".join(parts))
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
-        self._stop_bar()
+        self.close()
         took = timedelta(seconds=round(time.monotonic() - self._began))
         steps = run.update * run.config.batch_size
         self._print(f"{reason} after {run.update:,} updates, {steps:,} steps, in {took}")
 
     def close(self) -> None:
-        self._stop_bar()
-
-    def _stop_bar(self) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

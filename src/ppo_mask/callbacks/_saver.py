@@ -50,7 +50,7 @@ class Saver(Callback):
         self._saved_at = 0.0
         self._saved_update: int | None = None
         self._training_return: float | None = None
-        self._evaluation: tuple[int, float] | None = None
+        self._evaluated: dict[int, float] = {}  # The last update that was, and its return.
         self._failure: RunError | None = None
 
     def next_update(self, update: int) -> int | None:
@@ -69,7 +69,7 @@ class Saver(Callback):
 
     def on_log(self, run: Run, record: LogRecord) -> None:
         if _EVALUATION in record.values:
-            self._evaluation = record.update, record.values[_EVALUATION]
+            self._evaluated = {record.update: record.values[_EVALUATION]}
         if not record.partial:
             self._training_return = record.values.get(_TRAINING, self._training_return)
 
@@ -77,7 +77,7 @@ class Saver(Callback):
         due = self._is_planned(run.update)
         if self._every_updates is None:
             due = time.monotonic() - self._saved_at >= 60 * self._every_minutes
-        if not due and (score := self._evaluated(run.update)) is not None:
+        if not due and (score := self._evaluated.get(run.update)) is not None:
             due = self._store.would_be_best(score, evaluated=True)
         if from_first(due):
             self._save(run, state)
@@ -104,15 +104,10 @@ class Saver(Callback):
     def _is_planned(self, update: int) -> bool:
         return self._every_updates is None or update % self._every_updates == 0
 
-    def _evaluated(self, update: int) -> float | None:
-        if self._evaluation is None or self._evaluation[0] != update:
-            return None
-        return self._evaluation[1]
-
     def _save(self, run: Run, state: TrainState) -> None:
         if run.update == self._saved_update:
             return
-        score = self._evaluated(run.update)
+        score = self._evaluated.get(run.update)
         evaluated = score is not None
         if score is None and self._is_planned(run.update):
             score = self._training_return

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from typing import Any, TypeVar
 
+import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Key
 
@@ -18,7 +19,13 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
     A step changes it in place: an earlier state cannot be stepped again. So it is stepped and reset
     as a batch only, by :meth:`step_and_reset`, and a wrapper of it needs that method too, as
     :class:`TimeLimit` and :class:`FlatObservation` have it.
+
+    Attributes:
+        overlaps: whether :meth:`begin_step` begins steps of one half of the environments. A rollout
+            then acts in the other half meanwhile.
     """
+
+    overlaps: eqx.AbstractVar[bool]
 
     @abstractmethod
     def step_and_reset(
@@ -37,14 +44,6 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
             state: what this method or ``reset`` returned last.
             action: from 0 to ``num_actions`` - 1; of several choices, one for each.
             cut: truncates the episode after this step, if the step does not end it.
-        """
-
-    @property
-    @abstractmethod
-    def overlaps(self) -> bool:
-        """Whether :meth:`begin_step` begins something: steps of one half of the environments.
-
-        A rollout then acts in the other half meanwhile.
         """
 
     @abstractmethod

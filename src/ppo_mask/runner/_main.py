@@ -41,16 +41,21 @@ from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split, check_devices
 from ppo_mask.runner import commands
 from ppo_mask.runner._folders import open_folders, seed_configs
 from ppo_mask.runner._plan import Plan, make_plan
-from ppo_mask.runner._settings import RunConfig, RunSettings, describe_batch, name_flags, resolve
+from ppo_mask.runner._settings import (
+    RunConfig,
+    RunSettings,
+    describe_batch,
+    name_flags,
+    ppo_config,
+    resolve,
+)
 from ppo_mask.runner._streams import outliving_the_screen
 from ppo_mask.runner._task import (
     Task,
-    default_network,
     first_model,
     first_state,
     make_parts,
     make_trainer,
-    ppo_config,
     run_keys,
     total_updates,
     with_initial_policy,
@@ -66,8 +71,6 @@ from ppo_mask.training import (
     select_seed,
     train_seeds,
 )
-
-__all__ = ["Task", "default_network", "enable_compilation_cache", "execute", "main"]
 
 Environment = TypeVar("Environment")
 

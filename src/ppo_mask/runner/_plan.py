@@ -8,6 +8,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from textwrap import indent
 from typing import Any, Generic, TypeVar
 
 from ppo_mask.checkpoints import (
@@ -288,26 +289,19 @@ def _preset_file(folder: Path | None, name: str | None) -> Path | None:
     """
     if name is None:
         return None
-    names = _preset_names(folder)
-    if folder is None or name not in names:
-        there = f"; there are {', '.join(names)}" if names else ": this program has none"
-        raise RunError(f"there is no preset {name}{did_you_mean(str(name), names)}{there}")
-    return folder / f"{name}.yaml"
+    presets = _presets(folder)
+    if str(name) not in presets:
+        there = f"; there are {', '.join(presets)}" if presets else ": this program has none"
+        raise RunError(f"there is no preset {name}{did_you_mean(str(name), presets)}{there}")
+    return presets[name]
 
 
 def _describe_presets(folder: Path | None) -> str:
     """The presets as ``--help`` prints them, comments and all; empty if there are none."""
-    texts = [
-        f"preset {name}:\n" + _indent((folder / f"{name}.yaml").read_text(encoding="utf-8"))
-        for name in _preset_names(folder)
-        if folder is not None
-    ]
-    return "\n\n".join(texts)
+    presets = _presets(folder).items()
+    texts = {name: file.read_text(encoding="utf-8").strip() for name, file in presets}
+    return "\n\n".join(f"preset {name}:\n{indent(texts[name], '  ')}" for name in texts)
 
 
-def _preset_names(folder: Path | None) -> list[str]:
-    return [] if folder is None else sorted(path.stem for path in folder.glob("*.yaml"))
-
-
-def _indent(text: str) -> str:
-    return "\n".join(f"  {line}".rstrip() for line in text.strip().splitlines())
+def _presets(folder: Path | None) -> dict[str, Path]:
+    return {} if folder is None else {file.stem: file for file in sorted(folder.glob("*.yaml"))}

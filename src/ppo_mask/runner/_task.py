@@ -16,7 +16,7 @@ from ppo_mask.envs import AbstractEnv, Curriculum
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, network_for
 from ppo_mask.ppo import Algorithm, PPOConfig
-from ppo_mask.runner._settings import NetworkSettings, RunConfig, ppo_config as ppo_config
+from ppo_mask.runner._settings import NetworkSettings, RunConfig, ppo_config
 from ppo_mask.training import Callback, Metric, Trainer, TrainState, check_metric_names, select_seed
 
 Environment = TypeVar("Environment")
@@ -42,20 +42,6 @@ def default_network(
 
 MakeModel: TypeAlias = Callable[[AbstractEnv[Any], NetworkSettings, Array], AbstractActorCritic]
 """A network for an environment, from its settings and a key."""
-
-
-def _no_curriculum(environment: object) -> None:
-    del environment
-
-
-def _ppo(config: object) -> Algorithm:
-    del config
-    return Algorithm()
-
-
-def _no_callbacks(config: object) -> Sequence[Callback]:
-    del config
-    return ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,10 +70,10 @@ class Task(Generic[Environment]):
     make_model: MakeModel = default_network
     metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict[str, Metric])
     console_columns: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
-    curriculum: Callable[[Environment], Curriculum | None] = _no_curriculum
+    curriculum: Callable[[Environment], Curriculum | None] = lambda _: None
     networks: Mapping[str, MakeModel] = dataclasses.field(default_factory=dict[str, MakeModel])
-    algorithm: Callable[[RunConfig[Environment]], Algorithm] = _ppo
-    callbacks: Callable[[RunConfig[Environment]], Sequence[Callback]] = _no_callbacks
+    algorithm: Callable[[RunConfig[Environment]], Algorithm] = lambda _: Algorithm()
+    callbacks: Callable[[RunConfig[Environment]], Sequence[Callback]] = lambda _: ()
     presets: Path | None = None
     policies: Mapping[str, Path] = dataclasses.field(default_factory=dict[str, Path])
     render: Callable[[Any], str] | None = None

@@ -2,7 +2,6 @@
 
 import platform
 from collections.abc import Mapping
-from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar, final
 
@@ -44,15 +43,6 @@ def callbacks_for(
 
     Of several processes the first writes the logs; all evaluate, and save together. One of several
     seeds leaves the console to all of them.
-
-    Args:
-        task: what is to be learned.
-        config: of the run.
-        folder: of the run.
-        env: the environment.
-        architecture: of the network, as it is trained.
-        evaluation_key: for its evaluations.
-        device: what it is trained on, in words.
     """
     stored = settings_to_store(config)
     about = {
@@ -81,7 +71,8 @@ def callbacks_for(
         return callbacks
     logs: list[Callback] = [ConsoleLog(task.console_columns), HealthChecks()]
     if config.run.num_seeds > 1:
-        logs = [HealthChecks(partial(_warn_of_seed, config.training.seed))]
+        seed = config.training.seed
+        logs = [HealthChecks(lambda message: warn(f"seed {seed}, {message}"))]
     logs.append(JsonLines(folder.metrics))
     if log.tensorboard:
         logs.append(TensorBoard(folder.tensorboard, folder.metrics))
@@ -97,10 +88,6 @@ def callbacks_for(
             )
         )
     return [*logs, *callbacks]
-
-
-def _warn_of_seed(seed: int, message: str) -> None:
-    warn(f"seed {seed}, {message}")
 
 
 @final

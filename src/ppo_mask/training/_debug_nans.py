@@ -26,7 +26,7 @@ def find_first_nan(
     config: PPOConfig,
     learner: LearnerState,
     total_updates: Real[Array, ""],
-    algorithm: Algorithm | None = None,
+    algorithm: Algorithm,
 ) -> str | None:
     """The first operation of the learner's next update that makes a NaN, and its line of code.
 
@@ -38,7 +38,7 @@ def find_first_nan(
         config: hyperparameters.
         learner: before the update.
         total_updates: of the whole run.
-        algorithm: optimizer, loss and advantage estimator; None for PPO's own.
+        algorithm: optimizer, loss and advantage estimator.
 
     Returns:
         One line; None if there is no NaN. (A value may be infinite and make none.)

@@ -16,9 +16,8 @@ from jaxtyping import Array, Key
 from ppo_mask.envs import host_env_in
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic
-from ppo_mask.networks.choices import NumActions
 from ppo_mask.training._callback import Callback, History, Progress, Run
-from ppo_mask.training._health import Health, describe
+from ppo_mask.training._health import describe
 from ppo_mask.training._loop import drive
 from ppo_mask.training._metrics import empty_totals, summarize
 from ppo_mask.training._state import TrainState, copy_state, replace_totals
@@ -102,7 +101,11 @@ def train_seeds(
         fixed = trainer, jnp.int32(n), jnp.float32(total_updates)
         states, health = _run_chunk(fixed, states)
         wait_for(health)
-        _raise_if_ill(health, states, trainer.env.num_actions)
+        health = jax.device_get(health)
+        for seed in range(num_seeds):
+            if wrong := describe(select_seed(health, seed), trainer.env.num_actions):
+                update = int(states.update[seed])
+                raise TrainingError(f"seed number {seed}, update {update}: {wrong}")
         return states
 
     def log(state: TrainState, steps_per_second: float, partial: bool) -> TrainState:
@@ -173,9 +176,3 @@ def select_seed(states: Any, seed: int) -> Any:
 def _run_chunk(fixed: tuple[Trainer, Array, Array], states: TrainState) -> tuple[TrainState, Any]:
     trainer, n, total_updates = fixed
     return eqx.filter_vmap(lambda state: trainer.run_updates(state, n, total_updates))(states)
-
-
-def _raise_if_ill(health: Health, states: TrainState, num_actions: NumActions) -> None:
-    for seed in range(len(states.update)):
-        if wrong := describe(select_seed(health, seed), num_actions):
-            raise TrainingError(f"seed number {seed}, update {int(states.update[seed])}: {wrong}")

@@ -64,6 +64,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
     Attributes:
         num_actions: the number of actions; of MultiDiscrete, that of each part.
+        overlaps: see :class:`ppo_mask.envs.AbstractHostEnv`.
 
     Example:
         >>> env = GymnasiumEnv("CartPole-v1", flatten=True)
@@ -73,11 +74,11 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     """
 
     num_actions: NumActions = eqx.field(static=True)
+    overlaps: bool = eqx.field(static=True)
     _flatten: bool = eqx.field(static=True)
     _infos: tuple[str, ...] = eqx.field(static=True)
     _space: StaticObject = eqx.field(static=True)
     _held: StaticObject = eqx.field(static=True)
-    _overlaps: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -188,7 +189,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         put("num_actions", count)
         put("_flatten", flatten)
         put("_infos", tuple(infos))
-        put("_overlaps", overlap)
+        put("overlaps", overlap)
         put("_space", StaticObject(space))
         layout = {
             "num_actions": count,
@@ -206,11 +207,6 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     @property
     def _host(self) -> Host:
         return self._held.value
-
-    @property
-    def overlaps(self) -> bool:
-        """See :meth:`ppo_mask.envs.AbstractHostEnv.overlaps`."""
-        return self._overlaps
 
     def close(self) -> None:
         """Closes all environments and ends their workers; who goes on begins new episodes."""

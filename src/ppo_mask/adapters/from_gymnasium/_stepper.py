@@ -136,15 +136,10 @@ def store(array: Any, row: Any, value: Any, path: Any) -> None:
         UnfitError: its shape or kind is not the space's.
     """
     value = np.asarray(value)
-    if value.shape != array.shape[1:] or not np.can_cast(value.dtype, array.dtype, "same_kind"):
-        # Whole numbers are whole numbers, signed or not: what is out of range the space forbids.
-        if (
-            value.shape == array.shape[1:]
-            and value.dtype.kind in "iub"
-            and array.dtype.kind in "iu"
-        ):
-            array[row] = value
-            return
+    # Whole numbers are whole numbers, signed or not: what is out of range the space forbids.
+    are_whole = value.dtype.kind in "iub" and array.dtype.kind in "iu"
+    fits = are_whole or np.can_cast(value.dtype, array.dtype, "same_kind")
+    if value.shape != array.shape[1:] or not fits:
         where = "".join(f"[{key!r}]" for key in path)
         raise UnfitError(
             f"observation{where} is {value.dtype}{list(value.shape)}; its space says "

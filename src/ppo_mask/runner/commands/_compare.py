@@ -1,6 +1,7 @@
 """``compare``: what runs have come to, side by side, and which of their settings differ."""
 
 import argparse
+from collections.abc import Callable, Sequence
 from statistics import mean, median
 from typing import Any
 
@@ -37,10 +38,15 @@ def _run(options: argparse.Namespace) -> int:
     )
     for name in metrics:
         if any(name in log for log in logs.values()):
-            rows.append([f"{name}, last", *(_last(log, name) for log in logs.values())])
+            rows.append(
+                [
+                    f"{name}, last",
+                    *(_of(log, name, lambda x: mean(x[-_LAST:])) for log in logs.values()),
+                ]
+            )
             if name.endswith("return"):
-                rows.append([f"{name}, best", *(_best(log, name) for log in logs.values())])
-    speeds = [_median(log, "train/steps_per_second") for log in logs.values()]
+                rows.append([f"{name}, best", *(_of(log, name, max) for log in logs.values())])
+    speeds = [_of(log, "train/steps_per_second", median, ",.0f") for log in logs.values()]
     rows.append(["steps a second", *speeds])
     names = {name: None for each in settings.values() for name in each}
     different = [n for n in names if len({s.get(n, _NONE) for s in settings.values()}) > 1]
@@ -61,13 +67,5 @@ def _steps(log: Log) -> str:
     return f"{max(steps[-1] for steps, _ in log.values()):,}" if log else _NONE
 
 
-def _last(log: Log, name: str) -> str:
-    return f"{mean(log[name][1][-_LAST:]):.4g}" if name in log else _NONE
-
-
-def _best(log: Log, name: str) -> str:
-    return f"{max(log[name][1]):.4g}" if name in log else _NONE
-
-
-def _median(log: Log, name: str) -> str:
-    return f"{median(log[name][1]):,.0f}" if name in log else _NONE
+def _of(log: Log, name: str, reduce: Callable[[Sequence[float]], float], form: str = ".4g") -> str:
+    return f"{reduce(log[name][1]):{form}}" if name in log else _NONE

@@ -7,10 +7,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
-from ppo_mask.networks import AbstractMaskedDistribution, advance
-from ppo_mask.networks.choices import Action
+from ppo_mask.networks import advance
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 from ppo_mask.runner.commands._evaluate import add_play, add_run
@@ -49,7 +47,7 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
             model, timestep.observation, timestep.action_mask, hidden
         )
         action = distribution.sample(key) if options.sample else distribution.mode()
-        return action, _probability(distribution, action), value, hidden
+        return action, jnp.exp(distribution.log_prob(action)), value, hidden
 
     reset, step = eqx.filter_jit(env.reset), eqx.filter_jit(env.step)
     key, reset_key = jax.random.split(jax.random.key(options.seed))
@@ -69,12 +67,6 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
             break
     print(f"\nreturn {total:.4g}")
     return 0
-
-
-def _probability(distribution: AbstractMaskedDistribution, action: Action) -> Float[Array, ""]:
-    if isinstance(distribution.choices, int):
-        return distribution.probs[action]
-    return jnp.exp(distribution.log_prob(action))
 
 
 def _shown(state: Any, task: Task[Any]) -> str:

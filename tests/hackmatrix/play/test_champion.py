@@ -28,10 +28,10 @@ def test_the_champion_is_watched_right_after_installing(capsys):
 @pytest.mark.slow
 def test_the_champion_plays_as_well_as_it_did():
     found = measure(named_agent("champion"), seed=2, episodes=1000)
-    assert found.win_rate.mean > 0.14
-    assert found.estimates["stage"].mean > 4.9
-    assert found.estimates["return"].mean > 120
-    assert found.actions["siphon"] > 4
+    assert found.win_rate.mean > 0.57
+    assert found.estimates["stage"].mean > 6.3
+    assert found.estimates["return"].mean > 430
+    assert found.actions["siphon"] > 7
     programs = sum(n for name, n in found.actions.items() if name.isupper() and name != "UNDO")
-    assert programs > 4
-    assert found.cut_off < 20
+    assert programs > 9
+    assert found.cut_off < 25

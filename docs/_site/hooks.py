@@ -22,8 +22,9 @@ PAGES = {
     "CODE_OF_CONDUCT.md": "code_of_conduct.md",
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
+    "src/hackmatrix/champion/README.md": "champion.md",
 }
-"""Where pages of the repository's root are on the site."""
+"""Where pages from outside of ``docs`` are on the site."""
 
 FILES = ("LICENSE", *(f"examples/{path.name}" for path in sorted(ROOT.glob("examples/*.*"))))
 """Files that pages link to, copied unchanged."""

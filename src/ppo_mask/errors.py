@@ -47,9 +47,9 @@ def user_line(trace: TracebackType | None = None) -> str:
     Returns:
         The line in parentheses, after a space; empty if there is none.
     """
-    raised = reversed([*traceback.walk_tb(trace)])
-    calls = traceback.walk_stack(inspect.currentframe())
-    for frame, line in calls if trace is None else raised:
+    here = inspect.currentframe()
+    calls = reversed([*traceback.walk_tb(trace)]) if trace else traceback.walk_stack(here)
+    for frame, line in calls:
         if frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARIES:
             return f" ({Path(frame.f_code.co_filename).name}, line {line})"
     return ""

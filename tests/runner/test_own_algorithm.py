@@ -1,7 +1,6 @@
 """A program whose task has a loss, an optimizer and an advantage estimator of its own."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,11 @@ import optax
 import pytest
 
 from corridor import DEFAULTS, TASK
+from hosts import updates
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.ppo import Algorithm, ppo_loss
 from ppo_mask.runner import RunConfig, main
-from same_run import assert_same_run
+from same_run import assert_same_run, log
 
 OFTEN = ("--log-interval", "2", "--save-interval", "4")
 
@@ -40,21 +40,13 @@ def algorithm(config: RunConfig[Any]) -> Algorithm:
 OWN = dataclasses.replace(TASK, algorithm=algorithm)
 
 
-def updates(total: int) -> tuple[str, ...]:
-    return "--total-timesteps", str(32 * total)
-
-
-def rows(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 def test_runs_train_with_it_and_resume_exactly(tmp_path: Path) -> None:
     parent = ("--checkpoint-dir", str(tmp_path))
     assert main(OWN, DEFAULTS, [*parent, "--run-name", "whole", *OFTEN, *updates(12)]) == 0
     assert main(OWN, DEFAULTS, [*parent, "--run-name", "halves", *OFTEN, *updates(4)]) == 0
     assert main(OWN, DEFAULTS, ["--resume", str(tmp_path / "halves"), *updates(12)]) == 0
     assert_same_run(RunFolder(tmp_path / "halves"), RunFolder(tmp_path / "whole"))
-    logged = rows(tmp_path / "whole")[-1]
+    logged = log(RunFolder(tmp_path / "whole"))[-1]
     assert logged["train/rows"] > 0
     assert "train/lr" not in logged  # The optimizer's own.
 
@@ -63,7 +55,8 @@ def test_settings_reach_it(tmp_path: Path) -> None:
     parent = ("--checkpoint-dir", str(tmp_path), *OFTEN, *updates(4))
     for name, rate in (("slow", "1e-6"), ("fast", "1e-1")):
         assert main(OWN, DEFAULTS, [*parent, "--run-name", name, "--lr", rate]) == 0
-    slow, fast = (abs(rows(tmp_path / name)[-1]["train/approx_kl"]) for name in ("slow", "fast"))
+    logs = [log(RunFolder(tmp_path / name)) for name in ("slow", "fast")]
+    slow, fast = (abs(lines[-1]["train/approx_kl"]) for lines in logs)
     assert fast > 100 * slow
 
 

@@ -34,7 +34,7 @@ from ppo_mask.devices.processes import (
     together,
 )
 from ppo_mask.devices.sharding import make_mesh
-from ppo_mask.envs import AbstractEnv
+from ppo_mask.envs import AbstractEnv, Curriculum
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, describe_network
 from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split, check_devices
@@ -172,7 +172,9 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     shuffle_plan = _shuffle_plan(ppo, model)
     mesh = _mesh(config.run, shuffle_plan) if alone else None
     if config.run.auto_tune:
-        plan = dataclasses.replace(plan, config=_tuned(task, config, env, model, run_key, mesh))
+        plan = dataclasses.replace(
+            plan, config=_tuned(task, config, env, curriculum, model, run_key, mesh)
+        )
         config, ppo = plan.config, ppo_config(plan.config.training)
         shuffle_plan = _shuffle_plan(ppo, model)
     num_devices = 1 if mesh is None else mesh.size
@@ -286,12 +288,12 @@ def _tuned(
     task: Task[Environment],
     config: RunConfig[Environment],
     env: AbstractEnv[Any],
+    curriculum: Curriculum | None,
     model: AbstractActorCritic,
     key: Key[Array, ""],
     mesh: Mesh | None,
 ) -> RunConfig[Environment]:
     """The settings with as many environments as these devices do best with."""
-    curriculum = task.curriculum(config.environment)
 
     def sized(num_envs: int) -> RunConfig[Environment]:
         free = {"num_minibatches": None, "update_epochs": None}

@@ -290,17 +290,19 @@ def _preset_file(folder: Path | None, name: str | None) -> Path | None:
     if name is None:
         return None
     presets = _presets(folder)
-    if str(name) not in presets:
-        there = f"; there are {', '.join(presets)}" if presets else ": this program has none"
-        raise RunError(f"there is no preset {name}{did_you_mean(str(name), presets)}{there}")
+    names = list(presets)  # A name from a file may be of any type.
+    if name not in names:
+        there = f"; there are {', '.join(names)}" if names else ": this program has none"
+        raise RunError(f"there is no preset {name}{did_you_mean(str(name), names)}{there}")
     return presets[name]
 
 
 def _describe_presets(folder: Path | None) -> str:
     """The presets as ``--help`` prints them, comments and all; empty if there are none."""
-    presets = _presets(folder).items()
-    texts = {name: file.read_text(encoding="utf-8").strip() for name, file in presets}
-    return "\n\n".join(f"preset {name}:\n{indent(texts[name], '  ')}" for name in texts)
+    return "\n\n".join(
+        f"preset {name}:\n" + indent(file.read_text(encoding="utf-8").strip(), "  ")
+        for name, file in _presets(folder).items()
+    )
 
 
 def _presets(folder: Path | None) -> dict[str, Path]:

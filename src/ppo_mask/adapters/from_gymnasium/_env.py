@@ -19,19 +19,14 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters._shared import StaticObject
 from ppo_mask.adapters.from_gymnasium._host import BEGUN, TERMINATED, TRUNCATED, Answer, Host
-from ppo_mask.adapters.from_gymnasium._makers import (
-    attempt,
-    find_maker,
-    is_masked,
-    warn_of_no_masks,
-)
+from ppo_mask.adapters.from_gymnasium._makers import attempt, find_maker, is_masked
 from ppo_mask.adapters.from_gymnasium._spaces import as_row, as_tree, counts_of, leaves_of
 from ppo_mask.adapters.from_gymnasium._stepper import Stepper, find_masks, make_arrays
 from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper, find_masks_of
 from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.envs import AbstractHostEnv, Next, TimeStep, halves
-from ppo_mask.errors import RunError
+from ppo_mask.errors import RunError, warn
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks.choices import Action, ActionLike, NumActions, as_action, mask_length
 
@@ -128,8 +123,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
                 return Workers(make, layout, num_workers)
             return Stepper(make, layout, make_arrays(layout), layout["groups"])
 
-        self._set_up(name, *spaces, make_stepper, flatten, infos, overlap)
-        warn_of_no_masks(name, has_masks)
+        self._set_up(name, *spaces, has_masks, make_stepper, flatten, infos, overlap)
 
     @classmethod
     def of_vectors(
@@ -162,8 +156,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             return VectorStepper(make_vector, layout, make_arrays(layout))
 
         env = object.__new__(cls)
-        env._set_up(name, *spaces, make_stepper, flatten, infos)
-        warn_of_no_masks(name, has_masks)
+        env._set_up(name, *spaces, has_masks, make_stepper, flatten, infos)
         return env
 
     def _set_up(
@@ -171,6 +164,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         name: str,
         space: Any,
         actions: Any,
+        has_masks: bool,
         make_stepper: Callable[[Any], Any],
         flatten: bool,
         infos: Sequence[str],
@@ -203,6 +197,11 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         host = Host(name, layout, make_stepper, halves if overlap else lambda n: [range(n)])
         put("_held", StaticObject(host))
         atexit.register(_end, weakref.ref(host))
+        if not has_masks:
+            warn(
+                f'{name} has no masks, neither action_masks() nor info["action_mask"]: all its '
+                "actions are always allowed"
+            )
 
     @property
     def _host(self) -> Host:

@@ -216,11 +216,10 @@ class Host:
             session.begin(groups, rows)
 
     def _open(self, count: int, seeds: Any) -> _Session:
-        stepper = self._make_room(count)
+        stepper, groups = self._make_room(count), self._grouped(count)
         if stepper is None:
-            groups = {"groups": self._grouped(count)}
-            stepper = self._make_stepper(self.layout | {"num_envs": count} | groups)
-        session = _Session(stepper, self._grouped(count))
+            stepper = self._make_stepper(self.layout | {"num_envs": count, "groups": groups})
+        session = _Session(stepper, groups)
         # Of no other process, for a resumed run has that one's numbers.
         number = 1 + secrets.randbits(30)
         session.rows[:, SESSION] = number

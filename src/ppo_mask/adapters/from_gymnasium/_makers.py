@@ -1,4 +1,4 @@
-"""Functions that make environments on the host, and what is told of them at once."""
+"""Functions that make environments on the host, and what they are asked at once."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,21 +6,12 @@ from typing import Any
 
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters.from_gymnasium._stepper import describe_error
-from ppo_mask.errors import RunError, warn
+from ppo_mask.errors import RunError
 
 
 def is_masked(masks: Any, env: Any) -> bool:
     """Whether an environment or a vector has masks: these, or in its infos."""
     return masks is not None or "action_mask" in env.reset(seed=0)[1]
-
-
-def warn_of_no_masks(name: str, is_masked: bool) -> None:
-    """Warns where all actions are allowed."""
-    if not is_masked:
-        warn(
-            f'{name} has no masks, neither action_masks() nor info["action_mask"]: all its actions '
-            "are always allowed"
-        )
 
 
 def attempt(name: str, make: Callable[[], Any]) -> Any:

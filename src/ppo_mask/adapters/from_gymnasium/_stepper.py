@@ -187,11 +187,10 @@ class Stepper:
         numbers, ends, masks, cuts = (arrays[x] for x in ("numbers", "ends", "mask", "cut"))
         start, names, count = layout["start"], layout["infos"], layout["num_actions"]
         actions = arrays["action"] + start
-        seeds = arrays["seed"].tolist()
         for row in rows:
             env, find_mask = self._envs[row], self._masks[row]
             if begins:
-                observation, info = env.reset(seed=seeds[row])
+                observation, info = env.reset(seed=int(arrays["seed"][row]))
                 reward, terminated, truncated = 0.0, False, False
             else:
                 observation, reward, terminated, truncated, info = env.step(actions[row])

@@ -1,7 +1,7 @@
 """``compare``: what runs have come to, side by side, and which of their settings differ."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, median
 from typing import Any
 
@@ -38,15 +38,10 @@ def _run(options: argparse.Namespace) -> int:
     )
     for name in metrics:
         if any(name in log for log in logs.values()):
-            rows.append(
-                [
-                    f"{name}, last",
-                    *(_of(log, name, lambda x: mean(x[-_LAST:])) for log in logs.values()),
-                ]
-            )
+            rows.append([f"{name}, last", *_of_each(logs, name, lambda x: mean(x[-_LAST:]))])
             if name.endswith("return"):
-                rows.append([f"{name}, best", *(_of(log, name, max) for log in logs.values())])
-    speeds = [_of(log, "train/steps_per_second", median, ",.0f") for log in logs.values()]
+                rows.append([f"{name}, best", *_of_each(logs, name, max)])
+    speeds = _of_each(logs, "train/steps_per_second", median, ",.0f")
     rows.append(["steps a second", *speeds])
     names = {name: None for each in settings.values() for name in each}
     different = [n for n in names if len({s.get(n, _NONE) for s in settings.values()}) > 1]
@@ -67,5 +62,10 @@ def _steps(log: Log) -> str:
     return f"{max(steps[-1] for steps, _ in log.values()):,}" if log else _NONE
 
 
-def _of(log: Log, name: str, reduce: Callable[[Sequence[float]], float], form: str = ".4g") -> str:
-    return f"{reduce(log[name][1]):{form}}" if name in log else _NONE
+def _of_each(
+    logs: Mapping[str, Log],
+    name: str,
+    reduce: Callable[[Sequence[float]], float],
+    form: str = ".4g",
+) -> list[str]:
+    return [f"{reduce(log[name][1]):{form}}" if name in log else _NONE for log in logs.values()]

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from beartype.door import die_if_unbearable
 
 from environments import CartPole, Scripted
 from ppo_mask.envs import AbstractEnv, TimeStep
@@ -100,6 +101,31 @@ def test_stopping_and_going_on_changes_nothing():
     assert recorder.events[-2:] == ["stop: enough", "close"]
     assert int(half.update) == 5
     _assert_equal(_train(half, 10), whole)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_within_a_check_of_types_stops_in_good_order(number):
+    # beartype looks a hint up while it holds a lock that nobody can take twice.
+    left = [number]
+
+    class Interrupting(type):
+        def __hash__(cls):
+            if left:
+                signal.raise_signal(left.pop())
+            return super().__hash__()
+
+    class Hint(metaclass=Interrupting):
+        pass
+
+    def interrupt(run, progress):
+        if progress.update == 5:
+            die_if_unbearable(Hint(), Hint)
+
+    recorder = _Recorder(every=1, at_chunk=interrupt)
+    _train(_init(), 10, recorder)
+    assert recorder.updates[-1] == 5
+    assert recorder.events[-2:] == [f"stop: {number.name}", "close"]
 
 
 def test_a_total_that_is_no_multiple_of_the_log_interval_changes_nothing_later():

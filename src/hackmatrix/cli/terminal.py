@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, no_type_check
 
 COLUMNS, ROWS = 80, 24
 
@@ -91,6 +91,8 @@ class Terminal:
             last = self._read(_ESCAPE_TIME)
         return _SEQUENCES.get(last, "")
 
+    # A check takes a lock of beartype's, and what a signal interrupts may hold it.
+    @no_type_check
     def _stop(self, number: int, frame: FrameType | None = None) -> None:
         self._signal = number
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, final, no_type_check
 
 import numpy as np
 import numpy.typing as npt
@@ -79,8 +79,12 @@ class Run:
         self._callbacks = callbacks
         self._unlogged_updates = unlogged_updates
 
+    # A check takes a lock of beartype's, and what a signal interrupts may hold it.
+    @no_type_check
     def request_stop(self, reason: str) -> None:
         """Ends the run in good order after the running chunk.
+
+        A signal's handler and another thread may call it.
 
         Args:
             reason: why, for ``on_stop``; the first one counts.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import no_type_check
 
 from ppo_mask.devices.processes import from_first, is_first, reason_of_any
 from ppo_mask.training._callback import Callback, Progress, Run
@@ -122,6 +123,7 @@ def _signals_stop(run: Run) -> Generator[None]:
     # Asked here: JAX takes a lock for it, which the signal may find taken.
     prints = is_first()
 
+    @no_type_check  # See `Run.request_stop`.
     def ask(number: int, _: FrameType | None) -> None:
         nonlocal prints
         run.request_stop(signal.Signals(number).name)

@@ -92,17 +92,21 @@ def compared(request: pytest.FixtureRequest):
 @pytest.fixture
 def started(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, list[float]]:
-    """Starts the trainer with an empty cache, and then with what the first start left there."""
+) -> tuple[set[Path], set[Path]]:
+    """Starts the trainer with an empty cache, and then with what the first start left there.
+
+    Gives the programs that are in the cache after either.
+    """
     times, flags = RUNS, []
     if not request.config.getoption("benchmark"):
         times, flags = 1, ["--num-envs", "4", "--num-steps", "4", "--hidden-dim", "8"]
         monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     found = {"first": [start(tmp_path, *flags)]}
+    after_first = set(tmp_path.rglob("*-cache"))
     found["second"] = [start(tmp_path, *flags) for _ in range(times)]
     if request.config.getoption("benchmark"):
         _starts.update(found)
-    return found
+    return after_first, set(tmp_path.rglob("*-cache"))
 
 
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:

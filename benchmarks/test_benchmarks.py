@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 
 import jax
 import numpy as np
@@ -86,7 +87,9 @@ def test_in_turn_in_a_process_of_its_own():
 
 
 def test_a_second_start_finds_what_the_first_one_made(started):
-    assert 0 < min(started["second"]) < started["first"][0]
+    first, second = started
+    assert first
+    assert second == first
 
 
 def test_random_actions_are_valid_and_uniform():
@@ -151,7 +154,7 @@ def test_strength_of_a_recipe_is_measured(tmp_path, capsys, monkeypatch):
     runs = json.loads(found.read_text())["runs"]
     assert [looks[0]["steps"] for looks in runs] == [0, 0]
     assert all(looks[-1]["seconds"] >= 0.1 and looks[-1]["steps"] > 0 for looks in runs)
-    assert "At the end, 0 s" in capsys.readouterr().out
+    assert re.search(r"At the end, \d+ s", capsys.readouterr().out)
 
 
 def test_a_stage_is_reached_at_the_first_look_that_has_it():

@@ -7,12 +7,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import jax
 import pytest
 
 from ppo_mask.runner import enable_compilation_cache
 
 enable_compilation_cache()
+
+# What fails is the change's fault and not the day's; and machines are as busy as they are.
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("same")
 
 _WITHOUT_OPTIMIZATIONS = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 # A version of XLA that does not know a flag ends the process.

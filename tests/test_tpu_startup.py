@@ -6,14 +6,14 @@ but the bucket, goes on.
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from waiting import PATIENCE, meeting_place, wait_until
 
 pytestmark = [pytest.mark.unoptimized, pytest.mark.usefixtures("processes_with_older_emitters")]
 
@@ -136,24 +136,15 @@ def no_machine_is_left() -> Iterator[None]:
 RUN = ("buckets", "b", "runs", "first")
 
 
-def wait_for(condition: Callable[[], object], machines: list[subprocess.Popen[str]]) -> None:
-    """Waits; the machines must be on meanwhile."""
-    until = time.monotonic() + 400
-    while not condition():
-        assert all(machine.poll() is None for machine in machines)
-        assert time.monotonic() < until
-        time.sleep(0.2)
-
-
 def kept(tmp_path: Path) -> tuple[list[int], list[int]]:
     """Checkpoints, and the log's updates, of the run in the bucket."""
     path = tmp_path.joinpath(*RUN)
     try:
         steps = json.loads((path / "manifest.json").read_text())["steps"]
+        log = (path / "metrics.jsonl").read_text().splitlines() if steps else []
+        return steps, [json.loads(line)["update"] for line in log]
     except (FileNotFoundError, json.JSONDecodeError):  # It is just being written.
         return [], []
-    log = (path / "metrics.jsonl").read_text().splitlines() if steps else []
-    return steps, [json.loads(line)["update"] for line in log]
 
 
 @pytest.mark.slow
@@ -164,10 +155,10 @@ def test_a_preempted_run_goes_on_from_the_bucket(tmp_path: Path) -> None:
     (path / "manifest.json").write_text('{"format": 1, "steps": [], "files": {"config.yaml": "0"}}')
     machine = vm(tmp_path, "one", f"{FLAGS} --save-interval 5 --total-timesteps 100000000")
     try:
-        wait_for(lambda: kept(tmp_path)[0], [machine])
+        wait_until(lambda: kept(tmp_path)[0], [machine])
     finally:
         machine.send_signal(signal.SIGTERM)
-        machine.wait(timeout=120)
+        machine.wait(timeout=PATIENCE)
     checkpoints, log = kept(tmp_path)
     # The last one was saved because of the signal.
     done = checkpoints[-1]
@@ -178,13 +169,15 @@ def test_a_preempted_run_goes_on_from_the_bucket(tmp_path: Path) -> None:
 
     flags = f"{FLAGS} --save-interval 5 --total-timesteps {(done + 10) * 128}"
     machine = vm(tmp_path, "two", flags)
-    assert machine.wait(timeout=400) == 0, (tmp_path / "two.log").read_text()
+    assert machine.wait(timeout=PATIENCE) == 0, (tmp_path / "two.log").read_text()
     checkpoints, log = kept(tmp_path)
     assert checkpoints[-1] == done + 10
     assert log == list(range(1, done + 11))
 
     # Booted once more when all is done, it does no harm.
-    assert vm(tmp_path, "two", flags).wait(timeout=400) == 0, (tmp_path / "two.log").read_text()
+    assert vm(tmp_path, "two", flags).wait(timeout=PATIENCE) == 0, (
+        tmp_path / "two.log"
+    ).read_text()
     assert kept(tmp_path) == (checkpoints, log)
 
 
@@ -192,22 +185,20 @@ def test_a_preempted_run_goes_on_from_the_bucket(tmp_path: Path) -> None:
 def test_a_slice_of_two_hosts_goes_on_when_one_is_rebooted_and_when_both_are_lost(
     tmp_path: Path,
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        meet = f"127.0.0.1:{free.getsockname()[1]}"
+    meet = meeting_place()
     # A host that was lost while it took the run's name left this: no manifest, so no run.
     path = tmp_path.joinpath(*RUN)
     path.mkdir(parents=True)
     (path / "config.yaml").write_text("")
     flags = f"{FLAGS} --save-interval 5 --total-timesteps 100000000"
     machines = [vm(tmp_path, f"one{x}", flags, x, meet) for x in (0, 1)]
-    wait_for(lambda: kept(tmp_path)[0], machines)
+    wait_until(lambda: kept(tmp_path)[0], machines)
     machines[1].send_signal(signal.SIGTERM)
-    assert machines[1].wait(timeout=120) == 143
+    assert machines[1].wait(timeout=PATIENCE) == 143
     (stopped_at,) = kept(tmp_path)[0][-1:]
     assert f"SIGTERM after {stopped_at} updates" in (tmp_path / "one0.log").read_text()
     machines[1] = vm(tmp_path, "again1", flags, 1, meet)  # With an empty disk.
-    wait_for(lambda: kept(tmp_path)[0][-1:] > [stopped_at + 5], machines)
+    wait_until(lambda: kept(tmp_path)[0][-1:] > [stopped_at + 5], machines)
     lose(*machines)
     assert f", from update {stopped_at}\n" in (tmp_path / "one0.log").read_text()
     done = kept(tmp_path)[0][-1]
@@ -215,7 +206,7 @@ def test_a_slice_of_two_hosts_goes_on_when_one_is_rebooted_and_when_both_are_los
     flags = f"{FLAGS} --save-interval 5 --total-timesteps {(done + 10) * 128}"
     machines = [vm(tmp_path, f"two{x}", flags, x, meet) for x in (0, 1)]
     for x, machine in enumerate(machines):
-        assert machine.wait(timeout=400) == 0, (tmp_path / f"two{x}.log").read_text()
+        assert machine.wait(timeout=PATIENCE) == 0, (tmp_path / f"two{x}.log").read_text()
     checkpoints, log = kept(tmp_path)
     assert checkpoints[-1] == done + 10
     assert log == list(range(1, done + 11))

@@ -223,10 +223,10 @@ def train(env, num_envs=4, updates=2, **options):
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_equal_keys_learn_the_same(num_workers):
-    one, other = (
-        train(GymnasiumEnv(Climb, flatten=True)),
-        train(GymnasiumEnv(Climb, flatten=True, num_workers=num_workers)),
-    )
+    envs = [GymnasiumEnv(Climb, flatten=True, num_workers=number) for number in (0, num_workers)]
+    one, other = map(train, envs)
+    for env in envs:
+        env.close()
     jax.tree.map(np.testing.assert_array_equal, one.model.actor, other.model.actor)
 
 
@@ -284,7 +284,13 @@ MAKERS = {
     "alone": GymnasiumEnv,
     **{
         mode: lambda name, mode=mode: GymnasiumEnv.of_vectors(
-            lambda n: gymnasium.make_vec(name, n, vectorization_mode=mode)
+            lambda n: gymnasium.make_vec(
+                name,
+                n,
+                vectorization_mode=mode,
+                # A process that JAX runs in is not to be forked.
+                vector_kwargs={"context": "spawn"} if mode == "async" else None,
+            )
         )
         for mode in ("sync", "async", "vector_entry_point")
     },

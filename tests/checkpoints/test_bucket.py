@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from datetime import date
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from ppo_mask.checkpoints._manifest import Manifest
 from ppo_mask.errors import RunError
 from ppo_mask.runner import main
 from same_run import assert_same_run, log
+from waiting import PATIENCE, wait_until
 
 CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
 Output = pytest.CaptureFixture[str]
@@ -347,13 +347,9 @@ def test_sigterm_saves_and_another_process_goes_on_from_the_bucket(tmp_path: Pat
     long = ("--total-timesteps", str(32 * 1_000_000))
     command = [sys.executable, str(CORRIDOR)]
     process = subprocess.Popen([*command, "--checkpoint-dir", url, *often, *long])
-    deadline = time.monotonic() + 240
-    while not there.exists() or '"steps": []' in there.read_text():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: there.exists() and '"steps": []' not in there.read_text(), [process])
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=120) == 128 + signal.SIGTERM
+    assert process.wait(timeout=PATIENCE) == 128 + signal.SIGTERM
     last = json.loads(there.read_text())["steps"][-1]
     shutil.rmtree(tmp_path / "one")
     total = ("--total-timesteps", str(32 * (last + 9)))

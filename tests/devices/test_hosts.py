@@ -3,18 +3,19 @@
 They stand in for two hosts. The bucket is a folder behind a URL.
 """
 
+import os
 import shutil
 import signal
-from datetime import date
 from pathlib import Path
 
 import pytest
 
 import hosts
-from hosts import finish, start, until, updates
+from hosts import finish, start, updates
 from ppo_mask.checkpoints import RunFolder, Storage, open_storage
 from ppo_mask.checkpoints._manifest import Manifest, is_log
 from same_run import assert_same_run, log
+from waiting import PATIENCE, wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -61,9 +62,10 @@ def test_a_run_goes_on_wherever_there_is_only_the_bucket(
     tmp_path: Path, bucket: Storage, whole: RunFolder
 ) -> None:
     # Without a name: all must get the one that the first makes up.
-    url, name = str(bucket.url), f"{date.today()}-001"
+    url = str(bucket.url)
     both = start("--checkpoint-dir", url, *OFTEN, *updates(100_000), disks=tmp_path / "one")
-    until(lambda: steps(bucket, name), both)
+    wait_until(lambda: any(steps(bucket, name) for name in bucket.runs()), both)
+    (name,) = bucket.runs()
     both[1].send_signal(signal.SIGTERM)
     (first, _), (second, _) = finish(both, 128 + signal.SIGTERM)
     assert f"bucket  {url}/{name}\n" in first
@@ -138,14 +140,17 @@ def test_a_bucket_that_fails_at_the_end_ends_all_with_an_error(
     tmp_path: Path, bucket: Storage
 ) -> None:
     both = start(*new(bucket), *updates(100_000), disks=tmp_path / "disks")
-    until(lambda: steps(bucket), both)
+    wait_until(lambda: steps(bucket), both)
     runs = tmp_path / "bucket" / "runs"
+    both[0].send_signal(signal.SIGSTOP)  # Else it might make the folder anew in between.
+    os.waitpid(both[0].pid, os.WUNTRACED)
     runs.rename(tmp_path / "aside")
     runs.write_text("no folder")
+    both[0].send_signal(signal.SIGCONT)
     (local,) = tmp_path.glob("disks/0/ppo_mask/**/runs/run")
     newest = RunFolder(local).checkpoints.newest
     began_at = newest()
-    until(lambda: newest() != began_at, both)
+    wait_until(lambda: newest() != began_at, both)
     both[0].send_signal(signal.SIGTERM)
     (_, first), (_, second) = finish(both, 1)
     assert "has the whole run, and --resume" in first
@@ -223,7 +228,7 @@ def test_hosts_that_are_killed_at_operations_on_the_bucket_go_on_to_the_bit(
         resume = ("--resume", f"{bucket.url}/run", *updates(24))
         both = start(*resume, disks=disks, program=Path(hosts.__file__), **dies)
         for process in both:
-            process.communicate(timeout=240)
+            process.communicate(timeout=PATIENCE)
         assert (scratch / "died").exists()
         # What is left of the two ends as well, by itself.
         for process, dead in zip(both, (who != "second", who != "first"), strict=True):

@@ -5,10 +5,11 @@ import signal
 
 import pytest
 
-from hosts import finish, start, until, updates
+from hosts import finish, start, updates
 from ppo_mask.checkpoints import RunFolder, read_arrays
 from ppo_mask.devices.processes import connect
 from ppo_mask.errors import RunError
+from waiting import PATIENCE, wait_until
 
 
 def _new(parent):
@@ -25,7 +26,7 @@ def test_killed_runs_resume_with_two_processes_and_with_one(tmp_path):
     folder = RunFolder(tmp_path / "run")
     saving = ("--save-interval", "4", "--log-interval", "2", "--eval-interval", "4")
     both = start(*_new(tmp_path), *saving, *updates(100_000))
-    until(lambda: 12 in folder.checkpoints.steps(), both)
+    wait_until(lambda: (folder.checkpoints.newest() or 0) >= 12, both)
     for process in both:
         process.kill()
     finish(both, -signal.SIGKILL)
@@ -62,7 +63,7 @@ def test_killed_runs_resume_with_two_processes_and_with_one(tmp_path):
 def test_a_signal_to_one_stops_both(tmp_path):
     folder = RunFolder(tmp_path / "run")
     both = start(*_new(tmp_path), "--log-interval", "2", *updates(100_000))
-    until(lambda: folder.metrics.exists() and folder.metrics.read_text(), both)
+    wait_until(lambda: folder.metrics.exists() and folder.metrics.read_text(), both)
     both[1].send_signal(signal.SIGTERM)
     finish(both, 128 + signal.SIGTERM)
     assert len(folder.checkpoints.steps()) == 1
@@ -72,9 +73,9 @@ def test_a_signal_to_one_stops_both(tmp_path):
 def test_a_lost_process_ends_the_other_and_the_run_resumes(tmp_path):
     folder = RunFolder(tmp_path / "run")
     both = start(*_new(tmp_path), "--save-interval", "4", *updates(100_000))
-    until(lambda: 4 in folder.checkpoints.steps(), both)
+    wait_until(lambda: folder.checkpoints.steps(), both)
     both[1].kill()
-    out, err = both[0].communicate(timeout=240)
+    out, err = both[0].communicate(timeout=PATIENCE)
     # In its own words where a collective fails first, in JAX's where the heartbeat does.
     assert both[0].returncode in (1, -signal.SIGABRT)
     assert "another process of this run is gone" in err or "another task died" in err

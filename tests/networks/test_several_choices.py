@@ -8,7 +8,7 @@ import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from ppo_mask.networks import MaskedCategorical, MaskedMultiCategorical, masked_distribution
 from ppo_mask.networks.choices import (
@@ -76,7 +76,6 @@ def whole(sizes):
 WHOLE = {sizes: whole(sizes) for sizes in SIZES}
 
 
-@settings(max_examples=100, deadline=None)
 @given(cases())
 def test_each_joint_action_is_as_counted_by_hand(case):
     sizes, logits, mask = case
@@ -91,7 +90,8 @@ def test_each_joint_action_is_as_counted_by_hand(case):
     assert (np.exp(log_probs)[np.array(list(joint.values())) == 0] == 0).all()
     wanted = -sum(p * math.log(p) for p in joint.values() if p > 0)
     np.testing.assert_allclose(entropy, wanted, rtol=1e-4, atol=1e-5)
-    assert tuple(mode) == max(joint, key=lambda action: joint[action])
+    # Of actions that differ by less than a float32 can say, either is.
+    assert joint[tuple(mode.tolist())] == pytest.approx(max(joint.values()), rel=1e-5)
     assert mode.dtype == samples.dtype == np.int32
     starts = np.cumsum([0, *sizes])[:-1]
     assert mask[samples + starts].all()

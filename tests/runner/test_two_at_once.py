@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from ppo_mask.errors import RunError
 from ppo_mask.runner import Task, execute, main, make_plan
 from ppo_mask.training import Trainer
 from same_run import assert_same_run, log
+from waiting import wait_until
 
 Output = pytest.CaptureFixture[str]
 PROGRAM = Path(__file__).parents[1] / "support" / "corridor.py"
@@ -36,19 +35,11 @@ def train(parent: Path, updates: int, *more: str) -> int:
     return main(TASK, DEFAULTS, flags(parent, updates, *more))
 
 
-def wait_until(happened: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
-    deadline = time.monotonic() + 120
-    while not happened():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize(
     ("name", "again"),
     [
         ("run", ["--resume", "latest"]),
-        ("run", ["--resume", "{run}/checkpoints/2", "--rewind"]),
+        ("run", ["--resume", "{run}/checkpoints/{last}", "--rewind"]),
         ("run", ["--run-name", "run"]),
         ("run-seed1", ["--run-name", "run", "--num-seeds", "2"]),
     ],
@@ -61,13 +52,15 @@ def test_one_process_at_a_time_trains_a_run(
     command = [sys.executable, str(PROGRAM), *flags(tmp_path, 10_000_000, *often)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     folder = RunFolder(tmp_path / name)
-    at_work = folder.metrics.exists if never != "2" else lambda: folder.checkpoints.newest() == 2
+    at_work = folder.metrics.exists if never != "2" else folder.checkpoints.steps
     try:
-        wait_until(at_work, process)
+        wait_until(at_work, [process])
         process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)  # It has stopped.
         before = folder.checkpoints.steps()
-        words = [word.format(run=folder.path) for word in again]
-        assert train(tmp_path, 20, *words) == 2
+        last = before[-1] if before else 0
+        words = [word.format(run=folder.path, last=last) for word in again]
+        assert train(tmp_path, last + 20, *words) == 2
         error = capsys.readouterr().err
         assert error.startswith(f"error: run {folder.path} is being trained by process ")
         assert f"process {process.pid} on" in error
@@ -76,7 +69,7 @@ def test_one_process_at_a_time_trains_a_run(
     finally:
         process.kill()
         process.wait()
-    assert train(tmp_path, 20, "--resume", str(folder.path), "--rewind") == 0
+    assert train(tmp_path, last + 20, "--resume", str(folder.path), "--rewind") == 0
     assert not (folder.path / ".lock").exists()
 
 

@@ -8,16 +8,16 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 from fsspec.implementations.local import LocalFileSystem
+
+from waiting import PATIENCE, meeting_place
 
 CORRIDOR = Path(__file__).with_name("corridor.py")
 STEPS_PER_UPDATE = 32
@@ -36,11 +36,8 @@ def start(
         program: what to run.
         more: variables of the processes.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
     common = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    common |= {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(count), **more}
+    common |= {"JAX_COORDINATOR_ADDRESS": meeting_place(), "JAX_NUM_PROCESSES": str(count), **more}
     # What is compiled is for all; it is no part of a host's disk.
     common["JAX_COMPILATION_CACHE_DIR"] = str(
         jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
@@ -64,22 +61,13 @@ def finish(processes: Sequence["subprocess.Popen[str]"], code: int = 0) -> list[
     outputs: list[tuple[str, str]] = []
     try:
         for process in processes:
-            out, err = process.communicate(timeout=240)
+            out, err = process.communicate(timeout=PATIENCE)
             assert process.returncode == code, err[-3000:]
             outputs.append((out, err))
     finally:
         for process in processes:
             process.kill()
     return outputs
-
-
-def until(condition: Callable[[], Any], processes: Sequence["subprocess.Popen[str]"]) -> None:
-    """Waits for something; all processes must live meanwhile."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < 240
-        assert all(process.poll() is None for process in processes)
-        time.sleep(0.02)
 
 
 def updates(total: int) -> tuple[str, str]:

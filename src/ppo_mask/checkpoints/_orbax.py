@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, no_type_check
 
 import jax
 import numpy as np
@@ -32,6 +32,8 @@ warnings.filterwarnings("ignore", r"coroutine '\w*Handler\.", RuntimeWarning)
 _print_unraisable = sys.unraisablehook
 
 
+# It may be called where beartype's lock is taken: see `Run.request_stop`.
+@no_type_check
 def _print_other(unraisable: Any) -> None:
     if str(unraisable.exc_value) != "Event loop is closed":
         _print_unraisable(unraisable)

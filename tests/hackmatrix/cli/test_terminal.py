@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from games import seed_to_play
+from waiting import PATIENCE
 
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
-PATIENCE = 180.0
 
 # The first terminal that the leader of a session opens is the one whose Ctrl+C it gets.
 ON_THE_TERMINAL = """

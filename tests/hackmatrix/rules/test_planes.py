@@ -19,7 +19,7 @@ EVERY_CELL = set(CELLS)
 cells = st.integers(0, NUM_CELLS - 1)
 cell_sets = st.sets(cells)
 slots = st.integers(0, MAX_ENTITIES - 1)
-many = settings(max_examples=150, deadline=None)
+many = settings(max_examples=150)
 
 
 def plane(members: set[int]) -> Plane:

@@ -89,6 +89,18 @@ def test_an_image_of_bytes_is_divided_by_255() -> None:
     np.testing.assert_allclose(model(image, mask)[1], model(image / 255, mask)[1], rtol=1e-5)
 
 
+def test_channels_may_come_first_in_an_image() -> None:
+    first = pm.ConvActorCritic.for_env(Shows(jnp.zeros((4, 20, 24), jnp.uint8)), key=KEY)
+    last = pm.ConvActorCritic.for_env(Shows(jnp.zeros((20, 24, 4), jnp.uint8)), key=KEY)
+    image, mask = jax.random.bits(KEY, (20, 24, 4), jnp.uint8), jnp.ones(3, bool)
+    assert first.convolutions[0].weight.shape == last.convolutions[0].weight.shape
+    np.testing.assert_array_equal(first(jnp.moveaxis(image, -1, 0), mask)[1], last(image, mask)[1])
+    # Boards of few rows, and of many planes, are no images.
+    for board in ((4, 4, 16), (3, 8, 8), (4, 3, 194)):
+        model = pm.ConvActorCritic.for_env(Shows(jnp.zeros(board)), key=KEY)
+        assert model.convolutions[0].weight.shape[1] == board[-1]
+
+
 def test_what_is_far_apart_in_a_grid_matters() -> None:
     model = pm.ConvActorCritic((20, 20, 1), 0, 3, key=KEY)
     mask, empty = jnp.ones(3, bool), jnp.zeros((20, 20, 1))

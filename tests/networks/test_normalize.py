@@ -97,6 +97,15 @@ def test_only_floats_of_a_tree_are_normalized_and_clipped():
     assert model(observation([-99, 6], 0, 1), mask)[1] == pytest.approx(-10 + 3)
 
 
+def test_that_there_is_nothing_to_normalize_is_told(capsys):
+    network = _Shows(jnp.ones(()))
+    add_normalization(network, {"n": jnp.ones((3, 2), jnp.int32), "x": jnp.ones((3, 1))})
+    assert capsys.readouterr().err == ""
+    add_normalization(network, {"n": jnp.ones((3, 2), jnp.int32), "b": jnp.ones((3, 1), bool)})
+    line = "normalize_observations does nothing: it is for floats, and all is bool, int32 here"
+    assert capsys.readouterr().err == f"warning: {line}\n"
+
+
 def test_statistics_are_not_trained():
     model = add_normalization(_Shows(jnp.ones(())), {"x": jnp.zeros((1, 2))})
     params, rest = trainable(model)

@@ -141,6 +141,15 @@ def test_a_total_that_is_no_multiple_of_the_log_interval_changes_nothing_later()
     assert [record.update for record in again.records] == [8]
 
 
+def test_other_numbers_of_the_config_compile_nothing(caplog):
+    state = _init(config=dataclasses.replace(_CONFIG, anneal_lr=False))
+    with jax.log_compiles():
+        for lr, eps in ((1e-3, 0.1), (2e-3, 0.2), (3e-3, float("inf"))):
+            config = PPOConfig(4, 8, lr, num_minibatches=2, update_epochs=2, clip_eps=eps)
+            Trainer(_ENV, config, metrics=_METRICS).train(state, config.batch_size)
+    assert sum("Compiling" in m and "run_chunk" in m for m in caplog.messages) == 1
+
+
 def test_another_number_of_updates_compiles_nothing():
     traced = []
 

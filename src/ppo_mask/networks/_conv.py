@@ -23,6 +23,7 @@ from ppo_mask.networks.layers import (
 
 _LARGEST = 12  # Cells of a side; larger images are halved.
 _SMALLEST = 3  # Cells of a side; on fewer there is nothing to convolve.
+_MOST_PLANES_FIRST, _SMALLEST_IMAGE = 4, 16  # Colors, or frames one behind the other, of an image.
 
 
 @final
@@ -39,7 +40,8 @@ class ConvActorCritic(AbstractActorCritic):
 
     Attributes:
         grid_shape: rows, columns and channels. The first array of such a shape is the grid; of
-            bytes, it is divided by 255.
+            bytes, it is divided by 255. Where the first axis is of 4 at most and the others of 16
+            at least, channels come first, as in stacked frames.
         other_size: numbers in the rest of the observation.
         num_actions: logits of the policy; of several choices at once, a tuple of those of each.
         channels: of each convolution.
@@ -81,7 +83,8 @@ class ConvActorCritic(AbstractActorCritic):
         *,
         key: Key[Array, ""],
     ):
-        rows, columns, planes = self.grid_shape = grid_shape
+        self.grid_shape = grid_shape
+        rows, columns, planes = _channels_last(grid_shape)
         self.other_size, self.num_actions = other_size, num_actions
         self.channels, self.hidden_dim = channels, hidden_dim
         check_sizes(self, "num_actions", "channels", "hidden_dim")
@@ -138,7 +141,9 @@ class ConvActorCritic(AbstractActorCritic):
             )
         grid = leaves[place]
         x = grid.astype(jnp.float32) / (255 if grid.dtype == jnp.uint8 else 1)
-        x = jnp.moveaxis(x.astype(self.convolutions[0].weight.dtype), -1, 0)
+        x = x.astype(self.convolutions[0].weight.dtype)
+        if _channels_last(self.grid_shape) == self.grid_shape:
+            x = jnp.moveaxis(x, -1, 0)
         for convolution in self.convolutions:
             x = jax.nn.relu(convolution(x))
         x = jnp.concatenate([x.reshape(-1), others.astype(x.dtype)])
@@ -150,12 +155,21 @@ class ConvActorCritic(AbstractActorCritic):
 def find_grid(observation: Any) -> tuple[int, int, int] | None:
     """The shape of the first array of rows, columns and channels; None if there is none.
 
+    Channels come first in an image like ``[4, 84, 84]``.
+
     Args:
         observation: arrays, or their shapes.
     """
-    shapes = [leaf.shape for leaf in jax.tree.leaves(observation)]
-    grids = [x for x in shapes if len(x) == 3 and min(x[:2]) >= _SMALLEST and x[2] >= 1]
-    return grids[0] if grids else None
+    shapes = [leaf.shape for leaf in jax.tree.leaves(observation) if len(leaf.shape) == 3]
+    sides = ((shape, _channels_last(shape)) for shape in shapes)
+    return next((shape for shape, (*x, n) in sides if min(x) >= _SMALLEST and n >= 1), None)
+
+
+def _channels_last(shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    first, *others = shape
+    if first <= _MOST_PLANES_FIRST and min(others) >= _SMALLEST_IMAGE:
+        return (*others, first)
+    return shape
 
 
 def _convolution(n_in: int, n_out: int, stride: int, key: Key[Array, ""]) -> eqx.nn.Conv2d:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
+from ppo_mask.errors import warn
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks._actor_critic import (
     AbstractActorCritic,
@@ -134,13 +135,18 @@ def add_normalization(model: AbstractActorCritic, observation: ArrayTree) -> Abs
 
     Args:
         model: to be trained; one that is normalized already stays as it is.
-        observation: any batch of observations, for their shapes.
+        observation: any batch of observations, for their shapes. If none of it is a float, there
+            is nothing to normalize, which a warning says.
     """
     features, unpack, network = split_features(model)
     if isinstance(network, NormalizedActorCritic):
         return model
     inputs = jax.eval_shape(jax.vmap(lambda x: unpack(features(x))), observation)
-    network = NormalizedActorCritic(network, [x.shape[1:] for x in _floats(inputs)])
+    shapes = [x.shape[1:] for x in _floats(inputs)]
+    if not shapes:
+        dtypes = ", ".join(sorted({str(x.dtype) for x in jax.tree.leaves(inputs)}))
+        warn(f"normalize_observations does nothing: it is for floats, and all is {dtypes} here")
+    network = NormalizedActorCritic(network, shapes)
     return replace_network(model, network)
 
 

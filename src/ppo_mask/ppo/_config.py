@@ -123,8 +123,8 @@ class PPOConfig(eqx.Module):
             shows an ``approx_kl`` of more than this; parameters do not move after that.
         precision: "float32" or "bfloat16", for the network's matrix work
             (:class:`ppo_mask.networks.BFloat16ActorCritic`); all else is float32.
-        normalize_observations: whether the network gets observations of mean 0 and variance 1
-            (:class:`ppo_mask.networks.NormalizedActorCritic`).
+        normalize_observations: whether the network gets observations of mean 0 and variance 1,
+            where they are floats (:class:`ppo_mask.networks.NormalizedActorCritic`).
         normalize_rewards: whether rewards are divided by the discounted return's deviation
             (:class:`ppo_mask.ppo.RewardScaler`). Values are then learned in that unit;
             rewards and returns on the log stay the environment's own.
@@ -190,7 +190,7 @@ class PPOConfig(eqx.Module):
         one_of=PRECISIONS,
     )
     normalize_observations: bool = _fixed(
-        False, "show the network observations of mean 0 and variance 1, by running statistics"
+        False, "show the network floats of mean 0 and variance 1, by running statistics"
     )
     normalize_rewards: bool = _fixed(
         False, "divide rewards by the running deviation of the discounted return"

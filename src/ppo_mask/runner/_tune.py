@@ -49,7 +49,7 @@ def fastest(
 
 
 def _steps_per_second(trainer: Trainer, state: TrainState, memory: int) -> float | None:
-    fixed = (trainer, jnp.int32(1), jnp.float32(1_000_000))
+    fixed = (trainer.with_values(), jnp.int32(1), jnp.float32(1_000_000))
     try:
         state = place_state(state, trainer.mesh)
         # Compiled as for training, which then finds it in the compilation cache.

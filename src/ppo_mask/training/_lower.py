@@ -28,7 +28,7 @@ def lower_chunk(trainer: Trainer, state: TrainState) -> jax.stages.Lowered:
         raise ValueError("a program is lowered for the devices of a mesh, and there is none")
     everywhere = replicated_sharding(mesh)
     number = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.float32)
-    fixed, fixed_rest = eqx.partition((trainer, *number), is_array_or_shape)
+    fixed, fixed_rest = eqx.partition((trainer.with_values(), *number), is_array_or_shape)
     arrays, rest = eqx.partition(state, is_array_or_shape)
 
     def chunk(arrays: Any, fixed: Any) -> Any:

@@ -97,8 +97,10 @@ def train_seeds(
     ]
     run = Run(config, begun, total_updates, of_all, unlogged)
 
+    compiled_for = trainer.with_values()
+
     def advance(states: TrainState, n: int) -> TrainState:
-        fixed = trainer, jnp.int32(n), jnp.float32(total_updates)
+        fixed = compiled_for, jnp.int32(n), jnp.float32(total_updates)
         states, health = _run_chunk(fixed, states)
         wait_for(health)
         health = jax.device_get(health)

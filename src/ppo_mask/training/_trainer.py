@@ -220,12 +220,13 @@ class Trainer(eqx.Module):
         run = Run(config, int(state.update), total_updates, callbacks, unlogged)
         # Chunks use up the buffers of what they are given; the caller's state is spared.
         state = copy_state(place_state(state, mesh))
+        compiled_for = self.with_values()
 
         def advance(state: TrainState, n: int) -> TrainState:
             before = copy_state(state) if debug_nans else None
             total = jnp.float32(total_updates)
             with _naming_lost_processes():
-                state, health = run_chunk((self, jnp.int32(n), total), state)
+                state, health = run_chunk((compiled_for, jnp.int32(n), total), state)
                 wait_for(health)
                 wrong = describe(health, self.env.num_actions)
             if wrong:
@@ -255,6 +256,11 @@ class Trainer(eqx.Module):
         at_once = 1 if debug_nans else None
         with explained(self.env, state.model, self.metrics):
             return drive(run, state, callbacks, log_interval, advance, log, at_once)
+
+    def with_values(self) -> "Trainer":
+        """Itself, with arrays as the config's numbers: a program is compiled for all of them."""
+        config = jax.tree.map(lambda x: jnp.float32(x) if isinstance(x, float) else x, self.config)
+        return eqx.tree_at(lambda trainer: trainer.config, self, config)
 
     def total_updates(self, total_timesteps: int) -> int:
         """The updates of a run of so many environment steps, rounded up."""

@@ -83,7 +83,7 @@ def _check_cases():
         pytest.fail(_scoreboard(cases, problems), pytrace=False)
 
 
-@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+@pytest.mark.parametrize("platform", ["cpu", pytest.param("tpu", marks=pytest.mark.slow)])
 def test_every_recorded_case(platform):
     with for_platform(platform):  # What accelerators run gives the same on a CPU.
         _check_cases()

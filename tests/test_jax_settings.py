@@ -16,7 +16,7 @@ import any_settings
 import ppo_mask as pm
 from environments import Scripted
 from hackmatrix.env import HackMatrix
-from hackmatrix.task import TASK
+from hackmatrix.task import TASK, GameSettings
 from ppo_mask.runner import NetworkSettings
 
 SETTINGS = {
@@ -65,9 +65,10 @@ def types(tree):
     return {jax.tree_util.keystr(p): str(x.dtype) for p, x in leaves if hasattr(x, "dtype")}
 
 
-def assert_traces(env, make, **config):
+def assert_traces(env, make, curriculum=None, **config):
     """A state has the types of 32 bits that it has without the setting, before and after."""
-    trainer = pm.Trainer(env, pm.PPOConfig(num_envs=8, num_steps=8, **config))
+    config = pm.PPOConfig(num_envs=8, num_steps=8, **config)
+    trainer = pm.Trainer(env, config, curriculum=curriculum)
     key, one = jax.random.key(0), jnp.int32(1)
     start = eqx.filter_eval_shape(lambda: trainer.init(make(key), key))
     after, _ = eqx.filter_eval_shape(trainer.run_updates, start, one, one)
@@ -79,6 +80,14 @@ def assert_traces(env, make, **config):
 def test_game_is_traced_under_any_setting(setting, network):
     env, sizes = HackMatrix(max_steps=9, compact=True), NetworkSettings(hidden_dim=8)
     assert_traces(env, lambda key: TASK.networks[network](env, sizes, key))
+
+
+def test_training_games_are_traced_under_any_setting(setting):
+    given = GameSettings(adaptive_starts=0.5, head_start=0.5, program_bonus=1.0)
+    env = HackMatrix(max_steps=9, compact=True)
+    network = TASK.networks["mlp"]
+    sizes = NetworkSettings(hidden_dim=8)
+    assert_traces(env, lambda key: network(env, sizes, key), curriculum=TASK.curriculum(given))
 
 
 @pytest.mark.parametrize("probe", [pm.envs.probes.MaskedLocks, pm.envs.probes.MaskedDoors])

@@ -18,6 +18,7 @@ from hackmatrix.rules.rewards import COMPONENTS, Shaping
 from hackmatrix.rules.starts import HeadStart
 from ppo_mask.envs import AbstractAdaptiveCurriculum, AbstractEnv, Schedule
 from ppo_mask.errors import RunError
+from ppo_mask.jax_tools import number_settings
 from ppo_mask.runner import Structured, did_you_mean, finite_number, load_yaml
 
 _KEPT_OF_MEMORY = 0.95  # an update; so it knows the last twenty
@@ -62,10 +63,12 @@ class AdaptiveStages(AbstractAdaptiveCurriculum):
     games: TrainingGames
     share: Float[Array, ""]
 
+    @number_settings()
     def init(self) -> Float[Array, "2 stages"]:
         """Of each stage: completed, died in; nothing yet."""
         return jnp.zeros((2, NUM_STAGES))
 
+    @number_settings()
     def update(
         self,
         memory: Float[Array, "2 stages"],
@@ -84,6 +87,7 @@ class AdaptiveStages(AbstractAdaptiveCurriculum):
         lately = jnp.stack([count(info["stage_completed"]), count(info["died"])])
         return _KEPT_OF_MEMORY * memory + lately
 
+    @number_settings()
     def __call__(
         self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: Float[Array, "2 stages"]
     ) -> AbstractEnv[Any]:

@@ -16,7 +16,7 @@ from hackmatrix.env import HackMatrix
 from hackmatrix.metrics import METRICS
 from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP, flat_mlp, player_centered_gru
 from hackmatrix.rules.rewards import Shaping
-from hackmatrix.rules.starts import HeadStart
+from hackmatrix.rules.starts import MOST_GIVEN, HeadStart
 from ppo_mask.envs import Curriculum
 from ppo_mask.errors import RunError
 from ppo_mask.runner import (
@@ -81,16 +81,32 @@ class GameSettings:
         changeable=True,
     )
     given_credits: int = setting(
-        10, "a head start: up to so many credits more", at_least=0, changeable=True
+        10,
+        "a head start: up to so many credits more",
+        at_least=0,
+        at_most=MOST_GIVEN,
+        changeable=True,
     )
     given_energy: int = setting(
-        10, "a head start: up to so much energy more", at_least=0, changeable=True
+        10,
+        "a head start: up to so much energy more",
+        at_least=0,
+        at_most=MOST_GIVEN,
+        changeable=True,
     )
     given_siphons: int = setting(
-        2, "a head start: up to so many data siphons more", at_least=0, changeable=True
+        2,
+        "a head start: up to so many data siphons more",
+        at_least=0,
+        at_most=MOST_GIVEN,
+        changeable=True,
     )
     given_score: int = setting(
-        3, "a head start: up to so many points for each stage before", at_least=0, changeable=True
+        3,
+        "a head start: up to so many points for each stage before",
+        at_least=0,
+        at_most=MOST_GIVEN,
+        changeable=True,
     )
     reward_weights: RewardWeights | None = setting(
         None,

@@ -8,6 +8,7 @@ import pytest
 from hackmatrix import HackMatrix, HeadStart, Shaping
 from hackmatrix.curriculum import AdaptiveStages, RewardWeights, TrainingGames
 from hackmatrix.rules.rewards import COMPONENTS
+from hackmatrix.rules.starts import MOST_GIVEN
 from hackmatrix.task import DEFAULTS, TASK, GameSettings
 from ppo_mask.checkpoints import RunFolder, read_arrays
 from ppo_mask.envs import VectorEnv, check_env, env_at
@@ -140,6 +141,16 @@ def test_settings_change_training_games_and_no_others():
     assert env.shaping.weights.tolist() == [2.0, 1, 1, 0, *[1] * 11]
     assert env.shaping.program_bonus == 1.5
     assert TASK.curriculum(GameSettings()) is None
+
+
+def test_what_no_game_could_hold_is_not_given():
+    amounts = dict.fromkeys(("credits", "energy", "data_siphons", "attack", "score"), 3e9)
+    env = HackMatrix(starting_weights=STAGE_5, head_start=HeadStart(**amounts))
+    player = first_games(env).player
+    for name in amounts:
+        drawn, most = getattr(player, name), MOST_GIVEN * (4 if name == "score" else 1)
+        assert drawn.min() >= 0
+        assert most / 2 < drawn.max() <= most + 12  # With what the original gives.
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,9 @@ _BONUSES = ((10, 0, 0), (0, 11, 0), (0, 0, 1))  # credits, energy, data siphons
 _ONE = 1 << 16  # chances are multiples of one part in so many
 _BIT = np.uint32(1) << np.arange(NUM_PROGRAMS, dtype=np.uint32)
 
+MOST_GIVEN = 10_000
+"""The most of anything that a head start gives: a game keeps some numbers in 16 bits."""
+
 Amount = Float[Array, ""] | float | int
 
 
@@ -25,7 +28,8 @@ class HeadStart(eqx.Module):
 
     An agent that has never owned a program does not know what one is worth, and nothing teaches it:
     earning one brings enemies now and pays stages later. In games that begin with some it learns
-    that. All numbers may be traced, so that a curriculum can change them.
+    that. All numbers may be traced, so that a curriculum can change them. Amounts are cut off at
+    10,000.
 
     Attributes:
         share: of the games that have a head start, 0 to 1.
@@ -89,19 +93,22 @@ def _draw_stage(draws: Draws, weights: Float[Array, "stages"]) -> Int[Array, ""]
 def _give(game: Game, head_start: HeadStart, draws: Draws) -> Game:
     given = draws.below(_ONE, Use.HEAD_START) < _whole(head_start.share * _ONE)
 
-    def up_to(most: Any, number: int) -> Int[Array, ""]:
-        return jnp.where(given, draws.below(_whole(most) + 1, Use.GIVEN, number), 0)
+    def up_to(most: Int[Array, ""], number: int) -> Int[Array, ""]:
+        return jnp.where(given, draws.below(most + 1, Use.GIVEN, number), 0)
 
-    chance = up_to(head_start.programs * _ONE, 0)
+    def amount(most: Any) -> Int[Array, ""]:
+        return _whole(jnp.clip(most, 0, MOST_GIVEN))
+
+    chance = up_to(_whole(head_start.programs * _ONE), 0)
     owned = draws.below(_ONE, Use.GIVEN_PROGRAM, np.arange(NUM_PROGRAMS)) < chance
     player = game.player
     player = replace(
         player,
-        credits=player.credits + up_to(head_start.credits, 1),
-        energy=player.energy + up_to(head_start.energy, 2),
-        data_siphons=player.data_siphons + up_to(head_start.data_siphons, 3),
-        attack=player.attack + up_to(head_start.attack, 4),
-        score=player.score + up_to(head_start.score * (game.stage - 1), 5),
+        credits=player.credits + up_to(amount(head_start.credits), 1),
+        energy=player.energy + up_to(amount(head_start.energy), 2),
+        data_siphons=player.data_siphons + up_to(amount(head_start.data_siphons), 3),
+        attack=player.attack + up_to(amount(head_start.attack), 4),
+        score=player.score + up_to(amount(head_start.score) * (game.stage - 1), 5),
     )
     return replace(game, player=player, owned=join(jnp.where(owned, _BIT, jnp.uint32(0))))
 

@@ -367,6 +367,16 @@ def test_a_failing_reset_ends_init():
         train(env)
 
 
+def test_an_error_outside_of_compiled_code_is_raised_at_once():
+    env = GymnasiumEnv(lambda: Climb(crash_at=1))
+    state, timestep = env.reset(jax.random.key(0))
+    with pytest.raises(RunError, match="the table fell over"):
+        env.step(jax.random.key(0), state, timestep.action_mask.argmax())
+    vector = pm.VectorEnv(GymnasiumEnv(lambda: Wrong("reset")), 2)
+    with pytest.raises(RunError, match="no cards"):
+        vector.reset(jax.random.key(0))
+
+
 def test_after_an_error_one_can_go_on():
     games = [Climb(), *(Climb(crash_at=3) for _ in range(4)), *(Climb() for _ in range(9))]
     env = GymnasiumEnv(lambda: games.pop(0), flatten=True)

@@ -10,6 +10,7 @@ import pytest
 
 import ppo_mask as pm
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
+from ppo_mask.errors import RunError
 from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.ppo import collect, start_rollout
 from python_games import Climb, InvalidParts
@@ -111,8 +112,8 @@ def test_what_is_wrong_in_one_half_is_one_line():
 def test_one_environment_for_both_halves_is_refused():
     one = Climb()
     env = GymnasiumEnv(lambda: one, num_workers=1, overlap=True)
-    pm.VectorEnv(env, 2).reset(jax.random.key(0))
-    assert "returned the same environment twice" in str(env.take_failure())
+    with pytest.raises(RunError, match="returned the same environment twice"):
+        pm.VectorEnv(env, 2).reset(jax.random.key(0))
 
 
 def test_a_step_that_has_begun_is_not_taken_with_another_action():
@@ -128,8 +129,8 @@ def test_a_step_that_has_begun_is_not_taken_with_another_action():
     then = env.begin_step(one.env_state, first.astype(jnp.int32), other.env_state)
     np.testing.assert_array_equal(then.numbers, other.env_state.numbers)
     keys = jax.random.split(jax.random.key(1), (2, 1))
-    vector.step_with(keys, one, last.astype(jnp.int32))
-    assert "begun with other actions" in str(env.take_failure())
+    with pytest.raises(RunError, match="begun with other actions"):
+        vector.step_with(keys, one, last.astype(jnp.int32))
 
 
 def test_overlap_needs_workers():

@@ -73,6 +73,24 @@ def test_an_error_in_an_evaluation_names_it(example, capfd, monkeypatch):
     assert printed.startswith("error: evaluation at update 1: Crash-v0 raised RuntimeError")
 
 
+def fall_over(game, action):
+    raise RuntimeError("the table fell over")
+
+
+def test_an_error_in_a_watched_episode_names_it(example, capfd, monkeypatch):
+    assert example(*GAME, *SMALL, "--run-name=a", "--total-timesteps=32") == 0
+    capfd.readouterr()
+    assert example("watch", "checkpoints/a", "--max-steps=2") == 0
+    watched = capfd.readouterr().out
+    assert watched.startswith("observation = [")
+    assert "numbers" not in watched  # Of the host's state, which says nothing to a reader.
+    monkeypatch.setattr(Climb, "step", fall_over)
+    assert example("watch", "checkpoints/a") == 1
+    printed = capfd.readouterr()
+    assert "error: Climb-v0 raised RuntimeError: the table fell over at " in printed.err
+    assert "nan" not in printed.out
+
+
 def best_return(episodes=200):
     total, game = 0, Climb()
     for seed in range(episodes):

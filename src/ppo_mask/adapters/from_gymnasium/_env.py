@@ -324,7 +324,13 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             answer = self._call(function, rows)
             return answer, jax.tree.map(lambda _: True, answer)
 
-        return call(rows)
+        answer = call(rows)
+        # Compiled code cannot raise; here, outside of any, nobody else would ask what broke.
+        if not isinstance(answer.rows, jax.core.Tracer):
+            jax.block_until_ready(answer)
+            if (failure := self.take_failure()) is not None:
+                raise failure
+        return answer
 
 
 def _seed(key: Key[Array, ""]) -> Int[Array, ""]:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ppo_mask.envs import TimeStep, host_env_in
 from ppo_mask.networks import advance
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
@@ -21,7 +22,8 @@ def add_watch(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> None:
 
     Args:
         commands: the command line's.
-        task: the program's; ``task.render`` draws a state, and without it the state is printed.
+        task: the program's; ``task.render`` draws a state, and without it the state is printed, or
+            the observation where the state is in Python.
         defaults: the program's.
     """
     parser = add_command(
@@ -49,19 +51,35 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
         action = distribution.sample(key) if options.sample else distribution.mode()
         return action, jnp.exp(distribution.log_prob(action)), value, hidden
 
+    host = host_env_in(env)
+
+    def shown(state: Any, timestep: TimeStep) -> str:
+        # Compiled code cannot raise what broke an environment in Python: ask for it.
+        jax.block_until_ready(timestep)
+        if host is not None and (failure := host.take_failure()) is not None:
+            raise failure
+        if task.render is not None:
+            return task.render(state)
+        return (
+            _listed("state", state)
+            if host is None
+            else _listed("observation", timestep.observation)
+        )
+
     reset, step = eqx.filter_jit(env.reset), eqx.filter_jit(env.step)
     key, reset_key = jax.random.split(jax.random.key(options.seed))
     state, timestep = reset(reset_key)
     hidden, total = run.policy.initial_hidden(), 0.0
-    print(_shown(state, task))
+    print(shown(state, timestep))
     for number_of_step in range(1, options.max_steps + 1):
         key, action_key, step_key = jax.random.split(key, 3)
         action, probability, value, hidden = decide(timestep, hidden, action_key)
         state, timestep = step(step_key, state, action)
+        after = shown(state, timestep)
         total += float(timestep.reward)
         print(
             f"\nstep {number_of_step}: action {action.tolist()} ({100 * float(probability):.0f}%), "
-            f"reward {float(timestep.reward):.4g}, value {float(value):.4g}\n{_shown(state, task)}"
+            f"reward {float(timestep.reward):.4g}, value {float(value):.4g}\n{after}"
         )
         if timestep.terminated or timestep.truncated:
             break
@@ -69,12 +87,10 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
     return 0
 
 
-def _shown(state: Any, task: Task[Any]) -> str:
-    if task.render is not None:
-        return task.render(state)
-    arrays = jax.tree_util.tree_leaves_with_path(state)
+def _listed(name: str, tree: Any) -> str:
+    arrays = jax.tree_util.tree_leaves_with_path(tree)
     return "\n".join(
-        f"{jax.tree_util.keystr(path).lstrip('.') or 'state'} = "
+        f"{jax.tree_util.keystr(path).lstrip('.') or name} = "
         f"{np.array2string(np.asarray(x), threshold=100)}"
         for path, x in arrays
     )

@@ -28,13 +28,12 @@ class InPython:
 
 
 def make_env(settings: InPython) -> GymnasiumEnv:
-    """The environment, its observation in a row."""
+    """The environment. Its observation stays as it is: images are for convolutions."""
     return GymnasiumEnv(
         settings.env_id,
         num_workers=settings.num_workers,
         overlap=settings.overlap,
         max_episode_steps=settings.max_episode_steps,
-        flatten=True,
     )
 
 

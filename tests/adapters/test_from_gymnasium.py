@@ -66,6 +66,8 @@ def same(space, observation, i, wanted):
         for part, ours, theirs in zip(space.spaces, observation, wanted, strict=True):
             same(part, ours, i, theirs)
     else:
+        if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+            wanted = spaces.flatten(space, wanted)
         np.testing.assert_array_equal(observation[i], np.asarray(wanted).astype(observation.dtype))
 
 
@@ -147,6 +149,24 @@ def test_flat_observation_equals_gymnasium_flatten():
     assert model.observation_size == spaces.flatdim(EVERYTHING)
 
 
+@pytest.mark.parametrize("flatten", [False, True])
+def test_a_program_can_encode_what_the_game_shows(flatten):
+    env = GymnasiumEnv(lambda: Spaces(EVERYTHING), flatten=flatten)
+    _, timestep = env.reset(jax.random.key(3))
+    sample, _ = Spaces(EVERYTHING).reset(seed=3)
+    jax.tree.map(np.testing.assert_array_equal, env.encode(sample), timestep.observation)
+    types = [x.dtype for x in jax.tree.leaves(timestep.observation)]
+    assert types == [x.dtype for x in jax.tree.leaves(env.encode(sample))]
+
+
+def test_choices_are_seen_as_in_gymnasium_flatten():
+    """As numbers they would be amounts: a table of 100 places could not be told apart."""
+    env = GymnasiumEnv(lambda: Spaces(spaces.Dict({"place": spaces.Discrete(100, start=-3)})))
+    _, timestep = env.reset(jax.random.key(3))
+    place = timestep.observation["place"]
+    assert (place.shape, place.dtype, float(place.sum())) == ((100,), jnp.float32, 1)
+
+
 def test_actions_may_start_anywhere():
     env = GymnasiumEnv(lambda: Spaces(spaces.Discrete(2), start=-1))
     state, _ = env.reset(jax.random.key(0))
@@ -208,7 +228,7 @@ def test_state_that_is_gone_begins_new_episodes(capfd):
     assert again.reward.tolist() == [0, 0]
     # The old episodes end where they stood, and the new ones begin.
     jax.tree.map(np.testing.assert_array_equal, again.final_observation, timestep.observation)
-    assert again.observation["top"].tolist() == [0, 0]
+    assert again.observation["top"].argmax(axis=1).tolist() == [0, 0]
     env.step(jax.random.key(2), state, again.action_mask.argmax(axis=1).astype(jnp.int32))
     assert capfd.readouterr().err == ""
 

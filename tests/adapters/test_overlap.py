@@ -10,8 +10,8 @@ import pytest
 
 import ppo_mask as pm
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
-from ppo_mask.errors import RunError
 from ppo_mask.adapters.from_gymnasium._workers import Workers
+from ppo_mask.errors import RunError
 from ppo_mask.ppo import collect, start_rollout
 from python_games import Climb, InvalidParts
 

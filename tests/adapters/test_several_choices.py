@@ -54,13 +54,13 @@ def test_steps_equal_the_game_by_hand(options):
         game = InvalidParts(**options)
         seen, _ = game.reset(seed=int(jax.random.key_data(key)[-1]) & 0x7FFFFFFF)
         for number, timestep in enumerate(shown[:-1]):
-            np.testing.assert_array_equal(timestep.observation[row], seen)
+            np.testing.assert_array_equal(timestep.observation[row], env.encode(seen))
             np.testing.assert_array_equal(timestep.action_mask[row], game.action_masks())
             action = first_allowed(game.action_masks(), sizes, number).reshape(game.dims.shape)
             seen, reward, _, truncated, _ = game.step(action + game.action_space.start)
             after = shown[number + 1]
             assert after.reward[row] == np.float32(reward)
-            np.testing.assert_array_equal(after.final_observation[row], seen)
+            np.testing.assert_array_equal(after.final_observation[row], env.encode(seen))
             assert after.truncated[row] == truncated
             if truncated:
                 seen, _ = game.reset()

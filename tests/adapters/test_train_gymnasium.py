@@ -39,8 +39,14 @@ def test_run_is_saved_and_resumed(example, capfd):
     lines = map(json.loads, Path("checkpoints/a/metrics.jsonl").read_text().splitlines())
     logged = [line["update"] for line in lines if "train/steps_per_second" in line]
     assert logged == [1, 2, 3, 4]
-    _, first = GymnasiumEnv(Climb, flatten=True).reset(jax.random.key(0))
+    _, first = GymnasiumEnv(Climb).reset(jax.random.key(0))
     assert pm.load_policy("checkpoints/a")(first.observation, first.action_mask) in range(5)
+
+
+def test_images_reach_the_convolutions(example, capfd):
+    words = ["--env-id", "python_games:Picture-v0", "--total-timesteps=32"]
+    assert example(*words, *SMALL, "--run-name=a") == 0
+    assert "ConvActorCritic" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -82,10 +88,10 @@ def test_an_error_in_a_watched_episode_names_it(example, capfd, monkeypatch):
     capfd.readouterr()
     assert example("watch", "checkpoints/a", "--max-steps=2") == 0
     watched = capfd.readouterr().out
-    assert watched.startswith("observation = [")
+    assert watched.startswith("['hand'] = [")
     assert "numbers" not in watched  # Of the host's state, which says nothing to a reader.
     monkeypatch.setattr(Climb, "step", fall_over)
-    assert example("watch", "checkpoints/a") == 1
+    assert example("watch", "checkpoints/a") == 2
     printed = capfd.readouterr()
     assert "error: Climb-v0 raised RuntimeError: the table fell over at " in printed.err
     assert "nan" not in printed.out

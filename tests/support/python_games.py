@@ -215,5 +215,8 @@ class Wrong(Climb):
         return mask
 
 
+gymnasium.register(
+    "Picture-v0", entry_point=lambda: Spaces(spaces.Box(0, 255, (8, 8, 3), np.uint8))
+)
 gymnasium.register("Climb-v0", entry_point="python_games:Climb", max_episode_steps=40)
 gymnasium.register("Crash-v0", entry_point="python_games:Climb", kwargs={"crash_at": 7})

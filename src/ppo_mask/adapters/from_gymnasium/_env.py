@@ -5,26 +5,25 @@ import math
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, final, no_type_check
+from typing import Any, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.custom_batching import custom_vmap
-from jax.experimental import io_callback
-from jax.experimental.buffer_callback import buffer_callback
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters._shared import StaticObject
+from ppo_mask.adapters.from_gymnasium._calls import call_host
 from ppo_mask.adapters.from_gymnasium._host import BEGUN, TERMINATED, TRUNCATED, Answer, Host
 from ppo_mask.adapters.from_gymnasium._makers import attempt, find_maker, is_masked
 from ppo_mask.adapters.from_gymnasium._spaces import as_row, as_tree, counts_of, leaves_of
 from ppo_mask.adapters.from_gymnasium._stepper import Stepper, find_masks, make_arrays
 from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper, find_masks_of
 from ppo_mask.adapters.from_gymnasium._workers import Workers
-from ppo_mask.devices.platforms import platform_of
 from ppo_mask.envs import AbstractHostEnv, Next, TimeStep, halves
 from ppo_mask.errors import RunError, warn
 from ppo_mask.jax_tools import ArrayTree
@@ -97,8 +96,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
                 core for it.
             max_episode_steps: where to truncate episodes; None: where the environment does.
             flatten: join all parts of an observation to one row of floats, as
-                ``gymnasium.spaces.flatten`` does. Else dicts and tuples are kept; the library's
-                networks take them as they are.
+                ``gymnasium.spaces.flatten`` does. Else dicts and tuples are kept, and each Discrete
+                or MultiDiscrete in them is such a row; the library's networks take them so.
             infos: entries of the environment's infos to keep, each a number; 0 where one is
                 missing.
 
@@ -279,13 +278,30 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     def begin_step(self, state: HostState, action: Array, then: HostState) -> HostState:
         """See :meth:`ppo_mask.envs.AbstractHostEnv.begin_step`."""
         rows = jax.vmap(lambda x, a: self._row(0, x, a, False))(state.numbers, action)
-        numbers = _call_host(self._host.begin_step, jax.typeof(then.numbers), rows, then.numbers)
+        numbers = call_host(self._host.begin_step, jax.typeof(then.numbers), rows, then.numbers)
         return eqx.tree_at(lambda x: x.numbers, then, numbers)
 
     def _row(self, seed: Any, numbers: Array, action: Any, cut: Any) -> Int[Array, " columns"]:
         parts = [action] if isinstance(self.num_actions, int) else [*action]
         others = [jnp.asarray(x).astype(jnp.int32) for x in (*parts, cut)]
         return jnp.stack([*numbers, *others, seed])
+
+    def encode(self, observation: Any) -> ArrayTree:
+        """What a policy takes, of an observation that the environment itself gave.
+
+        Args:
+            observation: one, as its ``reset`` and ``step`` return it.
+
+        Returns:
+            The same as in this environment's time steps.
+        """
+        arrays: list[Array] = []
+        for path, dtype, _, _ in leaves_of(self._space.value):
+            part = observation
+            for key in path:
+                part = part[key]
+            arrays.append(jnp.asarray(part, dtype))
+        return self._observe(tuple(arrays))
 
     def _observe(self, arrays: tuple[Array, ...]) -> ArrayTree:
         space = self._space.value
@@ -316,7 +332,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         def call(rows: Any) -> Any:
             batch = rows.shape[:-1]
             n = math.prod(batch)
-            answer = _call_host(function, shapes(n), rows.reshape(n, rows.shape[-1]))
+            answer = call_host(function, shapes(n), rows.reshape(n, rows.shape[-1]))
             return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), answer)
 
         @call.def_vmap
@@ -326,7 +342,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
         answer = call(rows)
         # Compiled code cannot raise; here, outside of any, nobody else would ask what broke.
-        if not isinstance(answer.rows, jax.core.Tracer):
+        if not isinstance(answer.rows, Tracer):
             jax.block_until_ready(answer)
             if (failure := self.take_failure()) is not None:
                 raise failure
@@ -335,28 +351,6 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
 def _seed(key: Key[Array, ""]) -> Int[Array, ""]:
     return (jax.random.key_data(key)[-1] & jnp.uint32(0x7FFFFFFF)).astype(jnp.int32)
-
-
-def _call_host(function: Callable[..., Any], shapes: Any, *arrays: Array) -> Any:
-    """Calls a function of the host from compiled code."""
-    if platform_of(None) != "cpu":
-
-        @no_type_check
-        def copies(*arrays: Any) -> Any:
-            return jax.tree.map(np.array, function(*arrays))
-
-        return io_callback(copies, shapes, *arrays)
-
-    # An eighth of the time, but on a CPU only: elsewhere the buffers are the device's.
-    @no_type_check
-    def fill(context: Any, out: Any, *arrays: Any) -> None:
-        del context
-        for buffer, array in zip(
-            jax.tree.leaves(out), jax.tree.leaves(function(*arrays)), strict=True
-        ):
-            np.asarray(buffer)[...] = array
-
-    return buffer_callback(fill, shapes, has_side_effect=True)(*arrays)
 
 
 def _end(host: Any) -> None:

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -58,7 +57,10 @@ def leaves_of(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
 
 
 def as_tree(space: Any, arrays: list[Array]) -> ArrayTree:
-    """The arrays of an observation as dicts and tuples, as its space has them."""
+    """The arrays of an observation as dicts and tuples, as its space has them.
+
+    Choices are rows of zeros and ones: a network would take their numbers for amounts.
+    """
     rest = iter(arrays)
 
     def make(space: Any) -> Any:
@@ -66,25 +68,23 @@ def as_tree(space: Any, arrays: list[Array]) -> ArrayTree:
             return {key: make(part) for key, part in space.items()}
         if isinstance(space, gymnasium.spaces.Tuple):
             return tuple([make(part) for part in space.spaces])
-        return next(rest)
+        return _encode(space, next(rest))
 
     return make(space)
 
 
 def as_row(leaves: list[Leaf], arrays: list[Array]) -> Float[Array, " features"]:
-    """The arrays of an observation in a row, as ``gymnasium.spaces.flatten`` makes it.
+    """The arrays of an observation in a row, as ``gymnasium.spaces.flatten`` makes it."""
+    parts = [_encode(leaf.space, array) for leaf, array in zip(leaves, arrays, strict=True)]
+    return jnp.concatenate([part.astype(jnp.float32).reshape(-1) for part in parts])
 
-    A choice of n is one of n numbers that is 1; all else keeps its values.
-    """
-    parts: list[Array] = []
-    for leaf, array in zip(leaves, arrays, strict=True):
-        space = leaf.space
-        if isinstance(space, gymnasium.spaces.Discrete):
-            parts.append(jax.nn.one_hot(array - int(space.start), int(space.n)))
-        elif isinstance(space, gymnasium.spaces.MultiDiscrete):
-            values = (array - np.asarray(space.start, np.int32)).reshape(-1)
-            counts = space.nvec.reshape(-1).tolist()
-            parts += [jax.nn.one_hot(values[i], count) for i, count in enumerate(counts)]
-        else:
-            parts.append(array.astype(jnp.float32).reshape(-1))
-    return jnp.concatenate(parts)
+
+def _encode(space: Any, array: Array) -> Array:
+    """A choice of n as n numbers, one of which is 1, several in a row; all else as it is."""
+    if not isinstance(space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
+        return array
+    counts = np.atleast_1d(counts_of(space))
+    values = (array.astype(jnp.int32) - np.asarray(space.start, np.int32)).reshape(-1)
+    choices = np.repeat(np.arange(len(counts)), counts)
+    numbers = np.concatenate([np.arange(n, dtype=np.int32) for n in counts])
+    return (values[choices] == numbers).astype(jnp.float32)

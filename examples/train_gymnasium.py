@@ -3,13 +3,17 @@
 pip install 'ppo-mask[gymnasium]'
 python examples/train_gymnasium.py --env-id CartPole-v1 --total-timesteps 100_000
 python examples/train_gymnasium.py --env-id my_module:MyGame-v0 --num-workers 4 --num-envs 32
+python examples/train_gymnasium.py --env-id FrozenLake-v1 --env-kwargs '{"is_slippery": false}'
 """
 
 import dataclasses
+import json
 import os
 import sys
+from typing import Any
 
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
+from ppo_mask.errors import RunError
 from ppo_mask.runner import RunConfig, Task, TrainingSettings, main, setting
 
 
@@ -20,6 +24,7 @@ class InPython:
     env_id: str = setting(
         "CartPole-v1", "what gymnasium.make knows it by, such as my_module:Name-v0"
     )
+    env_kwargs: str = setting("{}", "the arguments to make it with, as an object in JSON")
     num_workers: int = setting(0, "processes to step it in; 0: this one", at_least=0)
     overlap: bool = setting(
         False, "step half of the environments while the policy acts in the rest"
@@ -34,7 +39,18 @@ def make_env(settings: InPython) -> GymnasiumEnv:
         num_workers=settings.num_workers,
         overlap=settings.overlap,
         max_episode_steps=settings.max_episode_steps,
+        env_kwargs=read_arguments(settings.env_kwargs),
     )
+
+
+def read_arguments(text: str) -> dict[str, Any]:
+    """The environment's arguments from their text in JSON."""
+    try:
+        return dict(**json.loads(text))
+    except (TypeError, ValueError):
+        raise RunError(
+            f"--env-kwargs must be an object in JSON, such as '{{\"size\": 3}}'; got {text!r}"
+        ) from None
 
 
 TASK = Task[InPython](make_env)

@@ -397,6 +397,13 @@ def test_an_error_outside_of_compiled_code_is_raised_at_once():
         vector.reset(jax.random.key(0))
 
 
+def test_what_makes_an_environment_gets_its_arguments():
+    for make in (Invalid, lambda **settings: Invalid(**settings)):
+        assert GymnasiumEnv(make, env_kwargs={"dim": 7, "invalid": 2}).num_actions == 7
+        limited = GymnasiumEnv(make, env_kwargs={"dim": 7, "invalid": 2}, max_episode_steps=5)
+        assert limited.num_actions == 7
+
+
 def test_after_an_error_one_can_go_on():
     games = [Climb(), *(Climb(crash_at=3) for _ in range(4)), *(Climb() for _ in range(9))]
     env = GymnasiumEnv(lambda: games.pop(0), flatten=True)

@@ -55,6 +55,8 @@ def test_images_reach_the_convolutions(example, capfd):
         (["--env-id", "Pendulum-v1"], "error: Pendulum-v1 has actions of Box("),
         (["--env-id", "Nothing-v0"], "error: there is no 'Nothing-v0' for gymnasium.make: "),
         ([*GAME, "--num-seeds", "2"], "error: an environment that lives in Python trains one seed"),
+        (["--env-kwargs", "size=3"], "error: --env-kwargs must be an object in JSON, such as '{"),
+        (["--env-kwargs", "[3]"], "error: --env-kwargs must be an object in JSON, such as '{"),
         (["--num-workers", "-1"], "error: --num-workers must be at least 0"),
     ],
 )
@@ -62,6 +64,12 @@ def test_what_cannot_be_is_one_line(example, words, line, capfd):
     assert example(*words, *SMALL) == 2
     (printed,) = capfd.readouterr().err.splitlines()
     assert printed.startswith(line)
+
+
+def test_an_environment_gets_its_arguments(example, capfd):
+    words = [*GAME, "--env-kwargs", '{"crash_at": 2}', "--total-timesteps=64"]
+    assert example(*words, *SMALL, "--run-name=a") == 1
+    assert "the table fell over" in capfd.readouterr().err
 
 
 def test_an_error_of_the_game_ends_the_run_in_one_line(example, capfd):

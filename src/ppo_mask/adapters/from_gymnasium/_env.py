@@ -3,7 +3,7 @@
 import atexit
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, final
 
@@ -83,6 +83,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         max_episode_steps: int | None = None,
         flatten: bool = False,
         infos: Sequence[str] = (),
+        env_kwargs: Mapping[str, Any] | None = None,
     ):
         """Makes one environment, to see its spaces.
 
@@ -100,6 +101,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
                 or MultiDiscrete in them is such a row; the library's networks take them so.
             infos: entries of the environment's infos to keep, each a number; 0 where one is
                 missing.
+            env_kwargs: arguments for what makes the environment, such as ``{"size": 3}``.
 
         Raises:
             ValueError: the environment is not known, its actions are not discrete, or its
@@ -110,7 +112,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             raise ValueError(f"num_workers must be 0 or more, got {num_workers}")
         if overlap and not num_workers:
             raise ValueError("overlap needs workers: num_workers must be 1 or more")
-        make, name = find_maker(environment, max_episode_steps)
+        make, name = find_maker(environment, max_episode_steps, env_kwargs or {})
         env = attempt(name, make)
         name = name or type(env.unwrapped).__name__
         spaces = env.observation_space, env.action_space

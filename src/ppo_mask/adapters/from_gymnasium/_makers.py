@@ -1,6 +1,6 @@
 """Functions that make environments on the host, and what they are asked at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,9 @@ def attempt(name: str, make: Callable[[], Any]) -> Any:
         raise RunError((name or "the environment") + describe_error(error)) from error
 
 
-def find_maker(environment: Any, max_episode_steps: int | None) -> tuple[Callable[[], Any], str]:
+def find_maker(
+    environment: Any, max_episode_steps: int | None, env_kwargs: Mapping[str, Any]
+) -> tuple[Callable[[], Any], str]:
     """A function that makes an environment, which another process may be sent; and its name."""
     from gymnasium.envs.registration import EnvSpec
 
@@ -48,13 +50,13 @@ def find_maker(environment: Any, max_episode_steps: int | None) -> tuple[Callabl
         except (ImportError, gymnasium.error.Error) as error:
             raise ValueError(f"there is no {environment!r} for gymnasium.make: {error}") from error
     if isinstance(environment, EnvSpec):
-        return partial(gymnasium.make, environment, **limit), environment.id
+        return partial(gymnasium.make, environment, **limit, **env_kwargs), environment.id
     if not callable(environment):
         raise ValueError(
             f"an environment is an id, or a function that makes one; got {environment!r}"
         )
     name = getattr(environment, "__name__", "").replace("<lambda>", "")
-    made: Callable[[], Any] = environment
+    made: Callable[[], Any] = partial(environment, **env_kwargs)
     if max_episode_steps is None:
         return made, name
     return lambda: gymnasium.wrappers.TimeLimit(made(), max_episode_steps), name

@@ -269,7 +269,14 @@ def test_evaluation_is_repeatable_beside_training():
 WRONG = {
     "shape": r"Wrong: observation\['left'\] is float64\[2\]; its space says float32\[1\]",
     "kind": r"Wrong: observation\['top'\] is float64\[\]; its space says int32\[\]",
-    "four": r"Wrong raised ValueError: not enough values to unpack",
+    "four": r"Wrong: step must return 5 values \(observation, .*\); got 4 values, as in the old",
+    "none": r"Wrong: step must return 5 values \(.*\); got NoneType$",
+    "info": r"Wrong: the info of step must be a dict; got list$",
+    "reward": r"Wrong: the reward must be one number; got array\(\[1.\]\)$",
+    "no reward": r"Wrong: the reward must be one number; got None$",
+    "flags": r"Wrong: terminated and truncated must be one boolean each; got \(array\(",
+    "large": r"Wrong: observation\['top'\] holds 8589934599, but it is kept as int32, which holds "
+    r"-2147483648 to 2147483647: give it a space of a wider dtype, such as float32$",
     "exit": r"Wrong raised SystemExit: bye at .*python_games.py:\d+ \(step\)$",
     "nothing": r"Wrong: action_masks\(\) allows no action, though the episode has not ended",
     "length": r"Wrong: action_masks\(\) has shape \(4,\); it must be one row of 5 booleans",
@@ -438,6 +445,40 @@ def test_what_cannot_be_used_is_one_line(make, line):
     with pytest.raises((ValueError, RunError), match=line) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("dtype", "number"), [("int64", 2**33 + 7), ("int8", 200), ("uint8", -1)])
+def test_whole_numbers_do_not_wrap_around(dtype, number):
+    class Large(Spaces):
+        def reset(self, **options):
+            super().reset(**options)
+            return np.array([1, number]), {}
+
+    def make():
+        return Large(spaces.Box(0, 100, (2,), dtype))
+
+    with pytest.raises(RunError, match=f"observation holds {number}, but it is kept as u?int"):
+        GymnasiumEnv(make).reset(jax.random.key(0))
+
+
+def test_a_reset_without_info_is_one_line():
+    class Old(Climb):
+        def reset(self, **options):
+            return super().reset(**options)[0]
+
+    line = r"^Old: reset must return 2 values \(observation, info\); got dict$"
+    env = GymnasiumEnv(Old)
+    with pytest.raises(RunError, match=line):
+        env.reset(jax.random.key(0))
+    with pytest.raises(RunError, match=line):
+        GymnasiumEnv(lambda: InInfo(Old()))
+
+
+def test_an_info_that_is_no_number_is_one_line():
+    env = GymnasiumEnv(Climb, infos=["text"])
+    state, timestep = env.reset(jax.random.key(0))
+    with pytest.raises(RunError, match=r"^Climb: info\['text'\] must be one number; got 'ignored'"):
+        env.step(jax.random.key(0), state, timestep.action_mask.argmax())
 
 
 def test_one_environment_twice_is_refused():

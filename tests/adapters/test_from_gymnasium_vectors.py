@@ -147,6 +147,44 @@ def test_vector_that_cannot_be_cut_says_so():
     assert pm.evaluate(model, env, jax.random.key(0), 2).episode_length.tolist() == [2, 3]
 
 
+class Unfit(Counter):
+    """Returns what it must not."""
+
+    def __init__(self, num_envs, wrong):
+        super().__init__(num_envs)
+        self.wrong = wrong
+        if wrong == "large":
+            self.single_observation_space = gymnasium.spaces.Box(0, 9, (1,), np.int64)
+
+    def _look(self):
+        return np.full((self.num_envs, 1), 2**33 if self.wrong == "large" else 0)
+
+    def step(self, actions):
+        observation, reward, terminated, truncated, info = super().step(actions)
+        if self.wrong == "four":
+            return observation, reward, terminated, info
+        return observation, [None] * self.num_envs, terminated, truncated, info
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        ("large", "^Unfit: observation holds 8589934592, but it is kept as int32"),
+        ("four", "^Unfit: step must return 5 values .*; got 4 values, as in the old Gym's API"),
+        ("reward", r"^Unfit: rewards must be one number for each environment; got \[None"),
+    ],
+)
+def test_what_a_vector_must_not_return_is_one_line(wrong, line):
+    vector = pm.VectorEnv(GymnasiumEnv.of_vectors(partial(Unfit, wrong=wrong)), 2)
+
+    def play():
+        state, _ = vector.reset(jax.random.key(0))
+        vector.step(jax.random.key(0), state, jnp.zeros(2, jnp.int32))
+
+    with pytest.raises(RunError, match=line):
+        play()
+
+
 def test_our_own_vector_comes_back():
     def make(n):
         return ToGymnasiumVector(Scripted(), n)

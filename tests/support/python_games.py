@@ -191,6 +191,18 @@ class Wrong(Climb):
                 observation["left"] = np.zeros(2)
             elif self.what == "kind":
                 observation["top"] = 0.5
+            elif self.what == "large":
+                observation["top"] = 2**33 + 7
+            elif self.what == "none":
+                return None
+            elif self.what == "info":
+                info = ["cards"]
+            elif self.what == "reward":
+                reward = np.array([1.0])
+            elif self.what == "no reward":
+                reward = None
+            elif self.what == "flags":
+                terminated = np.array([terminated])
             elif self.what == "four":
                 return observation, reward, terminated, info
             elif self.what == "die":

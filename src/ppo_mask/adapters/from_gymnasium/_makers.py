@@ -5,13 +5,13 @@ from functools import partial
 from typing import Any
 
 from ppo_mask.adapters._gymnasium import gymnasium
-from ppo_mask.adapters.from_gymnasium._stepper import describe_error
+from ppo_mask.adapters.from_gymnasium._stepper import check_returned, describe_error
 from ppo_mask.errors import RunError
 
 
 def is_masked(masks: Any, env: Any) -> bool:
     """Whether an environment or a vector has masks: these, or in its infos."""
-    return masks is not None or "action_mask" in env.reset(seed=0)[1]
+    return masks is not None or "action_mask" in check_returned(env.reset(seed=0), "reset")[1]
 
 
 def attempt(name: str, make: Callable[[], Any]) -> Any:

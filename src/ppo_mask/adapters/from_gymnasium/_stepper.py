@@ -15,6 +15,12 @@ from typing import Any, no_type_check
 
 import numpy as np
 
+_RETURNED = {
+    "reset": ("observation", "info"),
+    "step": ("observation", "reward", "terminated", "truncated", "info"),
+}
+_FLAGS = "terminated and truncated must be one boolean each"
+
 # Where arrays begin: on lines of the cache, for several workers write to one memory.
 _ALIGNED = 64
 
@@ -73,7 +79,65 @@ def describe_error(error: Any) -> Any:
 def _is_between(filename: Any) -> bool:
     """Whether it is code between us and the environment, which says nothing about the error."""
     path = filename.replace(os.sep, "/")
-    return "/ppo_mask/adapters/from_gymnasium/" in path or "/site-packages/gymnasium/" in path
+    between = "/ppo_mask/adapters/from_gymnasium/", "/ppo_mask/_typecheck.py"
+    libraries = "gymnasium", "jaxtyping", "beartype"
+    return any(x in path for x in (*between, *(f"/site-packages/{x}/" for x in libraries)))
+
+
+@no_type_check
+def check_returned(result: Any, method: Any) -> Any:
+    """What ``reset`` or ``step`` returned.
+
+    Raises:
+        UnfitError: these are not the values that it must return.
+    """
+    names = _RETURNED[method]
+    if not isinstance(result, (tuple, list)) or len(result) != len(names):
+        several = isinstance(result, (tuple, list))
+        got = f"{len(result)} values" if several else type(result).__name__
+        old = ", as in the old Gym's API" if (method, got) == ("step", "4 values") else ""
+        raise UnfitError(
+            f"{method} must return {len(names)} values ({', '.join(names)}); got {got}{old}"
+        )
+    if not isinstance(result[-1], dict):
+        raise UnfitError(f"the info of {method} must be a dict; got {type(result[-1]).__name__}")
+    return result
+
+
+@no_type_check
+def store_numbers(array: Any, where: Any, value: Any, must: Any) -> None:
+    """Copies a reward, an info's entry or flags into their place.
+
+    Raises:
+        UnfitError: it has another shape, or is no number; ``must`` says what would be right.
+    """
+    try:
+        # NumPy would take None for NaN, which then looks like a division by zero.
+        if array.dtype.kind == "f" and np.asarray(value).dtype.kind in "OUS":
+            raise TypeError
+        array[where] = value
+    except (TypeError, ValueError):
+        raise UnfitError(f"{must}; got {value!r}") from None
+
+
+@no_type_check
+def check_range(value: Any, dtype: Any, path: Any) -> None:
+    """Makes sure that whole numbers fit a dtype: NumPy would wrap them around without a word.
+
+    Raises:
+        UnfitError: one is out of its range.
+    """
+    whole = value.dtype.kind in "iu" and dtype.kind in "iu"
+    if not whole or not value.size or np.can_cast(value.dtype, dtype):
+        return
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    wrong = [int(x) for x in (value.min(), value.max()) if not least <= int(x) <= most]
+    if wrong:
+        where = "".join(f"[{key!r}]" for key in path)
+        raise UnfitError(
+            f"observation{where} holds {wrong[0]}, but it is kept as {dtype}, which holds "
+            f"{least} to {most}: give it a space of a wider dtype, such as float32"
+        )
 
 
 @no_type_check
@@ -145,6 +209,7 @@ def store(array: Any, row: Any, value: Any, path: Any) -> None:
             f"observation{where} is {value.dtype}{list(value.shape)}; its space says "
             f"{array.dtype}{list(array.shape[1:])}"
         )
+    check_range(value, array.dtype, path)
     array[row] = value
 
 
@@ -190,21 +255,24 @@ class Stepper:
         for row in rows:
             env, find_mask = self._envs[row], self._masks[row]
             if begins:
-                observation, info = env.reset(seed=int(arrays["seed"][row]))
+                seed = int(arrays["seed"][row])
+                observation, info = check_returned(env.reset(seed=seed), "reset")
                 reward, terminated, truncated = 0.0, False, False
             else:
-                observation, reward, terminated, truncated, info = env.step(actions[row])
-            numbers[row, 0] = reward
-            ends[row] = terminated, truncated
+                result = check_returned(env.step(actions[row]), "step")
+                observation, reward, terminated, truncated, info = result
+            store_numbers(numbers, (row, 0), reward, "the reward must be one number")
+            store_numbers(ends, row, (terminated, truncated), _FLAGS)
             for i, name in enumerate(names, 1):
-                numbers[row, i] = info.get(name, 0)
+                value = info.get(name, 0)
+                store_numbers(numbers, (row, i), value, f"info[{name!r}] must be one number")
             if not begins and (terminated or truncated or cuts[row]):
                 for path, array in self._final:
                     part = observation
                     for key in path:
                         part = part[key]
                     store(array, row, part, path)
-                observation, info = env.reset()
+                observation, info = check_returned(env.reset(), "reset")
             for path, array in self._next:
                 part = observation
                 for key in path:

@@ -9,8 +9,11 @@ from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters.from_gymnasium._stepper import (
     UnfitError,
     check_mask,
+    check_range,
+    check_returned,
     find_masks,
     first_actions,
+    store_numbers,
 )
 
 _OF_MAKE_VEC = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
@@ -50,7 +53,8 @@ class VectorStepper:
     def reset(self) -> None:
         """Starts an episode in each, from the seeds."""
         seeds = self.arrays["seed"].tolist()
-        observation, info = self._vector.reset(seed=seeds if self._is_own else seeds[0])
+        result = self._vector.reset(seed=seeds if self._is_own else seeds[0])
+        observation, info = check_returned(result, "reset")
         self._idle[:] = False
         self.arrays["numbers"][:] = 0
         self.arrays["ends"][:] = False
@@ -65,10 +69,12 @@ class VectorStepper:
         """Takes a step in each, and starts a new episode where one has ended or is cut off."""
         arrays, start = self.arrays, self._layout["start"]
         actions = arrays["action"] + start
-        observation, reward, terminated, truncated, info = self._vector.step(actions)
+        result = check_returned(self._vector.step(actions), "step")
+        observation, reward, terminated, truncated, info = result
         ended = np.asarray(terminated, bool) | np.asarray(truncated, bool)
         cut = arrays["cut"] & ~ended
-        arrays["numbers"][:, 0] = reward
+        must = "rewards must be one number for each environment"
+        store_numbers(arrays["numbers"], (slice(None), 0), reward, must)
         arrays["ends"][:, 0] = terminated
         arrays["ends"][:, 1] = truncated
         self._store_infos(info, ~ended if self._same_step else np.ones_like(ended))
@@ -126,6 +132,7 @@ class VectorStepper:
                     f"observation{where} of the vector has shape {part.shape}; its space says "
                     f"{array.shape}"
                 )
+            check_range(part, array.dtype, path)
             array[rows] = part[rows]
 
     def _store_some(self, name: Any, observation: Any, rows: Any) -> None:
@@ -138,6 +145,8 @@ class VectorStepper:
                 part = observation[row]
                 for key in path:
                     part = part[key]
+                part = np.asarray(part)
+                check_range(part, array.dtype, path)
                 array[row] = part
 
     def _store_infos(self, info: Any, rows: Any) -> None:

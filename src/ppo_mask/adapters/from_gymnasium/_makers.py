@@ -56,7 +56,8 @@ def find_maker(
             f"an environment is an id, or a function that makes one; got {environment!r}"
         )
     name = getattr(environment, "__name__", "").replace("<lambda>", "")
-    made: Callable[[], Any] = partial(environment, **env_kwargs)
+    maker: Callable[..., Any] = environment
+    made = partial(maker, **env_kwargs)
     if max_episode_steps is None:
         return made, name
     return lambda: gymnasium.wrappers.TimeLimit(made(), max_episode_steps), name

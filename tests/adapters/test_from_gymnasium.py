@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
 import ppo_mask as pm
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
 from ppo_mask.errors import RunError
-from python_games import Climb, InInfo, Invalid, Spaces, Wrong
+from python_games import Climb, InInfo, InObservation, Invalid, Spaces, Wrong
 
 STEPS = 60
 
@@ -41,7 +42,7 @@ def follow(env, make, count=3, steps=STEPS):
     for number in range(steps):
         for i, game in enumerate(by_hand):
             same(game.observation_space, timestep.observation, i, shown[i])
-            wanted = game.get_wrapper_attr("action_masks")()
+            wanted = allowed_in(game)
             np.testing.assert_array_equal(timestep.action_mask[i], wanted)
         actions = draw(random, np.asarray(timestep.action_mask))
         state, timestep = step(jax.random.key(number), state, jnp.asarray(actions, jnp.int32))
@@ -56,6 +57,14 @@ def follow(env, make, count=3, steps=STEPS):
                 ends += 1
                 shown[i], _ = game.reset()
     return ends
+
+
+def allowed_in(game):
+    return (
+        game.allowed()
+        if isinstance(game, InObservation)
+        else game.get_wrapper_attr("action_masks")()
+    )
 
 
 def same(space, observation, i, wanted):
@@ -103,6 +112,14 @@ def test_mask_in_info_is_found():
         ours, theirs = (
             v.step(key, s[0], actions) for v, s in ((vector, ours), (by_method, theirs))
         )
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float32])
+def test_mask_in_the_observation_is_found(dtype, capfd):
+    one = follow(GymnasiumEnv(lambda: InObservation(dtype)), lambda: InObservation(dtype), steps=20)
+    vectors = GymnasiumEnv.of_vectors(lambda n: SyncVectorEnv([lambda: InObservation(dtype)] * n))
+    assert follow(vectors, lambda: InObservation(dtype), steps=20) == one
+    assert "no masks" not in capfd.readouterr().err
 
 
 def test_without_masks_all_is_allowed():
@@ -349,6 +366,15 @@ def test_error_names_its_place(num_workers):
     env.close()
 
 
+def test_workers_end_with_the_block():
+    with GymnasiumEnv(Climb, num_workers=2) as env:
+        env.reset(jax.random.key(0))
+        (session,) = env._host._sessions.values()
+        processes = [process for process, _ in session.stepper._workers]
+        assert [process.poll() for process in processes] == [None]
+    assert all(process.poll() is not None for process in processes)
+
+
 def test_a_lost_worker_is_one_line():
     env = GymnasiumEnv(lambda: Wrong("die"), flatten=True, num_workers=2)
     with pytest.raises(
@@ -425,6 +451,7 @@ ONE_GAME = Climb()
 @pytest.mark.parametrize(
     ("make", "line"),
     [
+        (lambda: GymnasiumEnv(Climb, infos="cards"), r"infos are several names; .* \['cards'\]"),
         (lambda: GymnasiumEnv("Nowhere-v0"), "there is no 'Nowhere-v0' for gymnasium.make: "),
         (lambda: GymnasiumEnv("nowhere:Any-v0"), "there is no 'nowhere:Any-v0' for gymnasium.make"),
         (lambda: GymnasiumEnv(3), "an environment is an id, or a function that makes one; got 3"),

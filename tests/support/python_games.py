@@ -149,6 +149,33 @@ class InInfo(gymnasium.Wrapper):
         return super().get_wrapper_attr(name)
 
 
+class InObservation(gymnasium.Env):
+    """A game of three moves with its mask in its observation, as PettingZoo and RLlib have it."""
+
+    def __init__(self, dtype=np.int8):
+        self.observation_space = spaces.Dict(
+            observations=spaces.Discrete(4), action_mask=spaces.Box(0, 1, (3,), dtype)
+        )
+        self.action_space = spaces.Discrete(3)
+        self.dtype = dtype
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.moves = 0
+        return self._look(), {}
+
+    def step(self, action):
+        assert self.allowed()[action]
+        self.moves += 1
+        return self._look(), 1.0, self.moves == 3, False, {}
+
+    def allowed(self):
+        return np.arange(3) != self.moves
+
+    def _look(self):
+        return {"observations": self.moves, "action_mask": self.allowed().astype(self.dtype)}
+
+
 class Spaces(gymnasium.Env):
     """Shows a sample of a space in every step."""
 

@@ -20,7 +20,13 @@ from ppo_mask.adapters._shared import StaticObject
 from ppo_mask.adapters.from_gymnasium._calls import call_host
 from ppo_mask.adapters.from_gymnasium._host import BEGUN, TERMINATED, TRUNCATED, Answer, Host
 from ppo_mask.adapters.from_gymnasium._makers import attempt, find_maker, is_masked
-from ppo_mask.adapters.from_gymnasium._spaces import as_row, as_tree, counts_of, leaves_of
+from ppo_mask.adapters.from_gymnasium._spaces import (
+    as_row,
+    as_tree,
+    counts_of,
+    find_mask_leaf,
+    leaves_of,
+)
 from ppo_mask.adapters.from_gymnasium._stepper import Stepper, find_masks, make_arrays
 from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper, find_masks_of
 from ppo_mask.adapters.from_gymnasium._workers import Workers
@@ -47,10 +53,11 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     """An environment of Gymnasium, written in Python, stepped on the host.
 
     All environments of a :class:`ppo_mask.envs.VectorEnv` are stepped by one call out of the
-    compiled program, in this process or in workers. The mask is what ``action_masks()`` returns,
-    as for sb3-contrib's ``MaskablePPO``, or ``info["action_mask"]``; without either all actions
-    are allowed. With actions of MultiDiscrete it is one row, part after part. An episode is
-    truncated where the environment says so, and its last observation is kept.
+    compiled program, in this process or in workers. The mask is what ``action_masks()`` returns, as
+    for sb3-contrib's ``MaskablePPO``, or ``info["action_mask"]``, or the entry ``action_mask`` of a
+    Dict observation, as PettingZoo and RLlib have it; without any, all actions are allowed. With
+    actions of MultiDiscrete it is one row, part after part. An episode is truncated where the
+    environment says so, and its last observation is kept.
 
     Its state is on the host. So a step cannot be taken twice, and a checkpoint does not hold it:
     a run that is resumed begins new episodes, in place of those that ran, which count as
@@ -171,6 +178,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         infos: Sequence[str],
         overlap: bool = False,
     ) -> None:
+        if isinstance(infos, str):
+            raise ValueError(f"infos are several names; for this one, write [{infos!r}]")
         kinds = gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete
         if not isinstance(actions, kinds):
             kind = "Discrete or MultiDiscrete"
@@ -192,13 +201,14 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             "action_shape": actions.shape,
             "start": actions.start,
             "leaves": [leaf[:3] for leaf in leaves],
+            "mask_leaf": find_mask_leaf(leaves, mask_length(count)),
             "infos": tuple(infos),
             "num_infos": len(infos),
         }
         host = Host(name, layout, make_stepper, halves if overlap else lambda n: [range(n)])
         put("_held", StaticObject(host))
         atexit.register(_end, weakref.ref(host))
-        if not has_masks:
+        if not has_masks and layout["mask_leaf"] is None:
             warn(
                 f'{name} has no masks, neither action_masks() nor info["action_mask"]: all its '
                 "actions are always allowed"
@@ -211,6 +221,12 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     def close(self) -> None:
         """Closes all environments and ends their workers; who goes on begins new episodes."""
         self._host.close()
+
+    def __enter__(self) -> "GymnasiumEnv":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def take_failure(self) -> Exception | None:
         """See :meth:`ppo_mask.envs.AbstractHostEnv.take_failure`."""

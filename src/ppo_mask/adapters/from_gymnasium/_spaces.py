@@ -56,6 +56,14 @@ def leaves_of(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
     )
 
 
+def find_mask_leaf(leaves: list[Leaf], mask_length: int) -> int | None:
+    """Which array of an observation is the mask, by its name and length; None if none is."""
+    for i, leaf in enumerate(leaves):
+        if leaf.path == ("action_mask",) and leaf.shape == (mask_length,):
+            return i
+    return None
+
+
 def as_tree(space: Any, arrays: list[Array]) -> ArrayTree:
     """The arrays of an observation as dicts and tuples, as its space has them.
 

@@ -34,7 +34,7 @@ def lay_out(layout: Any) -> Any:
 
     Args:
         layout: ``num_envs``, ``action_shape``, ``mask_length``, ``num_infos`` and ``leaves`` (path,
-            dtype, shape).
+            dtype, shape); ``mask_leaf``, the leaf that is the mask where nothing else is, or None.
     """
     n = layout["num_envs"]
     fields = [
@@ -251,7 +251,7 @@ class Stepper:
         arrays, layout = self.arrays, self._layout
         numbers, ends, masks, cuts = (arrays[x] for x in ("numbers", "ends", "mask", "cut"))
         start, names, count = layout["start"], layout["infos"], layout["num_actions"]
-        actions = arrays["action"] + start
+        actions, seen = arrays["action"] + start, layout["mask_leaf"]
         for row in rows:
             env, find_mask = self._envs[row], self._masks[row]
             if begins:
@@ -289,6 +289,9 @@ class Stepper:
                 masks[row] = check_mask(info["action_mask"], count, 'info["action_mask"]')
             elif self._in_info:
                 raise UnfitError('info has no "action_mask" here, though it had one before')
+            elif seen is not None:
+                mask = arrays[f"next{seen}"][row] != 0
+                masks[row] = check_mask(mask, count, 'observation["action_mask"]')
             else:
                 masks[row] = True
 

@@ -170,6 +170,8 @@ class VectorStepper:
             self._in_info = True
         elif self._in_info:
             raise UnfitError('info has no "action_mask" here, though it had one before')
+        elif (leaf := self._layout["mask_leaf"]) is not None:
+            masks, what = self._arrays_of("next")[leaf] != 0, 'observation["action_mask"]'
         else:
             target[rows] = True
             return

@@ -121,22 +121,22 @@ def store_numbers(array: Any, where: Any, value: Any, must: Any) -> None:
 
 
 @no_type_check
-def check_range(value: Any, dtype: Any, path: Any) -> None:
-    """Makes sure that whole numbers fit a dtype: NumPy would wrap them around without a word.
+def check_kept(kept: Any, value: Any, path: Any) -> None:
+    """Makes sure that whole numbers were kept: NumPy wraps them around without a word.
 
     Raises:
-        UnfitError: one is out of its range.
+        UnfitError: one is out of the range in which they are kept.
     """
-    whole = value.dtype.kind in "iu" and dtype.kind in "iu"
-    if not whole or not value.size or np.can_cast(value.dtype, dtype):
+    if kept.dtype == value.dtype or kept.dtype.kind not in "iu" or value.dtype.kind not in "iu":
         return
-    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
-    wrong = [int(x) for x in (value.min(), value.max()) if not least <= int(x) <= most]
-    if wrong:
-        where = "".join(f"[{key!r}]" for key in path)
+    # A Discrete is a number in every step of many games: NumPy's comparison takes longer than they.
+    same = np.array_equal(kept, value) if value.shape else int(kept) == int(value)
+    if not same:
+        where, range_ = "".join(f"[{key!r}]" for key in path), np.iinfo(kept.dtype)
+        first = value[kept != value][0]
         raise UnfitError(
-            f"observation{where} holds {wrong[0]}, but it is kept as {dtype}, which holds "
-            f"{least} to {most}: give it a space of a wider dtype, such as float32"
+            f"observation{where} holds {first}, but it is kept as {kept.dtype}, which holds "
+            f"{range_.min} to {range_.max}: give it a space of a wider dtype, such as float32"
         )
 
 
@@ -209,8 +209,8 @@ def store(array: Any, row: Any, value: Any, path: Any) -> None:
             f"observation{where} is {value.dtype}{list(value.shape)}; its space says "
             f"{array.dtype}{list(array.shape[1:])}"
         )
-    check_range(value, array.dtype, path)
     array[row] = value
+    check_kept(array[row], value, path)
 
 
 @no_type_check

@@ -8,8 +8,8 @@ import numpy as np
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters.from_gymnasium._stepper import (
     UnfitError,
+    check_kept,
     check_mask,
-    check_range,
     check_returned,
     find_masks,
     first_actions,
@@ -132,8 +132,8 @@ class VectorStepper:
                     f"observation{where} of the vector has shape {part.shape}; its space says "
                     f"{array.shape}"
                 )
-            check_range(part, array.dtype, path)
             array[rows] = part[rows]
+            check_kept(array[rows], part[rows], path)
 
     def _store_some(self, name: Any, observation: Any, rows: Any) -> None:
         """The same from final observations: an array of objects, one for each environment."""
@@ -146,8 +146,8 @@ class VectorStepper:
                 for key in path:
                     part = part[key]
                 part = np.asarray(part)
-                check_range(part, array.dtype, path)
                 array[row] = part
+                check_kept(array[row], part, path)
 
     def _store_infos(self, info: Any, rows: Any) -> None:
         for i, name in enumerate(self._layout["infos"], 1):

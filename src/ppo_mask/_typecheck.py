@@ -1,14 +1,26 @@
 """Run-time checks of types for a whole package, made only for what is called."""
 
+import contextlib
 import inspect
+import io
+import re
 from collections.abc import Callable
 from typing import Any
 
 from beartype import beartype
-from beartype.door import die_if_unbearable
-from jaxtyping import install_import_hook
+from beartype.door import is_bearable
+from jaxtyping import AnnotationError, TypeCheckError, install_import_hook, print_bindings
 
 _COLLECTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+_SHOWN = 100  # characters of a value or a type, in an error
+
+
+class WrongType(TypeCheckError, AnnotationError):
+    """An argument or a result of another type than its annotation, in one line.
+
+    An AnnotationError as well, for jaxtyping lets these pass as they are: what else a checker of
+    types raises becomes a hundred lines, of all arguments and all annotations.
+    """
 
 
 def check_types(package: str) -> None:
@@ -24,21 +36,25 @@ def when_called(function: Callable[..., Any]) -> Callable[..., Any]:
     types are few: beartype's checkers of them are made when first needed, and kept.
     """
     code, hints = function.__code__, dict(function.__annotations__)
-    if code.co_flags & _COLLECTS:
+    where = function.__qualname__.removesuffix(".__init__")
+    fixed, collects = code.co_argcount + code.co_kwonlyargcount, code.co_flags & _COLLECTS
+    collected = code.co_varnames[fixed : fixed + collects.bit_count()]
+    if any(hints.get(name, Any) is not Any for name in collected):
         return _beartype_when_called(function)
     hints = {name: hint for name, hint in hints.items() if hint is not Any}
     result_hint = hints.pop("return", Any)
     named = enumerate(code.co_varnames[: code.co_argcount])
-    places = [(place, hints[name]) for place, name in named if name in hints]
+    places = [(place, name, hints[name]) for place, name in named if name in hints]
 
     def check(*args: Any, **kwargs: Any) -> Any:
-        given = [(args[place], hint) for place, hint in places if place < len(args)]
-        given += [(value, hints[name]) for name, value in kwargs.items() if name in hints]
-        for value, hint in given:
-            die_if_unbearable(value, hint)
+        given = [(name, args[place], hint) for place, name, hint in places if place < len(args)]
+        given += [(name, value, hints[name]) for name, value in kwargs.items() if name in hints]
+        for name, value, hint in given:
+            if not is_bearable(value, hint):
+                raise _wrong_type(where, f"parameter '{name}'", value, hint)
         result = function(*args, **kwargs)
-        if result_hint is not Any:
-            die_if_unbearable(result, result_hint)
+        if result_hint is not Any and not is_bearable(result, result_hint):
+            raise _wrong_type(where, "the result", result, result_hint)
         return result
 
     return check
@@ -54,3 +70,22 @@ def _beartype_when_called(function: Callable[..., Any]) -> Callable[..., Any]:
         return checked(*args, **kwargs)
 
     return check
+
+
+def _wrong_type(where: str, what: str, value: Any, hint: Any) -> WrongType:
+    import equinox as eqx  # Only now: an import of the library loads nothing heavy.
+
+    shown = value.__name__ if inspect.isfunction(value) else eqx.tree_pformat(value)
+    text = hint.__name__ if isinstance(hint, type) else str(hint)
+    wanted = re.sub(r"(?:\w+\.)+(?=[A-Za-z_])", "", text.replace("~", ""))
+    instead = "; jax.random.key(0) makes one" if wanted == "Key[Array, '']" else ""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        print_bindings()
+    axes = ", ".join(re.findall(r"^\S+=\S+$", printed.getvalue(), re.MULTILINE))
+    axes = f" where {axes}" if axes else ""
+    return WrongType(f"{where}: {what} is {_cut(shown)}, not {_cut(wanted)}{axes}{instead}")
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."

@@ -2,17 +2,22 @@
 
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import beartype.roar
+import jax
 import jax.numpy as jnp
+import optax
 import pytest
 from jaxtyping import TypeCheckError
 
+import ppo_mask as pm
 from hackmatrix import HackMatrix
 from ppo_mask._typecheck import when_called
 from ppo_mask.ppo import estimate_advantages
+from ppo_mask.runner import Task
 
 
 def advantages(**other: Any) -> Any:
@@ -36,8 +41,56 @@ def test_arguments_that_fit_pass() -> None:
     ],
 )
 def test_a_wrong_shape_or_dtype_names_the_argument(name: str, wrong: Any) -> None:
-    with pytest.raises(TypeCheckError, match=f"parameter '{name}'"):
+    with pytest.raises(
+        TypeCheckError, match=f"^estimate_advantages: parameter '{name}' is "
+    ) as caught:
         advantages(**{name: wrong})
+    assert "\n" not in str(caught.value)
+
+
+def test_the_line_says_what_was_wanted_and_what_the_axes_are() -> None:
+    with pytest.raises(TypeCheckError) as caught:
+        advantages(value=jnp.zeros((3, 4)))
+    assert str(caught.value) == (
+        "estimate_advantages: parameter 'value' is f32[3,4], not Float[Array, 'steps envs'] "
+        "where steps=3, envs=2"
+    )
+
+
+ENV = pm.envs.probes.MaskedLocks()
+MODEL = pm.MLPActorCritic.for_env(ENV, hidden_dim=4, key=jax.random.key(0))
+TRAINER = pm.Trainer(ENV, pm.PPOConfig(num_envs=4, num_steps=4))
+KEY = "not Key[Array, '']; jax.random.key(0) makes one"
+MISTAKES = {
+    "whole float": (lambda: TRAINER.total_updates(1e5), "'total_timesteps' is 100000.0, not int"),  # pyright: ignore
+    "one callback": (
+        lambda: TRAINER.train(TRAINER.init(MODEL, jax.random.key(0)), 16, callbacks=pm.History()),  # pyright: ignore
+        "'callbacks' is History(0 log lines, 0 steps), not Sequence[Callback]",
+    ),
+    "old key": (lambda: TRAINER.init(MODEL, jax.random.PRNGKey(0)), f"'key' is u32[2], {KEY}"),
+    "number as key": (lambda: pm.evaluate(MODEL, ENV, 0, 2), f"'key' is 0, {KEY}"),  # pyright: ignore
+    "key of for_env": (lambda: pm.MLPActorCritic.for_env(ENV, key=0), f"'key' is 0, {KEY}"),  # pyright: ignore
+    "not called": (
+        lambda: pm.Trainer(ENV, optimizer=optax.adam),  # pyright: ignore
+        "Trainer: parameter 'optimizer' is adam, not GradientTransformation | None",
+    ),
+    "setting": (
+        lambda: pm.PPOConfig(num_envs="4"),
+        "PPOConfig: parameter 'num_envs' is '4', not int",
+    ),  # pyright: ignore
+    "task": (lambda: Task(ENV), "Task: parameter 'make_env' is MaskedLocks("),  # pyright: ignore
+    "many": (lambda: pm.PPOConfig(num_envs="4" * 9999), "44..., not int"),  # pyright: ignore
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_arguments_of_a_wrong_type_are_one_line(name: str) -> None:
+    call, message = MISTAKES[name]
+    with pytest.raises(TypeCheckError) as caught:
+        call()
+    assert message in str(caught.value)
+    assert len(traceback.format_exception(caught.value)) < 20
+    assert "\n" not in str(caught.value)
 
 
 def test_an_environment_is_checked_as_well() -> None:
@@ -60,7 +113,7 @@ def test_each_argument_of_each_call_is_checked(function: Callable[..., Any]) -> 
         assert checked(1, 2, z=3) == 6
         assert checked(1, y=2, z=3) == 6
         for places, names in [(("x",), {}), ((1, "y"), {}), ((1,), {"y": "y"}), ((1,), {"z": "z"})]:
-            with pytest.raises(beartype.roar.BeartypeCallHintViolation):
+            with pytest.raises((TypeCheckError, beartype.roar.BeartypeCallHintViolation)):
                 checked(*places, **names)
 
 
@@ -72,7 +125,7 @@ def test_results_are_checked() -> None:
         return x  # pyright: ignore
 
     for function in (half, nothing):
-        with pytest.raises(beartype.roar.BeartypeCallHintViolation):
+        with pytest.raises(TypeCheckError, match=r"(half|nothing): the result is (0.5|1), not"):
             when_called(function)(1)
 
 

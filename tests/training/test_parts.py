@@ -106,8 +106,8 @@ def test_loss_without_a_required_metric_is_refused() -> None:
     [
         (lambda pair: pair[0], "it returned a "),
         (lambda pair: (*pair, 1), "it returned a tuple"),
-        (lambda pair: (pair[0][None], pair[1]), r"it returned shape \[1\] and a dict"),
-        (lambda pair: (pair[0], 0.5), r"it returned shape \[\] and a float"),
+        (lambda pair: (pair[0][None], pair[1]), r"the number is an array of shape \[1\]"),
+        (lambda pair: (pair[0], 0.5), r"it returned an array of shape \[\] and a float"),
     ],
 )
 def test_loss_that_returns_something_else_is_refused(pick: Any, got: str) -> None:

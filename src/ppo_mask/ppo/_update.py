@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -28,6 +28,7 @@ from ppo_mask.ppo._config import PPOConfig
 from ppo_mask.ppo._gae import estimate_advantages
 from ppo_mask.ppo._loss import Batch, ppo_loss, vmap_axes
 from ppo_mask.ppo._minibatches import ShufflePlan, cache_sized_parts, gather_rows, shuffle_rows
+from ppo_mask.ppo._own_parts import WrongPart, checked_advantage, checked_loss
 from ppo_mask.ppo._reward_scaler import RewardScaler
 from ppo_mask.ppo._rollout import RolloutState, Transition, bootstrap_values, collect
 
@@ -224,6 +225,9 @@ def estimate(
 
     Returns:
         The reward scaler, updated with this rollout, if there is one; and the batch.
+
+    Raises:
+        ValueError: a custom estimator does not return an advantage for each step.
     """
     next_value = jnp.concatenate([transitions.value[1:], last_value[None]])
     scaler, reward = state.reward_scaler, transitions.reward
@@ -237,7 +241,8 @@ def estimate(
         transitions.truncated,
         config.gamma,
         config.gae_lambda,
-    ).astype(jnp.float32)
+    )
+    advantage = checked_advantage(advantage, reward)
     batch = Batch(
         observation=transitions.observation,
         action_mask=transitions.action_mask,
@@ -281,7 +286,7 @@ def learn(
         The model, the optimizer's state, and the update's metrics.
 
     Raises:
-        ValueError: a custom loss does not return a metric that every loss must return.
+        ValueError: a custom loss returns something else, or not all that every loss must return.
     """
     tx = algorithm.make_optimizer(config)
     params, static = trainable(state.model)
@@ -298,7 +303,7 @@ def learn(
             _, unpack, network = split_features(eqx.combine(params, static))
             inputs = vmap_axes(unpack, batch.log_prob.ndim)(batch.observation)
             batch = dataclasses.replace(batch, observation=inputs)
-            return _checked_loss(algorithm.loss(network, batch, config))
+            return checked_loss(algorithm.loss(network, batch, config))
 
         def of_part(part: tuple[Array, Array]) -> ArrayTree:
             rows, advantage = part
@@ -342,21 +347,10 @@ def learn(
     return eqx.combine(params, static), opt_state, diagnostics
 
 
-def _checked_loss(result: Any) -> tuple[Scalar, dict[str, Scalar]]:
-    wanted = "the loss must return a pair: one number, and metrics by name"
-    if not isinstance(result, tuple) or len(cast(Any, result)) != 2:
-        raise ValueError(f"{wanted}; it returned a {type(result).__name__}")
-    number, metrics = cast(Any, result)
-    if jnp.shape(number) != () or not isinstance(metrics, dict):
-        got = f"shape {list(jnp.shape(number))} and a {type(metrics).__name__}"
-        raise ValueError(f"{wanted}; it returned {got}")
-    return number, cast(Any, metrics)
-
-
 def _diagnostics(losses: dict[str, Array], **others: Any) -> UpdateDiagnostics:
     missing = [name for name in _LOSSES if name not in losses]
     if missing:
-        raise ValueError(
+        raise WrongPart(
             f"the loss must return the metrics {', '.join(_LOSSES)}; {missing[0]} is missing"
         )
     own = {name: losses[name] for name in _LOSSES}

@@ -1,11 +1,14 @@
 """Beginners' mistakes, each with the one line that it ends in. A report is one more line here."""
 
+import dataclasses
 import traceback
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import ppo_mask as pm
@@ -19,7 +22,7 @@ class Slide(pm.AbstractEnv[jax.Array]):
     """Three numbers that grow; fields of its timesteps can be replaced."""
 
     fields: dict[str, Any] = eqx.field(default_factory=dict)
-    num_actions: int = 2
+    num_actions: Any = 2
 
     def reset(self, key):
         state = jax.random.uniform(key, (3,))
@@ -63,6 +66,44 @@ class OneResult(Slide):
         return self.timestep(state)
 
 
+class ChoosesFirst(Slide):
+    def reset(self, key):
+        state = jax.random.uniform(key, (3,))
+        if state[0] > 0:
+            state = state + 1
+        return state, self.timestep(state)
+
+
+class First(Slide):
+    """What ``reset`` returns, made of the state and the timestep."""
+
+    first: Any = lambda state, timestep: (state, timestep)
+
+    def reset(self, key):
+        return self.first(*Slide.reset(self, key))
+
+
+@dataclasses.dataclass
+class Plain:
+    x: Any
+
+
+class NumberAsState(Slide):
+    start: Any = eqx.field(static=True, default=0.0)
+
+    def reset(self, key):
+        start = np.zeros(2) if self.start is np else self.start
+        return start, self.timestep(jax.random.uniform(key, (3,)))
+
+    def step(self, key, state, action):
+        return state + 1, self.timestep(jnp.ones(3) * jnp.sum(state))
+
+
+class InfoOfSteps(Slide):
+    def step(self, key, state, action):
+        return state, self.timestep(state, info={"height": state[0], "more": 1.0})
+
+
 class Nan(Slide):
     def step(self, key, state, action):
         return state, self.timestep(state, reward=jnp.nan)
@@ -85,8 +126,8 @@ def mlp(size: int = 3, actions: int = 2) -> pm.MLPActorCritic:
     return pm.MLPActorCritic(size, actions, hidden_dim=4, key=jax.random.key(0))
 
 
-def train(env, model=None, metrics=None):
-    trainer = pm.Trainer(env, pm.PPOConfig(num_envs=4, num_steps=4), metrics=metrics)
+def train(env, model=None, **parts):
+    trainer = pm.Trainer(env, pm.PPOConfig(num_envs=4, num_steps=4), **parts)
     state = trainer.init(mlp() if model is None else model, jax.random.key(0))
     return trainer.train(state, 32)
 
@@ -139,6 +180,64 @@ MODELS = {
         "must give a value of one number, not float32[3]",
     ),
 }
+# Those that a network for the environment finds already.
+FIRST = {
+    "if on a value": (ChoosesFirst, "(test_mistakes.py, line"),
+    "timestep alone": (
+        lambda: First(first=lambda s, t: t),
+        "reset must return a state and a TimeStep, got a TimeStep",
+    ),
+    "observation": (lambda: First(first=lambda s, t: (s, s)), "got an array and an array"),
+    "swapped": (lambda: First(first=lambda s, t: (t, s)), "got a TimeStep and an array"),
+    "dataclass as state": (
+        lambda: First(first=lambda s, t: (Plain(s), t)),
+        "reset returns a state that is a Plain, not a tree of arrays; make it an eqx.Module",
+    ),
+    "text in the state": (
+        lambda: First(first=lambda s, t: ({"name": "x"}, t)),
+        "reset returns a state['name'] that is a str",
+    ),
+    "number of NumPy's": (
+        lambda: Slide(num_actions=np.int64(2)),
+        "num_actions is np.int64(2), not a positive int",
+    ),
+    "list of numbers": (
+        lambda: Slide(num_actions=[2, 3]),
+        "num_actions is [2, 3], not a positive int or a tuple of some",
+    ),
+    **{name: ENVS[name] for name in ("gymnasium", "class", "something else")},
+}
+
+
+def loss_with(value):
+    def loss(network, batch, config):
+        total, metrics = pm.ppo.ppo_loss(network, batch, config)
+        return total, metrics | {"x": value}
+
+    return loss
+
+
+def estimating(change):
+    return {"advantage_estimator": lambda *args: change(pm.ppo.estimate_advantages(*args))}
+
+
+PARTS = {
+    "metric of a vector": ({"loss": loss_with(jnp.ones(3))}, "metric x is an array of shape [3]"),
+    "metric of text": ({"loss": loss_with("x")}, "the metric x is a str"),
+    "loss of a vector": (
+        {"loss": lambda *args: (jnp.ones(3), {})},
+        "the number is an array of shape [3]",
+    ),
+    "loss without metrics": (
+        {"loss": lambda *args: (jnp.zeros(()), {})},
+        "the loss must return the metrics total_loss",
+    ),
+    "advantages of other shape": (
+        estimating(lambda x: x[0]),
+        "one number for each reward, of shape [4, 4]; it returned an array of shape [4]",
+    ),
+    "two advantages": (estimating(lambda x: (x, x)), "[4, 4]; it returned a tuple"),
+}
 METRICS = {
     "of no info": (lambda a, i: i["nope"], "asks for info 'nope', and the environment's info has"),
     "of a vector": (lambda a, i: jnp.ones(3), "must give one number for a step, not float32[3]"),
@@ -167,10 +266,69 @@ def test_evaluations_say_the_same(name: str) -> None:
     assert message in line_of(lambda: pm.evaluate(mlp(), make(), jax.random.key(0), 2))
 
 
+@pytest.mark.parametrize("make_for", [pm.MLPActorCritic.for_env, pm.networks.network_for])
+@pytest.mark.parametrize("name", FIRST)
+def test_a_network_for_a_wrong_environment_is_one_line(name: str, make_for: Any) -> None:
+    make, message = FIRST[name]
+    assert message in line_of(lambda: make_for(make(), key=jax.random.key(0)))
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_a_check_of_a_wrong_environment_says_the_same(name: str) -> None:
+    make, message = FIRST[name]
+    assert message in line_of(lambda: pm.check_env(make()))
+
+
+def test_wrappers_of_a_wrong_environment_say_the_same() -> None:
+    for wrap in (pm.FlatObservation, lambda env: pm.envs.MultiTask((env, env))):
+        assert "(test_mistakes.py, line" in line_of(lambda wrap=wrap: wrap(ChoosesFirst()))
+
+
+@pytest.mark.parametrize("start", [0.0, 0, np])
+def test_a_state_may_be_a_number(start: Any) -> None:
+    env = NumberAsState(start=start)
+    state = train(env)
+    assert pm.evaluate(state.model, env, jax.random.key(0), 2).mean_length >= 1
+
+
+def test_an_info_that_reset_does_not_give_is_found_by_training_too() -> None:
+    message = "timestep.info['more'] is nothing from reset but float32[] from step"
+    assert message in line_of(lambda: train(InfoOfSteps()))
+    assert message in line_of(lambda: pm.evaluate(mlp(), InfoOfSteps(), jax.random.key(0), 2))
+
+
+def test_a_policy_is_taken_where_its_network_is(tmp_path: Path) -> None:
+    policy = pm.Policy(mlp())
+    assert eqx.tree_equal(train(Slide(), policy).model, train(Slide()).model)
+    pm.save_policy(policy, tmp_path / "policy")
+    assert eqx.tree_equal(pm.load_policy(tmp_path / "policy").model, policy.model)
+
+
+def test_a_state_in_place_of_its_network_is_one_line(tmp_path: Path) -> None:
+    state = train(Slide())
+    key, message = jax.random.key(0), "got TrainState; use state.model"
+    assert message in line_of(lambda: pm.evaluate(state, Slide(), key, 2))
+    assert message in line_of(lambda: pm.save_policy(state, tmp_path / "policy"))
+    assert message in line_of(lambda: train(Slide(), state))
+    assert "got the class MLPActorCritic" in line_of(lambda: train(Slide(), pm.MLPActorCritic))
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_wrong_network_is_one_line(name: str) -> None:
     make, message = MODELS[name]
     assert message in line_of(lambda: train(Slide(), make()))
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_wrong_loss_or_estimator_is_one_line(name: str) -> None:
+    part, message = PARTS[name]
+    assert message in line_of(lambda: train(Slide(), **part))
+
+
+@pytest.mark.parametrize("number", [1.0, 2, True, np.float64(0.5)])
+def test_metrics_of_a_loss_may_be_numbers_of_python(number: Any) -> None:
+    state = train(Slide(), loss=loss_with(number))
+    assert state.totals.diagnostics.extra["x"].high == float(number) * int(state.update)
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -19,8 +19,10 @@ from ppo_mask.networks import (
     ConvActorCritic,
     GRUActorCritic,
     MLPActorCritic,
+    ModelLike,
     NormalizedActorCritic,
     Policy,
+    as_model,
 )
 
 _NETWORKS: tuple[type[AbstractActorCritic], ...] = (
@@ -32,15 +34,15 @@ _NETWORKS: tuple[type[AbstractActorCritic], ...] = (
 )
 
 
-def save_policy(model: AbstractActorCritic, path: str | Path) -> None:
+def save_policy(model: ModelLike, path: str | Path) -> None:
     """Saves a network as a policy for :func:`load_policy`.
 
     Args:
-        model: the network, such as ``state.model`` after training.
+        model: the network, such as ``state.model`` after training, or a policy of it.
         path: a new folder. It holds the arrays, and the names and sizes of the networks.
 
     Raises:
-        RunError: there is something at the path, or it is a URL.
+        RunError: there is something at the path, or it is a URL; or that is no network.
         ValueError: the network cannot be loaded again; see :func:`architecture_of`.
 
     Example:
@@ -60,6 +62,7 @@ def save_policy(model: AbstractActorCritic, path: str | Path) -> None:
     path = Path(path).expanduser().absolute()
     if path.exists():
         raise RunError(f"there is something at {path} already; a policy needs a new folder")
+    model = as_model(model)
     architecture = architecture_of(model)
     # The arrays have the names that they have in a run's checkpoint.
     write_checkpoint(path, {"learner": {"model": model}}, {"architecture": architecture})

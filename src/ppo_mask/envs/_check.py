@@ -13,9 +13,9 @@ from jaxtyping import Array, Key
 
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, TimeStep
 from ppo_mask.envs._host import host_env_in
-from ppo_mask.envs._shapes import require, shapes_of
+from ppo_mask.envs._shapes import Env, require, shapes_of
 from ppo_mask.jax_tools import split_key
-from ppo_mask.networks import masked_distribution
+from ppo_mask.networks import masked_distribution, require_env
 from ppo_mask.networks.choices import NumActions, action_shape
 
 # Environments side by side. All that is batched is of so many, for compiling takes longest here.
@@ -25,7 +25,7 @@ _ROWS = 8 * _NUM_ENVS
 
 
 def check_env(
-    env: AbstractEnv[Any],
+    env: Env,
     *,
     key: Key[Array, ""] | None = None,
     num_steps: int = 200,
@@ -42,6 +42,7 @@ def check_env(
 
     Raises:
         ProtocolError: a law is broken.
+        RunError: it is no environment.
 
     Example:
         >>> import ppo_mask as pm
@@ -52,6 +53,7 @@ def check_env(
         ...     print(error)
         key must have no effect, since deterministic=True was declared
     """
+    require_env(env)
     outside = "check_env is for environments in JAX; one in Python has its own library's checks"
     require(host_env_in(env) is None, outside)
     key = jax.random.key(0) if key is None else key

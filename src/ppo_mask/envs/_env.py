@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.errors import ProtocolError, user_line
-from ppo_mask.jax_tools import ArrayTree, describe_shapes
+from ppo_mask.jax_tools import ArrayTree, describe_shapes, plain_dicts, strong_types
 from ppo_mask.networks.choices import Action
 
 State = TypeVar("State")
@@ -37,6 +37,7 @@ def _as_array(name: str, given: Any) -> Array:
 
 def _as_tree(name: str) -> Any:
     def convert(given: Any) -> Any:
+        given = plain_dicts(given)
         leaves = jax.tree_util.tree_leaves_with_path(given)
         arrays = [_as_array(name + jax.tree_util.keystr(path), leaf) for path, leaf in leaves]
         return jax.tree.unflatten(jax.tree.structure(given), arrays)
@@ -80,7 +81,7 @@ class TimeStep(eqx.Module):
     """The result of ``reset`` or ``step``, as an agent and its learner need it.
 
     Numbers and flags of Python's and arrays of NumPy's become arrays of JAX's; a reward of integers
-    becomes one of float32.
+    becomes one of float32, and an OrderedDict a dict.
 
     Attributes:
         observation: any tree of arrays, of the same structure, shapes and dtypes at every step.
@@ -192,7 +193,7 @@ class Next(eqx.Module, Generic[State]):
         action_mask: True where an action is allowed there.
     """
 
-    state: ArrayTree
+    state: ArrayTree = eqx.field(converter=strong_types)
     observation: ArrayTree
     action_mask: Bool[Array, " actions"]
 

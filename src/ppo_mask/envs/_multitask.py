@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, Key
 from ppo_mask.envs._env import AbstractEnv, TimeStep
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.jax_tools import ArrayTree, describe_shapes
+from ppo_mask.networks import trace_call
 from ppo_mask.networks.choices import ActionLike, NumActions, as_action
 
 _TASK = "task"
@@ -110,7 +111,7 @@ def _add_task(timestep: TimeStep, task: Int[Array, ""]) -> TimeStep:
 
 def _shapes(env: AbstractEnv[Any]) -> dict[str, str]:
     """Descriptions of what must be equal in all environments, by name."""
-    state, timestep = jax.eval_shape(lambda key: env.reset(key), jax.random.key(0))
+    state, timestep = trace_call("reset", env.reset, jax.random.key(0))
     parts = {
         "num_actions": str(env.num_actions),
         "state's structure": str(jax.tree.structure(state)),

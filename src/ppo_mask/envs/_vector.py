@@ -9,7 +9,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
 from ppo_mask.envs._host import AbstractHostEnv, host_env_in, step_in_place
-from ppo_mask.jax_tools import ArrayTree, rarely, split_key
+from ppo_mask.envs._shapes import require_same_types
+from ppo_mask.jax_tools import ArrayTree, rarely, split_key, strong_types
 from ppo_mask.networks.choices import Action, NumActions, action_shape, describe_actions
 
 State = TypeVar("State")
@@ -115,7 +116,12 @@ class VectorEnv(eqx.Module, Generic[State]):
         Returns:
             The state and the timestep, whose arrays have a leading axis ``envs``.
         """
-        env_state, timestep = jax.vmap(self.env.reset)(jax.random.split(key, self.num_envs))
+
+        def start(key: Key[Array, ""]) -> tuple[State, TimeStep]:
+            state, timestep = self.env.reset(key)
+            return strong_types(state), timestep
+
+        env_state, timestep = jax.vmap(start)(jax.random.split(key, self.num_envs))
         episode_return = jnp.zeros(self.num_envs, jnp.float32)
         episode_length = jnp.zeros(self.num_envs, jnp.int32)
         state = VectorState(env_state, episode_return, episode_length)
@@ -194,6 +200,8 @@ class VectorEnv(eqx.Module, Generic[State]):
 
         def fresh(operand: tuple[ArrayTree, Key[Array, ""]]) -> Next[State]:
             state, timestep = eqx.combine(operand[0], static).reset(operand[1])
+            # Nobody else would see: what is reset's goes no further than here.
+            require_same_types("timestep.info", timestep.info, final.info)
             return Next(state, timestep.observation, timestep.action_mask)
 
         following = Next(state, final.observation, final.action_mask)

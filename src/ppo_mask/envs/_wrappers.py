@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask.envs._env import AbstractEnv, Next, TimeStep
 from ppo_mask.envs._host import step_in_place
 from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks import trace_call
 from ppo_mask.networks.choices import Action, ActionLike, NumActions, as_action
 from ppo_mask.networks.layers import flat_numbers
 
@@ -114,8 +115,9 @@ class FlatObservation(AbstractEnv[State]):
         self.env = env
         self.of = of
         self.num_actions = env.num_actions
-        _, first = jax.eval_shape(lambda key: self._flat(*env.reset(key)), jax.random.key(0))
-        self.observation_size = first.observation.size
+        _, first = trace_call("reset", env.reset, jax.random.key(0))
+        flat = jax.eval_shape(lambda timestep: self._flatten(timestep), first)
+        self.observation_size = flat.observation.size
 
     def reset(self, key: Key[Array, ""]) -> tuple[State, TimeStep]:
         """Starts an episode."""

@@ -4,7 +4,8 @@
 :func:`one_for_all` is for conditions that a whole batch shares, :func:`by_platform` chooses between
 two ways to compute the same, :func:`scan_until` and
 :func:`mean_over_parts` are loops, :func:`number_settings` is for code that relies on JAX's default
-settings, and :func:`check_types` checks the annotations of a package when
+settings, :func:`plain_dicts` and :func:`strong_types` make
+different ways to write a tree one, and :func:`check_types` checks the annotations of a package when
 its functions are traced.
 """
 
@@ -15,6 +16,7 @@ from ._platforms import by_platform, default_platform, for_platform
 from ._random import random_bits, split_key
 from ._rarely import rarely
 from ._settings import number_settings
+from ._trees import plain_dicts, strong_types
 from ._types import ArrayTree, IntScalarLike, describe_shapes
 
 __all__ = [
@@ -28,9 +30,11 @@ __all__ = [
     "mean_over_parts",
     "number_settings",
     "one_for_all",
+    "plain_dicts",
     "random_bits",
     "rarely",
     "scan_until",
     "split_key",
+    "strong_types",
     "zeros_from_shapes",
 ]

@@ -29,6 +29,7 @@ from ._distribution import (
     MaskedMultiCategorical,
     masked_distribution,
 )
+from ._environments import require_env, trace_call
 from ._gru import GRUActorCritic
 from ._mlp import MLPActorCritic
 from ._normalize import (
@@ -38,7 +39,7 @@ from ._normalize import (
     trainable,
     update_statistics,
 )
-from ._policy import Policy
+from ._policy import ModelLike, Policy, as_model
 
 __all__ = [
     "AbstractActorCritic",
@@ -52,21 +53,25 @@ __all__ = [
     "MaskedCategorical",
     "MaskedMultiCategorical",
     "Memory",
+    "ModelLike",
     "NormalizedActorCritic",
     "Policy",
     "RunningMoments",
     "add_normalization",
     "advance",
+    "as_model",
     "describe_network",
     "forward",
     "initial_hidden",
     "is_recurrent",
     "masked_distribution",
     "network_for",
+    "require_env",
     "reset_hidden",
     "split_features",
     "static_fields",
     "to_bfloat16",
+    "trace_call",
     "trainable",
     "update_statistics",
 ]

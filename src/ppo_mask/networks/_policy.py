@@ -1,14 +1,17 @@
 """A trained policy by itself, which acts."""
 
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Bool, Key, PyTree
+from jaxtyping import Array, Bool, Key
 
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.errors import RunError
+from ppo_mask.jax_tools import ArrayTree, plain_dicts
 from ppo_mask.networks._actor_critic import (
     AbstractActorCritic,
     advance,
@@ -18,11 +21,14 @@ from ppo_mask.networks._actor_critic import (
 )
 from ppo_mask.networks.choices import Action, allows_action
 
+TreeLike: TypeAlias = Any
+"""An observation: a tree of arrays, of numbers, or of lists of numbers."""
+
 if TYPE_CHECKING:
-    TreeLike: TypeAlias = Any
+    ModelLike: TypeAlias = "AbstractActorCritic | Policy"
+    MaskLike: TypeAlias = Array | np.ndarray | Sequence[bool] | Sequence[int]
 else:
-    TreeLike = PyTree[ArrayLike]
-MaskLike: TypeAlias = Bool[Array, " actions"] | Bool[np.ndarray, " actions"]
+    ModelLike = MaskLike = Any  # What does not fit is named in one line.
 
 
 @final
@@ -53,7 +59,7 @@ class Policy(eqx.Module):
 
         Args:
             observation: what the environment shows.
-            action_mask: which actions are allowed.
+            action_mask: which actions are allowed; ones and zeros will do.
 
         Returns:
             The action's number; of several choices at once, one for each.
@@ -112,6 +118,22 @@ class Policy(eqx.Module):
         return _act(self.model, observation, action_mask, hidden, None)
 
 
+def as_model(given: Any) -> AbstractActorCritic:
+    """The network that is given, alone or in a :class:`Policy`.
+
+    Raises:
+        RunError: it is something else.
+    """
+    model = given.model if isinstance(given, Policy) else given
+    if isinstance(model, AbstractActorCritic):
+        return model
+    name = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+    hint = "ppo_mask.MLPActorCritic.for_env(env, key=key) makes one"
+    if isinstance(getattr(model, "model", None), AbstractActorCritic):
+        hint = "use state.model"
+    raise RunError(f"model must be an AbstractActorCritic, got {name}; {hint}")
+
+
 def _act(
     model: AbstractActorCritic,
     observation: TreeLike,
@@ -119,10 +141,49 @@ def _act(
     hidden: ArrayTree,
     key: Key[Array, ""] | None,
 ) -> tuple[Action, ArrayTree]:
-    action, hidden, is_allowed = _choose(model, observation, jnp.asarray(action_mask), hidden, key)
+    observation, mask = _as_observation(observation), _as_mask(action_mask)
+    action, hidden, is_allowed = _choose(model, observation, mask, hidden, key)
     if not isinstance(is_allowed, Tracer) and not is_allowed:
         raise ValueError("the action mask allows no action; there must be one, of each choice")
     return action, hidden
+
+
+def _as_mask(given: Any) -> Bool[Array, " actions"]:
+    """A mask, also of ones and zeros, as Gymnasium's environments have it."""
+    mask = given if isinstance(given, jax.Array) else np.asarray(given)
+    if mask.ndim > 1:
+        raise ValueError(
+            f"action_mask has shape {list(mask.shape)}: a policy acts on one observation; "
+            "jax.vmap(policy) takes many"
+        )
+    if jnp.issubdtype(mask.dtype, jnp.integer):
+        # Numbers of the allowed actions, say, are no mask.
+        if not isinstance(mask, Tracer) and not ((mask == 0) | (mask == 1)).all():
+            raise ValueError(f"action_mask must be of True and False or of 1 and 0, got {mask}")
+        mask = mask != 0
+    if mask.dtype != bool or mask.ndim == 0:
+        raise ValueError(f"action_mask is {mask.dtype}{list(mask.shape)}, not bool[actions]")
+    return jnp.asarray(mask)
+
+
+def _as_observation(given: Any) -> ArrayTree:
+    """An observation as it was in training; a list of numbers is an array."""
+    return jax.tree.map(_as_array, plain_dicts(given), is_leaf=_is_list_of_numbers)
+
+
+def _as_array(leaf: Any) -> Any:
+    if isinstance(leaf, jax.Array):
+        return leaf
+    array = np.asarray(leaf)
+    if array.dtype.kind in "OSU":
+        raise ValueError(f"the observation has a {type(leaf).__name__}, which is no array")
+    return jnp.asarray(array)
+
+
+def _is_list_of_numbers(node: Any) -> bool:
+    if isinstance(node, list):
+        return all(map(_is_list_of_numbers, cast(list[Any], node)))
+    return isinstance(node, int | float)
 
 
 @eqx.filter_jit

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from ppo_mask.errors import short_tracebacks
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools import ArrayTree, plain_dicts
+from ppo_mask.networks._environments import require_env, trace_call
 
 _EPSILON = 1e-5  # added to a variance, as in Flax and PyTorch
 
@@ -106,9 +106,10 @@ def observation_shapes(env: Any) -> Any:
 
     Raises:
         ValueError: it has no numbers.
+        RunError: it is no environment, or its ``reset`` breaks the protocol.
     """
-    with short_tracebacks():
-        observation = jax.eval_shape(lambda key: env.reset(key), jax.random.key(0))[1].observation
+    require_env(env)
+    observation = trace_call("reset", env.reset, jax.random.key(0))[1].observation
     for path, leaf in jax.tree_util.tree_leaves_with_path(observation):
         if not (jnp.issubdtype(leaf.dtype, jnp.number) or leaf.dtype == bool):
             name = jax.tree_util.keystr(path)
@@ -131,7 +132,7 @@ def flat_numbers(observation: ArrayTree) -> Float[Array, " features"]:
     Args:
         observation: any tree of arrays.
     """
-    leaves = [x for x in jax.tree.leaves(observation) if x.size]
+    leaves = [x for x in jax.tree.leaves(plain_dicts(observation)) if x.size]
     if len(leaves) == 1 and leaves[0].ndim == 1 and jnp.issubdtype(leaves[0].dtype, jnp.floating):
         return leaves[0]
     nothing = jnp.zeros(0, jnp.float32)  # Without leaves there is still a vector.

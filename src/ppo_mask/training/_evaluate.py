@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs import TimeLimit, VectorEnv, host_env_in
 from ppo_mask.jax_tools import zeros_from_shapes
-from ppo_mask.networks import AbstractActorCritic, Policy, advance
+from ppo_mask.networks import AbstractActorCritic, ModelLike, advance, as_model, require_env
 from ppo_mask.networks.choices import allows_action
 from ppo_mask.ppo import RolloutState, next_rollout_state, start_rollout
 from ppo_mask.training._health import describe_empty_mask
@@ -24,7 +24,7 @@ from ppo_mask.training._metrics import (
     empty_step_totals,
     summarize_steps,
 )
-from ppo_mask.training._mistakes import Env, Model, explained, require_env, require_model
+from ppo_mask.training._mistakes import Env, explained
 from ppo_mask.training._names import check_metric_names
 
 
@@ -75,7 +75,7 @@ class EvaluationResult:
 
 
 def evaluate(
-    model: Model | Policy,
+    model: ModelLike,
     env: Env,
     key: Key[Array, ""],
     num_episodes: int,
@@ -122,8 +122,7 @@ def evaluate(
     num_envs = min(num_episodes, 256) if num_envs is None else num_envs
     metrics = dict(metrics or {})
     check_metric_names(metrics)
-    model = model.model if isinstance(model, Policy) else model
-    require_model(model)
+    model = as_model(model)
     require_env(env)
     vector_env = VectorEnv(TimeLimit(env, max_steps), num_envs)
     with explained(env, model, metrics):

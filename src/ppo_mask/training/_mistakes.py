@@ -3,8 +3,6 @@
 Nothing is looked for before something has failed: looking traces the environment once more.
 """
 
-import inspect
-import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -23,52 +21,10 @@ from ppo_mask.training._metrics import Metric
 
 if TYPE_CHECKING:
     Env: TypeAlias = AbstractEnv[Any]
-    Model: TypeAlias = AbstractActorCritic
 else:
-    # Checked by require_env and require_model, which say what to do instead.
-    Env = Model = Any
+    Env = Any  # Checked by require_env, which says what to do instead.
 
-# An argument, what it was, and what it should have been.
-_TYPE_CHECK = re.compile(
-    r"typechecking parameter '(\w+)'\.\n"
-    r"Actual value: (.*)\nExpected type: (?:<class ')?(.*?)(?:'>)?\.\n"
-)
 _OF_TRACING = (TypeError, ValueError, LookupError, AttributeError, TypeCheckError)
-
-
-def require_env(env: Any) -> None:
-    """Makes sure that something is an environment.
-
-    Raises:
-        RunError: it is something else.
-    """
-    if isinstance(env, AbstractEnv):
-        return
-    name = type(env).__name__
-    if isinstance(env, type) and issubclass(env, AbstractEnv):
-        raise RunError(
-            f"env is the class {env.__name__}; make an environment of it: {env.__name__}()"
-        )
-    kinds = {kind.__module__.partition(".")[0] for kind in inspect.getmro(type(env))}
-    hint = "; see docs/own_environment.md"
-    for library in ("gymnasium", "gymnax", "jumanji", "pgx", "navix"):
-        if library in kinds:
-            module = "from_gymnasium.GymnasiumEnv" if library == "gymnasium" else library
-            hint = f"; it is one of {library}'s, which ppo_mask.adapters.{module} takes in"
-    raise RunError(f"env must be an AbstractEnv, got {name}{hint}")
-
-
-def require_model(model: Any) -> None:
-    """Makes sure that something is a policy with a value function.
-
-    Raises:
-        RunError: it is something else.
-    """
-    if not isinstance(model, AbstractActorCritic):
-        raise RunError(
-            f"model must be an AbstractActorCritic, got {_name(model)}; "
-            "ppo_mask.MLPActorCritic.for_env(env, key=key) makes one"
-        )
 
 
 @contextmanager
@@ -151,9 +107,7 @@ def _check_metric(name: str, metric: Metric, shapes: Shapes, num_actions: NumAct
 def _reason(error: Exception) -> str:
     """An error in one line, with the line of the program that raised it."""
     lines = str(error).splitlines() or [type(error).__name__]
-    found = _TYPE_CHECK.search(str(error))
-    reason = "{} is {}, not {}".format(*found.groups()) if found else lines[0].rstrip(".")
-    return reason.replace("jaxlib._jax.", "") + user_line(error.__traceback__)
+    return lines[0].rstrip(".") + user_line(error.__traceback__)
 
 
 def _words(tree: Any) -> str:

@@ -25,7 +25,7 @@ from ppo_mask.envs import (
     renewed_memory,
 )
 from ppo_mask.jax_tools import ArrayTree, for_platform
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import AbstractActorCritic, ModelLike, as_model, require_env
 from ppo_mask.ppo import (
     Algorithm,
     LearnerState,
@@ -45,7 +45,7 @@ from ppo_mask.training._debug_nans import find_first_nan
 from ppo_mask.training._health import Health, all_healthy, describe, examine
 from ppo_mask.training._loop import drive
 from ppo_mask.training._metrics import Metric, add_update, empty_totals, summarize
-from ppo_mask.training._mistakes import Env, Model, explained, require_env, require_model
+from ppo_mask.training._mistakes import Env, explained
 from ppo_mask.training._names import check_loss_names, check_metric_names
 from ppo_mask.training._state import (
     TrainState,
@@ -152,11 +152,11 @@ class Trainer(eqx.Module):
         self.mesh = mesh
         self.algorithm = Algorithm(optimizer, loss, advantage_estimator)
 
-    def init(self, model: Model, key: Key[Array, ""]) -> TrainState:
+    def init(self, model: ModelLike, key: Key[Array, ""]) -> TrainState:
         """The state of a run that begins.
 
         Args:
-            model: what is to be trained.
+            model: what is to be trained, or a policy of it.
             key: of everything random in the run.
 
         Raises:
@@ -165,7 +165,7 @@ class Trainer(eqx.Module):
             RunError: environment, model and metrics do not fit, in one line that says which; or an
                 environment in Python raised something.
         """
-        require_model(model)
+        model = as_model(model)
         with explained(self.env, model, self.metrics):
             return self._first_state(model, key)
 

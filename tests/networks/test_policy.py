@@ -1,0 +1,74 @@
+"""What a policy by itself can be given."""
+
+from collections import OrderedDict
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ppo_mask as pm
+
+POLICY = pm.Policy(pm.MLPActorCritic(2, 3, 4, key=jax.random.key(0)))
+SEEN = jnp.array([0.5, -2.0])
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        np.array([0, 1, 0], np.int8),
+        jnp.array([0, 1, 0]),
+        [False, True, False],
+        [0, 1, 0],
+        (False, True, False),
+    ],
+)
+def test_masks_of_ones_and_zeros_and_lists_will_do(mask) -> None:
+    assert int(POLICY(SEEN, mask)) == 1
+    assert int(POLICY.sample(SEEN, mask, jax.random.key(1))) == 1
+    assert int(POLICY.act(SEEN, mask, ())[0]) == 1
+
+
+def test_observations_may_be_lists_of_numbers() -> None:
+    mask = jnp.ones(3, bool)
+    for seen in ([0.5, -2.0], [0.5, -2], np.array([0.5, -2.0]), [[0.5], [-2]]):
+        for seed in range(8):
+            key = jax.random.key(seed)
+            assert POLICY.sample(seen, mask, key) == POLICY.sample(SEEN, mask, key)
+
+
+@pytest.mark.parametrize(
+    ("seen", "mask", "message"),
+    [
+        (jnp.ones((5, 2)), jnp.ones((5, 3), bool), r"acts on one observation; jax.vmap\(policy\)"),
+        (SEEN, [0, 2], "must be of True and False or of 1 and 0"),
+        (SEEN, np.ones(3, np.float32), r"action_mask is float32\[3\], not bool"),
+        (SEEN, None, "action_mask is object"),
+        ("left", [1, 1, 1], "the observation has a str"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(seen, mask, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        POLICY(seen, mask)
+    assert "\n" not in str(caught.value)
+
+
+def test_many_observations_are_for_vmap() -> None:
+    masks = np.eye(3, dtype=np.int8)
+    assert jax.vmap(POLICY)(jnp.tile(SEEN, (3, 1)), masks).tolist() == [0, 1, 2]
+
+
+def test_ordered_dictionaries_are_as_plain_ones() -> None:
+    """JAX flattens them in the order in which they were written, and plain ones by name."""
+    plain = {"a": SEEN[:1], "z": SEEN[1:], "of": {"b": SEEN, "y": SEEN}}
+    inner = OrderedDict(y=SEEN, b=SEEN)
+    ordered = OrderedDict(z=plain["z"], of=inner, a=plain["a"])
+    model = pm.MLPActorCritic(6, 3, 4, key=jax.random.key(0))
+    mask = jnp.ones(3, bool)
+    for key in jax.random.split(jax.random.key(0), 8):
+        assert pm.Policy(model).sample(ordered, mask, key) == pm.Policy(model).sample(
+            plain, mask, key
+        )
+    assert model(ordered, mask)[1] == model(plain, mask)[1]
+    timestep = pm.TimeStep(ordered, mask, 0.0, False, False, {})
+    assert jax.tree.structure(timestep.observation) == jax.tree.structure(plain)

@@ -302,7 +302,7 @@ class Weak(AbstractEnv[jax.Array]):
 
 
 def test_training_is_compiled_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    task = dataclasses.replace(TASK, make_env=lambda _: Weak(), metrics={})
+    task = dataclasses.replace(TASK, make_env=lambda _: Weak(), metrics={}, console_columns={})
     for more in (("--run-name", "run"), ("--resume", "latest", "--total-timesteps", "640")):
         caplog.clear()
         with jax.log_compiles():

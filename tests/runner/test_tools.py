@@ -47,7 +47,7 @@ LINE = 1 + next(
 def test_debug_nans_names_the_line_of_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    task = dataclasses.replace(TASK, make_env=lambda _: Divides(), metrics={})
+    task = dataclasses.replace(TASK, make_env=lambda _: Divides(), metrics={}, console_columns={})
     command = ["--checkpoint-dir", str(tmp_path), "--run-name", "run", "--debug-nans"]
     assert main(task, DEFAULTS, [*command, "--save-interval", "1"]) == 1
     error = capsys.readouterr().err

@@ -171,7 +171,9 @@ class Poisoned(AbstractEnv[Any]):
 def test_a_nan_reward_stops_the_run_and_the_last_checkpoint_loads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    task = dataclasses.replace(TASK, make_env=lambda _: Poisoned(after=17), metrics={})
+    task = dataclasses.replace(
+        TASK, make_env=lambda _: Poisoned(after=17), metrics={}, console_columns={}
+    )
     often = ("--run-name", "run", "--save-interval", "1", "--log-interval", "1")
     more = ("--total-timesteps", "10_000", *often)
     assert main(task, DEFAULTS, ["--checkpoint-dir", str(tmp_path), *more]) == 1
@@ -189,7 +191,9 @@ def test_a_nan_reward_stops_the_run_and_the_last_checkpoint_loads(
 def test_a_run_that_breaks_before_it_was_saved_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    task = dataclasses.replace(TASK, make_env=lambda _: Poisoned(after=1), metrics={})
+    task = dataclasses.replace(
+        TASK, make_env=lambda _: Poisoned(after=1), metrics={}, console_columns={}
+    )
     assert main(task, DEFAULTS, ["--checkpoint-dir", str(tmp_path)]) == 1
     assert "nothing had been saved yet" in capsys.readouterr().err
 

@@ -56,6 +56,7 @@ from ppo_mask.runner._task import (
     first_state,
     make_parts,
     make_trainer,
+    own_callbacks,
     run_keys,
     total_updates,
     with_initial_policy,
@@ -197,6 +198,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         state = with_initial_policy(task, config.network, state)
         model = select_seed(state.model, 0)
     architecture = architecture_of(model)
+    own = [own_callbacks(task, each) for each in configs]
     folders = open_folders(plan, configs, held)
     device = f"{num_devices} x {jax.devices()[0].device_kind}"
     if is_first():
@@ -208,8 +210,8 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         network = describe_network(model, env, observation)
         _print_facts(plan, ppo, folders, updates, device, network)
     callbacks = [
-        callbacks_for(task, each, folder, env, architecture, key, device)
-        for each, folder, (_, key) in zip(configs, folders, keys, strict=True)
+        callbacks_for(task, mine, each, folder, env, architecture, key, device)
+        for mine, each, folder, (_, key) in zip(own, configs, folders, keys, strict=True)
     ]
     if profiled is not None and is_first():
         callbacks[0].insert(0, Profiler(folders[0].profile, profiled))

@@ -14,10 +14,19 @@ from jaxtyping import Array, Key
 from ppo_mask.checkpoints import architecture_of, load_weights
 from ppo_mask.envs import AbstractEnv, Curriculum
 from ppo_mask.errors import RunError
-from ppo_mask.networks import AbstractActorCritic, network_for
+from ppo_mask.networks import AbstractActorCritic, as_model, network_for, require_env
 from ppo_mask.ppo import Algorithm, PPOConfig
+from ppo_mask.runner._schema import did_you_mean
 from ppo_mask.runner._settings import NetworkSettings, RunConfig, ppo_config
-from ppo_mask.training import Callback, Metric, Trainer, TrainState, check_metric_names, select_seed
+from ppo_mask.training import (
+    PREFIXES,
+    Callback,
+    Metric,
+    Trainer,
+    TrainState,
+    check_metric_names,
+    select_seed,
+)
 
 Environment = TypeVar("Environment")
 
@@ -97,13 +106,13 @@ class Task(Generic[Environment]):
         """The network that the settings ask for.
 
         Raises:
-            RunError: the task has no network of that name.
+            RunError: the task has no network of that name, or what makes it makes something else.
         """
         makers = self._makers
         name = next(iter(makers)) if network.network == _UNNAMED else network.network
         if name not in makers:
             raise RunError(f"there is no network {name}; there are {', '.join(makers)}")
-        return makers[name](env, network, key)
+        return as_model(makers[name](env, network, key))
 
     @property
     def _makers(self) -> Mapping[str, MakeModel]:
@@ -116,14 +125,41 @@ def make_parts(
     """The environment and its curriculum, from the environment's settings.
 
     Raises:
-        RunError: a setting is wrong, or a metric of the task has a name that it cannot have.
+        RunError: a setting is wrong, what is made is no environment, a metric of the task has a
+            name that it cannot have, or a column of the console is of no metric.
     """
     try:
         parts = task.make_env(environment), task.curriculum(environment)
+        require_env(parts[0])
         check_metric_names(task.metrics)
+        _check_columns(task)
     except ValueError as error:
         raise RunError(str(error)) from error
     return parts
+
+
+def _check_columns(task: Task[Any]) -> None:
+    """Makes sure that each column is of a metric of the task, or may be of the library's."""
+    for heading, name in task.console_columns.items():
+        if name not in task.metrics and not name.startswith(PREFIXES):
+            there = ", ".join([*task.metrics, *(f"{prefix}..." for prefix in PREFIXES)])
+            hint = did_you_mean(name, task.metrics)
+            raise RunError(
+                f"the console's column {heading!r} is of {name}, which is no metric{hint}; "
+                f"there are {there}"
+            )
+
+
+def own_callbacks(task: Task[Environment], config: RunConfig[Environment]) -> list[Callback]:
+    """The task's callbacks for a run.
+
+    Raises:
+        RunError: it gives something else.
+    """
+    made: Any = task.callbacks(config)
+    if not isinstance(made, Sequence) or not all(isinstance(x, Callback) for x in made):
+        raise RunError(f"Task.callbacks must give a list of callbacks, got {made!r}")
+    return list(made)
 
 
 def make_trainer(
@@ -133,14 +169,21 @@ def make_trainer(
     curriculum: Curriculum | None,
     mesh: Mesh | None,
 ) -> Trainer:
-    """The trainer of a run, with the :func:`make_parts` of its settings."""
+    """The trainer of a run, with the :func:`make_parts` of its settings.
+
+    Raises:
+        RunError: the task gives no algorithm.
+    """
+    algorithm: Any = task.algorithm(config)
+    if not isinstance(algorithm, Algorithm):
+        raise RunError(f"Task.algorithm must give an Algorithm, got {algorithm!r}")
     return Trainer(
         env,
         ppo_config(config.training),
         metrics=task.metrics,
         curriculum=curriculum,
         mesh=mesh,
-        **vars(task.algorithm(config)),
+        **vars(algorithm),
     )
 
 

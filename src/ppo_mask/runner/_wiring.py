@@ -1,7 +1,7 @@
 """What looks at a run of the command line: logs, warnings, evaluations, checkpoints."""
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, TypeVar, final
 
@@ -32,6 +32,7 @@ _PACKAGES = ("ppo-mask", "jax", "equinox", "optax", "orbax-checkpoint", "numpy")
 
 def callbacks_for(
     task: Task[Environment],
+    own: Sequence[Callback],
     config: RunConfig[Environment],
     folder: RunFolder,
     env: AbstractEnv[Any],
@@ -52,7 +53,7 @@ def callbacks_for(
         "device": device,
     }
     log, save = config.logging, config.checkpoints
-    callbacks = list(task.callbacks(config))
+    callbacks = [*own]
     if log.eval_interval is not None:
         callbacks.append(
             Evaluator(

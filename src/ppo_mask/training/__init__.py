@@ -10,12 +10,13 @@ from ._evaluate import evaluate
 from ._health import all_healthy, describe
 from ._lower import lower_chunk
 from ._metrics import Metric, add_update, empty_totals, summarize
-from ._names import check_metric_names
+from ._names import PREFIXES, check_metric_names
 from ._seeds import init_seeds, select_seed, train_seeds
 from ._state import TrainState, copy_state, place_state
 from ._trainer import Trainer, TrainingError, run_chunk
 
 __all__ = [
+    "PREFIXES",
     "Callback",
     "History",
     "LogRecord",

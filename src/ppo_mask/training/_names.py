@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from ppo_mask.ppo import UpdateDiagnostics
 
 _OF_EACH_LINE = ("step", "update")
-# The library's metrics, those to come as well.
-_PREFIXES = ("train/", "eval/", "seeds/")
+PREFIXES = ("train/", "eval/", "seeds/")
+"""Of the names of the library's metrics, those to come as well."""
+
 _OF_STEPS = ("num_episodes", "mean_reward", "mean_episode_return", "mean_episode_length")
 _OF_TRAINING = ("max_entropy", "steps_per_second")
 
@@ -34,9 +35,9 @@ def check_metric_names(names: Iterable[object]) -> None:
     for name in names:
         check_logged_names([name])
         # At evaluations every metric is under "eval/".
-        if str(name) in _OF_STEPS or str(name).startswith(_PREFIXES):
+        if str(name) in _OF_STEPS or str(name).startswith(PREFIXES):
             _refuse(
-                name, f"the library logs {', '.join(_OF_STEPS)} and all under {' '.join(_PREFIXES)}"
+                name, f"the library logs {', '.join(_OF_STEPS)} and all under {' '.join(PREFIXES)}"
             )
 
 

@@ -1,0 +1,72 @@
+"""Mistakes in a task, each with the one line that the command line ends in."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import pytest
+
+import ppo_mask as pm
+from corridor import DEFAULTS, TASK
+from hosts import updates
+from ppo_mask.runner import main
+
+
+def gymnasium_env(_: Any) -> Any:
+    return pytest.importorskip("gymnasium").make("CartPole-v1")
+
+
+TASKS: dict[str, tuple[dict[str, Any], str]] = {
+    "an environment of gymnasium's": (
+        {"make_env": gymnasium_env},
+        "env must be an AbstractEnv, got TimeLimit; it is one of gymnasium's",
+    ),
+    "a class": (
+        {"make_env": lambda _: pm.envs.probes.MaskedLocks},
+        "env is the class MaskedLocks; make an environment of it: MaskedLocks()",
+    ),
+    "text": ({"make_env": lambda _: "corridor"}, "env must be an AbstractEnv, got str"),
+    "no environment": ({"make_env": lambda _: None}, "env must be an AbstractEnv, got NoneType"),
+    "an MLP": (
+        {"make_model": lambda *_: eqx.nn.MLP(1, 2, 4, 1, key=jax.random.key(0))},
+        "model must be an AbstractActorCritic, got MLP",
+    ),
+    "no algorithm": (
+        {"algorithm": lambda _: None},
+        "Task.algorithm must give an Algorithm, got None",
+    ),
+    "one callback": (
+        {"callbacks": lambda _: pm.History()},
+        "Task.callbacks must give a list of callbacks, got History",
+    ),
+    "no callbacks": ({"callbacks": lambda _: [3]}, "a list of callbacks, got [3]"),
+    "a column of nothing": (
+        {"console_columns": {"won": "stats/nope"}},
+        "the console's column 'won' is of stats/nope, which is no metric",
+    ),
+    "a metric of a loss": (
+        {"algorithm": lambda _: pm.ppo.Algorithm(loss=lambda *_: 3)},
+        "the loss must return a pair: one number, and metrics by name; it returned a int",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_wrong_task_is_one_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts, message = TASKS[name]
+    task = dataclasses.replace(TASK, **parts)
+    assert main(task, DEFAULTS, ["--checkpoint-dir", str(tmp_path), *updates(2)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_columns_may_be_of_the_library_too(tmp_path: Path) -> None:
+    columns = {"furthest": "stats/furthest", "reward": "train/mean_reward"}
+    task = dataclasses.replace(TASK, console_columns=columns)
+    assert main(task, DEFAULTS, ["--checkpoint-dir", str(tmp_path), *updates(2)]) == 0

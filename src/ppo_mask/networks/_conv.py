@@ -166,9 +166,9 @@ def find_grid(observation: Any) -> tuple[int, int, int] | None:
 
 
 def _channels_last(shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    first, *others = shape
-    if first <= _MOST_PLANES_FIRST and min(others) >= _SMALLEST_IMAGE:
-        return (*others, first)
+    first, second, third = shape
+    if first <= _MOST_PLANES_FIRST and min(second, third) >= _SMALLEST_IMAGE:
+        return second, third, first
     return shape
 
 

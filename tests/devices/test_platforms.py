@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from ppo_mask.devices.platforms import platform_of
-from ppo_mask.devices.sharding import mean_over_devices, mesh_of, shard_over_envs
+from ppo_mask.devices.sharding import ENVS, mean_over_devices, mesh_of, shard_over_envs
 from ppo_mask.ppo import cache_sized_parts
 
 
@@ -43,3 +43,12 @@ def test_a_mesh_of_one_device_gives_the_program_of_no_mesh() -> None:
         return str(jax.make_jaxpr(shard_over_envs(mesh, per_device, (0,), 0))(jnp.zeros(4)))
 
     assert program(mesh_of(jax.devices()[:1])) == program(None)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_mean_of_many_short_floats_is_not_lost_in_their_sum(dtype: str) -> None:
+    mesh = mesh_of(jax.devices()[:1] * 1024)
+    numbers = {"x": jnp.full(1024, 200, dtype)}
+    of_each: Any = jax.vmap(lambda tree: mean_over_devices(mesh, tree), axis_name=ENVS)(numbers)
+    assert of_each["x"].dtype == dtype
+    assert (of_each["x"] == 200).all()

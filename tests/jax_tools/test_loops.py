@@ -22,6 +22,14 @@ def test_a_mean_over_parts_is_that_over_the_whole(num_parts):
     np.testing.assert_allclose(product, (2 * np.arange(6) * np.arange(6)).mean(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float8_e4m3fn"])
+def test_a_mean_of_many_short_floats_is_not_lost_in_their_sum(dtype):
+    parts = jnp.full((1024, 3), 200).astype(dtype)
+    mean, number = jax.jit(lambda x: mean_over_parts(lambda x: (x, x.sum()), x[:, :1]))(parts)
+    assert (mean.dtype, number.dtype) == (dtype, dtype)
+    assert mean == number == parts[0, 0]
+
+
 def _double(total, x):
     return 2 * total + x, {"before": total, "x": x}
 

@@ -97,7 +97,9 @@ def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
     if mesh is None or mesh.size == 1:
         return tree
     numbers, apart = ravel_pytree(tree)
-    return apart(jax.lax.pmean(numbers, ENVS))
+    # In float32 at least: a sum of short floats would lose what is added, or overflow.
+    wide = numbers.astype(jnp.promote_types(numbers.dtype, jnp.float32))
+    return apart(jax.lax.pmean(wide, ENVS).astype(numbers.dtype))
 
 
 def env_sharding(mesh: Mesh) -> NamedSharding:

@@ -38,13 +38,27 @@ def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree
     if num_parts == 1:
         return function(part(0))
     function = jax.jit(function)  # So that it is traced once: for its shapes, and for the loop.
-    nothing = zeros_from_shapes(jax.eval_shape(lambda: function(part(0))))
+    shapes = jax.eval_shape(lambda: function(part(0)))
+    nothing = zeros_from_shapes(jax.eval_shape(_widened, shapes))
 
     def add(total: ArrayTree, part: ArrayTree) -> tuple[ArrayTree, None]:
-        return jax.tree.map(jnp.add, total, function(part)), None
+        return jax.tree.map(jnp.add, total, _widened(function(part))), None
 
     total, _ = jax.lax.scan(add, nothing, parts)
-    return jax.tree.map(lambda x: x / num_parts, total)
+
+    def mean(x: Array, shape: Any) -> Array:
+        return (x / num_parts).astype(shape.dtype) if _is_short(shape) else x / num_parts
+
+    return jax.tree.map(mean, total, shapes)
+
+
+def _widened(tree: ArrayTree) -> ArrayTree:
+    """Makes short floats float32: a sum of many would lose what is added, or overflow."""
+    return jax.tree.map(lambda x: x.astype(jnp.float32) if _is_short(x) else x, tree)
+
+
+def _is_short(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.floating) and jnp.finfo(x.dtype).bits < 32
 
 
 def scan_until(

@@ -15,6 +15,7 @@ import pytest
 from ppo_mask.checkpoints import (
     CheckpointStore,
     _orbax,
+    _store,
     load_policy,
     named_arrays,
     read_description,
@@ -63,6 +64,46 @@ def test_everything_comes_back_bit_for_bit(store: CheckpointStore) -> None:
     assert path == store.path(7)
     assert_same(restore(path, thing(seed=1)), thing())
     assert read_description(path)["config"] == {"lr": 1e-3}
+
+
+SMALL = ["bool", "int8", "uint8", "float16", "bfloat16", "int2", "int4", "uint2", "uint4"]
+SMALL += [name for name in dir(jnp) if name.startswith(("float4_", "float8_"))]
+
+
+def test_every_small_dtype_comes_back_bit_for_bit(store: CheckpointStore) -> None:
+    def all_of(name: str) -> jax.Array:
+        numbers = jnp.arange(256, dtype="uint8")
+        if name.startswith("float8_"):
+            return jax.lax.bitcast_convert_type(numbers, jnp.dtype(name))
+        return numbers.astype(name)
+
+    tree = {
+        name: {"all": all_of(name), "one": jnp.asarray(1, name), "none": jnp.zeros((2, 0), name)}
+        for name in SMALL
+    }
+    assert_same(restore(store.save(1, tree, {}), jax.tree.map(jnp.zeros_like, tree)), tree)
+
+
+def test_small_dtypes_that_were_saved_as_they_are_come_back(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = {"x": jnp.arange(-8, 8, dtype="int4"), "y": jnp.ones(3, "float8_e4m3fn")}
+    monkeypatch.setattr(_store, "_writable", lambda array: array)  # As an older version did.
+    assert_same(restore(store.save(1, tree, {}), tree), tree)
+
+
+def test_keys_with_dots_do_not_mix_arrays_up(store: CheckpointStore) -> None:
+    tree = {
+        "a": {"b": jnp.ones(1), "b#2": jnp.ones(2)},
+        "a.b": jnp.ones(3),
+        "a.b#2": jnp.ones(4),
+        "plain.name": jnp.ones(5),
+    }
+    names = {"a.b": 1, "a.b#2": 2, "a.b#3": 3, "a.b#2#2": 4, "plain.name": 5}
+    assert {name: x.size for name, x in named_arrays(tree).items()} == names
+    path = store.save(1, {"state": tree}, {})
+    assert_same(restore(path, {"state": tree}), {"state": tree})
+    assert_same(restore(path, tree, prefix="state."), tree)
 
 
 def test_a_part_comes_back_into_shapes_alone(store: CheckpointStore) -> None:

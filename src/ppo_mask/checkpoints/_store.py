@@ -9,6 +9,7 @@ The description lists every array's shape, dtype and checksum. Restoring compare
 program expects before anything is read, so that a message can name the array that does not fit.
 """
 
+import itertools
 import math
 import os
 import shutil
@@ -209,7 +210,9 @@ def write_checkpoint(
     # Orbax refuses arrays without elements; their shape is in the description. What one process has
     # whole has been fetched already; of what several share, each writes its part, if it can.
     written = {
-        name: contents[name] if x.is_fully_addressable or not shared else x
+        name: _writable(contents[name])
+        if x.is_fully_addressable or not shared or _is_small(x.dtype)
+        else x
         for name, x in arrays.items()
         if x.size
     }
@@ -298,6 +301,9 @@ def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, npt
 
     arrays: dict[str, npt.NDArray[Any]] = _orbax.read_arrays(path, written)
     for name in written:
+        dtype = described[name]["dtype"]
+        if not dtype.startswith("key<") and _is_small(np.dtype(dtype)):
+            arrays[name] = arrays[name].view(dtype)
         if _checksum(arrays[name]) != described[name]["crc32"]:
             raise RunError(f"checkpoint {path} is damaged: {name} is not what was saved")
     empty = {
@@ -311,12 +317,13 @@ def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, npt
 def named_arrays(tree: Any) -> dict[str, Any]:
     """The array leaves of a tree by their place in it, such as ``model.actor.0.weight``."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, _is_array))
-    # A tree that is one array has no place to be called by.
-    named = {
-        jax.tree_util.keystr(path, simple=True, separator=".") or "array": x for path, x in leaves
-    }
-    if len(named) != len(leaves):
-        raise ValueError("two arrays of the tree have the same name")
+    named: dict[str, Any] = {}
+    for path, leaf in leaves:
+        # A tree that is one array has no place to be called by.
+        name = jax.tree_util.keystr(path, simple=True, separator=".") or "array"
+        # Keys may have dots, as in {"a": {"b": x}, "a.b": y}; the second is "a.b#2" then.
+        numbered = (f"{name}#{number}" for number in itertools.count(2))
+        named[next(x for x in itertools.chain([name], numbered) if x not in named)] = leaf
     return named
 
 
@@ -326,6 +333,15 @@ def _is_array(leaf: Any) -> bool:
 
 def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _is_small(dtype: np.dtype[Any]) -> bool:
+    """Whether it is of a byte and not NumPy's, such as uint4: Orbax does not know all of these."""
+    return dtype.itemsize == 1 and dtype.isbuiltin != 1
+
+
+def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return array.view(np.uint8) if _is_small(array.dtype) else array
 
 
 def _describe(leaf: Any) -> dict[str, Any]:

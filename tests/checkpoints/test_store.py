@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,33 @@ def test_any_path_holds_a_checkpoint(tmp_path: Path, name: str) -> None:
     assert_same(restore(store.save(3, thing(), {"n": 1}), thing(seed=1)), thing())
     assert store.best() is None
     assert [path.name for path in store.directory.iterdir()] == ["3"]
+
+
+@pytest.mark.parametrize("name", ["tmp[1]", "t*", "plain"])
+def test_a_temporary_folder_may_have_any_path_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+    store = CheckpointStore(tmp_path / "a[b]")
+    assert_same(restore(store.save(3, thing(), {}), thing(seed=1)), thing())
+    assert not any((tmp_path / name).iterdir())
+
+
+def test_no_temporary_folder_that_would_do_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CheckpointStore(tmp_path / "a[b]")
+    path = store.save(3, thing(), {})
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError
+
+    monkeypatch.setattr(_orbax, "TemporaryDirectory", full)
+    with pytest.raises(RunError, match=r"^a path with unusual .*; set TMPDIR to one$"):
+        restore(path, thing())
+    with pytest.raises(RunError, match=r"cannot save \S+/4: a path .*; set TMPDIR to one$"):
+        store.save(4, thing(), {})
 
 
 def test_a_path_as_long_as_they_go_holds_a_checkpoint(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, no_type_check
@@ -94,6 +94,8 @@ def _restore(path: Path, **items: Any) -> Any:
     try:
         with _plain(path.absolute()) as plain:
             return reader.restore(plain, args=ocp.args.Composite(**items))
+    except RunError:
+        raise
     # Orbax and TensorStore raise errors of all kinds for what they cannot read.
     except Exception as error:
         raise RunError(f"checkpoint {path} is damaged: {in_short(error)}") from error
@@ -124,7 +126,20 @@ def _plain(path: Path) -> Generator[Path]:
     if _PLAIN.fullmatch(str(path)):
         yield path
         return
-    with TemporaryDirectory(prefix="ppo_mask-") as scratch:
+    with _plain_scratch() as scratch:
         link = Path(scratch, "link")
         link.symlink_to(path, target_is_directory=True)
         yield link
+
+
+def _plain_scratch() -> TemporaryDirectory[str]:
+    for parent in (None, "/tmp", "/var/tmp"):  # None is where TMPDIR says, which may be odd too.
+        with suppress(OSError):
+            scratch = TemporaryDirectory(prefix="ppo_mask-", dir=parent)
+            if _PLAIN.fullmatch(scratch.name):
+                return scratch
+            scratch.cleanup()
+    raise RunError(
+        "a path with unusual characters needs a folder for temporary files whose path has none and "
+        "that can be written to; set TMPDIR to one"
+    )

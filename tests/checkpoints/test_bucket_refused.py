@@ -1,5 +1,6 @@
 """What of a bucket is refused, in which words, and that nothing is written then."""
 
+import errno
 import json
 import shutil
 import sys
@@ -8,8 +9,18 @@ from pathlib import Path
 import pytest
 
 from corridor import DEFAULTS, TASK
-from memory_bucket import URL, begin, empty_bucket, intercept, objects, remote, set_objects
-from ppo_mask.checkpoints import open_storage
+from memory_bucket import (
+    URL,
+    assert_in_step,
+    begin,
+    empty_bucket,
+    intercept,
+    objects,
+    remote,
+    set_objects,
+)
+from ppo_mask.checkpoints import RunFolder, open_storage
+from ppo_mask.checkpoints._manifest import Manifest
 from ppo_mask.errors import RunError
 from ppo_mask.runner import main
 
@@ -29,6 +40,14 @@ REFUSED = [
     ("--checkpoint-dir xyz://b/runs", "xyz://b/runs: there is no xyz://; gs:// and s3:// are"),
     ("--checkpoint-dir memory://", "is not the URL of a folder of runs, such as gs://bucket/runs"),
     ("--checkpoint-dir memory://b/../../x", "is not the URL of a folder of runs"),
+    (
+        "--checkpoint-dir memory://b::c/runs",
+        "b::c/runs is a chain of URLs; give one URL without ::",
+    ),
+    (
+        "--resume latest --checkpoint-dir simplecache::memory://b/x",
+        "b/x is a chain of URLs; give one URL without ::",
+    ),
     (
         "--resume memory://run",
         "memory://run is not the URL of a run, such as gs://bucket/runs/NAME",
@@ -79,6 +98,42 @@ def test_a_bucket_that_cannot_be_used_is_told_before_anything_is_compiled(
     assert told.out == ""
     assert objects() == {}
     assert not machine.exists() or not any(machine.iterdir())
+
+
+@pytest.mark.parametrize("place", [URL, f"{URL}/run", f"{URL}/run/checkpoints/2"])
+def test_a_cache_that_cannot_be_written_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output, place: str
+) -> None:
+    assert begin(4) == 0
+    capsys.readouterr()
+    before = objects()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/cache")
+    resumed = ["--resume", "latest", "--checkpoint-dir"] if place == URL else ["--resume"]
+    assert main(TASK, DEFAULTS, [*resumed, place]) == 2
+    told = capsys.readouterr()
+    assert (
+        told.err
+        == "error: cannot use /dev/null/cache/ppo_mask/runs/memory/bucket/runs: Not a directory\n"
+    )
+    assert objects() == before
+
+
+def test_what_cannot_be_read_here_is_copied_with_a_later_checkpoint(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    read, failed = Manifest.of, list[Path]()
+
+    def fail_once(folder: Path) -> Manifest:
+        if RunFolder(folder).checkpoints.newest() == 2 and not failed:
+            failed.append(folder)
+            raise PermissionError(errno.EACCES, "Permission denied", f"{folder}/secret")
+        return read(folder)
+
+    monkeypatch.setattr(Manifest, "of", fail_once)
+    assert begin(6) == 0
+    told = capsys.readouterr().err
+    assert f"warning: cannot use {machine}/run/secret: Permission denied; the next" in told
+    assert_in_step(RunFolder(machine / "run"))
 
 
 def test_a_damaged_copy_is_not_taken(machine: Path, tmp_path: Path) -> None:

@@ -52,6 +52,9 @@ def open_storage(place: str) -> "Storage":
     parts = [part for part in path.split("/") if part]
     if not parts or {".", ".."} & set(parts):
         raise RunError(f"{url} is not the URL of a folder of runs, such as gs://bucket/runs")
+    if "::" in url:
+        # To fsspec it is: what is written would not be where it is looked for.
+        raise RunError(f"{url} is a chain of URLs; give one URL without ::")
     try:
         # Imported here: most runs need no bucket.
         from fsspec import get_filesystem_class
@@ -72,6 +75,15 @@ def open_storage(place: str) -> "Storage":
         store, root = url_to_fs(url, **options)
     folder = cache_folder().joinpath("runs", scheme, *parts)
     return Storage(folder, url, store, str(root))
+
+
+@contextmanager
+def _using_disk() -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        path = error.filename or cache_folder()
+        raise RunError(f"cannot use {path}: {error.strerror or error}") from error
 
 
 @final
@@ -136,6 +148,7 @@ class Storage:
             return None
         return Manifest.parse(content, f"{self.place(name)}/{MANIFEST}")
 
+    @_using_disk()
     def pull(self, name: str) -> Path:
         """Makes a run's local folder what the bucket, if there is one, has of it.
 
@@ -183,6 +196,7 @@ class Storage:
                 (old / "wandb").rename(local / "wandb")
         return local
 
+    @_using_disk()
     def push(self, folder: RunFolder) -> None:
         """Makes the bucket, if there is one, what a run's local folder is.
 

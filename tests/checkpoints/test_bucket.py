@@ -14,7 +14,6 @@ from corridor import DEFAULTS, TASK
 from memory_bucket import (
     URL,
     WRITES,
-    Killed,
     assert_in_step,
     begin,
     empty_bucket,
@@ -29,7 +28,7 @@ from ppo_mask.checkpoints import RunFolder, Storage, load_policy, open_storage, 
 from ppo_mask.checkpoints._manifest import Manifest
 from ppo_mask.errors import RunError
 from ppo_mask.runner import main
-from same_run import assert_same_run, log
+from same_run import assert_same_run
 from waiting import PATIENCE, wait_until
 
 CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
@@ -79,74 +78,6 @@ def test_what_a_killed_copy_has_of_a_log_beyond_its_manifest_is_taken_back(
     assert go_on(12) == 0
     assert_in_step(RunFolder(machine / "run"))
     assert_same_run(RunFolder(machine / "run"), uninterrupted)
-
-
-def test_an_older_checkpoint_is_gone_on_from_with_rewind(
-    machine: Path, uninterrupted: RunFolder, capsys: Output
-) -> None:
-    assert begin(10) == 0
-    shutil.rmtree(machine)
-    assert go_on(12, run=f"{URL}/run/checkpoints/8") == 2
-    assert "add --rewind" in capsys.readouterr().err
-    assert go_on(12, run=f"{URL}/run/checkpoints/7") == 2
-    said = f"there is no checkpoint {URL}/run/checkpoints/7; the run's are: 6, 8, 10\n"
-    assert said in capsys.readouterr().err
-    assert go_on(12, "--rewind", run=f"{URL}/run/checkpoints/8") == 0
-    assert_same_run(RunFolder(machine / "run"), uninterrupted)
-    assert_in_step(RunFolder(machine / "run"))
-
-
-@pytest.mark.parametrize(
-    "at",
-    [
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ("config.yaml", "checkpoints/10")),
-        "metrics.jsonl",
-        "manifest.json",
-    ],
-)
-def test_a_kill_after_winding_back_leaves_no_later_checkpoint(
-    machine: Path, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
-    assert begin(10) == 0
-    before = remote()
-    rewound = False
-
-    def die(name: str, path: str) -> None:
-        nonlocal rewound
-        if rewound and f"run/{at}" in path:
-            raise Killed
-        rewound |= path.endswith("manifest.json")
-
-    with monkeypatch.context() as patch:
-        intercept(patch, WRITES, die)
-        with pytest.raises(Killed):
-            go_on(12, "--rewind", "--lr", "0.1", run=f"{URL}/run/checkpoints/6")
-    shutil.rmtree(machine)
-    folder = RunFolder(open_storage(URL).pull("run"))
-    assert folder.checkpoints.steps() == [6]
-    assert before.items() >= {
-        (path, content) for path, content in remote().items() if path.startswith("checkpoints/6/")
-    }
-    assert go_on(8, "--lr", "0.1") == 0
-    assert [x["update"] for x in log(folder) if "train/lr" in x] == [3, 6, 8]
-    assert_in_step(folder)
-
-
-def test_a_kill_before_winding_back_leaves_the_run_as_it_was(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert begin(10) == 0
-    before = remote()
-
-    def die(name: str, path: str) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        intercept(patch, WRITES, die)
-        with pytest.raises(Killed):
-            go_on(12, "--rewind", run=f"{URL}/run/checkpoints/6")
-    assert remote() == before
-    assert RunFolder(machine / "run").checkpoints.steps() == [6, 8, 10]
 
 
 def offline(patch: pytest.MonkeyPatch, after: int) -> None:

@@ -27,6 +27,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, final
 
+from ppo_mask.checkpoints._lock import hold
 from ppo_mask.checkpoints._manifest import MANIFEST, Manifest, is_log, read_marker, write_marker
 from ppo_mask.checkpoints._run_folder import RunFolder, cache_folder
 from ppo_mask.errors import RunError, warn
@@ -166,13 +167,18 @@ class Storage:
         local, url = self.folder / name, self.place(name)
         if self.url is None:
             return local
+        rewound = RunFolder(local).checkpoints.rewound
+        if rewound.is_dir():  # By a process that was killed; or it is at work, and has the lock.
+            with suppress(RunError), hold(local):
+                RunFolder(local).put_back()
         there, here, marker = self.manifest(name), Manifest.of(local), read_marker(local)
         newest = max(here.steps, default=-1)
         if there is None:
             if newest < 0:
                 raise RunError(f"there is no run {url}")
             return local
-        if there.id in marker.ids and newest >= max(there.steps, default=-1):
+        ahead = newest >= max(there.steps, default=-1) or rewound.is_dir()
+        if there.id in marker.ids and ahead:
             return local
         known = {*there.files.items(), *marker.files.items()}
         alone = [x for x in here.files.items() if x not in known and not is_log(x[0])]
@@ -200,10 +206,12 @@ class Storage:
     def push(self, folder: RunFolder) -> None:
         """Makes the bucket, if there is one, what a run's local folder is.
 
+        A rewind after which nothing has been saved yet may still be undone: it is not copied.
+
         Raises:
             RunError: another process has written to the run there; nothing of it is overwritten.
         """
-        if self.store is None:
+        if self.store is None or folder.checkpoints.rewound.is_dir():
             return
         name, here, there = folder.path.name, Manifest.of(folder.path), self._own_manifest(folder)
         # What is about to be written over, or came after the point that was resumed from, must not
@@ -252,14 +260,13 @@ class Storage:
             raise
 
     def rewind(self, folder: RunFolder, step: int) -> None:
-        """Deletes the checkpoints after a step; in the local folder with the next one only.
+        """Has the next checkpoint replace those after a step, here and with the next push there.
 
         Raises:
             RunError: as :meth:`push`; or the local folder cannot be written to.
         """
         if self.url is not None:
-            there = self._own_manifest(folder)
-            self._forget(folder, there, [later for later in there.steps if later > step])
+            self._own_manifest(folder)
         folder.rewind(step)
 
     def _own_manifest(self, folder: RunFolder) -> Manifest:

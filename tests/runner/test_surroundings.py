@@ -15,6 +15,7 @@ from corridor import DEFAULTS, TASK
 from hackmatrix.cli import main as hackmatrix
 from ppo_mask.checkpoints import RunFolder, create_run_folders
 from ppo_mask.runner import main
+from ppo_mask.runner._streams import outliving_the_screen
 
 # Without UTF-8 anywhere, as under cron.
 PLAIN = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": ""}
@@ -75,6 +76,20 @@ def test_the_game_is_shown_in_any_encoding(
         assert hackmatrix(command.split()) == 0
     sys.stdout.flush()
     assert len(printed.getvalue()) > 100
+
+
+@pytest.mark.parametrize(
+    "encoding", ["ascii", "utf-8", "cp437", "cp866", "iso8859-5", "koi8-r", "shift_jis"]
+)
+def test_what_an_encoding_lacks_is_printed_as_an_escape(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding))
+    with outliving_the_screen():
+        print("± À \udcff", flush=True)
+    shown = printed.getvalue().decode(encoding)
+    assert shown.replace("\\xb1", "±").replace("\\xc0", "À") == "± À \\udcff\n"
 
 
 def test_a_user_without_a_home_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

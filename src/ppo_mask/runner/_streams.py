@@ -33,13 +33,18 @@ class _Tolerant:
     def write(self, text: str) -> int:
         if not self._is_gone:
             try:
-                self._stream.write(text)
-            except UnicodeEncodeError as error:
-                known = text.encode(error.encoding, "backslashreplace").decode(error.encoding)
-                return self.write(known)
+                self._write(text)
             except (OSError, ValueError):
                 self._give_up()
         return len(text)
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+        except UnicodeEncodeError:
+            # The error may name a family of encodings, "charmap"; the stream names its own.
+            known = getattr(self._stream, "encoding", None) or "ascii"
+            self._stream.write(text.encode(known, "backslashreplace").decode(known))
 
     def flush(self) -> None:
         if not self._is_gone:

@@ -113,7 +113,10 @@ class ConsoleLog(Callback):
         if done == 0:
             return "-"
         pace = (time.monotonic() - self._began) / done
-        return str(timedelta(seconds=round(pace * (run.total_updates - run.update))))
+        try:
+            return str(timedelta(seconds=round(pace * (run.total_updates - run.update))))
+        except OverflowError:  # A run of no end, more than two million years.
+            return "-"
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, soft_wrap=True)

@@ -107,6 +107,23 @@ def test_a_trace_of_one_update(
     assert "profile" not in folder.config.read_text()
 
 
+@pytest.mark.parametrize("name", ["start_trace", "stop_trace"])
+def test_a_run_outlives_a_trace_that_fails(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*args: Any, **more: Any) -> None:
+        raise jax.errors.JaxRuntimeError("no space\nand more lines")
+
+    monkeypatch.setattr(jax.profiler, "start_trace", lambda *args, **more: None)
+    monkeypatch.setattr(jax.profiler, name, fail)
+    folder = RunFolder(tmp_path / "run")
+    command = ["--checkpoint-dir", str(tmp_path), "--run-name", "run", "--profile"]
+    assert main(TASK, DEFAULTS, command) == 0
+    assert folder.checkpoints.newest() == 6
+    warning = f"warning: cannot trace update 3 into {folder.profile}: no space"
+    assert warning in capsys.readouterr().err.splitlines()
+
+
 @pytest.mark.slow
 def test_auto_tune_stores_what_it_chose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -1,10 +1,12 @@
 """A trace of one update, for TensorBoard and Perfetto."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import final
 
 import jax
 
+from ppo_mask.errors import warn
 from ppo_mask.training import Callback, Progress, Run, TrainState
 
 
@@ -36,9 +38,21 @@ class Profiler(Callback):
     def close(self) -> None:
         if self._tracing:
             self._tracing = False
-            jax.profiler.stop_trace()
+            self._try(jax.profiler.stop_trace)
 
     def _begin_before(self, update: int) -> None:
         if update == self._update:
-            jax.profiler.start_trace(self._directory, create_perfetto_trace=True)
-            self._tracing = True
+            self._tracing = self._try(
+                lambda: jax.profiler.start_trace(self._directory, create_perfetto_trace=True)
+            )
+
+    def _try(self, act: Callable[[], None]) -> bool:
+        """Whether it worked; a run is worth more than its trace."""
+        try:
+            act()
+        # The profiler raises all kinds, on a full disk or a folder's odd name.
+        except Exception as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            warn(f"cannot trace update {self._update} into {self._directory}: {reason}")
+            return False
+        return True

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from corridor import DEFAULTS, TASK, Corridor
-from ppo_mask.callbacks import Saver
+from ppo_mask.callbacks import Saver, _evaluator
 from ppo_mask.checkpoints import (
     CheckpointStore,
     RunFolder,
@@ -50,6 +50,25 @@ def test_the_run_learns(trained: RunFolder) -> None:
     returns = [x["train/mean_episode_return"] for x in records(trained) if "train/lr" in x]
     assert returns[0] < 0.95
     assert returns[-1] > 0.97
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("a mask was all False"), jax.errors.JaxRuntimeError("out of memory\nmore of it")],
+)
+def test_an_evaluation_that_cannot_be_is_one_line(
+    tmp_path: Path,
+    error: Exception,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*args: Any, **more: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(_evaluator, "evaluate", fail)
+    assert main(TASK, DEFAULTS, flags(tmp_path, "--eval-interval", "3")) == 1
+    (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("error")]
+    assert line.startswith(f"error: evaluation at update 3: {str(error).splitlines()[0]}; ")
 
 
 def test_evaluations_are_logged_and_score_the_checkpoints(trained: RunFolder) -> None:

@@ -73,6 +73,8 @@ class Evaluator(Callback):
                     max_steps=self._max_steps,
                     metrics=self._metrics,
                 )
-            except RunError as error:
-                raise TrainingError(f"evaluation at update {run.update}: {error}") from error
+            # Such as a mask that allows no action, or more episodes than there is memory for.
+            except (RunError, ValueError, jax.errors.JaxRuntimeError) as error:
+                reason = str(error).partition("\n")[0] or type(error).__name__
+                raise TrainingError(f"evaluation at update {run.update}: {reason}") from error
             run.log(result.values)

@@ -146,6 +146,11 @@ def test_a_run_of_another_program_is_refused_in_one_line(runs, tmp_path, capsys)
     [
         (("evaluate", "nowhere"), "there is no run or checkpoint nowhere"),
         (("evaluate", "--episodes=0"), "must be a whole number from 1"),
+        (("evaluate", "--episodes=3000000000"), "must be a whole number from 1 to 2147483647, got"),
+        (("evaluate", "--max-steps=3000000000"), "must be a whole number from 1 to 2147483647"),
+        (("evaluate", "--seed=4294967296"), "must be a whole number from 0 to 4294967295, got"),
+        (("watch", f"--seed={10**20}"), "must be a whole number from 0 to 4294967295, got 1000"),
+        (("watch", "--seed=--1"), "must be a whole number from 0 to 4294967295, got --1"),
         (("watch", "--nonsense"), "unrecognized arguments: --nonsense"),
         (("plot",), "no run with a checkpoint in checkpoints"),
         (("plot", "nowhere"), "there is no run or checkpoint nowhere"),

@@ -18,7 +18,16 @@ from hackmatrix.render.page import Replay, page
 from hackmatrix.render.picture import gif
 from hackmatrix.render.sheet import sheet
 from hackmatrix.render.text import colored
-from ppo_mask.runner.commands import add_command, add_force, number, refuse_existing, tell, write
+from ppo_mask.errors import RunError
+from ppo_mask.runner.commands import (
+    MAX_SEED,
+    add_command,
+    add_force,
+    number,
+    refuse_existing,
+    tell,
+    write,
+)
 
 _HELP = "space: pause  ←→: step  +-: speed  q: quit"
 _FASTEST, _SLOWEST = 64.0, 0.25
@@ -59,6 +68,10 @@ def _run(options: argparse.Namespace) -> int:
     agent = players[0]
     play = partial(watch, agent, reveal=options.reveal, max_steps=options.max_steps)
     seeds = range(options.seed, options.seed + options.episodes)
+    if seeds[-1] > MAX_SEED:
+        raise RunError(
+            f"--seed with --episodes {len(seeds)} must be at most {MAX_SEED + 1 - len(seeds)}"
+        )
     if options.html or options.gif:
         files = [path for n in range(len(seeds)) for path, _ in _files(options, n)]
         refuse_existing(files, options.force)

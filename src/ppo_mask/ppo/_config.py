@@ -72,7 +72,8 @@ def check_divides(name: str, parts: int, what: str, whole: int) -> None:
         ValueError: it cannot; the message has the largest number that can.
     """
     if whole % parts:
-        fitting = max(n for n in range(1, parts) if whole % n == 0)
+        largest = min(parts - 1, whole)
+        fitting = next(n for n in range(largest, 0, -1) if whole % n == 0)
         raise ValueError(f"{name} = {parts} does not divide {what} = {whole}; {fitting} would do")
 
 
@@ -158,12 +159,17 @@ class PPOConfig(eqx.Module):
         0.95, "decay of the advantage trace", at_least=0, at_most=1
     )
     num_minibatches: int = _fixed(
-        4, "parts of a batch, one gradient step each", at_least=1, changeable=True
+        4,
+        "parts of a batch, one gradient step each",
+        at_least=1,
+        at_most=2**31 - 1,
+        changeable=True,
     )
     gradient_accumulation: int = _fixed(
         1,
         "parts that a minibatch is gone through in; saves memory, changes no result",
         at_least=1,
+        at_most=2**31 - 1,
         changeable=True,
     )
     update_epochs: int = _fixed(4, "times a batch is gone through", at_least=1, changeable=True)

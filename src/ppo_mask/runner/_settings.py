@@ -107,9 +107,15 @@ class LoggingSettings:
         at_least=1,
         changeable=True,
     )
-    eval_episodes: int = setting(64, "episodes of an evaluation", at_least=1, changeable=True)
+    eval_episodes: int = setting(
+        64, "episodes of an evaluation", at_least=1, at_most=2**31 - 1, changeable=True
+    )
     eval_max_steps: int = setting(
-        1000, "steps after which an evaluation cuts an episode off", at_least=1, changeable=True
+        1000,
+        "steps after which an evaluation cuts an episode off",
+        at_least=1,
+        at_most=2**31 - 1,
+        changeable=True,
     )
     tensorboard: bool = setting(True, "write TensorBoard event files", changeable=True)
     wandb: bool = setting(

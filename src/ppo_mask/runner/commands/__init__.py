@@ -18,6 +18,7 @@ from ._evaluate import add_evaluate
 from ._inspect import add_inspect, find_checkpoint
 from ._load import TrainedRun, load_run
 from ._options import (
+    MAX_SEED,
     CommandParser,
     add_command,
     add_folder,
@@ -34,6 +35,7 @@ from ._plot import add_plot
 from ._watch import add_watch
 
 __all__ = [
+    "MAX_SEED",
     "PLOTTED",
     "CommandParser",
     "TrainedRun",

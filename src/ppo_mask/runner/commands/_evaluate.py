@@ -7,10 +7,11 @@ from typing import Any
 import jax
 
 from ppo_mask.checkpoints import LATEST
+from ppo_mask.errors import RunError
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 from ppo_mask.runner.commands._load import TrainedRun, load_run
-from ppo_mask.runner.commands._options import add_command, add_folder, columns, number
+from ppo_mask.runner.commands._options import MAX_SEED, add_command, add_folder, columns, number
 from ppo_mask.training import evaluate
 
 
@@ -57,7 +58,9 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 def add_play(parser: argparse.ArgumentParser) -> None:
     """The options that say how it plays."""
-    parser.add_argument("--seed", type=number(0), default=0, metavar="N", help="(default: 0)")
+    parser.add_argument(
+        "--seed", type=number(0, MAX_SEED), default=0, metavar="N", help="(default: 0)"
+    )
     parser.add_argument(
         "--sample",
         action="store_true",
@@ -67,15 +70,18 @@ def add_play(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any]) -> int:
     run: TrainedRun[Any] = load_run(task, defaults, options.run, options.checkpoint_dir)
-    result = evaluate(
-        run.policy,
-        run.env,
-        jax.random.key(options.seed),
-        options.episodes,
-        greedy=not options.sample,
-        max_steps=options.max_steps,
-        metrics=task.metrics,
-    )
+    try:
+        result = evaluate(
+            run.policy,
+            run.env,
+            jax.random.key(options.seed),
+            options.episodes,
+            greedy=not options.sample,
+            max_steps=options.max_steps,
+            metrics=task.metrics,
+        )
+    except ValueError as error:  # A mask that allows no action.
+        raise RunError(str(error)) from error
     if options.json:
         about = {"run": str(run.folder.path), "update": run.update}
         print(json.dumps(about | result.values, indent=2))

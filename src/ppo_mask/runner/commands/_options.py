@@ -102,13 +102,25 @@ def run_folders(places: Sequence[str], parent: str) -> list[RunFolder]:
     ]
 
 
-def number(at_least: int) -> Callable[[str], int]:
-    """A type for argparse: a whole number, not under a limit."""
+MAX_COUNT = 2**31 - 1
+"""Of steps and episodes, which compiled programs count in 32 bits."""
+
+MAX_SEED = 2**32 - 1
+
+
+def number(at_least: int, at_most: int = MAX_COUNT) -> Callable[[str], int]:
+    """A type for argparse: a whole number within limits."""
 
     def convert(text: str) -> int:
-        if not text.lstrip("-").isdecimal() or int(text) < at_least:
-            raise argparse.ArgumentTypeError(f"must be a whole number from {at_least}, got {text}")
-        return int(text)
+        try:
+            value = int(text)
+        except ValueError:
+            value = at_least - 1
+        if not at_least <= value <= at_most:
+            raise argparse.ArgumentTypeError(
+                f"must be a whole number from {at_least} to {at_most}, got {text}"
+            )
+        return value
 
     return convert
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from datetime import date
 from pathlib import Path
 
 import jax
@@ -136,6 +137,13 @@ def test_runs_that_start_at_once_take_names_of_their_own(tmp_path: Path) -> None
         thread.join()
     assert len({*found}) == 6
     assert sorted(name[-3:] for name in found) == [f"00{n}" for n in range(1, 7)]
+
+
+def test_runs_of_a_day_are_numbered_beyond_a_thousand(tmp_path: Path) -> None:
+    today = date.today().isoformat()
+    taken = {name: str(tmp_path / name) for name in (f"{today}-007", f"{today}-1000-lr")}
+    (folder,) = create_run_folders(tmp_path, taken, None, [None])
+    assert folder.path.name == f"{today}-1001"
 
 
 @pytest.mark.parametrize("platform", ["cuda", "nonsense"])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -58,9 +59,10 @@ class RunFolder:
 
     @property
     def is_empty(self) -> bool:
-        """Whether this is a run that was ended before its first checkpoint."""
-        begun = self.config.is_file() or (self.path / LOCK).is_file()
-        return begun and self.checkpoints.newest() is None
+        """Whether this is a run that was ended before its first checkpoint, or before anything."""
+        if self.config.is_file() or (self.path / LOCK).is_file():
+            return self.checkpoints.newest() is None
+        return self.path.is_dir() and not any(self.path.iterdir())
 
     def rewind(self, step: int) -> None:
         """Takes the run back to a checkpoint: for good with the next one, see :meth:`put_back`.
@@ -242,5 +244,5 @@ def check_new_run(name: str, taken: Mapping[str, str]) -> None:
 
 def _next_free(taken: Mapping[str, str]) -> str:
     today = date.today().isoformat()
-    names = [name[11:14] for name in taken if name.startswith(today)]
-    return f"{today}-{max((int(x) for x in names if x.isdecimal()), default=0) + 1:03d}"
+    found = (re.match(rf"{today}-([0-9]+)", name) for name in taken)
+    return f"{today}-{max((int(x[1]) for x in found if x), default=0) + 1:03d}"

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import resource
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 
 from corridor import DEFAULTS, TASK
+from hackmatrix.cli import main as hackmatrix
 from ppo_mask.callbacks import _saver
 from ppo_mask.callbacks._log_file import LogFile
 from ppo_mask.checkpoints import RunFolder, _orbax, load_policy, read_arrays
 from ppo_mask.errors import RunError
 from ppo_mask.runner import main
+from ppo_mask.runner.commands import write
 from same_run import assert_same_run
 
 Output = pytest.CaptureFixture[str]
@@ -165,6 +168,27 @@ def test_a_full_disk_refuses_a_new_run(tmp_path: Path, capsys: Output) -> None:
         assert train(tmp_path, 4, *OFTEN) == 2
     printed = capsys.readouterr().err
     assert printed == f"error: cannot write {tmp_path}/run/config.yaml: File too large\n"
+    assert train(tmp_path, 4, *OFTEN) == 0
+
+
+def test_a_file_that_finds_no_room_is_not_left_torn(tmp_path: Path) -> None:
+    path = tmp_path / "curves.png"
+    with files_limited_to(1000), pytest.raises(RunError, match=r"curves\.png: File too large"):
+        write(str(path), b"x" * 5000, force=False)
+    assert not path.exists()
+    write(str(path), b"x" * 5000, force=False)
+
+
+@pytest.mark.parametrize("command", ["watch", "evaluate --episodes 2"])
+def test_a_command_onto_a_full_disk_is_one_line(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    words = [*command.split(), "--policy", "random", "--max-steps", "2"]
+    with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        assert hackmatrix(words) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "error: cannot print: No space left on device"
 
 
 @pytest.mark.parametrize("name", ["lr[1]", "[!r]un", "a b #%20{}", "ü'$(x)", "x" * 200])

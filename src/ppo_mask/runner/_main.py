@@ -64,6 +64,7 @@ from ppo_mask.runner._task import (
 from ppo_mask.runner._tune import SIZES, fastest
 from ppo_mask.runner._wiring import Outcome, callbacks_for
 from ppo_mask.runner.ahead import print_program
+from ppo_mask.runner.commands._options import describe_os_error
 from ppo_mask.training import (
     Trainer,
     TrainingError,
@@ -111,6 +112,7 @@ def main(
         words = words[1:] if words[:1] == ["train"] else words
         others = ", ".join(commands.NAMES)
         description += f"\n\nOther commands: {others}; COMMAND --help shows their options."
+    plan = None
     with outliving_the_screen():
         try:
             plan = make_plan(task.offer(defaults), words, description, prog, task.presets)
@@ -125,6 +127,9 @@ def main(
         except TrainingError as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
+        except OSError as error:
+            print(f"error: cannot go on: {describe_os_error(error)}", file=sys.stderr)
+            return 2 if plan is None else 1
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
         return 128 + signal.Signals[reason] if reason in signal.Signals.__members__ else 0

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import jax
+
 from ppo_mask.checkpoints import RunFolder, find_run, is_url, local_path, write_whole
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.errors import RunError
@@ -45,16 +47,42 @@ def run_commands(
         if options.needs_device:
             require_platform()
             start()
-        return options.call(options)
+        code = options.call(options)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except RunError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:
-        # The reader of our output has enough. Python must not try to flush the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # The reader of our output has enough.
+        _output_arrives()
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        what = "cannot go on" if _output_arrives() else "cannot print"
+        print(f"error: {what}: {describe_os_error(error)}", file=sys.stderr)
+        return 2
+    except jax.errors.JaxRuntimeError as error:  # Most of all, too little memory.
+        print(f"error: {str(error).partition(chr(10))[0]}", file=sys.stderr)
+        return 2
+
+
+def _output_arrives() -> bool:
+    """Whether what was printed arrives; if not, Python must not try once more when it ends."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
+
+
+def describe_os_error(error: OSError) -> str:
+    """What the system refused, and of which file."""
+    file = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+    return f"{file}{error.strerror or error}"
 
 
 def add_command(
@@ -155,7 +183,14 @@ def write(path: str, content: bytes, force: bool) -> None:
         else:
             # The mode x refuses what has come into being since it was looked for.
             with Path(path).open("wb" if force else "xb") as file:
-                file.write(content)
+                try:
+                    file.write(content)
+                    file.flush()
+                except OSError:
+                    # A torn file would be in the way of the next try; a device stays.
+                    if Path(path).is_file():
+                        Path(path).unlink()
+                    raise
     except FileExistsError as error:
         raise _existing(path) from error
     except OSError as error:

@@ -14,7 +14,7 @@ from corridor import DEFAULTS, TASK
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.errors import RunError
 from ppo_mask.runner import commands, load_run, main
-from ppo_mask.runner.commands._curves import mean_of, read_log
+from ppo_mask.runner.commands._curves import draw, html, mean_of, read_log
 from ppo_mask.runner.commands._plot import means_of_seeds
 
 pytestmark = pytest.mark.unoptimized
@@ -98,6 +98,20 @@ def test_seeds_are_drawn_as_a_mean_and_a_band(runs, tmp_path):
     folders = [RunFolder(path) for path in paths]
     means, bands = means_of_seeds(folders, [read_log(folder.metrics) for folder in folders])
     assert list(means) == list(bands) == ["a (2 seeds)", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("a$_$b", "a$_$b"), ("$x", "$x"), ("_hidden", " _hidden"), ("a\udcff\n", "a\ufffd\ufffd")],
+)
+def test_a_run_of_any_name_is_drawn(name, shown):
+    pytest.importorskip("matplotlib")
+    log = {"train/entropy": ([1, 2, 3], [0.0, 1.0, 0.0])}
+    drawn = draw({name: log, "b": log}, "svg")
+    # Matplotlib draws text as outlines, below a comment with the text.
+    assert f"<!-- {shown} -->" in drawn.decode()
+    assert html(drawn, name).startswith(b"<!doctype html>")
+    assert draw({name: log}, "png").startswith(b"\x89PNG")
 
 
 def test_a_mean_is_taken_at_the_first_runs_steps_as_far_as_all_go():

@@ -121,12 +121,12 @@ def draw(
             if name in log:
                 steps, values = log[name]
                 mark = "." * (len(steps) < 3)
-                (curve,) = axes.plot(steps, values, label=run, linewidth=1.4, marker=mark)
+                (curve,) = axes.plot(steps, values, label=_shown(run), linewidth=1.4, marker=mark)
                 if bands and name in bands.get(run, {}):
                     around = bands[run][name]
                     axes.fill_between(steps, *around, color=curve.get_color(), alpha=0.2, lw=0)
         axes.set_xlabel("environment steps", fontsize=8)
-        axes.set_title(titles.get(name, name), fontsize=10)
+        axes.set_title(titles.get(name) or _shown(name), fontsize=10)
         axes.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
@@ -136,6 +136,12 @@ def draw(
     metadata = {"Date": None} if format == "svg" else None
     figure.savefig(out, format=format, dpi=110, metadata=metadata)
     return out.getvalue()
+
+
+def _shown(name: str) -> str:
+    """A name as Matplotlib is to draw it: no formula, and no secret of the legend's."""
+    plain = "".join(x if x.isprintable() else "\ufffd" for x in name).replace("$", r"\$")
+    return f" {plain}" if plain.startswith("_") else plain
 
 
 def html(svg: bytes, title: str) -> bytes:
@@ -149,4 +155,4 @@ def html(svg: bytes, title: str) -> bytes:
         f"<title>{escape(title)}</title>"
         "<style>body{margin:12px;background:#fff}svg{max-width:100%;height:auto}</style>"
         f"{drawing}</html>"
-    ).encode()
+    ).encode(errors="replace")

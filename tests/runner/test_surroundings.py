@@ -1,6 +1,7 @@
 """What a run meets outside of itself: closed streams, encodings, homes, others at the same time."""
 
 import contextlib
+import dataclasses
 import io
 import os
 import subprocess
@@ -15,7 +16,8 @@ import pytest
 from corridor import DEFAULTS, TASK
 from hackmatrix.cli import main as hackmatrix
 from ppo_mask.checkpoints import RunFolder, create_run_folders
-from ppo_mask.runner import main
+from ppo_mask.runner import RunConfig, main, make_plan, setting
+from ppo_mask.runner._schema import check
 from ppo_mask.runner._streams import outliving_the_screen
 
 # Without UTF-8 anywhere, as under cron.
@@ -118,7 +120,67 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     more = ["--resume=~/runs/run", "--total-timesteps", "960"]
     assert main(TASK, DEFAULTS, more) == 0
     assert RunFolder(tmp_path / "runs" / "run").checkpoints.newest() == 60
+    commands = (
+        "compare ~/runs/run",
+        "inspect ~/runs/run",
+        "inspect run --checkpoint-dir=~/runs",
+        "compare run --checkpoint-dir=~/runs",
+    )
+    for command in commands:
+        assert main(TASK, DEFAULTS, command.split()) == 0
     assert not (tmp_path / "~").exists()
+
+
+def test_a_tilde_in_a_programs_defaults_is_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Settings:
+        levels: Path = setting(Path("~/levels"), "where they are")
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run = dataclasses.replace(DEFAULTS.run, checkpoint_dir="~/runs")
+    config = check(RunConfig(environment=Settings(), run=run))
+    assert config.run.checkpoint_dir == str(tmp_path / "runs")
+    assert config.environment.levels == tmp_path / "levels"
+    plan = make_plan(dataclasses.replace(DEFAULTS, run=run), [], "")
+    assert plan.storage.folder == tmp_path / "runs"
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--config=~nobodys/x.yaml", "there is no home folder ~nobodys for ~nobodys/x.yaml"),
+        ("--initial-policy=~nobodys/x", "there is no home folder ~nobodys"),
+        ("--checkpoint-dir=~nobodys/x", "there is no home folder ~nobodys"),
+        ("evaluate ~nobodys/x", "there is no home folder ~nobodys"),
+        ("evaluate x --checkpoint-dir=~nobodys/x", "there is no home folder ~nobodys"),
+        (f"--resume {LONG}", f"cannot look at {LONG}: File name too long"),
+        (f"--initial-policy {LONG}", f"cannot look at {LONG}: File name too long"),
+        (f"--checkpoint-dir {LONG}", "File name too long"),
+        (f"evaluate {LONG}", f"cannot look at {LONG}: File name too long"),
+        (f"inspect {LONG}", f"cannot look at {LONG}: File name too long"),
+        (f"compare {LONG}", f"cannot look at {LONG}: File name too long"),
+        (f"plot {LONG}", f"cannot look at {LONG}: File name too long"),
+        (f"inspect run --checkpoint-dir {LONG}", "File name too long"),
+    ],
+)
+def test_a_path_that_cannot_be_is_one_line(
+    tmp_path: Path,
+    words: str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(TASK, DEFAULTS, words.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_runs_that_start_at_once_take_names_of_their_own(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hackmatrix.play.agents import NETWORKS
 from hackmatrix.play.export import export_policy
-from ppo_mask.checkpoints import load_policy
+from ppo_mask.checkpoints import expand_user, load_policy
 from ppo_mask.errors import RunError
 from ppo_mask.runner.commands import (
     add_command,
@@ -26,7 +26,7 @@ def add_to(commands: Any) -> None:
         metavar="CHECKPOINT",
         help='a checkpoint, a run\'s folder, a URL of one, or "latest"',
     )
-    parser.add_argument("out", metavar="OUT.npz", help="the file to write")
+    parser.add_argument("out", type=expand_user, metavar="OUT.npz", help="the file to write")
     add_folder(parser)
     add_force(parser)
 

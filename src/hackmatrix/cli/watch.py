@@ -18,6 +18,7 @@ from hackmatrix.render.page import Replay, page
 from hackmatrix.render.picture import gif
 from hackmatrix.render.sheet import sheet
 from hackmatrix.render.text import colored
+from ppo_mask.checkpoints import expand_user
 from ppo_mask.errors import RunError
 from ppo_mask.runner.commands import (
     MAX_SEED,
@@ -46,8 +47,12 @@ def add_to(commands: Any) -> None:
         "--fps", type=_speed, default=4.0, metavar="F", help="actions per second (default: 4)"
     )
     add_limit(parser)
-    parser.add_argument("--html", metavar="FILE", help="write the game as a page instead")
-    parser.add_argument("--gif", metavar="FILE", help="write the game as a film instead")
+    parser.add_argument(
+        "--html", type=expand_user, metavar="FILE", help="write the game as a page instead"
+    )
+    parser.add_argument(
+        "--gif", type=expand_user, metavar="FILE", help="write the game as a film instead"
+    )
     add_force(parser)
 
 

@@ -17,6 +17,7 @@ from ._run_folder import (
     check_run_name,
     copy_run,
     create_run_folders,
+    expand_user,
 )
 from ._send import restore_from_first
 from ._storage import Storage, is_url, open_storage
@@ -33,6 +34,7 @@ __all__ = [
     "check_run_name",
     "copy_run",
     "create_run_folders",
+    "expand_user",
     "find_run",
     "hold",
     "is_url",

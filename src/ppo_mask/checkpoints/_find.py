@@ -1,11 +1,12 @@
 """From what a user calls a run to its folder on this machine."""
 
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
 
 from ppo_mask.checkpoints._lock import hold
-from ppo_mask.checkpoints._run_folder import LATEST, RunFolder
+from ppo_mask.checkpoints._run_folder import LATEST, RunFolder, expand_user
 from ppo_mask.checkpoints._storage import Storage, is_url, open_storage
 from ppo_mask.errors import RunError
 
@@ -14,9 +15,10 @@ def local_path(place: str) -> Path:
     """The local path of a run or checkpoint; what is at a URL is fetched first.
 
     Raises:
-        RunError: there is no run at that URL, it is damaged, or it cannot be reached.
+        RunError: there is no run at that URL, it is damaged, or it cannot be reached; or no path
+            can be like that.
     """
-    return _fetch(place)[1] if is_url(place) else Path(place).expanduser()
+    return _fetch(place)[1] if is_url(place) else _known_path(place)
 
 
 def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder, int, Storage]:
@@ -40,7 +42,8 @@ def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder
     elif _may_be_a_name(place) and place in (known := open_storage(parent)).runs():
         storage, path = known, known.pull(place)
     else:
-        storage, path = Storage(Path(place).parent), Path(place)
+        path = _known_path(place)
+        storage = Storage(path.parent)
     folder = RunFolder(path)
     for each in (path, path.absolute().parent.parent):
         _put_back(RunFolder(each))
@@ -64,7 +67,19 @@ def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder
 
 def _may_be_a_name(place: str) -> bool:
     """Whether it is no path; only then a bucket is asked, which takes a while."""
-    return Path(place).name == place and not Path(place).exists()
+    return Path(place).name == place and not os.path.exists(place)
+
+
+def _known_path(place: str) -> Path:
+    """A path that the system can look at, whether there is something or not."""
+    path = Path(expand_user(place))
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:  # Such as a name that is too long.
+        raise RunError(f"cannot look at {path}: {error.strerror}") from error
+    return path
 
 
 def _put_back(folder: RunFolder) -> None:

@@ -138,6 +138,21 @@ def cache_folder() -> Path:
         ) from error
 
 
+def expand_user(text: str) -> str:
+    """A path with ``~`` or ``~user`` at its beginning replaced by that user's home folder.
+
+    Raises:
+        RunError: there is no such user, or no home folder is known.
+    """
+    path = os.path.expanduser(text)
+    if path.startswith("~"):
+        user = text.partition("/")[0]
+        raise RunError(
+            f"there is no home folder {user} for {text}; write ./{text} for a file of that name"
+        )
+    return path
+
+
 def create_run_folders(
     parent: Path, taken: Mapping[str, str], name: str | None, suffixes: Sequence[str | None]
 ) -> list[RunFolder]:

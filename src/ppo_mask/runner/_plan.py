@@ -89,7 +89,7 @@ def make_plan(
     Raises:
         RunError: it asks for something that cannot be.
     """
-    check(defaults)
+    defaults = check(defaults)
     flags = parse_flags(defaults, arguments, description, prog, _describe_presets(presets))
     file, in_file = flags.get("config"), dict[str, Any]()
     if file is not None:

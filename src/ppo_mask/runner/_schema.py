@@ -10,7 +10,6 @@ single place where a setting's default, help and limits are written down: the co
 import dataclasses
 import difflib
 import math
-import os
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any, TypeVar, cast
 
 import yaml
 
+from ppo_mask.checkpoints import expand_user
 from ppo_mask.errors import RunError
 from ppo_mask.ppo import RULES, Rules
 from ppo_mask.runner import _types
@@ -149,7 +149,7 @@ class Setting:
         except (ValueError, OverflowError):
             wanted = _types.describe(self.type)
             raise RunError(f"{called} must be {wanted}, got {_types.plain(raw)!r}") from None
-        return os.path.expanduser(value) if self.is_path else value
+        return expand_user(value) if self.is_path else value
 
 
 def settings(config: Any) -> dict[str, Setting]:
@@ -233,8 +233,11 @@ def replace(config: Config, values: Mapping[str, Any], source: str = "") -> Conf
     return dataclasses.replace(cast(Any, config), **groups)
 
 
-def check(config: Any) -> None:
+def check(config: Config) -> Config:
     """Makes sure that every setting has a value of its type and within its limits.
+
+    Returns:
+        The config with each value as a file's or a flag's would be: ``~`` is the home folder.
 
     Raises:
         RunError: naming the first that has not, or the first whose type no flag can have.
@@ -243,7 +246,7 @@ def check(config: Any) -> None:
         known = settings(config)
     except TypeError as error:
         raise RunError(str(error)) from error
-    replace(config, {name: each.value for name, each in known.items()})
+    return replace(config, {name: each.value for name, each in known.items()})
 
 
 def finite_number(raw: object, called: str) -> float:
@@ -298,7 +301,7 @@ def load_yaml(path: Path) -> Any:
         RunError: it cannot be read.
     """
     try:
-        return yaml.safe_load(path.expanduser().read_text(encoding="utf-8"))
+        return yaml.safe_load(Path(expand_user(str(path))).read_text(encoding="utf-8"))
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

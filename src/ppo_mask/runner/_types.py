@@ -1,12 +1,13 @@
 """The types that a setting may have, and how their values are written in flags and files."""
 
 import enum
-import os
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, cast
+
+from ppo_mask.checkpoints import expand_user
 
 _NAMES: dict[Any, str] = {
     int: "a whole number",
@@ -96,7 +97,7 @@ def convert(hint: Any, raw: Any) -> Any:
     if written(raw) in (allowed := options(hint)):
         return allowed[written(raw)]
     if hint is Path and isinstance(raw, (str, Path)):
-        return Path(os.path.expanduser(raw))
+        return Path(expand_user(str(raw)))
     if hint is bool and raw in ("true", "false"):
         return raw == "true"
     if hint in (bool, str) and isinstance(raw, hint):

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import jax
 
-from ppo_mask.checkpoints import RunFolder, find_run, is_url, local_path, write_whole
+from ppo_mask.checkpoints import RunFolder, expand_user, find_run, is_url, local_path, write_whole
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.errors import RunError
 
@@ -70,9 +70,10 @@ def run_commands(
 
 def _output_arrives() -> bool:
     """Whether what was printed arrives; if not, Python must not try once more when it ends."""
+    if sys.stdout is None:
+        return True
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return False
@@ -106,6 +107,7 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
     """The option that says where the newest run is looked for."""
     parser.add_argument(
         "--checkpoint-dir",
+        type=expand_user,
         default="checkpoints",
         metavar="FOLDER",
         help="where the newest run is looked for (default: checkpoints)",
@@ -124,7 +126,7 @@ def run_folders(places: Sequence[str], parent: str) -> list[RunFolder]:
     """
     return [
         RunFolder(local_path(place))
-        if is_url(place) or Path(place).is_dir()
+        if is_url(place) or os.path.isdir(os.path.expanduser(place))
         else find_run(place, parent, or_empty=True)[0]
         for place in places
     ]

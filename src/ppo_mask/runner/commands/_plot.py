@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ppo_mask.checkpoints import LATEST, RunFolder
+from ppo_mask.checkpoints import LATEST, RunFolder, expand_user
 from ppo_mask.errors import RunError
 from ppo_mask.runner._schema import load_yaml
 from ppo_mask.runner.commands._curves import PLOTTED, Band, Log, draw, html, mean_of, read_log
@@ -45,6 +45,7 @@ def add_plot(commands: Any, titles: Mapping[str, str] | None = None) -> None:
     add_latest(parser)
     parser.add_argument(
         "--out",
+        type=expand_user,
         default="curves.png",
         metavar="FILE",
         help="what to write: .png, .svg or .html (default: curves.png)",

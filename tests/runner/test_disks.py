@@ -188,7 +188,7 @@ def test_a_command_onto_a_full_disk_is_one_line(
         patch.setattr(sys, "stdout", full)
         assert hackmatrix(words) == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "error: cannot print: No space left on device"
+    assert last == "error: cannot write: No space left on device"
 
 
 @pytest.mark.parametrize("name", ["lr[1]", "[!r]un", "a b #%20{}", "ü'$(x)", "x" * 200])

@@ -159,13 +159,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs")
     taken = ["--run-name", "taken", "--total-timesteps", "64", "--save-interval", "1"]
     assert main(TASK, DEFAULTS, ["--checkpoint-dir", str(path), *taken]) == 0
-    for name in ("edited", "damaged", "torn"):
+    for name in ("edited", "damaged", "torn", "elsewhere/taken"):
         shutil.copytree(path / "taken", path / name)
     config = path / "edited" / "config.yaml"
     config.write_text(config.read_text().replace("num_layers: 1", "num_layers: 2"))
     (path / "damaged" / "checkpoints" / "2" / "description" / "metadata").unlink()
     shutil.rmtree(path / "torn" / "checkpoints" / "2" / "state")
-    (path / "elsewhere" / "taken").mkdir(parents=True)
     (path / "empty").mkdir()
     (path / "fresh").mkdir()
     (path / "fresh" / "config.yaml").write_text("")

@@ -128,7 +128,7 @@ def main(
             print(f"error: {error}", file=sys.stderr)
             return 1
         except OSError as error:
-            print(f"error: cannot go on: {describe_os_error(error)}", file=sys.stderr)
+            print(f"error: {describe_os_error(error)}", file=sys.stderr)
             return 2 if plan is None else 1
         except KeyboardInterrupt:
             return 128 + signal.SIGINT

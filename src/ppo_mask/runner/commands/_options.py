@@ -57,33 +57,33 @@ def run_commands(
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:  # The reader of our output has enough.
-        _output_arrives()
+        _flush_or_drop()
         return 128 + signal.SIGPIPE
     except OSError as error:
-        what = "cannot go on" if _output_arrives() else "cannot print"
-        print(f"error: {what}: {describe_os_error(error)}", file=sys.stderr)
+        _flush_or_drop()
+        print(f"error: {describe_os_error(error)}", file=sys.stderr)
         return 2
     except jax.errors.JaxRuntimeError as error:  # Most of all, too little memory.
         print(f"error: {str(error).partition(chr(10))[0]}", file=sys.stderr)
         return 2
 
 
-def _output_arrives() -> bool:
-    """Whether what was printed arrives; if not, Python must not try once more when it ends."""
+def _flush_or_drop() -> None:
+    """Prints the rest; if that cannot be, Python must not try once more when it ends."""
     if sys.stdout is None:
-        return True
+        return
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return False
-    return True
 
 
 def describe_os_error(error: OSError) -> str:
-    """What the system refused, and of which file."""
-    file = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-    return f"{file}{error.strerror or error}"
+    """What the system refused; without a file's name it is what was being written, or printed."""
+    reason = error.strerror or error
+    if error.filename is None:
+        return f"cannot write: {reason}"
+    return f"cannot use {os.fsdecode(error.filename)}: {reason}"
 
 
 def add_command(

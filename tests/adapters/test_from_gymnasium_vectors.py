@@ -1,5 +1,8 @@
 """Vectors of Gymnasium, of every kind of autoreset, behave as their environments do by hand."""
 
+import multiprocessing
+import os
+import signal
 from functools import partial
 
 import gymnasium
@@ -55,6 +58,21 @@ def test_sync_vector_equals_its_environments(mode, limit):
 
     env = GymnasiumEnv.of_vectors(partial(sync, mode, make), infos=["cards"])
     assert_same(play(env), play(GymnasiumEnv(make, infos=["cards"])))
+
+
+def test_processes_of_a_vector_outlive_the_terminal():
+    env = GymnasiumEnv.of_vectors(partial(forked, AutoresetMode.NEXT_STEP, Climb))
+    vector = pm.VectorEnv(env, 2)
+    state, timestep = vector.reset(jax.random.key(0))
+    for process in multiprocessing.active_children():
+        for number in (signal.SIGINT, signal.SIGHUP):
+            os.kill(process.pid, number)
+    actions = timestep.action_mask.argmax(1).astype(jnp.int32)
+    for _ in range(3):
+        state, timestep = vector.step(jax.random.key(1), state, actions)
+        actions = timestep.action_mask.argmax(1).astype(jnp.int32)
+    assert np.isfinite(timestep.reward).all()
+    env.close()
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])

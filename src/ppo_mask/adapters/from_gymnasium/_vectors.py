@@ -1,6 +1,8 @@
 """Steps a vector environment of Gymnasium, whatever its kind of autoreset."""
 
-from collections.abc import Sequence
+import signal
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, no_type_check
 
 import numpy as np
@@ -20,6 +22,23 @@ _OF_MAKE_VEC = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 """What ``gymnasium.make_vec`` notes among an environment's own arguments."""
 
 
+@contextmanager
+def _deaf_processes() -> Generator[None]:
+    """Processes started inside do not hear Ctrl+C, nor that the terminal has been closed.
+
+    Those go to all processes of a terminal. The run ends in good order, and needs these until then.
+    They inherit the mask of signals of the thread that starts them.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows.
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @no_type_check
 class VectorStepper:
     """What a ``Stepper`` of all environments is, with a vector in place of them.
@@ -33,7 +52,8 @@ class VectorStepper:
     def __init__(self, make: Any, layout: Any, arrays: Any) -> None:
         self._layout, self.arrays = layout, arrays
         count = layout["num_envs"]
-        self._vector = make(count)
+        with _deaf_processes():
+            self._vector = make(count)
         if self._vector.num_envs != count:
             raise UnfitError(f"has {self._vector.num_envs} environments; {count} were asked for")
         inner, modes = self._vector.unwrapped, gymnasium.vector.AutoresetMode

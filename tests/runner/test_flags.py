@@ -486,5 +486,6 @@ def test_runs_are_numbered(tmp_path: Path) -> None:
     names = [create(None, suffix) for suffix in suffixes]
     assert [name[10:] for name in names] == ["-001", "-002", "-003-long", "-004"]
     assert create("mine", "b") == "mine-b"
+    (tmp_path / "mine-b" / "something").touch()  # An empty folder would do.
     with pytest.raises(RunError, match=r"there is a run .*/mine-b already"):
         create("mine", "b")

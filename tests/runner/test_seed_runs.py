@@ -91,6 +91,7 @@ def test_no_folder_is_made_if_one_of_them_is_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "run-seed1").mkdir()
+    (tmp_path / "run-seed1" / "something").touch()
     assert main(TASK, DEFAULTS, _flags(tmp_path, "--run-name", "run", "--num-seeds", "2")) == 2
     assert "there is a run" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["run-seed1"]

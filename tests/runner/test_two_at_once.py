@@ -224,8 +224,7 @@ def test_a_rewind_that_saves_nothing_changes_nothing(
                 main(broken, DEFAULTS, flags(tmp_path, 9, *rewind))
         elif how == "log":
             patch.setattr(JsonLines, "on_log", refuse)
-            with pytest.raises(OSError, match="full"):
-                train(tmp_path, 9, *rewind)
+            assert train(tmp_path, 9, *rewind) == 1
         else:
             interrupt(patch, how)
             assert train(tmp_path, 9, *rewind) == 130

@@ -31,6 +31,12 @@ from ppo_mask.runner import (
 )
 
 
+def _given(default: int, what: str) -> Any:
+    return setting(
+        default, f"a head start: up to {what}", at_least=0, at_most=MOST_GIVEN, changeable=True
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class GameSettings:
     """HackMatrix. All from the curriculum on is about training games; evaluations play the
@@ -80,34 +86,10 @@ class GameSettings:
         at_most=1,
         changeable=True,
     )
-    given_credits: int = setting(
-        10,
-        "a head start: up to so many credits more",
-        at_least=0,
-        at_most=MOST_GIVEN,
-        changeable=True,
-    )
-    given_energy: int = setting(
-        10,
-        "a head start: up to so much energy more",
-        at_least=0,
-        at_most=MOST_GIVEN,
-        changeable=True,
-    )
-    given_siphons: int = setting(
-        2,
-        "a head start: up to so many data siphons more",
-        at_least=0,
-        at_most=MOST_GIVEN,
-        changeable=True,
-    )
-    given_score: int = setting(
-        3,
-        "a head start: up to so many points for each stage before",
-        at_least=0,
-        at_most=MOST_GIVEN,
-        changeable=True,
-    )
+    given_credits: int = _given(10, "so many credits more")
+    given_energy: int = _given(10, "so much energy more")
+    given_siphons: int = _given(2, "so many data siphons more")
+    given_score: int = _given(3, "so many points for each stage before")
     reward_weights: RewardWeights | None = setting(
         None,
         "factors of reward components in training, as kills=0.5,step_penalty=0, or a YAML file; "

@@ -1,6 +1,7 @@
 """Errors and warnings of one line."""
 
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Generator
@@ -62,3 +63,16 @@ def warn(message: str) -> None:
         message: one line.
     """
     print(f"warning: {message}", file=sys.stderr)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line; its type, if it says nothing."""
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
+def describe_os_error(error: OSError) -> str:
+    """What the system refused; without a file's name it is what was being written, or printed."""
+    reason = error.strerror or error
+    if error.filename is None:
+        return f"cannot write: {reason}"
+    return f"cannot use {os.fsdecode(error.filename)}: {reason}"

@@ -16,7 +16,6 @@ from memory_bucket import (
     WRITES,
     assert_in_step,
     begin,
-    empty_bucket,
     go_on,
     intercept,
     manifest,
@@ -35,18 +34,12 @@ CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
 Output = pytest.CaptureFixture[str]
 
 
+pytestmark = pytest.mark.usefixtures("machine")
+
+
 @pytest.fixture(autouse=True)
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The local folder of the runs in the bucket, which is empty."""
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_uploader, "_PAUSES", (0.0, 0.0))
-    return empty_bucket(monkeypatch, tmp_path / "one")
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    parent = tmp_path_factory.mktemp("whole")
-    assert begin(12, url=str(parent)) == 0
-    return RunFolder(parent / "run")
 
 
 def test_a_run_is_copied_with_each_checkpoint_and_goes_on_where_there_is_only_the_bucket(

@@ -13,7 +13,6 @@ from memory_bucket import (
     Objects,
     assert_in_step,
     begin,
-    empty_bucket,
     go_on,
     kill_at,
     manifest,
@@ -25,11 +24,7 @@ from ppo_mask.checkpoints import RunFolder, Storage, open_storage
 from ppo_mask.checkpoints._manifest import Manifest
 from same_run import assert_same_run, log
 
-
-@pytest.fixture(autouse=True)
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The local folder of the runs in the bucket, which is empty."""
-    return empty_bucket(monkeypatch, tmp_path / "one")
+pytestmark = pytest.mark.usefixtures("machine")
 
 
 def moments(machine: Path, patch: pytest.MonkeyPatch, into: Path) -> list[RunFolder]:

@@ -9,16 +9,7 @@ from pathlib import Path
 import pytest
 
 from corridor import DEFAULTS, TASK
-from memory_bucket import (
-    URL,
-    assert_in_step,
-    begin,
-    empty_bucket,
-    intercept,
-    objects,
-    remote,
-    set_objects,
-)
+from memory_bucket import URL, assert_in_step, begin, intercept, objects, remote, set_objects
 from ppo_mask.checkpoints import RunFolder, open_storage
 from ppo_mask.checkpoints._manifest import Manifest
 from ppo_mask.errors import RunError
@@ -27,10 +18,7 @@ from ppo_mask.runner import main
 Output = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(autouse=True)
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The local folder of the runs in the bucket, which is empty."""
-    return empty_bucket(monkeypatch, tmp_path / "one")
+pytestmark = pytest.mark.usefixtures("machine")
 
 
 REFUSED = [

@@ -12,7 +12,6 @@ from memory_bucket import (
     Killed,
     assert_in_step,
     begin,
-    empty_bucket,
     go_on,
     intercept,
     remote,
@@ -24,17 +23,7 @@ from same_run import assert_same_run, log
 Output = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(autouse=True)
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The local folder of the runs in the bucket, which is empty."""
-    return empty_bucket(monkeypatch, tmp_path / "one")
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    parent = tmp_path_factory.mktemp("whole")
-    assert begin(12, url=str(parent)) == 0
-    return RunFolder(parent / "run")
+pytestmark = pytest.mark.usefixtures("machine")
 
 
 def test_an_older_checkpoint_is_gone_on_from_with_rewind(

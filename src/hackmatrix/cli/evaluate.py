@@ -8,7 +8,7 @@ from typing import Any
 
 from hackmatrix.cli.options import add_limit, add_players, agents
 from hackmatrix.play.evaluation import Estimate, Evaluation, measure
-from ppo_mask.runner.commands import MAX_SEED, add_command, columns, number, tell
+from ppo_mask.runner.commands import add_command, add_seed, columns, number, tell
 
 _BAR = 10
 
@@ -20,9 +20,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--episodes", type=number(1), default=1000, metavar="N", help="games (default: 1000)"
     )
-    parser.add_argument(
-        "--seed", type=number(0, MAX_SEED), default=0, metavar="N", help="(default: 0)"
-    )
+    add_seed(parser)
     add_limit(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 

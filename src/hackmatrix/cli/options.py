@@ -6,7 +6,7 @@ from typing import Any
 from hackmatrix.play.agents import POLICIES, Agent, load_agent, named_agent
 from ppo_mask.checkpoints import LATEST
 from ppo_mask.errors import RunError
-from ppo_mask.runner.commands import MAX_SEED, add_latest, number
+from ppo_mask.runner.commands import add_latest, add_seed, number
 
 
 def add_players(parser: argparse.ArgumentParser, *, several: bool) -> None:
@@ -35,13 +35,7 @@ def add_players(parser: argparse.ArgumentParser, *, several: bool) -> None:
 
 def add_game(parser: argparse.ArgumentParser) -> None:
     """The options of a game."""
-    parser.add_argument(
-        "--seed",
-        type=number(0, MAX_SEED),
-        default=0,
-        metavar="N",
-        help="of the first game (default: 0)",
-    )
+    add_seed(parser, "of the first game")
     parser.add_argument(
         "--reveal", action="store_true", help="show what the player cannot see, too"
     )

@@ -8,7 +8,7 @@ from jaxtyping import Array, Key
 
 from ppo_mask.devices.sharding import addressable
 from ppo_mask.envs import AbstractEnv
-from ppo_mask.errors import RunError
+from ppo_mask.errors import RunError, first_line
 from ppo_mask.training import (
     Callback,
     Metric,
@@ -75,6 +75,7 @@ class Evaluator(Callback):
                 )
             # Such as a mask that allows no action, or more episodes than there is memory for.
             except (RunError, ValueError, jax.errors.JaxRuntimeError) as error:
-                reason = str(error).partition("\n")[0] or type(error).__name__
-                raise TrainingError(f"evaluation at update {run.update}: {reason}") from error
+                raise TrainingError(
+                    f"evaluation at update {run.update}: {first_line(error)}"
+                ) from error
             run.log(result.values)

@@ -6,7 +6,7 @@ from typing import final
 
 import jax
 
-from ppo_mask.errors import warn
+from ppo_mask.errors import first_line, warn
 from ppo_mask.training import Callback, Progress, Run, TrainState
 
 
@@ -52,7 +52,7 @@ class Profiler(Callback):
             act()
         # The profiler raises all kinds, on a full disk or a folder's odd name.
         except Exception as error:
-            reason = str(error).partition("\n")[0] or type(error).__name__
-            warn(f"cannot trace update {self._update} into {self._directory}: {reason}")
+            what = f"cannot trace update {self._update} into {self._directory}"
+            warn(f"{what}: {first_line(error)}")
             return False
         return True

@@ -9,7 +9,7 @@ import equinox as eqx
 
 from ppo_mask.checkpoints._architecture import UnknownNetwork, architecture_of, build
 from ppo_mask.checkpoints._find import local_path
-from ppo_mask.checkpoints._run_folder import RunFolder
+from ppo_mask.checkpoints._run_folder import RunFolder, expand_user
 from ppo_mask.checkpoints._storage import is_url
 from ppo_mask.checkpoints._store import read_description, restore, write_checkpoint
 from ppo_mask.errors import RunError
@@ -59,7 +59,7 @@ def save_policy(model: ModelLike, path: str | Path) -> None:
     """
     if is_url(str(path)):
         raise RunError(f"a policy is saved to a local folder, not to {path}")
-    path = Path(path).expanduser().absolute()
+    path = Path(expand_user(str(path))).absolute()
     if path.exists():
         raise RunError(f"there is something at {path} already; a policy needs a new folder")
     model = as_model(model)

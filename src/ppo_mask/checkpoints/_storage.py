@@ -30,7 +30,7 @@ from typing import Any, final
 from ppo_mask.checkpoints._lock import hold
 from ppo_mask.checkpoints._manifest import MANIFEST, Manifest, is_log, read_marker, write_marker
 from ppo_mask.checkpoints._run_folder import RunFolder, cache_folder
-from ppo_mask.errors import RunError, warn
+from ppo_mask.errors import RunError, first_line, warn
 
 _EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
 
@@ -353,5 +353,5 @@ def _reaching(url: str | None) -> Generator[None]:
     # Each driver raises errors of its own.
     except Exception as error:
         kind = _MissingError if isinstance(error, FileNotFoundError) else RunError
-        reason = str(error).partition("\n")[0][:200] or type(error).__name__
+        reason = first_line(error)[:200]
         raise kind(f"cannot reach {url}: {reason}") from error

@@ -24,6 +24,6 @@ def strong_types(tree: Any) -> Any:
 
 
 def _strong(leaf: Any) -> Any:
-    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return leaf
-    return jnp.asarray(leaf, jnp.result_type(leaf))
+    if not isinstance(leaf, jax.Array):
+        return jnp.asarray(leaf, jnp.result_type(leaf))
+    return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf.astype(leaf.dtype)

@@ -35,7 +35,7 @@ from ppo_mask.devices.processes import (
 )
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv, Curriculum
-from ppo_mask.errors import RunError
+from ppo_mask.errors import RunError, describe_os_error
 from ppo_mask.networks import AbstractActorCritic, describe_network
 from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split, check_devices
 from ppo_mask.runner import commands
@@ -64,7 +64,6 @@ from ppo_mask.runner._task import (
 from ppo_mask.runner._tune import SIZES, fastest
 from ppo_mask.runner._wiring import Outcome, callbacks_for
 from ppo_mask.runner.ahead import print_program
-from ppo_mask.runner.commands._options import describe_os_error
 from ppo_mask.training import (
     Trainer,
     TrainingError,

@@ -36,7 +36,7 @@ from ppo_mask.runner._schema import (
     replace,
     settings,
 )
-from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
+from ppo_mask.runner._settings import MAX_SEED, RunConfig, RunSettings, resolve
 
 Environment = TypeVar("Environment")
 
@@ -207,10 +207,10 @@ def _check_run_settings(config: RunConfig[Any], given: Mapping[str, Any]) -> Non
         }
         for flag in (flag for flag, on in others.items() if on):
             raise RunError(f"--num-seeds does not go with {flag}, which is about one run")
-    if config.training.seed + run.num_seeds > 2**32:
+    if config.training.seed + run.num_seeds > MAX_SEED + 1:
         raise RunError(
             f"--seed {config.training.seed} and the {run.num_seeds - 1} after it must be below "
-            f"{2**32}; --seed {2**32 - run.num_seeds} would do"
+            f"{MAX_SEED + 1}; --seed {MAX_SEED + 1 - run.num_seeds} would do"
         )
     if run.auto_tune:
         for name in ("num_envs", "num_minibatches", "update_epochs"):

@@ -20,6 +20,11 @@ Environment = TypeVar("Environment")
 _PPO_FIELDS = {field.name: field for field in dataclasses.fields(PPOConfig)}
 _RENAMED = {"learning_rate": "lr"}
 
+MAX_COUNT = 2**31 - 1
+"""Of steps and episodes, which compiled programs count in 32 bits."""
+
+MAX_SEED = 2**32 - 1
+
 REFERENCE_BATCH = 32_768
 REFERENCE_MINIBATCHES = 4
 REFERENCE_EPOCHS = 4
@@ -70,7 +75,7 @@ class TrainingSettings:
     precision: str = _of_ppo("precision")
     normalize_observations: bool = _of_ppo("normalize_observations")
     normalize_rewards: bool = _of_ppo("normalize_rewards")
-    seed: int = setting(0, "of everything random", at_least=0, at_most=2**32 - 1)
+    seed: int = setting(0, "of everything random", at_least=0, at_most=MAX_SEED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,13 +113,13 @@ class LoggingSettings:
         changeable=True,
     )
     eval_episodes: int = setting(
-        64, "episodes of an evaluation", at_least=1, at_most=2**31 - 1, changeable=True
+        64, "episodes of an evaluation", at_least=1, at_most=MAX_COUNT, changeable=True
     )
     eval_max_steps: int = setting(
         1000,
         "steps after which an evaluation cuts an episode off",
         at_least=1,
-        at_most=2**31 - 1,
+        at_most=MAX_COUNT,
         changeable=True,
     )
     tensorboard: bool = setting(True, "write TensorBoard event files", changeable=True)

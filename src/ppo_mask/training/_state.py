@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, UInt32
 
 from ppo_mask.devices.sharding import device_put, env_sharding, replicate, replicated_sharding
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools import ArrayTree, strong_types
 from ppo_mask.networks import AbstractActorCritic, trainable
 from ppo_mask.ppo import Algorithm, LearnerState, PPOConfig, UpdateDiagnostics
 from ppo_mask.training._metrics import Metric, MetricTotals
@@ -195,10 +195,5 @@ def _copies(arrays: Any) -> Any:
 
 def strongly_typed(state: TrainState) -> TrainState:
     """The same state without weak types, as a restored one is: one compiled program serves both."""
-    return jax.tree.map(_strongly_typed, state)
-
-
-def _strongly_typed(leaf: Any) -> Any:
-    if not eqx.is_array(leaf) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return leaf
-    return leaf.astype(leaf.dtype)
+    arrays, rest = eqx.partition(state, eqx.is_array)
+    return eqx.combine(strong_types(arrays), rest)

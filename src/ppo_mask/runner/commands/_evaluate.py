@@ -11,7 +11,7 @@ from ppo_mask.errors import RunError
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 from ppo_mask.runner.commands._load import TrainedRun, load_run
-from ppo_mask.runner.commands._options import MAX_SEED, add_command, add_folder, columns, number
+from ppo_mask.runner.commands._options import add_command, add_folder, add_seed, columns, number
 from ppo_mask.training import evaluate
 
 
@@ -58,9 +58,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 def add_play(parser: argparse.ArgumentParser) -> None:
     """The options that say how it plays."""
-    parser.add_argument(
-        "--seed", type=number(0, MAX_SEED), default=0, metavar="N", help="(default: 0)"
-    )
+    add_seed(parser)
     parser.add_argument(
         "--sample",
         action="store_true",

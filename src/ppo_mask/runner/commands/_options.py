@@ -13,7 +13,8 @@ import jax
 
 from ppo_mask.checkpoints import RunFolder, expand_user, find_run, is_url, local_path, write_whole
 from ppo_mask.devices.platforms import require_platform
-from ppo_mask.errors import RunError
+from ppo_mask.errors import RunError, describe_os_error, first_line
+from ppo_mask.runner._settings import MAX_COUNT, MAX_SEED
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -64,7 +65,7 @@ def run_commands(
         print(f"error: {describe_os_error(error)}", file=sys.stderr)
         return 2
     except jax.errors.JaxRuntimeError as error:  # Most of all, too little memory.
-        print(f"error: {str(error).partition(chr(10))[0]}", file=sys.stderr)
+        print(f"error: {first_line(error)}", file=sys.stderr)
         return 2
 
 
@@ -76,14 +77,6 @@ def _flush_or_drop() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def describe_os_error(error: OSError) -> str:
-    """What the system refused; without a file's name it is what was being written, or printed."""
-    reason = error.strerror or error
-    if error.filename is None:
-        return f"cannot write: {reason}"
-    return f"cannot use {os.fsdecode(error.filename)}: {reason}"
 
 
 def add_command(
@@ -132,10 +125,10 @@ def run_folders(places: Sequence[str], parent: str) -> list[RunFolder]:
     ]
 
 
-MAX_COUNT = 2**31 - 1
-"""Of steps and episodes, which compiled programs count in 32 bits."""
-
-MAX_SEED = 2**32 - 1
+def add_seed(parser: argparse.ArgumentParser, what: str = "") -> None:
+    """The option of a seed, and what it is of."""
+    help = f"{what} (default: 0)".lstrip()
+    parser.add_argument("--seed", type=number(0, MAX_SEED), default=0, metavar="N", help=help)
 
 
 def number(at_least: int, at_most: int = MAX_COUNT) -> Callable[[str], int]:

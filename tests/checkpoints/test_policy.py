@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ppo_mask as pm
+from ppo_mask.checkpoints import _policy
 from ppo_mask.errors import RunError
 from ppo_mask.networks import add_normalization, to_bfloat16
 
@@ -212,3 +213,22 @@ def test_load_policy_asks_for_an_unknown_class(tmp_path: Path) -> None:
 def test_load_policy_names_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"there is no checkpoint .*/policy"):
         pm.load_policy(tmp_path / "policy")
+
+
+def test_weights_of_before_a_hyperparameter_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = pm.MLPActorCritic(3, 2, 4, key=jax.random.key(0))
+    pm.save_policy(model, tmp_path / "policy")
+    description = _policy.read_description(tmp_path / "policy")
+    del description["architecture"]["hyperparameters"]["shared_layers"]
+    monkeypatch.setattr(_policy, "read_description", lambda path: description)
+
+    fresh = pm.MLPActorCritic(3, 2, 4, key=jax.random.key(1))
+    loaded = pm.checkpoints.load_weights(tmp_path / "policy", fresh)
+    assert bool(eqx.tree_equal(loaded, model))
+    other = pm.MLPActorCritic(3, 2, 4, shared_layers=1, key=jax.random.key(1))
+    with pytest.raises(
+        RunError, match=r"is MLPActorCritic\(.*\); this run trains .*shared_layers=1"
+    ):
+        pm.checkpoints.load_weights(tmp_path / "policy", other)

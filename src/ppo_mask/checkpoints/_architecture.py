@@ -86,6 +86,27 @@ def build(architecture: Any, classes: Mapping[str, Any]) -> AbstractActorCritic:
     return read(architecture)
 
 
+def is_architecture_of(saved: Any, model: AbstractActorCritic) -> bool:
+    """Whether a saved architecture makes networks like this one.
+
+    A hyperparameter that it does not name, because the class had none of this name yet, is the
+    constructor's default.
+
+    Args:
+        saved: from :func:`architecture_of`, by way of JSON.
+        model: any network; the shapes of its arrays are enough.
+    """
+    classes: dict[str, Any] = {}
+    asked = json.loads(json.dumps(_stored(model, "", "", classes)))
+    if saved == asked:
+        return True
+    try:
+        again = eqx.filter_eval_shape(build, saved, classes)
+        return json.loads(json.dumps(architecture_of(again))) == asked
+    except Exception:  # A constructor of somebody's own may fail in any way.
+        return False
+
+
 def _stored(value: Any, network: str, name: str, classes: dict[str, Any]) -> Any:
     """A value as JSON holds it; ``name`` is what it is called in the hyperparameters of
     ``network``."""

@@ -7,7 +7,12 @@ from typing import Any
 
 import equinox as eqx
 
-from ppo_mask.checkpoints._architecture import UnknownNetwork, architecture_of, build
+from ppo_mask.checkpoints._architecture import (
+    UnknownNetwork,
+    architecture_of,
+    build,
+    is_architecture_of,
+)
 from ppo_mask.checkpoints._find import local_path
 from ppo_mask.checkpoints._run_folder import RunFolder, expand_user
 from ppo_mask.checkpoints._storage import is_url
@@ -134,8 +139,9 @@ def load_weights(path: str | Path, model: AbstractActorCritic) -> AbstractActorC
         True
     """
     path = _checkpoint_of(path)
-    saved, asked = read_description(path)["architecture"], architecture_of(model)
-    if saved != json.loads(json.dumps(asked)):
+    saved = read_description(path)["architecture"]
+    if not is_architecture_of(saved, model):
+        asked = architecture_of(model)
         raise RunError(f"policy {path} is {_words(saved)}; this run trains {_words(asked)}")
     return restore(path, model, prefix="learner.model.")
 

@@ -21,8 +21,7 @@ from typing import Any
 from report import surroundings
 
 from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, SIPHON_ACTION
-from hackmatrix.env import HackMatrix
-from hackmatrix.play.agents import Agent
+from hackmatrix.play.agents import Agent, game_for
 from hackmatrix.play.evaluation import measure
 from hackmatrix.task import DEFAULTS, TASK
 from ppo_mask.devices.sharding import addressable
@@ -65,7 +64,8 @@ class Strength(Callback):
         self._since = time.perf_counter()
 
     def _look(self, run: Run, state: TrainState) -> None:
-        agent = Agent("", addressable(state.model), greedy=False, env=HackMatrix())
+        model = addressable(state.model)
+        agent = Agent("", model, greedy=False, env=game_for(model))
         found = measure(agent, seed=run.update, episodes=self._episodes)
         steps = run.update * run.config.batch_size
         look = {

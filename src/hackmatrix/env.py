@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from hackmatrix.actions import FIRST_PROGRAM, NUM_ACTIONS, SIPHON_ACTION
-from hackmatrix.observation import Observation, compact, expand, ground_words
+from hackmatrix.observation import Observation, compact, expand, ground_words, with_time
 from hackmatrix.rules import bits, enemies, history, moves, paths, programs, rewards, siphon
 from hackmatrix.rules.batching import anywhere, computed_once, side_by_side
 from hackmatrix.rules.draws import Draws
@@ -118,6 +118,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             ``info`` are the original's in any case. For training.
         compact: observations in compact form: a twentieth of the bytes, and quicker to write. The
             networks in :mod:`hackmatrix` take either form.
+        time_aware: a :class:`~hackmatrix.observation.TimeAwareObservation` has the compact one and
+            the number of actions taken in the game (Pardo et al. 2018, arXiv:1712.00378).
     """
 
     undo_depth: int = eqx.field(default=MIN_UNDO_DEPTH, static=True)
@@ -126,6 +128,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     head_start: HeadStart | None = None
     shaping: rewards.Shaping | None = None
     compact: bool = eqx.field(default=False, static=True)
+    time_aware: bool = eqx.field(default=False, static=True)
     num_actions: int = eqx.field(default=NUM_ACTIONS, static=True, init=False)
 
     def __check_init__(self) -> None:
@@ -277,6 +280,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         self, game: Game, ground: UInt32[Array, "words cells"], among_few: bool = False
     ) -> Observation:
         seen = compact(game, ground, among_few)
+        if self.time_aware:
+            return with_time(seen, game)
         return seen if self.compact else expand(seen)
 
     def _seen_anew(self, kept: Kept) -> Observation:

@@ -159,6 +159,18 @@ class CompactObservation(eqx.Module):
         return pack(((first & bits[0]) | (second & bits[1])) != 0)
 
 
+class TimeAwareObservation(eqx.Module):
+    """An observation, and how long the game has taken, which the original's do not have.
+
+    Attributes:
+        seen: what the player sees.
+        steps: actions taken in the game; 65,535 are as many or more.
+    """
+
+    seen: CompactObservation
+    steps: UInt16[Array, ""]
+
+
 def cell_channels(
     words: UInt32[Array, "words cells"], number: slice | np.ndarray = slice(None)
 ) -> UInt16[Array, "cells channels"]:
@@ -177,8 +189,8 @@ def divisors(number: slice | np.ndarray = slice(None)) -> np.ndarray:
     return _DIVISOR[number]
 
 
-Observation: TypeAlias = Float[Array, "observation"] | CompactObservation
-"""What the player sees, in either form."""
+Observation: TypeAlias = Float[Array, "observation"] | CompactObservation | TimeAwareObservation
+"""What the player sees, in each form that :class:`~hackmatrix.HackMatrix` gives."""
 
 
 def compact(
@@ -194,6 +206,11 @@ def compact(
     return CompactObservation(_player_steps(game), game.owned, _cell_words(game, ground, among_few))
 
 
+def with_time(seen: CompactObservation, game: Game) -> TimeAwareObservation:
+    """What the player sees, and the number of actions that the game has taken."""
+    return TimeAwareObservation(seen, jnp.minimum(game.steps, (1 << 16) - 1).astype(jnp.uint16))
+
+
 DIVISORS = np.concatenate(
     [
         [number.span for number in PLAYER_NUMBERS],
@@ -206,7 +223,9 @@ DIVISORS = np.concatenate(
 
 @number_settings()
 def expand(observation: Observation) -> Float[Array, "observation"]:
-    """The flat observation of one in either form: player, programs, grid."""
+    """The flat observation of one in any form, without the time: player, programs, grid."""
+    if isinstance(observation, TimeAwareObservation):
+        observation = observation.seen
     if not isinstance(observation, CompactObservation):
         return observation
     # Player and programs as a row of the grid, padded in front, and all of them whole numbers:
@@ -222,7 +241,9 @@ def expand(observation: Observation) -> Float[Array, "observation"]:
 
 @number_settings()
 def compress(observation: Observation) -> CompactObservation:
-    """The compact observation of one in either form: :func:`expand` backwards."""
+    """The compact observation of one in any form, without the time: :func:`expand` backwards."""
+    if isinstance(observation, TimeAwareObservation):
+        return observation.seen
     if isinstance(observation, CompactObservation):
         return observation
     whole = jnp.round(observation * DIVISORS).astype(jnp.uint32)

@@ -7,7 +7,7 @@ others made of them with ``dataclasses.replace``, to :func:`ppo_mask.runner.main
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 
@@ -17,7 +17,7 @@ from hackmatrix.metrics import METRICS
 from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP, flat_mlp, player_centered_gru
 from hackmatrix.rules.rewards import Shaping
 from hackmatrix.rules.starts import MOST_GIVEN, HeadStart
-from ppo_mask.envs import Curriculum
+from ppo_mask.envs import AbstractEnv, Curriculum
 from ppo_mask.errors import RunError
 from ppo_mask.runner import (
     LoggingSettings,
@@ -45,6 +45,7 @@ class GameSettings:
     Attributes:
         undo_depth: positions that UNDO can go back through in a stage.
         max_steps: actions after which a game is cut off; None for no limit.
+        time_aware: whether the network sees how many actions the game has taken.
         curriculum: starting stages and their weights by progress; None for always in stage 1.
         adaptive_starts: share of the games that begin in a stage that is won half the time.
         head_start: share of the games that begin with more than the original gives.
@@ -60,6 +61,9 @@ class GameSettings:
 
     undo_depth: int = setting(8, "positions that UNDO can go back through in a stage")
     max_steps: int | None = setting(None, "actions after which a game is cut off; none: no limit")
+    time_aware: bool = setting(
+        False, "show the networks mlp and recurrent how many actions the game has taken"
+    )
     curriculum: Phases | None = setting(
         None,
         "starting stages and their weights by progress, a YAML file; none: stage 1",
@@ -130,20 +134,41 @@ class GameSettings:
         return AdaptiveStages(games, jnp.float32(self.adaptive_starts))
 
 
+def _is_time_aware(env: AbstractEnv[Any]) -> bool:
+    return cast(HackMatrix, env).time_aware
+
+
+def _without_time(env: AbstractEnv[Any], hidden_dim: int) -> int:
+    """The width of a network that does not see how many actions a game has taken."""
+    if _is_time_aware(env):
+        raise RunError("--time-aware is for the networks mlp and recurrent alone")
+    return hidden_dim
+
+
 CHAMPION = Path(__file__).parent / "champion" / "policy"
 """The best policy trained so far; beside it how it came about."""
 
 TASK = Task[GameSettings](
-    lambda game: HackMatrix(game.undo_depth, game.max_steps, compact=True),
+    lambda game: HackMatrix(
+        game.undo_depth, game.max_steps, compact=True, time_aware=game.time_aware
+    ),
     networks={
         "mlp": lambda env, sizes, key: PlayerCenteredMLP(
-            sizes.hidden_dim, sizes.num_layers, shared_layers=sizes.shared_layers, key=key
+            sizes.hidden_dim,
+            sizes.num_layers,
+            shared_layers=sizes.shared_layers,
+            time_aware=_is_time_aware(env),
+            key=key,
         ),
         "board": lambda env, sizes, key: BoardActorCritic(
-            sizes.hidden_dim, sizes.num_layers, key=key
+            _without_time(env, sizes.hidden_dim), sizes.num_layers, key=key
         ),
-        "recurrent": lambda env, sizes, key: player_centered_gru(sizes.hidden_dim, key=key),
-        "flat": lambda env, sizes, key: flat_mlp(sizes.hidden_dim, sizes.num_layers, key=key),
+        "recurrent": lambda env, sizes, key: player_centered_gru(
+            sizes.hidden_dim, time_aware=_is_time_aware(env), key=key
+        ),
+        "flat": lambda env, sizes, key: flat_mlp(
+            _without_time(env, sizes.hidden_dim), sizes.num_layers, key=key
+        ),
     },
     metrics=METRICS,
     console_columns={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},

@@ -2,10 +2,18 @@
 
 from typing import final
 
+import equinox as eqx
 from jaxtyping import Array, Float, Int8, Key
 
 from hackmatrix.actions import NUM_ACTIONS
-from hackmatrix.networks.features import NUM_FEATURES, features, unpack
+from hackmatrix.networks.features import (
+    NUM_FEATURES,
+    NUM_FEATURES_WITH_TIME,
+    features,
+    packed_with_time,
+    unpack,
+    unpack_with_time,
+)
 from hackmatrix.observation import OBSERVATION_SIZE, Observation, expand
 from ppo_mask.networks import (
     AbstractActorCritic,
@@ -23,9 +31,12 @@ class PlayerCenteredMLP(AbstractFeatureActorCritic):
 
     Attributes:
         network: gets the features as floats; an MLP by default.
+        time_aware: one more feature is the number of actions taken, so that a policy which always
+            takes its likeliest action can leave a circle. The environment has to be time-aware.
     """
 
     network: AbstractActorCritic
+    time_aware: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -34,11 +45,13 @@ class PlayerCenteredMLP(AbstractFeatureActorCritic):
         network: AbstractActorCritic | None = None,
         *,
         shared_layers: int = 0,
+        time_aware: bool = False,
         key: Key[Array, ""],
     ):
         """Makes the network; one that is given is used as it is, and the sizes are not."""
+        self.time_aware = time_aware
         self.network = network or MLPActorCritic(
-            NUM_FEATURES,
+            NUM_FEATURES_WITH_TIME if time_aware else NUM_FEATURES,
             NUM_ACTIONS,
             hidden_dim,
             num_layers,
@@ -50,22 +63,29 @@ class PlayerCenteredMLP(AbstractFeatureActorCritic):
 
     def features(self, observation: Observation) -> Int8[Array, " features"]:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
+        if self.time_aware:
+            return packed_with_time(observation)
         return features(observation).packed()
 
     def unpack(self, features: Int8[Array, " features"]) -> Float[Array, " features"]:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
-        return unpack(features)
+        return unpack_with_time(features) if self.time_aware else unpack(features)
 
 
-def player_centered_gru(hidden_dim: int = 256, *, key: Key[Array, ""]) -> PlayerCenteredMLP:
+def player_centered_gru(
+    hidden_dim: int = 256, *, time_aware: bool = False, key: Key[Array, ""]
+) -> PlayerCenteredMLP:
     """Makes a :class:`PlayerCenteredMLP` with a GRU in place of the MLP.
 
     Args:
         hidden_dim: numbers in the hidden state.
+        time_aware: see :class:`PlayerCenteredMLP`.
         key: draws the weights.
     """
-    network = GRUActorCritic(NUM_FEATURES, NUM_ACTIONS, hidden_dim, True, _POLICY_GAIN, key=key)
-    return PlayerCenteredMLP(network=network, key=key)  # Whose own key is not used then.
+    size = NUM_FEATURES_WITH_TIME if time_aware else NUM_FEATURES
+    network = GRUActorCritic(size, NUM_ACTIONS, hidden_dim, True, _POLICY_GAIN, key=key)
+    # Whose own key is not used then.
+    return PlayerCenteredMLP(network=network, time_aware=time_aware, key=key)
 
 
 @final

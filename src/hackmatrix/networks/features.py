@@ -20,6 +20,7 @@ from hackmatrix.observation import (
     NUM_PLAYER_FEATURES,
     CompactObservation,
     Observation,
+    TimeAwareObservation,
     cell_channels,
     channels,
     compress,
@@ -51,6 +52,11 @@ _TARGET = [i for name in _TARGET_FIELDS for i in range(CHANNELS)[channels(name)]
 _NUM_BESIDE_PLAYER = NUM_DIRECTIONS * (len(_TARGET) + 2) + 1
 NUM_AROUND_PLAYER = NUM_PLAYER_FEATURES + _NUM_BESIDE_PLAYER
 NUM_FEATURES = NUM_AROUND_PLAYER + NUM_CELLS * (CHANNELS - NUM_PROGRAMS) + NUM_PROGRAMS * 3
+
+NUM_FEATURES_WITH_TIME = NUM_FEATURES + 1
+
+# Time is in eights of actions, up to 1,016, and 256 actions are 1.
+_ACTIONS_AT_ONCE, _MOST_TIME, _TIME_SCALE = 8, 127, 32.0
 
 # What 1 is in each packed feature: the player's are as in the game, the distance is in steps.
 _ONE = np.full(NUM_FEATURES, PARTS, np.float32)
@@ -101,6 +107,29 @@ class Features(NamedTuple):
 def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
     """All features as one vector of floats, in the order of :class:`Features`."""
     return packed.astype(jnp.float32) / _ONE
+
+
+def packed_with_time(observation: Observation) -> Int8[Array, " features_with_time"]:
+    """The packed features of an observation, and the number of actions taken as one more.
+
+    Raises:
+        ValueError: the observation does not have it.
+    """
+    if not isinstance(observation, TimeAwareObservation):
+        raise ValueError(
+            "a time-aware network needs observations with the number of actions taken: "
+            "HackMatrix(time_aware=True)"
+        )
+    time = jnp.minimum(observation.steps // _ACTIONS_AT_ONCE, _MOST_TIME).astype(jnp.int8)
+    return jnp.concatenate([features(observation).packed(), time[None]])
+
+
+@number_settings()
+def unpack_with_time(
+    packed: Int8[Array, " features_with_time"],
+) -> Float[Array, " features_with_time"]:
+    """What :func:`packed_with_time` has packed, as one vector of floats."""
+    return packed.astype(jnp.float32) / np.append(_ONE, np.float32(_TIME_SCALE))
 
 
 def _join(values: Iterable[Array]) -> Int8[Array, " n"]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hackmatrix.env import HackMatrix
+from hackmatrix.env import MIN_UNDO_DEPTH, HackMatrix
 from hackmatrix.networks import BoardActorCritic, BoardNetwork, FlatActorCritic, PlayerCenteredMLP
 from hackmatrix.play.policies import SCRIPTED
 from hackmatrix.task import CHAMPION, check_game, game_settings
@@ -36,6 +36,17 @@ class Agent:
     env: HackMatrix
 
 
+def game_for(model: AbstractActorCritic, undo_depth: int = MIN_UNDO_DEPTH) -> HackMatrix:
+    """The game with the observations that a policy needs, and the original's start and reward.
+
+    Args:
+        model: the policy.
+        undo_depth: as it was trained with.
+    """
+    time_aware = isinstance(model, PlayerCenteredMLP) and model.time_aware
+    return HackMatrix(undo_depth, time_aware=time_aware)
+
+
 def named_agent(name: str) -> Agent:
     """A policy that comes with the package: a scripted one, or the trained champion.
 
@@ -51,7 +62,8 @@ def named_agent(name: str) -> Agent:
     # None takes the likeliest action. Of scripted ones the probabilities are what they do; the
     # champion would go in circles in some games.
     if name == _CHAMPION:
-        return Agent(name, load_policy(CHAMPION, NETWORKS).model, False, HackMatrix())
+        model = load_policy(CHAMPION, NETWORKS).model
+        return Agent(name, model, False, game_for(model))
     return Agent(name, SCRIPTED[name], False, HackMatrix())
 
 
@@ -70,5 +82,5 @@ def load_agent(path: str, checkpoints: str = "checkpoints", *, sample: bool = Fa
     check_game(folder.config)
     policy = load_policy(folder.checkpoints.path(step), NETWORKS)
     # Without the run's limit of steps: watching and evaluating have their own.
-    env = HackMatrix(undo_depth=game_settings(folder.config).undo_depth)
+    env = game_for(policy.model, game_settings(folder.config).undo_depth)
     return Agent(f"{folder.path.name}/{step}", policy.model, not sample, env)

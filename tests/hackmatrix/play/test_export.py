@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import types
+from functools import partial
 from pathlib import Path
 
 import equinox as eqx
@@ -17,6 +18,7 @@ from games import ENV
 from hackmatrix import positions
 from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP
 from hackmatrix.networks.features import features, unpack
+from hackmatrix.observation import TimeAwareObservation, compress
 from hackmatrix.play.export import export_policy
 from ppo_mask.networks import add_normalization, update_statistics
 
@@ -85,6 +87,23 @@ def test_it_takes_the_same_greedy_actions(program, seen, network, tmp_path):
     assert len(set(theirs)) > 15
     theirs = [policy.value(observation) for observation in seen[0]]
     np.testing.assert_allclose(theirs, values, rtol=1e-3, atol=1e-3)
+
+
+def test_it_plays_shared_layers_and_heeds_the_time(program, seen, tmp_path):
+    model = PlayerCenteredMLP(32, 2, shared_layers=1, time_aware=True, key=jax.random.key(1))
+    path = tmp_path / "policy.npz"
+    path.write_bytes(export_policy(model))
+    policy = program.Policy(path)
+
+    @jax.jit
+    @partial(jax.vmap, in_axes=(0, 0, None))
+    def ours(observation, mask, steps):
+        seen = TimeAwareObservation(compress(observation), steps)
+        return model(seen, mask)[1]
+
+    for steps in (0, 500, 5000):
+        values = [policy.value(observation, steps) for observation in seen[0]]
+        np.testing.assert_allclose(values, ours(*seen, jnp.uint16(steps)), rtol=1e-3, atol=1e-3)
 
 
 def test_it_needs_numpy_only(program, network, tmp_path):

@@ -17,7 +17,7 @@ import ppo_mask as pm
 from hackmatrix.networks import PlayerCenteredMLP
 from hackmatrix.networks.features import NUM_FEATURES, NUM_FEATURES_WITH_TIME
 from hackmatrix.play.agents import NETWORKS
-from hackmatrix.task import CHAMPION
+from hackmatrix.task import TASK
 from ppo_mask.errors import RunError
 from ppo_mask.networks.layers import layer_of
 
@@ -102,7 +102,7 @@ def sharpen(mlp: pm.MLPActorCritic, factor: float) -> pm.MLPActorCritic:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the command line, and saves the new policy."""
     parser = argparse.ArgumentParser(description="Remake a policy of the game's default network.")
-    parser.add_argument("policy", help="a run, a checkpoint, a saved policy, or champion")
+    parser.add_argument("policy", help="a run, a checkpoint, a saved policy, champion or steady")
     parser.add_argument("folder", help="a new one, for the new policy")
     parser.add_argument("--widen", type=int, default=1, metavar="N", help="times as many units")
     parser.add_argument("--time-aware", action="store_true", help="for hackmatrix --time-aware")
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.widen < 1:
         parser.error(f"--widen must be at least 1, got {options.widen}")
-    path = CHAMPION if options.policy == "champion" else options.policy
+    path = TASK.policies.get(options.policy, options.policy)
     try:
         model = pm.load_policy(path, NETWORKS).model
     except RunError as error:

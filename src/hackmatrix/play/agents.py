@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hackmatrix.env import MIN_UNDO_DEPTH, HackMatrix
 from hackmatrix.networks import BoardActorCritic, BoardNetwork, FlatActorCritic, PlayerCenteredMLP
 from hackmatrix.play.policies import SCRIPTED
-from hackmatrix.task import CHAMPION, check_game, game_settings
+from hackmatrix.task import CHAMPION, STEADY, check_game, game_settings
 from ppo_mask.checkpoints import find_run, load_policy
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
@@ -14,8 +14,9 @@ from ppo_mask.runner import did_you_mean
 NETWORKS = (PlayerCenteredMLP, BoardActorCritic, BoardNetwork, FlatActorCritic, MLPActorCritic)
 """What the networks that a run may have trained are made of, for :func:`load_policy`."""
 
-_CHAMPION = "champion"
-POLICIES = (*SCRIPTED, _CHAMPION)
+# Where they are, and whether they take the likeliest action: the champion would go in circles.
+_TRAINED = {"champion": (CHAMPION, False), "steady": (STEADY, True)}
+POLICIES = (*SCRIPTED, *_TRAINED)
 """The names of the policies that come with the package."""
 
 
@@ -48,7 +49,7 @@ def game_for(model: AbstractActorCritic, undo_depth: int = MIN_UNDO_DEPTH) -> Ha
 
 
 def named_agent(name: str) -> Agent:
-    """A policy that comes with the package: a scripted one, or the trained champion.
+    """A policy that comes with the package, scripted or trained.
 
     Args:
         name: one of ``POLICIES``.
@@ -59,11 +60,11 @@ def named_agent(name: str) -> Agent:
     if name not in POLICIES:
         hint = did_you_mean(name, POLICIES)
         raise RunError(f"there is no policy {name}{hint}; there are {', '.join(POLICIES)}")
-    # None takes the likeliest action. Of scripted ones the probabilities are what they do; the
-    # champion would go in circles in some games.
-    if name == _CHAMPION:
-        model = load_policy(CHAMPION, NETWORKS).model
-        return Agent(name, model, False, game_for(model))
+    if name in _TRAINED:
+        path, greedy = _TRAINED[name]
+        model = load_policy(path, NETWORKS).model
+        return Agent(name, model, greedy, game_for(model))
+    # Of scripted ones the probabilities are what they do.
     return Agent(name, SCRIPTED[name], False, HackMatrix())
 
 

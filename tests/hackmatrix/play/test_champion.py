@@ -20,9 +20,20 @@ def test_the_champion_is_small_and_says_how_it_came_about():
     assert returns[-1] > 5 * returns[0]
 
 
-def test_the_champion_is_watched_right_after_installing(capsys):
-    assert main(["watch", "--policy", "champion", "--seed", "2", "--max-steps", "3"]) == 0
-    assert "champion" in capsys.readouterr().out
+@pytest.mark.parametrize("name", ["champion", "steady"])
+def test_it_is_watched_right_after_installing(name, capsys):
+    assert main(["watch", "--policy", name, "--seed", "2", "--max-steps", "3"]) == 0
+    assert name in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_steady_walks_in_no_circles():
+    agent = named_agent("steady")
+    assert agent.greedy
+    found = measure(agent, seed=2, episodes=1000)
+    assert found.cut_off < 5
+    assert found.win_rate.mean > 0.5
+    assert found.estimates["stage"].mean > 6.1
 
 
 @pytest.mark.slow

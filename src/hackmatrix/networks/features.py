@@ -109,6 +109,7 @@ def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
     return packed.astype(jnp.float32) / _ONE
 
 
+@number_settings()
 def packed_with_time(observation: Observation) -> Int8[Array, " features_with_time"]:
     """The packed features of an observation, and the number of actions taken as one more.
 

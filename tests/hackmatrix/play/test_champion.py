@@ -20,6 +20,11 @@ def test_the_champion_is_small_and_says_how_it_came_about():
     assert returns[-1] > 5 * returns[0]
 
 
+def test_they_name_no_folder_of_the_machine_that_saved_them():
+    for path in CHAMPION.parent.rglob("commit_success.txt"):
+        assert "/" not in path.read_text()
+
+
 @pytest.mark.parametrize("name", ["champion", "steady"])
 def test_it_is_watched_right_after_installing(name, capsys):
     assert main(["watch", "--policy", name, "--seed", "2", "--max-steps", "3"]) == 0

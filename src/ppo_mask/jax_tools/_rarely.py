@@ -22,8 +22,6 @@ Operand = TypeVar("Operand")
 Result = TypeVar("Result")
 
 _MIN_CHUNK = 16  # enough members to fill vector lanes
-# An accelerator takes as long for a thousand as for a few, and waits before each turn of a loop.
-_MIN_CHUNK_ELSEWHERE = 1024
 _MAX_COST, _INDEX_BITS = 255, 23
 _NOBODY = np.uint32(0xFFFFFFFF)
 
@@ -50,7 +48,6 @@ def rarely(
             is changed in place; others are copied where their memory would be needed.
         otherwise: the result where the predicate is False, of the function's result's structure.
         share: one member in so many is expected to need the function at a time; the chunk size.
-            Chunks of accelerators are twice as large, and of 1,024 at least.
         cost: 0 to 255, greater for members for which the function's loops run longer. Members of
             like cost are served together, so that the short ones need not wait for the long ones.
         short: the function takes an accelerator little time, for however many members. There it
@@ -118,11 +115,7 @@ def _batch(
 
     @custom_vmap
     def many(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
-        usual = predicate.size // share
-        wanted = by_platform(
-            lambda: max(_MIN_CHUNK, usual), lambda: max(_MIN_CHUNK_ELSEWHERE, 2 * usual)
-        )
-        chunk = min(predicate.size, wanted)
+        chunk = min(predicate.size, max(_MIN_CHUNK, predicate.size // share))
 
         def in_chunks(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
             waiting = _waiting(predicate, cost, padding=chunk)

@@ -13,7 +13,7 @@ from games import ENV
 from hackmatrix import HackMatrix
 from hackmatrix.cli import main
 from hackmatrix.networks import PlayerCenteredMLP, player_centered_gru
-from hackmatrix.networks.features import NUM_FEATURES, packed_with_time, unpack_with_time
+from hackmatrix.networks.features import NUM_FEATURES, packed_with_time, unpack
 from hackmatrix.observation import TimeAwareObservation, compress, expand, with_time
 from hackmatrix.play.agents import game_for, load_agent
 
@@ -69,7 +69,7 @@ def test_more_actions_than_it_holds_are_as_many_as_it_holds(start):
 )
 def test_time_is_one_more_feature(start, steps, feature):
     observation = eqx.tree_at(lambda it: it.steps, start[0].observation, jnp.uint16(steps))
-    seen = unpack_with_time(packed_with_time(observation))
+    seen = unpack(packed_with_time(observation))
     assert seen.shape == (NUM_FEATURES + 1,)
     assert seen[-1] == np.float32(feature)
     plain = PlayerCenteredMLP(4, 1, key=jax.random.key(0))

@@ -12,7 +12,6 @@ from hackmatrix.networks.features import (
     features,
     packed_with_time,
     unpack,
-    unpack_with_time,
 )
 from hackmatrix.observation import OBSERVATION_SIZE, Observation, expand
 from ppo_mask.networks import (
@@ -69,7 +68,7 @@ class PlayerCenteredMLP(AbstractFeatureActorCritic):
 
     def unpack(self, features: Int8[Array, " features"]) -> Float[Array, " features"]:
         """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
-        return unpack_with_time(features) if self.time_aware else unpack(features)
+        return unpack(features)
 
 
 def player_centered_gru(

@@ -62,6 +62,7 @@ _ACTIONS_AT_ONCE, _MOST_TIME, _TIME_SCALE = 8, 127, 32.0
 _ONE = np.full(NUM_FEATURES, PARTS, np.float32)
 _ONE[:NUM_PLAYER_FEATURES] = DIVISORS[:NUM_PLAYER_FEATURES]
 _ONE[-1] = _DISTANCE_SCALE
+_ONE_WITH_TIME = np.append(_ONE, np.float32(_TIME_SCALE))
 
 
 class Features(NamedTuple):
@@ -105,8 +106,9 @@ class Features(NamedTuple):
 
 @number_settings()
 def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
-    """All features as one vector of floats, in the order of :class:`Features`."""
-    return packed.astype(jnp.float32) / _ONE
+    """All features as one vector of floats, in the order of :class:`Features`; then the time, if
+    it was packed."""
+    return packed.astype(jnp.float32) / _ONE_WITH_TIME[: packed.size]
 
 
 @number_settings()
@@ -123,14 +125,6 @@ def packed_with_time(observation: Observation) -> Int8[Array, " features_with_ti
         )
     time = jnp.minimum(observation.steps // _ACTIONS_AT_ONCE, _MOST_TIME).astype(jnp.int8)
     return jnp.concatenate([features(observation).packed(), time[None]])
-
-
-@number_settings()
-def unpack_with_time(
-    packed: Int8[Array, " features_with_time"],
-) -> Float[Array, " features_with_time"]:
-    """What :func:`packed_with_time` has packed, as one vector of floats."""
-    return packed.astype(jnp.float32) / np.append(_ONE, np.float32(_TIME_SCALE))
 
 
 def _join(values: Iterable[Array]) -> Int8[Array, " n"]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hackmatrix.env import MIN_UNDO_DEPTH, HackMatrix
 from hackmatrix.networks import BoardActorCritic, BoardNetwork, FlatActorCritic, PlayerCenteredMLP
 from hackmatrix.play.policies import SCRIPTED
-from hackmatrix.task import CHAMPION, STEADY, check_game, game_settings
+from hackmatrix.task import TASK, check_game, game_settings
 from ppo_mask.checkpoints import find_run, load_policy
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
@@ -14,9 +14,8 @@ from ppo_mask.runner import did_you_mean
 NETWORKS = (PlayerCenteredMLP, BoardActorCritic, BoardNetwork, FlatActorCritic, MLPActorCritic)
 """What the networks that a run may have trained are made of, for :func:`load_policy`."""
 
-# Where they are, and whether they take the likeliest action: the champion would go in circles.
-_TRAINED = {"champion": (CHAMPION, False), "steady": (STEADY, True)}
-POLICIES = (*SCRIPTED, *_TRAINED)
+_GREEDY = ("steady",)  # The champion would go in circles.
+POLICIES = (*SCRIPTED, *TASK.policies)
 """The names of the policies that come with the package."""
 
 
@@ -60,10 +59,9 @@ def named_agent(name: str) -> Agent:
     if name not in POLICIES:
         hint = did_you_mean(name, POLICIES)
         raise RunError(f"there is no policy {name}{hint}; there are {', '.join(POLICIES)}")
-    if name in _TRAINED:
-        path, greedy = _TRAINED[name]
-        model = load_policy(path, NETWORKS).model
-        return Agent(name, model, greedy, game_for(model))
+    if name in TASK.policies:
+        model = load_policy(TASK.policies[name], NETWORKS).model
+        return Agent(name, model, name in _GREEDY, game_for(model))
     # Of scripted ones the probabilities are what they do.
     return Agent(name, SCRIPTED[name], False, HackMatrix())
 

@@ -14,6 +14,9 @@ import pytest
 from ppo_mask.runner import enable_compilation_cache
 
 enable_compilation_cache()
+# JAX keeps what takes a second to compile. Here the same small programs are compiled many times.
+_KEPT_FROM = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
+jax.config.update(_KEPT_FROM.lower(), float(os.environ.setdefault(_KEPT_FROM, "0")))
 
 # What fails is the change's fault and not the day's; and machines are as busy as they are.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)

@@ -19,7 +19,7 @@ from hackmatrix.rules.stages import set_up
 from hackmatrix.rules.starts import HeadStart, Start, first_position
 from hackmatrix.rules.state import MAX_UNDO_DEPTH, Kept, State, keep, keep_moved, keep_spawned
 from ppo_mask.envs import AbstractSelfResettingEnv, Next, TimeStep
-from ppo_mask.jax_tools import IntScalarLike, number_settings, rarely
+from ppo_mask.jax_tools import IntScalarLike, jit_inline, number_settings, rarely
 
 MIN_UNDO_DEPTH = 8
 
@@ -147,6 +147,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             )
 
     @number_settings()
+    @jit_inline
     def reset(self, key: Key[Array, ""]) -> tuple[State, TimeStep]:
         """A new game."""
         draws = Draws(key)
@@ -163,7 +164,13 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         self, key: Key[Array, ""], state: State, action: IntScalarLike
     ) -> tuple[State, TimeStep]:
         """One action and, if it ends the turn, the enemy turn."""
-        turn = self._turn(Draws(key), state, jnp.asarray(action, jnp.int32))
+        return self._step(key, state, jnp.asarray(action, jnp.int32))
+
+    @jit_inline
+    def _step(
+        self, key: Key[Array, ""], state: State, action: Int[Array, ""]
+    ) -> tuple[State, TimeStep]:
+        turn = self._turn(Draws(key), state, action)
         kept = rarely(turn.new_stage, _enter_stage, (turn.kept, turn.draws), turn.kept)
         following = self._next(state, turn, kept, turn.new_stage)
         return following.state, turn.timestep(following.observation, following.action_mask)

@@ -3,14 +3,15 @@
 :func:`rarely` computes something expensive for the few members of a batch that need it,
 :func:`one_for_all` is for conditions that a whole batch shares, :func:`by_platform` chooses between
 two ways to compute the same, :func:`scan_until` and
-:func:`mean_over_parts` are loops, :func:`number_settings` is for code that relies on JAX's default
-settings, :func:`plain_dicts` and :func:`strong_types` make
-different ways to write a tree one, and :func:`check_types` checks the annotations of a package when
+:func:`mean_over_parts` are loops, :func:`jit_inline` compiles functions that are called from compiled
+code or on their own, :func:`number_settings` is for code that relies on JAX's default settings,
+:func:`plain_dicts` and :func:`strong_types` make different ways to write a tree one, and :func:`check_types` checks the annotations of a package when
 its functions are traced.
 """
 
 from .._typecheck import check_types
 from ._batch import one_for_all
+from ._jit import jit_inline
 from ._loops import mean_over_parts, scan_until, zeros_from_shapes
 from ._platforms import by_platform, default_platform, for_platform
 from ._random import random_bits, split_key
@@ -27,6 +28,7 @@ __all__ = [
     "default_platform",
     "describe_shapes",
     "for_platform",
+    "jit_inline",
     "mean_over_parts",
     "number_settings",
     "one_for_all",

@@ -1,0 +1,26 @@
+"""Compiling functions that may be called from compiled code or on their own."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import equinox as eqx
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def jit_inline(function: Function) -> Function:
+    """Compiles a function where it is called on its own, as :func:`equinox.filter_jit` does.
+
+    Within another function that is compiled, it is traced as if it were not decorated. For
+    functions of many operations: called on their own, each operation would be compiled alone. As
+    ever, a number of Python is part of the program; make those that change arrays before.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, ppo_mask as pm
+        >>> @pm.jax_tools.jit_inline
+        ... def double(x):
+        ...     return 2 * x
+        >>> "jit" in str(jax.make_jaxpr(double)(jnp.ones(2)))
+        False
+    """
+    return eqx.filter_jit(function, inline=True)  # pyright: ignore

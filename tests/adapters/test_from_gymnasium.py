@@ -309,12 +309,13 @@ WRONG = {
 )
 def test_what_is_wrong_is_one_line(what, num_workers, capfd):
     env = GymnasiumEnv(lambda: Wrong(what), flatten=True, num_workers=num_workers)
-    with pytest.raises(pm.TrainingError, match="^update 1: " + WRONG[what]) as caught:
-        train(env)
-    assert "\n" not in str(caught.value)
+    if what in ("shape", "exit"):  # One function asks the environment; compiling takes seconds.
+        with pytest.raises(pm.TrainingError, match="^update 1: " + WRONG[what]):
+            train(env)
     model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
-    with pytest.raises(RunError, match="^" + WRONG[what]):
+    with pytest.raises(RunError, match="^" + WRONG[what]) as caught:
         pm.evaluate(model, env, jax.random.key(0), 3)
+    assert "\n" not in str(caught.value)
     assert capfd.readouterr().err == ""
     env.close()
 

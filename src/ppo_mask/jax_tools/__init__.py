@@ -2,10 +2,10 @@
 
 :func:`rarely` computes something expensive for the few members of a batch that need it,
 :func:`one_for_all` is for conditions that a whole batch shares, :func:`by_platform` chooses between
-two ways to compute the same, :func:`scan_until` and
-:func:`mean_over_parts` are loops, :func:`jit_inline` compiles functions that are called from compiled
-code or on their own, :func:`number_settings` is for code that relies on JAX's default settings,
-:func:`plain_dicts` and :func:`strong_types` make different ways to write a tree one, and :func:`check_types` checks the annotations of a package when
+two ways to compute the same, :func:`jit_inline` is for functions that are called from compiled code
+and on their own, :func:`scan_until` and :func:`mean_over_parts` are loops, :func:`number_settings`
+is for code that relies on JAX's default settings, :func:`plain_dicts` and :func:`strong_types` make
+different ways to write a tree one, and :func:`check_types` checks the annotations of a package when
 its functions are traced.
 """
 

@@ -1,0 +1,58 @@
+"""Functions that are compiled where they are called on their own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hackmatrix import HackMatrix
+from ppo_mask.jax_tools import jit_inline
+
+ENV = HackMatrix()
+
+
+@pytest.fixture
+def compiled(caplog):
+    """The names of the programs that are compiled, as they are."""
+
+    def names():
+        texts = [record.getMessage() for record in caplog.records]
+        return [text.split()[1] for text in texts if text.startswith("Compiling ")]
+
+    with jax.log_compiles():
+        yield names
+
+
+def twice_added(x, times=2):
+    return sum((x + n for n in range(times)), start=x)
+
+
+def test_called_alone_it_is_one_program(compiled):
+    function, x, y = jit_inline(twice_added), jnp.arange(7.0), jnp.ones(7)
+    before = len(compiled())
+    assert [function(each, times=3).shape for each in (x, y)] == [(7,), (7,)]
+    assert compiled()[before:] == ["jit(twice_added)"]
+    assert (function(x, times=3) == twice_added(x, times=3)).all()
+    assert function.__name__ == "twice_added"
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.vmap, jax.grad])
+def test_within_another_program_it_leaves_no_trace(transform):
+    x = jnp.ones(()) if transform is jax.grad else jnp.ones(3)
+    inline, plain = (
+        str(jax.make_jaxpr(transform(f))(x)) for f in (jit_inline(twice_added), twice_added)
+    )
+    assert inline == plain
+
+
+def test_a_game_is_played_without_jit(compiled):
+    key, keys = jax.random.key(0), jax.random.split(jax.random.key(0), 3)
+    state, timestep = ENV.reset(key)
+    actions = np.flatnonzero(timestep.action_mask).tolist()
+    assert len(actions) > 1
+    for action in actions:
+        ENV.step(key, state, action)
+    jax.vmap(ENV.reset)(keys)
+    assert compiled().count("jit(reset)") == 2  # Of one game and of three.
+    assert compiled().count("jit(_step)") == 1
+    assert len(compiled()) < 20  # With what makes keys; op by op they were 270.

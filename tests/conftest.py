@@ -23,6 +23,7 @@ hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same")
 
 _WITHOUT_OPTIMIZATIONS = "JAX_DISABLE_MOST_OPTIMIZATIONS"
+_OPTIMIZATIONS_ARE_CHOSEN = _WITHOUT_OPTIMIZATIONS in os.environ
 # A version of XLA that does not know a flag ends the process.
 _OLDER_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
 _HAVE_OLDER_EMITTERS = ("0.10.",)
@@ -32,7 +33,7 @@ _START_PROCESSES = ("test_docs.py", "test_hosts.py", "test_for_accelerators.py")
 def pytest_configure(config: pytest.Config) -> None:
     """Fast tests compile a lot and run what they compiled for a moment.
 
-    Compiling takes a third of the time without optimizations. Slow tests have them but for modules
+    Compiling takes a third of the time without optimizations. Slow tests have them but for those
     marked ``unoptimized``. With the older emitters fast tests compile in four fifths of the time.
     """
     if not config.option.markexpr:
@@ -64,24 +65,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=f"{mark}; run with -m {mark}"))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def compiler(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Does not optimize where a module is marked so: here and in processes that it starts.
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Does not optimize for slow tests that are marked so: here and in processes that they start.
 
     A program is compiled once in a process, however its settings change: what was compiled with
-    others is forgotten, before and after.
+    others is forgotten.
     """
-    name = _WITHOUT_OPTIMIZATIONS.lower()
-    if not request.node.get_closest_marker("unoptimized") or jax.config.read(name):
-        yield
+    if not item.config.option.markexpr or _OPTIMIZATIONS_ARE_CHOSEN:
         return
-    jax.clear_caches()
-    with pytest.MonkeyPatch.context() as changed:
-        changed.setenv(_WITHOUT_OPTIMIZATIONS, "1")
-        jax.config.update(name, True)
-        yield
-        jax.config.update(name, False)
-    jax.clear_caches()
+    name, value = _WITHOUT_OPTIMIZATIONS, item.get_closest_marker("unoptimized") is not None
+    os.environ[name] = str(int(value))
+    if jax.config.read(name.lower()) != value:
+        jax.config.update(name.lower(), value)
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="module")

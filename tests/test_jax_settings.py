@@ -40,6 +40,7 @@ def run(folder: Path, what: str, **settings: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.unoptimized
+@pytest.mark.usefixtures("processes_with_older_emitters")
 # Whole programs take minutes; what is traced of them is tested below.
 @pytest.mark.parametrize("what", ["probes", "game"])
 def test_programs_do_the_same_under_all_settings(tmp_path, what):

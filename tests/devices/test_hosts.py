@@ -201,7 +201,9 @@ def test_every_moment_of_a_save_leaves_a_run_that_goes_on(
         outcomes[kept] = moment  # The last: its log goes furthest beyond the checkpoints.
     assert count > 80
     assert {kept[-1] for kept in outcomes} == {4, 8, 12, 16, 20}
-    for number, moment in enumerate(outcomes.values()):
+    # Going on takes 20 s. Those in between differ in which checkpoints there are, and no more.
+    first, *_, last = outcomes.values()
+    for number, moment in enumerate((first, last)):
         copy = open_storage(f"file://{moment}/runs")
         resume = ("--resume", f"{copy.url}/run", *updates(24))
         finish(start(*resume, disks=tmp_path / f"after{number}"))
@@ -212,7 +214,7 @@ def test_every_moment_of_a_save_leaves_a_run_that_goes_on(
 # files of the next one, and after the manifest of the one after that, where something may be
 # deleted. If the second alone is killed, the first ends what it is about: less is left to do.
 @pytest.mark.parametrize(
-    ("who", "operations"), [("first", (2, 19, 40)), ("second", (8, 19)), ("both", (8, 30))]
+    ("who", "operations"), [("first", (2, 19, 40)), ("second", (19,)), ("both", (8,))]
 )
 def test_hosts_that_are_killed_at_operations_on_the_bucket_go_on_to_the_bit(
     tmp_path: Path, bucket: Storage, whole: RunFolder, who: str, operations: tuple[int, ...]

@@ -181,6 +181,7 @@ def test_a_preempted_run_goes_on_from_the_bucket(tmp_path: Path) -> None:
     assert kept(tmp_path) == (checkpoints, log)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_slice_of_two_hosts_goes_on_when_one_is_rebooted_and_when_both_are_lost(
     tmp_path: Path,

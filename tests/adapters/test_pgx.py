@@ -159,6 +159,7 @@ def test_network_may_be_the_opponent():
     assert list(np.flatnonzero(~timestep.action_mask)) == [0, 6, 7, 8]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_three_players_take_turns():
     env = PgxEnv("sparrow_mahjong", random_opponent)

@@ -117,7 +117,7 @@ def best_return(episodes=200):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(x, marks=pytest.mark.nightly) for x in (1, 2))])
 @pytest.mark.parametrize("game", [Invalid, Climb])
 def test_it_learns(game, seed):
     env = GymnasiumEnv(game, flatten=True)

@@ -21,6 +21,7 @@ def _log(folder):
     return [{k: v for k, v in x.items() if k != "train/steps_per_second"} for x in lines]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_killed_runs_resume_with_two_processes_and_with_one(tmp_path):
     folder = RunFolder(tmp_path / "run")

@@ -26,7 +26,10 @@ def _on_8_devices(what):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["all", "parts", "recurrent", "game"])
+@pytest.mark.parametrize(
+    "what",
+    ["all", "parts", *(pytest.param(x, marks=pytest.mark.nightly) for x in ("recurrent", "game"))],
+)
 def test_the_curve_is_that_of_one_device(what):
     by_count = _on_8_devices(what)
     one = by_count.pop("1")

@@ -78,6 +78,7 @@ def test_amounts_that_no_game_limits_are_held():
     np.testing.assert_array_equal(compress(expand(compact)).player, compact.player)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.unoptimized
 def test_games_are_the_same_whatever_the_form():

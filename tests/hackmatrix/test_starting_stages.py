@@ -76,6 +76,7 @@ def test_a_game_begins_as_if_the_stage_had_been_entered_with_a_new_player():
     np.testing.assert_array_equal(games.player.cell, plain.game.player.cell)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_laws_of_the_protocol_hold_for_weights():
     check_env(HackMatrix(starting_weights=WEIGHTS))

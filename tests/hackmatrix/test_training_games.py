@@ -118,6 +118,7 @@ def test_an_invalid_action_has_no_reward_however_it_is_shaped():
     assert timestep.reward == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_laws_of_the_protocol_hold_in_training_games():
     check_env(HackMatrix(head_start=GIVEN, shaping=Shaping(jnp.ones(15), 1.0, True)))

@@ -342,6 +342,7 @@ def test_killed_ten_times_at_moments_spread_over_a_save(tmp_path: Path) -> None:
     kill_and_resume(tmp_path, 10, lambda n: 0.037 * n)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_killed_fifty_times_at_random_moments(tmp_path: Path) -> None:
     # Some while the process starts, finds its checkpoint and tidies up; most while it trains.

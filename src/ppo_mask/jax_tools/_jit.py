@@ -9,7 +9,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def jit_inline(function: Function) -> Function:
-    """Compiles a function where it is called on its own, as :func:`equinox.filter_jit` does.
+    """Compiles a function where it is called on its own, as ``equinox.filter_jit`` does.
 
     Within another function that is compiled, it is traced as if it were not decorated. For
     functions of many operations: called on their own, each operation would be compiled alone. As

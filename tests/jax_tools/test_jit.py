@@ -16,8 +16,7 @@ def compiled(caplog):
     """The names of the programs that are compiled, as they are."""
 
     def names():
-        texts = [record.getMessage() for record in caplog.records]
-        return [text.split()[1] for text in texts if text.startswith("Compiling ")]
+        return [text.split()[1] for text in caplog.messages if text.startswith("Compiling ")]
 
     with jax.log_compiles():
         yield names

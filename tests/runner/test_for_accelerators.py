@@ -101,7 +101,7 @@ def bytes_of_parameters(network: str) -> int:
     return sum(4 * x.size for x in jax.tree.leaves(arrays) if isinstance(x, jax.ShapeDtypeStruct))
 
 
-# Of each compiler a program for one chip, and one for several.
+# What each run of CI compiles: each compiler once for one chip, and the TPU's for several.
 OFTEN = (("v5e-1", "mlp"), ("v5e-4", "board"), ("h100", "mlp"))
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -51,7 +50,7 @@ class Session:
         self._reveal = reveal
         self._max_steps = max_steps
         reset_key, self._step_key, self._action_key = jax.random.split(jax.random.key(seed), 3)
-        self._state, timestep = _reset(env, reset_key)
+        self._state, timestep = env.reset(reset_key)
         self._step = 0
         self._action: int | None = None
         self._rewards: dict[str, float] = {}
@@ -72,7 +71,7 @@ class Session:
     def act(self, action: int) -> None:
         """Takes an action."""
         key = jax.random.fold_in(self._step_key, self._step)
-        self._state, timestep = _step(self._env, key, self._state, jnp.int32(action))
+        self._state, timestep = self._env.step(key, self._state, action)
         info = jax.device_get(timestep.info)
         self._step += 1
         self._action = action
@@ -153,7 +152,3 @@ def _decide(
     distribution, value, hidden = advance(model, observation, mask, hidden)
     action = distribution.mode() if greedy else distribution.sample(key)
     return action, distribution.probs, value, hidden
-
-
-_reset = eqx.filter_jit(HackMatrix.reset)
-_step = eqx.filter_jit(HackMatrix.step)

@@ -8,7 +8,8 @@ import pytest
 from hackmatrix import HackMatrix
 from ppo_mask.jax_tools import jit_inline
 
-ENV = HackMatrix()
+# No other test's game: one that has been played in this process would be compiled already.
+ENV = HackMatrix(max_steps=54_321)
 
 
 @pytest.fixture

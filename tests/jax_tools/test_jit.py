@@ -1,11 +1,13 @@
 """Functions that are compiled where they are called on their own."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from hackmatrix import HackMatrix
+from ppo_mask.envs import VectorEnv
 from ppo_mask.jax_tools import jit_inline
 
 # No other test's game: one that has been played in this process would be compiled already.
@@ -45,6 +47,21 @@ def test_within_another_program_it_leaves_no_trace(transform):
     assert inline == plain
 
 
+@pytest.mark.parametrize("transform", [jax.jit, eqx.filter_jit, jax.vmap])
+def test_a_method_is_a_method(transform):
+    class Adder(eqx.Module):
+        times: int = eqx.field(static=True)
+
+        @jit_inline
+        def added(self, x):
+            """Adds."""
+            return twice_added(x, self.times)
+
+    assert Adder(3).added.__doc__ == "Adds."
+    x = jnp.ones(2)
+    assert (transform(Adder(3).added)(x) == twice_added(x, 3)).all()
+
+
 def test_a_game_is_played_without_jit(compiled):
     key, keys = jax.random.key(0), jax.random.split(jax.random.key(0), 3)
     state, timestep = ENV.reset(key)
@@ -56,3 +73,13 @@ def test_a_game_is_played_without_jit(compiled):
     assert compiled().count("jit(reset)") == 2  # Of one game and of three.
     assert compiled().count("jit(_step)") == 1
     assert len(compiled()) < 20  # With what makes keys; op by op they were 270.
+
+
+def test_environments_are_stepped_without_jit(compiled):
+    env = VectorEnv(ENV, 3)
+    state, timestep = env.reset(jax.random.key(0))
+    for number in range(3):
+        actions = timestep.action_mask.argmax(1)
+        state, timestep = env.step(jax.random.key(number), state, actions)
+    assert [compiled().count(f"jit({name})") for name in ("reset", "step")] == [1, 1]
+    assert len(compiled()) < 20

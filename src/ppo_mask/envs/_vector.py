@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
 from ppo_mask.envs._host import AbstractHostEnv, host_env_in, step_in_place
 from ppo_mask.envs._shapes import require_same_types
-from ppo_mask.jax_tools import ArrayTree, rarely, split_key, strong_types
+from ppo_mask.jax_tools import ArrayTree, jit_inline, rarely, split_key, strong_types
 from ppo_mask.networks.choices import Action, NumActions, action_shape, describe_actions
 
 State = TypeVar("State")
@@ -71,7 +71,8 @@ class VectorEnv(eqx.Module, Generic[State]):
     """``num_envs`` copies of an environment, each reset when its episode ends.
 
     A reset runs only for the environments that need it (:func:`ppo_mask.jax_tools.rarely`), so that
-    an expensive one does not slow the others down.
+    an expensive one does not slow the others down. Both methods are compiled where they are called
+    on their own (:func:`ppo_mask.jax_tools.jit_inline`).
 
     Attributes:
         env: the environment.
@@ -107,6 +108,7 @@ class VectorEnv(eqx.Module, Generic[State]):
         """Whether steps of some of the environments can go on while others are acted in."""
         return isinstance(self.env, AbstractHostEnv) and self.env.overlaps and self.num_envs > 1
 
+    @jit_inline
     def reset(self, key: Key[Array, ""]) -> tuple[VectorState[State], VectorTimeStep]:
         """Starts an episode in every environment.
 
@@ -128,6 +130,7 @@ class VectorEnv(eqx.Module, Generic[State]):
         timestep = _with_float32_reward(timestep)
         return state, _vector_timestep(timestep, timestep, episode_return, episode_length)
 
+    @jit_inline
     def step(
         self, key: Key[Array, ""], state: VectorState[State], actions: Int[Array, "envs *parts"]
     ) -> tuple[VectorState[State], VectorTimeStep]:

@@ -1,7 +1,8 @@
 """Compiling functions that may be called from compiled code or on their own."""
 
+import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import equinox as eqx
 
@@ -23,4 +24,11 @@ def jit_inline(function: Function) -> Function:
         >>> "jit" in str(jax.make_jaxpr(double)(jnp.ones(2)))
         False
     """
-    return eqx.filter_jit(function, inline=True)  # pyright: ignore
+    compiled = eqx.filter_jit(function, inline=True)  # pyright: ignore
+
+    # A function still, and a method of a class: jax.jit takes no method that filter_jit has made.
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return compiled(*args, **kwargs)
+
+    return cast(Function, call)

@@ -84,11 +84,11 @@ def lost(board) -> int:
     return sum(max(x[i] for x in better) - mine[i] for i in range(2)) if better else 0
 
 
-def game_of(board):
+def game_of(board, game):
+    """``game`` with a board of ours."""
     owned = sum(1 << number for number, has in enumerate(board["owned"]) if has)
     sets = {name: pack(jnp.asarray(board[name])) for name in ("data", "program_blocks", "siphoned")}
     cells = ("points", "program", "spawn_count", "credits", "energy")
-    game = blank_game()
     return replace(
         game,
         player=replace(game.player, cell=jnp.int32(board["player"])),
@@ -102,10 +102,10 @@ def game_of(board):
 @pytest.fixture(scope="module")
 def siphoned():
     given = boards(np.random.default_rng(0))
-    games = jax.tree.map(lambda *x: jnp.stack(x), *map(game_of, given))
-    return given, jax.jit(jax.vmap(lambda game: (siphon.lost_yield(game), siphon.siphon(game))))(
-        games
-    )
+    blank = blank_game()
+    games = jax.tree.map(lambda *x: np.stack(x), *(game_of(board, blank) for board in given))
+    outcome = jax.jit(jax.vmap(lambda game: (siphon.lost_yield(game), siphon.siphon(game))))(games)
+    return given, jax.device_get(outcome)
 
 
 def test_what_a_better_place_would_have_brought(siphoned):
@@ -130,7 +130,7 @@ def test_what_a_siphon_takes(siphoned):
         programs = {int(board["program"][c]) for c in blocks if board["program_blocks"][c]}
         had = {number for number, has in enumerate(board["owned"]) if has}
         assert int(after.owned[row]) == sum(1 << number for number in programs | had)
-        left: Board = jax.tree.map(lambda x, row=row: np.asarray(x[row]), after.board)
+        left: Board = jax.tree.map(lambda x, row=row: x[row], after.board)
         for name, cells in (("credits", ground), ("energy", ground), ("spawn_count", blocks)):
             wanted = board[name].copy()
             wanted[cells] = 0

@@ -157,7 +157,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         info = _info(components, game, off, off, off, off)
         state = _first_state(game, self.undo_depth)
         start = _Turn(state.kept, off, off, draws, off, off, off, jnp.float32(0), info)
-        return state, start.timestep(self.observe(state), state.valid)
+        return state, start.timestep(self._seen(state.game, state.ground), state.valid)
 
     @number_settings()
     def step(
@@ -279,6 +279,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         )
 
     @number_settings()
+    @jit_inline
     def observe(self, state: State) -> Observation:
         """What the player sees of a position; flat or compact, as the environment has it."""
         return self._seen(state.game, state.ground)

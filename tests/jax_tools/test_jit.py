@@ -68,10 +68,12 @@ def test_a_game_is_played_without_jit(compiled):
     actions = np.flatnonzero(timestep.action_mask).tolist()
     assert len(actions) > 1
     for action in actions:
-        ENV.step(key, state, action)
+        following, _ = ENV.step(key, state, action)
+    for each in (state, following):
+        ENV.observe(each)
     jax.vmap(ENV.reset)(keys)
     assert compiled().count("jit(reset)") == 2  # Of one game and of three.
-    assert compiled().count("jit(_step)") == 1
+    assert [compiled().count(f"jit({name})") for name in ("_step", "observe")] == [1, 1]
     assert len(compiled()) < 20  # With what makes keys; op by op they were 270.
 
 

@@ -83,5 +83,5 @@ def test_environments_are_stepped_without_jit(compiled):
     for number in range(3):
         actions = timestep.action_mask.argmax(1)
         state, timestep = env.step(jax.random.key(number), state, actions)
-    assert [compiled().count(f"jit({name})") for name in ("reset", "step")] == [1, 1]
+    assert [compiled().count(f"jit({name})") for name in ("_reset", "_step")] == [1, 1]
     assert len(compiled()) < 20

@@ -71,8 +71,9 @@ class VectorEnv(eqx.Module, Generic[State]):
     """``num_envs`` copies of an environment, each reset when its episode ends.
 
     A reset runs only for the environments that need it (:func:`ppo_mask.jax_tools.rarely`), so that
-    an expensive one does not slow the others down. Both methods are compiled where they are called
-    on their own (:func:`ppo_mask.jax_tools.jit_inline`).
+    an expensive one does not slow the others down. Called on their own, :meth:`reset` and
+    :meth:`step` are compiled (:func:`ppo_mask.jax_tools.jit_inline`); but for environments on the
+    host, whose errors are then raised at once.
 
     Attributes:
         env: the environment.
@@ -108,7 +109,6 @@ class VectorEnv(eqx.Module, Generic[State]):
         """Whether steps of some of the environments can go on while others are acted in."""
         return isinstance(self.env, AbstractHostEnv) and self.env.overlaps and self.num_envs > 1
 
-    @jit_inline
     def reset(self, key: Key[Array, ""]) -> tuple[VectorState[State], VectorTimeStep]:
         """Starts an episode in every environment.
 
@@ -118,19 +118,9 @@ class VectorEnv(eqx.Module, Generic[State]):
         Returns:
             The state and the timestep, whose arrays have a leading axis ``envs``.
         """
+        reset = _reset_compiled if host_env_in(self.env) is None else _reset
+        return reset(self, key)
 
-        def start(key: Key[Array, ""]) -> tuple[State, TimeStep]:
-            state, timestep = self.env.reset(key)
-            return strong_types(state), timestep
-
-        env_state, timestep = jax.vmap(start)(jax.random.split(key, self.num_envs))
-        episode_return = jnp.zeros(self.num_envs, jnp.float32)
-        episode_length = jnp.zeros(self.num_envs, jnp.int32)
-        state = VectorState(env_state, episode_return, episode_length)
-        timestep = _with_float32_reward(timestep)
-        return state, _vector_timestep(timestep, timestep, episode_return, episode_length)
-
-    @jit_inline
     def step(
         self, key: Key[Array, ""], state: VectorState[State], actions: Int[Array, "envs *parts"]
     ) -> tuple[VectorState[State], VectorTimeStep]:
@@ -147,7 +137,8 @@ class VectorEnv(eqx.Module, Generic[State]):
         Raises:
             ValueError: an action has another number of parts than the environment's.
         """
-        return self.step_with(split_key(key, 2, self.num_envs), state, actions)
+        step = _step_compiled if host_env_in(self.env) is None else _step
+        return step(self, key, state, actions)
 
     def step_with(
         self,
@@ -210,6 +201,35 @@ class VectorEnv(eqx.Module, Generic[State]):
         following = Next(state, final.observation, final.action_mask)
         ended = final.terminated | final.truncated
         return final, rarely(ended, fresh, (arrays, reset_key), following)
+
+
+def _reset(
+    vector_env: VectorEnv[Any], key: Key[Array, ""]
+) -> tuple[VectorState[Any], VectorTimeStep]:
+    num_envs = vector_env.num_envs
+
+    def start(key: Key[Array, ""]) -> tuple[Any, TimeStep]:
+        state, timestep = vector_env.env.reset(key)
+        return strong_types(state), timestep
+
+    env_state, timestep = jax.vmap(start)(jax.random.split(key, num_envs))
+    episode_return = jnp.zeros(num_envs, jnp.float32)
+    episode_length = jnp.zeros(num_envs, jnp.int32)
+    state = VectorState(env_state, episode_return, episode_length)
+    timestep = _with_float32_reward(timestep)
+    return state, _vector_timestep(timestep, timestep, episode_return, episode_length)
+
+
+def _step(
+    vector_env: VectorEnv[Any],
+    key: Key[Array, ""],
+    state: VectorState[Any],
+    actions: Int[Array, "envs *parts"],
+) -> tuple[VectorState[Any], VectorTimeStep]:
+    return vector_env.step_with(split_key(key, 2, vector_env.num_envs), state, actions)
+
+
+_reset_compiled, _step_compiled = jit_inline(_reset), jit_inline(_step)
 
 
 def _with_float32_reward(timestep: TimeStep) -> TimeStep:

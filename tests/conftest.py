@@ -1,4 +1,4 @@
-"""What all tests share: compiled programs are kept between them, and slow tests wait for a flag."""
+"""What all tests share: compiled programs are kept between them, and long tests wait for a flag."""
 
 import os
 import signal
@@ -27,17 +27,18 @@ _OPTIMIZATIONS_ARE_CHOSEN = _WITHOUT_OPTIMIZATIONS in os.environ
 # A version of XLA that does not know a flag ends the process.
 _OLDER_EMITTERS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 _HAVE_OLDER_EMITTERS = ("0.10.",)
+_UNOPTIMIZED = ("", "long")  # What -m selects.
 _START_PROCESSES = ("test_docs.py", "test_hosts.py", "test_for_accelerators.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Fast tests compile a lot and run what they compiled for a moment.
+    """Fast and long tests compile a lot and run what they compiled for a moment.
 
     Compiling takes a third of the time without optimizations. Slow tests have them but for those
-    marked ``unoptimized``. With the older emitters fast tests compile in four fifths of the time,
-    and in nine tenths of that where programs are not split up for several threads.
+    marked ``unoptimized``. With the older emitters tests compile in four fifths of the time, and in
+    nine tenths of that where programs are not split up for several threads.
     """
-    if not config.option.markexpr:
+    if config.option.markexpr in _UNOPTIMIZED:
         value = os.environ.setdefault(_WITHOUT_OPTIMIZATIONS, "1")  # Processes inherit it.
         jax.config.update(_WITHOUT_OPTIMIZATIONS.lower(), value != "0")
         os.environ["XLA_FLAGS"] = _with_older_emitters()
@@ -55,27 +56,27 @@ def _with_older_emitters() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves slow tests, and those that need a browser, out unless ``-m`` names them.
+    """Leaves long and slow tests, and those that need a browser, out unless ``-m`` names them.
 
     Whole runs of programs, which take longest, come first: no process is to wait for another's.
     """
     items.sort(key=lambda item: len(item.path.parts))
     if not config.option.markexpr:
         for item in items:
-            for mark in {"slow", "browser"} & set(item.keywords):
+            for mark in {"long", "slow", "browser"} & set(item.keywords):
                 item.add_marker(pytest.mark.skip(reason=f"{mark}; run with -m {mark}"))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Does not optimize for slow tests that are marked so: here and in processes that they start.
+    """Does not optimize for tests that are marked so: here and in processes that they start.
 
     A program is compiled once in a process, however its settings change: what was compiled with
     others is forgotten.
     """
-    if not item.config.option.markexpr or _OPTIMIZATIONS_ARE_CHOSEN:
+    if item.config.option.markexpr in _UNOPTIMIZED or _OPTIMIZATIONS_ARE_CHOSEN:
         return
-    name, value = _WITHOUT_OPTIMIZATIONS, item.get_closest_marker("unoptimized") is not None
+    name, value = _WITHOUT_OPTIMIZATIONS, bool({"unoptimized", "long"} & set(item.keywords))
     os.environ[name] = str(int(value))
     if jax.config.read(name.lower()) != value:
         jax.config.update(name.lower(), value)

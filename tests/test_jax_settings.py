@@ -77,12 +77,14 @@ def assert_traces(env, make, curriculum=None, **config):
     assert not any(dtype.endswith("64") for dtype in types(start).values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("network", ["mlp", "board"])
 def test_game_is_traced_under_any_setting(setting, network):
     env, sizes = HackMatrix(max_steps=9, compact=True), NetworkSettings(hidden_dim=8)
     assert_traces(env, lambda key: TASK.networks[network](env, sizes, key))
 
 
+@pytest.mark.long
 def test_training_games_are_traced_under_any_setting(setting):
     given = GameSettings(adaptive_starts=0.5, head_start=0.5, program_bonus=1.0)
     env = HackMatrix(max_steps=9, compact=True)

@@ -43,7 +43,6 @@ def play(env, steps=8):
     return given
 
 
-@pytest.mark.unoptimized
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ENVS)
 def test_copy_plays_on_by_itself(kind, way):
@@ -85,6 +84,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
 def test_environments_run_in_processes_after_jax_was_used(tmp_path, context):
     program = tmp_path / "several.py"

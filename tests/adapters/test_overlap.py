@@ -35,6 +35,7 @@ def assert_close(ours, theirs):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), ours, theirs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("make", "num_envs", "num_steps"),
     [(Climb, 4, 20), (InvalidParts, 5, 3), (Climb, 2, 2), (Climb, 3, 1), (Climb, 1, 4)],
@@ -52,6 +53,7 @@ def test_rollouts_are_the_same(make, num_envs, num_steps):
     jax.tree.map(np.testing.assert_array_equal, *states)
 
 
+@pytest.mark.long
 def test_hidden_states_follow_their_environments():
     ours, theirs = (
         roll(
@@ -65,6 +67,7 @@ def test_hidden_states_follow_their_environments():
     assert_close((ours[0], ours[1].hidden), (theirs[0], theirs[1].hidden))
 
 
+@pytest.mark.long
 def test_one_half_is_stepped_while_the_policy_acts_in_the_other(monkeypatch):
     log = []
     for name in ("begin", "finish"):
@@ -81,6 +84,7 @@ def test_one_half_is_stepped_while_the_policy_acts_in_the_other(monkeypatch):
     assert log == [*together, "begin 0", "begin 1", *turn, *turn, "finish 0", "finish 1"]
 
 
+@pytest.mark.long
 def test_training_evaluates_resumes_and_ends_as_without_overlap(capfd):
     env = GymnasiumEnv(Climb, flatten=True, num_workers=2, overlap=True)
     model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
@@ -99,6 +103,7 @@ def test_training_evaluates_resumes_and_ends_as_without_overlap(capfd):
     env.close()
 
 
+@pytest.mark.long
 def test_what_is_wrong_in_one_half_is_one_line():
     env = GymnasiumEnv(lambda: Climb(crash_at=5), flatten=True, num_workers=2, overlap=True)
     model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))

@@ -129,6 +129,7 @@ def kill_at(update: int, parent: Path, *more: str) -> None:
             train(parent, 21, *more)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("winds_back", [True, False])
 def test_a_run_killed_beyond_its_last_checkpoint(
     server: Server, tmp_path: Path, winds_back: bool, capsys: pytest.CaptureFixture[str]

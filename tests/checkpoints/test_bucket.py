@@ -58,6 +58,7 @@ def test_a_run_is_copied_with_each_checkpoint_and_goes_on_where_there_is_only_th
     assert_in_step(folder)
 
 
+@pytest.mark.long
 def test_what_a_killed_copy_has_of_a_log_beyond_its_manifest_is_taken_back(
     machine: Path, uninterrupted: RunFolder
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_bucket_that_fails_for_a_while_is_caught_up_with(
     assert_in_step(RunFolder(machine / "run"))
 
 
+@pytest.mark.long
 def test_a_run_that_went_on_elsewhere_is_fetched(
     tmp_path: Path, machine: Path, uninterrupted: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +147,7 @@ def test_a_run_that_went_on_elsewhere_is_fetched(
     assert (machine / "run" / "wandb" / "log").read_text() == "kept"
 
 
+@pytest.mark.long
 def test_what_two_machines_did_apart_is_kept(
     tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
@@ -207,6 +210,7 @@ def test_names_are_those_of_the_bucket_too(machine: Path, capsys: Output) -> Non
     assert not machine.exists()
 
 
+@pytest.mark.long
 def test_latest_is_the_run_with_the_newest_manifest(machine: Path) -> None:
     for name in ("b", "a"):
         new = ["--checkpoint-dir", URL, "--run-name", name, "--total-timesteps", "32"]
@@ -239,6 +243,7 @@ def test_a_policy_is_loaded_from_its_url(machine: Path) -> None:
         load_policy(f"{URL}/walk")
 
 
+@pytest.mark.long
 def test_a_run_may_be_fetched_while_it_is_trained(
     tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +289,7 @@ def test_sigterm_saves_and_another_process_goes_on_from_the_bucket(tmp_path: Pat
     assert_same_run(RunFolder(found), RunFolder(tmp_path / "whole" / "run"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("new", "more"), [("memory://bucket/elsewhere", ()), ("elsewhere", ("--run-name", "copy"))]
 )

@@ -42,6 +42,7 @@ def test_the_curve_is_that_of_one_device(what):
             assert line == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.long
 def test_devices_exchange_gradients_and_sums_only():
     operations, parameters = _on_8_devices("collectives")
     assert {kind for kind, _ in operations} == {"all-reduce"}

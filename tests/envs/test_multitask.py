@@ -144,6 +144,7 @@ def only_the_second_at_first(env, progress):
     return dataclasses.replace(env, weights=jnp.where(progress < 0.5, jnp.array([0.0, 1]), 1.0))
 
 
+@pytest.mark.long
 def test_a_curriculum_may_weigh_the_tasks():
     drawn = []
 

@@ -50,6 +50,7 @@ def test_a_stage_of_little_weight_still_comes():
     assert 0 < np.sum(np.asarray(stages) == 2) < 20
 
 
+@pytest.mark.long
 def test_a_game_begins_as_if_the_stage_had_been_entered_with_a_new_player():
     reset = jax.jit(jax.vmap(lambda key, weights: HackMatrix(starting_weights=weights).reset(key)))
     keys = jax.random.split(jax.random.key(1), 64)
@@ -102,7 +103,7 @@ def test_a_files_phases_become_weights():
         Phases.from_plain([{"weights": {9: 1}}], "--curriculum").schedule(STAGES)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_games_that_end_while_training_begin_anew_where_the_phase_says():
     phases = Phases.from_plain([{"until": 0.5, "weights": {7: 1}}, {"weights": {2: 1}}], "x")
     curriculum = TrainingGames(phases.schedule(STAGES))

@@ -189,6 +189,7 @@ def test_gradients_reach_the_cue_but_no_earlier_episode():
 _LEARNING = dataclasses.replace(_CONFIG, num_envs=64, learning_rate=5e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_cue_is_remembered(seed):
     key, evaluation_key = jax.random.split(jax.random.key(seed))
@@ -197,6 +198,7 @@ def test_a_cue_is_remembered(seed):
     assert evaluate(model, ENV, evaluation_key, 200).mean_return > 0.95
 
 
+@pytest.mark.long
 def test_a_cue_is_not_guessed_without_a_memory():
     state = Trainer(ENV, _LEARNING).init(
         MLPActorCritic(1, 2, 16, 1, key=jax.random.key(0)), jax.random.key(1)

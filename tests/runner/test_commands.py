@@ -17,8 +17,6 @@ from ppo_mask.runner import commands, load_run, main
 from ppo_mask.runner.commands._curves import draw, html, mean_of, read_log
 from ppo_mask.runner.commands._plot import means_of_seeds
 
-pytestmark = pytest.mark.unoptimized
-
 
 def call(*words: object) -> int:
     return main(TASK, DEFAULTS, [str(word) for word in words], prog="corridor")
@@ -54,6 +52,7 @@ def test_a_run_is_watched(runs, capsys):
     assert text.rstrip().splitlines()[-1].startswith("return ")
 
 
+@pytest.mark.long
 def test_several_choices_at_once_are_watched_and_resumed(tmp_path, capsys):
     import dataclasses
 
@@ -76,6 +75,7 @@ def test_a_task_can_draw_its_states(runs, capsys):
     assert capsys.readouterr().out.startswith("[")
 
 
+@pytest.mark.long
 def test_runs_are_compared(runs, capsys, monkeypatch):
     words = ["ppo-mask", "compare", str(runs / "a-seed0"), str(runs / "b")]
     monkeypatch.setattr(sys, "argv", words)

@@ -26,6 +26,7 @@ def run(parent: Path, *flags: str, task: Task[Any] = CHOICE) -> int:
     return main(task, DEFAULTS, ["--checkpoint-dir", str(parent), *flags])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("flags", "normed"), [((), False), (("--network", "normed"), True)])
 def test_a_run_trains_the_one_that_is_named_or_else_the_first(
     tmp_path: Path, flags: tuple[str, ...], normed: bool

@@ -239,6 +239,7 @@ def test_a_signal_saves_and_ends_in_good_order(
     assert log(folder)[-1]["update"] == last // 5 * 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", [True, False])
 def test_the_first_process_says_what_a_second_signal_does(
     first: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -175,6 +175,7 @@ def test_the_search_ends_where_more_is_no_better(
         tune.fastest([], lambda _: None)  # pyright: ignore
 
 
+@pytest.mark.long
 def test_what_does_not_fit_is_not_run() -> None:
     def begin(trainer: Trainer) -> Any:
         model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))

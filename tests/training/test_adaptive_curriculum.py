@@ -17,8 +17,6 @@ from marathon import Marathon
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.training import Trainer, TrainState, init_seeds, select_seed, train_seeds
 
-pytestmark = pytest.mark.unoptimized
-
 
 @pytest.fixture(scope="module")
 def trained() -> TrainState:
@@ -36,6 +34,7 @@ def test_a_stop_changes_no_memory(trained):
     jax.tree.map(np.testing.assert_array_equal, trained.memory, halves.memory)
 
 
+@pytest.mark.long
 def test_a_memory_on_two_devices_is_that_of_one(trained, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
     program = [sys.executable, Path(even_starts.__file__)]
@@ -47,6 +46,7 @@ def _arrays(memory: dict[str, Any]) -> dict[str, np.ndarray]:
     return {name: np.asarray(value, np.float32) for name, value in memory.items()}
 
 
+@pytest.mark.long
 def test_seeds_have_memories_of_their_own():
     trainer = Trainer(Marathon(), CONFIG, curriculum=EvenStarts())
     states = init_seeds(

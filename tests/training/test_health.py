@@ -168,6 +168,7 @@ class Poisoned(AbstractEnv[Any]):
         return (state, steps + 1), timestep
 
 
+@pytest.mark.long
 def test_a_nan_reward_stops_the_run_and_the_last_checkpoint_loads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

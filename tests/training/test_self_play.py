@@ -20,8 +20,6 @@ from ppo_mask.envs import SelfPlay
 from ppo_mask.training import Trainer, TrainState, init_seeds, select_seed, train_seeds
 from ppo_mask.training._trainer import run_chunk
 
-pytestmark = pytest.mark.unoptimized
-
 
 @pytest.fixture(scope="module")
 def states() -> list[TrainState]:
@@ -40,6 +38,7 @@ def test_a_copy_is_renewed_when_it_is_due_and_only_then(states):
         assert numbers(states[updates].memory) == models[(updates - 1) // duel.EVERY * duel.EVERY]
 
 
+@pytest.mark.long
 def test_a_stop_changes_nothing_and_the_opponent_matters(states):
     assert numbers(train(7)) == numbers(states[7])
     assert numbers(train(7, every=100).model) != numbers(states[7].model)
@@ -63,6 +62,7 @@ def test_a_renewal_compiles_nothing(states):
     assert run_chunk._cached._cache_size() == before
 
 
+@pytest.mark.long
 def test_copies_on_two_devices_are_those_of_one(states, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
     program = [sys.executable, Path(duel.__file__)]
@@ -73,6 +73,7 @@ def test_copies_on_two_devices_are_those_of_one(states, monkeypatch):
             np.testing.assert_allclose(theirs, mine, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_each_seed_plays_against_itself(states):
     trainer = Trainer(Duel(), CONFIG, curriculum=SelfPlay(find_opponent, duel.EVERY))
     keys = jnp.stack([jax.random.key(seed) for seed in range(2)])

@@ -128,6 +128,7 @@ def test_a_signal_within_a_check_of_types_stops_in_good_order(number):
     assert recorder.events[-2:] == [f"stop: {number.name}", "close"]
 
 
+@pytest.mark.long
 def test_a_total_that_is_no_multiple_of_the_log_interval_changes_nothing_later():
     recorder = _Recorder()
     part = _train(_init(), 6, recorder)

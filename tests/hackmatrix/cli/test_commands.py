@@ -94,6 +94,7 @@ def test_commands_take_the_url_of_a_run(capsys, run_folder, tmp_path, monkeypatc
     assert (code, error) == (2, f"error: there is no run {url}/none\n")
 
 
+@pytest.mark.long
 def test_plot_starts_no_device(run_folder, tmp_path):
     words = ["plot", str(run_folder), "--out", str(tmp_path / "curves.svg")]
     done = subprocess.run(

@@ -162,6 +162,7 @@ def test_watch_draws_pauses_steps_and_quits(screen):
     assert "fighter, seed 1: not over in stage" in shown.written
 
 
+@pytest.mark.long
 def test_ctrl_c_restores_the_terminal(screen):
     shown = screen(still=True)
     shown.wait_for(r"step 2 ")
@@ -210,6 +211,7 @@ def test_a_terminal_that_is_too_small_is_told_so(screen):
     assert shown.finish() == 0
 
 
+@pytest.mark.long
 def test_a_person_plays(screen):
     seed = seed_to_play()
     shown = screen("play", "--seed", str(seed))

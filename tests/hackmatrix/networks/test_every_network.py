@@ -9,8 +9,6 @@ from hackmatrix.task import DEFAULTS, TASK
 from ppo_mask.networks import is_recurrent
 from ppo_mask.runner import main
 
-pytestmark = pytest.mark.unoptimized
-
 NETWORKS = ["mlp", "board", "recurrent", "flat"]
 SMALL = "--num-envs 4 --num-steps 4 --total-timesteps 32 --hidden-dim 8 --num-layers 1"
 
@@ -19,7 +17,7 @@ def test_the_networks_are_those_tested_here():
     assert list(TASK.networks) == NETWORKS
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("network", NETWORKS)
 def test_it_trains_and_plays(tmp_path, network):
     flags = ["--checkpoint-dir", str(tmp_path), "--run-name", "run", "--network", network]

@@ -25,6 +25,7 @@ def test_they_name_no_folder_of_the_machine_that_saved_them():
         assert "/" not in path.read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["champion", "steady"])
 def test_it_is_watched_right_after_installing(name, capsys):
     assert main(["watch", "--policy", name, "--seed", "2", "--max-steps", "3"]) == 0

@@ -15,6 +15,7 @@ def some():
     return measure(named_agent("random"), 0, 20, max_steps=30)
 
 
+@pytest.mark.long
 def test_every_game_is_counted(some):
     assert sum(some.stages) == some.episodes == 20
     stages = sum(n * count for n, count in enumerate(some.stages, start=1)) / 20

@@ -61,6 +61,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Whole runs of programs, which take longest, come first: no process is to wait for another's.
     """
     items.sort(key=lambda item: len(item.path.parts))
+    if twice := [item.nodeid for item in items if {"long", "slow"} <= set(item.keywords)]:
+        raise pytest.UsageError(f"marked long and slow, so run twice: {', '.join(twice)}")
     if not config.option.markexpr:
         for item in items:
             for mark in {"long", "slow", "browser"} & set(item.keywords):

@@ -42,14 +42,7 @@ def test_an_older_checkpoint_is_gone_on_from_with_rewind(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "at",
-    [
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ("config.yaml", "checkpoints/8")),
-        "metrics.jsonl",
-        "manifest.json",
-    ],
-)
+@pytest.mark.parametrize("at", ["config.yaml", "checkpoints/8", "metrics.jsonl", "manifest.json"])
 def test_a_kill_after_winding_back_leaves_no_later_checkpoint(
     machine: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# One device is where it went wrong, and each start takes seconds.
-DEVICES = [1, pytest.param(2, marks=pytest.mark.slow)]
+DEVICES = [1, 2]
 CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
 
 # Log lines, a second call, and a state read from a checkpoint: all use the same program.

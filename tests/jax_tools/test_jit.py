@@ -7,22 +7,10 @@ import numpy as np
 import pytest
 
 from hackmatrix import HackMatrix
-from ppo_mask.envs import VectorEnv
+from hackmatrix.networks import PlayerCenteredMLP
 from ppo_mask.jax_tools import jit_inline
 
-# No other test's game: one that has been played in this process would be compiled already.
-ENV = HackMatrix(max_steps=54_321)
-
-
-@pytest.fixture
-def compiled(caplog):
-    """The names of the programs that are compiled, as they are."""
-
-    def names():
-        return [text.split()[1] for text in caplog.messages if text.startswith("Compiling ")]
-
-    with jax.log_compiles():
-        yield names
+ENV = HackMatrix()
 
 
 def twice_added(x, times=2):
@@ -77,11 +65,12 @@ def test_a_game_is_played_without_jit(compiled):
     assert len(compiled()) < 20  # With what makes keys; op by op they were 270.
 
 
-def test_environments_are_stepped_without_jit(compiled):
-    env = VectorEnv(ENV, 3)
-    state, timestep = env.reset(jax.random.key(0))
-    for number in range(3):
-        actions = timestep.action_mask.argmax(1)
-        state, timestep = env.step(jax.random.key(number), state, actions)
-    assert [compiled().count(f"jit({name})") for name in ("_reset", "_step")] == [1, 1]
-    assert len(compiled()) < 20
+def test_a_network_of_the_game_acts_without_jit(compiled):
+    model, compact = PlayerCenteredMLP(4, 1, key=jax.random.key(0)), HackMatrix(compact=True)
+    _, timestep = compact.reset(jax.random.key(0))
+    model(timestep.observation, timestep.action_mask)
+    before = len(compiled())
+    for number in range(1, 4):
+        _, timestep = compact.reset(jax.random.key(number))
+        model(timestep.observation, timestep.action_mask)
+    assert len(compiled()) == before  # Each call compiled four loops again.

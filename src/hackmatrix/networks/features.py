@@ -38,7 +38,7 @@ from hackmatrix.rules.planes import (
     single,
 )
 from hackmatrix.rules.programs import NUM_PROGRAMS
-from ppo_mask.jax_tools import number_settings
+from ppo_mask.jax_tools import jit_inline, number_settings
 
 PARTS = 36
 """What 1 is in whole numbers: a channel of a cell is a multiple of 1, 1/3, 1/4 or 1/9."""
@@ -132,6 +132,7 @@ def _join(values: Iterable[Array]) -> Int8[Array, " n"]:
 
 
 @number_settings()
+@jit_inline
 def features(observation: Observation) -> Features:
     """The features of one observation."""
     compact = compress(observation)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
 from ppo_mask.envs._host import AbstractHostEnv, host_env_in, step_in_place
 from ppo_mask.envs._shapes import require_same_types
-from ppo_mask.jax_tools import ArrayTree, jit_inline, rarely, split_key, strong_types
+from ppo_mask.jax_tools import ArrayTree, rarely, split_key, strong_types
 from ppo_mask.networks.choices import Action, NumActions, action_shape, describe_actions
 
 State = TypeVar("State")
@@ -71,9 +71,8 @@ class VectorEnv(eqx.Module, Generic[State]):
     """``num_envs`` copies of an environment, each reset when its episode ends.
 
     A reset runs only for the environments that need it (:func:`ppo_mask.jax_tools.rarely`), so that
-    an expensive one does not slow the others down. Called on their own, :meth:`reset` and
-    :meth:`step` are compiled (:func:`ppo_mask.jax_tools.jit_inline`); but for environments on the
-    host, whose errors are then raised at once.
+    an expensive one does not slow the others down. Outside of ``jax.jit``, each operation would be
+    compiled and run alone, and some in each call anew; in a loop, compile what calls :meth:`step`.
 
     Attributes:
         env: the environment.
@@ -118,8 +117,17 @@ class VectorEnv(eqx.Module, Generic[State]):
         Returns:
             The state and the timestep, whose arrays have a leading axis ``envs``.
         """
-        reset = _reset_compiled if host_env_in(self.env) is None else _reset
-        return reset(self, key)
+
+        def start(key: Key[Array, ""]) -> tuple[State, TimeStep]:
+            state, timestep = self.env.reset(key)
+            return strong_types(state), timestep
+
+        env_state, timestep = jax.vmap(start)(jax.random.split(key, self.num_envs))
+        episode_return = jnp.zeros(self.num_envs, jnp.float32)
+        episode_length = jnp.zeros(self.num_envs, jnp.int32)
+        state = VectorState(env_state, episode_return, episode_length)
+        timestep = _with_float32_reward(timestep)
+        return state, _vector_timestep(timestep, timestep, episode_return, episode_length)
 
     def step(
         self, key: Key[Array, ""], state: VectorState[State], actions: Int[Array, "envs *parts"]
@@ -137,8 +145,7 @@ class VectorEnv(eqx.Module, Generic[State]):
         Raises:
             ValueError: an action has another number of parts than the environment's.
         """
-        step = _step_compiled if host_env_in(self.env) is None else _step
-        return step(self, key, state, actions)
+        return self.step_with(split_key(key, 2, self.num_envs), state, actions)
 
     def step_with(
         self,
@@ -201,35 +208,6 @@ class VectorEnv(eqx.Module, Generic[State]):
         following = Next(state, final.observation, final.action_mask)
         ended = final.terminated | final.truncated
         return final, rarely(ended, fresh, (arrays, reset_key), following)
-
-
-def _reset(
-    vector_env: VectorEnv[Any], key: Key[Array, ""]
-) -> tuple[VectorState[Any], VectorTimeStep]:
-    num_envs = vector_env.num_envs
-
-    def start(key: Key[Array, ""]) -> tuple[Any, TimeStep]:
-        state, timestep = vector_env.env.reset(key)
-        return strong_types(state), timestep
-
-    env_state, timestep = jax.vmap(start)(jax.random.split(key, num_envs))
-    episode_return = jnp.zeros(num_envs, jnp.float32)
-    episode_length = jnp.zeros(num_envs, jnp.int32)
-    state = VectorState(env_state, episode_return, episode_length)
-    timestep = _with_float32_reward(timestep)
-    return state, _vector_timestep(timestep, timestep, episode_return, episode_length)
-
-
-def _step(
-    vector_env: VectorEnv[Any],
-    key: Key[Array, ""],
-    state: VectorState[Any],
-    actions: Int[Array, "envs *parts"],
-) -> tuple[VectorState[Any], VectorTimeStep]:
-    return vector_env.step_with(split_key(key, 2, vector_env.num_envs), state, actions)
-
-
-_reset_compiled, _step_compiled = jit_inline(_reset), jit_inline(_step)
 
 
 def _with_float32_reward(timestep: TimeStep) -> TimeStep:

@@ -13,8 +13,11 @@ def jit_inline(function: Function) -> Function:
     """Compiles a function where it is called on its own, as ``equinox.filter_jit`` does.
 
     Within another function that is compiled, it is traced as if it were not decorated. For
-    functions of many operations: called on their own, each operation would be compiled alone. As
-    ever, a number of Python is part of the program; make those that change arrays before.
+    functions of many operations: called on their own, each operation would be compiled alone.
+
+    As with ``equinox.filter_jit``, arrays are traced, NumPy's numbers too. All else is part of the
+    program, must be hashable, and is told apart by ``==``: 1 and 1.0 are one. So make those numbers
+    arrays before that change from call to call, or whose type matters.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm

@@ -101,6 +101,8 @@ def started(
     if not request.config.getoption("benchmark"):
         times, flags = 1, ["--num-envs", "4", "--num-steps", "4", "--hidden-dim", "8"]
         monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+        # However long it takes a busy machine to compile: all of them are kept.
+        monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     found = {"first": [start(tmp_path, *flags)]}
     after_first = set(tmp_path.rglob("*-cache"))
     found["second"] = [start(tmp_path, *flags) for _ in range(times)]

@@ -1,8 +1,8 @@
-"""What all tests share: compiled programs are kept between them, and long tests wait for a flag."""
+"""What all tests share: kept programs, how they are compiled, and tests that wait for a flag."""
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,18 +27,18 @@ _OPTIMIZATIONS_ARE_CHOSEN = _WITHOUT_OPTIMIZATIONS in os.environ
 # A version of XLA that does not know a flag ends the process.
 _OLDER_EMITTERS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 _HAVE_OLDER_EMITTERS = ("0.10.",)
-_UNOPTIMIZED = ("", "long")  # What -m selects.
-_START_PROCESSES = ("test_docs.py", "test_hosts.py", "test_for_accelerators.py")
+_COMPILED_QUICKLY = ("", "long")  # Expressions after -m.
+_START_PROCESSES = ("test_docs.py", "test_hosts.py", "runner/test_for_accelerators.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Fast and long tests compile a lot and run what they compiled for a moment.
 
     Compiling takes a third of the time without optimizations. Slow tests have them but for those
-    marked ``unoptimized``. With the older emitters tests compile in four fifths of the time, and in
-    nine tenths of that where programs are not split up for several threads.
+    marked ``unoptimized``. The older emitters save a fifth of compiling, and not splitting programs
+    up for several threads saves a tenth.
     """
-    if config.option.markexpr in _UNOPTIMIZED:
+    if config.option.markexpr in _COMPILED_QUICKLY:
         value = os.environ.setdefault(_WITHOUT_OPTIMIZATIONS, "1")  # Processes inherit it.
         jax.config.update(_WITHOUT_OPTIMIZATIONS.lower(), value != "0")
         os.environ["XLA_FLAGS"] = _with_older_emitters()
@@ -61,8 +61,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Whole runs of programs, which take longest, come first: no process is to wait for another's.
     """
     items.sort(key=lambda item: len(item.path.parts))
-    if twice := [item.nodeid for item in items if {"long", "slow"} <= set(item.keywords)]:
-        raise pytest.UsageError(f"marked long and slow, so run twice: {', '.join(twice)}")
     if not config.option.markexpr:
         for item in items:
             for mark in {"long", "slow", "browser"} & set(item.keywords):
@@ -71,29 +69,41 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Does not optimize for tests that are marked so: here and in processes that they start.
+    """Optimizes for slow tests that are not marked otherwise: here and in processes they start.
 
     A program is compiled once in a process, however its settings change: what was compiled with
     others is forgotten.
     """
-    if item.config.option.markexpr in _UNOPTIMIZED or _OPTIMIZATIONS_ARE_CHOSEN:
+    marks = {mark.name for mark in item.iter_markers()}
+    if len({"long", "slow", "browser"} & marks) > 1 or {"nightly", "slow"} & marks == {"nightly"}:
+        pytest.fail(f"of the parts of .ci/run, none or several run a test marked {sorted(marks)}")
+    if item.config.option.markexpr in _COMPILED_QUICKLY or _OPTIMIZATIONS_ARE_CHOSEN:
         return
-    name, value = _WITHOUT_OPTIMIZATIONS, bool({"unoptimized", "long"} & set(item.keywords))
+    name, value = _WITHOUT_OPTIMIZATIONS, "slow" not in marks or "unoptimized" in marks
     os.environ[name] = str(int(value))
     if jax.config.read(name.lower()) != value:
         jax.config.update(name.lower(), value)
         jax.clear_caches()
 
 
-@pytest.fixture(scope="module")
-def processes_with_older_emitters() -> Iterator[None]:
-    """For modules that start programs and compare none of their numbers with this process's.
+@pytest.fixture
+def processes_with_older_emitters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that start programs and compare none of their numbers with this process's.
 
     This one has read its flags already, and another emitter rounds otherwise.
     """
-    with pytest.MonkeyPatch.context() as changed:
-        changed.setenv("XLA_FLAGS", _with_older_emitters())
-        yield
+    monkeypatch.setenv("XLA_FLAGS", _with_older_emitters())
+
+
+@pytest.fixture
+def compiled(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
+    """Gives the names of the programs that a test has compiled so far, such as ``jit(step)``.
+
+    What other tests have compiled or traced is forgotten first.
+    """
+    jax.clear_caches()
+    with jax.log_compiles():
+        yield lambda: [m.split()[1] for m in caplog.messages if m.startswith("Compiling ")]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -63,7 +63,7 @@ def shell_lines(text: str) -> list[str]:
 
 
 # They train, or compile the game, again and again in processes of their own.
-_LONG = (
+_SLOW = (
     "README",
     "adapters",
     "algorithm",
@@ -82,7 +82,7 @@ _LONG = (
     "seeds",
     "watching",
 )
-MARKS = {f"{name}.md": [pytest.mark.slow] for name in _LONG}
+MARKS = {f"{name}.md": [pytest.mark.slow] for name in _SLOW}
 ABSENT = [x for x in ("gymnax", "jumanji", "navix", "pgx") if importlib.util.find_spec(x) is None]
 NEEDS_THEM = f"{', '.join(ABSENT)} not installed; pip install 'ppo-mask[adapters]'"
 MARKS["adapters.md"].append(pytest.mark.skipif(bool(ABSENT), reason=NEEDS_THEM))

@@ -86,6 +86,15 @@ class _KeyTeller(AbstractEnv[jax.Array]):
         )
 
 
+@pytest.fixture
+def nothing_traced():
+    """What was traced without a spy, or with one, is used by no other test."""
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
+@pytest.mark.usefixtures("nothing_traced")
 def test_no_key_is_used_twice(monkeypatch):
     drawn = []
     sample = MaskedCategorical.sample
@@ -96,7 +105,6 @@ def test_no_key_is_used_twice(monkeypatch):
 
     monkeypatch.setattr(MaskedCategorical, "sample", spy)
     env, model = VectorEnv(_KeyTeller(), 4), MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0))
-    jax.clear_caches()  # What another test had traced draws without the spy.
     begin = eqx.filter_jit(start_rollout)(env, model, jax.random.key(1))
     _, transitions = eqx.filter_jit(collect)(env, model, begin, jax.random.key(2), 9)
     jax.effects_barrier()

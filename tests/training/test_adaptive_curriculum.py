@@ -1,6 +1,7 @@
 """A curriculum with a memory: what it sees, what it changes, and how it is kept."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,10 +36,10 @@ def test_a_stop_changes_no_memory(trained):
 
 
 @pytest.mark.long
-def test_a_memory_on_two_devices_is_that_of_one(trained, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+def test_a_memory_on_two_devices_is_that_of_one(trained):
+    flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     program = [sys.executable, Path(even_starts.__file__)]
-    printed = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(program, capture_output=True, text=True, env=flags, check=True).stdout
     jax.tree.map(np.testing.assert_array_equal, trained.memory, _arrays(json.loads(printed)))
 
 

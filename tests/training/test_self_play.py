@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -63,10 +64,10 @@ def test_a_renewal_compiles_nothing(states):
 
 
 @pytest.mark.long
-def test_copies_on_two_devices_are_those_of_one(states, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+def test_copies_on_two_devices_are_those_of_one(states):
+    flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     program = [sys.executable, Path(duel.__file__)]
-    printed = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(program, capture_output=True, text=True, env=flags, check=True).stdout
     on_two = json.loads(printed)
     for name, ours in [("memory", states[7].memory), ("model", states[7].model)]:
         for mine, theirs in zip(numbers(ours), on_two[name], strict=True):

@@ -103,7 +103,7 @@ def test_stopping_and_going_on_changes_nothing():
     _assert_equal(_train(half, 10), whole)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_within_a_check_of_types_stops_in_good_order(number):
     # beartype looks a hint up while it holds a lock that nobody can take twice.
@@ -142,13 +142,12 @@ def test_a_total_that_is_no_multiple_of_the_log_interval_changes_nothing_later()
     assert [record.update for record in again.records] == [8]
 
 
-def test_other_numbers_of_the_config_compile_nothing(caplog):
+def test_other_numbers_of_the_config_compile_nothing(compiled):
     state = _init(config=dataclasses.replace(_CONFIG, anneal_lr=False))
-    with jax.log_compiles():
-        for lr, eps in ((1e-3, 0.1), (2e-3, 0.2), (3e-3, float("inf"))):
-            config = PPOConfig(4, 8, lr, num_minibatches=2, update_epochs=2, clip_eps=eps)
-            Trainer(_ENV, config, metrics=_METRICS).train(state, config.batch_size)
-    assert sum("Compiling" in m and "run_chunk" in m for m in caplog.messages) == 1
+    for lr, eps in ((1e-3, 0.1), (2e-3, 0.2), (3e-3, float("inf"))):
+        config = PPOConfig(4, 8, lr, num_minibatches=2, update_epochs=2, clip_eps=eps)
+        Trainer(_ENV, config, metrics=_METRICS).train(state, config.batch_size)
+    assert compiled().count("jit(run_chunk)") == 1
 
 
 def test_another_number_of_updates_compiles_nothing():
@@ -330,12 +329,11 @@ def test_a_log_interval_that_cannot_be_is_refused():
         _train(_init(), 1, log_interval=0)
 
 
-def test_a_state_is_copied_by_one_program(caplog):
-    # Of shapes that no other test has: what is compiled stays so in this process.
-    state = _init(config=dataclasses.replace(_CONFIG, num_envs=44))
-    with jax.log_compiles():
-        copy = copy_state(state)
-    assert sum("Compiling" in message for message in caplog.messages) == 1
+def test_a_state_is_copied_by_one_program(compiled):
+    state = _init()
+    before = len(compiled())
+    copy = copy_state(state)
+    assert len(compiled()) == before + 1
     _assert_equal(copy, state)
     for x, y in zip(jax.tree.leaves(copy), jax.tree.leaves(state), strict=True):
         if eqx.is_array(x) and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):

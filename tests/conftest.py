@@ -86,13 +86,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         jax.clear_caches()
 
 
-@pytest.fixture
-def processes_with_older_emitters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that start programs and compare none of their numbers with this process's.
+@pytest.fixture(scope="module")
+def processes_with_older_emitters() -> Iterator[None]:
+    """For modules that start programs and compare none of their numbers with this process's.
 
     This one has read its flags already, and another emitter rounds otherwise.
     """
-    monkeypatch.setenv("XLA_FLAGS", _with_older_emitters())
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setenv("XLA_FLAGS", _with_older_emitters())
+        yield
 
 
 @pytest.fixture

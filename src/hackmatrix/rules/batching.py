@@ -40,11 +40,18 @@ def computed_once(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[
     def loop(value: Array) -> Array:
         # Any member's answer is that of all; with one for each, the loop would choose between them.
         start = one_for_all(lambda flags: flags[0], never), value
-        return lax.while_loop(
-            lambda carry: carry[0], lambda carry: (jnp.bool_(False), carry[1] + 1), start
-        )[1]
+        return lax.while_loop(_again, _add_one, start)[1]
 
     return by_platform(loop, lax.optimization_barrier, value)
+
+
+# Not made in each call, which outside of compiled code would compile the loop anew.
+def _again(carry: tuple[Array, Array]) -> Array:
+    return carry[0]
+
+
+def _add_one(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    return jnp.bool_(False), carry[1] + 1
 
 
 def repeat(times: int, step: Callable[[Carry], Carry], start: Carry) -> Carry:

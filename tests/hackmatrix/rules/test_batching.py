@@ -35,6 +35,13 @@ def test_computed_once_gives_the_value_back():
     np.testing.assert_array_equal(jax.jit(batching.computed_once)(values, jnp.bool_(False)), values)
 
 
+def test_computed_once_without_jit_is_compiled_once(compiled):
+    batching.computed_once(jnp.arange(5), jnp.bool_(False))
+    before = len(compiled())
+    np.testing.assert_array_equal(batching.computed_once(jnp.arange(5), jnp.bool_(False)), range(5))
+    assert len(compiled()) == before
+
+
 @pytest.mark.parametrize("size", [1, 2, 8])
 def test_looked_up_is_the_entry(size):
     table = np.arange(3, 3 + size) * 0.5

@@ -162,50 +162,50 @@ def settings(config: Any) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for group_field in dataclasses.fields(config):
         group = getattr(config, group_field.name)
-        for declared in _declared(type(group)):
-            name = declared.name
+        types = _setting_types(type(group))
+        for field in dataclasses.fields(group):
+            name = field.name
+            if name not in types:
+                continue
             if name in found:
                 raise TypeError(f"two groups have a setting {name!r}")
-            one_of = declared.rules.one_of
-            offered = getattr(group, one_of) if isinstance(one_of, str) else one_of
-            found[name] = dataclasses.replace(
-                declared,
-                group=group_field.name,
-                value=getattr(group, name),
-                choices=offered or declared.choices,
+            hint, optional = types[name]
+            rules: Rules = field.metadata[RULES]
+            one_of = rules.one_of
+            choices = getattr(group, one_of) if isinstance(one_of, str) else one_of
+            found[name] = Setting(
+                name,
+                group_field.name,
+                hint,
+                optional,
+                getattr(group, name),
+                rules,
+                field.metadata.get(_BARE),
+                choices or tuple(_types.options(hint)),
+                field.metadata.get(_IS_PATH, False),
             )
     return found
 
 
 @functools.cache  # A start asks for them about ten times.
-def _declared(group: type) -> tuple[Setting, ...]:
-    """What a group declares, still without the group's name, values and own choices."""
-    hints, declared = _hints(group), list[Setting]()
+def _setting_types(group: type) -> dict[str, tuple[Any, bool]]:
+    """The type of each setting of a group, and whether None is a value.
+
+    Raises:
+        TypeError: no flag can have one of them.
+    """
+    hints, found = _hints(group), dict[str, tuple[Any, bool]]()
     for field in dataclasses.fields(group):
         if RULES not in field.metadata:
             continue
-        hint, optional = _types.without_none(hints[field.name])
+        name = field.name
+        hint, _ = found[name] = _types.without_none(hints[name])
         if not _types.has_flag(hint) and not _is_structured(hint):
-            given = hints[field.name]
-            shown = given.__name__ if isinstance(given, type) else given
+            shown = hints[name].__name__ if isinstance(hints[name], type) else hints[name]
             raise TypeError(
-                f"{field.name} has type {shown}, which no flag can have; there are "
-                f"{_types.THERE_ARE}"
+                f"{name} has type {shown}, which no flag can have; there are {_types.THERE_ARE}"
             )
-        declared.append(
-            Setting(
-                field.name,
-                "",
-                hint,
-                optional,
-                None,
-                field.metadata[RULES],
-                field.metadata.get(_BARE),
-                tuple(_types.options(hint)),
-                field.metadata.get(_IS_PATH, False),
-            )
-        )
-    return tuple(declared)
+    return found
 
 
 def _is_structured(hint: Any) -> bool:

@@ -1,28 +1,13 @@
 """Training on several devices is training on one."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import jax
 import pytest
 
+import on_devices
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig, ShufflePlan, check_devices
-
-_SCRIPT = Path(__file__).parents[1] / "support" / "on_devices.py"
-
-
-def _on_8_devices(what):
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    done = subprocess.run(
-        [sys.executable, str(_SCRIPT), what], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+from virtual_devices import printed_with
 
 
 @pytest.mark.slow
@@ -31,7 +16,7 @@ def _on_8_devices(what):
     ["all", "parts", *(pytest.param(x, marks=pytest.mark.nightly) for x in ("recurrent", "game"))],
 )
 def test_the_curve_is_that_of_one_device(what):
-    by_count = _on_8_devices(what)
+    by_count = printed_with(8, on_devices.__file__, what)
     one = by_count.pop("1")
     assert [line["update"] for line in one["lines"]] == [4, 8, 12, 16, 20]
     for count, several in by_count.items():
@@ -44,7 +29,7 @@ def test_the_curve_is_that_of_one_device(what):
 
 @pytest.mark.long
 def test_devices_exchange_gradients_and_sums_only():
-    operations, parameters = _on_8_devices("collectives")
+    operations, parameters = printed_with(8, on_devices.__file__, "collectives")
     assert {kind for kind, _ in operations} == {"all-reduce"}
     sizes = [size for _, size in operations]
     # One gradient of all parameters, with the metrics about it; all else are sums.

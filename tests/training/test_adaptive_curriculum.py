@@ -1,10 +1,5 @@
 """A curriculum with a memory: what it sees, what it changes, and how it is kept."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any, cast
 
 import jax
@@ -17,6 +12,7 @@ from even_starts import CONFIG, EvenStarts, train
 from marathon import Marathon
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.training import Trainer, TrainState, init_seeds, select_seed, train_seeds
+from virtual_devices import printed_with
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +33,8 @@ def test_a_stop_changes_no_memory(trained):
 
 @pytest.mark.long
 def test_a_memory_on_two_devices_is_that_of_one(trained):
-    flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    program = [sys.executable, Path(even_starts.__file__)]
-    printed = subprocess.run(program, capture_output=True, text=True, env=flags, check=True).stdout
-    jax.tree.map(np.testing.assert_array_equal, trained.memory, _arrays(json.loads(printed)))
+    on_two = _arrays(printed_with(2, even_starts.__file__))
+    jax.tree.map(np.testing.assert_array_equal, trained.memory, on_two)
 
 
 def _arrays(memory: dict[str, Any]) -> dict[str, np.ndarray]:

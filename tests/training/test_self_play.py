@@ -2,11 +2,6 @@
 
 import dataclasses
 import itertools
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -20,6 +15,7 @@ from ppo_mask.checkpoints import CheckpointStore, restore
 from ppo_mask.envs import SelfPlay
 from ppo_mask.training import Trainer, TrainState, init_seeds, select_seed, train_seeds
 from ppo_mask.training._trainer import run_chunk
+from virtual_devices import printed_with
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +61,7 @@ def test_a_renewal_compiles_nothing(states):
 
 @pytest.mark.long
 def test_copies_on_two_devices_are_those_of_one(states):
-    flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    program = [sys.executable, Path(duel.__file__)]
-    printed = subprocess.run(program, capture_output=True, text=True, env=flags, check=True).stdout
-    on_two = json.loads(printed)
+    on_two = printed_with(2, duel.__file__)
     for name, ours in [("memory", states[7].memory), ("model", states[7].model)]:
         for mine, theirs in zip(numbers(ours), on_two[name], strict=True):
             np.testing.assert_allclose(theirs, mine, rtol=1e-4, atol=1e-5)

@@ -112,7 +112,8 @@ def test_a_policy_is_played_in_the_game_that_it_needs(tmp_path: Path):
 def test_a_run_is_trained_and_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     small = ["--num-envs=4", "--num-steps=4", "--hidden-dim=4", "--total-timesteps=32"]
     own = [f"--checkpoint-dir={tmp_path}", "--run-name=run", "--no-tensorboard"]
-    assert main(["train", "--time-aware", *small, *own]) == 0
+    brief = ["--eval-episodes=2", "--eval-max-steps=4"]
+    assert main(["train", "--time-aware", *small, *own, "--eval-interval=2", *brief]) == 0
     assert load_agent(str(tmp_path / "run")).env.time_aware
     assert main(["watch", str(tmp_path / "run"), "--max-steps", "2"]) == 0
     capsys.readouterr()

@@ -28,6 +28,7 @@ _OPTIMIZATIONS_ARE_CHOSEN = _WITHOUT_OPTIMIZATIONS in os.environ
 _OLDER_EMITTERS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 _HAVE_OLDER_EMITTERS = ("0.10.",)
 _COMPILED_QUICKLY = ("", "long")  # Expressions after -m.
+_LEFT_OUT = {"long", "slow", "browser"}  # Unless -m names them; no test has two of these marks.
 _START_PROCESSES = ("test_docs.py", "test_hosts.py", "runner/test_for_accelerators.py")
 
 
@@ -63,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: len(item.path.parts))
     if not config.option.markexpr:
         for item in items:
-            for mark in {"long", "slow", "browser"} & set(item.keywords):
+            for mark in _LEFT_OUT & set(item.keywords):
                 item.add_marker(pytest.mark.skip(reason=f"{mark}; run with -m {mark}"))
 
 
@@ -75,7 +76,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     others is forgotten.
     """
     marks = {mark.name for mark in item.iter_markers()}
-    if len({"long", "slow", "browser"} & marks) > 1 or {"nightly", "slow"} & marks == {"nightly"}:
+    if len(_LEFT_OUT & marks) > 1 or {"nightly", "slow"} & marks == {"nightly"}:
         pytest.fail(f"of the parts of .ci/run, none or several run a test marked {sorted(marks)}")
     if item.config.option.markexpr in _COMPILED_QUICKLY or _OPTIMIZATIONS_ARE_CHOSEN:
         return

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-DEVICES = [1, 2]
 CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
 
 # Log lines, a second call, and a state read from a checkpoint: all use the same program.
@@ -66,7 +65,7 @@ def count_compilations(arguments: list[str], cache: Path) -> tuple[int, int]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("devices", DEVICES)
+@pytest.mark.parametrize("devices", [1, 2])
 def test_trainer_compiles_once_in_each_start(devices: int, tmp_path: Path) -> None:
     for start, loaded in (("first", 0), ("second", 1)):
         program = ["-c", TRAINER, str(tmp_path / start), str(devices)]
@@ -74,7 +73,7 @@ def test_trainer_compiles_once_in_each_start(devices: int, tmp_path: Path) -> No
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("devices", DEVICES)
+@pytest.mark.parametrize("devices", [1, 2])
 def test_runner_compiles_once_in_each_start(devices: int, tmp_path: Path) -> None:
     folder = ["--checkpoint-dir", str(tmp_path / "runs")]
     program = [str(CORRIDOR), "--num-devices", str(devices), "--log-interval", "1"]

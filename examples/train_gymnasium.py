@@ -26,9 +26,6 @@ class InPython:
     )
     env_kwargs: str = setting("{}", "the arguments to make it with, as an object in JSON")
     num_workers: int = setting(0, "processes to step it in; 0: this one", at_least=0)
-    overlap: bool = setting(
-        False, "step half of the environments while the policy acts in the rest"
-    )
     max_episode_steps: int | None = setting(None, "where to truncate episodes", at_least=1)
 
 
@@ -37,7 +34,6 @@ def make_env(settings: InPython) -> GymnasiumEnv:
     return GymnasiumEnv(
         settings.env_id,
         num_workers=settings.num_workers,
-        overlap=settings.overlap,
         max_episode_steps=settings.max_episode_steps,
         env_kwargs=read_arguments(settings.env_kwargs),
     )

@@ -20,7 +20,7 @@ from ._curriculum import (
     renewed_memory,
 )
 from ._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
-from ._host import AbstractHostEnv, halves, host_env_in
+from ._host import AbstractHostEnv, host_env_in
 from ._multitask import MultiTask
 from ._self_play import SelfPlay
 from ._shapes import Shapes, shapes_of
@@ -49,7 +49,6 @@ __all__ = [
     "env_at",
     "first_memory",
     "flatten",
-    "halves",
     "host_env_in",
     "next_memory",
     "probes",

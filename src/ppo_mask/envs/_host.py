@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from typing import Any, TypeVar
 
-import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Key
 
@@ -19,13 +18,7 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
     A step changes it in place: an earlier state cannot be stepped again. So it is stepped and reset
     as a batch only, by :meth:`step_and_reset`, and a wrapper of it needs that method too, as
     :class:`TimeLimit` and :class:`FlatObservation` have it.
-
-    Attributes:
-        overlaps: whether :meth:`begin_step` begins steps of one half of the environments. A rollout
-            then acts in the other half meanwhile.
     """
-
-    overlaps: eqx.AbstractVar[bool]
 
     @abstractmethod
     def step_and_reset(
@@ -47,19 +40,6 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
         """
 
     @abstractmethod
-    def begin_step(self, state: State, action: Action, then: State) -> State:
-        """Says what step comes next in one of the :func:`halves` of a batch, to begin it already.
-
-        Args:
-            state: of the half; unlike elsewhere with an axis of environments.
-            action: that will be taken in each, by :meth:`step_and_reset`, with nothing cut off.
-            then: the state of what is to be stepped after this has begun.
-
-        Returns:
-            ``then``: what uses it comes after.
-        """
-
-    @abstractmethod
     def take_failure(self) -> Exception | None:
         """Returns what broke the environment, once; None if nothing did.
 
@@ -70,11 +50,6 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
     @abstractmethod
     def release(self) -> None:
         """Says that the batch of episodes begun last is not stepped any more."""
-
-
-def halves(num_envs: int) -> list[range]:
-    """The rows of the two parts of a batch that are stepped in turn where steps overlap."""
-    return [range(num_envs // 2), range(num_envs // 2, num_envs)]
 
 
 def host_env_in(env: AbstractEnv[Any]) -> AbstractHostEnv[Any] | None:

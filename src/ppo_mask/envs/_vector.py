@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
-from ppo_mask.envs._host import AbstractHostEnv, host_env_in, step_in_place
+from ppo_mask.envs._host import host_env_in, step_in_place
 from ppo_mask.envs._shapes import require_same_types
 from ppo_mask.jax_tools import ArrayTree, rarely, split_key, strong_types
 from ppo_mask.networks.choices import Action, NumActions, action_shape, describe_actions
@@ -102,11 +102,6 @@ class VectorEnv(eqx.Module, Generic[State]):
     def num_actions(self) -> NumActions:
         """The number of actions of each environment; of several choices, a tuple of them."""
         return self.env.num_actions
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether steps of some of the environments can go on while others are acted in."""
-        return isinstance(self.env, AbstractHostEnv) and self.env.overlaps and self.num_envs > 1
 
     def reset(self, key: Key[Array, ""]) -> tuple[VectorState[State], VectorTimeStep]:
         """Starts an episode in every environment.

@@ -1,8 +1,6 @@
 """Collecting experience: the policy acts in every environment for a number of steps."""
 
-from collections.abc import Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 import equinox as eqx
@@ -12,7 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.devices.sharding import shard_over_envs
-from ppo_mask.envs import AbstractHostEnv, VectorEnv, VectorState, VectorTimeStep, halves
+from ppo_mask.envs import VectorEnv, VectorState, VectorTimeStep
 from ppo_mask.jax_tools import ArrayTree, one_for_all, rarely, split_key
 from ppo_mask.networks import (
     AbstractActorCritic,
@@ -121,35 +119,13 @@ def collect(
         The state for the next rollout, and the transitions, with axes [steps, envs, …].
     """
     arrays, static = eqx.partition((vector_env, model), eqx.is_array)
-    overlaps = vector_env.overlaps and num_steps > 1
 
     def act(arrays: ArrayTree, state: RolloutState, keys: Array) -> tuple[RolloutState, Transition]:
-        vector_env, model = eqx.combine(arrays, static)
-        if overlaps:
-            return _act_in_halves(vector_env, vector_env.env, model, state, keys)
-        return jax.lax.scan(partial(_act, vector_env, model), state, keys)
+        return jax.lax.scan(partial(_act, *eqx.combine(arrays, static)), state, keys)
 
     # For each step of each environment: to draw the action, to step, to reset.
     keys = split_key(key, num_steps, 3, vector_env.num_envs)
     return shard_over_envs(mesh, act, (None, 0, 2), (0, 1))(arrays, state, keys)
-
-
-class _Choice(eqx.Module):
-    """What the model made of the states before an action.
-
-    Attributes:
-        kept: the observation as a :class:`Transition` has it.
-        action: that was drawn.
-        log_prob: of the action.
-        value: of the state.
-        hidden: after the state.
-    """
-
-    kept: ArrayTree
-    action: Int[Array, "envs *parts"]
-    log_prob: Float[Array, " envs"]
-    value: Float[Array, " envs"]
-    hidden: ArrayTree
 
 
 @jax.named_scope(ENVIRONMENT_STEP)
@@ -159,41 +135,21 @@ def _act(
     state: RolloutState,
     keys: Key[Array, "3 envs"],
 ) -> tuple[RolloutState, Transition]:
-    choice = _choose(vector_env, model, state, keys[0])
-    return _step(vector_env, model, state, choice, keys[1:])
-
-
-def _choose(
-    vector_env: VectorEnv[Any],
-    model: AbstractActorCritic,
-    state: RolloutState,
-    keys: Key[Array, " envs"],
-) -> _Choice:
     features, unpack, network = split_features(model)
     kept = jax.vmap(features)(state.observation)
     distribution, value, hidden = jax.vmap(partial(advance, network))(
         jax.vmap(unpack)(kept), state.action_mask, state.hidden
     )
     distribution.check_choices(vector_env.num_actions)
-    action = jax.vmap(lambda d, k: d.sample(k))(distribution, keys)
+    action = jax.vmap(lambda d, k: d.sample(k))(distribution, keys[0])
     log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
-    return _Choice(kept, action, log_prob, value, hidden)
-
-
-def _step(
-    vector_env: VectorEnv[Any],
-    model: AbstractActorCritic,
-    state: RolloutState,
-    choice: _Choice,
-    keys: Key[Array, "2 envs"],
-) -> tuple[RolloutState, Transition]:
-    vector_state, timestep = vector_env.step_with(keys, state.vector_state, choice.action)
+    vector_state, timestep = vector_env.step_with(keys[1:], state.vector_state, action)
     transition = Transition(
-        observation=choice.kept,
+        observation=kept,
         action_mask=state.action_mask,
-        action=choice.action,
-        log_prob=choice.log_prob,
-        value=choice.value,
+        action=action,
+        log_prob=log_prob,
+        value=value,
         reward=timestep.reward,
         terminated=timestep.terminated,
         truncated=timestep.truncated,
@@ -202,64 +158,13 @@ def _step(
             model,
             timestep.final_observation,
             state.action_mask,
-            choice.hidden,
+            hidden,
         ),
         info=timestep.info,
         episode_return=timestep.episode_return,
         episode_length=timestep.episode_length,
     )
-    network = split_features(model)[2]
-    return next_rollout_state(network, vector_state, timestep, choice.hidden), transition
-
-
-def _act_in_halves(
-    vector_env: VectorEnv[Any],
-    env: AbstractHostEnv[Any],
-    model: AbstractActorCritic,
-    state: RolloutState,
-    keys: Key[Array, "steps 3 envs"],
-) -> tuple[RolloutState, Transition]:
-    """Acts in one half of the environments while the host steps the other; for two steps or more.
-
-    Each half draws what it would with :func:`_act`. That takes the first step, for all at once: the
-    host begins new episodes in it if it does not know the states, as in a run that is resumed.
-    """
-    state, first = _act(vector_env, model, state, keys[0])
-    rows = [slice(half.start, half.stop) for half in halves(vector_env.num_envs)]
-    parts = [jax.tree.map(itemgetter(half), state) for half in rows]
-
-    def choose(i: int, keys: Key[Array, " envs"]) -> _Choice:
-        choice = _choose(vector_env, model, parts[i], keys[rows[i]])
-        this, other = (part.vector_state.env_state for part in (parts[i], parts[1 - i]))
-        # The other half's next step is waited for when this half's has begun, and not before.
-        after = env.begin_step(this, choice.action, other)
-        parts[1 - i] = eqx.tree_at(lambda x: x.vector_state.env_state, parts[1 - i], after)
-        return choice
-
-    def step(i: int, choice: _Choice, keys: Key[Array, "2 envs"]) -> Transition:
-        parts[i], transition = _step(vector_env, model, parts[i], choice, keys[:, rows[i]])
-        return transition
-
-    def turn(carry: Any, keys: tuple[Array, Array]) -> tuple[Any, Transition]:
-        # In each half a step has begun. It ends, and the next one begins, while the other's runs.
-        parts[:], choices = carry
-        transitions: list[Transition] = []
-        for i, choice in enumerate(choices):
-            transitions.append(step(i, choice, keys[0]))
-            choices[i] = choose(i, keys[1])
-        return ([*parts], choices), _join(transitions)
-
-    choices = [choose(i, keys[1, 0]) for i in range(2)]
-    turns = keys[1:-1, 1:], keys[2:, 0]
-    (parts[:], choices), middle = jax.lax.scan(turn, ([*parts], choices), turns)
-    last = _join([step(i, choice, keys[-1, 1:]) for i, choice in enumerate(choices)])
-    first, last = (jax.tree.map(lambda x: x[None], x) for x in (first, last))
-    return _join(parts), _join([first, middle, last])
-
-
-def _join(trees: Sequence[Any]) -> Any:
-    """One tree from several, whose arrays follow one another."""
-    return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *trees)
+    return next_rollout_state(network, vector_state, timestep, hidden), transition
 
 
 def next_rollout_state(

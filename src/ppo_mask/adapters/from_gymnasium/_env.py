@@ -5,7 +5,7 @@ import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, final
+from typing import Any, final, no_type_check
 
 import equinox as eqx
 import jax
@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.custom_batching import custom_vmap
+from jax.experimental import io_callback
+from jax.experimental.buffer_callback import buffer_callback
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters._shared import StaticObject
-from ppo_mask.adapters.from_gymnasium._calls import call_host
 from ppo_mask.adapters.from_gymnasium._host import BEGUN, TERMINATED, TRUNCATED, Answer, Host
 from ppo_mask.adapters.from_gymnasium._makers import attempt, find_maker, is_masked
 from ppo_mask.adapters.from_gymnasium._spaces import (
@@ -30,7 +31,8 @@ from ppo_mask.adapters.from_gymnasium._spaces import (
 from ppo_mask.adapters.from_gymnasium._stepper import Stepper, find_masks, make_arrays
 from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper, find_masks_of
 from ppo_mask.adapters.from_gymnasium._workers import Workers
-from ppo_mask.envs import AbstractHostEnv, Next, TimeStep, halves
+from ppo_mask.devices.platforms import platform_of
+from ppo_mask.envs import AbstractHostEnv, Next, TimeStep
 from ppo_mask.errors import RunError, warn
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks.choices import Action, ActionLike, NumActions, as_action, mask_length
@@ -65,7 +67,6 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
     Attributes:
         num_actions: the number of actions; of MultiDiscrete, that of each part.
-        overlaps: see :class:`ppo_mask.envs.AbstractHostEnv`.
 
     Example:
         >>> env = GymnasiumEnv("CartPole-v1", flatten=True)
@@ -75,7 +76,6 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     """
 
     num_actions: NumActions = eqx.field(static=True)
-    overlaps: bool = eqx.field(static=True)
     _flatten: bool = eqx.field(static=True)
     _infos: tuple[str, ...] = eqx.field(static=True)
     _space: StaticObject = eqx.field(static=True)
@@ -86,7 +86,6 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         environment: Any,
         *,
         num_workers: int = 0,
-        overlap: bool = False,
         max_episode_steps: int | None = None,
         flatten: bool = False,
         infos: Sequence[str] = (),
@@ -99,9 +98,6 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
                 an environment that ``make`` made; or a function that makes one.
             num_workers: processes to step the environments in; 0: this one. Worth it where a step
                 takes longer than a message to a process and back.
-            overlap: in training, step one half of the environments while the policy acts in the
-                other. Worth it where acting takes a good part of the time, and workers leave a
-                core for it.
             max_episode_steps: where to truncate episodes; None: where the environment does.
             flatten: join all parts of an observation to one row of floats, as
                 ``gymnasium.spaces.flatten`` does. Else dicts and tuples are kept, and each Discrete
@@ -117,8 +113,6 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         """
         if num_workers < 0:
             raise ValueError(f"num_workers must be 0 or more, got {num_workers}")
-        if overlap and not num_workers:
-            raise ValueError("overlap needs workers: num_workers must be 1 or more")
         make, name = find_maker(environment, max_episode_steps, env_kwargs or {})
         env = attempt(name, make)
         name = name or type(env.unwrapped).__name__
@@ -129,9 +123,9 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         def make_stepper(layout: Any) -> Any:
             if num_workers:
                 return Workers(make, layout, num_workers)
-            return Stepper(make, layout, make_arrays(layout), layout["groups"])
+            return Stepper(make, layout, make_arrays(layout), 0, layout["num_envs"])
 
-        self._set_up(name, *spaces, has_masks, make_stepper, flatten, infos, overlap)
+        self._set_up(name, *spaces, has_masks, make_stepper, flatten, infos)
 
     @classmethod
     def of_vectors(
@@ -176,7 +170,6 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         make_stepper: Callable[[Any], Any],
         flatten: bool,
         infos: Sequence[str],
-        overlap: bool = False,
     ) -> None:
         if isinstance(infos, str):
             raise ValueError(f"infos are several names; for this one, write [{infos!r}]")
@@ -193,7 +186,6 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         put("num_actions", count)
         put("_flatten", flatten)
         put("_infos", tuple(infos))
-        put("overlaps", overlap)
         put("_space", StaticObject(space))
         layout = {
             "num_actions": count,
@@ -205,7 +197,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             "infos": tuple(infos),
             "num_infos": len(infos),
         }
-        host = Host(name, layout, make_stepper, halves if overlap else lambda n: [range(n)])
+        host = Host(name, layout, make_stepper)
         put("_held", StaticObject(host))
         atexit.register(_end, weakref.ref(host))
         if not has_masks and layout["mask_leaf"] is None:
@@ -293,12 +285,6 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         after = HostState(answer.rows[:3], answer.next)
         return final, Next(after, self._observe(answer.next), answer.mask)
 
-    def begin_step(self, state: HostState, action: Array, then: HostState) -> HostState:
-        """See :meth:`ppo_mask.envs.AbstractHostEnv.begin_step`."""
-        rows = jax.vmap(lambda x, a: self._row(0, x, a, False))(state.numbers, action)
-        numbers = call_host(self._host.begin_step, jax.typeof(then.numbers), rows, then.numbers)
-        return eqx.tree_at(lambda x: x.numbers, then, numbers)
-
     def _row(self, seed: Any, numbers: Array, action: Any, cut: Any) -> Int[Array, " columns"]:
         parts = [action] if isinstance(self.num_actions, int) else [*action]
         others = [jnp.asarray(x).astype(jnp.int32) for x in (*parts, cut)]
@@ -350,7 +336,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         def call(rows: Any) -> Any:
             batch = rows.shape[:-1]
             n = math.prod(batch)
-            answer = call_host(function, shapes(n), rows.reshape(n, rows.shape[-1]))
+            answer = _call_host(function, shapes(n), rows.reshape(n, rows.shape[-1]))
             return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), answer)
 
         @call.def_vmap
@@ -365,6 +351,28 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             if (failure := self.take_failure()) is not None:
                 raise failure
         return answer
+
+
+def _call_host(function: Callable[..., Any], shapes: Any, *arrays: Array) -> Any:
+    """Calls a function of the host from compiled code."""
+    if platform_of(None) != "cpu":
+
+        @no_type_check
+        def copies(*arrays: Any) -> Any:
+            return jax.tree.map(np.array, function(*arrays))
+
+        return io_callback(copies, shapes, *arrays)
+
+    # An eighth of the time, but on a CPU only: elsewhere the buffers are the device's.
+    @no_type_check
+    def fill(context: Any, out: Any, *arrays: Any) -> None:
+        del context
+        for buffer, array in zip(
+            jax.tree.leaves(out), jax.tree.leaves(function(*arrays)), strict=True
+        ):
+            np.asarray(buffer)[...] = array
+
+    return buffer_callback(fill, shapes, has_side_effect=True)(*arrays)
 
 
 def _seed(key: Key[Array, ""]) -> Int[Array, ""]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 
-from ppo_mask.adapters.from_gymnasium._stepper import UnfitError, describe_error
+from ppo_mask.adapters.from_gymnasium._stepper import describe_error
 from ppo_mask.adapters.from_gymnasium._workers import WorkerError
 from ppo_mask.errors import RunError, warn
 
@@ -40,54 +40,16 @@ class Answer(NamedTuple):
 
 
 class _Session:
-    """The environments of one batch, which are stepped together or a group at a time."""
+    """The environments of one batch, which are stepped together."""
 
-    def __init__(self, stepper: Any, groups: list[range]) -> None:
+    def __init__(self, stepper: Any, count: int) -> None:
         self.stepper = stepper
-        self.groups = groups
-        self._begun = set[int]()
-        count = groups[-1].stop
         self.released = False
         self.used = 0
         # What is answered: session, slot and a serial number, of which every step has another, so
         # that an old state is known; and how the episodes stand.
         self.rows = np.zeros((count, 6), np.int32)
         self.rows[:, SLOT] = np.arange(count)
-
-    @no_type_check
-    def groups_of(self, rows: Any) -> list[int]:
-        """The groups that what is asked is for; none if it is not for their present states."""
-        here = _slots(rows)
-        found = [
-            i for i, x in enumerate(self.groups) if here.start <= x.start and x.stop <= here.stop
-        ]
-        whole = sum(len(self.groups[i]) for i in found) == len(rows)
-        return found if whole and np.array_equal(rows[:, :3], self.rows[here, :3]) else []
-
-    @no_type_check
-    def begin(self, groups: list[int], rows: Any) -> None:
-        """Begins a step of groups, where that has not begun already."""
-        here, arrays = _slots(rows), self.stepper.arrays
-        actions, cuts = rows[:, ACTION].reshape(arrays["action"][here].shape), rows[:, CUT] != 0
-        new = [group for group in groups if group not in self._begun]
-        if new != groups:
-            same = np.array_equal(arrays["action"][here], actions)
-            if not same or not np.array_equal(arrays["cut"][here], cuts):
-                raise UnfitError("a step that has begun with other actions cannot be taken back")
-        arrays["action"][here] = actions
-        arrays["cut"][here] = cuts
-        for group in new:
-            self.stepper.begin(group)
-        self._begun.update(new)
-
-    @no_type_check
-    def finish(self, groups: list[int], rows: Any) -> None:
-        """Finishes their step."""
-        for group in groups:
-            self.stepper.finish(group)
-        self._begun.difference_update(groups)
-        here = _slots(rows)
-        self.rows[here, SERIAL] = (self.rows[here, SERIAL] + 1) & 0x7FFFFFFF
 
 
 class Host:
@@ -96,22 +58,14 @@ class Host:
     Only NumPy here: JAX waits for the callback, and must not be waited for in it.
     """
 
-    def __init__(
-        self,
-        name: str,
-        layout: Any,
-        make_stepper: Callable[[Any], Any],
-        grouped: Callable[[int], list[range]],
-    ) -> None:
+    def __init__(self, name: str, layout: Any, make_stepper: Callable[[Any], Any]) -> None:
         """Makes no environment yet.
 
         Args:
             name: of the environment, for messages.
             layout: of arrays, for no environments.
             make_stepper: from a layout to what steps so many.
-            grouped: from a number of environments to the rows that are stepped at a time.
         """
-        self._grouped = grouped
         self.name = name
         self.layout = layout
         self._make_stepper = make_stepper
@@ -134,17 +88,6 @@ class Host:
     def step(self, rows: Any) -> Answer:
         """Takes a step in a batch; called by compiled code. It never raises."""
         return self._answer(self._step, rows)
-
-    @no_type_check
-    def begin_step(self, rows: Any, then: Any) -> Any:
-        """Begins a step, which is to be asked for; called by compiled code. It never raises.
-
-        Returns:
-            ``then``, for what must come after.
-        """
-        then = np.asarray(then).copy()
-        self._answer(self._begin_step, rows)
-        return then
 
     def take_failure(self) -> Exception | None:
         """See :meth:`ppo_mask.envs.AbstractHostEnv.take_failure`."""
@@ -195,31 +138,27 @@ class Host:
     def _step(self, rows: Any) -> Answer:
         number = int(rows[0, SESSION])
         session = self._sessions.get(number)
-        groups = [] if session is None else session.groups_of(rows)
-        if not groups:
+        if session is None or not np.array_equal(rows[:, :3], session.rows[:, :3]):
             warn(
                 f"{self.name}: environments in Python are in no checkpoint and cannot go back: "
                 f"{len(rows)} new episodes begin in place of those that ran"
             )
             session = self._open(len(rows), rows[:, SEED])
             return self._read(session, begun=True)
-        session.begin(groups, rows)
-        session.finish(groups, rows)
+        arrays = session.stepper.arrays
+        arrays["action"][:] = rows[:, ACTION].reshape(arrays["action"].shape)
+        arrays["cut"][:] = rows[:, CUT] != 0
+        session.stepper.step()
+        session.rows[:, SERIAL] = (session.rows[:, SERIAL] + 1) & 0x7FFFFFFF
         self._clock += 1
         session.used = self._clock
-        return self._read(session, _slots(rows), begun=False)
-
-    @no_type_check
-    def _begin_step(self, rows: Any) -> None:
-        session = self._sessions.get(int(rows[0, SESSION]))
-        if session is not None and (groups := session.groups_of(rows)):
-            session.begin(groups, rows)
+        return self._read(session, begun=False)
 
     def _open(self, count: int, seeds: Any) -> _Session:
-        stepper, groups = self._make_room(count), self._grouped(count)
+        stepper = self._make_room(count)
         if stepper is None:
-            stepper = self._make_stepper(self.layout | {"num_envs": count, "groups": groups})
-        session = _Session(stepper, groups)
+            stepper = self._make_stepper(self.layout | {"num_envs": count})
+        session = _Session(stepper, count)
         # Of no other process, for a resumed run has that one's numbers.
         number = 1 + secrets.randbits(30)
         session.rows[:, SESSION] = number
@@ -246,9 +185,8 @@ class Host:
         return kept
 
     @no_type_check
-    def _read(self, session: _Session, here: Any = slice(None), *, begun: bool) -> Answer:
-        arrays = {name: array[here] for name, array in session.stepper.arrays.items()}
-        rows = session.rows[here]
+    def _read(self, session: _Session, *, begun: bool) -> Answer:
+        arrays, rows = session.stepper.arrays, session.rows
         rows[:, TERMINATED : TRUNCATED + 1] = arrays["ends"]
         rows[:, BEGUN] = begun
         parts = range(len(self.layout["leaves"]))
@@ -265,8 +203,3 @@ class Host:
         mask = np.zeros((n, layout["mask_length"]), bool)
         parts = tuple([np.zeros((n, *shape), dtype) for _, dtype, shape in layout["leaves"]])
         return Answer(numbers, reward, mask, parts, parts)
-
-
-@no_type_check
-def _slots(rows: Any) -> slice:
-    return slice(int(rows[0, SLOT]), int(rows[-1, SLOT]) + 1)

@@ -215,12 +215,11 @@ def store(array: Any, row: Any, value: Any, path: Any) -> None:
 
 @no_type_check
 class Stepper:
-    """Some of a session's environments: those of the rows in ``groups``, a list of ranges."""
+    """Some of a session's environments: those of the rows ``first`` to ``last`` - 1."""
 
-    def __init__(self, make: Any, layout: Any, arrays: Any, groups: Any) -> None:
+    def __init__(self, make: Any, layout: Any, arrays: Any, first: Any, last: Any) -> None:
         self._layout, self.arrays = layout, arrays
-        self._groups = groups
-        self._envs = {row: make() for rows in groups for row in rows}
+        self._envs = {row: make() for row in range(first, last)}
         if len({id(env.unwrapped) for env in self._envs.values()}) < len(self._envs):
             raise UnfitError("the function that makes it returned the same environment twice")
         self._masks = {row: find_masks(env) for row, env in self._envs.items()}
@@ -231,29 +230,25 @@ class Stepper:
 
     def reset(self) -> None:
         """Starts an episode in each, from the seeds."""
-        for rows in self._groups:
-            self._run(rows, True)
+        self._run(True)
 
-    def begin(self, group: Any) -> None:
-        """See ``Workers``: here there is nobody else to begin."""
-
-    def finish(self, group: Any) -> None:
-        """Takes a step in each of a group, and a new episode where one has ended or is cut off."""
-        self._run(self._groups[group], False)
+    def step(self) -> None:
+        """Takes a step in each, and starts a new episode where one has ended or is cut off."""
+        self._run(False)
 
     def close(self) -> None:
         """Closes the environments."""
         for env in self._envs.values():
             env.close()
 
-    def _run(self, rows: Any, begins: Any) -> None:
+    def _run(self, begins: Any) -> None:
         # One function with all in it, since a call is not free, and a step of many games is short.
         arrays, layout = self.arrays, self._layout
         numbers, ends, masks, cuts = (arrays[x] for x in ("numbers", "ends", "mask", "cut"))
         start, names, count = layout["start"], layout["infos"], layout["num_actions"]
         actions, seen = arrays["action"] + start, layout["mask_leaf"]
-        for row in rows:
-            env, find_mask = self._envs[row], self._masks[row]
+        for row, env in self._envs.items():
+            find_mask = self._masks[row]
             if begins:
                 seed = int(arrays["seed"][row])
                 observation, info = check_returned(env.reset(seed=seed), "reset")
@@ -315,12 +310,12 @@ def work(control: int, memory: int) -> None:
             try:
                 if command == b"reset":
                     stepper.reset()
-                elif len(command) == 1:
-                    stepper.finish(command[0])
+                elif command == b"step":
+                    stepper.step()
                 else:
-                    sys.path[:], make, layout, groups = pickle.loads(command)
+                    sys.path[:], make, layout, first, last = pickle.loads(command)
                     arrays = make_arrays(layout, mmap.mmap(memory, 0))
-                    stepper = Stepper(pickle.loads(make), layout, arrays, groups)
+                    stepper = Stepper(pickle.loads(make), layout, arrays, first, last)
             except BaseException as error:
                 reply = describe_error(error).encode()
             connection.send_bytes(reply)

@@ -82,10 +82,7 @@ class VectorStepper:
         self._store("next", observation, slice(None))
         self._store_masks(info, np.ones(len(self._idle), bool))
 
-    def begin(self, group: Any) -> None:
-        """See ``Workers``: here there is nobody else to begin."""
-
-    def finish(self, group: Any) -> None:
+    def step(self) -> None:
         """Takes a step in each, and starts a new episode where one has ended or is cut off."""
         arrays, start = self.arrays, self._layout["start"]
         actions = arrays["action"] + start

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections import deque
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -48,12 +47,12 @@ class Workers:
         memory = _shared_memory(lay_out(layout)[1])
         self.arrays = make_arrays(layout, mmap.mmap(memory, 0))
         self._workers: list[tuple[subprocess.Popen[bytes], Connection]] = []
-        self._begun: deque[int] = deque()
-        parts = [_split(rows, min(num_workers, layout["num_envs"])) for rows in layout["groups"]]
+        num_envs: int = layout["num_envs"]
+        bounds = np.linspace(0, num_envs, min(num_workers, num_envs) + 1).astype(int).tolist()
         try:
-            for groups in zip(*parts, strict=True):
+            for first, last in pairwise(bounds):
                 self._start(memory)
-                setup = (sys.path, sent, layout, groups)
+                setup = (sys.path, sent, layout, first, last)
                 self._workers[-1][1].send_bytes(pickle.dumps(setup))
             self._await_all()
         except BaseException:
@@ -77,23 +76,12 @@ class Workers:
     @no_type_check
     def reset(self) -> None:
         """See ``Stepper``."""
-        for group in (*self._begun,):  # In a rollout that was broken off.
-            self.finish(group)
         self._tell_all(b"reset")
-        self._await_all()
 
     @no_type_check
-    def begin(self, group: int) -> None:
-        """Has the workers begin a step of a group; they go on while this process does."""
-        self._tell_all(bytes([group]))
-        self._begun.append(group)
-
-    @no_type_check
-    def finish(self, group: int) -> None:
-        """Waits for the step of a group that has begun, and for those that began before it."""
-        while group in self._begun:
-            self._await_all()
-            self._begun.popleft()
+    def step(self) -> None:
+        """See ``Stepper``."""
+        self._tell_all(b"step")
 
     def close(self) -> None:
         """Ends the workers."""
@@ -111,6 +99,7 @@ class Workers:
         for _, connection in self._workers:
             with contextlib.suppress(OSError):  # Told when it is waited for.
                 connection.send_bytes(command)
+        self._await_all()
 
     @no_type_check
     def _await_all(self) -> None:
@@ -124,12 +113,6 @@ class Workers:
             wrong += [reply] if reply else []
         if wrong:
             raise WorkerError(wrong[0])
-
-
-def _split(rows: range, count: int) -> list[range]:
-    """So many ranges, which together are the rows."""
-    bounds = np.linspace(rows.start, rows.stop, count + 1).astype(int).tolist()
-    return [range(*pair) for pair in pairwise(bounds)]
 
 
 def _shared_memory(size: int) -> int:

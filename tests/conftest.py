@@ -1,5 +1,6 @@
-"""What all tests share: kept programs, how they are compiled, and tests that wait for a flag."""
+"""What all tests share: how they are compiled, and which of them a session runs."""
 
+import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 import hypothesis
 import jax
 import pytest
+from _pytest.mark.expression import Expression
 
 from ppo_mask.runner import enable_compilation_cache
 
@@ -23,79 +25,66 @@ hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same")
 
 _WITHOUT_OPTIMIZATIONS = "JAX_DISABLE_MOST_OPTIMIZATIONS"
-_OPTIMIZATIONS_ARE_CHOSEN = _WITHOUT_OPTIMIZATIONS in os.environ
 # A version of XLA that does not know a flag ends the process.
 _OLDER_EMITTERS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 _HAVE_OLDER_EMITTERS = ("0.10.",)
-_COMPILED_QUICKLY = ("", "long")  # Expressions after -m.
-_LEFT_OUT = {"long", "slow", "browser"}  # Unless -m names them; no test has two of these marks.
+_LEFT_OUT = {"slow", "optimized", "browser"}  # Unless -m names them; no test has two of these.
 _START_PROCESSES = ("test_docs.py", "test_hosts.py", "runner/test_for_accelerators.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Fast and long tests compile a lot and run what they compiled for a moment.
+    """Fast and slow tests compile a lot and run what they compiled for a moment.
 
-    Compiling takes a third of the time without optimizations. Slow tests have them but for those
-    marked ``unoptimized``. The older emitters save a fifth of compiling, and not splitting programs
-    up for several threads saves a tenth.
+    Compiling takes a third of the time without optimizations. The older emitters save a fifth more,
+    and not splitting programs up for several threads a tenth. Tests marked ``optimized`` get the
+    programs that users have. A process, and those that it starts, has one kind of programs only.
     """
-    if config.option.markexpr in _COMPILED_QUICKLY:
-        value = os.environ.setdefault(_WITHOUT_OPTIMIZATIONS, "1")  # Processes inherit it.
-        jax.config.update(_WITHOUT_OPTIMIZATIONS.lower(), value != "0")
-        os.environ["XLA_FLAGS"] = _with_older_emitters()
+    kinds = _kinds(config.option.markexpr)
+    if len(kinds) > 1:
+        raise pytest.UsageError(
+            f"-m '{config.option.markexpr}' mixes tests that are compiled quickly with optimized "
+            "ones; run them apart, as with -m slow and -m optimized"
+        )
+    quickly = os.environ.setdefault(_WITHOUT_OPTIMIZATIONS, str(int(kinds != {"optimized"})))
+    jax.config.update(_WITHOUT_OPTIMIZATIONS.lower(), quickly != "0")
+    if kinds != {"optimized"} and version("jaxlib").startswith(_HAVE_OLDER_EMITTERS):
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = flags.replace(_OLDER_EMITTERS, "") + f" {_OLDER_EMITTERS}"
     # Where a shell starts this in the background, Ctrl+C is ignored; some tests press it.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     jax.devices()  # One, then, in whatever order tests come; a run would ask for a device per core.
 
 
-def _with_older_emitters() -> str:
-    flags = os.environ.get("XLA_FLAGS", "")
-    if _OLDER_EMITTERS in flags or not version("jaxlib").startswith(_HAVE_OLDER_EMITTERS):
-        return flags
-    return f"{flags} {_OLDER_EMITTERS}"
+def _kinds(selection: str) -> set[str]:
+    """Which kinds of programs the tests that ``-m`` selects may need."""
+    if not selection:
+        return {"quick"}
+    expression = Expression.compile(selection)
+    return {
+        kind
+        for kind, *others in itertools.product(
+            ("quick", "optimized"), ("", "slow"), ("", "nightly"), ("", "browser")
+        )
+        if expression.evaluate(lambda name, **_: name in (kind, *others))  # noqa: B023
+        and not (kind == "optimized" and {"slow", "browser"} & {*others})
+    }
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves long and slow tests, and those that need a browser, out unless ``-m`` names them.
+    """Leaves slow and optimized tests, and those in a browser, out unless ``-m`` names them.
 
     Whole runs of programs, which take longest, come first: no process is to wait for another's.
     """
     items.sort(key=lambda item: len(item.path.parts))
-    if not config.option.markexpr:
-        for item in items:
-            for mark in _LEFT_OUT & set(item.keywords):
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        parts = marks & _LEFT_OUT
+        if len(parts) > 1 or ("nightly" in marks and not parts & {"slow", "optimized"}):
+            raise pytest.UsageError(f"{item.nodeid}: no part of .ci/run is {sorted(marks)}")
+        if not config.option.markexpr:
+            for mark in parts:
                 item.add_marker(pytest.mark.skip(reason=f"{mark}; run with -m {mark}"))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Optimizes for slow tests that are not marked otherwise: here and in processes they start.
-
-    A program is compiled once in a process, however its settings change: what was compiled with
-    others is forgotten.
-    """
-    marks = {mark.name for mark in item.iter_markers()}
-    if len(_LEFT_OUT & marks) > 1 or {"nightly", "slow"} & marks == {"nightly"}:
-        pytest.fail(f"of the parts of .ci/run, none or several run a test marked {sorted(marks)}")
-    if item.config.option.markexpr in _COMPILED_QUICKLY or _OPTIMIZATIONS_ARE_CHOSEN:
-        return
-    name, value = _WITHOUT_OPTIMIZATIONS, "slow" not in marks or "unoptimized" in marks
-    os.environ[name] = str(int(value))
-    if jax.config.read(name.lower()) != value:
-        jax.config.update(name.lower(), value)
-        jax.clear_caches()
-
-
-@pytest.fixture(scope="module")
-def processes_with_older_emitters() -> Iterator[None]:
-    """For modules that start programs and compare none of their numbers with this process's.
-
-    This one has read its flags already, and another emitter rounds otherwise.
-    """
-    with pytest.MonkeyPatch.context() as changed:
-        changed.setenv("XLA_FLAGS", _with_older_emitters())
-        yield
 
 
 @pytest.fixture

@@ -12,8 +12,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-pytestmark = [pytest.mark.unoptimized, pytest.mark.usefixtures("processes_with_older_emitters")]
-
 ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "examples" / "colab.ipynb"
 

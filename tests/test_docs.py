@@ -22,8 +22,6 @@ from ppo_mask.envs import check_env
 from ppo_mask.errors import RunError
 from ppo_mask.runner import parse_flags, replace
 
-pytestmark = [pytest.mark.unoptimized, pytest.mark.usefixtures("processes_with_older_emitters")]
-
 ROOT = Path(__file__).parents[1]
 # Its blocks are drawings: of the flow, and of types without their bodies.
 DRAWINGS = ROOT / "docs" / "architecture.md"

@@ -34,7 +34,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_search_prunes_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], compiled: Callable[[], list[str]]
 ) -> None:
@@ -58,7 +58,7 @@ def test_search_prunes_and_resumes(
     assert f"best return {study.best_value:.3f}" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_a_sweep_is_one_program(
     capsys: pytest.CaptureFixture[str], compiled: Callable[[], list[str]]
 ) -> None:
@@ -107,12 +107,12 @@ def test_minimal_example_learns_and_saves(
     assert f"then {minimal.result.mean_return:.1f}" in capsys.readouterr().out
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_example_from_scratch_learns() -> None:
     assert load("from_scratch").main(updates=15) >= 7.5
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_example_from_scratch_matches_the_library() -> None:
     scratch = load("from_scratch")
     model = pm.MLPActorCritic.for_env(scratch.env, hidden_dim=32, key=jax.random.key(0))
@@ -126,7 +126,7 @@ def test_example_from_scratch_matches_the_library() -> None:
         assert np.abs(other - start).max() > 1e-3
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_policy_is_remade(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     remake = load("remake_policy")
     env, timed = HackMatrix(), HackMatrix(time_aware=True)

@@ -39,8 +39,6 @@ def run(folder: Path, what: str, **settings: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.unoptimized
-@pytest.mark.usefixtures("processes_with_older_emitters")
 # Whole programs take minutes; what is traced of them is tested below.
 @pytest.mark.parametrize("what", [pytest.param("probes", marks=pytest.mark.nightly), "game"])
 def test_programs_do_the_same_under_all_settings(tmp_path, what):
@@ -77,14 +75,14 @@ def assert_traces(env, make, curriculum=None, **config):
     assert not any(dtype.endswith("64") for dtype in types(start).values())
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["mlp", "board"])
 def test_game_is_traced_under_any_setting(setting, network):
     env, sizes = HackMatrix(max_steps=9, compact=True), NetworkSettings(hidden_dim=8)
     assert_traces(env, lambda key: TASK.networks[network](env, sizes, key))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_training_games_are_traced_under_any_setting(setting):
     given = GameSettings(adaptive_starts=0.5, head_start=0.5, program_bonus=1.0)
     env = HackMatrix(max_steps=9, compact=True)
@@ -101,7 +99,7 @@ def test_every_option_is_traced_under_any_setting(setting, probe):
 
 
 @pytest.mark.parametrize("setting", ["all"], indirect=True)
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_several_seeds_are_traced_under_all_settings(setting):
     # The game is batched once more, after it has been traced under settings of its own.
     env = HackMatrix(max_steps=9, compact=True)

@@ -55,7 +55,7 @@ def test_a_stale_table_is_written_anew() -> None:
     assert tool("names").page(fresh.replace("`RunError`", "`Gone`")) == fresh
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -15,8 +15,6 @@ import pytest
 
 from waiting import PATIENCE, meeting_place, wait_until
 
-pytestmark = [pytest.mark.unoptimized, pytest.mark.usefixtures("processes_with_older_emitters")]
-
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "examples" / "tpu_startup.sh"
 FLAGS = "--num-envs 16 --num-steps 8 --hidden-dim 16 --num-layers 1 --log-interval 1"

@@ -84,7 +84,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
 def test_environments_run_in_processes_after_jax_was_used(tmp_path, context):
     program = tmp_path / "several.py"

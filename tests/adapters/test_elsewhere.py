@@ -33,7 +33,7 @@ def example():
     return module
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 @pytest.mark.parametrize("library", HOW)
 def test_run_is_saved_and_resumed(library, example, tmp_path, monkeypatch):
     pytest.importorskip(library, reason=f"pip install 'ppo-mask[{library}]'")
@@ -62,7 +62,7 @@ def test_unfit_environment_is_refused_in_one_line(example, tmp_path, monkeypatch
     assert line == "error: --lr must be a number, got 'cosine'"
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_self_play_is_resumed_to_the_bit(example, tmp_path, monkeypatch):
     pytest.importorskip("pgx", reason="pip install 'ppo-mask[pgx]'")
     monkeypatch.chdir(tmp_path)
@@ -79,7 +79,7 @@ def test_self_play_is_resumed_to_the_bit(example, tmp_path, monkeypatch):
     assert_same_run(whole, cut)
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_a_trained_policy_may_be_the_opponent(example, tmp_path, monkeypatch, capsys):
     pytest.importorskip("pgx", reason="pip install 'ppo-mask[pgx]'")
     monkeypatch.chdir(tmp_path)

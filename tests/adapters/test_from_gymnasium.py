@@ -87,7 +87,7 @@ def test_steps_equal_the_game_by_hand(num_workers):
     env.close()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_truncation_equals_the_game_by_hand():
     def make():
         return gymnasium.wrappers.TimeLimit(Invalid(length=1000), 7)
@@ -195,7 +195,7 @@ def test_actions_may_start_anywhere():
     assert rewards == [-1, 0, 1]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_wrappers_of_this_library_work():
     bare = pm.VectorEnv(pm.FlatObservation(pm.TimeLimit(GymnasiumEnv(Climb), 4)), 2)
     inside = pm.VectorEnv(pm.FlatObservation(GymnasiumEnv(Climb, max_episode_steps=4)), 2)
@@ -260,7 +260,7 @@ def train(env, num_envs=4, updates=2, **options):
     return trainer.train(state, updates * num_envs * 16, **options)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_equal_keys_learn_the_same(num_workers):
     envs = [GymnasiumEnv(Climb, flatten=True, num_workers=number) for number in (0, num_workers)]
@@ -270,7 +270,7 @@ def test_equal_keys_learn_the_same(num_workers):
     jax.tree.map(np.testing.assert_array_equal, one.model.actor, other.model.actor)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_batches_that_are_over_are_used_again():
     env = GymnasiumEnv(Climb, flatten=True)
     model = train(env).model
@@ -279,7 +279,7 @@ def test_batches_that_are_over_are_used_again():
     assert len(env._host._sessions) == 2
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_evaluation_is_repeatable_beside_training():
     env = GymnasiumEnv(Climb, flatten=True)
     model = train(env).model
@@ -381,7 +381,7 @@ def test_workers_end_with_the_block():
     assert all(process.poll() is not None for process in processes)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_lost_worker_is_one_line():
     env = GymnasiumEnv(lambda: Wrong("die"), flatten=True, num_workers=2)
     with pytest.raises(
@@ -414,7 +414,7 @@ except RunError as error:
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_several_devices_are_refused_in_one_line():
     two = {**os.environ, "JAX_NUM_CPU_DEVICES": "2"}
     words = [sys.executable, "-c", ON_TWO_DEVICES]

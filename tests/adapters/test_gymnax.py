@@ -49,7 +49,7 @@ def test_keys_are_split_as_in_gymnax():
 
 
 @pytest.mark.parametrize(
-    "name", [CLASSIC[0], *(pytest.param(name, marks=pytest.mark.slow) for name in CLASSIC[1:])]
+    "name", [CLASSIC[0], *(pytest.param(name, marks=pytest.mark.optimized) for name in CLASSIC[1:])]
 )
 def test_classic_control_keeps_the_protocol(name):
     env, params = gymnax.make(name)
@@ -91,7 +91,7 @@ def test_continuous_actions_and_unknown_names_are_refused():
         GymnaxEnv("Pong-v9")
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_catch_is_learned():
     # Caught: 1, missed: -1. A random player catches about one in five.
     result = learned(
@@ -100,7 +100,7 @@ def test_catch_is_learned():
     assert result.mean_return > 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_cart_pole_is_learned():
     result = learned(
         GymnaxEnv("CartPole-v1"), 240, num_steps=64, anneal_lr=True, ent_coef=0.0, evaluations=100

@@ -69,7 +69,7 @@ SLOW = ["2048", "cube, no mask", "trees, a mask of each part", "warehouse, a mas
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in GAMES]
+    "name", [pytest.param(x, marks=[pytest.mark.optimized] if x in SLOW else []) for x in GAMES]
 )
 def test_step_equals_jumanji(name):
     game = GAMES[name]()
@@ -121,8 +121,8 @@ def test_step_equals_jumanji(name):
     "name",
     [
         "snake",
-        pytest.param("mines, two parts", marks=pytest.mark.slow),
-        pytest.param("cleaner, a mask of each part", marks=pytest.mark.slow),
+        pytest.param("mines, two parts", marks=pytest.mark.optimized),
+        pytest.param("cleaner, a mask of each part", marks=pytest.mark.optimized),
     ],
 )
 def test_protocol_is_kept(name):
@@ -208,7 +208,7 @@ def test_unsupported_environments_are_refused():
         JumanjiEnv("Snake-v9")
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_snake_is_learned():
     env = FlatObservation(JumanjiEnv(snake(60)), of=lambda observation: observation.grid)
     # Of fifteen fruits a random player that hits no wall eats three.

@@ -25,7 +25,7 @@ SLOW = ["pictures", "obstacles"]
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in GAMES]
+    "name", [pytest.param(x, marks=[pytest.mark.optimized] if x in SLOW else []) for x in GAMES]
 )
 def test_step_equals_navix(name):
     game = GAMES[name]()
@@ -56,7 +56,7 @@ def test_step_equals_navix(name):
     assert steps.action_mask.all()
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_protocol_is_kept():
     check_env(NavixEnv(room()), num_steps=40)
 
@@ -83,7 +83,7 @@ def test_unknown_names_are_refused():
         NavixEnv("Navix-Empty-5x6-v0")
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_empty_room_is_crossed():
     # Five moves to the goal, of a hundred that are allowed. On 30 seeds the longest mean is 6.3 and
     # the lowest return 0.99; without anneal_lr, and with a higher ent_coef, every fourth takes more

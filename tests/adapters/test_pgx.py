@@ -19,7 +19,9 @@ def first_allowed(observation, mask, key):
     return jnp.argmax(mask)
 
 
-@pytest.mark.parametrize("name", ["2048", pytest.param("minatar-breakout", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["2048", pytest.param("minatar-breakout", marks=pytest.mark.optimized)]
+)
 def test_single_player_step_equals_pgx(name):
     game = pgx.make(name)
     resets, keys, actions, (first, steps, following) = played(PgxEnv(name), num_steps=200)
@@ -94,7 +96,7 @@ def test_first_player_can_be_fixed(begins):
     assert set(np.asarray(match.agent)) == {0, 1}
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_random_opponent_makes_every_allowed_move():
     env = PgxEnv("tic_tac_toe", random_opponent, begins=True)
 
@@ -160,7 +162,7 @@ def test_network_may_be_the_opponent():
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_three_players_take_turns():
     env = PgxEnv("sparrow_mahjong", random_opponent)
     _, _, _, (first, steps, following) = played(env, num_envs=32, num_steps=12)
@@ -171,7 +173,7 @@ def test_three_players_take_turns():
     assert (steps.reward[~steps.terminated] == 0).all()
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 @pytest.mark.parametrize("game", ["tic_tac_toe", "2048"])
 def test_protocol_is_kept(game):
     env = PgxEnv(game, random_opponent) if game == "tic_tac_toe" else PgxEnv(game)
@@ -187,7 +189,7 @@ def test_missing_and_needless_opponents_are_refused():
         PgxEnv("go_7x7")
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_tic_tac_toe_is_learned():
     # A random player against another: 0.
     env = FlatObservation(PgxEnv("tic_tac_toe", random_opponent))

@@ -76,7 +76,7 @@ def why_not(make: Callable[[str], AbstractEnv[Any]], name: str) -> str:
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
+@pytest.mark.optimized
 @pytest.mark.parametrize("library", MAKE)
 def test_each_environment_works_or_is_refused_for_a_reason(library: str) -> None:
     names, refused = registered(library), REFUSED[library]

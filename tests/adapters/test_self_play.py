@@ -36,7 +36,7 @@ def test_a_network_for_another_game_is_refused(sizes):
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_a_player_that_has_only_met_itself_beats_a_random_one(env):
     # A random player against another: 0, and it loses more than two games of five.
     curriculum = SelfPlay(lambda env: env.opponent, every=5)

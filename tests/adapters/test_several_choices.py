@@ -124,7 +124,7 @@ def test_a_wrong_mask_is_one_line(game, line):
         )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_numbers_shown_are_learned():
     result = learned(GymnasiumEnv(InvalidParts, flatten=True), 12, learning_rate=3e-3, ent_coef=0)
     # Two or three allowed numbers in a part: at random 4 of 9 points.

@@ -31,7 +31,7 @@ def example(monkeypatch, tmp_path):
     return lambda *words: main(module.TASK, module.DEFAULTS, words)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_run_is_saved_and_resumed(example, capfd):
     assert example(*GAME, *SMALL, "--run-name=a", "--total-timesteps=64", "--eval-interval=2") == 0
     assert "warning" not in capfd.readouterr().err
@@ -44,7 +44,7 @@ def test_run_is_saved_and_resumed(example, capfd):
     assert pm.load_policy("checkpoints/a")(first.observation, first.action_mask) in range(5)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_images_reach_the_convolutions(example, capfd):
     words = ["--env-id", "python_games:Picture-v0", "--total-timesteps=32"]
     assert example(*words, *SMALL, "--run-name=a") == 0
@@ -68,7 +68,7 @@ def test_what_cannot_be_is_one_line(example, words, line, capfd):
     assert printed.startswith(line)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_environment_gets_its_arguments(example, capfd):
     words = [*GAME, "--env-kwargs", '{"crash_at": 2}', "--total-timesteps=64"]
     assert example(*words, *SMALL, "--run-name=a") == 1
@@ -94,7 +94,7 @@ def fall_over(game, action):
     raise RuntimeError("the table fell over")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_error_in_a_watched_episode_names_it(example, capfd, monkeypatch):
     assert example(*GAME, *SMALL, "--run-name=a", "--total-timesteps=32") == 0
     capfd.readouterr()
@@ -120,7 +120,7 @@ def best_return(episodes=200):
     return total / episodes
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 @pytest.mark.parametrize("seed", [0, *(pytest.param(x, marks=pytest.mark.nightly) for x in (1, 2))])
 @pytest.mark.parametrize("game", [Invalid, Climb])
 def test_it_learns(game, seed):

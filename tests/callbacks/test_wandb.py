@@ -129,7 +129,7 @@ def kill_at(update: int, parent: Path, *more: str) -> None:
             train(parent, 21, *more)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("winds_back", [True, False])
 def test_a_run_killed_beyond_its_last_checkpoint(
     server: Server, tmp_path: Path, winds_back: bool, capsys: pytest.CaptureFixture[str]
@@ -255,7 +255,7 @@ def offline_rows(folder: Path) -> list[tuple[int, dict[str, float]]]:
     return rows
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_the_real_package_offline(tmp_path: Path) -> None:
     environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
 

@@ -58,7 +58,7 @@ def test_a_run_is_copied_with_each_checkpoint_and_goes_on_where_there_is_only_th
     assert_in_step(folder)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_a_killed_copy_has_of_a_log_beyond_its_manifest_is_taken_back(
     machine: Path, uninterrupted: RunFolder
 ) -> None:
@@ -129,7 +129,7 @@ def test_a_bucket_that_fails_for_a_while_is_caught_up_with(
     assert_in_step(RunFolder(machine / "run"))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_that_went_on_elsewhere_is_fetched(
     tmp_path: Path, machine: Path, uninterrupted: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +147,7 @@ def test_a_run_that_went_on_elsewhere_is_fetched(
     assert (machine / "run" / "wandb" / "log").read_text() == "kept"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_two_machines_did_apart_is_kept(
     tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
@@ -210,7 +210,7 @@ def test_names_are_those_of_the_bucket_too(machine: Path, capsys: Output) -> Non
     assert not machine.exists()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_latest_is_the_run_with_the_newest_manifest(machine: Path) -> None:
     for name in ("b", "a"):
         new = ["--checkpoint-dir", URL, "--run-name", name, "--total-timesteps", "32"]
@@ -222,7 +222,7 @@ def test_latest_is_the_run_with_the_newest_manifest(machine: Path) -> None:
     assert not (machine / "b").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_each_seed_is_copied(machine: Path) -> None:
     seeds = ["--checkpoint-dir", URL, "--run-name", "run", "--num-seeds", "2"]
     assert main(TASK, DEFAULTS, [*seeds, "--total-timesteps", "64"]) == 0
@@ -243,7 +243,7 @@ def test_a_policy_is_loaded_from_its_url(machine: Path) -> None:
         load_policy(f"{URL}/walk")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_may_be_fetched_while_it_is_trained(
     tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,7 +268,7 @@ def test_a_run_may_be_fetched_while_it_is_trained(
     assert [path.name for path in bucket_here.iterdir()] == ["run"]
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_sigterm_saves_and_another_process_goes_on_from_the_bucket(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/bucket/runs"
     there = tmp_path / "bucket" / "runs" / "run" / "manifest.json"
@@ -289,7 +289,7 @@ def test_sigterm_saves_and_another_process_goes_on_from_the_bucket(tmp_path: Pat
     assert_same_run(RunFolder(found), RunFolder(tmp_path / "whole" / "run"))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("new", "more"), [("memory://bucket/elsewhere", ()), ("elsewhere", ("--run-name", "copy"))]
 )

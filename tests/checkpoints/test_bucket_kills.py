@@ -60,7 +60,7 @@ def pulled_elsewhere(patch: pytest.MonkeyPatch, home: Path) -> RunFolder:
         return RunFolder(open_storage(URL).pull("run"))
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_a_kill_at_any_operation_leaves_a_run_that_goes_on(
     tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +106,7 @@ def test_a_kill_at_any_operation_leaves_a_run_that_goes_on(
             use_machine(monkeypatch, tmp_path / "one")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_kill_within_a_manifest_in_a_folder_leaves_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,7 @@ def test_an_older_checkpoint_is_gone_on_from_with_rewind(
     assert_in_step(RunFolder(machine / "run"))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["config.yaml", "checkpoints/8", "metrics.jsonl", "manifest.json"])
 def test_a_kill_after_winding_back_leaves_no_later_checkpoint(
     machine: Path, monkeypatch: pytest.MonkeyPatch, at: str
@@ -71,7 +71,7 @@ def test_a_kill_after_winding_back_leaves_no_later_checkpoint(
     assert_in_step(folder)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_kill_before_anything_is_saved_leaves_what_was_wound_back(
     tmp_path: Path, machine: Path, uninterrupted: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,7 +95,7 @@ def _train(parent: Path, cores: int, updates: int, *flags: str) -> tuple[str, Ru
     return printed, RunFolder(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 @pytest.mark.parametrize("flags", [(), ("--debug-nans",)])
 def test_a_run_takes_all_cores_and_learns_the_same(tmp_path, flags):
     printed, one = _train(tmp_path / "one", 1, 6, *flags)
@@ -108,7 +108,7 @@ def test_a_run_takes_all_cores_and_learns_the_same(tmp_path, flags):
         assert line == pytest.approx(expected, abs=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_resuming_changes_no_bit_on_several_cores(tmp_path):
     _, whole = _train(tmp_path / "whole", 4, 6)
     _train(tmp_path / "parts", 4, 2)

@@ -17,11 +17,7 @@ from ppo_mask.checkpoints._manifest import Manifest, is_log
 from same_run import assert_same_run, log
 from waiting import PATIENCE, wait_until
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.unoptimized,
-    pytest.mark.usefixtures("processes_with_older_emitters"),
-]
+pytestmark = [pytest.mark.slow]
 
 OFTEN = ("--log-interval", "2", "--save-interval", "4", "--eval-interval", "4")
 OFTEN += ("--eval-episodes", "2", "--length", "3")

@@ -22,7 +22,7 @@ def _log(folder):
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_killed_runs_resume_with_two_processes_and_with_one(tmp_path):
     folder = RunFolder(tmp_path / "run")
     saving = ("--save-interval", "4", "--log-interval", "2", "--eval-interval", "4")
@@ -60,7 +60,7 @@ def test_killed_runs_resume_with_two_processes_and_with_one(tmp_path):
         assert array == pytest.approx(theirs[name], abs=1e-4), name
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_a_signal_to_one_stops_both(tmp_path):
     folder = RunFolder(tmp_path / "run")
     both = start(*_new(tmp_path), "--log-interval", "2", *updates(100_000))
@@ -70,7 +70,7 @@ def test_a_signal_to_one_stops_both(tmp_path):
     assert len(folder.checkpoints.steps()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_a_lost_process_ends_the_other_and_the_run_resumes(tmp_path):
     folder = RunFolder(tmp_path / "run")
     both = start(*_new(tmp_path), "--save-interval", "4", *updates(100_000))

@@ -10,7 +10,7 @@ from ppo_mask.ppo import PPOConfig, ShufflePlan, check_devices
 from virtual_devices import printed_with
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 @pytest.mark.parametrize(
     "what",
     ["all", "parts", *(pytest.param(x, marks=pytest.mark.nightly) for x in ("recurrent", "game"))],
@@ -27,7 +27,7 @@ def test_the_curve_is_that_of_one_device(what):
             assert line == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_devices_exchange_gradients_and_sums_only():
     operations, parameters = printed_with(8, on_devices.__file__, "collectives")
     assert {kind for kind, _ in operations} == {"all-reduce"}

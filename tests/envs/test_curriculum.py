@@ -149,7 +149,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return RunFolder(parent / "run")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_training_follows_the_phases_and_evaluation_does_not(whole: RunFolder) -> None:
     starts = {
         line["update"]: (line["stats/start"], line["stats/latest_start"])
@@ -164,7 +164,7 @@ def test_training_follows_the_phases_and_evaluation_does_not(whole: RunFolder) -
     assert [line["eval/stats/start"] for line in evaluations] == [0, 0]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("half", [4, 8])
 def test_resuming_is_exact_and_needs_no_file(tmp_path: Path, whole: RunFolder, half: int) -> None:
     """In a process of its own, from a checkpoint in the first and one in the last phase."""
@@ -195,7 +195,7 @@ def model(key: jax.Array) -> MLPActorCritic:
     return MLPActorCritic(4, 2, 8, 1, key=key)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_the_runner_and_for_several_seeds():
     curriculum = Starts(phases().schedule(("far", "middle", "near")))
     more: Any = {"metrics": TASK.metrics, "curriculum": curriculum}
@@ -218,7 +218,7 @@ def test_without_the_runner_and_for_several_seeds():
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_weights_that_change_compile_nothing_again(compiled: Callable[[], list[str]]):
     curriculum = Starts(phases().schedule(("far", "middle", "near")))
     state = Trainer(Marathon(), _CONFIG).init(model(jax.random.key(0)), jax.random.key(1))

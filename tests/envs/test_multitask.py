@@ -132,7 +132,7 @@ def model():
     return MLPActorCritic(2, 2, 16, 2, key=jax.random.key(0))
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_one_policy_learns_both():
     state = Trainer(ARRAYS, CONFIG).init(model(), jax.random.key(1))
     state = Trainer(ARRAYS, CONFIG).train(state, 80 * CONFIG.batch_size)
@@ -144,7 +144,7 @@ def only_the_second_at_first(env, progress):
     return dataclasses.replace(env, weights=jnp.where(progress < 0.5, jnp.array([0.0, 1]), 1.0))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_curriculum_may_weigh_the_tasks():
     drawn = []
 

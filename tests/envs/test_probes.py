@@ -99,7 +99,7 @@ def test_locks_are_opened_with_the_mask_and_not_without():
     assert without.mean_return < 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_locks_are_opened_with_bfloat16_too():
     env = probes.MaskedLocks()
     model = _learn(env, config=dataclasses.replace(_CONFIG, precision="bfloat16"))
@@ -111,7 +111,7 @@ def test_locks_are_opened_with_bfloat16_too():
 _HOW = [{}, {"precision": "bfloat16"}, {"normalize_observations": True, "normalize_rewards": True}]
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("how", _HOW, ids=["plain", "bfloat16", "normalized"])
 def test_cart_pole_is_solved_within_500_000_steps(how, seed):

@@ -80,7 +80,6 @@ def test_amounts_that_no_game_limits_are_held():
 
 @pytest.mark.nightly
 @pytest.mark.slow
-@pytest.mark.unoptimized
 def test_games_are_the_same_whatever_the_form():
     def play(env: HackMatrix):
         def step(carry, key):

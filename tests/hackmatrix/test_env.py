@@ -31,7 +31,7 @@ def limited():
 @pytest.mark.parametrize(
     "env", [HackMatrix(), HackMatrix(undo_depth=9, max_steps=20)], ids=["default", "limited"]
 )
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_laws_of_the_protocol_hold(env):
     check_env(env)
 
@@ -52,7 +52,7 @@ def test_a_history_that_is_too_deep_is_refused():
         HackMatrix(undo_depth=1 << 16)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_last_step_that_enters_a_stage_shows_that_stage_and_goes_on_in_a_new_game():
     env = HackMatrix(max_steps=1)
     state = positions.load(position((0, 4), stage=3, exit=[0, 5]))
@@ -87,7 +87,7 @@ def test_an_end_at_the_limit_is_an_end_and_no_truncation(limited):
     assert not timestep.truncated
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_deeper_history_goes_further_back(limited):
     start = positions.load(position(energy=30), undo_depth=DEPTH)
     state, _ = limited(start, *[WAIT] * 15)

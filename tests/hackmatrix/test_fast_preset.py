@@ -10,7 +10,7 @@ from ppo_mask.checkpoints import load_policy
 from ppo_mask.runner import main
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_fast_reaches_stage_three_in_half_a_million_steps(tmp_path):
     flags = ["--preset=fast", "--seed=1", "--total-timesteps=524288", "--no-tensorboard"]
     assert main(TASK, DEFAULTS, [*flags, f"--checkpoint-dir={tmp_path}", "--run-name=fast"]) == 0

@@ -38,7 +38,7 @@ def games():
     return {platform: played_for(platform) for platform in ("cpu", "tpu")}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_same_games_are_played(games):
     (_, outcome), (_, other) = games.values()
     actions, timesteps = outcome[1]
@@ -47,7 +47,7 @@ def test_the_same_games_are_played(games):
     jax.tree.map(np.testing.assert_array_equal, outcome, other)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_accelerators_have_few_loops(games):
     loops = {name: program.count("stablehlo.while") for name, (program, _) in games.items()}
     assert loops["tpu"] < loops["cpu"] / 2, loops

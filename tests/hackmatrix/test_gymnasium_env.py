@@ -34,7 +34,7 @@ def test_gymnasium_checker_passes_without_warning(capsys):
     assert "stage 1/8" in capsys.readouterr().out
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_random_play_equals_the_game():
     game = HackMatrix()
     reset, step = jax.jit(game.reset), jax.jit(game.step)
@@ -67,7 +67,7 @@ def test_random_play_equals_the_game():
     assert episodes > 3
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_vector_plays_by_its_masks_and_resets():
     envs = gymnasium.make_vec(
         ID, num_envs=16, vectorization_mode="vector_entry_point", max_episode_steps=12

@@ -9,7 +9,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "maskable_ppo.py"
 STEPS = 20_000
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_it_trains_without_one_invalid_action(capsys):
     pytest.importorskip(
         "sb3_contrib", reason="needs sb3-contrib and torch, which are large (extra sb3)"

@@ -29,7 +29,7 @@ def plain(start):
     [
         "observations.jsonl.gz",
         "spawns.jsonl.gz",
-        pytest.param("cases.jsonl.gz", marks=pytest.mark.slow),
+        pytest.param("cases.jsonl.gz", marks=pytest.mark.optimized),
     ],
 )
 def test_every_recorded_state_comes_back_as_it_was(name):

@@ -18,8 +18,6 @@ from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import Phases
 from ppo_mask.training import Trainer
 
-pytestmark = pytest.mark.unoptimized
-
 WEIGHTS = jnp.array([2.0, 0, 0, 1, 0, 0, 0, 1])
 
 
@@ -50,7 +48,7 @@ def test_a_stage_of_little_weight_still_comes():
     assert 0 < np.sum(np.asarray(stages) == 2) < 20
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_game_begins_as_if_the_stage_had_been_entered_with_a_new_player():
     reset = jax.jit(jax.vmap(lambda key, weights: HackMatrix(starting_weights=weights).reset(key)))
     keys = jax.random.split(jax.random.key(1), 64)
@@ -103,7 +101,7 @@ def test_a_files_phases_become_weights():
         Phases.from_plain([{"weights": {9: 1}}], "--curriculum").schedule(STAGES)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_games_that_end_while_training_begin_anew_where_the_phase_says():
     phases = Phases.from_plain([{"until": 0.5, "weights": {7: 1}}, {"weights": {2: 1}}], "x")
     curriculum = TrainingGames(phases.schedule(STAGES))

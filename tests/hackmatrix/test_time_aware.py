@@ -27,7 +27,7 @@ def start():
     return TIMED.reset(key)[1], ENV.reset(key)[1]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_it_is_the_same_game_and_counts_its_actions():
     steps = jax.jit(TIMED.step), jax.jit(ENV.step)
     states, shown = zip(*(env.reset(jax.random.key(3)) for env in (TIMED, ENV)), strict=True)
@@ -47,7 +47,7 @@ def test_it_is_the_same_game_and_counts_its_actions():
         )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_new_game_counts_from_zero_again():
     env = pm.envs.VectorEnv(HackMatrix(max_steps=3, time_aware=True), 2)
     state, timestep = env.reset(jax.random.key(0))
@@ -108,7 +108,7 @@ def test_a_policy_is_played_in_the_game_that_it_needs(tmp_path: Path):
         assert game_for(loaded, 9) == HackMatrix(9, time_aware=time_aware)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_is_trained_and_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     small = ["--num-envs=4", "--num-steps=4", "--hidden-dim=4", "--total-timesteps=32"]
     own = [f"--checkpoint-dir={tmp_path}", "--run-name=run", "--no-tensorboard"]

@@ -16,8 +16,6 @@ from ppo_mask.errors import RunError
 from ppo_mask.runner import main, replace
 from same_run import assert_same_run, newest
 
-pytestmark = pytest.mark.unoptimized
-
 GIVEN = HeadStart(share=0.5, programs=0.4, credits=7, energy=5, data_siphons=3, attack=2, score=4)
 STAGE_5 = jnp.zeros(8).at[4].set(1.0)
 
@@ -47,7 +45,7 @@ def test_a_head_start_is_given_within_its_ranges():
     np.testing.assert_array_equal(games.board.points, plain.board.points)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_a_share_of_none_or_all_is_exact(share):
     games = first_games(HackMatrix(head_start=HeadStart(share=share, programs=1.0)))
@@ -78,7 +76,7 @@ def original():
     return play(HackMatrix(head_start=GIVEN, max_steps=50))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_weights_change_the_reward_and_not_the_components(original):
     weights = jnp.arange(15) / 4
     reward, info, _ = play(HackMatrix(head_start=GIVEN, max_steps=50, shaping=Shaping(weights)))
@@ -89,7 +87,7 @@ def test_weights_change_the_reward_and_not_the_components(original):
     assert np.abs(reward - original[0]).max() > 0.1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_distance_that_is_a_potential_takes_back_what_it_gave(original):
     env = HackMatrix(head_start=GIVEN, max_steps=50, shaping=Shaping(distance_potential=True))
     reward, info, _ = play(env)
@@ -102,7 +100,7 @@ def test_a_distance_that_is_a_potential_takes_back_what_it_gave(original):
     np.testing.assert_allclose(change[away] / 0.05, np.round(change[away] / 0.05), atol=1e-3)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_bonus_is_paid_for_each_program_earned(original):
     env = HackMatrix(head_start=GIVEN, max_steps=50, shaping=Shaping(program_bonus=3.0))
     reward, _, (owned, ended) = play(env)
@@ -114,7 +112,7 @@ def test_a_bonus_is_paid_for_each_program_earned(original):
     np.testing.assert_allclose(paid[within_a_game], 3 * earned[within_a_game], atol=1e-2)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_invalid_action_has_no_reward_however_it_is_shaped():
     env = HackMatrix(shaping=Shaping(jnp.ones(15), 1.0, True))
     state, _ = env.reset(jax.random.key(0))
@@ -149,7 +147,7 @@ def test_settings_change_training_games_and_no_others():
     assert TASK.curriculum(GameSettings()) is None
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_no_game_could_hold_is_not_given():
     amounts = dict.fromkeys(("credits", "energy", "data_siphons", "attack", "score"), 3e9)
     env = HackMatrix(starting_weights=STAGE_5, head_start=HeadStart(**amounts))
@@ -204,7 +202,7 @@ def test_adaptive_stages_prefer_what_is_won_half_the_time():
     assert weights[2] == weights[7] == weights[1:].max()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_of_an_adaptive_curriculum_resumes_exactly(tmp_path):
     flags = ["--num-envs=16", "--num-steps=16", "--hidden-dim=8", "--adaptive-starts=0.5"]
     flags += ["--total-timesteps=2048", f"--checkpoint-dir={tmp_path}", "--save-interval=4"]

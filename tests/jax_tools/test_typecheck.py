@@ -159,7 +159,7 @@ print(count)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_beartype_takes_every_annotation() -> None:
     """As it would have to if all were checked from the start."""
     done = subprocess.run([sys.executable, "-c", EVERYTHING], capture_output=True, text=True)

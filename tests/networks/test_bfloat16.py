@@ -61,7 +61,7 @@ def _products(jaxpr):
                 yield from _products(value)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("network", _NETWORKS)
 def test_matrix_work_is_bfloat16_and_parameters_float32(network):
     model = to_bfloat16(network)
@@ -133,7 +133,7 @@ def test_statistics_and_features_are_not_rounded():
     )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(("env", "size"), [(CartPole(), 4), (MaskedLocks(), 1)])
 def test_the_first_minibatch_meets_the_policy_that_acted(env, size):
     config = PPOConfig(

@@ -53,7 +53,7 @@ def train(env, model, **config):
     return trainer.train(trainer.init(model, KEY), 64)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FLAT)
 def test_an_mlp_and_a_gru_take_any_observation(name: str) -> None:
     env = Shows(FLAT[name])
@@ -75,7 +75,7 @@ def test_an_mlp_sees_all_numbers_in_their_order() -> None:
     )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRIDS)
 def test_a_grid_goes_through_convolutions(name: str) -> None:
     env = Shows(GRIDS[name])
@@ -109,7 +109,7 @@ def test_channels_may_come_first_in_an_image() -> None:
         assert model.convolutions[0].weight.shape[1] == board[-1]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_is_far_apart_in_a_grid_matters() -> None:
     model = pm.ConvActorCritic((20, 20, 1), 0, 3, hidden_dim=8, key=KEY)
     mask, empty = jnp.ones(3, bool), jnp.zeros((20, 20, 1))

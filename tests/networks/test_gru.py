@@ -132,7 +132,7 @@ def test_the_first_minibatch_has_the_ratio_1(how):
         np.testing.assert_allclose(diagnostics.clip_frac, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_parts_of_a_minibatch_have_its_gradient():
     def learned(parts):
         config = dataclasses.replace(_CONFIG, gradient_accumulation=parts, num_minibatches=2)
@@ -189,7 +189,7 @@ def test_gradients_reach_the_cue_but_no_earlier_episode():
 _LEARNING = dataclasses.replace(_CONFIG, num_envs=64, learning_rate=5e-3)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_cue_is_remembered(seed):
     key, evaluation_key = jax.random.split(jax.random.key(seed))
@@ -198,7 +198,7 @@ def test_a_cue_is_remembered(seed):
     assert evaluate(model, ENV, evaluation_key, 200).mean_return > 0.95
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_cue_is_not_guessed_without_a_memory():
     state = Trainer(ENV, _LEARNING).init(
         MLPActorCritic(1, 2, 16, 1, key=jax.random.key(0)), jax.random.key(1)
@@ -246,7 +246,7 @@ def _gru_for(env, network, key):
     return GRUActorCritic(6, env.num_actions, network.hidden_dim, key=key)
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_a_resumed_run_has_its_hidden_states(tmp_path):
     task = dataclasses.replace(TASK, make_model=_gru_for)
 

@@ -56,7 +56,7 @@ def test_a_gain_is_that_of_the_input():
     np.testing.assert_allclose(affine(layer, x, 10.0), affine(layer, 10 * x), rtol=1e-5)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_networks_of_several_seeds_start_on_two_cores():
     """In a process of its own: what went wrong was a wait without an end."""
     start = (

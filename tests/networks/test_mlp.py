@@ -49,7 +49,7 @@ def test_sizes_that_cannot_work_are_refused():
         MLPActorCritic(5, 3, hidden_dim=0, key=jax.random.key(0))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_gain_and_norm_lift_hidden_gradients_over_adams_eps():
     """Sparse observations of 1,500 numbers, 50 of them on: what the options are for."""
     keys = jax.random.split(jax.random.key(0), 3)

@@ -229,7 +229,7 @@ class _FarAway(MatchObservation):  # pyright: ignore[reportGeneralTypeIssues]
         return self._show(*super().step(key, state, action))
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 @pytest.mark.parametrize("on", [True, False])
 def test_far_observations_are_learned_only_if_normalized(on):
     env = _FarAway()
@@ -290,7 +290,7 @@ class _Recorder(Callback):
         self.records.append(record.values)
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_logged_rewards_are_not_normalized():
     env = Scripted(length=5)
     logs = []

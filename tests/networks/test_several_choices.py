@@ -76,7 +76,7 @@ def whole(sizes):
 WHOLE = {sizes: whole(sizes) for sizes in SIZES}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @given(cases())
 def test_each_joint_action_is_as_counted_by_hand(case):
     sizes, logits, mask = case
@@ -104,7 +104,7 @@ def test_each_joint_action_is_as_counted_by_hand(case):
     np.testing.assert_allclose(gradients[0], np.where(mask, chosen - flat, 0), atol=1e-5)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_of_one_part_it_is_a_masked_categorical():
     logits = jax.random.normal(jax.random.key(0), (300,))
     mask = jax.random.bernoulli(jax.random.key(1), 0.3, (300,))

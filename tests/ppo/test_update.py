@@ -150,7 +150,7 @@ def test_advantages_are_standardized_over_the_minibatch():
     assert large.vf_loss[0] > 1e5 * small.vf_loss[0]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(("parts", "rows_in_cache"), [(2, 1024), (4, 1024), (1, 16), (2, 16)])
 def test_a_minibatch_in_parts_changes_no_result(parts, rows_in_cache, monkeypatch):
     def learn(parts):
@@ -250,7 +250,7 @@ class _AllInOne(AbstractActorCritic):
         return self.network(_pairs(observation), action_mask)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_features_kept_in_the_rollout_change_no_result():
     config = PPOConfig(num_envs=8, num_steps=32)
     env = VectorEnv(CartPole(), config.num_envs)

@@ -56,7 +56,7 @@ def test_the_best_is_what_was_evaluated_best(
     assert best(folder) == (highest, found[highest])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(("save", "stop"), [(2, 7), (3, 8), (4, 7), (4, 8), (4, 9)])
 def test_without_evaluations_a_stop_changes_nothing(tmp_path: Path, save: int, stop: int) -> None:
     whole = new(tmp_path / "whole", 15, "--save-interval", str(save))
@@ -79,7 +79,7 @@ def test_evaluations_count_from_when_there_are_some(tmp_path: Path) -> None:
     assert best(folder) == (7, returns(folder, EVALUATION)[7])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_each_seed_has_its_best(tmp_path: Path) -> None:
     often = ("--eval-interval", "3", "--save-interval", "5", "--num-seeds", "2")
     new(tmp_path, 12, *often)

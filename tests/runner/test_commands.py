@@ -52,7 +52,7 @@ def test_a_run_is_watched(runs, capsys):
     assert text.rstrip().splitlines()[-1].startswith("return ")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_several_choices_at_once_are_watched_and_resumed(tmp_path, capsys):
     import dataclasses
 
@@ -75,7 +75,7 @@ def test_a_task_can_draw_its_states(runs, capsys):
     assert capsys.readouterr().out.startswith("[")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_runs_are_compared(runs, capsys, monkeypatch):
     words = ["ppo-mask", "compare", str(runs / "a-seed0"), str(runs / "b")]
     monkeypatch.setattr(sys, "argv", words)

@@ -59,7 +59,7 @@ def config(**given: str) -> Any:
     return resolve(replace(DEFAULTS, {**SMALL, **given}))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.usefixtures("cpu_as_tpu")
 def test_a_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]

@@ -77,7 +77,7 @@ DISKS = [
 ]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(("error", "reason"), DISKS)
 def test_a_run_outlives_a_disk_that_fails_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output, error: Exception, reason: str
@@ -121,7 +121,7 @@ def test_the_end_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert RunFolder(tmp_path / "run").checkpoints.steps() == [2, 3]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_seed_that_cannot_be_saved_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
@@ -131,7 +131,7 @@ def test_a_seed_that_cannot_be_saved_holds_up_no_other(
     assert f"error: cannot save {tmp_path}/run-seed0/checkpoints/3" in capsys.readouterr().err
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_disk_that_is_full_all_the_time(tmp_path: Path, capsys: Output) -> None:
     assert train(tmp_path, 4, *OFTEN) == 0
     capsys.readouterr()
@@ -182,7 +182,7 @@ def test_a_file_that_finds_no_room_is_not_left_torn(tmp_path: Path) -> None:
     write(str(path), b"x" * 5000, force=False)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["watch", "evaluate --episodes 2"])
 def test_a_command_onto_a_full_disk_is_one_line(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: Output

@@ -20,7 +20,7 @@ import pytest
 from hackmatrix.task import DEFAULTS, TASK
 from ppo_mask.networks import trainable
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.optimized
 
 
 class Compiler(NamedTuple):

@@ -48,7 +48,7 @@ def test_a_run_begins_with_the_weights_and_resumes_without_them(trained, tmp_pat
     assert RunFolder(tmp_path / "next").checkpoints.newest() == 2
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_each_of_several_seeds_begins_with_them(trained, tmp_path):
     flags = ("--normalize-observations", f"--initial-policy={trained}", "--num-seeds=2")
     assert train(tmp_path, "many", *STILL, *flags) == 0
@@ -66,7 +66,7 @@ def test_a_task_has_policies_by_name(trained, tmp_path):
     assert any(x.ndim == 2 and np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

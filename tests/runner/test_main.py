@@ -46,7 +46,7 @@ def records(folder: RunFolder) -> list[dict[str, Any]]:
     return [json.loads(line) for line in folder.metrics.read_text().splitlines()]
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_the_run_learns(trained: RunFolder) -> None:
     returns = [x["train/mean_episode_return"] for x in records(trained) if "train/lr" in x]
     assert returns[0] < 0.95

@@ -26,7 +26,7 @@ def run(parent: Path, *flags: str, task: Task[Any] = CHOICE) -> int:
     return main(task, DEFAULTS, ["--checkpoint-dir", str(parent), *flags])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(("flags", "normed"), [((), False), (("--network", "normed"), True)])
 def test_a_run_trains_the_one_that_is_named_or_else_the_first(
     tmp_path: Path, flags: tuple[str, ...], normed: bool
@@ -45,7 +45,7 @@ def test_a_run_trains_the_one_that_is_named_or_else_the_first(
     assert model.layer_norm == normed
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_so_do_several_seeds(tmp_path: Path) -> None:
     several = ("--run-name", "run", "--total-timesteps", "32", "--num-seeds", "2")
     assert run(tmp_path, *several, "--network", "normed") == 0

@@ -40,7 +40,7 @@ def algorithm(config: RunConfig[Any]) -> Algorithm:
 OWN = dataclasses.replace(TASK, algorithm=algorithm)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_runs_train_with_it_and_resume_exactly(tmp_path: Path) -> None:
     parent = ("--checkpoint-dir", str(tmp_path))
     assert main(OWN, DEFAULTS, [*parent, "--run-name", "whole", *OFTEN, *updates(12)]) == 0
@@ -52,7 +52,7 @@ def test_runs_train_with_it_and_resume_exactly(tmp_path: Path) -> None:
     assert "train/lr" not in logged  # The optimizer's own.
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_settings_reach_it(tmp_path: Path) -> None:
     parent = ("--checkpoint-dir", str(tmp_path), *OFTEN, *updates(4))
     for name, rate in (("slow", "1e-6"), ("fast", "1e-1")):

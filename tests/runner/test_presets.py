@@ -65,7 +65,7 @@ def test_help_shows_presets_with_their_comments(presets, capsys):
     assert "preset quick:\n  # For a first look.\n  num_envs: 8" in capsys.readouterr().out
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_of_a_preset_resumes_with_it_and_without(presets, tmp_path):
     task = dataclasses.replace(TASK, presets=presets)
     runs = [f"--checkpoint-dir={tmp_path}", "--run-name=a", "--preset=quick"]

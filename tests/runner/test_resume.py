@@ -60,7 +60,7 @@ def test_stopping_and_resuming_changes_no_bit(
     assert_same_run(resumed, uninterrupted)
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 @pytest.mark.parametrize(
     "more",
     [
@@ -239,7 +239,7 @@ def test_a_signal_saves_and_ends_in_good_order(
     assert log(folder)[-1]["update"] == last // 5 * 5
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False])
 def test_the_first_process_says_what_a_second_signal_does(
     first: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -328,23 +328,23 @@ def kill_and_resume(
     assert_same_run(folder, whole)
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_killed_while_saving(tmp_path: Path) -> None:
     kill_and_resume(tmp_path, 1, lambda n: 0.0)
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_killed_with_more_in_the_log_than_in_the_checkpoint(tmp_path: Path) -> None:
     kill_and_resume(tmp_path, 1, lambda n: 0.05, save_interval="100")
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_killed_ten_times_at_moments_spread_over_a_save(tmp_path: Path) -> None:
     kill_and_resume(tmp_path, 10, lambda n: 0.037 * n)
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_killed_fifty_times_at_random_moments(tmp_path: Path) -> None:
     # Some while the process starts, finds its checkpoint and tidies up; most while it trains.
     moments = random.Random(0)
@@ -359,7 +359,7 @@ PHASES = """
 
 
 @pytest.mark.parametrize(("number", "again"), [(signal.SIGTERM, 5), (signal.SIGKILL, 5)])
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_ended_at_a_random_moment_with_all_that_changes_in_a_run(
     tmp_path: Path, number: signal.Signals, again: int
 ) -> None:

@@ -20,7 +20,7 @@ def _flags(parent: Path, *more: str) -> list[str]:
     return ["--checkpoint-dir", str(parent), "--log-interval", "2", "--eval-interval", "3", *more]
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_each_seed_is_the_run_that_it_would_be_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,7 +44,7 @@ def test_each_seed_is_the_run_that_it_would_be_alone(
         load_policy(ours.path)
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_one_of_them_goes_on_alone(tmp_path: Path) -> None:
     assert main(TASK, DEFAULTS, _flags(tmp_path, "--num-seeds", "2")) == 0
     second = RunFolder(max(tmp_path.iterdir()))

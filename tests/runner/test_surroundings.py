@@ -41,7 +41,7 @@ def start(folder: Path, words: str, shell: str = '"$@"', **variables: str) -> st
     return done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "variables"),
     [
@@ -113,7 +113,7 @@ def test_a_user_without_a_home_trains(tmp_path: Path, monkeypatch: pytest.Monkey
         jax.config.update(cache, before)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)

@@ -43,7 +43,7 @@ LINE = 1 + next(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_debug_nans_names_the_line_of_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,7 +124,7 @@ def test_a_run_outlives_a_trace_that_fails(
     assert warning in capsys.readouterr().err.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_auto_tune_stores_what_it_chose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,7 +175,7 @@ def test_the_search_ends_where_more_is_no_better(
         tune.fastest([], lambda _: None)  # pyright: ignore
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_does_not_fit_is_not_run() -> None:
     def begin(trainer: Trainer) -> Any:
         model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))

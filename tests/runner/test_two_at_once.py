@@ -35,7 +35,7 @@ def train(parent: Path, updates: int, *more: str) -> int:
     return main(TASK, DEFAULTS, flags(parent, updates, *more))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "again"),
     [
@@ -140,7 +140,7 @@ def interrupt(patch: pytest.MonkeyPatch, how: str) -> None:
     patch.setattr(owner, name, interrupted)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["at once", "compiling", "step"])
 @pytest.mark.parametrize(
     "again",
@@ -164,7 +164,7 @@ def test_an_empty_run_is_taken_over(
     assert_same_run(folder, RunFolder(tmp_path / "whole" / "run"))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_empty_run_that_was_killed_is_taken_over(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     assert train(whole, 6, *OFTEN) == 0
@@ -204,7 +204,7 @@ def everything(folder: RunFolder) -> dict[str, bytes]:
     return {str(path.relative_to(folder.path)): path.read_bytes() for path in files}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["save", "step", "log", "at once", "compiling"])
 def test_a_rewind_that_saves_nothing_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str

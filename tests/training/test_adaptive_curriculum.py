@@ -31,7 +31,7 @@ def test_a_stop_changes_no_memory(trained):
     jax.tree.map(np.testing.assert_array_equal, trained.memory, halves.memory)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_memory_on_two_devices_is_that_of_one(trained):
     on_two = _arrays(printed_with(2, even_starts.__file__))
     jax.tree.map(np.testing.assert_array_equal, trained.memory, on_two)
@@ -41,7 +41,7 @@ def _arrays(memory: dict[str, Any]) -> dict[str, np.ndarray]:
     return {name: np.asarray(value, np.float32) for name, value in memory.items()}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_seeds_have_memories_of_their_own():
     trainer = Trainer(Marathon(), CONFIG, curriculum=EvenStarts())
     states = init_seeds(

@@ -64,7 +64,7 @@ def count_compilations(arguments: list[str], cache: Path) -> tuple[int, int]:
     )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 def test_trainer_compiles_once_in_each_start(devices: int, tmp_path: Path) -> None:
     for start, loaded in (("first", 0), ("second", 1)):
@@ -72,7 +72,7 @@ def test_trainer_compiles_once_in_each_start(devices: int, tmp_path: Path) -> No
         assert count_compilations(program, tmp_path / "cache") == (1, loaded)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 def test_runner_compiles_once_in_each_start(devices: int, tmp_path: Path) -> None:
     folder = ["--checkpoint-dir", str(tmp_path / "runs")]

@@ -84,7 +84,7 @@ def test_rewards_of_few_bits_are_summed_in_float32(dtype):
     assert result.values["eval/mean_reward"] == 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [*LOW, jnp.int8, jnp.uint8, jnp.bool_, jnp.int32])
 def test_infos_of_few_bits_are_summed_in_float32(dtype):
     values, _ = train(Odd(info={"fact": jnp.asarray(1, dtype)}))
@@ -108,7 +108,7 @@ def test_a_reward_of_many_numbers_is_refused():
         Odd(reward=jnp.ones(1)).reset(jax.random.key(0))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_values_of_few_bits_are_learned_in_float32(dtype):
     # In 16 bits the mean of so many squared errors is one of 256 numbers.

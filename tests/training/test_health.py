@@ -123,7 +123,7 @@ def test_the_largest_entropy_is_the_mean_logarithm_of_the_allowed_actions() -> N
     assert seen[0]["train/entropy"] == pytest.approx(expected, rel=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_collapse_is_warned_of_in_a_real_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -168,7 +168,7 @@ class Poisoned(AbstractEnv[Any]):
         return (state, steps + 1), timestep
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_nan_reward_stops_the_run_and_the_last_checkpoint_loads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

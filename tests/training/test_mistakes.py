@@ -282,7 +282,7 @@ def test_wrappers_of_a_wrong_environment_say_the_same() -> None:
         assert "(test_mistakes.py, line" in line_of(lambda wrap=wrap: wrap(ChoosesFirst()))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [0.0, 0, np])
 def test_a_state_may_be_a_number(start: Any) -> None:
     env = NumberAsState(start=start)
@@ -360,7 +360,7 @@ def test_errors_of_a_program_of_ones_own_go_through() -> None:
         train(Broken())
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_laws_are_still_errors_of_the_protocol() -> None:
     with pytest.raises(ProtocolError, match="not bool"):
         pm.check_env(Slide({"action_mask": jnp.ones(3, bool)}))

@@ -67,7 +67,7 @@ def test_default_optimizer_is_clipped_adam(default: Any) -> None:
     assert "train/lr" not in history.names
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_optimizer_has_its_own_schedule() -> None:
     # The schedule reaches 0 with the first update: the second one moves nothing.
     trainer = pm.Trainer(ENV, CONFIG, optimizer=ANNEALED)
@@ -79,7 +79,7 @@ def test_optimizer_has_its_own_schedule() -> None:
     assert history["train/grad_norm"][1] > 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_loss_adds_a_metric_to_the_log(default: Any) -> None:
     state, history = train(pm.Trainer(ENV, CONFIG, loss=loss_with_metric))
     assert (history["train/largest_advantage"] > 0.5).all()

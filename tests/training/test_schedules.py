@@ -64,7 +64,7 @@ def test_the_log_has_it(trained):
     np.testing.assert_allclose(trained[1]["train/lr"], last_rates(UPDATES), rtol=1e-5)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_stop_changes_nothing(trained):
     trainer = Trainer(ENV, SCHEDULED)
     state = trainer.train(begin(trainer), 2 * CONFIG.batch_size)
@@ -73,7 +73,7 @@ def test_a_stop_changes_nothing(trained):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_seeds_have_it_too():
     trainer = Trainer(ENV, SCHEDULED)
     keys = jnp.stack([jax.random.key(seed) for seed in range(2)])
@@ -85,7 +85,7 @@ def test_seeds_have_it_too():
     assert select_seed(states, 1).update == 2
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_schedule_may_be_made_of_traced_numbers():
     def rate(peak):
         config = dataclasses.replace(CONFIG, learning_rate=optax.linear_schedule(peak, 0.0, STEPS))
@@ -98,7 +98,7 @@ def test_a_schedule_may_be_made_of_traced_numbers():
     np.testing.assert_allclose(large, 10 * small, rtol=1e-5)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_count_of_steps_ends_where_optax_ends_it():
     counts = dataclasses.replace(CONFIG, learning_rate=lambda step: step / 2.0**31)
     learner = eqx.tree_at(

@@ -37,7 +37,7 @@ class _Recorder(Callback):
         self.records.append(record)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "size", "more"),
     [(MaskedLocks(), 1, {}), (CartPole(), 4, _EVERYTHING)],
@@ -116,7 +116,7 @@ def test_a_seed_that_cannot_go_on_is_named():
         train_seeds(Trainer(env, config), states, 3 * config.batch_size, log_interval=0)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_callbacks_see_one_seed_and_those_of_all_see_means():
     env, config = CartPole(), PPOConfig(num_envs=4, num_steps=8)
     keys = jax.random.split(jax.random.key(0), 2)

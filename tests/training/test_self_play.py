@@ -35,7 +35,7 @@ def test_a_copy_is_renewed_when_it_is_due_and_only_then(states):
         assert numbers(states[updates].memory) == models[(updates - 1) // duel.EVERY * duel.EVERY]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_stop_changes_nothing_and_the_opponent_matters(states):
     assert numbers(train(7)) == numbers(states[7])
     assert numbers(train(7, every=100).model) != numbers(states[7].model)
@@ -59,7 +59,7 @@ def test_a_renewal_compiles_nothing(states):
     assert run_chunk._cached._cache_size() == before
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_copies_on_two_devices_are_those_of_one(states):
     on_two = printed_with(2, duel.__file__)
     for name, ours in [("memory", states[7].memory), ("model", states[7].model)]:
@@ -67,7 +67,7 @@ def test_copies_on_two_devices_are_those_of_one(states):
             np.testing.assert_allclose(theirs, mine, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_each_seed_plays_against_itself(states):
     trainer = Trainer(Duel(), CONFIG, curriculum=SelfPlay(find_opponent, duel.EVERY))
     keys = jnp.stack([jax.random.key(seed) for seed in range(2)])

@@ -30,7 +30,7 @@ def train(env, model, updates, config=SMALL, **options):
     return state, history.records
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [pm.MLPActorCritic, pm.GRUActorCritic])
 def test_each_choice_is_learned_under_its_mask(network):
     model = network.for_env(DOORS, key=jax.random.key(0), hidden_dim=32)
@@ -62,7 +62,7 @@ class Hides(pm.AbstractEnv):
         return state, dataclasses.replace(timestep, action_mask=mask)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_mask_of_each_part_is_needed():
     returns = []
     for hidden in (slice(0, 0), slice(0, 4), slice(4, 10), slice(10, 16)):
@@ -76,7 +76,7 @@ def test_the_mask_of_each_part_is_needed():
     assert max(returns[1:]) < 1.5
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{"normalize_observations": True, "precision": "bfloat16"}, {"gradient_accumulation": 2}],
@@ -87,7 +87,7 @@ def test_every_step_of_the_learner_takes_them(options):
     assert int(state.update) == 2
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_several_seeds_learn_side_by_side():
     trainer = pm.Trainer(DOORS, SMALL)
     keys = jax.random.split(jax.random.key(0), 2)
@@ -98,7 +98,7 @@ def test_several_seeds_learn_side_by_side():
     assert states.update.tolist() == [1, 1]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_is_saved_and_resumed_to_the_bit(tmp_path):
     whole, _ = train(DOORS, network(), 4)
     half, _ = train(DOORS, network(), 2)
@@ -124,7 +124,7 @@ def test_a_policy_acts_in_all_parts():
         assert mask[starts + action].all()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_metric_gets_the_whole_action():
     metrics = {"third": pm.Metric(lambda action, info: action[2], reduce="max")}
     _, records = train(DOORS, network(), 1, metrics=metrics)
@@ -148,7 +148,7 @@ def test_wrappers_pass_the_action_on():
             env.step(key, state, jnp.zeros(2, int))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_vector_takes_an_action_of_all_parts_in_each():
     env = pm.VectorEnv(DOORS, 5)
     state, _ = env.reset(jax.random.key(0))
@@ -178,7 +178,7 @@ class Stuck(pm.AbstractEnv):
         return pm.TimeStep(jnp.ones(1), mask, 0.0, False, False, {})
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_part_without_an_action_ends_training_and_evaluation():
     line = r"an action mask was all False in a part, of 2 x 3 actions; the environment must"
     with pytest.raises(pm.TrainingError, match=line):

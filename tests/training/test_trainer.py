@@ -128,7 +128,7 @@ def test_a_signal_within_a_check_of_types_stops_in_good_order(number):
     assert recorder.events[-2:] == [f"stop: {number.name}", "close"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_total_that_is_no_multiple_of_the_log_interval_changes_nothing_later():
     recorder = _Recorder()
     part = _train(_init(), 6, recorder)
@@ -301,7 +301,7 @@ def test_no_episode_figures_when_none_ended():
     assert record.values["train/mean_reward"] == 4.5
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_hyperparameters_that_are_numbers_can_be_vmapped_over():
     model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
 

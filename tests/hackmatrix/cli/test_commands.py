@@ -94,7 +94,7 @@ def test_commands_take_the_url_of_a_run(capsys, run_folder, tmp_path, monkeypatc
     assert (code, error) == (2, f"error: there is no run {url}/none\n")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_plot_starts_no_device(run_folder, tmp_path):
     words = ["plot", str(run_folder), "--out", str(tmp_path / "curves.svg")]
     done = subprocess.run(
@@ -311,7 +311,7 @@ def test_a_person_plays_by_words(capsys, monkeypatch):
     assert out.count(f"seed {seed}  step") == 2
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_evaluate_as_json(capsys):
     words = ("evaluate", "--policy", "random", "--episodes", "20", "--max-steps", "30", "--json")
     code, out, err = command(capsys, *words)

@@ -139,7 +139,7 @@ def step_of(match):
     return int(match[1])
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_watch_draws_pauses_steps_and_quits(screen):
     shown = screen("watch", "--policy", "fighter", "--seed", "1", "--fps", "10")
     shown.wait_for(r"step 0 .*10/s")
@@ -162,7 +162,7 @@ def test_watch_draws_pauses_steps_and_quits(screen):
     assert "fighter, seed 1: not over in stage" in shown.written
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_ctrl_c_restores_the_terminal(screen):
     shown = screen(still=True)
     shown.wait_for(r"step 2 ")
@@ -172,7 +172,7 @@ def test_ctrl_c_restores_the_terminal(screen):
     assert "Traceback" not in shown.written
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_that_comes_where_its_exception_is_lost_is_not_lost(screen, number, code):
     shown = screen(still=True, deaf_at=3)
@@ -183,7 +183,7 @@ def test_a_signal_that_comes_where_its_exception_is_lost_is_not_lost(screen, num
     assert shown.is_restored()
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_sigterm_restores_the_terminal(screen):
     shown = screen(still=True)
     shown.wait_for(r"step 2 ")
@@ -192,7 +192,7 @@ def test_sigterm_restores_the_terminal(screen):
     assert shown.is_restored()
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_an_error_restores_the_terminal_and_is_told(screen):
     shown = screen(still=True, fails_at=3)
     assert shown.finish() == 1
@@ -201,7 +201,7 @@ def test_an_error_restores_the_terminal_and_is_told(screen):
     assert "RuntimeError: a mishap" in after
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_a_terminal_that_is_too_small_is_told_so(screen):
     shown = screen(still=True)
     shown.wait_for(r"step 1 ")
@@ -211,7 +211,7 @@ def test_a_terminal_that_is_too_small_is_told_so(screen):
     assert shown.finish() == 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_person_plays(screen):
     seed = seed_to_play()
     shown = screen("play", "--seed", str(seed))

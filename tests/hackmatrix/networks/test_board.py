@@ -85,7 +85,7 @@ def test_the_number_of_weights_for_the_board_does_not_depend_on_its_channels_tim
     assert sizes == [4, 4, 4, 16, 16, 42 * 4]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_nothing_of_an_observation_is_ignored(observations):
     """Policy and value depend on every number that the observation has."""
     network = small().network

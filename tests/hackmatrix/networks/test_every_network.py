@@ -17,7 +17,7 @@ def test_the_networks_are_those_tested_here():
     assert list(TASK.networks) == NETWORKS
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("network", NETWORKS)
 def test_it_trains_and_plays(tmp_path, network):
     flags = ["--checkpoint-dir", str(tmp_path), "--run-name", "run", "--network", network]

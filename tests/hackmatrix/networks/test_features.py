@@ -49,7 +49,7 @@ def in_floats(flat):
     )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_features_are_the_board_from_where_the_player_stands():
     dumped = [each["state"] for each in recordings.read("observations.jsonl.gz")]
     states = positions.load_all(dumped)
@@ -107,7 +107,7 @@ def test_hyperparameters_rebuild_the_structure():
     assert value.shape == ()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_normalized_network_reads_the_board_as_it_is_and_normalizes_what_it_read():
     dumped = [each["state"] for each in recordings.read("observations.jsonl.gz")][:32]
     observations = jax.jit(jax.vmap(HackMatrix().observe))(positions.load_all(dumped))

@@ -25,14 +25,14 @@ def test_they_name_no_folder_of_the_machine_that_saved_them():
         assert "/" not in path.read_text()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["champion", "steady"])
 def test_it_is_watched_right_after_installing(name, capsys):
     assert main(["watch", "--policy", name, "--seed", "2", "--max-steps", "3"]) == 0
     assert name in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_steady_walks_in_no_circles():
     agent = named_agent("steady")
     assert agent.greedy
@@ -42,7 +42,7 @@ def test_steady_walks_in_no_circles():
     assert found.estimates["stage"].mean > 6.1
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_the_champion_plays_as_well_as_it_did():
     found = measure(named_agent("champion"), seed=2, episodes=1000)
     assert found.win_rate.mean > 0.57

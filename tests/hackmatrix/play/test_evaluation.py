@@ -15,7 +15,7 @@ def some():
     return measure(named_agent("random"), 0, 20, max_steps=30)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_game_is_counted(some):
     assert sum(some.stages) == some.episodes == 20
     stages = sum(n * count for n, count in enumerate(some.stages, start=1)) / 20
@@ -59,7 +59,7 @@ def test_intervals():
 MEASURED = {"random": (1.24, -2.8), "greedy-exit": (3.0, 1.0), "fighter": (4.1, 5.8)}
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 @pytest.mark.parametrize("name", MEASURED)
 def test_scripted_policies_do_as_well_as_in_the_original(name):
     result = measure(named_agent(name), 1, 1000)

@@ -121,7 +121,7 @@ def test_it_needs_numpy_only(program, network, tmp_path):
     assert (done.returncode, done.stdout) == (0, "4\n"), done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_arrays_are_not_pickled(network, tmp_path):
     (tmp_path / "policy.npz").write_bytes(export_policy(network))
     with np.load(tmp_path / "policy.npz", allow_pickle=False) as file:

@@ -76,14 +76,14 @@ def test_a_seed_is_a_game(fighter):
     assert record(named_agent("fighter"), 2).frames[0] != fighter.frames[0]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_is_revealed_changes_nothing_else(network):
     again = record(Agent("network", NETWORK, False, HackMatrix()), 2, reveal=True)
     assert [f.action for f in again.frames] == [f.action for f in network.frames]
     assert again.frames[0].scene.revealed
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_game_is_the_same_by_compact_observations(network):
     env = HackMatrix(compact=True)
     assert record(Agent("network", NETWORK, False, env), 2).frames == network.frames

@@ -80,7 +80,7 @@ def test_every_recorded_cell_is_found_and_question_blocks_are_not(recorded):
             assert lying in what or (kind in (1, 2, 3, 4) and not siphoned)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_it_fits_a_terminal(recorded):
     goods = position(credits=123, energy=456, siphons=12, score=78, enemies=[(VIRUS, 2, 2)] * 3)
     flags = {"show": 1, "calm": 1, "step": 1, "pending": 9, "atk_uses": 2}

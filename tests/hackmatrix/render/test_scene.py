@@ -123,7 +123,7 @@ def test_the_svg_shows_every_fact_and_hides_what_is_hidden(starts):
         check_cells(start, hidden, revealed)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_page_shows_the_same(starts):
     def replay(reveal):
         scenes = [scene(positions.load(start), reveal=reveal) for start in starts]
@@ -182,7 +182,7 @@ def test_notebooks_show_a_state_and_not_a_batch():
         svg(stacked([state]))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_states_and_replays_show_themselves_after_a_bare_import():
     program = """
 import jax

@@ -83,13 +83,13 @@ def _check_cases():
         pytest.fail(_scoreboard(cases, problems), pytrace=False)
 
 
-@pytest.mark.parametrize("platform", ["cpu", pytest.param("tpu", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("platform", ["cpu", pytest.param("tpu", marks=pytest.mark.optimized)])
 def test_every_recorded_case(platform):
     with for_platform(platform):  # What accelerators run gives the same on a CPU.
         _check_cases()
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_every_recorded_case_compiled_as_users_compile_it():
     _check_cases()  # Fast tests have another compiler (tests/conftest.py).
 

@@ -57,7 +57,7 @@ def _assert_lawful(broken):
     assert {name: int(count) for name, count in broken.items() if count} == {}
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 def test_every_law_holds_over_a_million_steps_and_masks_are_what_the_reference_allows(play):
     (state, masks), (broken, counts, events) = play(1_000_000, 10)
     _assert_lawful(broken)

@@ -62,7 +62,7 @@ def test_a_position_taken_apart_and_packed_is_the_same(played):
         jax.tree.map(np.testing.assert_array_equal, again, state.kept)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_named_numbers_the_board_and_the_entities_are_taken_from_another_position(played):
     kept = played[0].kept
     others = jax.tree.map(lambda x: np.roll(x, 1, axis=0), kept)

@@ -62,7 +62,7 @@ def test_the_last_step_that_is_counted_is_as_any_other(steps, action):
     assert late.game.steps[0] == min(steps + 3, LAST)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", [MAX_TURNS - 1, MAX_TURNS])
 def test_the_last_turn_that_is_counted_is_as_any_other(turn):
     start = position(enemies=[(0, 1, 1)], transmissions=[(4, 4, 1, 2, 0, 0)])

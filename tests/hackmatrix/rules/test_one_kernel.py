@@ -64,7 +64,7 @@ def test_programs_for_other_devices_have_no_mark(start):
         assert ("xla_cpu_small_call" in exported.mlir_module()) == marks
 
 
-@pytest.mark.slow
+@pytest.mark.optimized
 @pytest.mark.parametrize("num_envs", [1, 16, 300, 2048, 8192, 32768])
 def test_a_step_compiles_and_runs_with_any_number_of_games(num_envs):
     """What the compiler leaves to libraries depends on sizes, and a marked call must have none."""

@@ -91,11 +91,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def compiled(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
     """Gives the names of the programs that a test has compiled so far, such as ``jit(step)``.
 
-    What other tests have compiled or traced is forgotten first.
+    What other tests have compiled already is not among them, unless it is :func:`forgotten`.
     """
-    jax.clear_caches()
     with jax.log_compiles():
         yield lambda: [m.split()[1] for m in caplog.messages if m.startswith("Compiling ")]
+
+
+@pytest.fixture
+def forgotten() -> None:
+    """Forgets all that was compiled or traced: the programs that tests share, too."""
+    jax.clear_caches()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -219,6 +219,7 @@ def test_without_the_runner_and_for_several_seeds():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forgotten")
 def test_weights_that_change_compile_nothing_again(compiled: Callable[[], list[str]]):
     curriculum = Starts(phases().schedule(("far", "middle", "near")))
     state = Trainer(Marathon(), _CONFIG).init(model(jax.random.key(0)), jax.random.key(1))

@@ -50,6 +50,7 @@ def test_a_method_is_a_method(transform):
     assert (transform(Adder(3).added)(x) == twice_added(x, 3)).all()
 
 
+@pytest.mark.usefixtures("forgotten")
 def test_a_game_is_played_without_jit(compiled):
     key, keys = jax.random.key(0), jax.random.split(jax.random.key(0), 3)
     state, timestep = ENV.reset(key)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from beartype.door import die_if_unbearable
 
+import programs
 from environments import CartPole, Scripted
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.networks import MLPActorCritic
@@ -142,12 +143,18 @@ def test_a_total_that_is_no_multiple_of_the_log_interval_changes_nothing_later()
     assert [record.update for record in again.records] == [8]
 
 
-def test_other_numbers_of_the_config_compile_nothing(compiled):
-    state = _init(config=dataclasses.replace(_CONFIG, anneal_lr=False))
-    for lr, eps in ((1e-3, 0.1), (2e-3, 0.2), (3e-3, float("inf"))):
-        config = PPOConfig(4, 8, lr, num_minibatches=2, update_epochs=2, clip_eps=eps)
-        Trainer(_ENV, config, metrics=_METRICS).train(state, config.batch_size)
-    assert compiled().count("jit(run_chunk)") == 1
+@pytest.mark.parametrize("make", [programs.locks, programs.doors])
+def test_other_numbers_of_the_config_compile_nothing(make, compiled):
+    """The tests' shared programs live on this."""
+    program = make()
+    assert program.trained[0].update == 6
+    model = program.make_model(jax.random.key(5))
+    before = len(compiled())
+    numbers = ("learning_rate", "gamma", "gae_lambda", "vf_coef", "ent_coef")
+    for changes in (dict.fromkeys(numbers, 0.5), {"max_grad_norm": 1.0, "clip_eps": float("inf")}):
+        program.train(2, **changes)
+        assert program.with_config(**changes).init(model, jax.random.key(6)).update == 0
+    assert compiled()[before:] == []
 
 
 def test_another_number_of_updates_compiles_nothing():
@@ -330,7 +337,8 @@ def test_a_log_interval_that_cannot_be_is_refused():
 
 
 def test_a_state_is_copied_by_one_program(compiled):
-    state = _init()
+    odd = [jnp.ones((n, 3)) for n in range(11, 14)]  # In shapes that no other test copies.
+    state = dataclasses.replace(_init(), memory=odd)
     before = len(compiled())
     copy = copy_state(state)
     assert len(compiled()) == before + 1

@@ -177,7 +177,7 @@ class Trainer(eqx.Module):
             jax.block_until_ready(rollout)
             if (failure := host_env.take_failure()) is not None:
                 raise failure
-        return _assemble(self, model, rollout, learner_key)
+        return _assemble(self.with_values(), model, rollout, learner_key)
 
     def train(
         self,

@@ -57,6 +57,7 @@ from ppo_mask.runner._task import (
     make_parts,
     make_trainer,
     own_callbacks,
+    require_ppo,
     run_keys,
     total_updates,
     with_initial_policy,
@@ -65,6 +66,7 @@ from ppo_mask.runner._tune import SIZES, fastest
 from ppo_mask.runner._wiring import Outcome, callbacks_for
 from ppo_mask.runner.ahead import print_program
 from ppo_mask.training import (
+    AbstractTrainer,
     Trainer,
     TrainingError,
     TrainState,
@@ -190,15 +192,16 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     updates = total_updates(config, ppo)
     profiled = _profiled_update(plan, updates)
     trainer = make_trainer(task, config, env, curriculum, mesh)
+    of_seeds = None if alone else require_ppo(trainer, "--num-seeds")
 
     configs = seed_configs(config)
     keys = [run_keys(each) for each in configs]
-    if alone:
+    if of_seeds is None:
         state = _first_or_restored(task, plan, trainer, model, run_key)
         model = state.model
     else:
         make_model = partial(task.new_model, env, config.network)
-        state = init_seeds(trainer, make_model, jnp.stack([key for key, _ in keys]))
+        state = init_seeds(of_seeds, make_model, jnp.stack([key for key, _ in keys]))
         state = with_initial_policy(task, config.network, state)
         model = select_seed(state.model, 0)
     architecture = architecture_of(model)
@@ -221,7 +224,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         callbacks[0].insert(0, Profiler(folders[0].profile, profiled))
     uploader, outcome = Uploader(plan.storage, folders), Outcome()
     timesteps, log_interval = config.training.total_timesteps, config.logging.log_interval
-    if alone:
+    if of_seeds is None:
         on_run = [*callbacks[0], uploader, outcome]
         debug_nans = config.run.debug_nans
         try:
@@ -233,7 +236,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     else:
         table = ConsoleLog({"± seeds": "seeds/return_std", **task.console_columns})
         train_seeds(
-            trainer,
+            of_seeds,
             state,
             timesteps,
             callbacks=callbacks,
@@ -307,7 +310,8 @@ def _tuned(
         return resolve(dataclasses.replace(config, training=training))
 
     def trainer(num_envs: int) -> Trainer:
-        return make_trainer(task, sized(num_envs), env, curriculum, mesh)
+        made = make_trainer(task, sized(num_envs), env, curriculum, mesh)
+        return require_ppo(made, "--auto-tune")
 
     best = fastest(map(trainer, SIZES), lambda trainer: first_state(trainer, model, key))
     return sized(best.config.num_envs)
@@ -316,7 +320,7 @@ def _tuned(
 def _first_or_restored(
     task: Task[Any],
     plan: Plan[Any],
-    trainer: Trainer,
+    trainer: AbstractTrainer,
     model: AbstractActorCritic,
     key: Key[Array, ""],
 ) -> TrainState:

@@ -20,6 +20,7 @@ from ppo_mask.runner._schema import did_you_mean
 from ppo_mask.runner._settings import NetworkSettings, RunConfig, ppo_config
 from ppo_mask.training import (
     PREFIXES,
+    AbstractTrainer,
     Callback,
     Metric,
     Trainer,
@@ -69,6 +70,8 @@ class Task(Generic[Environment]):
             Evaluation is always in the one that ``make_env`` makes.
         algorithm: from all settings of a run, the optimizer, loss and advantage estimator.
         callbacks: more callbacks, made from all settings of a run.
+        trainer: called as :class:`~ppo_mask.training.Trainer` is; for trainers of your own, and for
+            tests of runs that need not learn.
         presets: a folder of YAML files, as ``--config`` takes them, that ``--preset`` chooses from
             by name; None for none.
         policies: saved policies that come with the program, by a name for ``--initial-policy``.
@@ -83,6 +86,7 @@ class Task(Generic[Environment]):
     networks: Mapping[str, MakeModel] = dataclasses.field(default_factory=dict[str, MakeModel])
     algorithm: Callable[[RunConfig[Environment]], Algorithm] = lambda _: Algorithm()
     callbacks: Callable[[RunConfig[Environment]], Sequence[Callback]] = lambda _: ()
+    trainer: Callable[..., AbstractTrainer] = Trainer
     presets: Path | None = None
     policies: Mapping[str, Path] = dataclasses.field(default_factory=dict[str, Path])
     render: Callable[[Any], str] | None = None
@@ -168,7 +172,7 @@ def make_trainer(
     env: AbstractEnv[Any],
     curriculum: Curriculum | None,
     mesh: Mesh | None,
-) -> Trainer:
+) -> AbstractTrainer:
     """The trainer of a run, with the :func:`make_parts` of its settings.
 
     Raises:
@@ -177,7 +181,7 @@ def make_trainer(
     algorithm: Any = task.algorithm(config)
     if not isinstance(algorithm, Algorithm):
         raise RunError(f"Task.algorithm must give an Algorithm, got {algorithm!r}")
-    return Trainer(
+    return task.trainer(
         env,
         ppo_config(config.training),
         metrics=task.metrics,
@@ -185,6 +189,17 @@ def make_trainer(
         mesh=mesh,
         **vars(algorithm),
     )
+
+
+def require_ppo(trainer: AbstractTrainer, flag: str) -> Trainer:
+    """The library's trainer, for what no other can do.
+
+    Raises:
+        RunError: it is another; the message names the flag.
+    """
+    if not isinstance(trainer, Trainer):
+        raise RunError(f"{flag} needs the library's Trainer, not a {type(trainer).__name__}")
+    return trainer
 
 
 def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:
@@ -216,7 +231,9 @@ def first_model(
     return model
 
 
-def first_state(trainer: Trainer, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
+def first_state(
+    trainer: AbstractTrainer, model: AbstractActorCritic, key: Key[Array, ""]
+) -> TrainState:
     """The first state of a run, with the :func:`first_model` of the same key."""
     _, init_key = jax.random.split(key)
     return trainer.init(model, init_key)

@@ -8,6 +8,7 @@ episodes; :func:`train_seeds` trains several seeds in one program.
 from ._callback import Callback, History, LogRecord, Progress, Run
 from ._evaluate import evaluate
 from ._health import all_healthy, describe
+from ._loop import AbstractTrainer, run_loop
 from ._lower import lower_chunk
 from ._metrics import Metric, add_update, empty_totals, summarize
 from ._names import PREFIXES, check_metric_names
@@ -17,6 +18,7 @@ from ._trainer import Trainer, TrainingError, run_chunk
 
 __all__ = [
     "PREFIXES",
+    "AbstractTrainer",
     "Callback",
     "History",
     "LogRecord",
@@ -37,6 +39,7 @@ __all__ = [
     "lower_chunk",
     "place_state",
     "run_chunk",
+    "run_loop",
     "select_seed",
     "summarize",
     "train_seeds",

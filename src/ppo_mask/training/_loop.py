@@ -1,16 +1,21 @@
-"""The plain Python loop around compiled chunks of updates: when to log, look and stop."""
+"""What trains, and the plain Python loop around chunks of updates: when to log, look and stop."""
 
 import gc
 import os
 import signal
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import no_type_check
 
+import equinox as eqx
+from jaxtyping import Array, Key
+
 from ppo_mask.devices.processes import from_first, is_first, reason_of_any
+from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.training._callback import Callback, Progress, Run
 from ppo_mask.training._state import TrainState
 
@@ -24,7 +29,35 @@ _STOPPING = (
 )
 
 
-def drive(
+class AbstractTrainer(eqx.Module):
+    """What a run of the command line asks of a trainer; :class:`Trainer` is the library's.
+
+    One of your own, whose ``train`` calls :func:`run_loop`, gets callbacks, logs and checkpoints.
+    """
+
+    @abstractmethod
+    def init(self, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
+        """The state of a run that begins; traced, too, for the shapes of its arrays.
+
+        Args:
+            model: what is to be trained.
+            key: of everything random in the run.
+        """
+
+    @abstractmethod
+    def train(
+        self,
+        state: TrainState,
+        total_timesteps: int,
+        *,
+        callbacks: Sequence[Callback] = (),
+        log_interval: int = 10,
+        debug_nans: bool = False,
+    ) -> TrainState:
+        """Trains until the run has taken ``total_timesteps`` steps; see :meth:`Trainer.train`."""
+
+
+def run_loop(
     run: Run,
     state: TrainState,
     callbacks: Sequence[Callback],

@@ -18,7 +18,7 @@ from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.training._callback import Callback, History, Progress, Run
 from ppo_mask.training._health import describe
-from ppo_mask.training._loop import drive
+from ppo_mask.training._loop import run_loop
 from ppo_mask.training._metrics import empty_totals, summarize
 from ppo_mask.training._state import TrainState, copy_state, replace_totals
 from ppo_mask.training._trainer import Trainer, TrainingError, wait_for
@@ -123,7 +123,7 @@ def train_seeds(
         empty = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_seeds, *x.shape)), empty)
         return replace_totals(state, empty, None)
 
-    states = drive(run, copy_state(states), [*of_seed, *of_all], log_interval, advance, log)
+    states = run_loop(run, copy_state(states), [*of_seed, *of_all], log_interval, advance, log)
     return states, histories
 
 

@@ -43,7 +43,7 @@ from ppo_mask.ppo import (
 from ppo_mask.training._callback import Callback, Run
 from ppo_mask.training._debug_nans import find_first_nan
 from ppo_mask.training._health import Health, all_healthy, describe, examine
-from ppo_mask.training._loop import drive
+from ppo_mask.training._loop import AbstractTrainer, run_loop
 from ppo_mask.training._metrics import Metric, add_update, empty_totals, summarize
 from ppo_mask.training._mistakes import Env, explained
 from ppo_mask.training._names import check_loss_names, check_metric_names
@@ -79,7 +79,7 @@ class TrainingError(RuntimeError):
     """
 
 
-class Trainer(eqx.Module):
+class Trainer(AbstractTrainer):
     """Trains networks on an environment with masked PPO.
 
     It holds what does not change during a run; what changes is in the :class:`TrainState`. All of
@@ -255,7 +255,7 @@ class Trainer(eqx.Module):
         # To find a NaN, one update at a time.
         at_once = 1 if debug_nans else None
         with explained(self.env, state.model, self.metrics):
-            return drive(run, state, callbacks, log_interval, advance, log, at_once)
+            return run_loop(run, state, callbacks, log_interval, advance, log, at_once)
 
     def with_values(self) -> "Trainer":
         """Itself, with arrays as the config's numbers: a program is compiled for all of them."""

@@ -18,7 +18,7 @@ from ppo_mask.envs import host_env_in
 from ppo_mask.errors import RunError
 from ppo_mask.ppo import ENVIRONMENT_STEP, GRADIENT_STEP, PPOConfig, ShufflePlan, check_devices
 from ppo_mask.runner._settings import RunConfig, describe_batch, name_flags, ppo_config
-from ppo_mask.runner._task import Task, first_state, make_parts, make_trainer, run_keys
+from ppo_mask.runner._task import Task, first_state, make_parts, make_trainer, require_ppo, run_keys
 from ppo_mask.runner.ahead._report import Loop, Memory, Report
 from ppo_mask.training import Trainer, TrainState, lower_chunk
 
@@ -70,7 +70,7 @@ def compile_ahead(
         devices = devices[: run.num_devices]
     key, _ = run_keys(config)
     mesh = mesh_of(devices)
-    trainer = make_trainer(task, config, env, curriculum, mesh)
+    trainer = require_ppo(make_trainer(task, config, env, curriculum, mesh), "--compile-for")
     began = time.perf_counter()
     state = _shapes(task, config, trainer, key)
     _check_split(ppo, state, topology, len(devices))

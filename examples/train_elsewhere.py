@@ -15,9 +15,10 @@ from ppo_mask.adapters.jumanji import JumanjiEnv
 from ppo_mask.adapters.navix import NavixEnv
 from ppo_mask.adapters.pgx import Opponent, PgxEnv, random_opponent
 from ppo_mask.checkpoints import load_policy
-from ppo_mask.envs import AbstractEnv, FlatObservation, SelfPlay
+from ppo_mask.envs import AbstractEnv, FlatObservation
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.runner import NetworkSettings, RunConfig, Task, TrainingSettings, main, setting
+from ppo_mask.training import SelfPlay
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,20 +13,21 @@ import ppo_mask
 
 SOURCE = Path(__file__).parents[1] / "src"
 GROUND = {"jax_tools", "errors"}
-MODELS = {"networks", "devices"} | GROUND
+ENVS = {"envs", "devices"} | GROUND
+MODELS = {"networks"} | ENVS
 LAYERS = {
     "errors": set[str](),
     "_typecheck": set[str](),
     "jax_tools": {"_typecheck", "errors"},
-    "networks": GROUND,
+    "envs": GROUND,
     "devices": GROUND,
-    "envs": MODELS,
+    "networks": ENVS,
+    "adapters": MODELS,
     "checkpoints": MODELS,
-    "adapters": MODELS | {"envs"},
-    "ppo": MODELS | {"envs", "checkpoints"},
-    "training": MODELS | {"envs", "checkpoints", "ppo"},
-    "callbacks": MODELS | {"envs", "checkpoints", "ppo", "training"},
-    "runner": MODELS | {"envs", "checkpoints", "ppo", "training", "callbacks"},
+    "ppo": MODELS,
+    "training": MODELS | {"checkpoints", "ppo"},
+    "callbacks": MODELS | {"checkpoints", "ppo", "training"},
+    "runner": MODELS | {"checkpoints", "ppo", "training", "callbacks"},
 }
 """What each room of ``ppo_mask`` may import, beside itself."""
 
@@ -78,7 +79,7 @@ def test_rooms_import_what_is_below_them(room: str) -> None:
     ("room", "line"),
     [
         ("ppo", "from ppo_mask.training import train"),
-        ("envs", "def later():\n    from ppo_mask.ppo import PPOConfig"),
+        ("envs", "def later():\n    from ppo_mask.networks import Policy"),
         ("networks", "import hackmatrix"),
         ("training", "from ppo_mask.ppo._update import update"),
         ("envs", "from ..training import train"),
@@ -141,7 +142,7 @@ def test_files_and_rooms_are_small(package: str) -> None:
         entries = [path for path in (SOURCE / package).iterdir() if path.name != "__pycache__"]
         assert len(entries) <= 14
         for room in ROOMS:
-            assert len(list((SOURCE / package / room).glob("*.py"))) <= 13, room
+            assert len(list((SOURCE / package / room).glob("*.py"))) <= 14, room
 
 
 @pytest.mark.parametrize("package", ["ppo_mask", "hackmatrix"])

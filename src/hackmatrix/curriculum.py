@@ -16,10 +16,11 @@ from hackmatrix.env import HackMatrix
 from hackmatrix.rules.game import NUM_STAGES
 from hackmatrix.rules.rewards import COMPONENTS, Shaping
 from hackmatrix.rules.starts import HeadStart
-from ppo_mask.envs import AbstractAdaptiveCurriculum, AbstractEnv, Schedule
+from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import number_settings
 from ppo_mask.runner import Structured, did_you_mean, finite_number, load_yaml
+from ppo_mask.training import AbstractAdaptiveCurriculum, Schedule
 
 _KEPT_OF_MEMORY = 0.95  # an update; so it knows the last twenty
 
@@ -27,7 +28,7 @@ STAGES = tuple(str(stage) for stage in range(1, NUM_STAGES + 1))
 
 
 class TrainingGames(eqx.Module):
-    """A :data:`ppo_mask.envs.Curriculum` for the game.
+    """A :data:`ppo_mask.training.Curriculum` for the game.
 
     Attributes:
         stages: a weight for each stage that games may begin in; None for always in stage 1.
@@ -75,7 +76,7 @@ class AdaptiveStages(AbstractAdaptiveCurriculum):
         info: Mapping[str, Array],
         ended: Bool[Array, "steps envs"],
     ) -> Float[Array, "2 stages"]:
-        """See :class:`ppo_mask.envs.AbstractAdaptiveCurriculum`."""
+        """See :class:`ppo_mask.training.AbstractAdaptiveCurriculum`."""
         del ended  # A game that is cut off says nothing of its stage.
         stages = jnp.arange(1, NUM_STAGES + 1)
         before = info["stage"] - (info["stage_completed"] & ~info["won"])

@@ -17,7 +17,7 @@ from hackmatrix.metrics import METRICS
 from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP, flat_mlp, player_centered_gru
 from hackmatrix.rules.rewards import Shaping
 from hackmatrix.rules.starts import MOST_GIVEN, HeadStart
-from ppo_mask.envs import AbstractEnv, Curriculum
+from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.runner import (
     LoggingSettings,
@@ -29,6 +29,7 @@ from ppo_mask.runner import (
     replace,
     setting,
 )
+from ppo_mask.training import Curriculum
 
 
 def _given(default: int, what: str) -> Any:

@@ -6,10 +6,9 @@ import pytest
 
 from playing import learned
 from ppo_mask.adapters.pgx import PgxEnv, random_opponent
-from ppo_mask.envs import SelfPlay
 from ppo_mask.networks import GRUActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.training import Trainer
+from ppo_mask.training import SelfPlay, Trainer
 
 pytest.importorskip("pgx", reason="pip install 'ppo-mask[pgx]'")
 

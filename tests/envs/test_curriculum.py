@@ -15,11 +15,11 @@ import yaml
 
 from marathon import DEFAULTS, TASK, Marathon, Starts
 from ppo_mask.checkpoints import RunFolder, read_arrays
-from ppo_mask.envs import TimeLimit, VectorEnv, check_env, env_at
+from ppo_mask.envs import TimeLimit, VectorEnv, check_env
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import Phases, _schema as schema, main, make_plan
-from ppo_mask.training import Trainer, init_seeds, select_seed, train_seeds
+from ppo_mask.training import Trainer, env_at, init_seeds, select_seed, train_seeds
 
 PHASES = """
 - until: 0.5

@@ -11,12 +11,12 @@ from hackmatrix.metrics import METRICS
 from hackmatrix.rules.draws import Draws
 from hackmatrix.rules.starts import _draw_stage
 from hackmatrix.task import GameSettings
-from ppo_mask.envs import check_env, env_at
+from ppo_mask.envs import check_env
 from ppo_mask.errors import RunError
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import Phases
-from ppo_mask.training import Trainer
+from ppo_mask.training import Trainer, env_at
 
 WEIGHTS = jnp.array([2.0, 0, 0, 1, 0, 0, 0, 1])
 

@@ -11,9 +11,10 @@ from hackmatrix.rules.rewards import COMPONENTS
 from hackmatrix.rules.starts import MOST_GIVEN
 from hackmatrix.task import DEFAULTS, TASK, GameSettings
 from ppo_mask.checkpoints import RunFolder, read_arrays
-from ppo_mask.envs import VectorEnv, check_env, env_at
+from ppo_mask.envs import VectorEnv, check_env
 from ppo_mask.errors import RunError
 from ppo_mask.runner import main, replace
+from ppo_mask.training import env_at
 from same_run import assert_same_run, newest
 
 GIVEN = HeadStart(share=0.5, programs=0.4, credits=7, energy=5, data_siphons=3, attack=2, score=4)

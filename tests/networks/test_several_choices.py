@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from ppo_mask.networks import MaskedCategorical, MaskedMultiCategorical, masked_distribution
-from ppo_mask.networks.choices import (
+from ppo_mask.envs.actions import (
     allows_action,
     as_action,
     count_allowed,
     describe_actions,
     split_parts,
 )
+from ppo_mask.networks import MaskedCategorical, MaskedMultiCategorical, masked_distribution
 
 SIZES = [(3,), (2, 2), (3, 1, 2), (2, 3, 3, 2)]
 """Alone, equal, all different, and equal ones between others: each is another program."""

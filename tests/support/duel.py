@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
 from ppo_mask.devices.sharding import make_mesh
-from ppo_mask.envs import AbstractEnv, SelfPlay, TimeStep
+from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.training import Trainer, TrainState
+from ppo_mask.training import SelfPlay, Trainer, TrainState
 
 CONFIG = PPOConfig(num_envs=8, num_steps=8, num_minibatches=2, update_epochs=1, learning_rate=0.03)
 EVERY = 3

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from corridor import DEFAULTS as CORRIDOR
-from ppo_mask.envs import AbstractEnv, Schedule, TimeStep
+from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.runner import Phases, Task, main, setting
-from ppo_mask.training import Metric
+from ppo_mask.training import Metric, Schedule
 
 CELLS = ("far", "middle", "near")
 

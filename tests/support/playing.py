@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ppo_mask.envs.actions import mask_length
 from ppo_mask.networks import MLPActorCritic, masked_distribution
-from ppo_mask.networks.choices import mask_length
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.training import Trainer, evaluate
 

@@ -12,8 +12,7 @@ import pytest
 import duel
 from duel import CONFIG, Duel, find_opponent, make_model, numbers, train
 from ppo_mask.checkpoints import CheckpointStore, restore
-from ppo_mask.envs import SelfPlay
-from ppo_mask.training import Trainer, TrainState, init_seeds, select_seed, train_seeds
+from ppo_mask.training import SelfPlay, Trainer, TrainState, init_seeds, select_seed, train_seeds
 from ppo_mask.training._trainer import run_chunk
 from virtual_devices import printed_with
 

@@ -19,8 +19,8 @@ from ppo_mask.adapters._shared import (
     make_timestep,
 )
 from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.envs.actions import ActionLike, NumActions, as_action, mask_length
 from ppo_mask.jax_tools import ArrayTree, number_settings
-from ppo_mask.networks.choices import ActionLike, NumActions, as_action, mask_length
 
 
 @final

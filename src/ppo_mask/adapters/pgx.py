@@ -67,8 +67,8 @@ class PgxEnv(AbstractEnv[Match]):
 
     The mask is pgx's; an action outside it ends the game and loses it.
 
-    :class:`~ppo_mask.envs.SelfPlay` trains against a copy of the learner, which is shown what pgx
-    shows: with it, leave ``FlatObservation`` out.
+    :class:`~ppo_mask.training.SelfPlay` trains against a copy of the learner, which is shown what
+    pgx shows: with it, leave ``FlatObservation`` out.
 
     Attributes:
         opponent: plays the other players; a network's parameters are arrays of the environment.

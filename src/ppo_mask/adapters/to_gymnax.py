@@ -8,8 +8,8 @@ from jaxtyping import Array, Bool, Key
 
 from ppo_mask.adapters._spaces import make_observation_space
 from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.envs.actions import describe_actions
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.networks.choices import describe_actions
 
 try:
     from flax import struct

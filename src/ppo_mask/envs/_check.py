@@ -13,10 +13,9 @@ from jaxtyping import Array, Key
 
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, TimeStep
 from ppo_mask.envs._host import host_env_in
-from ppo_mask.envs._shapes import Env, require, shapes_of
+from ppo_mask.envs._shapes import Env, require, require_env, shapes_of
+from ppo_mask.envs.actions import NumActions, action_shape, random_action
 from ppo_mask.jax_tools import split_key
-from ppo_mask.networks import masked_distribution, require_env
-from ppo_mask.networks.choices import NumActions, action_shape
 
 # Environments side by side. All that is batched is of so many, for compiling takes longest here.
 _NUM_ENVS = 8
@@ -135,11 +134,8 @@ def _play(
 def _decide(key: Any, mask: Any, count: NumActions) -> Any:
     """Random allowed actions, and keys for the step and the reset of each environment."""
     keys = split_key(key, 3, len(mask))
-
-    def sample(key: Any, mask: Any) -> Any:
-        return masked_distribution(jnp.zeros(mask.shape), mask, count).sample(key)
-
-    return jax.vmap(sample)(keys[0], mask), keys[1], keys[2]
+    actions = jax.vmap(partial(random_action, num_actions=count))(keys[0], mask)
+    return actions, keys[1], keys[2]
 
 
 @jax.jit

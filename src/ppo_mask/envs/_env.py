@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
+from ppo_mask.envs.actions import Action
 from ppo_mask.errors import ProtocolError, user_line
 from ppo_mask.jax_tools import ArrayTree, describe_shapes, plain_dicts, strong_types
-from ppo_mask.networks.choices import Action
 
 State = TypeVar("State")
 

@@ -7,7 +7,7 @@ import jax
 from jaxtyping import Array, Bool, Key
 
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
-from ppo_mask.networks.choices import Action
+from ppo_mask.envs.actions import Action
 
 State = TypeVar("State")
 

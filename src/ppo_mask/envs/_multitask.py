@@ -11,9 +11,9 @@ from jaxtyping import Array, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep
 from ppo_mask.envs._host import host_env_in
+from ppo_mask.envs._shapes import trace_call
+from ppo_mask.envs.actions import ActionLike, NumActions, as_action
 from ppo_mask.jax_tools import ArrayTree, describe_shapes
-from ppo_mask.networks import trace_call
-from ppo_mask.networks.choices import ActionLike, NumActions, as_action
 
 _TASK = "task"
 

@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
 from ppo_mask.envs._host import host_env_in, step_in_place
 from ppo_mask.envs._shapes import require_same_types
+from ppo_mask.envs.actions import Action, NumActions, action_shape, describe_actions
 from ppo_mask.jax_tools import ArrayTree, rarely, split_key, strong_types
-from ppo_mask.networks.choices import Action, NumActions, action_shape, describe_actions
 
 State = TypeVar("State")
 

@@ -11,10 +11,9 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, Next, TimeStep
 from ppo_mask.envs._host import step_in_place
-from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.networks import trace_call
-from ppo_mask.networks.choices import Action, ActionLike, NumActions, as_action
-from ppo_mask.networks.layers import flat_numbers
+from ppo_mask.envs._shapes import trace_call
+from ppo_mask.envs.actions import Action, ActionLike, NumActions, as_action
+from ppo_mask.jax_tools import ArrayTree, flat_numbers
 
 State = TypeVar("State")
 

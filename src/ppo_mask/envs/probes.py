@@ -27,8 +27,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep
+from ppo_mask.envs.actions import ActionLike, as_action
 from ppo_mask.jax_tools import IntScalarLike, number_settings
-from ppo_mask.networks.choices import ActionLike, as_action
 
 
 def _timestep(

@@ -10,15 +10,26 @@ its functions are traced.
 """
 
 from .._typecheck import check_types
-from ._batch import one_for_all
-from ._jit import jit_inline
-from ._loops import mean_over_parts, scan_until, zeros_from_shapes
-from ._platforms import by_platform, default_platform, for_platform
-from ._random import random_bits, split_key
-from ._rarely import rarely
-from ._settings import number_settings
-from ._trees import plain_dicts, strong_types
-from ._types import ArrayTree, IntScalarLike, describe_shapes
+from ._loops import mean_over_parts, scan_until
+from ._programs import (
+    by_platform,
+    default_platform,
+    for_platform,
+    jit_inline,
+    number_settings,
+    random_bits,
+    split_key,
+)
+from ._rarely import one_for_all, rarely
+from ._trees import (
+    ArrayTree,
+    IntScalarLike,
+    describe_shapes,
+    flat_numbers,
+    plain_dicts,
+    strong_types,
+    zeros_from_shapes,
+)
 
 __all__ = [
     "ArrayTree",
@@ -27,6 +38,7 @@ __all__ = [
     "check_types",
     "default_platform",
     "describe_shapes",
+    "flat_numbers",
     "for_platform",
     "jit_inline",
     "mean_over_parts",

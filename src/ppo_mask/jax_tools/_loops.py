@@ -7,17 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from ppo_mask.jax_tools._types import ArrayTree
-
-
-def zeros_from_shapes(shapes: Any, *leading: int) -> ArrayTree:
-    """Makes zeros of the shapes and dtypes that ``jax.eval_shape`` gives.
-
-    Args:
-        shapes: a tree of ``jax.ShapeDtypeStruct``.
-        leading: sizes of axes that each array has before its own.
-    """
-    return jax.tree.map(lambda x: jnp.zeros((*leading, *x.shape), x.dtype), shapes)
+from ppo_mask.jax_tools._trees import ArrayTree, zeros_from_shapes
 
 
 def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree) -> ArrayTree:

@@ -1,4 +1,4 @@
-"""A conditional that stays cheap under ``vmap``.
+"""Conditionals that stay cheap under ``vmap``.
 
 ``jax.vmap`` turns ``lax.cond`` into ``select``: both branches run for every member of the batch.
 A branch that is expensive but seldom taken, such as drawing a new level, then costs its full price
@@ -13,10 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
-from jaxtyping import Array, ArrayLike, Bool, Int, UInt32
+from jaxtyping import Array, ArrayLike, Bool, Int, Shaped, UInt32
 
-from ppo_mask.jax_tools._platforms import by_platform
-from ppo_mask.jax_tools._settings import keep_settings
+from ppo_mask.jax_tools._programs import by_platform, keep_settings
 
 Operand = TypeVar("Operand")
 Result = TypeVar("Result")
@@ -102,6 +101,29 @@ def rarely(
     # If all members cost the same, none comes before another.
     costs = None if isinstance(cost, int) else jnp.asarray(cost, jnp.int32)
     return single(predicate, costs, otherwise, *leaves)
+
+
+def one_for_all(pick: Callable[[Array], Array], value: Shaped[Array, ""]) -> Shaped[Array, ""]:
+    """Shares one value among all members of a batch; without ``jax.vmap`` it is the value itself.
+
+    For the conditions of loops and branches: with one for each member, ``vmap`` would run every
+    branch, and make a select of every turn of a loop. Works under nested ``vmap``, too.
+
+    Args:
+        pick: reduces the values of a batch, on one axis, to one of their type; such as ``jnp.any``.
+        value: the member's.
+    """
+
+    @custom_vmap
+    def shared(value: Any) -> Any:
+        return value
+
+    @shared.def_vmap
+    def _(size: int, batched: Any, values: Any) -> Any:  # pyright: ignore
+        del size, batched
+        return one_for_all(pick, pick(values)), False
+
+    return shared(value)
 
 
 def _batch(

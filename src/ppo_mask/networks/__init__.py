@@ -3,8 +3,7 @@
 In: an observation, a mask and, for recurrent networks, a hidden state. Out: a
 :class:`MaskedCategorical` (or :class:`MaskedMultiCategorical`, of several choices at once) and a
 value. Normalization and bfloat16 are wrappers around a network, and networks themselves.
-:mod:`~ppo_mask.networks.layers` are for networks of your own;
-:mod:`~ppo_mask.networks.choices` says what an action is.
+:mod:`~ppo_mask.networks.layers` are for networks of your own.
 """
 
 from ._actor_critic import (
@@ -29,7 +28,6 @@ from ._distribution import (
     MaskedMultiCategorical,
     masked_distribution,
 )
-from ._environments import require_env, trace_call
 from ._gru import GRUActorCritic
 from ._mlp import MLPActorCritic
 from ._normalize import (
@@ -66,12 +64,10 @@ __all__ = [
     "is_recurrent",
     "masked_distribution",
     "network_for",
-    "require_env",
     "reset_hidden",
     "split_features",
     "static_fields",
     "to_bfloat16",
-    "trace_call",
     "trainable",
     "update_statistics",
 ]

@@ -8,18 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.envs.actions import NumActions, mask_length
+from ppo_mask.jax_tools import ArrayTree, flat_numbers
 from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
-from ppo_mask.networks.choices import NumActions, mask_length
-from ppo_mask.networks.layers import (
-    affine,
-    check_sizes,
-    flat_numbers,
-    linear,
-    observation_shapes,
-    size_of,
-)
+from ppo_mask.networks.layers import affine, check_sizes, linear, observation_shapes, size_of
 
 _LARGEST = 12  # Cells of a side; larger images are halved.
 _SMALLEST = 3  # Cells of a side; on fewer there is nothing to convolve.

@@ -4,11 +4,11 @@ from typing import Any
 
 from jaxtyping import Array, Key
 
+from ppo_mask.envs.actions import describe_actions
 from ppo_mask.jax_tools import describe_shapes
 from ppo_mask.networks._actor_critic import AbstractActorCritic, count_parameters
 from ppo_mask.networks._conv import ConvActorCritic, find_grid
 from ppo_mask.networks._mlp import MLPActorCritic
-from ppo_mask.networks.choices import describe_actions
 from ppo_mask.networks.layers import observation_shapes, size_of
 
 _SHOWN = 4  # arrays of an observation, by name and shape

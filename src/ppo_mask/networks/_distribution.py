@@ -12,8 +12,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from ppo_mask.envs.actions import Action, NumActions, describe_actions, mask_length, split_parts
 from ppo_mask.jax_tools import IntScalarLike, number_settings
-from ppo_mask.networks.choices import Action, NumActions, describe_actions, mask_length, split_parts
 
 
 class AbstractMaskedDistribution(eqx.Module):

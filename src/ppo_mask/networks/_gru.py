@@ -7,20 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.envs.actions import NumActions, mask_length
+from ppo_mask.jax_tools import ArrayTree, flat_numbers
 from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
 from ppo_mask.networks._mlp import AbstractFlatActorCritic
-from ppo_mask.networks.choices import NumActions, mask_length
-from ppo_mask.networks.layers import (
-    activate,
-    affine,
-    check_sizes,
-    check_takes,
-    flat_numbers,
-    layer_of,
-    linear,
-)
+from ppo_mask.networks.layers import activate, affine, check_sizes, check_takes, layer_of, linear
 
 
 @final

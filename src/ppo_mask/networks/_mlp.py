@@ -6,16 +6,15 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Float, Key
 
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.envs.actions import NumActions, mask_length
+from ppo_mask.jax_tools import ArrayTree, flat_numbers
 from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
-from ppo_mask.networks.choices import NumActions, mask_length
 from ppo_mask.networks.layers import (
     activate,
     affine,
     check_sizes,
     check_takes,
-    flat_numbers,
     linear,
     observation_shapes,
     size_of,

@@ -10,6 +10,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Key
 
+from ppo_mask.envs.actions import Action, allows_action
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree, plain_dicts
 from ppo_mask.networks._actor_critic import (
@@ -19,7 +20,6 @@ from ppo_mask.networks._actor_critic import (
     initial_hidden,
     is_recurrent,
 )
-from ppo_mask.networks.choices import Action, allows_action
 
 TreeLike: TypeAlias = Any
 """An observation: a tree of arrays, of numbers, or of lists of numbers."""

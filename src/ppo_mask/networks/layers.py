@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from ppo_mask.jax_tools import ArrayTree, plain_dicts
-from ppo_mask.networks._environments import require_env, trace_call
+from ppo_mask.envs import require_env, trace_call
 
 _EPSILON = 1e-5  # added to a variance, as in Flax and PyTorch
 
@@ -122,21 +121,6 @@ def observation_shapes(env: Any) -> Any:
 def size_of(observation: Any) -> int:
     """How many numbers an observation, or a tree of its shapes, has in all its arrays."""
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(observation))
-
-
-def flat_numbers(observation: ArrayTree) -> Float[Array, " features"]:
-    """Joins all numbers of an observation to one vector, in the order of its tree.
-
-    They become float32. One flat array of floats alone stays as it is.
-
-    Args:
-        observation: any tree of arrays.
-    """
-    leaves = [x for x in jax.tree.leaves(plain_dicts(observation)) if x.size]
-    if len(leaves) == 1 and leaves[0].ndim == 1 and jnp.issubdtype(leaves[0].dtype, jnp.floating):
-        return leaves[0]
-    nothing = jnp.zeros(0, jnp.float32)  # Without leaves there is still a vector.
-    return jnp.concatenate([nothing, *(x.astype(jnp.float32).reshape(-1) for x in leaves)])
 
 
 def check_takes(observation_size: int, x: Float[Array, " features"]) -> None:

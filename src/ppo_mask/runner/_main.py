@@ -34,7 +34,7 @@ from ppo_mask.devices.processes import (
     together,
 )
 from ppo_mask.devices.sharding import make_mesh
-from ppo_mask.envs import AbstractEnv, Curriculum
+from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError, describe_os_error
 from ppo_mask.networks import AbstractActorCritic, describe_network
 from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split, check_devices
@@ -67,6 +67,7 @@ from ppo_mask.runner._wiring import Outcome, callbacks_for
 from ppo_mask.runner.ahead import print_program
 from ppo_mask.training import (
     AbstractTrainer,
+    Curriculum,
     Trainer,
     TrainingError,
     TrainState,

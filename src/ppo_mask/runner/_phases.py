@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import jax.numpy as jnp
 
-from ppo_mask.envs import Schedule
 from ppo_mask.errors import RunError
 from ppo_mask.runner._schema import Structured, did_you_mean, finite_number
+from ppo_mask.training import Schedule
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,9 +12,9 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
 from ppo_mask.checkpoints import architecture_of, load_weights
-from ppo_mask.envs import AbstractEnv, Curriculum
+from ppo_mask.envs import AbstractEnv, require_env
 from ppo_mask.errors import RunError
-from ppo_mask.networks import AbstractActorCritic, as_model, network_for, require_env
+from ppo_mask.networks import AbstractActorCritic, as_model, network_for
 from ppo_mask.ppo import Algorithm, PPOConfig
 from ppo_mask.runner._schema import did_you_mean
 from ppo_mask.runner._settings import NetworkSettings, RunConfig, ppo_config
@@ -22,6 +22,7 @@ from ppo_mask.training import (
     PREFIXES,
     AbstractTrainer,
     Callback,
+    Curriculum,
     Metric,
     Trainer,
     TrainState,

@@ -2,10 +2,21 @@
 
 In: an environment and a network. :class:`Trainer` runs compiled chunks of updates; between two of
 them callbacks look. Out: a :class:`TrainState`, and metrics on the way. :func:`evaluate` plays
-episodes; :func:`train_seeds` trains several seeds in one program.
+episodes; :func:`train_seeds` trains several seeds in one program. A :data:`Curriculum` changes the
+environment in the course of a run.
 """
 
 from ._callback import Callback, History, LogRecord, Progress, Run
+from ._curriculum import (
+    AbstractAdaptiveCurriculum,
+    Curriculum,
+    Schedule,
+    SelfPlay,
+    env_at,
+    first_memory,
+    next_memory,
+    renewed_memory,
+)
 from ._evaluate import evaluate
 from ._health import all_healthy, describe
 from ._loop import AbstractTrainer, run_loop
@@ -18,13 +29,17 @@ from ._trainer import Trainer, TrainingError, run_chunk
 
 __all__ = [
     "PREFIXES",
+    "AbstractAdaptiveCurriculum",
     "AbstractTrainer",
     "Callback",
+    "Curriculum",
     "History",
     "LogRecord",
     "Metric",
     "Progress",
     "Run",
+    "Schedule",
+    "SelfPlay",
     "TrainState",
     "Trainer",
     "TrainingError",
@@ -34,10 +49,14 @@ __all__ = [
     "copy_state",
     "describe",
     "empty_totals",
+    "env_at",
     "evaluate",
+    "first_memory",
     "init_seeds",
     "lower_chunk",
+    "next_memory",
     "place_state",
+    "renewed_memory",
     "run_chunk",
     "run_loop",
     "select_seed",

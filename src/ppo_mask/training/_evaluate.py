@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.envs import TimeLimit, VectorEnv, host_env_in
+from ppo_mask.envs import TimeLimit, VectorEnv, host_env_in, require_env
+from ppo_mask.envs.actions import allows_action
 from ppo_mask.jax_tools import zeros_from_shapes
-from ppo_mask.networks import AbstractActorCritic, ModelLike, advance, as_model, require_env
-from ppo_mask.networks.choices import allows_action
+from ppo_mask.networks import AbstractActorCritic, ModelLike, advance, as_model
 from ppo_mask.ppo import RolloutState, next_rollout_state, start_rollout
 from ppo_mask.training._health import describe_empty_mask
 from ppo_mask.training._metrics import (

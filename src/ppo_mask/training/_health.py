@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
+from ppo_mask.envs.actions import NumActions, allows_action, describe_actions
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic
-from ppo_mask.networks.choices import NumActions, allows_action, describe_actions
 from ppo_mask.ppo import LearnerState, Transition, UpdateDiagnostics
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from ppo_mask.envs import VectorTimeStep
-from ppo_mask.networks.choices import Action, NumActions, count_allowed
+from ppo_mask.envs.actions import Action, NumActions, count_allowed
 from ppo_mask.ppo import Transition, UpdateDiagnostics
 
 

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from jaxtyping import TypeCheckError
 
 from ppo_mask.envs import AbstractEnv, Shapes, shapes_of
+from ppo_mask.envs.actions import NumActions, action_shape, describe_actions
 from ppo_mask.errors import RunError, short_tracebacks, user_line
 from ppo_mask.jax_tools import describe_shapes
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, MaskedMultiCategorical
-from ppo_mask.networks.choices import NumActions, action_shape, describe_actions
 from ppo_mask.training._metrics import Metric
 
 if TYPE_CHECKING:

@@ -14,18 +14,9 @@ from jaxtyping import Array, Bool, Int, Key, Real
 
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.processes import is_multiprocess
-from ppo_mask.envs import (
-    AbstractEnv,
-    Curriculum,
-    VectorEnv,
-    env_at,
-    first_memory,
-    host_env_in,
-    next_memory,
-    renewed_memory,
-)
+from ppo_mask.envs import AbstractEnv, VectorEnv, host_env_in, require_env
 from ppo_mask.jax_tools import ArrayTree, for_platform
-from ppo_mask.networks import AbstractActorCritic, ModelLike, as_model, require_env
+from ppo_mask.networks import AbstractActorCritic, ModelLike, as_model
 from ppo_mask.ppo import (
     Algorithm,
     LearnerState,
@@ -41,6 +32,13 @@ from ppo_mask.ppo import (
     update,
 )
 from ppo_mask.training._callback import Callback, Run
+from ppo_mask.training._curriculum import (
+    Curriculum,
+    env_at,
+    first_memory,
+    next_memory,
+    renewed_memory,
+)
 from ppo_mask.training._debug_nans import find_first_nan
 from ppo_mask.training._health import Health, all_healthy, describe, examine
 from ppo_mask.training._loop import AbstractTrainer, run_loop

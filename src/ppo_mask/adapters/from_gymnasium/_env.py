@@ -33,9 +33,9 @@ from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper, find_masks_
 from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.envs import AbstractHostEnv, Next, TimeStep
+from ppo_mask.envs.actions import Action, ActionLike, NumActions, as_action, mask_length
 from ppo_mask.errors import RunError, warn
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.networks.choices import Action, ActionLike, NumActions, as_action, mask_length
 
 
 class HostState(eqx.Module):

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ppo_mask.adapters._gymnasium import gymnasium
+from ppo_mask.envs.actions import NumActions
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.networks.choices import NumActions
 
 _NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 """JAX's dtypes have 32 bits, unless told otherwise."""

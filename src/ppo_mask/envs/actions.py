@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Int, Key
 
-from ppo_mask.jax_tools import IntScalarLike
+from ppo_mask.jax_tools import IntScalarLike, number_settings
 
 NumActions: TypeAlias = int | tuple[int, ...]
 """How many actions there are; with several choices at once, of each part."""
@@ -30,7 +30,7 @@ def mask_length(num_actions: NumActions) -> int:
     """How long a mask is: the sum of the parts.
 
     Example:
-        >>> from ppo_mask.networks.choices import mask_length
+        >>> from ppo_mask.envs.actions import mask_length
         >>> mask_length(5), mask_length((3, 5))
         (5, 8)
     """
@@ -46,7 +46,7 @@ def describe_actions(num_actions: NumActions) -> str:
     """The actions in words.
 
     Example:
-        >>> from ppo_mask.networks.choices import describe_actions
+        >>> from ppo_mask.envs.actions import describe_actions
         >>> describe_actions(32), describe_actions((3, 5)), describe_actions((21,) * 10)
         ('32 actions', '3 x 5 actions', '10 choices of 21 actions')
     """
@@ -97,6 +97,18 @@ def allows_action(
     if isinstance(num_actions, int):
         return mask.any(axis=-1)
     return (count_allowed(mask, num_actions) > 0).all(axis=-1)
+
+
+def random_action(
+    key: Key[Array, ""], mask: Bool[Array, " actions"], num_actions: NumActions
+) -> Action:
+    """Draws an allowed action, each as likely as the others."""
+    with number_settings():
+        scores = jnp.where(mask, jax.random.uniform(key, mask.shape), -1)
+    if isinstance(num_actions, int):
+        return jnp.argmax(scores).astype(jnp.int32)
+    parts = [part.argmax(-1).astype(jnp.int32) for _, part in split_parts(scores, num_actions)]
+    return jnp.concatenate(parts)
 
 
 def as_action(action: Any, num_actions: NumActions) -> Action:

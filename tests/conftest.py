@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import random
 import signal
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -13,7 +14,9 @@ import jax
 import pytest
 from _pytest.mark.expression import Expression
 
+from compilations import BUDGET, Compilations
 from ppo_mask.runner import enable_compilation_cache
+from ppo_mask.training import run_chunk
 
 enable_compilation_cache()
 # JAX keeps what takes a second to compile. Here the same small programs are compiled many times.
@@ -30,6 +33,11 @@ _OLDER_EMITTERS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codege
 _HAVE_OLDER_EMITTERS = ("0.10.",)
 _LEFT_OUT = {"slow", "optimized", "browser"}  # Unless -m names them; no test has two of these.
 _START_PROCESSES = ("test_docs.py", "test_hosts.py", "runner/test_for_accelerators.py")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Tests pass in any order: ``--shuffle 1`` is one, ``--shuffle 2`` another."""
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and their tests, so")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,6 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if kinds != {"optimized"} and version("jaxlib").startswith(_HAVE_OLDER_EMITTERS):
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = flags.replace(_OLDER_EMITTERS, "") + f" {_OLDER_EMITTERS}"
+    whole = not config.option.markexpr and (getattr(config.option, "numprocesses", 0) or 1) <= 2
+    config.pluginmanager.register(Compilations(BUDGET if whole else float("inf")))
     # Where a shell starts this in the background, Ctrl+C is ignored; some tests press it.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -76,7 +86,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Whole runs of programs, which take longest, come first: no process is to wait for another's.
     """
-    items.sort(key=lambda item: len(item.path.parts))
+    if (seed := config.getoption("shuffle")) is None:
+        items.sort(key=lambda item: len(item.path.parts))
+    else:
+        draw = random.Random(seed).random
+        files = {item.path: draw() for item in items}
+        items.sort(key=lambda item: (files[item.path], draw()))
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
         parts = marks & _LEFT_OUT
@@ -99,8 +114,8 @@ def compiled(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str
 
 @pytest.fixture
 def forgotten() -> None:
-    """Forgets all that was compiled or traced: the programs that tests share, too."""
-    jax.clear_caches()
+    """The training program is compiled again, whoever has compiled the same before."""
+    run_chunk._cached.clear_cache()
 
 
 @pytest.fixture(autouse=True, scope="module")

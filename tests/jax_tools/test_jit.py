@@ -10,7 +10,9 @@ from hackmatrix import HackMatrix
 from hackmatrix.networks import PlayerCenteredMLP
 from ppo_mask.jax_tools import jit_inline
 
-ENV = HackMatrix()
+
+class Unplayed(HackMatrix):
+    """The game, of which no other test has compiled anything."""
 
 
 def twice_added(x, times=2):
@@ -50,17 +52,16 @@ def test_a_method_is_a_method(transform):
     assert (transform(Adder(3).added)(x) == twice_added(x, 3)).all()
 
 
-@pytest.mark.usefixtures("forgotten")
 def test_a_game_is_played_without_jit(compiled):
-    key, keys = jax.random.key(0), jax.random.split(jax.random.key(0), 3)
-    state, timestep = ENV.reset(key)
+    env, key, keys = Unplayed(), jax.random.key(0), jax.random.split(jax.random.key(0), 3)
+    state, timestep = env.reset(key)
     actions = np.flatnonzero(timestep.action_mask).tolist()
     assert len(actions) > 1
     for action in actions:
-        following, _ = ENV.step(key, state, action)
+        following, _ = env.step(key, state, action)
     for each in (state, following):
-        ENV.observe(each)
-    jax.vmap(ENV.reset)(keys)
+        env.observe(each)
+    jax.vmap(env.reset)(keys)
     assert compiled().count("jit(reset)") == 2  # Of one game and of three.
     assert [compiled().count(f"jit({name})") for name in ("_step", "observe")] == [1, 1]
     assert len(compiled()) < 20  # With what makes keys; op by op they were 270.

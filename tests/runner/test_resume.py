@@ -9,44 +9,42 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
+import counting
 import marathon
-from corridor import DEFAULTS, TASK, Corridor
-from ppo_mask.checkpoints import RunFolder, copy_run, read_arrays, read_description
-from ppo_mask.networks import MLPActorCritic
+from counting import DEFAULTS, STEPS_PER_UPDATE, TASK, Bias, CountingTrainer, flags, train
+from ppo_mask.checkpoints import RunFolder, copy_run, load_policy, read_arrays, read_description
+from ppo_mask.networks import NormalizedActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import main
-from ppo_mask.training import Callback, Progress, Run, Trainer, TrainState, _loop as loop
+from ppo_mask.training import Callback, Progress, Run, TrainState, _loop as loop
 from same_run import assert_same_run, log, newest, tensorboard_points
 from waiting import wait_until
 
-CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
-MARATHON = Path(__file__).parents[1] / "support" / "marathon.py"
-STEPS_PER_UPDATE = 32
+OFTEN = ("--log-interval", "3", "--save-interval", "4", "--scored", "4", "--length", "3")
 
-
-def flags(parent: Path, updates: int, *more: str) -> list[str]:
-    total = str(updates * STEPS_PER_UPDATE)
-    return ["--checkpoint-dir", str(parent), "--total-timesteps", total, *more]
-
-
-def train(parent: Path, updates: int, *more: str) -> RunFolder:
-    assert main(TASK, DEFAULTS, flags(parent, updates, *more)) == 0
-    return RunFolder(parent / "run")
-
-
-OFTEN = ("--log-interval", "3", "--save-interval", "2", "--eval-interval", "4")
-OFTEN += ("--eval-episodes", "2", "--length", "3", "--run-name", "run")
+PHASES = """
+- {until: 0.3, weights: {near: 1}}
+- {until: 0.6, weights: {middle: 1, near: 1}}
+- {weights: {far: 2, near: 1}}
+"""
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return train(tmp_path_factory.mktemp("whole"), 12, *OFTEN)
+
+
+def copy_of(run: RunFolder, parent: Path) -> RunFolder:
+    return RunFolder(shutil.copytree(run.path, parent / "run"))
 
 
 @pytest.mark.parametrize("half", [6, 7, 8])
@@ -56,44 +54,63 @@ def test_stopping_and_resuming_changes_no_bit(
     # After 7 and 8 updates the last line is partial: the one after 9 takes its place.
     folder = train(tmp_path, half, *OFTEN)
     assert [x["update"] for x in log(folder) if "train/lr" in x][-1] == half
-    resumed = train(tmp_path, 12, "--resume", "latest")
-    assert_same_run(resumed, uninterrupted)
+    assert_same_run(train(tmp_path, 12, "--resume", "latest"), uninterrupted)
 
 
-@pytest.mark.optimized
-@pytest.mark.parametrize(
-    "more",
-    [
-        "--normalize-observations --normalize-rewards",
-        "--precision bfloat16 --gradient-accumulation 2 --target-kl 1e-5",
-    ],
-)
-def test_annealing_and_statistics_are_resumed_from_where_they_were(
-    tmp_path: Path, more: str
+@pytest.fixture
+def everything(tmp_path: Path) -> tuple[str, ...]:
+    """Flags of a marathon with all that changes during a run."""
+    phases = tmp_path / "phases.yaml"
+    phases.write_text(PHASES)
+    return (
+        *("--run-name", "run", "--curriculum", str(phases), "--anneal-lr"),
+        *("--normalize-observations", "--normalize-rewards", "--gradient-accumulation", "2"),
+    )
+
+
+def test_real_training_resumes_with_all_that_changes(
+    tmp_path: Path, everything: tuple[str, ...], compiled: Callable[[], list[str]], forgotten: None
 ) -> None:
-    often = (*OFTEN, "--anneal-lr", *more.split())
-    whole = train(tmp_path / "whole", 12, *often)
-    cut = train(tmp_path / "cut", 12, *often)
-    train_on = ["--resume", str(cut.checkpoints.path(8)), "--rewind"]
-    assert main(TASK, DEFAULTS, train_on) == 0
-    assert_same_run(cut, whole)
+    def go(name: str, *more: str) -> RunFolder:
+        words = flags(tmp_path / name, 12, *more)
+        assert marathon.main(marathon.TASK, marathon.DEFAULTS, words) == 0
+        return RunFolder(tmp_path / name / "run")
+
+    often = (*everything, "--log-interval", "3", "--save-interval", "4")
+    whole, cut = go("whole", *often), go("cut", *often)
+    assert_same_run(go("cut", "--resume", str(cut.checkpoints.path(4)), "--rewind"), whole)
+    # Resuming in the same process finds what is compiled; the options of a run do not differ.
+    assert compiled().count("jit(run_chunk)") == 1
+    starts = [x["stats/start"] for x in log(whole) if "stats/start" in x]
+    assert starts[0] == 2  # What is practiced does change.
+    assert starts[-1] < 1.5
+    # A loaded policy sees as it did in training.
+    model = load_policy(whole.path).model
+    assert isinstance(model, NormalizedActorCritic)
+    (moments,) = model.moments
+    assert moments.count == 12 * STEPS_PER_UPDATE
+    mean = read_arrays(newest(whole))["learner.model.moments.0.mean"]
+    np.testing.assert_array_equal(moments.mean, mean)
 
 
 def test_a_checkpoint_says_what_it_is(uninterrupted: RunFolder) -> None:
     description = read_description(newest(uninterrupted))
     assert description["update"] == 12
     assert description["env_steps"] == 12 * STEPS_PER_UPDATE
-    assert description["config"]["environment"] == {"length": 3}
-    assert description["architecture"]["network"] == "MLPActorCritic"
+    assert description["config"]["environment"] == {"length": 3, "scored": 4}
+    assert description["architecture"]["network"] == "Bias"
     assert "jax" in description["versions"]
+    # A checkpoint is never newer than its log: else a kill in between would lose a line.
+    logged = os.stat(uninterrupted.metrics).st_mtime_ns
+    assert logged <= os.stat(newest(uninterrupted)).st_mtime_ns
 
 
 def test_an_older_checkpoint_needs_rewind(
     tmp_path: Path, uninterrupted: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = train(tmp_path, 12, *OFTEN)
+    folder = copy_of(uninterrupted, tmp_path)
     before = log(folder)
-    older = str(folder.checkpoints.path(10))
+    older = str(folder.checkpoints.path(8))
     assert main(TASK, DEFAULTS, ["--resume", older]) == 2
     assert "add --rewind" in capsys.readouterr().err
     assert log(folder) == before
@@ -118,19 +135,23 @@ def test_a_sink_that_was_turned_off_is_filled_up(tmp_path: Path, uninterrupted: 
     assert_same_run(folder, uninterrupted)
 
 
-def test_a_finished_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_has_no_effect_on_a_resumed_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = train(tmp_path, 2, *OFTEN)
     before = log(folder)
     train(tmp_path, 2, "--resume", "latest")
     assert "nothing to do" in capsys.readouterr().out
     assert log(folder) == before
+    train(tmp_path, 3, "--resume", "latest", "--auto-tune")
+    assert "--auto-tune has no effect with --resume" in capsys.readouterr().err
 
 
 def test_a_command_line_may_be_run_again_with_resume(
     tmp_path: Path, uninterrupted: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    command = flags(Path("ck"), 12, *OFTEN, "--run-suffix", "b", "--seed", "0")
+    command = flags(Path("ck"), 12, *OFTEN, "--run-name", "run", "--run-suffix", "b", "--seed", "0")
     assert main(TASK, DEFAULTS, [*command, "--total-timesteps", "192"]) == 0
     assert main(TASK, DEFAULTS, [*command, "--resume", "ck/run-b"]) == 0
     assert_same_run(RunFolder(tmp_path / "ck" / "run-b"), uninterrupted)
@@ -138,10 +159,11 @@ def test_a_command_line_may_be_run_again_with_resume(
     assert [path.name for path in (tmp_path / "ck").iterdir()] == ["run-b"]
 
 
-def test_auto_tune_may_be_given_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(tmp_path, 2, *OFTEN)
-    train(tmp_path, 3, "--resume", "latest", "--auto-tune")
-    assert "--auto-tune has no effect with --resume" in capsys.readouterr().err
+def test_a_run_is_resumed_by_name_or_as_the_latest(tmp_path: Path) -> None:
+    folder = train(tmp_path, 4, *OFTEN)
+    for updates, how in enumerate((("--resume", "run"), ("--resume",), ("--resume", "latest")), 5):
+        assert train(tmp_path, updates, *how) == folder
+        assert folder.checkpoints.newest() == updates
 
 
 def contents(folder: RunFolder) -> dict[str, bytes]:
@@ -156,60 +178,164 @@ def contents(folder: RunFolder) -> dict[str, bytes]:
 def test_a_run_is_resumed_in_another_folder(
     tmp_path: Path, uninterrupted: RunFolder, more: tuple[str, ...], name: str
 ) -> None:
-    old = train(tmp_path / "old", 12, *OFTEN)
+    old = copy_of(uninterrupted, tmp_path / "old")
     (old.path / "wandb.json").write_text("{}")
     before = contents(old)
     parent = tmp_path / "new" / "place"
-    older = str(old.checkpoints.path(10))
+    older = str(old.checkpoints.path(8))
     assert main(TASK, DEFAULTS, flags(parent, 12, "--resume", older, *more)) == 0
     assert contents(old) == before
     assert [path.name for path in parent.iterdir()] == [name]
     new = RunFolder(parent / name)
     assert_same_run(new, uninterrupted)
-    assert 10 in new.checkpoints.steps()
+    assert new.checkpoints.steps() == [4, 8, 12]
     assert not (new.path / "wandb.json").exists()
 
 
-def test_a_copy_of_a_run_is_whole_or_not_there(
-    tmp_path: Path, uninterrupted: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Killed(BaseException):
-        """The process is gone."""
+class Killed(BaseException):
+    """The process is gone."""
 
-    left, path = 0, tmp_path / "run"
 
-    def counted(operation: Callable[..., object]) -> Callable[..., object]:
-        def act(*args: object, **kwargs: object) -> object:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Killed
-            return operation(*args, **kwargs)
+class Killer:
+    """Ends the process, as far as code can tell, in place of the n-th change to a file of a folder.
 
-        return act
+    Python calls an audit hook before each.
+    """
 
-    names = ((shutil, "copy2"), (shutil, "copytree"), (shutil, "rmtree"), (Path, "rename"))
-    for owner, name in names:
-        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
-    for n in itertools.count():
-        left = n
+    CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir")
+
+    def __init__(self) -> None:
+        self._folder, self._left = "", 0
+        sys.addaudithook(self._look)  # For good.
+
+    @contextmanager
+    def after(self, changes: int, folder: Path) -> Iterator[None]:
+        self._folder, self._left = str(folder), changes
         try:
-            copy_run(uninterrupted, 12, path)
+            yield
         except Killed:
-            assert list(tmp_path.glob("*/config.yaml")) in ([], [path / "config.yaml"])
+            pass
+        finally:
+            self._folder = ""
+
+    @property
+    def struck(self) -> bool:
+        return self._left < 0
+
+    def _look(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self._folder or threading.current_thread() is not threading.main_thread():
+            return
+        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & 3
+        if (writes or event in self.CHANGES) and str(arguments[0]).startswith(self._folder):
+            self._left -= 1
+            if self._left < 0:
+                raise Killed
+
+
+@pytest.fixture(scope="module")
+def killer() -> Killer:
+    return Killer()
+
+
+def resumed(parent: Path, updates: int, *often: str) -> RunFolder:
+    folder = RunFolder(parent / "run")
+    for step in folder.checkpoints.steps():  # All are whole.
+        assert read_arrays(folder.checkpoints.path(step))["learner.num_updates"] == step
+    how = ("--resume", str(folder.path)) if folder.checkpoints.steps() else often
+    return train(parent, updates, *how)
+
+
+@pytest.mark.parametrize(
+    ("updates", "save"), [(1, 1), pytest.param(4, 1, marks=pytest.mark.slow)], ids=["one", "many"]
+)
+def test_killed_at_every_moment(tmp_path: Path, killer: Killer, updates: int, save: int) -> None:
+    often = ("--log-interval", "1", "--save-interval", str(save))
+    whole = train(tmp_path / "whole", updates + 1, *often)
+    for moment in itertools.count():
+        parent = tmp_path / str(moment)
+        with killer.after(moment, parent):
+            train(parent, updates, *often)
+        if not killer.struck:
+            break
+        folder = resumed(parent, updates + 1, *often)
+        assert_same_run(folder, whole)
+        left = {path.name for path in folder.checkpoints.directory.iterdir()}
+        assert left == {path.name for path in whole.checkpoints.directory.iterdir()}
+    assert moment > 8 * updates / save
+
+
+def test_a_copy_of_a_run_is_whole_or_not_there(
+    tmp_path: Path, uninterrupted: RunFolder, killer: Killer
+) -> None:
+    path = tmp_path / "run"
+    for moment in itertools.count():
+        with killer.after(moment, tmp_path):
+            copy_run(uninterrupted, 12, path)
+        assert list(tmp_path.glob("*/config.yaml")) in ([], [path / "config.yaml"])
         if path.exists():
             break
-    assert n > 5
+    assert moment > 5
     assert contents(RunFolder(path)) == contents(uninterrupted)
 
 
-def start(parent: Path, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(CORRIDOR), *flags(parent, 1_000_000, *more)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def kill_again_and_again(folder: RunFolder, program: Any, waits: list[float], *often: str) -> int:
+    """Kills a run some seconds after a new checkpoint; below 0, after the process began.
+
+    Args:
+        folder: of the run.
+        program: the module that trains it.
+        waits: the seconds, for each kill.
+        often: flags of the run.
+
+    Returns:
+        The last checkpoint's update.
+    """
+    last = 0
+    for wait in waits:
+        more = ("--resume", str(folder.path)) if last else ("--run-name", "run", *often)
+        words = [program.__file__, "--checkpoint-dir", str(folder.path.parent), *more]
+        process = subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL)
+        if wait >= 0 or last == 0:
+            wait_until(lambda: (folder.checkpoints.newest() or 0) > last, [process])  # noqa: B023
+        time.sleep(abs(wait))
+        before = folder.checkpoints.newest() or 0
+        process.kill()
+        process.wait()
+        last = folder.checkpoints.newest() or 0
+        assert last >= before
+    return last
 
 
-def wait_for_checkpoint(folder: RunFolder, after: int, process: subprocess.Popen[str]) -> None:
-    wait_until(lambda: any(step > after for step in folder.checkpoints.steps()), [process])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "waits",
+    [
+        [0.0, 0.04, 0.1],
+        # Some while the process starts, finds its checkpoint and tidies up; most while it trains.
+        pytest.param(
+            [random.Random(0).uniform(-2.0, 1.0) for _ in range(50)], marks=pytest.mark.nightly
+        ),
+    ],
+    ids=["three times", "fifty times"],
+)
+def test_killed_by_the_system(tmp_path: Path, waits: list[float]) -> None:
+    folder, often = RunFolder(tmp_path / "run"), ("--save-interval", "3", "--log-interval", "1")
+    endless = ("--total-timesteps", "1_000_000_000_000")
+    last = kill_again_and_again(folder, counting, waits, *often, *endless)
+    whole = train(tmp_path / "whole", last + 4, *often)
+    assert_same_run(resumed(tmp_path, last + 4, *often), whole)
+
+
+@pytest.mark.slow
+def test_real_training_is_killed(tmp_path: Path, everything: tuple[str, ...]) -> None:
+    folder = RunFolder(tmp_path / "run")
+    often = (*everything, "--save-interval", "20", "--log-interval", "7")
+    often += ("--total-timesteps", str(600 * STEPS_PER_UPDATE))
+    assert kill_again_and_again(folder, marathon, [0.0, 0.1], *often) < 600
+    whole = ("--checkpoint-dir", str(tmp_path / "whole"), *often)
+    for words in (("--resume", str(folder.path)), whole):
+        assert marathon.main(marathon.TASK, marathon.DEFAULTS, [*words]) == 0
+    assert_same_run(folder, RunFolder(tmp_path / "whole" / "run"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -239,7 +365,6 @@ def test_a_signal_saves_and_ends_in_good_order(
     assert log(folder)[-1]["update"] == last // 5 * 5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False])
 def test_the_first_process_says_what_a_second_signal_does(
     first: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -256,144 +381,9 @@ def test_the_first_process_says_what_a_second_signal_does(
                 said.append(capfd.readouterr().err)
 
     monkeypatch.setattr(loop, "is_first", lambda: first)
-    trainer = Trainer(Corridor(3), PPOConfig(num_envs=4, num_steps=4))
-    model_key, key = jax.random.split(jax.random.key(0))
-    state = trainer.init(MLPActorCritic.for_env(trainer.env, key=model_key), key)
+    trainer = CountingTrainer(None, PPOConfig(num_envs=4, num_steps=4))
+    state = trainer.init(Bias(2, key=jax.random.key(0)), jax.random.key(1))
     with pytest.raises(KeyboardInterrupt):
         trainer.train(state, 1_000_000, callbacks=[Interrupt()])
     line = "stopping in good order after this chunk of updates; press Ctrl+C again to end at once, "
     assert said == [f"{line}without saving\n" if first else "", ""]
-
-
-@pytest.mark.parametrize("how", [("--resume", "run"), ("--resume",), ("--resume", "latest")])
-def test_a_run_is_resumed_by_name_or_as_the_latest(tmp_path: Path, how: tuple[str, ...]) -> None:
-    folder = train(tmp_path, 4, *OFTEN)
-    assert train(tmp_path, 6, *how) == folder
-    assert folder.checkpoints.newest() == 6
-
-
-def check_checkpoints(folder: RunFolder, at_least: int) -> int:
-    """All are whole, and none is lost; the newest one's update."""
-    complete = folder.checkpoints.steps()
-    for step in complete:
-        assert read_arrays(folder.checkpoints.path(step))["learner.num_updates"] == step
-    last = max(complete, default=0)
-    assert last >= at_least
-    return last
-
-
-def finish(folder: RunFolder, updates: int, program: Path = CORRIDOR) -> str:
-    """Resumes in a process of its own; what it printed."""
-    total = str(updates * STEPS_PER_UPDATE)
-    return subprocess.run(
-        [sys.executable, str(program), "--resume", str(folder.path), "--total-timesteps", total],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-
-
-def kill_and_resume(
-    tmp_path: Path, times: int, patience: Callable[[int], float], save_interval: str = "1"
-) -> None:
-    """Kills a run that saves all the time, and compares what becomes of it with one left alone.
-
-    Args:
-        patience: seconds from the first new checkpoint to the n-th kill; below 0, from the start
-            of the process.
-    """
-    folder, last = RunFolder(tmp_path / "run"), 0
-    often = ("--save-interval", save_interval, "--log-interval", "1")
-    more: tuple[str, ...] = ("--run-name", "run", *often)
-    for n in range(times):
-        process = start(tmp_path, *more)
-        wait = patience(n)
-        if wait >= 0 or last == 0:
-            wait_for_checkpoint(folder, last, process)
-        time.sleep(abs(wait))
-        newest_before = max(folder.checkpoints.steps())
-        process.kill()
-        process.communicate()
-        last = check_checkpoints(folder, at_least=max(newest_before, last))
-        more = ("--resume", "latest")
-    assert f"from update {last}" in finish(folder, last + 3)
-    lines = log(folder)
-    assert [x["update"] for x in lines] == list(range(1, last + 4))
-    assert [x["step"] for x in lines] == [x["update"] * STEPS_PER_UPDATE for x in lines]
-    points = tensorboard_points(folder)
-    assert len(points) == len(set(points))
-    assert {step for step, _ in points} == {x["step"] for x in lines}
-    assert [p.name for p in folder.checkpoints.directory.iterdir() if not p.name.isdecimal()] == []
-    whole = train(tmp_path / "whole", last + 3, "--run-name", "run", *often, "--seed", "0")
-    assert_same_run(folder, whole)
-
-
-@pytest.mark.optimized
-def test_killed_while_saving(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, 1, lambda n: 0.0)
-
-
-@pytest.mark.optimized
-def test_killed_with_more_in_the_log_than_in_the_checkpoint(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, 1, lambda n: 0.05, save_interval="100")
-
-
-@pytest.mark.optimized
-def test_killed_ten_times_at_moments_spread_over_a_save(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, 10, lambda n: 0.037 * n)
-
-
-@pytest.mark.nightly
-@pytest.mark.optimized
-def test_killed_fifty_times_at_random_moments(tmp_path: Path) -> None:
-    # Some while the process starts, finds its checkpoint and tidies up; most while it trains.
-    moments = random.Random(0)
-    kill_and_resume(tmp_path, 50, lambda n: moments.uniform(-2.0, 1.0))
-
-
-PHASES = """
-- {until: 0.3, weights: {near: 1}}
-- {until: 0.6, weights: {middle: 1, near: 1}}
-- {weights: {far: 2, near: 1}}
-"""
-
-
-@pytest.mark.parametrize(("number", "again"), [(signal.SIGTERM, 5), (signal.SIGKILL, 5)])
-@pytest.mark.optimized
-def test_ended_at_a_random_moment_with_all_that_changes_in_a_run(
-    tmp_path: Path, number: signal.Signals, again: int
-) -> None:
-    phases = tmp_path / "phases.yaml"
-    phases.write_text(PHASES)
-    moments = random.Random(1)
-    folder, last, updates = RunFolder(tmp_path / "run"), 0, 4000
-    often = ("--run-name", "run", "--save-interval", "100", "--log-interval", "7")
-    often += ("--anneal-lr", "--normalize-observations", "--normalize-rewards")
-    often += ("--curriculum", str(phases))
-    more: tuple[str, ...] = often
-    for _ in range(again):
-        command = [sys.executable, str(MARATHON), *flags(tmp_path, updates, *more)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        wait_for_checkpoint(folder, last, process)
-        time.sleep(moments.uniform(0, 0.2))
-        process.send_signal(number)
-        output, _ = process.communicate()
-        if number == signal.SIGTERM:
-            assert process.returncode == 128 + number, output
-            assert "SIGTERM after" in output
-        last = check_checkpoints(folder, at_least=last + 1)
-        assert last < updates
-        more = ("--resume", "latest")
-    finish(folder, updates, MARATHON)
-    whole = tmp_path / "whole"
-    assert marathon.main(marathon.TASK, marathon.DEFAULTS, flags(whole, updates, *often)) == 0
-    assert_same_run(folder, RunFolder(whole / "run"))
-    starts = [x["stats/start"] for x in log(folder) if "stats/start" in x]
-    assert starts[0] == 2  # What was practiced did change.
-    assert starts[-1] < 1.5
-
-
-def test_the_order_of_writing_is_that_of_reading(uninterrupted: RunFolder) -> None:
-    """A checkpoint is never newer than its log: else a kill in between would lose a line."""
-    logged = os.stat(uninterrupted.metrics).st_mtime_ns
-    assert logged <= os.stat(newest(uninterrupted)).st_mtime_ns

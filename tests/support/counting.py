@@ -59,7 +59,10 @@ class CountingTrainer(AbstractTrainer):
         mask = jnp.asarray(np.ones((1, 3), bool))
         rollout = RolloutState(VectorState((), zero, count), zero, mask, ())
         learner = LearnerState(model, (), rollout, key, count[0], None)
-        return TrainState(learner, empty_totals({}, UpdateDiagnostics.zeros()), memory=zero)
+        totals = empty_totals({}, UpdateDiagnostics.zeros())
+        # A checkpoint takes a millisecond and more for each array.
+        totals = eqx.tree_at(lambda totals: (totals.steps, totals.diagnostics), totals, ((), ()))
+        return TrainState(learner, totals, memory=zero)
 
     def train(
         self,

@@ -86,15 +86,6 @@ class _KeyTeller(AbstractEnv[jax.Array]):
         )
 
 
-@pytest.fixture
-def nothing_traced():
-    """What was traced without a spy, or with one, is used by no other test."""
-    jax.clear_caches()
-    yield
-    jax.clear_caches()
-
-
-@pytest.mark.usefixtures("nothing_traced")
 def test_no_key_is_used_twice(monkeypatch):
     drawn = []
     sample = MaskedCategorical.sample
@@ -105,8 +96,14 @@ def test_no_key_is_used_twice(monkeypatch):
 
     monkeypatch.setattr(MaskedCategorical, "sample", spy)
     env, model = VectorEnv(_KeyTeller(), 4), MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0))
-    begin = eqx.filter_jit(start_rollout)(env, model, jax.random.key(1))
-    _, transitions = eqx.filter_jit(collect)(env, model, begin, jax.random.key(2), 9)
+
+    @jax.jit  # Of its own: what was traced without a spy, or with this one, serves no other test.
+    def play():
+        return collect(
+            env, model, start_rollout(env, model, jax.random.key(1)), jax.random.key(2), 9
+        )
+
+    _, transitions = play()
     jax.effects_barrier()
     stepped = [tuple(k) for k in np.array(transitions.info["key"]).reshape(-1, 2)]
     resets = {tuple(k) for k in np.array(transitions.info["reset"]).reshape(-1, 2)}

@@ -14,7 +14,14 @@ from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.training import SelfPlay, Trainer, TrainState
 
-CONFIG = PPOConfig(num_envs=8, num_steps=8, num_minibatches=2, update_epochs=1, learning_rate=0.03)
+CONFIG = PPOConfig(
+    num_envs=8,
+    num_steps=8,
+    num_minibatches=2,
+    update_epochs=1,
+    learning_rate=0.03,
+    normalize_observations=True,  # The copy has its own statistics.
+)
 EVERY = 3
 
 

@@ -11,8 +11,14 @@ import pytest
 import ppo_mask as pm
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
 from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
+from ppo_mask.envs import shapes_of
+from ppo_mask.networks import advance, forward
+from ppo_mask.training._metrics import add_steps, empty_step_totals, summarize_steps
 
-STEPS = 1000
+LOW = [jnp.bfloat16, jnp.float16, jnp.float8_e4m3fn]
+FLOATS = [*LOW, jnp.float32]
+OTHERS = [jnp.int8, jnp.uint8, jnp.int32, jnp.uint32, jnp.bool_, jnp.int4, jnp.uint4]
+STEPS = 300  # In bfloat16 256 + 1 is 256.
 
 
 class Odd(pm.AbstractEnv[jax.Array]):
@@ -24,22 +30,19 @@ class Odd(pm.AbstractEnv[jax.Array]):
     length: int = eqx.field(static=True, default=STEPS)
     num_actions: int = eqx.field(static=True, default=2)
 
-    def __init__(self, reward=None, observation=None, info=None, length=STEPS):
-        self.reward = jnp.float32(1) if reward is None else reward
-        self.observation = jnp.ones(2) if observation is None else observation
-        self.info = info or {}
+    def __init__(self, reward=1.0, observation=1.0, info=None, length=STEPS):
+        self.reward, self.observation, self.info = reward, observation, info or {}
         self.length, self.num_actions = length, 2
 
     def reset(self, key):
-        return jnp.int32(0), self._show(jnp.bool_(False))
+        return jnp.int32(0), self._show(False)
 
     def step(self, key, state, action):
         return state + 1, self._show(state + 1 >= self.length)
 
     def _show(self, ended):
-        return pm.TimeStep(
-            self.observation, jnp.ones(2, bool), self.reward, ended, jnp.bool_(False), self.info
-        )
+        mask = jnp.ones(2, bool)
+        return pm.TimeStep(self.observation, mask, self.reward, ended, False, self.info)
 
 
 class Model(pm.AbstractActorCritic):
@@ -57,50 +60,35 @@ class Model(pm.AbstractActorCritic):
         return pm.MaskedCategorical(logits, action_mask), self.value.astype(self.dtype)
 
 
-def train(env, model=None, updates=2, **config):
-    """The last log line of a training in which every environment ends one episode."""
-    config = pm.PPOConfig(
-        num_envs=2, num_steps=STEPS // 2, num_minibatches=1, update_epochs=1, **config
-    )
-    metrics = {name: pm.Metric(lambda a, i, name=name: i[name]) for name in env.info}
-    trainer, history = pm.Trainer(env, config, metrics=metrics), pm.History()
-    state = trainer.init(Model(jnp.zeros(())) if model is None else model, jax.random.key(0))
-    state = trainer.train(state, updates * STEPS, callbacks=[history])
-    return history.records[-1].values, state
-
-
-LOW = [jnp.bfloat16, jnp.float16, jnp.float8_e4m3fn]
-
-
 @pytest.mark.parametrize("dtype", LOW)
-def test_rewards_of_few_bits_are_summed_in_float32(dtype):
-    env = Odd(reward=jnp.asarray(1, dtype))
-    values, state = train(env, normalize_rewards=True)
+def test_rewards_and_infos_of_few_bits_are_summed_in_float32(dtype):
+    facts = {jnp.dtype(each).name: jnp.ones((), each) for each in [*FLOATS, *OTHERS]}
+    env = pm.VectorEnv(Odd(jnp.ones((), dtype), info=facts), 2)
+    metrics = {name: pm.Metric(lambda a, i, name=name: i[name]) for name in facts}
+
+    @jax.jit
+    def play(key):
+        def step(carry, _):
+            (state, totals), actions = carry, jnp.zeros(2, jnp.int32)
+            state, timestep = env.step(key, state, actions)
+            return (state, add_steps(totals, metrics, actions, timestep, jnp.ones(2, bool))), None
+
+        start = env.reset(key)[0], empty_step_totals(metrics)
+        return jax.lax.scan(step, start, None, STEPS)[0][1]
+
+    values = summarize_steps(play(jax.random.key(0)), metrics, "train")
     assert values["train/mean_episode_return"] == STEPS
     assert values["train/mean_reward"] == 1
-    assert all(x.dtype != dtype for x in jax.tree.leaves(eqx.filter(state, eqx.is_inexact_array)))
-    result = pm.evaluate(Model(jnp.zeros(())), env, jax.random.key(0), 2)
-    assert result.mean_return == STEPS
-    assert result.values["eval/mean_reward"] == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [*LOW, jnp.int8, jnp.uint8, jnp.bool_, jnp.int32])
-def test_infos_of_few_bits_are_summed_in_float32(dtype):
-    values, _ = train(Odd(info={"fact": jnp.asarray(1, dtype)}))
-    assert values["fact"] == 1
-    env = Odd(info={"fact": jnp.asarray(1, dtype)}, length=3)
-    result = pm.evaluate(Model(jnp.zeros(())), env, jax.random.key(0), 2)
-    assert result.final_info["fact"].tolist() == [1, 1]
+    assert {name: values[name] for name in facts} == dict.fromkeys(facts, 1)
 
 
 @pytest.mark.parametrize(
     "reward", [1.0, 1, True, np.float32(1), jnp.int8(1), jnp.uint8(1), jnp.bool_(1)]
 )
-def test_rewards_of_python_and_of_integers_are_summed_in_float32(reward):
-    assert Odd(reward=reward).reset(jax.random.key(0))[1].reward.dtype == jnp.float32
-    values, _ = train(Odd(reward=reward))
-    assert values["train/mean_episode_return"] == STEPS
+def test_numbers_of_python_and_numpy_and_integers_will_do(reward):
+    timestep = Odd(reward, info={"x": 2}).reset(jax.random.key(0))[1]
+    assert timestep.reward.dtype == jnp.float32
+    assert (timestep.info["x"].dtype, timestep.info["x"].weak_type) == (jnp.int32, False)
 
 
 def test_a_reward_of_many_numbers_is_refused():
@@ -108,61 +96,63 @@ def test_a_reward_of_many_numbers_is_refused():
         Odd(reward=jnp.ones(1)).reset(jax.random.key(0))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_values_of_few_bits_are_learned_in_float32(dtype):
     # In 16 bits the mean of so many squared errors is one of 256 numbers.
-    model = Model(jnp.asarray(1 / 3, jnp.float32), dtype)
-    values, state = train(Odd(), model, learning_rate=0.0)
-    exact = float(jnp.asarray(1 / 3, dtype))
-    reference, _ = train(Odd(), Model(jnp.float32(exact)), learning_rate=0.0)
-    assert values["train/vf_loss"] == pytest.approx(reference["train/vf_loss"], rel=1e-6)
-    assert state.model.value.dtype == jnp.float32
+    rows = 1000
+    batch = pm.ppo.Batch(
+        observation=jnp.ones(rows),
+        action_mask=jnp.ones((rows, 2), bool),
+        action=jnp.zeros(rows, jnp.int32),
+        log_prob=jnp.full(rows, jnp.log(0.5)),
+        value=jnp.zeros(rows),
+        advantage=jnp.zeros(rows),
+        return_=jnp.linspace(0, 1, rows),
+    )
+    model = Model(jnp.float32(1 / 3), dtype)
+    _, metrics = jax.jit(lambda: pm.ppo.ppo_loss(model, batch, pm.PPOConfig()))()
+    exact = np.float64(jnp.asarray(1 / 3, dtype))
+    expected = 0.5 * np.mean((exact - np.linspace(0, 1, rows)) ** 2)
+    np.testing.assert_allclose(metrics["vf_loss"], expected, rtol=1e-5)
+    one = jnp.ones(1), jnp.ones(2, bool), ()
+    _, value, _ = jax.eval_shape(lambda: advance(model, *one))
+    _, values = jax.eval_shape(lambda: forward(model, batch.observation, batch.action_mask, None))
+    assert value.dtype == values.dtype == jnp.float32
 
 
-def test_estimates_of_bfloat16_are_float32():
-    rows = jnp.ones((4, 1), jnp.bfloat16)
-    no = jnp.zeros((4, 1), bool)
-    advantage = pm.ppo.estimate_advantages(rows, rows, rows, no, no, 0.99, 0.95)
-    assert advantage.dtype == jnp.float32
+@pytest.mark.parametrize("dtype", LOW)
+def test_what_is_estimated_of_few_bits_is_float32(dtype):
+    rows, no = jnp.ones((4, 1), dtype), jnp.zeros((4, 1), bool)
+    advantage = jax.eval_shape(
+        lambda: pm.ppo.estimate_advantages(rows, rows, rows, no, no, 0.99, 0.95)
+    )
+    scaler, reward = jax.eval_shape(lambda: pm.ppo.RewardScaler(1).scale(rows, no, 0.99))
+    assert {x.dtype for x in jax.tree.leaves((advantage, scaler, reward))} == {np.dtype(np.float32)}
 
 
-FLOATS = [jnp.bfloat16, jnp.float16, jnp.float8_e4m3fn, jnp.float32]
-OTHERS = [jnp.int8, jnp.uint8, jnp.int32, jnp.uint32, jnp.bool_, jnp.int4, jnp.uint4]
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("network", [pm.MLPActorCritic, pm.GRUActorCritic])
 @pytest.mark.parametrize("normalized", [False, True])
-def test_default_networks_take_floats_of_any_width(dtype, network, normalized):
-    env = Odd(observation=jnp.ones(2, dtype), length=4)
-    model = network.for_env(env, hidden_dim=4, key=jax.random.key(0))
-    trainer = pm.Trainer(
-        env, pm.PPOConfig(num_envs=4, num_steps=2, normalize_observations=normalized)
-    )
-    state = trainer.init(model, jax.random.key(1))
-    learner = eqx.filter_eval_shape(trainer.run_updates, state, jnp.int32(1), jnp.int32(1))
-    assert all(
-        x.dtype == jnp.float32
-        for x in jax.tree.leaves(eqx.filter(learner[0].model, lambda x: hasattr(x, "dtype")))
-    )
+def test_default_networks_take_numbers_of_any_width(network, normalized):
+    shown = {jnp.dtype(dtype).name: jnp.ones(2, dtype) for dtype in [*FLOATS, *OTHERS]}
+    env = Odd(jnp.bfloat16(1), shown, length=4)
+    config = pm.PPOConfig(4, 2, normalize_observations=normalized, normalize_rewards=normalized)
+    trainer = pm.Trainer(env, config)
+
+    def begin(key):
+        return trainer.init(network.for_env(env, hidden_dim=4, key=key), key)
+
+    state = eqx.filter_eval_shape(begin, jax.random.key(0))
+    state, _ = eqx.filter_eval_shape(trainer.run_updates, state, jnp.int32(1), jnp.int32(1))
+    wide = [x.dtype for x in jax.tree.leaves((state.model, state.learner.reward_scaler))]
+    assert set(wide) <= {np.dtype(np.float32), np.dtype(np.int32)}
+    flat = jax.eval_shape(lambda: pm.FlatObservation(env).reset(jax.random.key(0))[1])
+    assert flat.observation.dtype == jnp.float32
 
 
-@pytest.mark.parametrize("dtype", OTHERS)
-def test_default_network_takes_what_is_no_float(dtype):
-    env = Odd(observation=jnp.ones(2, dtype))
-    model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
-    distribution, value = model(jnp.ones(2, dtype), jnp.ones(2, bool))
-    assert (distribution.probs.dtype, value.dtype) == (jnp.float32, jnp.float32)
-    flat = pm.FlatObservation(env)
-    assert flat.reset(jax.random.key(0))[1].observation.dtype == jnp.float32
-
-
-@pytest.mark.parametrize("dtype", [*FLOATS, *OTHERS])
-def test_gymnasium_spaces_hold_observations_of_any_type(dtype):
-    # The reward and the info are of that type, too, where they may be.
-    reward = jnp.asarray(1, dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.float32)
-    env = Odd(reward, {"grid": jnp.ones((2, 3), dtype)}, {"fact": jnp.asarray(1, dtype)}, length=2)
+def test_gymnasium_spaces_hold_observations_of_any_type():
+    # Rewards and infos are of few bits, too.
+    facts = {jnp.dtype(each).name: jnp.ones((2, 3), each) for each in [*FLOATS, *OTHERS]}
+    env = Odd(jnp.bfloat16(1), facts, {name: x[0, 0] for name, x in facts.items()}, length=2)
     one, several = ToGymnasium(env), ToGymnasiumVector(env, 3)
     for each, action in ((one, 0), (several, np.zeros(3, int))):
         observation, _ = each.reset(seed=0)
@@ -172,4 +162,57 @@ def test_gymnasium_spaces_hold_observations_of_any_type(dtype):
             assert observation in each.observation_space
             assert np.all(np.asarray(reward) == 1)
     assert info["final_obs"][0] in several.single_observation_space
-    assert observation["grid"].dtype.kind in "fiub"
+    assert {x.dtype.kind for x in observation.values()} <= set("fiub")
+
+
+DOORS = pm.envs.probes.MaskedDoors()
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        pm.TimeLimit(DOORS, 2),
+        pm.FlatObservation(DOORS),
+        pm.MultiTask([DOORS, pm.envs.probes.MaskedDoors(length=2)]),
+    ],
+    ids=lambda env: type(env).__name__,
+)
+def test_wrappers_pass_an_action_of_several_parts_on(env):
+    assert env.num_actions == (4, 6, 6)
+    shapes_of(env)
+
+    def step(*actions):
+        key = jax.random.key(0)
+        return [env.step(key, env.reset(key)[0], action) for action in actions]
+
+    of_jax, of_numpy = jax.jit(lambda: step(jnp.array([1, 2, 3]), np.array([1, 2, 3])))()
+    jax.tree.map(np.testing.assert_array_equal, of_numpy, of_jax)
+    with pytest.raises(ValueError, match=r"action is int32\[2\], not int32\[3\]"):
+        step(jnp.zeros(2, int))
+
+
+def test_a_vector_takes_an_action_of_all_parts_in_each():
+    def step(env, *shape):
+        key = jax.random.key(0)
+        return jax.eval_shape(lambda: env.step(key, env.reset(key)[0], jnp.zeros(shape, int)))
+
+    doors, locks = pm.VectorEnv(DOORS, 5), pm.VectorEnv(pm.envs.probes.MaskedLocks(keys=2), 5)
+    assert step(doors, 5, 3)[1].reward.shape == (5,)
+    for wrong in ((5,), (5, 2)):
+        with pytest.raises(ValueError, match=r"not \[5, 3\]: there are 4 x 6 x 6 actions"):
+            step(doors, *wrong)
+    with pytest.raises(ValueError, match=r"not \[5\]: there are 4 actions"):
+        step(locks, 5, 3)
+
+
+def test_an_endless_episodes_length_stays_at_the_most_that_can_be_counted():
+    env, most, key = pm.VectorEnv(Odd(), 1), 2**31 - 1, jax.random.key(0)
+
+    @jax.jit
+    def step(length):
+        state = eqx.tree_at(lambda s: s.episode_length, env.reset(key)[0], length)
+        return env.step(key, state, jnp.zeros(1, jnp.int32))[1].episode_length
+
+    assert [int(step(jnp.full(1, n, jnp.int32))[0]) for n in (most - 1, most)] == [most, most]
+    with pytest.raises(ValueError, match=f"max_steps must be at most {most}, got {most + 1}"):
+        pm.TimeLimit(DOORS, most + 1)

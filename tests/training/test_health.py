@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import counting
+import programs
 from corridor import DEFAULTS, TASK, Corridor
-from environments import CartPole
 from ppo_mask.callbacks import HealthChecks
 from ppo_mask.checkpoints import RunFolder, load_policy
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig, UpdateDiagnostics
 from ppo_mask.runner import main
-from ppo_mask.training import Callback, Run, Trainer, TrainingError, all_healthy, describe
+from ppo_mask.training import Run, TrainingError, all_healthy, describe
 
 
 def warnings_of(lines: list[dict[str, float]]) -> list[tuple[int, str]]:
@@ -88,41 +88,6 @@ def test_evaluations_are_no_log_lines_of_training() -> None:
     assert warnings_of([low, evaluation] * 5) == [(9, "explained_variance")]
 
 
-def test_the_largest_entropy_is_the_mean_logarithm_of_the_allowed_actions() -> None:
-    class Choices(AbstractEnv[jax.Array]):
-        """One, two, three, four, one, … actions are allowed."""
-
-        num_actions: int = 4
-
-        def reset(self, key: Any) -> tuple[jax.Array, TimeStep]:
-            return jnp.int32(0), self._show(jnp.int32(0))
-
-        def step(self, key: Any, state: jax.Array, action: Any) -> tuple[jax.Array, TimeStep]:
-            return state + 1, self._show(state + 1)
-
-        def _show(self, steps: jax.Array) -> TimeStep:
-            never = jnp.array(False)
-            mask = jnp.arange(4) <= steps % 4
-            return TimeStep(jnp.ones(1), mask, jnp.float32(0), never, never, {})
-
-    seen: list[dict[str, float]] = []
-    config = PPOConfig(num_envs=2, num_steps=6, num_minibatches=1, update_epochs=1)
-    model = MLPActorCritic(1, 4, 4, 1, key=jax.random.key(0))
-
-    class Keep(Callback):
-        def on_log(self, run: Run, record: Any) -> None:
-            seen.append(record.values)
-
-    env = Choices()
-    state = Trainer(env, config).init(model, jax.random.key(1))
-    Trainer(env, config).train(state, 4 * config.batch_size, callbacks=[Keep()], log_interval=2)
-    # Twelve steps a line: each number of actions is there three times.
-    expected = sum(map(float, jnp.log(jnp.arange(1, 5)))) / 4
-    assert [x["train/max_entropy"] for x in seen] == pytest.approx([expected] * 2)
-    # A policy that has not learned draws about evenly.
-    assert seen[0]["train/entropy"] == pytest.approx(expected, rel=0.01)
-
-
 @pytest.mark.optimized
 def test_collapse_is_warned_of_in_a_real_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -139,13 +104,9 @@ def test_collapse_is_warned_of_in_a_real_run(
 
 
 def test_a_run_without_the_runner_is_watched_too() -> None:
-    config = PPOConfig(num_envs=4, num_steps=16, learning_rate=0.1, ent_coef=0.0)
-    model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
-    env, said = CartPole(), list[str]()
-    state = Trainer(env, config).init(model, jax.random.key(1))
-    Trainer(env, config).train(
-        state, 10 * config.batch_size, callbacks=[HealthChecks(said.append)], log_interval=1
-    )
+    said = list[str]()
+    checks = HealthChecks(said.append)
+    programs.locks().train(9, callbacks=[checks], learning_rate=0.1, ent_coef=0.0)
     assert any("approx_kl" in text for text in said)
 
 
@@ -189,20 +150,26 @@ def test_a_nan_reward_stops_the_run_and_the_last_checkpoint_loads(
     assert int(policy(jnp.eye(6)[0], jnp.array([False, True, False]))) == 1
 
 
+class Breaks(counting.CountingTrainer):
+    def train(self, state: Any, total_timesteps: int, **options: Any) -> Any:
+        raise TrainingError("update 1: the glass fell over")
+
+
 def test_a_run_that_breaks_before_it_was_saved_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    task = dataclasses.replace(
-        TASK, make_env=lambda _: Poisoned(after=1), metrics={}, console_columns={}
-    )
-    assert main(task, DEFAULTS, ["--checkpoint-dir", str(tmp_path)]) == 1
-    assert "nothing had been saved yet" in capsys.readouterr().err
+    task = dataclasses.replace(counting.TASK, trainer=Breaks)
+    assert main(task, counting.DEFAULTS, counting.flags(tmp_path, 3)) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: update 1: the glass fell over")
+    assert "nothing had been saved yet" in error
 
 
 def test_losses_and_parameters_are_named() -> None:
-    model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
+    model = programs.locks().start.model
     health, bad = all_healthy(model, UpdateDiagnostics.zeros()), jnp.array(False)
     assert describe(health, 2) is None
+    assert "all False;" in str(describe(eqx.tree_at(lambda h: h.allowed, health, bad), 2))
     health = eqx.tree_at(lambda h: h.losses["vf_loss"], health, bad)
     assert str(describe(health, 2)).startswith("not finite: vf_loss; observations and rewards are")
     health = eqx.tree_at(lambda h: h.parameters["critic.0.bias"], health, bad)
@@ -213,11 +180,3 @@ def test_losses_and_parameters_are_named() -> None:
     # What comes from outside comes first.
     health = eqx.tree_at(lambda h: h.reward, health, bad)
     assert "gave a reward" in str(describe(health, 2))
-
-
-def test_an_exploding_run_says_what_exploded() -> None:
-    config = PPOConfig(num_envs=4, num_steps=8, learning_rate=1e38)
-    model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
-    state = Trainer(CartPole(), config).init(model, jax.random.key(1))
-    with pytest.raises(TrainingError, match=r"update 1: not finite: .*vf_loss.* of 8 parameters"):
-        Trainer(CartPole(), config).train(state, 5 * config.batch_size)

@@ -1,84 +1,165 @@
+"""Every metric of a log line against the same metric counted in plain Python, step by step."""
+
+import math
+from typing import Any
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppo_mask.ppo import Transition, UpdateDiagnostics
-from ppo_mask.training import Metric, add_update, empty_totals, summarize
+import ppo_mask as pm
+import programs
+from ppo_mask.ppo import UpdateDiagnostics
+from ppo_mask.training import add_update, empty_totals, summarize
 
-_METRICS = {
-    "stats/win_rate": Metric(lambda action, info: info["won"], over="episodes"),
-    "stats/highest": Metric(lambda action, info: info["stage"], over="episodes", reduce="max"),
-    "seen/highest": Metric(lambda action, info: info["stage"], reduce="max"),
-    "actions/zero": Metric(lambda action, info: action == 0),
+ENVS, STEPS, INTERVAL, UPDATES = 3, 5, 2, 6
+
+
+class Walks(pm.AbstractEnv[Any]):
+    """Episodes of a length drawn at their beginning; one of three rewards depends on the action.
+
+    With ``shortest = longest = 1`` every step ends an episode; with a length that is never reached,
+    none does.
+    """
+
+    shortest: jax.Array = eqx.field(converter=jnp.int32)  # Arrays: all cases are one program.
+    longest: jax.Array = eqx.field(converter=jnp.int32)
+    num_actions: int = eqx.field(static=True, default=3)
+
+    def reset(self, key: Any) -> tuple[Any, pm.TimeStep]:
+        length = jax.random.randint(key, (), self.shortest, self.longest + 1)
+        return (jnp.int32(0), length), self._show(jnp.int32(0), length, jnp.int32(0))
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, pm.TimeStep]:
+        steps, length = state
+        return (steps + 1, length), self._show(steps + 1, length, action)
+
+    def _show(self, steps: Any, length: Any, action: Any) -> pm.TimeStep:
+        parts = {"pace": -0.25 * steps, "choice": 0.5 * action, "length": 1.0 * length}
+        over = steps >= length
+        return pm.TimeStep(
+            observation=jnp.float32(steps)[None],
+            action_mask=(jnp.arange(3) <= steps % 3) | over,
+            reward=sum(parts.values()) + jnp.float32(0),
+            terminated=over & (length % 2 == 0),
+            truncated=over & (length % 2 == 1),
+            info={f"reward/{k}": jnp.float32(x) for k, x in parts.items()} | {"length": length},
+        )
+
+
+PARTS = ("reward/pace", "reward/choice", "reward/length")
+METRICS = {
+    **{name: pm.Metric(lambda action, info, name=name: info[name]) for name in PARTS},
+    **{f"actions/{n}": pm.Metric(lambda action, info, n=n: action == n) for n in range(3)},
+    "stats/mean_length": pm.Metric(lambda action, info: info["length"], over="episodes"),
+    "stats/longest": pm.Metric(lambda action, info: info["length"], over="episodes", reduce="max"),
+    "seen/longest": pm.Metric(lambda action, info: info["length"], reduce="max"),
 }
+CONFIG = pm.PPOConfig(
+    num_envs=ENVS, num_steps=STEPS, num_minibatches=3, update_epochs=2, anneal_lr=True
+)
 
 
-def _transition(reward, ended, episode_return, episode_length, won, stage, action):
-    shape = np.shape(reward)
-    zeros = jnp.zeros(shape)
-    return Transition(
-        observation=zeros,
-        action_mask=jnp.ones((*shape, 2), bool),
-        action=jnp.array(action),
-        log_prob=zeros,
-        value=zeros,
-        reward=jnp.array(reward, jnp.float32),
-        terminated=jnp.array(ended, bool),
-        truncated=jnp.zeros(shape, bool),
-        final_value=zeros,
-        info={"won": jnp.array(won, bool), "stage": jnp.array(stage)},
-        episode_return=jnp.array(episode_return, jnp.float32),
-        episode_length=jnp.array(episode_length),
+@eqx.filter_jit
+def one_update(env: Walks, learner: Any, totals: Any) -> Any:
+    learner, rollout, diagnostics = pm.ppo.update(
+        pm.VectorEnv(env, ENVS), CONFIG, learner, jnp.int32(UPDATES)
     )
+    totals = add_update(totals, METRICS, rollout, diagnostics, env.num_actions)
+    return learner, rollout, diagnostics, totals
 
 
-def _diagnostics(x):
-    values = dict.fromkeys(UpdateDiagnostics.zeros().named, jnp.array([x, x + 2.0]))
-    single = {"explained_variance": jnp.float32(x), "gradient_steps": jnp.float32(2)}
-    return UpdateDiagnostics(**{**values, **single})
+def lines_and_by_hand(env: Walks) -> list[tuple[dict[str, float], dict[str, float]]]:
+    """The log lines, and the same of what was done, counted without what gathers metrics."""
+    model = pm.MLPActorCritic(1, 3, 4, 1, key=jax.random.key(0))
+    learner = pm.Trainer(env, CONFIG).init(model, jax.random.key(1)).learner
+    returns, lengths = [0.0] * ENVS, [0] * ENVS
+    lines: list[tuple[dict[str, float], dict[str, float]]] = []
+    gathered: dict[str, list[float]] = {}
+    nothing = totals = empty_totals(METRICS, UpdateDiagnostics.zeros())
+    for update in range(1, UPDATES + 1):
+        learner, rollout, diagnostics, totals = one_update(env, learner, totals)
+        rollout, diagnostics = jax.device_get((rollout, diagnostics))
+        for t in range(STEPS):
+            for e in range(ENVS):
+                reward, action = float(rollout.reward[t, e]), int(rollout.action[t, e])
+                length = int(rollout.info["length"][t, e])
+                returns[e] += reward
+                lengths[e] += 1
+                now = {"reward": reward, "seen/longest": length}
+                now |= {name: float(rollout.info[name][t, e]) for name in PARTS}
+                now |= {f"actions/{n}": float(action == n) for n in range(3)}
+                now["max_entropy"] = math.log(sum(map(bool, rollout.action_mask[t, e])))
+                if rollout.terminated[t, e] or rollout.truncated[t, e]:
+                    now |= {"return": returns[e], "length": lengths[e], "drawn": length}
+                    returns[e], lengths[e] = 0.0, 0
+                for name, value in now.items():
+                    gathered.setdefault(name, []).append(value)
+        for name, numbers in diagnostics.named.items():  # One a gradient step, or one alone.
+            gathered.setdefault(name, []).extend(map(float, np.ravel(numbers)))
+        gathered["lr"] = [float(diagnostics.lr[-1])]  # The last one, not a mean.
+        if update % INTERVAL == 0:
+            lines.append((summarize(totals, METRICS), _line(gathered)))
+            gathered, totals = {}, nothing
+    return lines
 
 
-@pytest.fixture(scope="module")
-def add():
-    return jax.jit(lambda totals, t, d: add_update(totals, _METRICS, t, d))
+def _line(gathered: dict[str, list[float]]) -> dict[str, float]:
+    mean = {name: sum(values) / len(values) for name, values in gathered.items()}
+    line = {name: mean[name] for name in METRICS if name in mean}
+    line["seen/longest"] = max(gathered["seen/longest"])
+    line["train/mean_reward"] = mean["reward"]
+    line["train/num_episodes"] = len(gathered.get("return", []))
+    if "return" in gathered:
+        line["train/mean_episode_return"] = mean["return"]
+        line["train/mean_episode_length"] = mean["length"]
+        line["stats/mean_length"] = mean["drawn"]
+        line["stats/longest"] = max(gathered["drawn"])
+    for name in ("max_entropy", *UpdateDiagnostics.zeros().named):
+        line[f"train/{name}"] = mean[name]
+    return line
 
 
-def test_figures_over_two_rollouts_by_hand(add):
-    # One environment's episode of three steps crosses the border between the rollouts.
-    first = _transition(
-        [[1, 5], [2, 6]], [[0, 0], [0, 1]], [[1, 5], [3, 11]], [[1, 1], [2, 2]],
-        [[0, 0], [0, 1]], [[1, 2], [1, 3]], [[0, 1], [0, 1]],
-    )  # fmt: skip
-    second = _transition(
-        [[3, 7], [4, 8]], [[1, 0], [0, 0]], [[6, 7], [4, 15]], [[3, 1], [1, 2]],
-        [[0, 0], [0, 0]], [[1, 2], [1, 9]], [[0, 0], [0, 1]],
-    )  # fmt: skip
-    totals = empty_totals(_METRICS, UpdateDiagnostics.zeros())
-    totals = add(totals, first, _diagnostics(1.0))
-    totals = add(totals, second, _diagnostics(3.0))
-    values = summarize(totals, _METRICS)
-    assert values["train/mean_reward"] == 36 / 8
-    assert values["train/num_episodes"] == 2
-    assert values["train/mean_episode_return"] == (11 + 6) / 2
-    assert values["train/mean_episode_length"] == (2 + 3) / 2
-    assert values["stats/win_rate"] == 0.5
-    assert values["stats/highest"] == 3
-    assert values["seen/highest"] == 9
-    assert values["actions/zero"] == 5 / 8
-    assert values["train/entropy"] == (2 + 4) / 2
-    assert values["train/explained_variance"] == 2
-    assert values["train/lr"] == 5  # The last one, not a mean.
+@pytest.mark.parametrize(
+    ("shortest", "longest", "ended"),
+    [
+        pytest.param(1, 8, None, id="most episodes cross a border"),
+        pytest.param(1000, 1000, 0, id="no episode ends"),
+        pytest.param(1, 1, ENVS * STEPS * INTERVAL, id="every step ends one"),
+        pytest.param(5, 5, ENVS * INTERVAL, id="episodes end with the rollouts"),
+    ],
+)
+def test_every_metric_is_that_counted_by_hand(
+    shortest: int, longest: int, ended: int | None
+) -> None:
+    lines = lines_and_by_hand(Walks(shortest, longest))
+    assert len(lines) == UPDATES // INTERVAL
+    for line, expected in lines:
+        assert line.keys() == expected.keys()
+        assert all(type(x) is float for x in line.values())
+        for name, value in expected.items():
+            np.testing.assert_allclose(line[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
+        assert sum(line[name] for name in PARTS) == pytest.approx(line["train/mean_reward"])
+        assert sum(line[f"actions/{n}"] for n in range(3)) == pytest.approx(1)
+        if ended is not None:
+            assert line["train/num_episodes"] == ended
+        if ended == 0:
+            absent = {"train/mean_episode_return", "train/mean_episode_length", "stats/longest"}
+            assert not {*absent, "stats/mean_length"} & line.keys()
 
 
-def test_no_point_where_no_episode_ended(add):
-    zeros = np.zeros((2, 2), int)
-    rollout = _transition(zeros, zeros, zeros, zeros, zeros, zeros, zeros)
-    values = summarize(
-        add(empty_totals(_METRICS, UpdateDiagnostics.zeros()), rollout, _diagnostics(0.0)), _METRICS
-    )
-    assert values["train/num_episodes"] == 0
-    absent = ["train/mean_episode_return", "train/mean_episode_length", "stats/win_rate"]
-    assert not {*absent, "stats/highest"} & values.keys()
-    assert {"train/mean_reward", "actions/zero", "seen/highest"} <= values.keys()
-    assert all(type(x) is float for x in values.values())
+@pytest.mark.parametrize(
+    ("make", "length", "choices"), [(programs.locks, 5, 1), (programs.doors, 3, 3)]
+)
+def test_a_trainer_logs_them(make: Any, length: int, choices: int) -> None:
+    history = make().train(6)[1]
+    done = [8 * (n // length) for n in range(0, 49, 8)]  # Episodes of eight environments.
+    assert history["train/num_episodes"].tolist() == np.diff(done).tolist()
+    assert (history["train/mean_episode_length"] == length).all()
+    # A mask allows two keys for each lock, and a policy that has not learned draws about evenly.
+    np.testing.assert_allclose(history["train/max_entropy"], choices * np.log(2), rtol=1e-5)
+    np.testing.assert_allclose(history["train/entropy"], choices * np.log(2), rtol=0.02)
+    assert history["actions/last"].max() == (7 if choices == 1 else 5)
+    np.testing.assert_allclose(history["train/lr"], 1e-3 * (1 - (np.arange(6) + 0.75) / 6), 1e-4)

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,24 +11,15 @@ import optax
 import pytest
 
 import ppo_mask as pm
+import programs
 from ppo_mask.ppo import ppo_loss
+from ppo_mask.ppo._own_parts import checked_loss
 
-ENV = pm.envs.probes.MaskedLocks(length=4, keys=4)
-CONFIG = pm.PPOConfig(num_envs=8, num_steps=8, learning_rate=3e-3, max_grad_norm=0.1)
-ADAM = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(3e-3, eps=1e-5))
-ANNEALED = optax.adam(optax.linear_schedule(1e-2, 0.0, transition_steps=CONFIG.gradient_steps))
-
-
-def init(trainer: pm.Trainer) -> pm.TrainState:
-    model = pm.MLPActorCritic.for_env(trainer.env, hidden_dim=8, key=jax.random.key(0))
-    return trainer.init(model, jax.random.key(1))
-
-
-def train(trainer: pm.Trainer, updates: int = 2) -> tuple[Any, pm.History]:
-    history = pm.History()
-    steps = updates * trainer.config.batch_size
-    state = trainer.train(init(trainer), steps, callbacks=[history], log_interval=1)
-    return state, history
+LOCKS = programs.locks()
+CONFIG, UPDATES = LOCKS.config, 5
+# It rises, and then falls; so a step too early or too late would show.
+SCHEDULE = optax.warmup_cosine_decay_schedule(1e-4, 1e-2, 6, UPDATES * CONFIG.gradient_steps, 1e-3)
+ADAM = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(SCHEDULE, eps=1e-5))
 
 
 def loss_with_metric(network: Any, batch: Any, config: pm.PPOConfig) -> Any:
@@ -50,86 +42,48 @@ def estimate_monte_carlo(
     return jax.lax.scan(backwards, next_value[-1], steps, reverse=True)[1] - value
 
 
-def assert_close(one: Any, other: Any, atol: float = 1e-5) -> None:
-    for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(x, y, atol=atol)
+def with_parts(**parts: Any) -> programs.Program:
+    trainer = pm.Trainer(LOCKS.env, CONFIG, metrics=LOCKS.trainer.metrics, **parts)
+    return programs.Program(trainer, LOCKS.make_model)
 
 
-@pytest.fixture(scope="module")
-def default() -> tuple[pm.TrainState, pm.History]:
-    return train(pm.Trainer(ENV, CONFIG))
+def test_a_schedule_and_parts_by_hand_are_ppos() -> None:
+    """PPO with a schedule, and all of it by hand: Monte Carlo is GAE with lambda = 1."""
+    numbers = {"learning_rate": SCHEDULE, "anneal_lr": False, "max_grad_norm": 0.1}
+    ours = programs.program(LOCKS.env, gae_lambda=1.0, **numbers)
+    state, history = ours.train(UPDATES)
+    by_hand = with_parts(
+        optimizer=ADAM, loss=loss_with_metric, advantage_estimator=estimate_monte_carlo
+    )
+    same, line = by_hand.train(UPDATES)
+    for one, other in zip(*map(jax.tree.leaves, (state.model, same.model)), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert np.abs(state.model.actor[0].weight - ours.start.model.actor[0].weight).max() > 1e-3
+    assert (line["train/largest_advantage"] > 0.5).all()
+    assert {*line.names} ^ {*history.names} == {"train/largest_advantage", "train/lr"}
+    # The rate of the last gradient step of each update.
+    last = [SCHEDULE((n + 1) * CONFIG.gradient_steps - 1) for n in range(UPDATES)]
+    np.testing.assert_allclose(history["train/lr"], last, rtol=1e-5)
+    # A stop changes nothing: a schedule counts over the whole run, as the optimizer by hand does.
+    for program, whole in ((ours, state), (by_hand, same)):
+        again, _ = program.train(UPDATES, program.train(2)[0])
+        assert eqx.tree_equal(again.model, whole.model)
 
 
-def test_default_optimizer_is_clipped_adam(default: Any) -> None:
-    state, history = train(pm.Trainer(ENV, CONFIG, optimizer=ADAM))
-    assert_close(state.model, default[0].model)
-    assert "train/lr" in default[1].names
-    assert "train/lr" not in history.names
+def test_metrics_of_a_loss_may_be_numbers_of_python() -> None:
+    numbers = {"a": 1.0, "b": 2, "c": True, "d": np.float64(0.5)}
+    _, metrics = checked_loss((jnp.float32(0), numbers))
+    assert {name: float(x) for name, x in metrics.items()} == numbers
+    assert {x.dtype for x in metrics.values()} == {np.dtype(np.float32)}
 
 
-@pytest.mark.slow
-def test_optimizer_has_its_own_schedule() -> None:
-    # The schedule reaches 0 with the first update: the second one moves nothing.
-    trainer = pm.Trainer(ENV, CONFIG, optimizer=ANNEALED)
-    first, _ = train(trainer, 1)
-    second, history = train(trainer, 2)
-    start: Any = init(trainer).model
-    assert_close(first.model, second.model, 0)
-    assert np.abs(first.model.actor[0].weight - start.actor[0].weight).max() > 1e-3
-    assert history["train/grad_norm"][1] > 0
-
-
-@pytest.mark.slow
-def test_loss_adds_a_metric_to_the_log(default: Any) -> None:
-    state, history = train(pm.Trainer(ENV, CONFIG, loss=loss_with_metric))
-    assert (history["train/largest_advantage"] > 0.5).all()
-    assert set(history.names) == {*default[1].names, "train/largest_advantage"}
-    assert_close(state.model, default[0].model)
-
-
-def test_monte_carlo_is_lambda_of_one() -> None:
-    one, _ = train(pm.Trainer(ENV, CONFIG, advantage_estimator=estimate_monte_carlo))
-    other, _ = train(pm.Trainer(ENV, dataclasses.replace(CONFIG, gae_lambda=1.0)))
-    assert_close(one.model, other.model)
-
-
-def test_loss_without_a_required_metric_is_refused() -> None:
-    def loss(*arguments: Any) -> Any:
-        value, metrics = ppo_loss(*arguments)
-        return value, {name: metrics[name] for name in metrics if name != "approx_kl"}
-
-    with pytest.raises(ValueError, match="approx_kl is missing") as caught:
-        init(pm.Trainer(ENV, CONFIG, loss=loss))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("pick", "got"),
-    [
-        (lambda pair: pair[0], "it returned a "),
-        (lambda pair: (*pair, 1), "it returned a tuple"),
-        (lambda pair: (pair[0][None], pair[1]), r"the number is an array of shape \[1\]"),
-        (lambda pair: (pair[0], 0.5), r"it returned an array of shape \[\] and a float"),
-    ],
-)
-def test_loss_that_returns_something_else_is_refused(pick: Any, got: str) -> None:
-    wanted = "^the loss must return a pair: one number, and metrics by name; "
-    with pytest.raises(ValueError, match=wanted + got) as caught:
-        init(pm.Trainer(ENV, CONFIG, loss=lambda *arguments: pick(ppo_loss(*arguments))))
-    assert "\n" not in str(caught.value)
-
-
-def first_action(action: Any, info: Any) -> Any:
-    return action == 0
-
-
-METRICS = {"mine/first": pm.Metric(first_action)}
+METRICS = {"mine/first": pm.Metric(lambda action, info: action == 0)}
 
 
 @pytest.mark.parametrize(
     ("made_by", "trained_by", "message"),
     [
-        ({}, {"optimizer": ANNEALED}, "another optimizer state: begin"),
+        ({}, {"optimizer": ADAM}, "another optimizer state: begin"),
         ({"optimizer": ADAM}, {}, "another optimizer state: begin"),
         ({"optimizer": ADAM}, {"optimizer": optax.sgd(0.1)}, "another optimizer state: begin"),
         ({}, {"metrics": METRICS}, r"another metrics \(\[\], this one: \['mine/first'\]\)"),
@@ -141,9 +95,15 @@ METRICS = {"mine/first": pm.Metric(first_action)}
 )
 def test_state_of_another_trainer_is_refused(made_by: Any, trained_by: Any, message: str) -> None:
     def trainer(config: Any = (), **parts: Any) -> pm.Trainer:
-        return pm.Trainer(ENV, dataclasses.replace(CONFIG, **dict(config)), **parts)
+        return pm.Trainer(LOCKS.env, dataclasses.replace(CONFIG, **dict(config)), **parts)
 
-    state = init(trainer(**made_by))
+    model, one = LOCKS.start.model, jnp.int32(1)
+    state = eqx.filter_eval_shape(lambda: trainer(**made_by).init(model, jax.random.key(0)))
     with pytest.raises(ValueError, match=message) as caught:
-        trainer(**trained_by).train(state, CONFIG.batch_size)
+        eqx.filter_eval_shape(trainer(**trained_by).run_updates, state, one, one)
     assert "\n" not in str(caught.value)
+
+
+def test_a_trainer_refuses_the_state_of_another() -> None:
+    with pytest.raises(ValueError, match="another metrics"):
+        pm.Trainer(LOCKS.env, CONFIG).train(LOCKS.start, LOCKS.steps(1))

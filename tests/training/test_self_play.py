@@ -1,18 +1,16 @@
 """A learner against a copy of itself: when the copy is renewed, and how it is kept."""
 
-import dataclasses
 import itertools
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import duel
 from duel import CONFIG, Duel, find_opponent, make_model, numbers, train
 from ppo_mask.checkpoints import CheckpointStore, restore
-from ppo_mask.training import SelfPlay, Trainer, TrainState, init_seeds, select_seed, train_seeds
+from ppo_mask.training import SelfPlay, Trainer, TrainState
 from ppo_mask.training._trainer import run_chunk
 from virtual_devices import printed_with
 
@@ -66,36 +64,11 @@ def test_copies_on_two_devices_are_those_of_one(states):
             np.testing.assert_allclose(theirs, mine, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_each_seed_plays_against_itself(states):
-    trainer = Trainer(Duel(), CONFIG, curriculum=SelfPlay(find_opponent, duel.EVERY))
-    keys = jnp.stack([jax.random.key(seed) for seed in range(2)])
-    begun = init_seeds(trainer, make_model, keys)
-    many, _ = train_seeds(trainer, begun, 4 * CONFIG.batch_size)
-    for seed in range(2):
-        model_key, init_key = jax.random.split(jax.random.key(seed))
-        alone = trainer.init(make_model(model_key), init_key)
-        alone = trainer.train(alone, 4 * CONFIG.batch_size)
-        one = numbers(select_seed(many, seed).memory)
-        for mine, theirs in zip(one, numbers(alone.memory), strict=True):
-            np.testing.assert_allclose(theirs, mine, rtol=1e-4, atol=1e-5)
-
-
 def test_the_first_opponent_is_the_network_that_training_begins_with(states):
     # As --initial-policy does it: another network in a state that has been made.
-    loaded = make_model(jax.random.key(5))
+    loaded = jax.tree.map(lambda x: x + 1 if eqx.is_inexact_array(x) else x, states[0].model)
     state = eqx.tree_at(lambda state: state.learner.model, states[0], loaded)
     assert numbers(train(1, state).memory) == numbers(loaded)
-
-
-def test_normalized_observations_are_the_copies_too(states):
-    config = dataclasses.replace(CONFIG, normalize_observations=True)
-    trainer = Trainer(Duel(), config, curriculum=SelfPlay(find_opponent, 1))
-    state = trainer.init(make_model(jax.random.key(0)), jax.random.key(1))
-    state = trainer.train(state, 3 * CONFIG.batch_size)
-    assert type(state.memory) is type(state.model)
-    again = trainer.train(state, 4 * CONFIG.batch_size)
-    assert numbers(again.memory) == numbers(state.model)
 
 
 def test_what_cannot_be_is_refused(states):

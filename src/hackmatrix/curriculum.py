@@ -19,8 +19,9 @@ from hackmatrix.rules.starts import HeadStart
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import number_settings
+from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.runner import Structured, did_you_mean, finite_number, load_yaml
-from ppo_mask.training import AbstractAdaptiveCurriculum, Schedule
+from ppo_mask.training import AbstractCurriculum, Schedule
 
 _KEPT_OF_MEMORY = 0.95  # an update; so it knows the last twenty
 
@@ -50,7 +51,7 @@ class TrainingGames(eqx.Module):
         )
 
 
-class AdaptiveStages(AbstractAdaptiveCurriculum):
+class AdaptiveStages(AbstractCurriculum):
     """Lets a share of the games begin where there is most to learn: in stages won half the time.
 
     Of each stage it remembers how many games completed it and how many died in it lately. A stage
@@ -65,8 +66,9 @@ class AdaptiveStages(AbstractAdaptiveCurriculum):
     share: Float[Array, ""]
 
     @number_settings()
-    def init(self) -> Float[Array, "2 stages"]:
+    def init(self, model: AbstractActorCritic) -> Float[Array, "2 stages"]:
         """Of each stage: completed, died in; nothing yet."""
+        del model
         return jnp.zeros((2, NUM_STAGES))
 
     @number_settings()
@@ -76,7 +78,7 @@ class AdaptiveStages(AbstractAdaptiveCurriculum):
         info: Mapping[str, Array],
         ended: Bool[Array, "steps envs"],
     ) -> Float[Array, "2 stages"]:
-        """See :class:`ppo_mask.training.AbstractAdaptiveCurriculum`."""
+        """See :class:`ppo_mask.training.AbstractCurriculum`."""
         del ended  # A game that is cut off says nothing of its stage.
         stages = jnp.arange(1, NUM_STAGES + 1)
         before = info["stage"] - (info["stage_completed"] & ~info["won"])

@@ -19,7 +19,7 @@ from ppo_mask.envs import TimeLimit, VectorEnv, check_env
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import Phases, _schema as schema, main, make_plan
-from ppo_mask.training import Trainer, env_at, init_seeds, select_seed, train_seeds
+from ppo_mask.training import Trainer, init_seeds, select_seed, train_seeds
 
 PHASES = """
 - until: 0.5
@@ -245,8 +245,3 @@ def test_arrays_of_an_environment_reach_its_resets(wrap: Any):
 
     for start in range(3):
         assert set(np.asarray(restarted(jnp.eye(3)[start]))) == {start}
-
-
-def test_no_curriculum_leaves_the_environment_alone():
-    env = Marathon()
-    assert env_at(env, None, jnp.int32(1), jnp.int32(2)) is env

@@ -1,5 +1,7 @@
 """Games that begin in a later stage, and the curriculum that makes them."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +18,7 @@ from ppo_mask.errors import RunError
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import Phases
-from ppo_mask.training import Trainer, env_at
+from ppo_mask.training import Trainer
 
 WEIGHTS = jnp.array([2.0, 0, 0, 1, 0, 0, 0, 1])
 
@@ -90,9 +92,9 @@ def test_a_files_phases_become_weights():
     assert GameSettings().training_games() is None
     plain = [{"until": 0.25, "weights": {4: 1, 8: 0.5}}, {"weights": {1: 1}}]
     phases = Phases.from_plain(plain, "--curriculum")
-    curriculum = GameSettings(curriculum=phases).training_games()
-    for update, weights in [(0, [0, 0, 0, 1, 0, 0, 0, 0.5]), (1, [1, 0, 0, 0, 0, 0, 0, 0])]:
-        env = env_at(HackMatrix(max_steps=9), curriculum, jnp.int32(update), jnp.int32(4))
+    curriculum: Any = GameSettings(curriculum=phases).training_games()
+    for progress, weights in [(0, [0, 0, 0, 1, 0, 0, 0, 0.5]), (0.25, [1, 0, 0, 0, 0, 0, 0, 0])]:
+        env = curriculum(HackMatrix(max_steps=9), jnp.float32(progress))
         assert isinstance(env, HackMatrix)
         assert env.max_steps == 9
         np.testing.assert_array_equal(env.starting_weights, weights)

@@ -1,5 +1,7 @@
 """What differs in training games: a head start, and a shaped reward. The original's stay as is."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,8 +15,8 @@ from hackmatrix.task import DEFAULTS, TASK, GameSettings
 from ppo_mask.checkpoints import RunFolder, read_arrays
 from ppo_mask.envs import VectorEnv, check_env
 from ppo_mask.errors import RunError
+from ppo_mask.networks import MLPActorCritic
 from ppo_mask.runner import main, replace
-from ppo_mask.training import env_at
 from same_run import assert_same_run, newest
 
 GIVEN = HeadStart(share=0.5, programs=0.4, credits=7, energy=5, data_siphons=3, attack=2, score=4)
@@ -137,7 +139,8 @@ def test_settings_change_training_games_and_no_others():
     }
     game = replace(DEFAULTS, settings).environment
     assert TASK.make_env(game) == HackMatrix(compact=True)
-    env = env_at(TASK.make_env(game), TASK.curriculum(game), jnp.int32(0), jnp.int32(1))
+    curriculum: Any = TASK.curriculum(game)
+    env = curriculum(TASK.make_env(game), jnp.float32(0))
     assert isinstance(env, HackMatrix)
     assert env.head_start is not None
     assert env.shaping is not None
@@ -183,7 +186,7 @@ def test_reward_weights_come_back_from_a_runs_file(tmp_path):
 
 def test_adaptive_stages_prefer_what_is_won_half_the_time():
     curriculum = AdaptiveStages(TrainingGames(), jnp.float32(0.5))
-    memory = curriculum.init()
+    memory = curriculum.init(MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0)))
     for _ in range(50):
         stage = jnp.array([[2, 2, 4, 3, 8, 8]])  # after the step
         info = {

@@ -15,15 +15,15 @@ from ppo_mask.envs import AbstractEnv
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.training import AbstractAdaptiveCurriculum, Trainer, TrainState
+from ppo_mask.training import AbstractCurriculum, Trainer, TrainState
 
 CONFIG = PPOConfig(num_envs=8, num_steps=8, num_minibatches=2, update_epochs=1)
 
 
-class EvenStarts(AbstractAdaptiveCurriculum):
+class EvenStarts(AbstractCurriculum):
     """Begins where fewer episodes have ended so far. Remembers that, and the steps seen."""
 
-    def init(self) -> ArrayTree:
+    def init(self, model: Any) -> ArrayTree:
         return {"ends": jnp.zeros(3), "steps": jnp.int32(0)}
 
     def update(self, memory: Any, info: Mapping[str, Array], ended: Array) -> ArrayTree:

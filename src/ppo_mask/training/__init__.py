@@ -7,16 +7,7 @@ environment in the course of a run.
 """
 
 from ._callback import Callback, History, LogRecord, Progress, Run
-from ._curriculum import (
-    AbstractAdaptiveCurriculum,
-    Curriculum,
-    Schedule,
-    SelfPlay,
-    env_at,
-    first_memory,
-    next_memory,
-    renewed_memory,
-)
+from ._curriculum import AbstractCurriculum, Curriculum, Schedule, SelfPlay
 from ._evaluate import evaluate
 from ._health import all_healthy, describe
 from ._loop import AbstractTrainer, run_loop
@@ -29,7 +20,7 @@ from ._trainer import Trainer, TrainingError, run_chunk
 
 __all__ = [
     "PREFIXES",
-    "AbstractAdaptiveCurriculum",
+    "AbstractCurriculum",
     "AbstractTrainer",
     "Callback",
     "Curriculum",
@@ -49,14 +40,10 @@ __all__ = [
     "copy_state",
     "describe",
     "empty_totals",
-    "env_at",
     "evaluate",
-    "first_memory",
     "init_seeds",
     "lower_chunk",
-    "next_memory",
     "place_state",
-    "renewed_memory",
     "run_chunk",
     "run_loop",
     "select_seed",

@@ -1,12 +1,8 @@
 """Curricula: an environment that changes in the course of a run.
 
-A :data:`Curriculum` is a pure function from the environment and the run's progress to the
-environment to train on. It is called inside the compiled loop, so it may change the values of array
-fields and nothing else, and nothing is compiled again. Most only shift weights between starting
-points, as a :class:`Schedule` gives them.
-
-An :class:`AbstractAdaptiveCurriculum` has a memory besides: what it has seen of training so far.
-That of :class:`SelfPlay` is a copy of the learner.
+Most are functions ``(env, progress) -> env`` that shift weights between starting points, as a
+:class:`Schedule` gives them. An :class:`AbstractCurriculum` has a memory besides: what it has seen
+of training so far. That of :class:`SelfPlay` is a copy of the learner.
 """
 
 from abc import abstractmethod
@@ -23,56 +19,103 @@ from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic
 
 
-class AbstractAdaptiveCurriculum(eqx.Module):
-    """A curriculum that looks at how training goes, such as at which starting points are solved.
+class AbstractCurriculum(eqx.Module):
+    """A curriculum with a memory, such as of the starting points that are solved.
 
-    Its memory is a part of the training state: it is saved with it, and a resumed run continues as
-    if it had not been stopped.
+    Its methods are traced in the compiled loop. The memory is a part of the training state: it is
+    saved with it, and a resumed run continues as if it had not been stopped.
 
     Example:
         >>> import dataclasses
         >>> import jax.numpy as jnp
         >>> import ppo_mask as pm
-        >>> class HarderWhenSolved(pm.training.AbstractAdaptiveCurriculum):
-        ...     def init(self):
+        >>> class HarderWhenSolved(pm.training.AbstractCurriculum):
+        ...     def init(self, model):
         ...         return jnp.float32(1)
-        ...     def update(self, memory, info, ended):
-        ...         return jnp.where(info["won"].mean() > 0.5, memory + 1, memory)
         ...     def __call__(self, env, progress, memory):
         ...         return dataclasses.replace(env, difficulty=memory)
+        ...     def update(self, memory, info, ended):
+        ...         return jnp.where(info["won"].mean() > 0.5, memory + 1, memory)
     """
 
-    @abstractmethod
-    def init(self) -> ArrayTree:
-        """What is remembered before the first update: a tree of arrays."""
+    def init(self, model: AbstractActorCritic) -> ArrayTree:
+        """The memory before the first update, a tree of arrays; nothing by default.
+
+        Args:
+            model: what is to be trained.
+        """
+        return ()
+
+    def renew(
+        self, memory: ArrayTree, model: AbstractActorCritic, updates: Real[Array, ""]
+    ) -> ArrayTree:
+        """The memory that an update begins with; by default what the last one left.
+
+        Args:
+            memory: before; what is returned has the same shapes and types.
+            model: as it is now.
+            updates: done so far.
+        """
+        return memory
 
     @abstractmethod
+    def __call__(
+        self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: ArrayTree
+    ) -> AbstractEnv[Any]:
+        """The environment to train on in an update.
+
+        Args:
+            env: as it was given. Only values of array fields may change: nothing is compiled again.
+            progress: updates done of updates in all: 0 in the first, less than 1 in the last.
+            memory: that the update begins with.
+        """
+
     def update(
         self, memory: ArrayTree, info: Mapping[str, Array], ended: Bool[Array, "steps envs"]
     ) -> ArrayTree:
-        """What is remembered after a rollout.
+        """The memory after a rollout; by default as before.
 
         Args:
             memory: before it; what is returned has the same shapes and types.
             info: of its steps, with axes [steps, envs, …].
             ended: the steps that ended an episode.
         """
+        return memory
 
-    @abstractmethod
-    def __call__(
-        self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: ArrayTree
-    ) -> AbstractEnv[Any]:
-        """The environment to train on, as a :data:`Curriculum` that knows the memory."""
+
+Curriculum = Callable[[AbstractEnv[Any], Float[Array, ""]], AbstractEnv[Any]] | AbstractCurriculum
+"""A function from the environment and the progress to the environment to train on, as
+:meth:`AbstractCurriculum.__call__` without a memory; or a curriculum with one."""
+
+
+def as_curriculum(curriculum: Curriculum | None) -> AbstractCurriculum:
+    """A function, or none, as a curriculum that remembers nothing."""
+    if isinstance(curriculum, AbstractCurriculum):
+        return curriculum
+    return _Forgetful(_unchanged if curriculum is None else curriculum)
 
 
 @final
-class SelfPlay(eqx.Module):
+class _Forgetful(AbstractCurriculum):
+    function: Callable[[AbstractEnv[Any], Float[Array, ""]], AbstractEnv[Any]]
+
+    def __call__(
+        self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: ArrayTree
+    ) -> AbstractEnv[Any]:
+        return self.function(env, progress)
+
+
+def _unchanged(env: AbstractEnv[Any], progress: Float[Array, ""]) -> AbstractEnv[Any]:
+    return env
+
+
+@final
+class SelfPlay(AbstractCurriculum):
     """A curriculum that puts a copy of the learner into the environment, as its own opponent.
 
-    The copy is renewed before every ``every``-th update, the first one included. It is the
-    curriculum's memory, and so a part of the training state: it is saved with it, and a resumed run
-    continues as if it had not been stopped. A renewal is a change of values; nothing is compiled
-    again. An episode under way goes on against the new copy.
+    The copy is its memory. It is renewed before every ``every``-th update, the first one included.
+    A renewal is a change of values; nothing is compiled again. An episode under way goes on against
+    the new copy.
 
     What is evaluated is the environment as it was given, with whatever opponent it has there.
 
@@ -100,90 +143,26 @@ class SelfPlay(eqx.Module):
         if self.every < 1:
             raise ValueError(f"every must be at least 1, got {self.every}")
 
-    def renew(
-        self, copy: AbstractActorCritic, learner: AbstractActorCritic, updates: Real[Array, ""]
-    ) -> AbstractActorCritic:
-        """The copy to play against in the next update.
+    def init(self, model: AbstractActorCritic) -> AbstractActorCritic:
+        """The first copy."""
+        return model
 
-        Args:
-            copy: the last one.
-            learner: as it is now.
-            updates: done so far.
-        """
+    def renew(
+        self, memory: AbstractActorCritic, model: AbstractActorCritic, updates: Real[Array, ""]
+    ) -> AbstractActorCritic:
+        """The copy to play against in the next update."""
         due = updates.astype(jnp.uint32) % jnp.uint32(self.every) == 0
 
         def newer(old: Any, new: Any) -> Any:
             return jnp.where(due, new, old) if eqx.is_array(old) else old
 
-        return jax.tree.map(newer, copy, learner)
+        return jax.tree.map(newer, memory, model)
 
-    def __call__(self, env: AbstractEnv[Any], copy: AbstractActorCritic) -> AbstractEnv[Any]:
-        """The environment to train on."""
-        return eqx.tree_at(self.where, env, copy, is_leaf=lambda x: x is None)
-
-
-Curriculum = (
-    Callable[[AbstractEnv[Any], Float[Array, ""]], AbstractEnv[Any]]
-    | AbstractAdaptiveCurriculum
-    | SelfPlay
-)
-"""From an environment and the progress, updates done of updates in all, to the environment as it is
-at that moment. Progress is 0 in the first update and less than 1 in the last one."""
-
-
-def env_at(
-    env: AbstractEnv[Any],
-    curriculum: Curriculum | None,
-    updates: Real[Array, ""],
-    total_updates: Real[Array, ""],
-    memory: Any = (),
-) -> AbstractEnv[Any]:
-    """Applies a curriculum.
-
-    Args:
-        env: the environment as it was given.
-        curriculum: None leaves it as it is.
-        updates: done so far.
-        total_updates: of the whole run.
-        memory: of a curriculum that has one, as the update begins with it.
-
-    Returns:
-        The environment to train on in the next update.
-    """
-    if curriculum is None:
-        return env
-    if isinstance(curriculum, SelfPlay):
-        return curriculum(env, memory)
-    progress = updates.astype(jnp.float32) / jnp.maximum(total_updates.astype(jnp.float32), 1)
-    if isinstance(curriculum, AbstractAdaptiveCurriculum):
-        return curriculum(env, progress, memory)
-    return curriculum(env, progress)
-
-
-def first_memory(curriculum: Curriculum | None, model: AbstractActorCritic) -> ArrayTree:
-    """The memory of a curriculum before the first update; ``()`` if it has none."""
-    if isinstance(curriculum, SelfPlay):
-        return model
-    return curriculum.init() if isinstance(curriculum, AbstractAdaptiveCurriculum) else ()
-
-
-def renewed_memory(
-    curriculum: Curriculum | None, memory: Any, model: AbstractActorCritic, updates: Real[Array, ""]
-) -> ArrayTree:
-    """The memory that an update begins with: that of self-play may be a new copy of the model."""
-    return curriculum.renew(memory, model, updates) if isinstance(curriculum, SelfPlay) else memory
-
-
-def next_memory(
-    curriculum: Curriculum | None,
-    memory: ArrayTree,
-    info: Mapping[str, Array],
-    ended: Bool[Array, "steps envs"],
-) -> ArrayTree:
-    """The memory of a curriculum after a rollout; see :class:`AbstractAdaptiveCurriculum`."""
-    if isinstance(curriculum, AbstractAdaptiveCurriculum):
-        return curriculum.update(memory, info, ended)
-    return memory
+    def __call__(
+        self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: AbstractActorCritic
+    ) -> AbstractEnv[Any]:
+        """The environment with the copy in it."""
+        return eqx.tree_at(self.where, env, memory, is_leaf=lambda x: x is None)
 
 
 class Schedule(eqx.Module):

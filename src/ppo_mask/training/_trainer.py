@@ -32,13 +32,7 @@ from ppo_mask.ppo import (
     update,
 )
 from ppo_mask.training._callback import Callback, Run
-from ppo_mask.training._curriculum import (
-    Curriculum,
-    env_at,
-    first_memory,
-    next_memory,
-    renewed_memory,
-)
+from ppo_mask.training._curriculum import AbstractCurriculum, Curriculum, as_curriculum
 from ppo_mask.training._debug_nans import find_first_nan
 from ppo_mask.training._health import Health, all_healthy, describe, examine
 from ppo_mask.training._loop import AbstractTrainer, run_loop
@@ -99,7 +93,7 @@ class Trainer(AbstractTrainer):
         env: the environment; ``config.num_envs`` of it run side by side.
         config: hyperparameters.
         metrics: metrics to log beside the library's, by name.
-        curriculum: what the environment is at each update; None if it never changes.
+        curriculum: what the environment is at each update.
         mesh: the devices to train on, from :func:`~ppo_mask.devices.sharding.make_mesh`; None for
             one device.
         algorithm: optimizer, loss and advantage estimator.
@@ -108,7 +102,7 @@ class Trainer(AbstractTrainer):
     env: AbstractEnv[Any]
     config: PPOConfig
     metrics: dict[str, Metric]
-    curriculum: Curriculum | None
+    curriculum: AbstractCurriculum
     mesh: Mesh | None = eqx.field(static=True)
     algorithm: Algorithm
 
@@ -130,7 +124,7 @@ class Trainer(AbstractTrainer):
             env: the environment.
             config: hyperparameters; None for the defaults.
             metrics: metrics to log beside the library's, by name.
-            curriculum: what the environment is at each update.
+            curriculum: what the environment is at each update; None: always the same.
             mesh: the devices to train on; None for one device.
             optimizer: any optax transformation; it replaces Adam, the clipping of the gradient and
                 the learning rate of the config.
@@ -146,7 +140,7 @@ class Trainer(AbstractTrainer):
         self.env = env
         self.config = PPOConfig() if config is None else config
         self.metrics = dict(metrics or {})
-        self.curriculum = curriculum
+        self.curriculum = as_curriculum(curriculum)
         self.mesh = mesh
         self.algorithm = Algorithm(optimizer, loss, advantage_estimator)
 
@@ -169,7 +163,7 @@ class Trainer(AbstractTrainer):
 
     def _first_state(self, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
         reset_key, learner_key = jax.random.split(key)
-        memory = first_memory(self.curriculum, model)
+        memory = self.curriculum.init(model)
         rollout = _start(self._vector_env(jnp.int32(0), jnp.int32(1), memory), model, reset_key)
         if (host_env := host_env_in(self.env)) is not None:
             jax.block_until_ready(rollout)
@@ -233,10 +227,8 @@ class Trainer(AbstractTrainer):
                 wrong = f"update {int(state.update)}: {failure or wrong}"
                 # What an environment in Python did cannot be done again.
                 if before is not None and host_env is None:
-                    memory = renewed_memory(
-                        self.curriculum, before.memory, before.model, before.update
-                    )
-                    env_then = env_at(self.env, self.curriculum, before.update, total, memory)
+                    memory = self.curriculum.renew(before.memory, before.model, before.update)
+                    env_then = self._env_at(before.update, total, memory)
                     place = find_first_nan(env_then, config, before.learner, total, self.algorithm)
                     wrong += f"; {place}" if place else ""
                 raise TrainingError(wrong) from failure
@@ -280,7 +272,7 @@ class Trainer(AbstractTrainer):
         Raises:
             ValueError: a trainer with other parts made the state.
         """
-        memory = first_memory(self.curriculum, state.model)
+        memory = self.curriculum.init(state.model)
         check_state(state, self.config, self.algorithm, self.metrics, memory)
         arrays, static = eqx.partition(state, eqx.is_array)
         until = state.update + n.astype(jnp.uint32)
@@ -291,7 +283,7 @@ class Trainer(AbstractTrainer):
 
         def one_update(carry: tuple[ArrayTree, Health]) -> tuple[ArrayTree, Health]:
             state: TrainState = eqx.combine(carry[0], static)
-            memory = renewed_memory(self.curriculum, state.memory, state.model, state.update)
+            memory = self.curriculum.renew(state.memory, state.model, state.update)
             learner, transitions, diagnostics = update(
                 self._vector_env(state.update, total_updates, memory),
                 self.config,
@@ -304,7 +296,7 @@ class Trainer(AbstractTrainer):
             counts = self.env.num_actions
             totals = add_update(state.totals, self.metrics, transitions, diagnostics, counts)
             health = examine(learner, transitions, diagnostics, counts)
-            memory = next_memory(self.curriculum, memory, transitions.info, transitions.ended)
+            memory = self.curriculum.update(memory, transitions.info, transitions.ended)
             state = constrain_state(TrainState(learner, totals, memory), self.mesh)
             return eqx.filter(state, eqx.is_array), health
 
@@ -316,8 +308,13 @@ class Trainer(AbstractTrainer):
     def _vector_env(
         self, updates: Real[Array, ""], total_updates: Real[Array, ""], memory: ArrayTree
     ) -> VectorEnv[Any]:
-        env = env_at(self.env, self.curriculum, updates, total_updates, memory)
-        return VectorEnv(env, self.config.num_envs)
+        return VectorEnv(self._env_at(updates, total_updates, memory), self.config.num_envs)
+
+    def _env_at(
+        self, updates: Real[Array, ""], total_updates: Real[Array, ""], memory: ArrayTree
+    ) -> AbstractEnv[Any]:
+        progress = updates.astype(jnp.float32) / jnp.maximum(total_updates.astype(jnp.float32), 1)
+        return self.curriculum(self.env, progress, memory)
 
     def _diagnostics(self, learner: LearnerState) -> UpdateDiagnostics:
         """Of an update, or something of the same structure."""
@@ -326,7 +323,7 @@ class Trainer(AbstractTrainer):
 
         def diagnostics(learner: LearnerState) -> UpdateDiagnostics:
             total = jnp.int32(1)
-            memory = first_memory(self.curriculum, learner.model)
+            memory = self.curriculum.init(learner.model)
             vector_env = self._vector_env(learner.update, total, memory)
             return update(vector_env, self.config, learner, total, None, self.algorithm)[2]
 
@@ -344,7 +341,7 @@ def _assemble(
 ) -> TrainState:
     learner = init_learner(model, rollout, trainer.config, key, trainer.algorithm)
     totals = empty_totals(trainer.metrics, trainer._diagnostics(learner))  # pyright: ignore[reportPrivateUsage]
-    memory = first_memory(trainer.curriculum, learner.model)
+    memory = trainer.curriculum.init(learner.model)
     return strongly_typed(TrainState(learner, totals, memory))
 
 

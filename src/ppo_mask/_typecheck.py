@@ -23,9 +23,20 @@ class WrongType(TypeCheckError, AnnotationError):
     """
 
 
-def check_types(package: str) -> None:
-    """Has all functions of a package checked by jaxtyping and beartype, once it is imported."""
-    install_import_hook(package, f"{__name__}.{when_called.__name__}")
+def check_types(package: str, *, but: str | None = None) -> None:
+    """Has all functions of a package checked by jaxtyping and beartype, once it is imported.
+
+    Args:
+        package: its name.
+        but: the name of a package in it whose functions are not: small ones of plain Python, for
+            which checking takes longer than what they do.
+    """
+    finder: Any = install_import_hook(package, f"{__name__}.{when_called.__name__}").hook  # pyright: ignore
+    if but is not None:
+        covers = finder.should_instrument
+        finder.should_instrument = lambda name: (
+            not f"{name}.".startswith(f"{but}.") and covers(name)
+        )
 
 
 def when_called(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import recordings
+from games import random_positions
 from hackmatrix import HackMatrix, positions
 from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP, flat_mlp
 from hackmatrix.observation import (
@@ -20,7 +21,6 @@ from hackmatrix.observation import (
 )
 from hackmatrix.play.policies import SCRIPTED
 from ppo_mask.envs import VectorEnv
-from reference import random_positions
 
 FLAT, COMPACT = HackMatrix(max_steps=6), HackMatrix(max_steps=6, compact=True)
 

@@ -1,28 +1,44 @@
-"""Positions written down in a few words, played many times at once.
+"""Positions written down in a few words or drawn, and what they lead to.
 
-One batch size for all, so that a test session compiles a step of the game only once.
+By the plain rules one game at a time; by the fast ones many at once, with one batch size for all,
+so that a test session compiles a step of the game only once.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from hackmatrix import HackMatrix, State, positions
 from hackmatrix.play.replay import Session
+from hackmatrix.rules import plain
+from hackmatrix.rules.draws import Draws
 from hackmatrix.rules.programs import NUM_PROGRAMS, Program
-from hackmatrix.rules.rewards import COMPONENTS
 from ppo_mask.envs import TimeStep
 
 ENV = HackMatrix()
 BATCH = 512
 UP, DOWN, LEFT, RIGHT, SIPHON = range(5)
+VIRUS, DAEMON, GLITCH, CRYPTOG = range(4)
 
-step = jax.jit(jax.vmap(ENV.step))
-reset = jax.jit(jax.vmap(ENV.reset))
-games_of = jax.jit(jax.vmap(lambda state: state.game))
+
+@jax.jit
+@jax.vmap
+def step(
+    key: jax.Array, state: State, action: jax.Array
+) -> tuple[State, TimeStep, jax.Array, jax.Array]:
+    """A step of each game, which is a new one where it ended.
+
+    Returns:
+        The next states, the time steps, what is seen of the next states; and the words that the
+        draws of the step are made of, and those of the new game.
+    """
+    keys = jax.random.split(key)
+    timestep, following = ENV.step_and_reset(*keys, state, action)
+    words = jax.vmap(lambda key: Draws(key).words)(keys)
+    return following.state, timestep, following.observation, words
 
 
 def run(program: Program) -> int:
@@ -35,21 +51,6 @@ def seed_to_play() -> int:
     has nothing to siphon with."""
     wanted = [True, False, False, True, False]
     return next(s for s in range(1000) if Session(ENV, s).mask[: SIPHON + 1].tolist() == wanted)
-
-
-class Outcome(NamedTuple):
-    """One of the ends that play came to; ``timestep`` is that of the last action."""
-
-    position: dict[str, Any]
-    timestep: TimeStep
-    count: int
-
-    @property
-    def components(self) -> dict[str, float]:
-        """The reward's components that are not 0."""
-        info = self.timestep.info
-        values = {name: float(info[f"reward/{name}"]) for name in COMPONENTS}
-        return {name: round(value, 5) for name, value in values.items() if value}
 
 
 def position(
@@ -99,66 +100,117 @@ def position(
     }
 
 
-def stacked(states: Sequence[State]) -> State:
-    """A batch of states, filled up to the one batch size."""
-    filled = [states[i % len(states)] for i in range(BATCH)]
-    return jax.tree.map(lambda *x: np.stack(x), *jax.device_get(filled))
+class Outcome(NamedTuple):
+    """One of the ends that play by the plain rules came to; ``result`` is that of the last step."""
+
+    position: dict[str, Any]
+    legal: set[int]
+    result: plain.Result
+    count: int
+
+    @property
+    def components(self) -> dict[str, float]:
+        """The reward's components that are not 0."""
+        return {name: round(value, 5) for name, value in self.result.reward.items() if value}
 
 
-def outcomes(start: dict[str, Any] | State, *actions: int, seed: int = 0) -> list[Outcome]:
-    """What the actions led to, over many keys: each different end once, the most frequent first."""
-    state = positions.load(start) if isinstance(start, dict) else start
-    states = jax.tree.map(lambda x: jnp.broadcast_to(x, (BATCH, *x.shape)), state)
-    for number, action in enumerate(actions):
-        keys = jax.random.split(jax.random.key(1000 * seed + number), BATCH)
-        states, timesteps = step(keys, states, jnp.full(BATCH, action, jnp.int32))
-    states, timesteps = jax.device_get((states, timesteps))
-    _, rows, counts = np.unique(_rows(states), axis=0, return_index=True, return_counts=True)
-    ends = sorted(zip(counts.tolist(), rows.tolist(), strict=True), reverse=True)
-    found = _dumped(states, [row for _, row in ends])
+def outcomes(start: dict[str, Any], *actions: int, tries: int = 60) -> list[Outcome]:
+    """What the actions lead to: each different end once, the most frequent first."""
+    ends: dict[str, Outcome] = {}
+    for seed in range(tries):
+        game, chance, result = plain.load(start), plain.Dice(seed), plain.Result()
+        for action in actions:
+            result = plain.step(game, action, chance)
+        end = plain.dump(game)
+        known = ends.get(str(end))
+        ends[str(end)] = Outcome(end, plain.legal(game), result, known.count + 1 if known else 1)
+    return sorted(ends.values(), key=lambda end: -end.count)
+
+
+def the_outcome(start: dict[str, Any], *actions: int) -> Outcome:
+    """The one end that the actions lead to; an error where chance has a part in it."""
+    (only,) = outcomes(start, *actions, tries=8)
+    return only
+
+
+def random_positions(rng: np.random.Generator, number: int) -> Iterator[dict[str, Any]]:
+    """Positions that play may take long to bring about: crowds, shared cells, walled-in players."""
+    for _ in range(number):
+        order = [divmod(int(place), 6) for place in rng.permutation(36)]
+        walls, free = order[: rng.integers(16)], order[16:]
+        player = free[0] if rng.random() < 0.9 else order[0]
+        others = [place for place in order if place != player]
+        most = 36 if rng.random() < 0.05 else rng.integers(9)
+        stand = [place for place in others if place not in walls][:most]
+        crowd = [place for place in others if place not in stand][: rng.integers(1, 12)] or others
+        enemies = []
+        for number in range(rng.integers(12)):
+            place = player if rng.random() < 0.02 else crowd[rng.integers(len(crowd))]
+            type = GLITCH if place in walls and rng.random() < 0.8 else rng.integers(4)
+            flags = [number >= 6 or rng.random() < 0.2, *rng.integers(2, size=2)]
+            enemies.append([type, *place, rng.integers(1, 4), rng.random() < 0.1, *flags])
+        beside = [place for place in plain.neighbors(player) if place in free]
+        exit = beside[0] if beside and rng.random() < 0.3 else free[1]
+        kinds = {place: 5 * (rng.random() < 0.1) for place in free} | {exit: 6}
+        kinds |= {place: rng.integers(1, 5) for place in walls}
+        drawn = position(
+            player,
+            hp=rng.integers(1, 4),
+            siphons=rng.integers(3),
+            score=5,
+            attack=rng.integers(1, 3),
+            enemies=enemies,
+            transmissions=[
+                [*place, rng.integers(1, 4), rng.integers(4), *rng.integers(2, size=2)]
+                for place in stand
+            ],
+            owned=np.flatnonzero(rng.random(NUM_PROGRAMS) < 0.7).tolist(),
+            stage=rng.integers(1, 9),
+            show=rng.random() < 0.2,
+            calm=rng.random() < 0.2,
+            step=rng.random() < 0.2,
+            atk_uses=rng.integers(4),
+            interval=rng.integers(4, 13),
+            next_task=rng.integers(3, 7),
+            pending=rng.integers(5) * rng.integers(2),
+        )
+        cells = [[*place, *_random_content(rng, kind)] for place, kind in kinds.items()]
+        # Numbers of Python's, and lists.
+        yield json.loads(json.dumps(drawn | {"exit": exit, "cells": cells}, default=int))
+
+
+def _random_content(rng: np.random.Generator, kind: int) -> list[Any]:
+    """What is on a cell of a kind: of few values, so that places are often worth the same."""
+    holds_data, holds_program = kind in (1, 3), kind in (2, 4)
     return [
-        Outcome(position, member(timesteps, row), count)
-        for position, (count, row) in zip(found, ends, strict=True)
+        kind,
+        holds_data * rng.integers(1, 4),
+        rng.integers(NUM_PROGRAMS) if holds_program else -1,
+        (holds_data or holds_program) * rng.integers(10),
+        *(kind != 6) * rng.permutation([rng.integers(4), 0]),
+        kind not in (3, 4) and rng.random() < 0.15,
+        rng.random() < 0.1,
     ]
 
 
-def _dumped(states: State, rows: list[int]) -> list[dict[str, Any]]:
-    """The positions of some rows of a batch; few sizes, so that little is compiled."""
-    filled = np.resize(rows, 16 if len(rows) <= 16 else BATCH)
-    return positions.dump_all(member(states, filled))[: len(rows)]
+def batch(starts: Sequence[dict[str, Any] | State]) -> State:
+    """The states of positions, or some states, filled up to the one batch size."""
+    filled = [starts[i % len(starts)] for i in range(BATCH)]
+    if isinstance(starts[0], dict):
+        return positions.load_all(filled)
+    return jax.tree.map(lambda *x: np.stack(x), *jax.device_get(filled))
+
+
+def play(starts: Sequence[dict[str, Any]] | State, *actions: int) -> tuple[State, TimeStep]:
+    """What the fast game makes of some positions, or of a batch of states."""
+    states = starts if isinstance(starts, State) else batch(starts)
+    timestep = None
+    for number, action in enumerate(actions):
+        keys = jax.random.split(jax.random.key(number), BATCH)
+        states, timestep, *_ = step(keys, states, np.full(BATCH, action, np.int32))
+    return jax.device_get((states, timestep))
 
 
 def member(batch: Any, row: int | np.ndarray) -> Any:
     """One row, or some, of a batch of states or timesteps."""
     return jax.tree.map(lambda x: x[row], batch)
-
-
-def the_outcome(start: dict[str, Any] | State, *actions: int) -> Outcome:
-    """The one end that the actions lead to; an error where chance has a part in it."""
-    (only,) = outcomes(start, *actions)
-    return only
-
-
-def _rows(states: State) -> np.ndarray:
-    """One row a state, equal for equal positions: entities in list order, free slots empty."""
-    games = jax.device_get(games_of(states))
-    table = games.entities
-    rank = np.where(table.kind == 0, 1 << 40, table.order.astype(np.int64))
-    rank = rank + (table.kind == 1) * (1 << 33)
-    order = np.argsort(rank, axis=1, kind="stable")
-    alive = np.take_along_axis(table.kind, order, axis=1) > 0
-    entities = [
-        np.where(alive, np.take_along_axis(leaf, order, axis=1), 0)
-        for name, leaf in vars(table).items()
-        if name != "order"
-    ]
-    others = jax.tree.leaves(
-        [
-            leaf
-            for name, leaf in vars(games).items()
-            if name not in ("entities", "births", "arrivals", "steps", "undo_newest")
-        ]
-    )
-    return np.concatenate(
-        [np.reshape(leaf, (len(rank), -1)).astype(np.int64) for leaf in [*entities, *others]], 1
-    )

@@ -5,8 +5,7 @@ from html import escape
 from hackmatrix.render.scene import scene
 from hackmatrix.render.shapes import Box, Disc, Drawing, Group, Label, Polygon, Shape
 from hackmatrix.render.sheet import sheet
-from hackmatrix.rules.display import as_svg
-from hackmatrix.rules.state import State
+from hackmatrix.rules.state import State, as_svg
 
 FONT = "ui-sans-serif,system-ui,Segoe UI,Helvetica,Arial,sans-serif"
 

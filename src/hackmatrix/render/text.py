@@ -15,10 +15,9 @@ import sys
 
 from hackmatrix.actions import price
 from hackmatrix.render.scene import Block, Cell, Enemy, Scene, Transmission, scene
-from hackmatrix.rules.display import as_text
 from hackmatrix.rules.planes import SIZE
 from hackmatrix.rules.programs import CARDS
-from hackmatrix.rules.state import State
+from hackmatrix.rules.state import State, as_text
 
 CELL_WIDTH = 11
 

@@ -1,13 +1,13 @@
-"""Walking and attacking."""
+"""Walking and attacking; and how the player does harm, with programs too."""
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from hackmatrix.rules import harm, paths
-from hackmatrix.rules.batching import computed_once, side_by_side
-from hackmatrix.rules.entities import Occupied
+from hackmatrix.rules import paths
+from hackmatrix.rules.batching import computed_once, side_by_side, total
+from hackmatrix.rules.entities import FREE, Entities, Occupied
 from hackmatrix.rules.game import Game, replace
 from hackmatrix.rules.planes import CELL_STEP, Plane, empty, neighbor_flags, single
 
@@ -39,8 +39,8 @@ def move(
     table = game.entities
     attacked = table.first(table.is_enemy & table.on(hit_enemy)) & attacks
     interrupted = table.is_transmission & table.on(hit_transmission) & attacks
-    table = harm.hurt(table, attacked, game.player.attack)
-    table, kills = harm.bury(table, interrupted, counted=interrupted)
+    table = hurt(table, attacked, game.player.attack)
+    table, kills = bury(table, interrupted, counted=interrupted)
     kills = computed_once(kills, game.steps < 0)
 
     walks = condition & ~attacks
@@ -68,3 +68,23 @@ def _target(
     for number, ray in enumerate(paths.line(single(game.player.cell), solid)):
         line = ray.where(direction == number, line)
     return (line & transmissions).only(), (line & enemies & ~transmissions).only()
+
+
+def hurt(table: Entities, hit: Bool[Array, " slots"], damage: Int[Array, ""]) -> Entities:
+    """Takes hp from the enemies hit and stuns them; those at 0 are still on the table."""
+    left = jnp.maximum(table.hp.astype(jnp.int32) - damage, 0).astype(jnp.int8)
+    return replace(table, hp=jnp.where(hit, left, table.hp), stunned=table.stunned | hit)
+
+
+def bury(
+    table: Entities, gone: Bool[Array, " slots"], counted: Bool[Array, " slots"]
+) -> tuple[Entities, Int[Array, ""]]:
+    """Takes enemies without hp off the table, and all those that are gone.
+
+    Returns:
+        The others, and how many count as destroyed by the player: those without hp and those that
+        are ``counted``, but for what the schedule brought.
+    """
+    dead = table.is_enemy & (table.hp <= 0)
+    kills = total((dead | counted) & ~table.from_task)
+    return replace(table, kind=jnp.where(dead | gone, jnp.int8(FREE), table.kind)), kills

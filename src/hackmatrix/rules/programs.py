@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
-from hackmatrix.rules import bits, harm, paths
+from hackmatrix.rules import bits, paths
 from hackmatrix.rules.batching import anywhere, computed_once, join, smallest
 from hackmatrix.rules.draws import Draws, Use
 from hackmatrix.rules.entities import (
@@ -25,6 +25,7 @@ from hackmatrix.rules.entities import (
     slot_set,
 )
 from hackmatrix.rules.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Board, Game, choose, replace
+from hackmatrix.rules.moves import bury, hurt
 from hackmatrix.rules.planes import SIZE, Plane, column, row, row_and_col, single
 
 
@@ -147,13 +148,13 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
     slots = slot_set(table.kind != 0)
     warped_to = slots.nth(draws.below(slots.size(), Use.WARP))
     strike = _strike(game, program, warped_to)
-    table = harm.hurt(table, strike.hit, strike.damage)
+    table = hurt(table, strike.hit, strike.damage)
     late = table.is_transmission & (program == Program.DELAY)
     # As far as turns can be counted.
     later = jnp.minimum(table.turns, _MAX_TURNS - _DELAY_TURNS) + jnp.int16(_DELAY_TURNS)
     table = replace(table, turns=jnp.where(late, later, table.turns))
     table, counted = _regroup(table, strike.gone, cell, program, draws)
-    table, kills = harm.bury(table, strike.gone, counted)
+    table, kills = bury(table, strike.gone, counted)
     warp_cell = game.entities.cell[warped_to].astype(jnp.int32)
     board = _run_on_board(game.board, program, single(cell).around(), game.exit)
     game = _run_on_player(replace(game, entities=table, board=board), program)

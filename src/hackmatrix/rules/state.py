@@ -6,6 +6,7 @@ taken apart (:attr:`Kept.game`), played, and put together again (:func:`keep`).
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import singledispatch
 from typing import Any
 
 import equinox as eqx
@@ -16,7 +17,6 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, UInt16, UInt32
 
 from hackmatrix.rules.batching import join_in_pairs, side_by_side, with_entries
-from hackmatrix.rules.display import as_svg, as_text
 from hackmatrix.rules.entities import MAX_ENTITIES, Entities, Occupied
 from hackmatrix.rules.game import Board, Game, Player, build
 from hackmatrix.rules.planes import NUM_CELLS, Plane
@@ -106,6 +106,22 @@ class Kept(eqx.Module):
             owned=numbers.pop("owned").astype(jnp.uint32),
             **numbers,
         )
+
+
+# What is shown lies below what draws it, and must not import it. So what draws registers itself
+# here when it is imported, which :mod:`hackmatrix` sees to.
+
+
+@singledispatch
+def as_text(shown: object) -> str | None:
+    """What is shown as text for a terminal; None where nothing draws it."""
+    del shown
+
+
+@singledispatch
+def as_svg(shown: object) -> str | None:
+    """What is shown as an SVG image; None, for notebooks "no such display", where nothing does."""
+    del shown
 
 
 class State(eqx.Module):

@@ -8,21 +8,21 @@ import pytest
 from hackmatrix.rules import batching
 
 
-@pytest.mark.parametrize("size", [1, 5, 23, 32, 33, 36, 42, 64, 521, 2048, 2049, 32768])
+@pytest.mark.parametrize("size", [5, 33, 64, 521, 2049])
 def test_reductions_equal_those_of_numpy(size):
     rng = np.random.default_rng(size)
     values = rng.integers(-100, 100, (7, size), dtype=np.int32)
     words = rng.integers(0, 2**32, (7, size), dtype=np.uint32)
     flags = rng.random((7, size)) < 1 / size
-    given = jnp.asarray(values)
-    np.testing.assert_array_equal(batching.total(given), values.sum(-1))
-    np.testing.assert_array_equal(batching.smallest(given), values.min(-1))
-    np.testing.assert_array_equal(batching.largest(given), values.max(-1))
-    np.testing.assert_array_equal(batching.total(jnp.asarray(flags)), flags.sum(-1))
-    np.testing.assert_array_equal(batching.anywhere(jnp.asarray(flags)), flags.any(-1))
-    np.testing.assert_array_equal(
-        batching.join(jnp.asarray(words)), np.bitwise_or.reduce(words, -1)
-    )
+
+    @jax.jit
+    def reduced(values, words, flags):
+        whole = [reduce(values) for reduce in (batching.total, batching.smallest, batching.largest)]
+        return whole, batching.join(words), batching.total(flags), batching.anywhere(flags)
+
+    whole = [values.sum(-1), values.min(-1), values.max(-1)]
+    wanted = whole, np.bitwise_or.reduce(words, -1), flags.sum(-1), flags.any(-1)
+    jax.tree.map(np.testing.assert_array_equal, reduced(values, words, flags), wanted)
 
 
 def test_side_by_side_is_stack():
@@ -42,10 +42,9 @@ def test_computed_once_without_jit_is_compiled_once(compiled):
     assert len(compiled()) == before
 
 
-@pytest.mark.parametrize("size", [1, 2, 8])
-def test_looked_up_is_the_entry(size):
-    table = np.arange(3, 3 + size) * 0.5
-    found = [batching.looked_up(table.tolist(), jnp.int32(i)) for i in range(size)]
+def test_looked_up_is_the_entry():
+    table = np.arange(3, 11) * 0.5
+    found = jax.jit(jax.vmap(lambda i: batching.looked_up(table.tolist(), i)))(np.arange(8))
     np.testing.assert_array_equal(found, table)
 
 
@@ -54,8 +53,8 @@ def test_a_table_to_look_up_has_two_four_eight_entries():
         batching.looked_up([1.0, 2.0, 3.0], jnp.int32(0))
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 8])
+@pytest.mark.parametrize("count", [1, 3, 8])
 def test_words_joined_in_pairs_have_all_bits(count):
     words = np.random.default_rng(count).integers(1 << 16, size=(count, 5)).astype(np.uint16)
-    expected = np.bitwise_or.reduce(words)
-    np.testing.assert_array_equal(batching.join_in_pairs([jnp.array(w) for w in words]), expected)
+    joined = jax.jit(lambda words: batching.join_in_pairs(list(words)))(words)
+    np.testing.assert_array_equal(joined, np.bitwise_or.reduce(words))

@@ -30,7 +30,7 @@ def marked(end, start):
 @pytest.fixture
 def start():
     # Over more than a kilobyte, or the compiler would mark the loop itself.
-    return jnp.arange(700, dtype=jnp.uint32), jnp.arange(700, dtype=jnp.uint32)[::-1]
+    return np.arange(700, dtype=np.uint32), np.arange(700, dtype=np.uint32)[::-1]
 
 
 def assert_equal(one, other):
@@ -39,11 +39,10 @@ def assert_equal(one, other):
 
 def test_results_are_those_of_the_function(start):
     expected = plain(5, start)
-    assert_equal(marked(5, start), expected)
     assert_equal(jax.jit(marked)(5, start), expected)
-    batch = jax.tree.map(lambda x: jnp.stack([x, x + 7, x * 5]), start)
-    each = jax.jit(jax.vmap(marked, (None, 0)))(5, batch)
-    assert_equal(each, jax.vmap(plain, (None, 0))(5, batch))
+    batch = jax.tree.map(lambda x: np.stack([x, x + 7, x * 5]), start)
+    many, each = (jax.jit(jax.vmap(f, (None, 0))) for f in (marked, plain))
+    assert_equal(many(5, batch), each(5, batch))
     assert_equal(marked(0, start), start)
 
 
@@ -65,7 +64,7 @@ def test_programs_for_other_devices_have_no_mark(start):
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("num_envs", [1, 16, 300, 2048, 8192, 32768])
+@pytest.mark.parametrize("num_envs", [1, 300, 2048, 32768])
 def test_a_step_compiles_and_runs_with_any_number_of_games(num_envs):
     """What the compiler leaves to libraries depends on sizes, and a marked call must have none."""
     env = VectorEnv(HackMatrix(compact=True), num_envs)

@@ -1,0 +1,56 @@
+"""The game in plain Python: its rules as a person reads them.
+
+This is the game; the rest of :mod:`hackmatrix.rules` is the same for thousands of games at once.
+Recordings of the original hold these rules to the original, and the fast game is held to them.
+
+A :class:`Game` is changed in place. Whatever is random is asked of a :class:`Chance`.
+
+Example:
+    >>> from hackmatrix.rules import plain
+    >>> chance = plain.Dice(seed=0)
+    >>> game, result = plain.new_game(chance), plain.Result()
+    >>> while not result.over:
+    ...     result = plain.step(game, max(plain.legal(game), default=0), chance)
+"""
+
+from hackmatrix.rules.plain.actions import legal, lost_yield, step
+from hackmatrix.rules.plain.game import (
+    BOARD,
+    CORNERS,
+    PICKUP,
+    Cell,
+    Chance,
+    Dice,
+    Game,
+    Player,
+    Position,
+    Result,
+    distances,
+    dump,
+    load,
+    neighbors,
+)
+from hackmatrix.rules.plain.sight import observe
+from hackmatrix.rules.plain.turns import new_game
+
+__all__ = [
+    "BOARD",
+    "CORNERS",
+    "PICKUP",
+    "Cell",
+    "Chance",
+    "Dice",
+    "Game",
+    "Player",
+    "Position",
+    "Result",
+    "distances",
+    "dump",
+    "legal",
+    "load",
+    "lost_yield",
+    "neighbors",
+    "new_game",
+    "observe",
+    "step",
+]

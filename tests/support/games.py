@@ -209,8 +209,3 @@ def play(starts: Sequence[dict[str, Any]] | State, *actions: int) -> tuple[State
         keys = jax.random.split(jax.random.key(number), BATCH)
         states, timestep, *_ = step(keys, states, np.full(BATCH, action, np.int32))
     return jax.device_get((states, timestep))
-
-
-def member(batch: Any, row: int | np.ndarray) -> Any:
-    """One row, or some, of a batch of states or timesteps."""
-    return jax.tree.map(lambda x: x[row], batch)

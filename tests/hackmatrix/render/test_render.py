@@ -5,7 +5,7 @@ import re
 import pytest
 
 import recordings
-from games import position, stacked
+from games import batch, position
 from hackmatrix import positions
 from hackmatrix.render import text
 from hackmatrix.rules.programs import CARDS
@@ -126,4 +126,4 @@ def test_colors_change_nothing_but_colors():
 
 def test_a_batch_is_refused():
     with pytest.raises(ValueError, match="one state is shown, not a batch"):
-        text(stacked([positions.load(position())]))
+        text(batch([positions.load(position())]))

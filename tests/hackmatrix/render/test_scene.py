@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import recordings
-from games import position, stacked
+from games import batch, position
 from hackmatrix import positions
 from hackmatrix.play.replay import Frame, Replay
 from hackmatrix.render import scene, svg, text
@@ -174,12 +174,12 @@ def test_a_hidden_cryptog_hides_those_that_come_after_it():
 def test_notebooks_show_a_state_and_not_a_batch():
     state = positions.load(position())
     assert state._repr_svg_() == svg(state)
-    assert stacked([state])._repr_svg_() is None
+    assert batch([state])._repr_svg_() is None
     drawn_inside = []
     jax.make_jaxpr(lambda s: (drawn_inside.append(s._repr_svg_()), jnp.int32(0))[1])(state)
     assert drawn_inside == [None]
     with pytest.raises(ValueError, match="one state is shown, not a batch"):
-        svg(stacked([state]))
+        svg(batch([state]))
 
 
 @pytest.mark.slow

@@ -62,7 +62,10 @@ MODEL = pm.MLPActorCritic.for_env(ENV, hidden_dim=4, key=jax.random.key(0))
 TRAINER = pm.Trainer(ENV, pm.PPOConfig(num_envs=4, num_steps=4))
 KEY = "not Key[Array, '']; jax.random.key(0) makes one"
 MISTAKES = {
-    "whole float": (lambda: TRAINER.total_updates(1e5), "'total_timesteps' is 100000.0, not int"),  # pyright: ignore
+    "whole float": (
+        lambda: TRAINER.config.total_updates(1e5),  # pyright: ignore
+        "'total_timesteps' is 100000.0, not int",
+    ),
     "one callback": (
         lambda: TRAINER.train(TRAINER.init(MODEL, jax.random.key(0)), 16, callbacks=pm.History()),  # pyright: ignore
         "'callbacks' is History(0 log lines, 0 steps), not Sequence[Callback]",
@@ -71,8 +74,8 @@ MISTAKES = {
     "number as key": (lambda: pm.evaluate(MODEL, ENV, 0, 2), f"'key' is 0, {KEY}"),  # pyright: ignore
     "key of for_env": (lambda: pm.MLPActorCritic.for_env(ENV, key=0), f"'key' is 0, {KEY}"),  # pyright: ignore
     "not called": (
-        lambda: pm.Trainer(ENV, optimizer=optax.adam),  # pyright: ignore
-        "Trainer: parameter 'optimizer' is adam, not GradientTransformation | None",
+        lambda: pm.ppo.Algorithm(optimizer=optax.adam),  # pyright: ignore
+        "Algorithm: parameter 'optimizer' is adam, not GradientTransformation | None",
     ),
     "setting": (
         lambda: pm.PPOConfig(num_envs="4"),

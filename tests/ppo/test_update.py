@@ -92,7 +92,7 @@ def test_advantages_are_standardized_and_variance_is_explained():
 
 def _rates(updates_done, total=3, **changes):
     config = PPOConfig(8, 8, num_minibatches=2, update_epochs=2, **changes)
-    return parts_of_update._learning_rates(config, jnp.uint32(updates_done), jnp.int32(total))
+    return parts_of_update._learning_rates(config, jnp.int32(updates_done), jnp.int32(total))
 
 
 def test_learning_rate_falls_by_gradient_step_to_zero_or_stays():

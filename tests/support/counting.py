@@ -73,7 +73,7 @@ class CountingTrainer(AbstractTrainer):
         log_interval: int = 10,
         debug_nans: bool = False,
     ) -> TrainState:
-        updates = -(-total_timesteps // self.config.batch_size)
+        updates = self.config.total_updates(total_timesteps)
         unlogged = int(state.totals.updates)
         run = Run(self.config, int(state.update), updates, callbacks, unlogged)
 

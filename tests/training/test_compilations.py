@@ -33,8 +33,7 @@ trainer = pm.Trainer(
     env,
     config,
     mesh=make_mesh(devices),
-    optimizer=optax.adam(optax.linear_schedule(1e-3, 0, 100)),
-    loss=loss,
+    algorithm=pm.ppo.Algorithm(optax.adam(optax.linear_schedule(1e-3, 0, 100)), loss),
 )
 model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
 state = trainer.init(model, jax.random.key(1))

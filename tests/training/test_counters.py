@@ -1,4 +1,4 @@
-"""Counters of a run that lasts a year: what they count to, and what happens where one is full."""
+"""Counters of a run that lasts a year: what they count to, and what is refused."""
 
 import equinox as eqx
 import jax
@@ -7,109 +7,57 @@ import numpy as np
 import pytest
 
 import ppo_mask as pm
-from environments import Scripted
-from ppo_mask.envs import VectorEnv, probes
-from ppo_mask.training import Metric, summarize
-from ppo_mask.training._metrics import Total, empty_totals
+import programs
+from ppo_mask.errors import RunError
+from ppo_mask.ppo import MAX_COUNT
+from ppo_mask.training import summarize
+from ppo_mask.training._metrics import add_steps, empty_totals
 
-UPDATES, EVERYWHERE = 100_000, 1 << 20
-
-
-def test_totals_lose_nothing_however_many_numbers():
-    @jax.jit
-    def add(total, numbers):
-        return jax.lax.scan(lambda total, x: (total.plus(x), None), total, numbers)[0]
-
-    total = add(Total(), jnp.full(1000, 2**24 + 2, jnp.int32))
-    total = add(total, jnp.full(1000, 0.5, jnp.float32))
-    total = add(total, jnp.full(1000, 1, jnp.int8))
-    assert float(total) == 1000 * (2**24 + 2) + 500 + 1000
+LOCKS = programs.locks()
+STEPS = LOCKS.config.batch_size
 
 
-def test_total_with_an_infinite_number_is_infinite():
-    assert float(Total().plus(jnp.float32(jnp.inf)).plus(jnp.float32(1))) == jnp.inf
-
-
-def test_mean_reward_of_many_billion_steps_is_right():
-    # 10^11 steps of reward 0.5 between two log lines, in updates of a million.
-    metrics = {"half": Metric(lambda action, info: 0.5)}
-    totals = empty_totals(metrics, pm.ppo.UpdateDiagnostics.zeros())
-    number, steps = jnp.int32(EVERYWHERE), totals.steps
-
-    def update(_, steps):
-        added = (number, number, number / 2, number / 2, number, number / 2)
-        parts = lambda s: (  # noqa: E731
-            s.steps, s.episodes, s.reward, s.episode_return, s.episode_length, s.metrics["half"],
-        )  # fmt: skip
-        return eqx.tree_at(
-            parts,
-            steps,
-            tuple(x.plus(y) for x, y in zip(parts(steps), added, strict=True)),
-            is_leaf=lambda x: isinstance(x, Total),
+def test_no_step_and_no_episode_is_lost_between_two_log_lines():
+    """Beyond 2**24 a float32 does not count on."""
+    _, timestep = jax.eval_shape(
+        lambda: (env := pm.VectorEnv(LOCKS.env, 4)).step(
+            jax.random.key(0), env.reset(jax.random.key(0))[0], jnp.zeros(4, jnp.int32)
         )
-
-    steps = jax.jit(lambda steps: jax.lax.fori_loop(0, UPDATES, update, steps))(steps)
-    totals = eqx.tree_at(lambda t: (t.steps, t.updates), totals, (steps, jnp.int32(UPDATES)))
-    values = summarize(totals, metrics)
-    assert values["train/num_episodes"] == UPDATES * EVERYWHERE
-    for name in ("train/mean_reward", "train/mean_episode_return", "half"):
-        assert values[name] == 0.5
-    assert values["train/mean_episode_length"] == 1
-
-
-@pytest.fixture(scope="module")
-def trainer():
-    env = probes.ConstantValue()
-    return pm.Trainer(env, pm.PPOConfig(num_envs=2, num_steps=2, num_minibatches=1, anneal_lr=True))
+    )
+    timestep = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), timestep)
+    begun = empty_totals({}, pm.ppo.UpdateDiagnostics.zeros())
+    places = lambda totals: (totals.steps, totals.episodes)  # noqa: E731
+    steps = eqx.tree_at(places, begun.steps, (jnp.int32(2**25), jnp.int32(2**24)))
+    counted = jnp.array([True, True, True, False])
+    steps = jax.jit(lambda steps: add_steps(steps, {}, jnp.zeros(4, int), timestep, counted))(steps)
+    assert (int(steps.steps), int(steps.episodes)) == (2**25 + 3, 2**24 + 3)
+    totals = eqx.tree_at(lambda t: (t.steps, t.updates), begun, (steps, jnp.int32(1)))
+    assert summarize(totals, {})["train/num_episodes"] == 2**24 + 3
 
 
-@pytest.fixture(scope="module")
-def start(trainer):
-    model = pm.MLPActorCritic.for_env(trainer.env, hidden_dim=4, key=jax.random.key(0))
-    return trainer.init(model, jax.random.key(1))
+def at(updates):
+    return eqx.tree_at(lambda s: s.learner.num_updates, LOCKS.start, jnp.int32(updates))
 
 
-class StopSoon(pm.Callback):
-    def next_update(self, update):
-        return update + 1
-
-    def on_chunk(self, run, state, progress):
-        run.request_stop("enough")
-
-
-@pytest.mark.parametrize("steps", [10**12, 10**15, 3 * 10**14])
-def test_run_of_any_number_of_steps_begins(trainer, start, steps):
-    history = pm.History()
-    state = trainer.train(start, steps, callbacks=[StopSoon(), history], log_interval=1)
-    assert int(state.update) == 1
-    assert history["train/lr"][0] == pytest.approx(2.5e-4)
-
-
-def test_updates_are_counted_past_31_bits(trainer, start):
-    before = eqx.tree_at(lambda s: s.learner.num_updates, start, jnp.int32(2**31 - 2))
-    history = pm.History()
-    state = trainer.train(before, 4 * (2**31 + 2), callbacks=[history], log_interval=1)
-    assert int(state.update) == 2**31 + 2
-    assert history.steps.tolist() == [4 * (2**31 - 1 + i) for i in range(4)]
+def test_updates_are_counted_to_the_last():
+    state, history = LOCKS.train(MAX_COUNT, at(MAX_COUNT - 3))
+    assert int(state.update) == MAX_COUNT
+    assert history.steps.tolist() == [STEPS * (MAX_COUNT - n) for n in (2, 1, 0)]
     assert np.all(history["train/lr"] >= 0)
 
 
-def test_annealing_is_right_past_31_bits(trainer, start):
-    late = eqx.tree_at(lambda s: s.learner.num_updates, start, jnp.int32(-(2**31)))
-    history = pm.History()
-    trainer.train(late, 4 * 2**32, callbacks=[StopSoon(), history], log_interval=1)
-    assert history["train/lr"][0] == pytest.approx(2.5e-4 / 2)
+def test_annealing_is_right_late_in_a_long_run():
+    class StopSoon(pm.Callback):
+        def on_chunk(self, run, state, progress):
+            run.request_stop("enough")
+
+    _, history = LOCKS.train(MAX_COUNT, at(2**30), [StopSoon()])
+    assert history["train/lr"][0] == pytest.approx(1e-3 / 2)
 
 
-def test_length_of_an_endless_episode_stays_at_the_most():
-    env = VectorEnv(Scripted(), 1)
-    state, _ = env.reset(jax.random.key(0))
-    most = jnp.full(1, 2**31 - 1, jnp.int32)
-    state = eqx.tree_at(lambda s: s.episode_length, state, most)
-    _, timestep = env.step(jax.random.key(0), state, jnp.zeros(1, jnp.int32))
-    assert timestep.episode_length.tolist() == [2**31 - 1]
-
-
-def test_time_limit_that_cannot_be_counted_is_refused():
-    with pytest.raises(ValueError, match="max_steps must be at most 2147483647, got 2147483648"):
-        pm.TimeLimit(probes.ConstantValue(), 2**31)
+def test_more_than_can_be_counted_is_refused_in_one_line():
+    with pytest.raises(RunError, match="steps are 2,147,483,648 updates of 64, and a run"):
+        LOCKS.trainer.train(LOCKS.start, STEPS * MAX_COUNT + 1)
+    with pytest.raises(RunError, match="would be of 2,147,483,648 steps, and has at most"):
+        LOCKS.train(2**26, log_interval=2**25)
+    assert LOCKS.train(1, log_interval=2**25)[0].update == 1  # No line is so long.

@@ -120,8 +120,9 @@ def mlp(size: int = 3, actions: int = 2) -> pm.MLPActorCritic:
     return pm.MLPActorCritic(size, actions, hidden_dim=4, key=jax.random.key(0))
 
 
-def train(env, model=None, **parts):
-    trainer = pm.Trainer(env, pm.PPOConfig(num_envs=4, num_steps=4), **parts)
+def train(env, model=None, metrics=None, **parts):
+    config, algorithm = pm.PPOConfig(num_envs=4, num_steps=4), pm.ppo.Algorithm(**parts)
+    trainer = pm.Trainer(env, config, metrics=metrics, algorithm=algorithm)
     state = trainer.init(mlp() if model is None else model, jax.random.key(0))
     return trainer.train(state, 32)
 

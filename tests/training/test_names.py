@@ -109,7 +109,7 @@ def test_a_trainer_looks_at_the_names_of_its_losss_metrics() -> None:
         return total, {**metrics, "grad_norm": total}
 
     with pytest.raises(ValueError, match="cannot be called 'grad_norm'"):
-        pm.Trainer(ENV, CONFIG, loss=loss).init(MODEL, KEY)
+        pm.Trainer(ENV, CONFIG, algorithm=pm.ppo.Algorithm(loss=loss)).init(MODEL, KEY)
 
 
 def test_the_runner_refuses_it_in_one_line(tmp_path: Path, capsys: Any) -> None:

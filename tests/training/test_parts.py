@@ -42,19 +42,14 @@ def estimate_monte_carlo(
     return jax.lax.scan(backwards, next_value[-1], steps, reverse=True)[1] - value
 
 
-def with_parts(**parts: Any) -> programs.Program:
-    trainer = pm.Trainer(LOCKS.env, CONFIG, metrics=LOCKS.trainer.metrics, **parts)
-    return programs.Program(trainer, LOCKS.make_model)
-
-
 def test_a_schedule_and_parts_by_hand_are_ppos() -> None:
     """PPO with a schedule, and all of it by hand: Monte Carlo is GAE with lambda = 1."""
     numbers = {"learning_rate": SCHEDULE, "anneal_lr": False, "max_grad_norm": 0.1}
     ours = programs.program(LOCKS.env, gae_lambda=1.0, **numbers)
     state, history = ours.train(UPDATES)
-    by_hand = with_parts(
-        optimizer=ADAM, loss=loss_with_metric, advantage_estimator=estimate_monte_carlo
-    )
+    parts = pm.ppo.Algorithm(ADAM, loss_with_metric, estimate_monte_carlo)
+    trainer = pm.Trainer(LOCKS.env, CONFIG, metrics=LOCKS.trainer.metrics, algorithm=parts)
+    by_hand = programs.Program(trainer, LOCKS.make_model)
     same, line = by_hand.train(UPDATES)
     for one, other in zip(*map(jax.tree.leaves, (state.model, same.model)), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
@@ -94,8 +89,10 @@ METRICS = {"mine/first": pm.Metric(lambda action, info: action == 0)}
     ],
 )
 def test_state_of_another_trainer_is_refused(made_by: Any, trained_by: Any, message: str) -> None:
-    def trainer(config: Any = (), **parts: Any) -> pm.Trainer:
-        return pm.Trainer(LOCKS.env, dataclasses.replace(CONFIG, **dict(config)), **parts)
+    def trainer(config: Any = (), metrics: Any = None, **parts: Any) -> pm.Trainer:
+        config = dataclasses.replace(CONFIG, **dict(config))
+        algorithm = pm.ppo.Algorithm(**parts)
+        return pm.Trainer(LOCKS.env, config, metrics=metrics, algorithm=algorithm)
 
     model, one = LOCKS.start.model, jnp.int32(1)
     state = eqx.filter_eval_shape(lambda: trainer(**made_by).init(model, jax.random.key(0)))

@@ -5,7 +5,7 @@ In: a :class:`LearnerState` and a :class:`~ppo_mask.envs.VectorEnv`. :func:`coll
 Out: the next state, the rollout, and :class:`UpdateDiagnostics`.
 """
 
-from ._config import RULES, PPOConfig, Rules
+from ._config import MAX_COUNT, RULES, PPOConfig, Rules
 from ._gae import estimate_advantages
 from ._loss import Batch, ppo_loss
 from ._minibatches import (
@@ -40,6 +40,7 @@ from ._update import (
 __all__ = [
     "ENVIRONMENT_STEP",
     "GRADIENT_STEP",
+    "MAX_COUNT",
     "RULES",
     "Algorithm",
     "Batch",

@@ -11,9 +11,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
+from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import number_settings
 
 PRECISIONS = ("float32", "bfloat16")
+
+MAX_COUNT = 2**31 - 1
+"""The largest int32: of the updates of a run, and of the steps of a log line."""
 
 RULES = "ppo_mask.rules"
 """Where the metadata of a dataclass's field has its :class:`Rules`."""
@@ -162,14 +166,14 @@ class PPOConfig(eqx.Module):
         4,
         "parts of a batch, one gradient step each",
         at_least=1,
-        at_most=2**31 - 1,
+        at_most=MAX_COUNT,
         changeable=True,
     )
     gradient_accumulation: int = _fixed(
         1,
         "parts that a minibatch is gone through in; saves memory, changes no result",
         at_least=1,
-        at_most=2**31 - 1,
+        at_most=MAX_COUNT,
         changeable=True,
     )
     update_epochs: int = _fixed(4, "times a batch is gone through", at_least=1, changeable=True)
@@ -211,6 +215,20 @@ class PPOConfig(eqx.Module):
     def gradient_steps(self) -> int:
         """Gradient steps per update."""
         return self.num_minibatches * self.update_epochs
+
+    def total_updates(self, total_timesteps: int) -> int:
+        """The updates of a run of so many environment steps, rounded up.
+
+        Raises:
+            RunError: an int32 cannot count them.
+        """
+        updates = -(-total_timesteps // self.batch_size)
+        if updates > MAX_COUNT:
+            raise RunError(
+                f"{total_timesteps:,} steps are {updates:,} updates of {self.batch_size:,}, and a "
+                f"run has at most {MAX_COUNT:,}: take larger batches"
+            )
+        return updates
 
     def __check_init__(self) -> None:
         for field in dataclasses.fields(self):

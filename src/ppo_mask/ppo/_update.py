@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int, Key, Real, Scalar, UInt32
+from jaxtyping import Array, Float, Int, Key, Real, Scalar
 
 from ppo_mask.devices.sharding import mean_over_devices, shard_over_envs
 from ppo_mask.envs import VectorEnv
@@ -69,7 +69,7 @@ class LearnerState(eqx.Module):
         opt_state: the optimizer's state.
         rollout: where the last rollout stopped.
         key: for the next updates.
-        num_updates: updates done. One that is full counts on as a uint32: see :attr:`update`.
+        num_updates: updates done.
         reward_scaler: statistics of the rewards, if these are normalized.
     """
 
@@ -77,13 +77,8 @@ class LearnerState(eqx.Module):
     opt_state: ArrayTree
     rollout: RolloutState
     key: Key[Array, ""]
-    num_updates: Int[Array, ""]
+    num_updates: Int[Array, "*seeds"]
     reward_scaler: RewardScaler | None
-
-    @property
-    def update(self) -> UInt32[Array, "*seeds"]:
-        """Updates done, up to 2³²: two years of 68 a second."""
-        return self.num_updates.astype(jnp.uint32)
 
 
 class UpdateDiagnostics(eqx.Module):
@@ -330,7 +325,7 @@ def learn(
                 params = optax.apply_updates(params, direction)
         return (params, opt_state), (losses, optax.tree.norm(grad))
 
-    lrs = _learning_rates(config, state.update, total_updates)
+    lrs = _learning_rates(config, state.num_updates, total_updates)
     (params, opt_state), (losses, grad_norm), steps_taken = scan_until(
         None if config.target_kl is None else lambda out: out[0]["approx_kl"] > config.target_kl,
         gradient_step,
@@ -363,13 +358,13 @@ def _standardized(advantage: Float[Array, "*rows"]) -> Float[Array, "*rows"]:
 
 
 def _learning_rates(
-    config: PPOConfig, num_updates: UInt32[Array, ""], total_updates: Real[Array, ""]
+    config: PPOConfig, num_updates: Int[Array, ""], total_updates: Real[Array, ""]
 ) -> Float[Array, " gradient_steps"]:
     """Learning rates of the gradient steps of the update after the first ``num_updates``."""
     if callable(config.learning_rate):
         # As an optimizer of optax counts: in 31 bits, and no further at their end.
-        most = jnp.uint32((2**31 - 1) // config.gradient_steps - 1)
-        first = jnp.minimum(num_updates, most).astype(jnp.int32) * config.gradient_steps
+        most = (2**31 - 1) // config.gradient_steps - 1
+        first = jnp.minimum(num_updates, most) * config.gradient_steps
         steps = first + jnp.arange(config.gradient_steps, dtype=jnp.int32)
         with number_settings():  # Optax relies on JAX's defaults.
             rates: Any = jax.vmap(config.learning_rate)(steps)

@@ -59,7 +59,6 @@ from ppo_mask.runner._task import (
     own_callbacks,
     require_ppo,
     run_keys,
-    total_updates,
     with_initial_policy,
 )
 from ppo_mask.runner._tune import SIZES, fastest
@@ -162,7 +161,8 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
 def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.ExitStack) -> str:
     config = plan.config
     ppo = ppo_config(config.training)
-    if (old := plan.folder) is not None and plan.update >= total_updates(config, ppo):
+    updates = ppo.total_updates(config.training.total_timesteps)
+    if (old := plan.folder) is not None and plan.update >= updates:
         print(f"nothing to do: {old.path} has {plan.update * ppo.batch_size:,} steps")
         if plan.copy is None:
             only_first(lambda: plan.storage.push(old), "copy the run")
@@ -190,7 +190,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         check_devices(shuffle_plan, num_devices)
     except ValueError as error:
         raise RunError(f"{name_flags(str(error))}; --num-devices says how many to use") from error
-    updates = total_updates(config, ppo)
+    updates = ppo.total_updates(config.training.total_timesteps)  # Of tuned batches, perhaps.
     profiled = _profiled_update(plan, updates)
     trainer = make_trainer(task, config, env, curriculum, mesh)
     of_seeds = None if alone else require_ppo(trainer, "--num-seeds")

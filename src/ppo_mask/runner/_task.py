@@ -15,7 +15,7 @@ from ppo_mask.checkpoints import architecture_of, load_weights
 from ppo_mask.envs import AbstractEnv, require_env
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, as_model, network_for
-from ppo_mask.ppo import Algorithm, PPOConfig
+from ppo_mask.ppo import Algorithm
 from ppo_mask.runner._schema import did_you_mean
 from ppo_mask.runner._settings import NetworkSettings, RunConfig, ppo_config
 from ppo_mask.training import (
@@ -188,7 +188,7 @@ def make_trainer(
         metrics=task.metrics,
         curriculum=curriculum,
         mesh=mesh,
-        **vars(algorithm),
+        algorithm=algorithm,
     )
 
 
@@ -207,11 +207,6 @@ def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:
     """For the run itself, and for its evaluations."""
     run_key, evaluation_key = jax.random.split(jax.random.key(config.training.seed))
     return run_key, evaluation_key
-
-
-def total_updates(config: RunConfig[Any], ppo: PPOConfig) -> int:
-    """Of the whole run; the last may go past the steps asked for."""
-    return -(-config.training.total_timesteps // ppo.batch_size)
 
 
 def first_model(

@@ -151,7 +151,7 @@ class SelfPlay(AbstractCurriculum):
         self, memory: AbstractActorCritic, model: AbstractActorCritic, updates: Real[Array, ""]
     ) -> AbstractActorCritic:
         """The copy to play against in the next update."""
-        due = updates.astype(jnp.uint32) % jnp.uint32(self.every) == 0
+        due = updates.astype(jnp.int32) % self.every == 0
 
         def newer(old: Any, new: Any) -> Any:
             return jnp.where(due, new, old) if eqx.is_array(old) else old

@@ -13,9 +13,10 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs import TimeLimit, VectorEnv, host_env_in, require_env
 from ppo_mask.envs.actions import allows_action
+from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import zeros_from_shapes
 from ppo_mask.networks import AbstractActorCritic, ModelLike, advance, as_model
-from ppo_mask.ppo import RolloutState, next_rollout_state, start_rollout
+from ppo_mask.ppo import MAX_COUNT, RolloutState, next_rollout_state, start_rollout
 from ppo_mask.training._health import describe_empty_mask
 from ppo_mask.training._metrics import (
     Metric,
@@ -106,8 +107,8 @@ def evaluate(
     Raises:
         ValueError: a number that cannot work, a metric with a name that the library uses, or a
             mask that allowed no action.
-        RunError: environment, model and metrics do not fit, in one line that says which; or an
-            environment in Python raised something.
+        RunError: environment, model and metrics do not fit, in one line that says which; an
+            environment in Python raised something; or the steps are more than an int32 counts.
 
     Example:
         >>> import jax
@@ -134,6 +135,11 @@ def evaluate(
             raise failure
     if not record.allowed:
         raise ValueError(describe_empty_mask(env.num_actions))
+    if (steps := record.episode_length.sum(dtype=np.int64)) > MAX_COUNT:
+        raise RunError(
+            f"an evaluation has at most {MAX_COUNT:,} steps, and this one took {steps:,}: play "
+            "fewer episodes at a time"
+        )
     values = summarize_steps(totals, metrics, "eval")
     return EvaluationResult(
         record.episode_return,

@@ -15,7 +15,9 @@ import equinox as eqx
 from jaxtyping import Array, Key
 
 from ppo_mask.devices.processes import from_first, is_first, reason_of_any
+from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.ppo import MAX_COUNT
 from ppo_mask.training._callback import Callback, Progress, Run
 from ppo_mask.training._state import TrainState
 
@@ -81,9 +83,16 @@ def run_loop(
 
     Raises:
         ValueError: ``log_interval`` is below 1.
+        RunError: an int32 cannot count the steps of a log line.
     """
     if log_interval < 1:
         raise ValueError(f"log_interval must be at least 1, got {log_interval}")
+    steps = min(log_interval, run.total_updates) * run.config.batch_size
+    if steps > MAX_COUNT:
+        raise RunError(
+            f"a log line every {log_interval:,} updates would be of {steps:,} steps, and has at "
+            f"most {MAX_COUNT:,}: take a smaller log_interval"
+        )
     with _closing(callbacks), _signals_stop(run):
         with _no_garbage_collected():
             state = advance(state, 0)  # Compiles, and does nothing else.

@@ -1,13 +1,12 @@
 """Metrics of a run, gathered inside the compiled loop from one log line to the next."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int
 
 from ppo_mask.envs import VectorTimeStep
 from ppo_mask.envs.actions import Action, NumActions, count_allowed
@@ -34,33 +33,6 @@ class Metric(eqx.Module):
     reduce: Literal["mean", "max"] = eqx.field(static=True, default="mean")
 
 
-class Total(eqx.Module):
-    """A sum of float32 that loses nothing, however many numbers it is of: exact to 48 bits.
-
-    Attributes:
-        high: the sum, rounded.
-        low: what rounding took from it (Knuth's TwoSum).
-    """
-
-    high: Float[Array, "*runs"]
-    low: Float[Array, "*runs"]
-
-    def __init__(self) -> None:
-        self.high = jnp.zeros((), jnp.float32)
-        self.low = jnp.zeros((), jnp.float32)
-
-    def plus(self, number: Shaped[Array, ""]) -> "Total":
-        """The sum with one more number."""
-        number = number.astype(jnp.float32)
-        high = self.high + number
-        part = high - self.high
-        low = self.low + ((self.high - (high - part)) + (number - part))
-        return eqx.tree_at(lambda total: (total.high, total.low), self, (high, low))
-
-    def __float__(self) -> float:
-        return float(self.high) + (float(self.low) if np.isfinite(self.high) else 0.0)
-
-
 class StepTotals(eqx.Module):
     """Sums, counts and maxima over steps and over the episodes that ended in them.
 
@@ -69,16 +41,16 @@ class StepTotals(eqx.Module):
         episodes: ended.
         reward: sum over the steps.
         episode_return: sum over the episodes.
-        episode_length: sum over the episodes.
+        episode_length: sum over the episodes; of float32, for it may have more than 31 bits.
         metrics: a sum or a maximum for each :class:`Metric`.
     """
 
-    steps: Total
-    episodes: Total
-    reward: Total
-    episode_return: Total
-    episode_length: Total
-    metrics: dict[str, Total | Float[Array, "*runs"]]
+    steps: Int[Array, "*runs"]
+    episodes: Int[Array, "*runs"]
+    reward: Float[Array, "*runs"]
+    episode_return: Float[Array, "*runs"]
+    episode_length: Float[Array, "*runs"]
+    metrics: dict[str, Float[Array, "*runs"]]
 
 
 class MetricTotals(eqx.Module):
@@ -87,8 +59,8 @@ class MetricTotals(eqx.Module):
     Attributes:
         steps: about the steps taken.
         updates: done.
-        diagnostics: for each a :class:`Total` over the updates of means over the gradient steps
-            taken; but ``lr`` is the last gradient step's.
+        diagnostics: for each the sum over the updates of means over the gradient steps taken; but
+            ``lr`` is the last gradient step's.
         max_entropy: sum over the updates of the largest entropy that the masks leave room for:
             the mean over the steps of the logarithm of how many actions were allowed; of several
             choices at once, the sum of their logarithms.
@@ -97,19 +69,19 @@ class MetricTotals(eqx.Module):
     steps: StepTotals
     updates: Int[Array, "*runs"]
     diagnostics: UpdateDiagnostics
-    max_entropy: Total
+    max_entropy: Float[Array, "*runs"]
 
 
 def empty_step_totals(metrics: Mapping[str, Metric]) -> StepTotals:
     """Totals of nothing yet."""
-    start = {"mean": Total, "max": lambda: jnp.full((), -jnp.inf, jnp.float32)}
+    start = {"mean": 0, "max": -jnp.inf}
     return StepTotals(
-        steps=Total(),
-        episodes=Total(),
-        reward=Total(),
-        episode_return=Total(),
-        episode_length=Total(),
-        metrics={name: start[metric.reduce]() for name, metric in metrics.items()},
+        steps=jnp.int32(0),
+        episodes=jnp.int32(0),
+        reward=jnp.float32(0),
+        episode_return=jnp.float32(0),
+        episode_length=jnp.float32(0),
+        metrics={name: jnp.float32(start[metric.reduce]) for name, metric in metrics.items()},
     )
 
 
@@ -122,14 +94,10 @@ def empty_totals(metrics: Mapping[str, Metric], diagnostics: UpdateDiagnostics) 
     """
     return MetricTotals(
         steps=empty_step_totals(metrics),
-        updates=jnp.zeros((), jnp.int32),
-        diagnostics=jax.tree.map(lambda _: Total(), diagnostics, is_leaf=_is_total),
-        max_entropy=Total(),
+        updates=jnp.int32(0),
+        diagnostics=jax.tree.map(lambda _: jnp.float32(0), diagnostics),
+        max_entropy=jnp.float32(0),
     )
-
-
-def _is_total(x: Any) -> bool:
-    return isinstance(x, Total)
 
 
 def add_steps(
@@ -145,22 +113,22 @@ def add_steps(
     def total(x: Array, where: Array) -> Array:
         return jnp.where(where, x.astype(jnp.float32), 0).sum()
 
-    def add(metric: Metric, old: Any) -> Any:
+    def add(metric: Metric, old: Array) -> Array:
         value = metric.value
         for _ in counted.shape:
             value = jax.vmap(value)
         values = value(action, result.info).astype(jnp.float32)
         where = ended if metric.over == "episodes" else counted
         if metric.reduce == "mean":
-            return old.plus(total(values, where))
+            return old + total(values, where)
         return jnp.maximum(old, jnp.where(where, values, -jnp.inf).max())
 
     return StepTotals(
-        steps=totals.steps.plus(counted.sum(dtype=jnp.int32)),
-        episodes=totals.episodes.plus(ended.sum(dtype=jnp.int32)),
-        reward=totals.reward.plus(total(result.reward, counted)),
-        episode_return=totals.episode_return.plus(total(result.episode_return, ended)),
-        episode_length=totals.episode_length.plus(total(result.episode_length, ended)),
+        steps=totals.steps + counted.sum(dtype=jnp.int32),
+        episodes=totals.episodes + ended.sum(dtype=jnp.int32),
+        reward=totals.reward + total(result.reward, counted),
+        episode_return=totals.episode_return + total(result.episode_return, ended),
+        episode_length=totals.episode_length + total(result.episode_length, ended),
         metrics={name: add(metric, totals.metrics[name]) for name, metric in metrics.items()},
     )
 
@@ -184,24 +152,22 @@ def add_update(
     num_actions = transitions.action_mask.shape[-1] if num_actions is None else num_actions
     everything = jnp.ones_like(transitions.terminated)
 
-    def add(old: Total, new: Array) -> Total:
+    def add(old: Array, new: Array) -> Array:
         new = new.astype(jnp.float32)
-        return old.plus(new.sum() / diagnostics.gradient_steps if new.ndim else new)
+        return old + (new.sum() / diagnostics.gradient_steps if new.ndim else new)
 
-    summed = jax.tree.map(add, totals.diagnostics, diagnostics, is_leaf=_is_total)
-    allowed = count_allowed(transitions.action_mask, num_actions)
-    steps = add_steps(totals.steps, metrics, transitions.action, transitions, everything)
-    updates = totals.updates + 1
+    summed = jax.tree.map(add, totals.diagnostics, diagnostics)
     if diagnostics.lr is not None:
-        summed = eqx.tree_at(lambda d: d.lr, summed, Total().plus(diagnostics.lr[-1]))
+        summed = eqx.tree_at(lambda d: d.lr, summed, diagnostics.lr[-1])
+    allowed = count_allowed(transitions.action_mask, num_actions)
     possible = jnp.log(allowed.astype(jnp.float32))
     if isinstance(num_actions, tuple):
         possible = possible.sum(axis=-1)
     return MetricTotals(
-        steps=steps,
-        updates=updates,
+        steps=add_steps(totals.steps, metrics, transitions.action, transitions, everything),
+        updates=totals.updates + 1,
         diagnostics=summed,
-        max_entropy=totals.max_entropy.plus(possible.mean()),
+        max_entropy=totals.max_entropy + possible.mean(),
     )
 
 

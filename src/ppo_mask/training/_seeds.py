@@ -81,10 +81,11 @@ def train_seeds(
 
     Raises:
         ValueError: a number that cannot work.
+        RunError: an int32 cannot count the updates of a run, or the steps of a log line.
         TrainingError: a seed cannot continue. The message names it.
     """
     config, metrics = trainer.config, trainer.metrics
-    total_updates = trainer.total_updates(total_timesteps)
+    total_updates = config.total_updates(total_timesteps)
     num_seeds, begun = len(states.update), int(states.update[0])
     unlogged = int(states.totals.updates[0])
     histories = [History() for _ in range(num_seeds)]

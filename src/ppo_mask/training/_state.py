@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, UInt32
+from jaxtyping import Array, Int
 
 from ppo_mask.devices.sharding import device_put, env_sharding, replicate, replicated_sharding
 from ppo_mask.jax_tools import ArrayTree, strong_types
@@ -51,9 +51,9 @@ class TrainState(eqx.Module):
         return self.learner.model
 
     @property
-    def update(self) -> UInt32[Array, "*seeds"]:
+    def update(self) -> Int[Array, "*seeds"]:
         """Updates done; a number for each seed where several are side by side."""
-        return self.learner.update
+        return self.learner.num_updates
 
 
 def place_state(state: TrainState, mesh: Mesh | None) -> TrainState:

@@ -1,14 +1,13 @@
 """The trainer: compiled chunks of updates, and a plain Python loop around them."""
 
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, Key, Real
 
@@ -25,9 +24,7 @@ from ppo_mask.ppo import (
     ShufflePlan,
     UpdateDiagnostics,
     check_devices,
-    estimate_advantages,
     init_learner,
-    ppo_loss,
     start_rollout,
     update,
 )
@@ -114,9 +111,7 @@ class Trainer(AbstractTrainer):
         metrics: Mapping[str, Metric] | None = None,
         curriculum: Curriculum | None = None,
         mesh: Mesh | None = None,
-        optimizer: optax.GradientTransformation | None = None,
-        loss: Callable[..., Any] = ppo_loss,
-        advantage_estimator: Callable[..., Any] = estimate_advantages,
+        algorithm: Algorithm | None = None,
     ):
         """Compiles nothing yet.
 
@@ -126,10 +121,7 @@ class Trainer(AbstractTrainer):
             metrics: metrics to log beside the library's, by name.
             curriculum: what the environment is at each update; None: always the same.
             mesh: the devices to train on; None for one device.
-            optimizer: any optax transformation; it replaces Adam, the clipping of the gradient and
-                the learning rate of the config.
-            loss: called as :func:`~ppo_mask.ppo.ppo_loss` is.
-            advantage_estimator: called as :func:`~ppo_mask.ppo.estimate_advantages` is.
+            algorithm: optimizer, loss and advantage estimator; None for PPO's own.
 
         Raises:
             RunError: that is no environment.
@@ -142,7 +134,7 @@ class Trainer(AbstractTrainer):
         self.metrics = dict(metrics or {})
         self.curriculum = as_curriculum(curriculum)
         self.mesh = mesh
-        self.algorithm = Algorithm(optimizer, loss, advantage_estimator)
+        self.algorithm = Algorithm() if algorithm is None else algorithm
 
     def init(self, model: ModelLike, key: Key[Array, ""]) -> TrainState:
         """The state of a run that begins.
@@ -200,14 +192,15 @@ class Trainer(AbstractTrainer):
 
         Raises:
             ValueError: a number that cannot work, or a trainer with other parts made the state.
-            RunError: environment, model and metrics do not fit, in one line that says which.
+            RunError: environment, model and metrics do not fit, in one line that says which; or an
+                int32 cannot count the updates of the run, or the steps of a log line.
             TrainingError: an observation, reward, loss or parameter is not finite, a mask allowed
                 no action, or an environment in Python raised something. The callbacks have not
                 seen the bad state.
         """
         config, mesh = self.config, self.mesh
         check_devices(ShufflePlan.make(config, state.model), 1 if mesh is None else mesh.size)
-        total_updates = self.total_updates(total_timesteps)
+        total_updates = config.total_updates(total_timesteps)
         unlogged = int(state.totals.updates)
         run = Run(config, int(state.update), total_updates, callbacks, unlogged)
         # Chunks use up the buffers of what they are given; the caller's state is spared.
@@ -252,10 +245,6 @@ class Trainer(AbstractTrainer):
         config = jax.tree.map(lambda x: jnp.float32(x) if isinstance(x, float) else x, self.config)
         return eqx.tree_at(lambda trainer: trainer.config, self, config)
 
-    def total_updates(self, total_timesteps: int) -> int:
-        """The updates of a run of so many environment steps, rounded up."""
-        return -(-total_timesteps // self.config.batch_size)
-
     def run_updates(
         self, state: TrainState, n: Int[Array, ""], total_updates: Real[Array, ""]
     ) -> tuple[TrainState, Health]:
@@ -275,7 +264,7 @@ class Trainer(AbstractTrainer):
         memory = self.curriculum.init(state.model)
         check_state(state, self.config, self.algorithm, self.metrics, memory)
         arrays, static = eqx.partition(state, eqx.is_array)
-        until = state.update + n.astype(jnp.uint32)
+        until = state.update + n
 
         def is_not_done(carry: tuple[ArrayTree, Health]) -> Bool[Array, ""]:
             arrays, health = carry
@@ -324,7 +313,7 @@ class Trainer(AbstractTrainer):
         def diagnostics(learner: LearnerState) -> UpdateDiagnostics:
             total = jnp.int32(1)
             memory = self.curriculum.init(learner.model)
-            vector_env = self._vector_env(learner.update, total, memory)
+            vector_env = self._vector_env(learner.num_updates, total, memory)
             return update(vector_env, self.config, learner, total, None, self.algorithm)[2]
 
         shapes = eqx.filter_eval_shape(diagnostics, learner)

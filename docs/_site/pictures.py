@@ -83,7 +83,7 @@ def position(
     )
 
 
-def side_by_side(scenes: Sequence[Scene], headers: Sequence[str], area: Area, title: str) -> str:
+def stack_scalars(scenes: Sequence[Scene], headers: Sequence[str], area: Area, title: str) -> str:
     """Parts of boards side by side, with an arrow between and a line above each, as SVG."""
     (low, high), (left, right) = area
     width, height = (right - left + 1) * TILE, (high - low + 1) * TILE
@@ -130,7 +130,7 @@ def played(start: State, action: str, area: Area, *shown: str) -> str:
     scenes = [scene(start), scene(end)]
     headers = [values(each, *shown) for each in scenes]
     headers[1] = f"{action}:  {headers[1]}"
-    return side_by_side(scenes, headers, area, f"Before and after {action}")
+    return stack_scalars(scenes, headers, area, f"Before and after {action}")
 
 
 ENV = HackMatrix()
@@ -222,7 +222,7 @@ def enemies() -> str:
         [(0, 4, 1)],
     )
     title = "virus, daemon, glitch, cryptog, a transmission, the player"
-    return side_by_side([scene(state)], [""], Area((0, 0), (0, 5)), title)
+    return stack_scalars([scene(state)], [""], Area((0, 0), (0, 5)), title)
 
 
 def cryptog() -> str:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from hackmatrix.actions import FIRST_PROGRAM, NUM_ACTIONS, SIPHON_ACTION
 from hackmatrix.observation import Observation, compact, expand, ground_words, with_time
 from hackmatrix.rules import bits, enemies, history, moves, paths, programs, rewards, siphon
-from hackmatrix.rules.batching import anywhere, computed_once, side_by_side
+from hackmatrix.rules.batching import anywhere, materialize, stack_scalars
 from hackmatrix.rules.draws import Draws
 from hackmatrix.rules.entities import Occupied
 from hackmatrix.rules.game import MAX_HP, NO_PROGRAM, NUM_STAGES, Game, choose, replace
@@ -218,10 +218,10 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         valid = in_range & state.valid[jnp.clip(action, 0, NUM_ACTIONS - 1)]
         act = _take_apart(action, valid)
         start = state.game
-        draws = draws.computed_once(start.steps < 0)
+        draws = draws.materialize(start.steps < 0)
         # Most actions are moves: whatever else there is, only the games that do it pay for.
         nothing = jnp.int32(0)
-        unmoved = _Run(state.kept, side_by_side([*rewards.standing(start), nothing, nothing]))
+        unmoved = _Run(state.kept, stack_scalars([*rewards.standing(start), nothing, nothing]))
         given = (unmoved.kept, unmoved.notes, state.history, draws, action)
         run = rarely(valid & ~act.moves, _run, given, unmoved, short=True)
         before, kills, lost_yield = run.read()
@@ -331,7 +331,7 @@ def _valid_actions(game: Game, occupied: Occupied) -> Bool[Array, "actions"]:
         game.player.data_siphons > 0,
         *programs.useful(game, enemies_at, transmissions_at),
     ]
-    word = computed_once(bits.word(useful), game.steps < 0)
+    word = materialize(bits.word(useful), game.steps < 0)
     return bits.flags_of(word, NUM_ACTIONS) & programs.at_hand(game, FIRST_PROGRAM)
 
 
@@ -382,7 +382,7 @@ def _run(operand: tuple[Kept, Int[Array, "notes"], history.Rows, Draws, Int[Arra
     after = choose(siphons, siphon.siphon(game), after)
     kept = history.undo(after, rows, program == Program.UNDO)
     lost_yield = jnp.where(siphons, siphon.lost_yield(game), 0)
-    return _Run(kept, side_by_side([*notes[:-2], kills, lost_yield]))
+    return _Run(kept, stack_scalars([*notes[:-2], kills, lost_yield]))
 
 
 def _spawn(operand: tuple[Kept, Draws]) -> Kept:

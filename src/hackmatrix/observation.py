@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, UInt16, UInt32
 
-from hackmatrix.rules.batching import computed_once, join, side_by_side, total
+from hackmatrix.rules.batching import join, materialize, stack_scalars, total
 from hackmatrix.rules.entities import CRYPTOG, NUM_TYPES, first_on_each
 from hackmatrix.rules.game import MAX_HP, NUM_STAGES, Board, Game
 from hackmatrix.rules.planes import NUM_CELLS, SIZE, Plane, column, pack, row
@@ -234,7 +234,7 @@ def expand(observation: Observation) -> Float[Array, "observation"]:
     padding = CHANNELS - NUM_PLAYER_FEATURES
     first_row = jnp.concatenate([jnp.zeros(padding, jnp.uint16), observation.player_features()])
     rows = jnp.concatenate([first_row[None], cell_channels(observation.cells)])
-    whole = computed_once(rows, observation.player[0] >= SIZE).reshape(-1)[padding:]
+    whole = materialize(rows, observation.player[0] >= SIZE).reshape(-1)[padding:]
     # By way of int32, of which CPUs make floats eight or sixteen at a time.
     return whole.astype(jnp.int32).astype(jnp.float32) / DIVISORS
 
@@ -260,7 +260,7 @@ def compress(observation: Observation) -> CompactObservation:
 def _player_steps(game: Game) -> UInt16[Array, "numbers"]:
     player = game.player
     values = {**vars(game), **vars(player), "row": player.row, "col": player.col}
-    return side_by_side([number.steps(values[number.name]) for number in PLAYER_NUMBERS])
+    return stack_scalars([number.steps(values[number.name]) for number in PLAYER_NUMBERS])
 
 
 def visible_enemies(game: Game) -> Bool[Array, "slots"]:
@@ -314,7 +314,7 @@ def _cell_words(
     transmission = _field("turns", shown >> _ENEMY_BITS)
     # In memory, or the compiler would compute the words again for each of the 42 channels.
     words = ground | jnp.where(np.arange(2)[:, None] == 0, enemy, transmission)
-    return computed_once(words, game.steps < 0)
+    return materialize(words, game.steps < 0)
 
 
 def _entity_bits(game: Game, first: Bool[Array, "slots"]) -> UInt16[Array, "slots"]:

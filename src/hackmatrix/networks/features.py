@@ -27,7 +27,7 @@ from hackmatrix.observation import (
     divisors,
 )
 from hackmatrix.rules import paths
-from hackmatrix.rules.batching import computed_once, join, side_by_side
+from hackmatrix.rules.batching import join, materialize, stack_scalars
 from hackmatrix.rules.planes import (
     NUM_CELLS,
     NUM_DIRECTIONS,
@@ -143,7 +143,7 @@ def features(observation: Observation) -> Features:
     ways, distance = ways_to_exit(here, blocks, exit)
     return Features(
         player=compact.player_features(),
-        cells=computed_once(in_parts(roll(compact), _PLAIN), row >= SIZE),
+        cells=materialize(in_parts(roll(compact), _PLAIN), row >= SIZE),
         programs=_programs(compact.cells[0], row, col),
         targets=_targets(compact, here, blocks),
         edges=_of_flags(~neighbor_flags(cell)),
@@ -176,7 +176,7 @@ def roll(observation: CompactObservation) -> UInt32[Array, "words cells"]:
     rows, cols = (jnp.where(x < SIZE, x, x - SIZE) for x in (index + row, index + col))
     index = (SIZE * rows[:, None] + cols).reshape(-1)
     words = [word.at[index].get(mode="promise_in_bounds") for word in observation.cells]
-    return computed_once(jnp.stack(words), observation.player[0] >= SIZE)
+    return materialize(jnp.stack(words), observation.player[0] >= SIZE)
 
 
 def _programs(
@@ -192,7 +192,7 @@ def _programs(
     cell, step = number - 1, PARTS // SIZE
     at_row, at_col = row_and_col(cell)
     way = (at_row - row) * step, (at_col - col) * step
-    place = jax.vmap(lambda *each: side_by_side([*each, jnp.int32(PARTS)]))(*way)
+    place = jax.vmap(lambda *each: stack_scalars([*each, jnp.int32(PARTS)]))(*way)
     return jnp.where(number[:, None] > 0, place, 0).astype(jnp.int8)
 
 
@@ -203,7 +203,7 @@ def _targets(
     hits = [ray & entities for ray in paths.line(here, entities | blocks)]
     cell = jnp.stack([hit.lowest() for hit in hits])
     found = jnp.stack([hit.any() for hit in hits])
-    words = computed_once(
+    words = materialize(
         jnp.where(found, observation.cells[:, cell], 0), observation.player[0] >= SIZE
     )
     return in_parts(words, np.array(_TARGET))

@@ -25,7 +25,7 @@ def batch_max(value: Int[Array, ""]) -> Int[Array, ""]:
     return one_for_all(largest, value)
 
 
-def computed_once(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Array, "*n"]:
+def materialize(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Array, "*n"]:
     """The value, put into memory here.
 
     XLA's CPU compiler merges elementwise operations into those that use them, even where each use
@@ -155,7 +155,7 @@ def join_in_pairs(words: Sequence[UInt[Array, "*n"]]) -> UInt[Array, "*n"]:
     return words[0]
 
 
-def side_by_side(values: Sequence[Shaped[Array, ""]]) -> Shaped[Array, " n"]:
+def stack_scalars(values: Sequence[Shaped[Array, ""]]) -> Shaped[Array, " n"]:
     """``jnp.stack`` for a few numbers that are cheap to compute.
 
     XLA's CPU compiler makes a kernel of each number that is stacked; this is one for all of them.

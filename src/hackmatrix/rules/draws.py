@@ -63,9 +63,9 @@ class Draws(eqx.Module):
         many = jax.vmap(cls)(jnp.stack(keys))
         return tuple(build(cls, words=row) for row in many.words)
 
-    def computed_once(self, never: Bool[Array, ""]) -> "Draws":
-        """The same draws; see :func:`hackmatrix.rules.batching.computed_once`."""
-        return build(Draws, words=batching.computed_once(self.words, never))
+    def materialize(self, never: Bool[Array, ""]) -> "Draws":
+        """The same draws; see :func:`hackmatrix.rules.batching.materialize`."""
+        return build(Draws, words=batching.materialize(self.words, never))
 
     def word(
         self, use: Use, number: Integer[Array | np.ndarray, "*shape"] | int = 0

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
 from hackmatrix.rules import one_kernel, paths
-from hackmatrix.rules.batching import anywhere, batch_max, computed_once, total
+from hackmatrix.rules.batching import anywhere, batch_max, materialize, total
 from hackmatrix.rules.draws import Draws, Use
 from hackmatrix.rules.entities import (
     ENEMY,
@@ -49,7 +49,7 @@ def _arrive(game: Game) -> Game:
     table = replace(
         table,
         # In memory: sets of cells are made of it, each of whose words would compute it again.
-        kind=computed_once(jnp.where(due, jnp.int8(ENEMY), table.kind), game.turn < 0),
+        kind=materialize(jnp.where(due, jnp.int8(ENEMY), table.kind), game.turn < 0),
         hp=jnp.where(due, full_hp(table.type), table.hp),
         disabled=jnp.where(due, jnp.int8(1), table.disabled),
         stunned=table.stunned & ~due,

@@ -16,7 +16,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Int, Int8, Int16, Shaped, UInt16, UInt32
 
 from hackmatrix.rules import bits, planes
-from hackmatrix.rules.batching import batch_max, computed_once, join, largest, smallest
+from hackmatrix.rules.batching import batch_max, join, largest, materialize, smallest
 from hackmatrix.rules.planes import Plane
 from ppo_mask.jax_tools import by_platform
 
@@ -86,7 +86,7 @@ class Entities(eqx.Module):
         """Where an entity is orthogonally next to a cell."""
         # Bytes are compared with bytes: four times as many at once as in a set of cells.
         there = jnp.where(planes.neighbor_flags(cell), cell + np.array(planes.CELL_STEP), -1)
-        up, down, left, right = computed_once(there, cell < 0)
+        up, down, left, right = materialize(there, cell < 0)
         return self.on(up) | self.on(down) | self.on(left) | self.on(right)
 
     def cells_of(self, members: Bool[Array, "slots"]) -> Plane:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from hackmatrix.rules import paths
-from hackmatrix.rules.batching import computed_once, side_by_side, total
+from hackmatrix.rules.batching import materialize, stack_scalars, total
 from hackmatrix.rules.entities import FREE, Entities, Occupied
 from hackmatrix.rules.game import Game, replace
 from hackmatrix.rules.planes import CELL_STEP, Plane, empty, neighbor_flags, single
@@ -34,14 +34,14 @@ def move(
     """The player attacks whom it sees in a direction, or else walks there, where the condition
     holds."""
     target = _target(game, occupied, direction)
-    hit_transmission, hit_enemy = computed_once(side_by_side(target), game.steps < 0)
+    hit_transmission, hit_enemy = materialize(stack_scalars(target), game.steps < 0)
     attacks = condition & ((hit_transmission >= 0) | (hit_enemy >= 0))
     table = game.entities
     attacked = table.first(table.is_enemy & table.on(hit_enemy)) & attacks
     interrupted = table.is_transmission & table.on(hit_transmission) & attacks
     table = hurt(table, attacked, game.player.attack)
     table, kills = bury(table, interrupted, counted=interrupted)
-    kills = computed_once(kills, game.steps < 0)
+    kills = materialize(kills, game.steps < 0)
 
     walks = condition & ~attacks
     beside = game.player.cell + jnp.array(CELL_STEP, jnp.int32)[direction]

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
 from hackmatrix.rules import bits, paths
-from hackmatrix.rules.batching import anywhere, computed_once, join, smallest
+from hackmatrix.rules.batching import anywhere, join, materialize, smallest
 from hackmatrix.rules.draws import Draws, Use
 from hackmatrix.rules.entities import (
     DAEMON,
@@ -98,7 +98,7 @@ def useful(game: Game, enemies: Plane, transmissions: Plane) -> list[Bool[Array,
     # In memory: what is fused with a reduction is computed for one game at a time.
     types = join(jnp.where(table.is_enemy, jnp.uint16(1) << table.type.astype(jnp.uint16), 0))
     found = types | (anywhere(reducible).astype(jnp.uint16) << NUM_TYPES)
-    is_there = bits.flags_of(computed_once(found, game.steps < 0), NUM_TYPES + 1)
+    is_there = bits.flags_of(materialize(found, game.steps < 0), NUM_TYPES + 1)
     always = jnp.bool_(True)
     conditions: dict[Program, Any] = {
         Program.WAIT: always,

@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from hackmatrix.rules.batching import computed_once, looked_up, total
+from hackmatrix.rules.batching import looked_up, materialize, total
 from hackmatrix.rules.game import Game
 
 COMPONENTS = (
@@ -122,7 +122,7 @@ def components(before: Standing, after: Game, events: Events) -> dict[str, Float
     table = after.entities
     siphon_killers = table.is_enemy & table.from_siphon & table.beside(new.cell)
     # In memory: what is fused with a reduction is computed for one game at a time.
-    killers = computed_once(total(siphon_killers), new.cell < 0)
+    killers = materialize(total(siphon_killers), new.cell < 0)
     values: dict[str, Array] = {
         "step_penalty": jnp.float32(-0.01),
         "stage_completion": when(events.completed, looked_up(STAGE_REWARDS, completed_before)),

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, UInt32
 
-from hackmatrix.rules.batching import computed_once, join, largest, total
+from hackmatrix.rules.batching import join, largest, materialize, total
 from hackmatrix.rules.game import Board, Game, replace
 from hackmatrix.rules.planes import NUM_CELLS, SIZE, reach_of_each, single
 
@@ -121,4 +121,4 @@ def _yields(game: Game) -> UInt32[Array, "4 cells"]:
         part = padded[:, row : row + SIZE, col : col + SIZE]
         reached = jnp.where(are_programs, reached | part, reached + part)
     # In memory: each cell's is compared with the player's.
-    return computed_once(reached.reshape(-1, NUM_CELLS), game.steps < 0)
+    return materialize(reached.reshape(-1, NUM_CELLS), game.steps < 0)

@@ -16,7 +16,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, UInt16, UInt32
 
-from hackmatrix.rules.batching import join_in_pairs, side_by_side, with_entries
+from hackmatrix.rules.batching import join_in_pairs, stack_scalars, with_entries
 from hackmatrix.rules.entities import MAX_ENTITIES, Entities, Occupied
 from hackmatrix.rules.game import Board, Game, Player, build
 from hackmatrix.rules.planes import NUM_CELLS, Plane
@@ -253,7 +253,7 @@ def _put_together(game: Game, words: _Words, planes: Sequence[str]) -> UInt32[Ar
     """Fields of the game and the player as words, then sets of cells."""
     fields = vars(game) | vars(game.player)
     numbers = [_join(fields, widths, jnp.uint32) for widths in words]
-    return side_by_side(numbers + [word for name in planes for word in getattr(game.board, name)])
+    return stack_scalars(numbers + [word for name in planes for word in getattr(game.board, name)])
 
 
 def _taken_apart(

@@ -25,20 +25,20 @@ def test_reductions_equal_those_of_numpy(size):
     jax.tree.map(np.testing.assert_array_equal, reduced(values, words, flags), wanted)
 
 
-def test_side_by_side_is_stack():
+def test_stack_scalars_is_stack():
     numbers = [jnp.float32(x) for x in (3, 1, 2)]
-    np.testing.assert_array_equal(batching.side_by_side(numbers), jnp.stack(numbers))
+    np.testing.assert_array_equal(batching.stack_scalars(numbers), jnp.stack(numbers))
 
 
-def test_computed_once_gives_the_value_back():
+def test_materialize_gives_the_value_back():
     values = jnp.arange(5)
-    np.testing.assert_array_equal(jax.jit(batching.computed_once)(values, jnp.bool_(False)), values)
+    np.testing.assert_array_equal(jax.jit(batching.materialize)(values, jnp.bool_(False)), values)
 
 
-def test_computed_once_without_jit_is_compiled_once(compiled):
-    batching.computed_once(jnp.arange(5), jnp.bool_(False))
+def test_materialize_without_jit_is_compiled_once(compiled):
+    batching.materialize(jnp.arange(5), jnp.bool_(False))
     before = len(compiled())
-    np.testing.assert_array_equal(batching.computed_once(jnp.arange(5), jnp.bool_(False)), range(5))
+    np.testing.assert_array_equal(batching.materialize(jnp.arange(5), jnp.bool_(False)), range(5))
     assert len(compiled()) == before
 
 

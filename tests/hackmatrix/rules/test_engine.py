@@ -127,5 +127,5 @@ def test_long_games(platform):
     """What accelerators run gives the same on a CPU."""
     with for_platform(platform):
         match = Match(list(random_positions(np.random.default_rng(9), BATCH)), 9)
-        for _ in range(40):
+        for _ in range(20):
             match.play()

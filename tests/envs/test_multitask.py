@@ -13,7 +13,7 @@ from marathon import Marathon
 from ppo_mask.envs import AbstractEnv, MultiTask, TimeStep, VectorEnv, check_env
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.training import Callback, Metric, Trainer, evaluate
+from ppo_mask.training import History, Metric, Trainer, evaluate
 
 
 class Signs(AbstractEnv[jax.Array]):
@@ -83,19 +83,22 @@ def test_environments_that_differ_in_arrays_are_run_as_one():
     assert "cond[" in program(MultiTask((Marathon(), Marathon(jnp.ones(3)))))
 
 
-def test_each_task_is_exactly_the_environment_that_it_is():
-    for env in (ARRAYS, NUMBERS):
-        for seed in range(4):
-            key = jax.random.key(seed)
-            (task, state), timestep = env.reset(key)
-            alone = env.envs[int(task)]
-            other, expected = alone.reset(jax.random.split(key)[1])
-            np.testing.assert_array_equal(timestep.observation, expected.observation)
-            _, timestep = env.step(key, (task, state), jnp.int32(1))
-            _, expected = alone.step(key, other, jnp.int32(1))
-            assert timestep.reward == expected.reward
-    with pytest.raises(ValueError, match="num_actions is 3 in environment 0 but 2 in 1"):
-        MultiTask((Corridor(6), Signs()))
+@pytest.mark.parametrize("env", [ARRAYS, NUMBERS], ids=["as one", "switched"])
+def test_each_task_is_exactly_the_environment_that_it_is(env):
+    @jax.jit
+    @jax.vmap
+    def both(key):
+        (task, state), first = env.reset(key)
+        _, second = env.step(key, (task, state), jnp.int32(1))
+        others = []
+        for alone in env.envs:
+            state, expected = alone.reset(jax.random.split(key)[1])
+            others.append((expected.observation, alone.step(key, state, jnp.int32(1))[1].reward))
+        others = jax.tree.map(lambda *each: jnp.stack(each)[task], *others)
+        return (first.observation, second.reward), others
+
+    ours, alone = both(jax.random.split(jax.random.key(0), 8))
+    jax.tree.map(np.testing.assert_array_equal, ours, alone)
 
 
 @pytest.mark.parametrize(("weights", "share"), [(None, 0.5), ([1.0, 3.0], 0.75), ([0.0, 1.0], 1)])
@@ -115,6 +118,7 @@ def test_tasks_are_drawn_by_their_weights(weights, share):
         ),
         ((Signs(), Signs(), Signs(name="info")), r"info\['task'\] is nothing .* but .* in 2"),
         ((Signs(name="info"),), "have an info 'task' already"),
+        ((Corridor(6), Signs()), "num_actions is 3 in environment 0 but 2 in 1"),
     ],
 )
 def test_what_differs_is_named(envs, message):
@@ -124,20 +128,22 @@ def test_what_differs_is_named(envs, message):
         MultiTask(ARRAYS.envs, jnp.ones(3))
 
 
-# With a rate that stays as it is, 2 of 30 seeds are between two policies just as training ends.
 CONFIG = PPOConfig(num_envs=32, num_steps=8, learning_rate=1e-2, anneal_lr=True, ent_coef=0.02)
+"""With a rate that stays as it is, 2 of 30 seeds are between two policies as training ends."""
 
 
-def model():
-    return MLPActorCritic(2, 2, 16, 2, key=jax.random.key(0))
+def train(updates, **more):
+    trainer, history = Trainer(ARRAYS, CONFIG, **more), History()
+    state = trainer.init(MLPActorCritic(2, 2, 16, 2, key=jax.random.key(0)), jax.random.key(1))
+    steps = updates * CONFIG.batch_size
+    return trainer.train(state, steps, callbacks=[history], log_interval=2).model, history
 
 
-@pytest.mark.optimized
+@pytest.mark.slow
 def test_one_policy_learns_both():
-    state = Trainer(ARRAYS, CONFIG).init(model(), jax.random.key(1))
-    state = Trainer(ARRAYS, CONFIG).train(state, 80 * CONFIG.batch_size)
+    model, _ = train(80)
     for env in ARRAYS.envs:
-        assert evaluate(state.model, env, jax.random.key(2), 100).mean_return > 0.9
+        assert evaluate(model, env, jax.random.key(2), 100).mean_return > 0.9
 
 
 def only_the_second_at_first(env, progress):
@@ -146,20 +152,9 @@ def only_the_second_at_first(env, progress):
 
 @pytest.mark.slow
 def test_a_curriculum_may_weigh_the_tasks():
-    drawn = []
-
-    class Recorder(Callback):
-        def on_log(self, run, record):
-            drawn.append(record.values["stats/task"])
-
-    more = {
-        "metrics": {"stats/task": Metric(lambda action, info: info["task"])},
-        "curriculum": only_the_second_at_first,
-    }
-    state = Trainer(ARRAYS, CONFIG, **more).init(model(), jax.random.key(1))
-    Trainer(ARRAYS, CONFIG, **more).train(
-        state, 8 * CONFIG.batch_size, callbacks=[Recorder()], log_interval=2
-    )
+    metrics = {"stats/task": Metric(lambda action, info: info["task"])}
+    _, history = train(8, metrics=metrics, curriculum=only_the_second_at_first)
+    drawn = [line.values["stats/task"] for line in history.records]
     assert drawn[:2] == [1, 1]
     # The first steps of the second half are the last of episodes that began in the first.
     assert all(0.4 < share < 0.7 for share in drawn[2:])

@@ -14,6 +14,7 @@ import pytest
 from jaxtyping import TypeCheckError
 
 import ppo_mask as pm
+import programs
 from hackmatrix import HackMatrix
 from ppo_mask._typecheck import when_called
 from ppo_mask.ppo import estimate_advantages
@@ -57,9 +58,9 @@ def test_the_line_says_what_was_wanted_and_what_the_axes_are() -> None:
     )
 
 
-ENV = pm.envs.probes.MaskedLocks()
-MODEL = pm.MLPActorCritic.for_env(ENV, hidden_dim=4, key=jax.random.key(0))
-TRAINER = pm.Trainer(ENV, pm.PPOConfig(num_envs=4, num_steps=4))
+ENV = programs.locks().env
+MODEL = programs.locks().make_model(jax.random.key(0))
+TRAINER = programs.locks().trainer
 KEY = "not Key[Array, '']; jax.random.key(0) makes one"
 MISTAKES = {
     "whole float": (
@@ -67,7 +68,7 @@ MISTAKES = {
         "'total_timesteps' is 100000.0, not int",
     ),
     "one callback": (
-        lambda: TRAINER.train(TRAINER.init(MODEL, jax.random.key(0)), 16, callbacks=pm.History()),  # pyright: ignore
+        lambda: TRAINER.train(programs.locks().start, 16, callbacks=pm.History()),  # pyright: ignore
         "'callbacks' is History(0 log lines, 0 steps), not Sequence[Callback]",
     ),
     "old key": (lambda: TRAINER.init(MODEL, jax.random.PRNGKey(0)), f"'key' is u32[2], {KEY}"),

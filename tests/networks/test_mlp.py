@@ -7,6 +7,7 @@ import pytest
 from ppo_mask.networks import (
     AbstractActorCritic,
     AbstractFeatureActorCritic,
+    GRUActorCritic,
     MLPActorCritic,
     split_features,
 )
@@ -44,9 +45,10 @@ def test_hyperparameters_rebuild_the_structure():
     assert jax.tree.all(same)
 
 
-def test_sizes_that_cannot_work_are_refused():
+@pytest.mark.parametrize("kind", [MLPActorCritic, GRUActorCritic])
+def test_sizes_that_cannot_work_are_refused(kind):
     with pytest.raises(ValueError, match="hidden_dim must be at least 1, got 0"):
-        MLPActorCritic(5, 3, hidden_dim=0, key=jax.random.key(0))
+        kind(5, 3, hidden_dim=0, key=jax.random.key(0))
 
 
 @pytest.mark.slow
@@ -95,5 +97,5 @@ def test_features_inside_features_are_split():
     np.testing.assert_array_equal(kept, np.array([1, 6, 6], np.int8))
     assert kept.dtype == jnp.int8
     np.testing.assert_allclose(unpack(kept), [1 / 3, 2, 2, 3], rtol=1e-6)
-    _, value = model(observation, mask)
+    value = jax.jit(lambda seen: model(seen, mask)[1])(observation)
     np.testing.assert_allclose(value, network(unpack(kept), mask)[1], rtol=1e-6)

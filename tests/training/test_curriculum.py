@@ -1,8 +1,6 @@
 """Curricula: their files, their effect on learning, and resumed runs."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,13 @@ import numpy as np
 import pytest
 import yaml
 
-from marathon import DEFAULTS, TASK, Marathon, Starts
+import programs
+from marathon import CELLS, DEFAULTS, TASK, Marathon, Starts
 from ppo_mask.checkpoints import RunFolder, read_arrays
 from ppo_mask.envs import TimeLimit, VectorEnv, check_env
-from ppo_mask.networks import MLPActorCritic
-from ppo_mask.ppo import PPOConfig
-from ppo_mask.runner import Phases, _schema as schema, main, make_plan
-from ppo_mask.training import Trainer, init_seeds, select_seed, train_seeds
+from ppo_mask.errors import RunError
+from ppo_mask.runner import Phases, main, make_plan
+from ppo_mask.training import History, Trainer
 
 PHASES = """
 - until: 0.5
@@ -28,7 +26,6 @@ PHASES = """
   weights: {near: 1, far: 3}
 - weights: {far: 1}
 """
-MARATHON = Path(__file__).parents[1] / "support" / "marathon.py"
 STEPS_PER_UPDATE = 32
 
 
@@ -37,11 +34,16 @@ def phases(text: str = PHASES) -> Phases:
 
 
 def test_weights_are_those_of_the_phase_that_a_progress_lies_in():
-    schedule = phases().schedule(("far", "middle", "near"))
+    schedule = phases().schedule(CELLS)
     near, mixed, far = [0, 0, 1], [3, 0, 1], [1, 0, 0]
     wanted = {0: near, 0.49: near, 0.5: mixed, 0.74: mixed, 0.75: far, 0.99: far, 1.0: far}
     for progress, weights in wanted.items():
         np.testing.assert_array_equal(schedule(jnp.float32(progress)), weights)
+
+
+@jax.jit
+def weights_at(schedule: Any, updates: Any, total: Any) -> Any:
+    return jax.vmap(lambda update: schedule(update / total))(updates)
 
 
 @pytest.mark.parametrize("total", [3, 10, 49, 1000])
@@ -49,8 +51,8 @@ def test_a_phase_ends_with_the_update_that_it_should(total):
     """Progress is a rounded number: no border moves by an update for it."""
     tenths = "".join(f"- {{until: 0.{n}, weights: {{{n}: 1}}}}\n" for n in range(1, 10))
     schedule = phases(tenths + "- weights: {10: 1}").schedule([str(n) for n in range(1, 11)])
-    updates = jnp.arange(total)
-    got = jax.vmap(lambda update: jnp.argmax(schedule(update / total)))(updates)
+    weights = weights_at(schedule, np.arange(1000, dtype=np.int32), np.int32(total))
+    got = np.argmax(weights, axis=-1)[:total]
     np.testing.assert_array_equal(got, np.arange(total) * 10 // total)
 
 
@@ -93,19 +95,24 @@ BAD_FILES = [
 
 @pytest.mark.parametrize(("text", "message"), BAD_FILES)
 def test_a_file_that_cannot_be_is_refused_in_one_line(
-    tmp_path: Path, text: str | None, message: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, text: str | None, message: str
 ) -> None:
     file = tmp_path / "curriculum.yaml"
     if text is not None:
         file.write_text(text)
-    runs = tmp_path / "runs"
-    flags = ["--checkpoint-dir", str(runs), "--curriculum", str(file)]
-    assert main(TASK, DEFAULTS, flags) == 2
-    printed = capsys.readouterr()
-    assert printed.err.startswith("error: ")
-    assert printed.err.count("\n") == 1
-    assert message.format(file=file) in printed.err
-    assert not runs.exists()
+    with pytest.raises(RunError) as error:
+        Phases.from_text(str(file)).schedule(CELLS)
+    assert message.format(file=file) in str(error.value)
+
+
+def test_a_wrong_file_ends_a_run_before_it_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, missing = str(tmp_path / "runs"), tmp_path / "missing.yaml"
+    assert main(TASK, DEFAULTS, ["--checkpoint-dir", runs, "--curriculum", str(missing)]) == 2
+    error = f"error: cannot read {missing}: No such file or directory\n"
+    assert capsys.readouterr().err == error
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_curriculum_in_a_config_file_can_be_turned_off(tmp_path: Path) -> None:
@@ -118,7 +125,7 @@ def test_a_curriculum_in_a_config_file_can_be_turned_off(tmp_path: Path) -> None
     off = make_plan(DEFAULTS, ["--config", str(config), "--curriculum", "none"], "").config
     assert off.environment.curriculum is None
     config.write_text("curriculum: [{until: 1}]")
-    with pytest.raises(schema.RunError, match=r"config.yaml: curriculum, phase 1 has no 'weights'"):
+    with pytest.raises(RunError, match=r"config.yaml: curriculum, phase 1 has no 'weights'"):
         make_plan(DEFAULTS, ["--config", str(config)], "")
 
 
@@ -128,29 +135,26 @@ def test_help_says_that_it_is_a_file(capsys: pytest.CaptureFixture[str]) -> None
     assert "--curriculum FILE where to begin" in " ".join(capsys.readouterr().out.split())
 
 
-def flags(parent: Path, updates: int, *more: str) -> list[str]:
-    total = str(updates * STEPS_PER_UPDATE)
-    often = ("--run-name", "run", "--log-interval", "1", "--save-interval", "4")
-    return ["--checkpoint-dir", str(parent), "--total-timesteps", total, *often, *more]
-
-
 def log(folder: RunFolder) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
     return [{k: v for k, v in x.items() if k != "train/steps_per_second"} for x in lines]
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    parent = tmp_path_factory.mktemp("whole")
-    (parent / "curriculum.yaml").write_text(PHASES)
-    more = ("--anneal-lr", "--normalize-observations", "--normalize-rewards")
-    given = flags(parent, 12, "--curriculum", str(parent / "curriculum.yaml"), *more)
-    assert main(TASK, DEFAULTS, [*given, "--eval-interval", "6", "--eval-episodes", "4"]) == 0
-    return RunFolder(parent / "run")
-
-
 @pytest.mark.slow
-def test_training_follows_the_phases_and_evaluation_does_not(whole: RunFolder) -> None:
+def test_training_follows_the_phases_evaluation_does_not_and_resuming_needs_no_file(
+    tmp_path: Path,
+) -> None:
+    runs: list[RunFolder] = []
+    for name in ("whole", "cut"):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(PHASES)
+        often = ["--log-interval", "1", "--save-interval", "8", "--eval-interval", "6"]
+        given = ["--checkpoint-dir", str(tmp_path), "--run-name", name, "--curriculum", str(file)]
+        given += [*often, "--eval-episodes", "4", "--total-timesteps", str(12 * STEPS_PER_UPDATE)]
+        assert main(TASK, DEFAULTS, given) == 0
+        file.unlink()
+        runs.append(RunFolder(tmp_path / name))
+    whole, cut = runs
     starts = {
         line["update"]: (line["stats/start"], line["stats/latest_start"])
         for line in log(whole)
@@ -158,29 +162,14 @@ def test_training_follows_the_phases_and_evaluation_does_not(whole: RunFolder) -
     }
     # An episode that began in one phase may end in the next.
     assert all(starts[update] == (2, 2) for update in range(1, 7))
-    assert 0 < starts[8][0] < 2
+    mixed = [start for update, (start, _) in starts.items() if 7 <= update <= 9]
+    assert 0 < np.mean(mixed) < 2
     assert starts[12] == (0, 0)
     evaluations = [line for line in log(whole) if "eval/stats/start" in line]
     assert [line["eval/stats/start"] for line in evaluations] == [0, 0]
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("half", [4, 8])
-def test_resuming_is_exact_and_needs_no_file(tmp_path: Path, whole: RunFolder, half: int) -> None:
-    """In a process of its own, from a checkpoint in the first and one in the last phase."""
-    file = tmp_path / "curriculum.yaml"
-    file.write_text(PHASES)
-    more = ("--anneal-lr", "--normalize-observations", "--normalize-rewards")
-    often = ("--eval-interval", "6", "--eval-episodes", "4")
-    # What is evaluated best is kept, and an early checkpoint is not.
-    before = often if half > 6 else ()
-    given = flags(tmp_path, 12, "--curriculum", str(file), *more, *before)
-    assert main(TASK, DEFAULTS, given) == 0
-    file.unlink()
-    cut = RunFolder(tmp_path / "run")
-    kept = cut.checkpoints.path(half)
-    command = [sys.executable, str(MARATHON), "--resume", str(kept), "--rewind", *often]
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    kept = cut.checkpoints.path(8)
+    assert main(TASK, DEFAULTS, ["--resume", str(kept), "--rewind"]) == 0
     ours, theirs = (read_arrays(x.checkpoints.path(12)) for x in (cut, whole))
     assert ours.keys() == theirs.keys()
     for name in ours:
@@ -188,60 +177,37 @@ def test_resuming_is_exact_and_needs_no_file(tmp_path: Path, whole: RunFolder, h
     assert log(cut) == log(whole)
 
 
-_CONFIG = PPOConfig(num_envs=8, num_steps=4, learning_rate=1e-3)
-
-
-def model(key: jax.Array) -> MLPActorCritic:
-    return MLPActorCritic(4, 2, 8, 1, key=key)
-
-
-@pytest.mark.slow
-def test_without_the_runner_and_for_several_seeds():
-    curriculum = Starts(phases().schedule(("far", "middle", "near")))
-    more: Any = {"metrics": TASK.metrics, "curriculum": curriculum}
-    keys = jax.random.split(jax.random.key(0), 2)
-    states = init_seeds(Trainer(Marathon(), _CONFIG, **more), model, keys)
-    states, logs = train_seeds(
-        Trainer(Marathon(), _CONFIG, **more), states, 8 * _CONFIG.batch_size, log_interval=2
-    )
-    assert [line.values["stats/start"] for line in logs[0].records][:2] == [2, 2]
-    for seed, key in enumerate(keys):
-        model_key, init_key = jax.random.split(key)
-        alone = Trainer(Marathon(), _CONFIG, **more).init(model(model_key), init_key)
-        assert set(np.asarray(alone.learner.rollout.vector_state.env_state[0])) == {2}
-        alone = Trainer(Marathon(), _CONFIG, **more).train(alone, 8 * _CONFIG.batch_size)
-        for one, other in zip(
-            jax.tree.leaves(alone.learner.rollout.vector_state),
-            jax.tree.leaves(select_seed(states, seed).learner.rollout.vector_state),
-            strict=True,
-        ):
-            np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("forgotten")
-def test_weights_that_change_compile_nothing_again(compiled: Callable[[], list[str]]):
-    curriculum = Starts(phases().schedule(("far", "middle", "near")))
-    state = Trainer(Marathon(), _CONFIG).init(model(jax.random.key(0)), jax.random.key(1))
-    Trainer(Marathon(), _CONFIG, curriculum=curriculum).train(
-        state, 8 * _CONFIG.batch_size, log_interval=1
-    )
+def test_training_follows_the_phases_and_compiles_nothing_again(
+    compiled: Callable[[], list[str]],
+) -> None:
+    curriculum = Starts(phases().schedule(CELLS))
+    marathon = programs.program(Marathon(), metrics=TASK.metrics)
+    trainer = Trainer(Marathon(), marathon.config, metrics=TASK.metrics, curriculum=curriculum)
+    key, history = jax.random.key(0), History()
+    state = trainer.init(marathon.make_model(key), key)
+    assert set(np.asarray(state.learner.rollout.vector_state.env_state[0])) == {2}
+    trainer.train(state, marathon.steps(8), callbacks=[history], log_interval=2)
+    starts = [line.values["stats/start"] for line in history.records]
+    assert starts[:2] == [2, 2]
+    assert starts[3] < starts[2] <= 2
     assert compiled().count("jit(run_chunk)") == 1
 
 
-@pytest.mark.parametrize("wrap", [lambda env: env, lambda env: TimeLimit(env, 50)])
-def test_arrays_of_an_environment_reach_its_resets(wrap: Any):
+def test_arrays_of_an_environment_reach_its_resets():
     """Traced ones, too: a reset runs in a conditional of its own, for few at a time."""
-    env = wrap(Marathon(jnp.array([0.0, 1.0, 0.0])))
-    check_env(env)
+    check_env(TimeLimit(Marathon(jnp.array([0.0, 1.0, 0.0])), 50))
 
     @jax.jit
     def restarted(weights: jax.Array) -> jax.Array:
-        vector_env = VectorEnv(wrap(Marathon(weights)), 16)
+        vector_env = VectorEnv(TimeLimit(Marathon(weights), 50), 16)
+
+        def step(state: Any, key: jax.Array) -> Any:
+            state, timestep = vector_env.step(key, state, jnp.ones(16, jnp.int32))
+            return state, timestep.info["start"]
+
         state, _ = vector_env.reset(jax.random.key(0))
-        for n in range(8):
-            state, timestep = vector_env.step(jax.random.key(n), state, jnp.ones(16, jnp.int32))
-        return timestep.info["start"]
+        return jax.lax.scan(step, state, jax.random.split(jax.random.key(1), 8))[1][-1]
 
     for start in range(3):
         assert set(np.asarray(restarted(jnp.eye(3)[start]))) == {start}

@@ -15,6 +15,12 @@ from ppo_mask.adapters.to_gymnasium import ToGymnasium
 from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
 from ppo_mask.envs.probes import MaskedLocks
 
+
+def make_locks(render_mode):
+    return ToGymnasium(MaskedLocks(3, 2), renderers={"ansi": repr}, render_mode=render_mode)
+
+
+gymnasium.register("Locks-v0", entry_point=make_locks, disable_env_checker=True)
 WAYS = {"deepcopy": copy.deepcopy, "pickle": lambda env: pickle.loads(pickle.dumps(env))}
 ENVS = {
     "one": lambda: ToGymnasium(MaskedLocks(3, 2)),
@@ -24,8 +30,7 @@ ENVS = {
         gymnasium.wrappers.TimeLimit(ToGymnasium(MaskedLocks(3, 2)), 2)
     ),
     "vector": lambda: ToGymnasiumVector(MaskedLocks(3, 2), 3),
-    "the game": lambda: gymnasium.make(hackmatrix.gymnasium.ID, max_steps=5, render_mode="ansi"),
-    "games": lambda: gymnasium.make_vec(hackmatrix.gymnasium.ID, 2, max_steps=5),
+    "made by an id, rendered": lambda: gymnasium.make("Locks-v0", render_mode="ansi"),
 }
 
 
@@ -56,6 +61,12 @@ def test_copy_plays_on_by_itself(kind, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_the_game_can_be_copied(way):
+    env = gymnasium.make(hackmatrix.gymnasium.ID, max_steps=5, render_mode="ansi")
+    assert WAYS[way](env).unwrapped.env == env.unwrapped.env
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_copy_before_the_first_reset_can_be_reset(way):
     env = ENVS["one"]()
     other = WAYS[way](env)
@@ -76,7 +87,7 @@ def make():
 
 if __name__ == "__main__":
     make().reset(seed=0)  # JAX is in use.
-    several = gymnasium.vector.AsyncVectorEnv([make, make], context="{context}")
+    several = gymnasium.vector.AsyncVectorEnv([make, make], context="spawn")
     several.reset(seed=0)
     masks = several.call("action_masks")
     print(several.step([mask.argmax() for mask in masks])[1].shape)
@@ -85,10 +96,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("context", ["spawn", "forkserver"])
-def test_environments_run_in_processes_after_jax_was_used(tmp_path, context):
+def test_environments_run_in_processes_after_jax_was_used(tmp_path):
     program = tmp_path / "several.py"
-    program.write_text(ASYNC.replace("{context}", context))
+    program.write_text(ASYNC)
     result = subprocess.run(
         [sys.executable, str(program)], capture_output=True, text=True, timeout=300
     )

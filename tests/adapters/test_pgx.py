@@ -1,4 +1,4 @@
-"""Games of pgx as ours: equal to its own steps, alone and against an opponent, and learned on."""
+"""Games of pgx as ours: equal to its own steps, alone and against an opponent."""
 
 import equinox as eqx
 import jax
@@ -6,10 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from playing import assert_equal, keys_of, learned, played, replayed
+from playing import assert_equal, learned, played
 from ppo_mask.adapters.pgx import PgxEnv, random_opponent
-from ppo_mask.envs import FlatObservation, TimeLimit, VectorEnv, check_env, flatten
-from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
+from ppo_mask.envs import TimeLimit, VectorEnv, check_env
+from ppo_mask.networks import GRUActorCritic, MLPActorCritic
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.training import SelfPlay, Trainer
 
 pgx = pytest.importorskip("pgx", reason="pip install 'ppo-mask[pgx]'")
 
@@ -19,130 +21,89 @@ def first_allowed(observation, mask, key):
     return jnp.argmax(mask)
 
 
-@pytest.mark.parametrize(
-    "name", ["2048", pytest.param("minatar-breakout", marks=pytest.mark.optimized)]
-)
-def test_single_player_step_equals_pgx(name):
-    game = pgx.make(name)
-    resets, keys, actions, (first, steps, following) = played(PgxEnv(name), num_steps=200)
-
-    def reset(key):
-        # The key that the game is dealt with, of those for it, for the seat and for the others.
-        state = game.init(jax.random.split(key, 3)[0])
-        return state, state
-
-    def step(key, state, action):
-        step_key, reset_key = keys_of(key)
-        after = game.step(state, action, jax.random.split(step_key)[0])
-        following = jax.tree.map(
-            lambda new, old: jnp.where(after.terminated, new, old), reset(reset_key)[0], after
-        )
-        return following, (after, following)
-
-    begun, (raw, begun_again) = replayed(reset, step, resets, keys, actions)
-    assert_equal(first.observation, begun.observation)
-    assert_equal(steps.observation, raw.observation)
-    assert_equal(following.observation, begun_again.observation)
-    assert_equal(steps.reward, raw.rewards[..., 0])
-    assert_equal(steps.terminated, raw.terminated)
-    assert_equal(steps.action_mask, raw.legal_action_mask)
-    assert_equal(following.action_mask, begun_again.legal_action_mask)
-    assert raw.terminated.any()
-    assert not steps.truncated.any()
-
-
 @pytest.mark.filterwarnings("ignore:.*player_id:DeprecationWarning")
-@pytest.mark.parametrize("name", ["tic_tac_toe", "connect_four"])
-def test_two_player_game_equals_pgx(name):
+@pytest.mark.parametrize(("name", "games"), [("2048", 1), ("tic_tac_toe", 12)])
+def test_games_equal_pgx(name, games):
     # Whole games by hand, move by move: the agent's random ones, the opponent's first allowed.
-    game, env, random = pgx.make(name), PgxEnv(name, first_allowed), np.random.default_rng(0)
-    move = jax.jit(game.step)
-    step, reset = jax.jit(lambda *args: env.step(*args)), jax.jit(lambda key: env.reset(key))
-    begun, results = set[bool](), set[float]()
-    for number in range(12):
+    game, random = pgx.make(name), np.random.default_rng(0)
+    is_alone = game.num_players == 1
+    env = PgxEnv(game, None if is_alone else first_allowed)
+    step, reset = jax.jit(env.step), jax.jit(env.reset)
+    move, deal = jax.jit(game.step), jax.jit(game.init)
+    begun, results, turns = set[bool](), set[float](), 0
+    for number in range(games):
         key = jax.random.key(number)
         match, timestep = reset(key)
         state, agent = match.game, int(match.agent)
-        begun.add(bool(match.begins))
-        assert match.begins == timestep.info["begins"] == (state._step_count == 0)
+        if is_alone:
+            # The key that the game is dealt with, of those for it, for the seat and for the others.
+            assert_equal(state, deal(jax.random.split(key, 3)[0]))
+        else:
+            begun.add(bool(match.begins))
+            assert match.begins == timestep.info["begins"] == (state._step_count == 0)
         while not timestep.terminated:
             assert state.current_player == agent
             assert_equal(timestep.observation, state.observation)
             assert_equal(timestep.action_mask, state.legal_action_mask)
             action = jnp.int32(random.choice(np.flatnonzero(timestep.action_mask)))
+            key, turns = jax.random.key(turns), turns + 1
             match, timestep = step(key, match, action)
-            state = move(state, action)
+            state = move(state, action, jax.random.split(key)[0])
             reward = state.rewards[agent]
-            if not state.terminated:
-                state = move(state, jnp.argmax(state.legal_action_mask))
+            if not is_alone and not state.terminated:
+                state = move(state, jnp.argmax(state.legal_action_mask), key)
                 reward += state.rewards[agent]
             assert timestep.reward == reward
             assert timestep.terminated == state.terminated
+            assert not timestep.truncated
         assert timestep.action_mask.all()
         assert_equal(timestep.observation, game.observe(state, jnp.int32(agent)))
         results.add(float(timestep.reward))
-    assert begun == {True, False}
-    assert {1.0, -1.0} <= results
+    if not is_alone:
+        assert begun == {True, False}
+        assert {1.0, -1.0} <= results
 
 
-@pytest.mark.parametrize("begins", [True, False])
-def test_first_player_can_be_fixed(begins):
-    env = PgxEnv("tic_tac_toe", random_opponent, begins)
-    match, timestep = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 64))
+def begun(opponent, begins):
+    """Many games at once in which it is the agent's turn, and a function that moves in them."""
+    env = PgxEnv("tic_tac_toe", opponent, begins)
+    keys = jax.random.split(jax.random.key(0), 128)
+    match, timestep = jax.jit(jax.vmap(env.reset))(keys)
     assert (match.begins == begins).all()
-    taken = timestep.observation.sum(axis=(1, 2, 3))
-    assert (taken == (0 if begins else 1)).all()
     # Both of pgx's players are the agent at times: it numbers them by chance.
     assert set(np.asarray(match.agent)) == {0, 1}
-
-
-@pytest.mark.optimized
-def test_random_opponent_makes_every_allowed_move():
-    env = PgxEnv("tic_tac_toe", random_opponent, begins=True)
-
-    def reply(key):
-        state, _ = env.reset(key)
-        return env.step(key, state, jnp.int32(4))[1].observation[..., 1].reshape(9)
-
-    replies = jax.vmap(reply)(jax.random.split(jax.random.key(0), 800)).sum(axis=0)
-    assert replies[4] == 0
-    assert (replies[jnp.array([0, 1, 2, 3, 5, 6, 7, 8])] > 60).all()
+    move = jax.jit(jax.vmap(env.step, (0, 0, None)))
+    return timestep, lambda action: move(keys, match, jnp.int32(action))[1]
 
 
 def test_opponent_plays_only_allowed_moves():
-    env = PgxEnv("tic_tac_toe", lambda observation, mask, key: jnp.int32(4), begins=True)
-    key = jax.random.key(0)
-    state, _ = env.reset(key)
-    _, timestep = env.step(key, state, jnp.int32(4))
-    assert not timestep.terminated
-    assert list(np.flatnonzero(~timestep.action_mask)) == [0, 4]
+    timestep, move = begun(lambda observation, mask, key: jnp.int32(4), begins=True)
+    assert not timestep.observation.any()
+    timestep = move(4)
+    assert not timestep.terminated.any()
+    # Its own move is taken: it makes the first that is allowed.
+    assert (~timestep.action_mask == np.isin(np.arange(9), [0, 4])).all()
 
 
-def test_forbidden_action_loses():
-    env = PgxEnv("tic_tac_toe", first_allowed, begins=False)
-    key = jax.random.key(0)
-    state, timestep = env.reset(key)
-    assert not timestep.action_mask[0]
-    _, timestep = env.step(key, state, jnp.int32(0))
-    assert timestep.terminated
-    assert timestep.reward == -1
+def test_opponent_begins_and_a_forbidden_action_loses():
+    timestep, move = begun(first_allowed, begins=False)
+    assert (timestep.observation.sum(axis=(1, 2, 3)) == 1).all()
+    assert not timestep.action_mask[:, 0].any()
+    timestep = move(0)
+    assert timestep.terminated.all()
+    assert (timestep.reward == -1).all()
 
 
-class FlatMLP(AbstractActorCritic):
-    """An MLP on a whole observation."""
-
-    network: MLPActorCritic
-
-    @property
-    def hyperparameters(self):
-        return {"network": self.network}
-
-    def __call__(self, observation, action_mask):
-        return self.network(flatten(observation), action_mask)
+@pytest.mark.slow
+def test_random_opponent_makes_every_allowed_move():
+    _, move = begun(random_opponent, begins=True)
+    replies = move(4).observation[..., 1].reshape(-1, 9).sum(axis=0)
+    assert replies[4] == 0
+    assert (np.delete(replies, 4) > 5).all()  # Of 16.
 
 
 def test_network_may_be_the_opponent():
-    network = FlatMLP(MLPActorCritic(18, 9, 8, 1, key=jax.random.key(0)))
+    network = MLPActorCritic(18, 9, 8, 1, key=jax.random.key(0))
     # Its parameters are arrays of the environment, not constants of a program.
     env = VectorEnv(PgxEnv("tic_tac_toe", network), 4)
     assert len(jax.tree.leaves(eqx.filter(env, eqx.is_array))) == 8
@@ -151,13 +112,14 @@ def test_network_may_be_the_opponent():
     def certain(linear):
         return eqx.tree_at(lambda x: x.bias, linear, 1e4 * jnp.arange(9.0))
 
-    network = eqx.tree_at(lambda x: x.network.actor[-1], network, replace_fn=certain)
+    network = eqx.tree_at(lambda x: x.actor[-1], network, replace_fn=certain)
     env = PgxEnv("tic_tac_toe", network, begins=True)
     key = jax.random.key(0)
-    state, _ = env.reset(key)
-    state, timestep = env.step(key, state, jnp.int32(8))
+    step = eqx.filter_jit(env.step)
+    state, _ = eqx.filter_jit(env.reset)(key)
+    state, timestep = step(key, state, jnp.int32(8))
     assert list(np.flatnonzero(~timestep.action_mask)) == [7, 8]
-    _, timestep = env.step(key, state, jnp.int32(0))
+    _, timestep = step(key, state, jnp.int32(0))
     assert list(np.flatnonzero(~timestep.action_mask)) == [0, 6, 7, 8]
 
 
@@ -173,11 +135,9 @@ def test_three_players_take_turns():
     assert (steps.reward[~steps.terminated] == 0).all()
 
 
-@pytest.mark.optimized
-@pytest.mark.parametrize("game", ["tic_tac_toe", "2048"])
-def test_protocol_is_kept(game):
-    env = PgxEnv(game, random_opponent) if game == "tic_tac_toe" else PgxEnv(game)
-    check_env(TimeLimit(env, 50), num_steps=60)
+@pytest.mark.slow
+def test_protocol_is_kept():
+    check_env(TimeLimit(PgxEnv("tic_tac_toe", random_opponent), 50), num_steps=60)
 
 
 def test_missing_and_needless_opponents_are_refused():
@@ -189,9 +149,36 @@ def test_missing_and_needless_opponents_are_refused():
         PgxEnv("go_7x7")
 
 
+@pytest.mark.parametrize("sizes", [(18, 7), (42, 9)])
+def test_a_network_for_another_game_is_refused(sizes):
+    network = MLPActorCritic(*sizes, 8, 1, key=jax.random.key(0))
+    shape = r"observations of shape \(3, 3, 2\) and 9 actions"
+    with pytest.raises(ValueError, match=f"MLPActorCritic is for another game: tic_tac.*{shape}"):
+        PgxEnv("tic_tac_toe", network)
+
+
+def test_a_recurrent_learner_cannot_play_against_itself():
+    env, curriculum = PgxEnv("tic_tac_toe", random_opponent), SelfPlay(lambda env: env.opponent)
+    trainer = Trainer(env, PPOConfig(num_envs=4, num_steps=8), curriculum=curriculum)
+    model = GRUActorCritic(18, 9, 8, key=jax.random.key(0))
+    with pytest.raises(ValueError, match="a recurrent network cannot be the opponent"):
+        trainer.init(model, jax.random.key(1))
+
+
+@pytest.mark.nightly
 @pytest.mark.optimized
-def test_tic_tac_toe_is_learned():
-    # A random player against another: 0.
-    env = FlatObservation(PgxEnv("tic_tac_toe", random_opponent))
-    result = learned(env, 80, learning_rate=3e-3, ent_coef=0.01)
-    assert result.mean_return > 0.6
+def test_a_player_that_has_only_met_itself_beats_a_random_one():
+    # A random player against another: 0, and it loses more than two games of five.
+    result = learned(
+        PgxEnv("tic_tac_toe", random_opponent),
+        300,
+        evaluations=1000,
+        curriculum=SelfPlay(lambda env: env.opponent, every=5),
+        num_steps=64,
+        learning_rate=3e-3,
+        anneal_lr=True,
+        ent_coef=0.1,
+        gamma=1.0,
+    )
+    assert result.mean_return > 0.7
+    assert jnp.mean(result.episode_return < 0) < 0.05

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from ppo_mask.adapters._shared import conform_mask, make_named
-from ppo_mask.envs import AbstractEnv, FlatObservation, TimeStep, check_env, flatten
+from ppo_mask.envs import AbstractEnv, FlatObservation, TimeStep, flatten
 from ppo_mask.errors import RunError
 
 LIBRARIES = {"gymnax": "GymnaxEnv", "jumanji": "JumanjiEnv", "navix": "NavixEnv", "pgx": "PgxEnv"}
@@ -24,11 +24,34 @@ def test_missing_library_is_named_with_its_extra(library, monkeypatch):
         adapter("anything")
 
 
-def test_libraries_are_imported_when_needed():
-    modules = ", ".join(f"ppo_mask.adapters.{name}" for name in LIBRARIES)
-    there = f"import sys, {modules}; print(sorted({set(LIBRARIES)!r} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", there], capture_output=True, text=True)
-    assert done.stdout == "[]\n", done.stderr
+PACKAGES = {
+    "ppo_mask.adapters.to_gymnasium": "gymnasium",
+    "ppo_mask.adapters.to_gymnasium_vector": "gymnasium",
+    "hackmatrix.gymnasium": "gymnasium",
+    "ppo_mask.adapters.to_gymnax": "gymnax",
+}
+
+
+def test_libraries_are_imported_when_needed_and_missing_ones_named():
+    program = f"""
+import importlib, sys
+for library in {list(LIBRARIES)}:
+    importlib.import_module("ppo_mask.adapters." + library)
+print(sorted({set(LIBRARIES)!r} & set(sys.modules)))
+sys.modules["gymnasium"] = sys.modules["gymnax"] = None
+for module in {list(PACKAGES)}:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    imported, *lines = done.stdout.splitlines()
+    assert imported == "[]"
+    assert len(lines) == len(PACKAGES), done.stderr
+    for line, package in zip(lines, PACKAGES.values(), strict=True):
+        assert "cannot be imported" in line
+        assert line.endswith(f"install it with pip install 'ppo-mask[{package}]'")
 
 
 def test_conforming_mask_allows_something():
@@ -65,7 +88,6 @@ class Tree(AbstractEnv[jax.Array]):
 def test_flat_observation_follows_its_tree():
     env = FlatObservation(Tree())
     assert env.observation_size == 6
-    check_env(env, num_steps=20)
     state, timestep = env.reset(jax.random.key(0))
     n = float(state)
     assert timestep.observation.dtype == jnp.float32

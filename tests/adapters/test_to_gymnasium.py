@@ -1,7 +1,5 @@
 """One environment as Gymnasium's: the same episodes, its conventions, and errors of one line."""
 
-import subprocess
-import sys
 import warnings
 from typing import Any
 
@@ -12,14 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
-from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from gymnasium.utils import seeding
 from gymnasium.utils.env_checker import check_env
 
 from corridor import Corridor
 from environments import Scripted
+from playing import draw_allowed
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
 from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.envs.probes import MaskedDoors
 
 CONTINUE, TERMINATE, TRUNCATE, BOTH = range(4)
 
@@ -59,47 +59,29 @@ class Traces:
         self.names.append(name)
 
 
-def by_hand(env, seed, actions):
-    """The timesteps of one episode after another, with the keys that the docstring promises."""
-    generator, _ = seeding.np_random(seed)
-
-    def begin():
+@pytest.mark.parametrize("env", [Corridor(), MaskedDoors()], ids=["one", "several choices"])
+def test_episodes_equal_the_environments_own(env):
+    reset, step, wrapped = jax.jit(env.reset), jax.jit(env.step), ToGymnasium(env)
+    generator, random = seeding.np_random(7)[0], np.random.default_rng(0)
+    for seed in (7, None, None, None):
         first, second = generator.integers(2**32, size=2, dtype=np.uint32)
         key, reset_key = jax.random.split(jax.random.fold_in(jax.random.key(first), second))
-        return key, *env.reset(reset_key)
-
-    key, state, timestep = begin()
-    steps = [timestep]
-    for action in actions:
-        if timestep.terminated | timestep.truncated:
-            key, state, timestep = begin()
-        else:
+        state, timestep = reset(reset_key)
+        observation, info = wrapped.reset(seed=seed)
+        ends = 0.0, False, False
+        while True:
+            wanted = jax.device_get(timestep)
+            np.testing.assert_array_equal(observation, wanted.observation)
+            np.testing.assert_array_equal(wrapped.action_masks(), wanted.action_mask)
+            assert ends == (float(wanted.reward), bool(wanted.terminated), bool(wanted.truncated))
+            assert info == {name: value.item() for name, value in wanted.info.items()}
+            if any(ends[1:]):
+                break
+            (action,) = draw_allowed(random, wanted.action_mask[None], env.num_actions)
             key, step_key = jax.random.split(key)
-            state, timestep = env.step(step_key, state, jnp.int32(action))
-        steps.append(timestep)
-    return steps
-
-
-def test_episodes_equal_the_environments_own():
-    env, actions = Corridor(), np.random.default_rng(0).integers(3, size=60)
-    wanted = by_hand(env, 7, actions)
-    wrapped = ToGymnasium(env)
-    observation, info = wrapped.reset(seed=7)
-    reward, terminated, truncated, episodes = 0.0, False, False, 1
-    for i, timestep in enumerate(wanted):
-        np.testing.assert_array_equal(observation, timestep.observation)
-        np.testing.assert_array_equal(wrapped.action_masks(), timestep.action_mask)
-        assert reward == float(timestep.reward)
-        assert (terminated, truncated) == (bool(timestep.terminated), bool(timestep.truncated))
-        assert info == {name: value.item() for name, value in timestep.info.items()}
-        if i == len(actions):
-            break
-        if terminated:
-            observation, info = wrapped.reset()
-            reward, terminated, episodes = 0.0, False, episodes + 1
-        else:
-            observation, reward, terminated, truncated, info = wrapped.step(actions[i])
-    assert episodes > 3
+            state, timestep = step(step_key, state, jnp.asarray(action))
+            observation, *ends, info = wrapped.step(action)
+            ends = tuple(ends)
 
 
 @pytest.mark.parametrize(
@@ -121,10 +103,22 @@ def test_termination_and_truncation_differ(action, terminated, truncated):
     np.testing.assert_array_equal(env.action_masks(), [True, False, False, False])
 
 
-def test_gymnasium_checker_passes():
+def test_several_choices_are_a_multi_discrete():
+    env = ToGymnasium(MaskedDoors())
+    assert env.action_space == MultiDiscrete([4, 6, 6])
+    env.reset()
+    for action in (1, [1, 2], [1.0, 2.0, 3.0]):
+        with pytest.raises(ValueError, match=r"actions must be whole numbers of shape \[3\], got"):
+            env.step(action)
+    with pytest.raises(ValueError, match=r"actions are 0 to \[3, 5, 5\], got \[4, 0, 0\]"):
+        env.step(np.array([4, 0, 0]))
+
+
+@pytest.mark.parametrize("kind", [Corridor, MaskedDoors])
+def test_gymnasium_checker_passes(kind):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        check_env(ToGymnasium(Corridor()))
+        check_env(ToGymnasium(kind()), skip_render_check=kind is MaskedDoors)
     # It is right: of a float's limits nothing is known here. And nobody has registered it.
     known = ("infinity", "infinite", "alternative render modes")
     assert [w for w in caught if not any(words in str(w.message) for words in known)] == []
@@ -249,29 +243,3 @@ def test_gymnasium_wrappers_work():
     assert env.step(CONTINUE)[2:4] == (False, False)
     assert env.step(CONTINUE)[2:4] == (False, True)
     assert env.get_wrapper_attr("action_masks")().tolist() == [True, False, False, False]
-
-
-MODULES = {
-    "ppo_mask.adapters.to_gymnasium": "gymnasium",
-    "ppo_mask.adapters.to_gymnasium_vector": "gymnasium",
-    "hackmatrix.gymnasium": "gymnasium",
-    "ppo_mask.adapters.to_gymnax": "gymnax",
-}
-
-
-def test_missing_package_is_named_in_one_line():
-    program = f"""
-import importlib, sys
-sys.modules["gymnasium"] = sys.modules["gymnax"] = None
-for module in {list(MODULES)}:
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    lines = done.stdout.splitlines()
-    assert len(lines) == len(MODULES), done.stderr
-    for line, package in zip(lines, MODULES.values(), strict=True):
-        assert "cannot be imported" in line
-        assert line.endswith(f"install it with pip install 'ppo-mask[{package}]'")

@@ -6,14 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
+from gymnasium.spaces import MultiDiscrete
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from corridor import Corridor
 from environments import Scripted
+from playing import draw_allowed
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
 from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
 from ppo_mask.envs import VectorEnv
+from ppo_mask.envs.probes import MaskedDoors
 
 CONTINUE, TERMINATE, TRUNCATE, BOTH = range(4)
 # One row per step: what each of three environments does.
@@ -21,32 +24,39 @@ SCRIPT = [[0, 0, 1], [1, 0, 0], [0, 2, 0], [0, 0, 3], [0, 0, 0]]
 
 
 def test_steps_equal_vector_env():
-    vector, envs = VectorEnv(Corridor(), 4), ToGymnasiumVector(Corridor(), 4)
+    inner = Corridor()
+    vector, envs = VectorEnv(inner, 4), ToGymnasiumVector(inner, 4)
     words = seeding.np_random(3)[0].integers(2**32, size=2, dtype=np.uint32)
     key, reset_key = jax.random.split(jax.random.fold_in(jax.random.key(words[0]), words[1]))
-    state, timestep = vector.reset(reset_key)
+    step, random, ends = jax.jit(vector.step), np.random.default_rng(0), 0
+    state, timestep = jax.jit(vector.reset)(reset_key)
+    timestep = jax.device_get(timestep)
     observation, info = envs.reset(seed=3)
     np.testing.assert_array_equal(observation, timestep.observation)
-    np.testing.assert_array_equal(info["position"], timestep.info["position"])
-    assert info["_position"].all()
-    step, ends = jax.jit(vector.step), 0
-    for actions in np.random.default_rng(0).integers(3, size=(40, 4)):
+    for name, values in timestep.info.items():
+        np.testing.assert_array_equal(info[name], values)
+        assert info[f"_{name}"].all()
+    for _ in range(40):
         np.testing.assert_array_equal(envs.action_masks(), timestep.action_mask)
+        actions = draw_allowed(random, timestep.action_mask, inner.num_actions)
+        assert envs.action_space.contains(actions)
         key, step_key = jax.random.split(key)
         state, timestep = step(step_key, state, jnp.asarray(actions))
+        timestep = jax.device_get(timestep)
         observation, reward, terminated, truncated, info = envs.step(actions)
         np.testing.assert_array_equal(observation, timestep.observation)
         np.testing.assert_array_equal(reward, timestep.reward)
         np.testing.assert_array_equal(terminated, timestep.terminated)
         np.testing.assert_array_equal(truncated, timestep.truncated)
-        for i in range(4):
-            if timestep.ended[i]:
-                ends += 1
+        ended = terminated | truncated
+        ends += ended.sum()
+        assert ("final_obs" in info) == bool(ended.any())
+        for i, has_ended in enumerate(ended):
+            if has_ended:
                 np.testing.assert_array_equal(info["final_obs"][i], timestep.final_observation[i])
-                assert info["final_info"]["position"][i] == timestep.info["position"][i]
-            else:
-                assert info["position"][i] == timestep.info["position"][i]
-        assert ("final_obs" in info) == bool(timestep.ended.any())
+            of_step = info["final_info"] if has_ended else info
+            for name, values in timestep.info.items():
+                assert of_step[name][i] == values[i]
     assert ends > 5
 
 
@@ -158,6 +168,24 @@ def test_misuse_is_refused_in_one_line():
         envs.step([0.0, 1.0])
     with pytest.raises(ValueError, match="actions are 0 to 3, got -1 to 4"):
         envs.step([-1, 4])
+
+
+def test_several_choices_are_a_multi_discrete():
+    envs, random = ToGymnasiumVector(MaskedDoors(), 2), np.random.default_rng(0)
+    assert envs.single_action_space == MultiDiscrete([4, 6, 6])
+    assert envs.action_space.shape == (2, 3)
+    observation, _ = envs.reset(seed=0)
+    for number in range(5):
+        assert envs.action_masks().shape == (2, 16)
+        actions = draw_allowed(random, envs.action_masks(), (4, 6, 6))
+        opens = ((actions >= [2, 3, 3]) == (observation > 0)).all(axis=1)
+        observation, reward, terminated, _, _ = envs.step(actions)
+        assert terminated.all() == (number == 3)
+        np.testing.assert_array_equal(reward, opens)
+    with pytest.raises(ValueError, match=r"of shape \[2, 3\], got int64\[3\]"):
+        envs.step(np.array([1, 2, 3]))
+    with pytest.raises(ValueError, match=r"actions are 0 to \[3, 5, 5\], got \[0, -1, 0\]"):
+        envs.step(np.array([[0, 0, 0], [0, -1, 0]]))
 
 
 def test_each_environment_has_a_frame():

@@ -11,6 +11,7 @@ from gymnax.wrappers import purerl
 from corridor import Corridor
 from environments import Scripted
 from ppo_mask.adapters.to_gymnax import ToGymnax
+from ppo_mask.envs.probes import MaskedDoors
 
 CONTINUE, TERMINATE, TRUNCATE, BOTH = range(4)
 
@@ -31,20 +32,17 @@ def rollout(env, params, key, num_steps):
     return jax.lax.scan(step, start, jax.random.split(key, num_steps))[1]
 
 
-@pytest.mark.parametrize("make_key", [jax.random.key, jax.random.PRNGKey])
-def test_jitted_rollout_equals_the_environment(make_key):
+def test_jitted_rollout_equals_the_environment():
     inner = Corridor()
     env = ToGymnax(inner)
     params = env.default_params
     play = jax.jit(jax.vmap(lambda key: rollout(env, params, key, 200)))
-    keys = jax.random.split(make_key(0), 4)
+    keys = jax.random.split(jax.random.key(0), 4)
     observation, state, mask, action, key, after = play(keys)
     next_observation, next_state, reward, terminated, truncated, info = after
 
     # The base class splits its key: the first half steps, the second resets.
     halves = jax.vmap(jax.vmap(jax.random.split))(key)
-    if jnp.issubdtype(key.dtype, jnp.uint32):
-        halves = jax.random.wrap_key_data(halves)
     over_all = lambda f: jax.jit(jax.vmap(jax.vmap(f)))  # noqa: E731
     stepped, wanted = over_all(inner.step)(halves[..., 0], state.env_state, action)
     begun, first = over_all(inner.reset)(halves[..., 1])
@@ -67,6 +65,14 @@ def test_jitted_rollout_equals_the_environment(make_key):
     # The next observation is the one that the next action is taken in.
     np.testing.assert_array_equal(observation[:, 1:], next_observation[:, :-1])
     np.testing.assert_array_equal(next_state.time == 0, ended)
+
+
+def test_raw_keys_are_as_good_as_typed_ones():
+    env, shown = ToGymnax(Corridor()), []
+    for make_key in (jax.random.key, jax.random.PRNGKey):
+        observation, state = env.reset(make_key(1))
+        shown.append((observation, env.step(make_key(2), state, 1)))
+    jax.tree.map(np.testing.assert_array_equal, *shown)
 
 
 @pytest.mark.parametrize(
@@ -129,3 +135,8 @@ def test_gymnax_spaces_and_wrappers_work():
     assert returned is not None
     assert returned == pytest.approx(1.0 - 0.01 * i, abs=1e-5)
     assert issubclass(type(params), gymnax.EnvParams)
+
+
+def test_several_choices_have_no_space_in_gymnax():
+    with pytest.raises(ValueError, match="no space for several choices at once, of 4 x 6 x 6"):
+        ToGymnax(MaskedDoors())

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ppo_mask.envs import VectorEnv
 from ppo_mask.envs.actions import mask_length
 from ppo_mask.networks import MLPActorCritic, masked_distribution
 from ppo_mask.ppo import PPOConfig
@@ -26,7 +27,11 @@ def played(env, num_envs=8, num_steps=80, seed=0):
     """
 
     def step(carry, key):
-        state, before = carry
+        # So that a reset is compiled once.
+        state, before, ended, reset_key = carry
+        state, before = jax.tree.map(
+            lambda fresh, old: jnp.where(ended, fresh, old), env.reset(reset_key), (state, before)
+        )
         action_key, key = jax.random.split(key)
         step_key, reset_key = keys_of(key)
         logits = jnp.zeros(mask_length(env.num_actions))
@@ -34,21 +39,23 @@ def played(env, num_envs=8, num_steps=80, seed=0):
         action = distribution.sample(action_key)
         state, after = env.step(step_key, state, action)
         ended = after.terminated | after.truncated
-        carry = jax.tree.map(
-            lambda fresh, old: jnp.where(ended, fresh, old), env.reset(reset_key), (state, after)
-        )
-        return carry, (key, action, after, carry[1])
+        return (state, after, ended, reset_key), (before, key, action, after)
 
     def play(key):
         reset_key, steps_key = jax.random.split(key)
-        start = env.reset(reset_key)
-        rest = jax.lax.scan(step, start, jax.random.split(steps_key, num_steps))[1]
-        return reset_key, start[1], rest
+        nothing = jax.tree.map(
+            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(env.reset, reset_key)
+        )
+        keys = jax.random.split(steps_key, num_steps + 1)
+        _, seen = jax.lax.scan(step, (*nothing, jnp.array(True), reset_key), keys)
+        return reset_key, seen
 
-    many = jax.jit(jax.vmap(play, out_axes=(0, 0, 1)))
-    resets, first, (keys, actions, steps, following) = many(
-        jax.random.split(jax.random.key(seed), num_envs)
-    )
+    many = jax.jit(jax.vmap(play, out_axes=(0, 1)))
+    resets, (before, keys, *rest) = many(jax.random.split(jax.random.key(seed), num_envs))
+    before, actions, steps = jax.device_get((before, *rest))
+    at = lambda rows, tree: jax.tree.map(lambda x: x[rows], tree)  # noqa: E731
+    first, following = at(0, before), at(slice(1, None), before)
+    keys, actions, steps = at(slice(-1), (keys, actions, steps))
     return resets, keys, actions, (first, steps, following)
 
 
@@ -93,6 +100,31 @@ def assert_same_play(ours, theirs):
     assert_equal(steps.observation, seen.observation)
     assert_equal(following.observation, begun_again.observation)
     assert_equal(steps.reward, seen.reward)
+
+
+def draw_allowed(random, masks, num_actions):
+    """An allowed action for each row of masks; of several choices, one for each."""
+    sizes = [num_actions] if isinstance(num_actions, int) else num_actions
+    parts = np.split(np.asarray(masks), np.cumsum(sizes)[:-1], axis=1)
+    actions = [[random.choice(np.flatnonzero(row)) for row in part] for part in parts]
+    actions = np.array(actions, np.int32).T
+    return actions[:, 0] if isinstance(num_actions, int) else actions
+
+
+def played_on_host(env, steps=80, eagerly=False):
+    """The timesteps of three environments on the host, in which allowed actions are drawn.
+
+    What such an environment raises comes out of it where it is stepped ``eagerly``.
+    """
+    vector, random, key = VectorEnv(env, 3), np.random.default_rng(1), jax.random.key(0)
+    reset, step = (x if eagerly else jax.jit(x) for x in (vector.reset, vector.step))
+    state, timestep = reset(key)
+    shown = [jax.device_get(timestep)]
+    for _ in range(steps):
+        actions = draw_allowed(random, shown[-1].action_mask, env.num_actions)
+        state, timestep = step(key, state, jnp.asarray(actions))
+        shown.append(jax.device_get(timestep))
+    return shown
 
 
 def learned(env, num_updates, seed=0, evaluations=200, curriculum=None, **config):

@@ -1,4 +1,7 @@
-"""Environments of Gymnasium, written in Python as people write them, with masks."""
+"""Environments of Gymnasium, written in Python as people write them, with masks.
+
+Workers import this, so it imports no JAX.
+"""
 
 import copy
 import os
@@ -101,7 +104,7 @@ class Climb(gymnasium.Env):
         self.deck = self.np_random.permutation(np.repeat(np.arange(1, 10), 2)).tolist()
         self.hand = sorted(self.deck.pop() for _ in range(self.HAND))
         self.top, self.moves = 0, 0
-        return self._look(), {"cards": 18, "action_mask": self.action_masks()}
+        return self._look(), {"cards": 18}
 
     def step(self, action):
         self.moves += 1
@@ -130,18 +133,18 @@ class Climb(gymnasium.Env):
         return np.array([*(card > self.top for card in self.hand), self.top > 0])
 
 
-def best_move(observation):
-    """The lowest card that fits."""
-    fitting = [i for i, card in enumerate(observation["hand"]) if card > observation["top"]]
-    return fitting[0] if fitting else Climb.HAND
-
-
 class InInfo(gymnasium.Wrapper):
     """The same game with its mask in its info only."""
 
+    def reset(self, **options):
+        return self._with_mask(*self.env.reset(**options))
+
     def step(self, action):
-        *result, info = self.env.step(action)
-        return *result, info | {"action_mask": self.env.action_masks().astype(np.int8)}
+        return self._with_mask(*self.env.step(action))
+
+    def _with_mask(self, *returned):
+        *others, info = returned
+        return *others, info | {"action_mask": self.env.action_masks().astype(np.int8)}
 
     def get_wrapper_attr(self, name):
         if name == "action_masks":
@@ -255,7 +258,8 @@ class Wrong(Climb):
 
 
 gymnasium.register(
-    "Picture-v0", entry_point=lambda: Spaces(spaces.Box(0, 255, (8, 8, 3), np.uint8))
+    "Picture-v0",
+    entry_point=lambda actions=3: Spaces(spaces.Box(0, 255, (8, 8, 3), np.uint8), actions),
 )
 gymnasium.register("Climb-v0", entry_point="python_games:Climb", max_episode_steps=40)
 gymnasium.register("Crash-v0", entry_point="python_games:Climb", kwargs={"crash_at": 7})

@@ -267,50 +267,53 @@ WRONG = {
     "numpy": r"Wrong raised ValueError: all .* at .*python_games.py:\d+ \(action_masks\)$",
     "floats": r"Wrong: action_masks\(\) must hold booleans, or 0 and 1; got float64",
 }
-IN_WORKERS = WRONG | {"die": r"Wrong: worker 0 of 2 is gone \(exit code 7\)$"}
-OTHERS = {
-    "crash": (lambda: GymnasiumEnv(partial(Climb, 3)), CRASH),
-    "crash in a worker": (lambda: GymnasiumEnv(partial(Climb, 3), num_workers=2), CRASH),
-    "no info of a reset": (lambda: GymnasiumEnv(Old), OLD),
+WORKERS = {"num_workers": 2}
+CASES = {
+    "crash": (partial(Climb, 3), {}, CRASH),
+    "crash in a worker": (partial(Climb, 3), WORKERS, CRASH),
+    "no info of a reset": (Old, {}, OLD),
     "an info that is no number": (
-        lambda: GymnasiumEnv(Climb, infos=["text"]),
+        Climb,
+        {"infos": ["text"]},
         r"Climb: info\['text'\] must be one number; got 'ignored'",
     ),
     "one environment twice": (
-        lambda: GymnasiumEnv(lambda: ONE_GAME),
+        lambda: ONE_GAME,
+        {},
         "Climb: the function that makes it returned the same environment twice",
     ),
     "what no worker can have": (
-        lambda: GymnasiumEnv(partial(Climb, socket.socket()), num_workers=1),
+        partial(Climb, socket.socket()),
+        WORKERS,
         r"Climb: what makes it cannot be sent to a worker \(",
     ),
     "nothing in a part": (
-        lambda: GymnasiumEnv(NothingInAPart),
+        NothingInAPart,
+        {},
         r"NothingInAPart: action_masks\(\) allows no action in part 2",
     ),
     "too short for its parts": (
-        lambda: GymnasiumEnv(TooShort),
-        r"TooShort: action_masks\(\) has shape \(9,\); "
-        r"it must be one row of 10 booleans, part after part$",
+        TooShort,
+        {},
+        r"TooShort: .* has shape \(9,\); it must be one row of 10 booleans, part after part$",
     ),
+    "lost worker": (
+        partial(Wrong, "die"),
+        WORKERS,
+        r"Wrong: worker 0 of 2 is gone \(exit code 7\)$",
+    ),
+    **{what: (partial(Wrong, what), {}, line) for what, line in WRONG.items()},
     **{
-        what: (lambda what=what: GymnasiumEnv(partial(Wrong, what)), line)
-        for what, line in WRONG.items()
-    },
-    **{
-        f"{what} in a worker": (
-            lambda what=what: GymnasiumEnv(partial(Wrong, what), num_workers=2),
-            IN_WORKERS[what],
-        )
-        for what in ("shape", "exit", "die")
+        f"{what} in a worker": (partial(Wrong, what), WORKERS, WRONG[what])
+        for what in ("shape", "exit")
     },
 }
 
 
-@pytest.mark.parametrize("what", OTHERS)
+@pytest.mark.parametrize("what", CASES)
 def test_what_is_wrong_is_one_line(what, capfd):
-    make, line = OTHERS[what]
-    with make() as env, pytest.raises(RunError) as caught:
+    make, settings, line = CASES[what]
+    with GymnasiumEnv(make, **settings) as env, pytest.raises(RunError) as caught:
         played_on_host(env, 4, eagerly=True)
     # Not what pytest matches: JAX notes down that it has left lines out of the traceback.
     assert re.search(f"^{line}", str(caught.value))
@@ -387,33 +390,28 @@ def test_what_makes_an_environment_gets_its_arguments():
 
 
 @pytest.mark.parametrize(
-    ("make", "line"),
+    ("environment", "settings", "line"),
     [
-        (lambda: GymnasiumEnv(Climb, infos="cards"), r"infos are several names; .* \['cards'\]"),
-        (lambda: GymnasiumEnv("Nowhere-v0"), "there is no 'Nowhere-v0' for gymnasium.make: "),
-        (lambda: GymnasiumEnv("nowhere:Any-v0"), "there is no 'nowhere:Any-v0' for gymnasium.make"),
-        (lambda: GymnasiumEnv(3), "an environment is an id, or a function that makes one; got 3"),
-        (lambda: GymnasiumEnv(Climb()), "one Climb is not enough"),
+        (Climb, {"infos": "cards"}, r"infos are several names; .* \['cards'\]"),
+        (Climb, {"num_workers": -1}, "num_workers must be 0 or more, got -1"),
+        ("Nowhere-v0", {}, "there is no 'Nowhere-v0' for gymnasium.make: "),
+        ("nowhere:Any-v0", {}, "there is no 'nowhere:Any-v0' for gymnasium.make"),
+        (3, {}, "an environment is an id, or a function that makes one; got 3"),
+        (Climb(), {}, "one Climb is not enough"),
+        ("Pendulum-v1", {}, r"Pendulum-v1 has actions of Box\(.*must be Discrete or MultiDiscrete"),
         (
-            lambda: GymnasiumEnv("Pendulum-v1"),
-            r"Pendulum-v1 has actions of Box\(.*must be Discrete or MultiDiscrete",
-        ),
-        (lambda: GymnasiumEnv(Climb, num_workers=-1), "num_workers must be 0 or more, got -1"),
-        (
-            lambda: GymnasiumEnv(lambda: Spaces(spaces.Dict({"say": spaces.Text(3)}))),
+            lambda: Spaces(spaces.Dict({"say": spaces.Text(3)})),
+            {},
             r"Spaces: observation\['say'\] is of Text",
         ),
-        (lambda: GymnasiumEnv(partial(Wrong, "make")), "the environment raised OSError: no such"),
-        (
-            lambda: GymnasiumEnv(partial(Wrong, "attribute")),
-            "Wrong: action_masks must be a method, which returns",
-        ),
-        (lambda: GymnasiumEnv(OldWithoutMasks), OLD),
+        (partial(Wrong, "make"), {}, "the environment raised OSError: no such"),
+        (partial(Wrong, "attribute"), {}, "Wrong: action_masks must be a method, which returns"),
+        (OldWithoutMasks, {}, OLD),
     ],
 )
-def test_what_cannot_be_used_is_one_line(make, line):
+def test_what_cannot_be_used_is_one_line(environment, settings, line):
     with pytest.raises((ValueError, RunError), match=line) as caught:
-        make()
+        GymnasiumEnv(environment, **settings)
     assert "\n" not in str(caught.value)
 
 

@@ -84,16 +84,9 @@ def test_episodes_equal_the_environments_own(env):
             ends = tuple(ends)
 
 
-@pytest.mark.parametrize(
-    ("action", "terminated", "truncated"),
-    [
-        (TERMINATE, True, False),
-        (TRUNCATE, False, True),
-        (BOTH, True, True),
-        (CONTINUE, False, False),
-    ],
-)
-def test_termination_and_truncation_differ(action, terminated, truncated):
+@pytest.mark.parametrize("action", range(4))
+def test_termination_and_truncation_differ(action):
+    terminated, truncated = action in (TERMINATE, BOTH), action in (TRUNCATE, BOTH)
     env = ToGymnasium(Scripted())
     env.reset()
     np.testing.assert_array_equal(env.action_masks(), [True, False, False, False])

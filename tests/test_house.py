@@ -4,14 +4,13 @@ import ast
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import ppo_mask
+from source import SOURCE, imports
 
-SOURCE = Path(__file__).parents[1] / "src"
 GROUND = {"jax_tools", "errors"}
 ENVS = {"envs", "devices"} | GROUND
 MODELS = {"networks"} | ENVS
@@ -37,18 +36,6 @@ HEAVY = {"jax", "rich", "tensorboardX", "yaml", "orbax", "fsspec", "wandb", "opt
 
 def python_files(package: str) -> list[Path]:
     return sorted((SOURCE / package).rglob("*.py"))
-
-
-def imports(path: Path) -> Iterator[tuple[str, str]]:
-    """The modules that a file imports, wherever in it, and the names that it takes from them."""
-    package = path.relative_to(SOURCE).with_suffix("").parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else ()
-            module = ".".join((*base, *filter(None, (node.module,))))
-            yield from ((module, alias.name) for alias in node.names)
 
 
 def wrong_imports(path: Path) -> list[str]:

@@ -1,12 +1,11 @@
 """What each room of the game may import of the game and of the library."""
 
-import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src"
+from source import SOURCE, imports
+
 RULES = {"rules"}
 GAME = RULES | {"actions", "observation", "env"}
 LAYERS = {
@@ -35,35 +34,20 @@ LIBRARY = {"rules": {"envs", "jax_tools"}}
 """What the rooms named may import of ``ppo_mask``; the others may import all."""
 
 
-def imports(path: Path) -> Iterator[tuple[str, str]]:
-    """The packages that a file imports from, wherever in it, and the rooms of these."""
-    package = path.relative_to(SOURCE).parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else ()
-            module = ".".join((*base, *filter(None, (node.module,))))
-            names = [f"{module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        for name in names:
-            top, _, rest = name.partition(".")
-            yield top, rest.partition(".")[0]
-
-
 def wrong_imports(path: Path) -> list[str]:
     here = path.relative_to(SOURCE / "hackmatrix").parts[0].removesuffix(".py")
     known = {entry.stem for entry in (SOURCE / "hackmatrix").iterdir()}
     wrong: list[str] = []
-    for package, room in imports(path):
+    for module, name in imports(path):
+        package, *rest = module.split(".")
+        room = rest[0] if rest else name
         if package == "hackmatrix":
             # What is no file or folder is a name that hackmatrix's own face has: from above.
             allowed = room in LAYERS[here] or (room == here and room in known)
         else:
             allowed = package != "ppo_mask" or room in LIBRARY.get(here, {room})
         if not allowed:
-            wrong.append(f"{package}.{room}")
+            wrong.append(f"{module}: {name}")
     return wrong
 
 

@@ -126,7 +126,7 @@ def played(start: State, action: str, area: Area, *shown: str) -> str:
     number = find_action(action)
     assert number is not None
     assert bool(ENV.action_mask(start)[number]), action
-    end, _ = _step(jax.random.key(1), start, jnp.int32(number))
+    end, _ = ENV.step(jax.random.key(1), start, jnp.int32(number))
     scenes = [scene(start), scene(end)]
     headers = [values(each, *shown) for each in scenes]
     headers[1] = f"{action}:  {headers[1]}"
@@ -134,7 +134,6 @@ def played(start: State, action: str, area: Area, *shown: str) -> str:
 
 
 ENV = HackMatrix()
-_step = jax.jit(ENV.step)
 
 
 def whole_board() -> str:

@@ -1,5 +1,6 @@
-"""What differs in training games: a head start, and a shaped reward. The original's stay as is."""
+"""Training games: where they begin, with what, and how their reward is shaped."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -7,127 +8,208 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hackmatrix import HackMatrix, HeadStart, Shaping
-from hackmatrix.curriculum import AdaptiveStages, RewardWeights, TrainingGames
-from hackmatrix.rules.rewards import COMPONENTS
-from hackmatrix.rules.starts import MOST_GIVEN
+from games import position
+from hackmatrix import HackMatrix, HeadStart, Shaping, cli, positions
+from hackmatrix.curriculum import STAGES, AdaptiveStages, RewardWeights, TrainingGames
+from hackmatrix.play.agents import load_agent
+from hackmatrix.rules.draws import Draws
+from hackmatrix.rules.entities import ENEMY, TRANSMISSION
+from hackmatrix.rules.rewards import COMPONENTS, Events, components, shape, standing
+from hackmatrix.rules.starts import MOST_GIVEN, Start, _draw_stage, first_position
 from hackmatrix.task import DEFAULTS, TASK, GameSettings
 from ppo_mask.checkpoints import RunFolder, read_arrays
-from ppo_mask.envs import VectorEnv, check_env
 from ppo_mask.errors import RunError
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.runner import main, replace
+from ppo_mask.runner import Phases, replace
+from recorded import new_games, states, views
 from same_run import assert_same_run, newest
 
-GIVEN = HeadStart(share=0.5, programs=0.4, credits=7, energy=5, data_siphons=3, attack=2, score=4)
 STAGE_5 = jnp.zeros(8).at[4].set(1.0)
+AMOUNTS = ("credits", "energy", "data_siphons", "attack", "score")
 
 
-def first_games(env: HackMatrix, count: int = 512):
-    return jax.device_get(jax.vmap(env.reset)(jax.random.split(jax.random.key(0), count))[0].game)
+def given(**amounts: float) -> HeadStart:
+    """A head start of traced numbers, so that all share one program."""
+    nothing = dict.fromkeys(("share", "programs", *AMOUNTS), 0.0)
+    return HeadStart(**{name: jnp.float32(x) for name, x in (nothing | amounts).items()})
+
+
+GIVEN = given(share=0.5, programs=0.4, credits=7, energy=5, data_siphons=3, attack=2, score=4)
+
+
+@jax.jit
+@partial(jax.vmap, in_axes=(0, None))
+def drawn_stages(key, weights):
+    return _draw_stage(Draws(key), weights)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [2, 0, 0, 1, 0, 0, 0, 1],
+        [1, 1, 1, 1, 1, 1, 1, 1],
+        [0, 0, 0, 0, 0, 0, 0, 1e-20],
+        [1e-3, 0, 3e-3, 0, 0, 0, 0, 0],
+        [0.1, 0.7, 0, 0.1, 0.1, 0, 0, 0],
+        [1, 1e-7, 0, 0, 0, 0, 0, 0],
+    ],
+)
+def test_stages_are_drawn_in_proportion_to_their_weights(weights):
+    count = 1 << 18
+    stages = drawn_stages(jax.random.split(jax.random.key(0), count), jnp.float32(weights))
+    found = np.bincount(stages, minlength=9)[1:] / count
+    wanted = np.array(weights) / sum(weights)
+    np.testing.assert_array_equal(found > 0, wanted > 0)  # One of little weight still comes.
+    np.testing.assert_allclose(found, wanted, atol=4 * 0.5 / count**0.5)
+
+
+@jax.jit
+def begun(weights, head_start):
+    """The positions in which 512 games begin, before their stage is set up."""
+    keys = jax.random.split(jax.random.key(0), 512)
+    return jax.vmap(lambda key: first_position(Draws(key), Start(weights, head_start)))(keys)
 
 
 def test_a_head_start_is_given_within_its_ranges():
-    plain = first_games(HackMatrix(starting_weights=STAGE_5))
-    games = first_games(HackMatrix(starting_weights=STAGE_5, head_start=GIVEN))
-    for name, most in [
-        ("credits", 7),
-        ("energy", 5),
-        ("data_siphons", 3),
-        ("attack", 2),
-        ("score", 4 * 4),
-    ]:
+    plain, games = (jax.device_get(begun(STAGE_5, each)) for each in (None, GIVEN))
+    for name, most in zip(AMOUNTS, (7, 5, 3, 2, 4 * 4), strict=True):
         more = getattr(games.player, name) - getattr(plain.player, name)
         assert set(more) == set(range(most + 1)), name
     owned = np.bitwise_count(games.owned)
     assert 0.4 < (owned == 0).mean() < 0.7  # half have no head start, few are given nothing
     assert 0.15 < owned[owned > 0].mean() / 23 < 0.25
     assert (games.owned < 1 << 23).all()
-    # All else is drawn as ever.
-    np.testing.assert_array_equal(games.player.cell, plain.player.cell)
-    np.testing.assert_array_equal(games.board.points, plain.board.points)
+    np.testing.assert_array_equal(games.player.cell, plain.player.cell)  # drawn as ever
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_a_share_of_none_or_all_is_exact(share):
-    games = first_games(HackMatrix(head_start=HeadStart(share=share, programs=1.0)))
+def test_a_share_of_none_or_all_is_exact():
+    plain, none = (
+        begun(STAGE_5, each) for each in (None, given(share=0, programs=1, credits=9, score=9))
+    )
+    jax.tree.map(np.testing.assert_array_equal, plain, none)
     # A chance that is drawn as small gives nothing to one game in 24.
-    assert ((games.owned != 0) == (share == 1)).mean() > 0.9
+    assert np.mean(begun(STAGE_5, given(share=1, programs=1)).owned != 0) > 0.9
 
 
-def play(env: HackMatrix, steps: int = 200, count: int = 64):
-    vector = VectorEnv(env, count)
-
-    def step(carry, key):
-        state, timestep = carry
-        action_key, step_key = jax.random.split(key)
-        action = jax.random.categorical(action_key, jnp.log(timestep.action_mask))
-        state, timestep = vector.step(step_key, state, action)
-        return (state, timestep), (
-            timestep.reward,
-            timestep.info,
-            (state.env_state.game.owned, timestep.ended),
-        )
-
-    start = vector.reset(jax.random.key(0))
-    return jax.device_get(jax.lax.scan(step, start, jax.random.split(jax.random.key(1), steps))[1])
+def test_what_no_game_could_hold_is_not_given():
+    player = begun(STAGE_5, given(share=1, **dict.fromkeys(AMOUNTS, 3e9))).player
+    for name in AMOUNTS:
+        drawn, most = getattr(player, name), MOST_GIVEN * (4 if name == "score" else 1)
+        assert drawn.min() >= 0
+        assert most / 2 < drawn.max() <= most + 12  # With what the original gives.
 
 
-@pytest.fixture(scope="module")
-def original():
-    return play(HackMatrix(head_start=GIVEN, max_steps=50))
+def test_a_game_begins_as_if_the_stage_had_been_entered_with_a_new_player():
+    """A head start of nothing, so that what is given is all that differs in another."""
+    weights = jnp.array([2.0, 0, 0, 1, 0, 0, 0, 1])
+    states, timestep = new_games(HackMatrix(starting_weights=weights, head_start=given()))
+    games = jax.device_get(states.game)
+    table = games.entities
+    assert set(games.stage) == {1, 4, 8}
+    np.testing.assert_array_equal(timestep.info["stage"], games.stage)
+    np.testing.assert_array_equal(games.interval, 13 - games.stage)
+    np.testing.assert_array_equal(games.next_task, 13 - games.stage)
+    np.testing.assert_array_equal((table.kind == TRANSMISSION).sum(axis=1), games.stage)
+    assert not (table.kind == ENEMY).any()
+    assert not any(x.any() for x in (games.turn, games.steps, games.player.score, games.owned))
+    assert (games.player.hp == 3).all()
+    # In stage 1 they are the games that there are without weights; so all else is drawn as ever.
+    plain, seen = new_games()
+    first = games.stage == 1
+    np.testing.assert_array_equal(timestep.observation[first], seen.observation[first])
+    np.testing.assert_array_equal(games.player.cell, plain.game.player.cell)
+
+    rich = HackMatrix(starting_weights=weights, head_start=given(share=1, attack=3))
+    game = new_games(rich)[0].game
+    assert set(np.asarray(game.player.attack)) == {1, 2, 3, 4}
+    np.testing.assert_array_equal(game.board.points, games.board.points)
 
 
-@pytest.mark.slow
-def test_weights_change_the_reward_and_not_the_components(original):
+@jax.jit
+def shaped(shaping, before, after, events):
+    """The reward and its components as the original has them."""
+    stood = standing(before)
+    original = components(stood, after, events)
+    return shape(shaping, original, stood, after, events), jnp.stack(list(original.values()))
+
+
+def reward(shaping, before, after, **events):
+    nothing = dict.fromkeys(Events._fields, False) | {"kills": 0, "lost_yield": 0}
+    games = (positions.load(each).game for each in (before, after))
+    return jax.device_get(shaped(shaping, *games, Events(**(nothing | events))))
+
+
+def test_the_reward_is_the_weighted_sum_of_its_components():
+    before, after = position((1, 2), hp=2), position((2, 2), hp=1, credits=9, score=4)
     weights = jnp.arange(15) / 4
-    reward, info, _ = play(HackMatrix(head_start=GIVEN, max_steps=50, shaping=Shaping(weights)))
-    for name in COMPONENTS:
-        np.testing.assert_array_equal(info[f"reward/{name}"], original[1][f"reward/{name}"])
-    wanted = sum(w * info[f"reward/{name}"] for w, name in zip(weights, COMPONENTS, strict=True))
-    np.testing.assert_allclose(reward, wanted, rtol=1e-5, atol=1e-5)
-    assert np.abs(reward - original[0]).max() > 0.1
+    found, original = reward(Shaping(weights), before, after, kills=2, picked_up=True)
+    assert np.count_nonzero(original) == 7
+    np.testing.assert_allclose(found, np.dot(weights, original), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("to", "events", "plain", "potential"),
+    [
+        ((3, 2), {}, 1, 1),
+        ((1, 2), {}, 0, -1),  # The original gives nothing for a step away.
+        ((1, 2), {"died": True}, 0, 0),
+        ((3, 2), {"completed": True}, 6, 6),  # What lies on after it is another stage's.
+    ],
+)
+def test_a_distance_that_is_a_potential_takes_back_what_it_gave(to, events, plain, potential):
+    distance = jnp.zeros(15).at[COMPONENTS.index("distance_shaping")].set(1.0)
+    for is_potential, steps in ((False, plain), (True, potential)):
+        shaping = Shaping(distance, distance_potential=is_potential)
+        found, original = reward(shaping, position((2, 2)), position(to), **events)
+        np.testing.assert_allclose(found, 0.05 * steps, atol=1e-6)
+        np.testing.assert_allclose(original[COMPONENTS.index("distance_shaping")], 0.05 * plain)
+
+
+def test_a_bonus_is_paid_for_each_program_earned_and_taken_back_for_one_undone():
+    few, many = position(owned=[3]), position(owned=[3, 5, 22])
+    for before, after, earned in ((few, many, 2), (many, few, -2), (many, many, 0)):
+        found, original = reward(Shaping(jnp.ones(15), jnp.float32(3.0)), before, after)
+        np.testing.assert_allclose(found - original.sum(), 3 * earned, atol=1e-5)
 
 
 @pytest.mark.slow
-def test_a_distance_that_is_a_potential_takes_back_what_it_gave(original):
-    env = HackMatrix(head_start=GIVEN, max_steps=50, shaping=Shaping(distance_potential=True))
-    reward, info, _ = play(env)
-    change = reward - original[0]
-    assert change.max() <= 1e-5
-    away = change < -1e-3
-    assert away.any()
-    # Who went away was given nothing for it in the original.
-    assert not info["reward/distance_shaping"][away].any()
-    np.testing.assert_allclose(change[away] / 0.05, np.round(change[away] / 0.05), atol=1e-3)
+def test_a_step_pays_what_the_shaping_says():
+    weights = np.arange(1, 16, dtype=np.float32) / 4
+    env = HackMatrix(shaping=Shaping(jnp.asarray(weights), 3.0, distance_potential=True))
+    random = np.random.default_rng(0)
+    # One in ten is not allowed.
+    allowed = views().mask ^ (random.random(400) < 0.1)[:, None]
+    actions = (random.random((400, 28)) * allowed).argmax(axis=1).astype(np.int32)
+    keys = jax.random.split(jax.random.key(0), 400)
+    after, timestep = jax.device_get(jax.jit(jax.vmap(env.step))(keys, states(), actions))
+    paid, info = timestep.reward, timestep.info
+    assert info["invalid_action"].any()
+    assert not paid[info["invalid_action"]].any()
+    owned = (np.bitwise_count(each.game.owned).astype(int) for each in (after, states()))
+    earned = np.subtract(*owned)
+    goes_on = ~timestep.terminated
+    assert set(earned[goes_on]) >= {0, 1}
+    original = sum(w * info[f"reward/{name}"] for w, name in zip(weights, COMPONENTS, strict=True))
+    per_step = 0.05 * weights[COMPONENTS.index("distance_shaping")]
+    away = ((original + 3 * earned - paid) / per_step)[goes_on]
+    np.testing.assert_allclose(away, np.round(away), atol=1e-2)
+    assert 0.05 < np.mean(away > 0.5) < 0.5
+    assert away.min() > -0.5
 
 
-@pytest.mark.slow
-def test_a_bonus_is_paid_for_each_program_earned(original):
-    env = HackMatrix(head_start=GIVEN, max_steps=50, shaping=Shaping(program_bonus=3.0))
-    reward, _, (owned, ended) = play(env)
-    change = reward - original[0]
-    earned = np.diff(np.bitwise_count(owned).astype(int), axis=0)
-    paid = np.round(change[1:], 3)
-    assert set(np.unique(np.round(paid / 3))) >= {0.0, 1.0}
-    within_a_game = ~ended[1:]
-    np.testing.assert_allclose(paid[within_a_game], 3 * earned[within_a_game], atol=1e-2)
-
-
-@pytest.mark.slow
-def test_an_invalid_action_has_no_reward_however_it_is_shaped():
-    env = HackMatrix(shaping=Shaping(jnp.ones(15), 1.0, True))
-    state, _ = env.reset(jax.random.key(0))
-    _, timestep = env.step(jax.random.key(1), state, 27)
-    assert timestep.terminated
-    assert timestep.reward == 0
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_the_laws_of_the_protocol_hold_in_training_games():
-    check_env(HackMatrix(head_start=GIVEN, shaping=Shaping(jnp.ones(15), 1.0, True)))
+def test_a_files_phases_become_weights():
+    assert GameSettings().training_games() is None
+    plain = [{"until": 0.25, "weights": {4: 1, 8: 0.5}}, {"weights": {1: 1}}]
+    phases = Phases.from_plain(plain, "--curriculum")
+    curriculum: Any = GameSettings(curriculum=phases).training_games()
+    for progress, weights in [(0, [0, 0, 0, 1, 0, 0, 0, 0.5]), (0.25, [1, 0, 0, 0, 0, 0, 0, 0])]:
+        env = curriculum(HackMatrix(max_steps=9), jnp.float32(progress))
+        assert isinstance(env, HackMatrix)
+        assert env.max_steps == 9
+        np.testing.assert_array_equal(env.starting_weights, weights)
+    assert tuple("12345678") == STAGES
+    with pytest.raises(RunError, match="phase 1: there is no starting point 9; there are 1, 2"):
+        Phases.from_plain([{"weights": {9: 1}}], "--curriculum").schedule(STAGES)
 
 
 def test_settings_change_training_games_and_no_others():
@@ -148,18 +230,6 @@ def test_settings_change_training_games_and_no_others():
     assert env.shaping.weights is not None
     assert env.shaping.weights.tolist() == [2.0, 1, 1, 0, *[1] * 11]
     assert env.shaping.program_bonus == 1.5
-    assert TASK.curriculum(GameSettings()) is None
-
-
-@pytest.mark.slow
-def test_what_no_game_could_hold_is_not_given():
-    amounts = dict.fromkeys(("credits", "energy", "data_siphons", "attack", "score"), 3e9)
-    env = HackMatrix(starting_weights=STAGE_5, head_start=HeadStart(**amounts))
-    player = first_games(env).player
-    for name in amounts:
-        drawn, most = getattr(player, name), MOST_GIVEN * (4 if name == "score" else 1)
-        assert drawn.min() >= 0
-        assert most / 2 < drawn.max() <= most + 12  # With what the original gives.
 
 
 @pytest.mark.parametrize(
@@ -186,16 +256,16 @@ def test_reward_weights_come_back_from_a_runs_file(tmp_path):
 
 def test_adaptive_stages_prefer_what_is_won_half_the_time():
     curriculum = AdaptiveStages(TrainingGames(), jnp.float32(0.5))
+    update = jax.jit(lambda *seen: curriculum.update(*seen))
+    info = {
+        "stage": jnp.array([[2, 2, 4, 3, 8, 8]]),  # after the step
+        "stage_completed": jnp.array([[True, True, True, False, True, False]]),
+        "won": jnp.array([[False, False, False, False, True, False]]),
+        "died": jnp.array([[False, False, False, True, False, True]]),
+    }
     memory = curriculum.init(MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0)))
     for _ in range(50):
-        stage = jnp.array([[2, 2, 4, 3, 8, 8]])  # after the step
-        info = {
-            "stage": stage,
-            "stage_completed": jnp.array([[True, True, True, False, True, False]]),
-            "won": jnp.array([[False, False, False, False, True, False]]),
-            "died": jnp.array([[False, False, False, True, False, True]]),
-        }
-        memory = curriculum.update(memory, info, info["died"] | info["won"])
+        memory = update(memory, info, info["died"] | info["won"])
     # Stage 1 is always completed, stages 3 and 8 half the time; of the others nothing is known.
     np.testing.assert_allclose(memory[:, 0] / memory[0, 2], [2, 0], rtol=1e-5)
     env = curriculum(HackMatrix(), jnp.float32(0), memory)
@@ -207,12 +277,17 @@ def test_adaptive_stages_prefer_what_is_won_half_the_time():
 
 
 @pytest.mark.slow
-def test_a_run_of_an_adaptive_curriculum_resumes_exactly(tmp_path):
-    flags = ["--num-envs=16", "--num-steps=16", "--hidden-dim=8", "--adaptive-starts=0.5"]
-    flags += ["--total-timesteps=2048", f"--checkpoint-dir={tmp_path}", "--save-interval=4"]
-    assert main(TASK, DEFAULTS, [*flags, "--run-name=whole"]) == 0
-    assert main(TASK, DEFAULTS, [*flags, "--run-name=half", "--total-timesteps=1024"]) == 0
-    assert main(TASK, DEFAULTS, [f"--resume={tmp_path}/half", "--total-timesteps=2048"]) == 0
+def test_a_time_aware_run_of_an_adaptive_curriculum_resumes_exactly_and_plays(tmp_path, capsys):
+    flags = ["--num-envs=4", "--num-steps=4", "--hidden-dim=4", "--adaptive-starts=0.5"]
+    flags += ["--time-aware", "--eval-interval=4", "--eval-episodes=2", "--eval-max-steps=4"]
+    flags += [f"--checkpoint-dir={tmp_path}", "--save-interval=4", "--total-timesteps=128"]
+    assert cli.main(["train", *flags, "--run-name=whole"]) == 0
+    assert cli.main(["train", *flags, "--run-name=half", "--total-timesteps=64"]) == 0
+    assert cli.main(["train", f"--resume={tmp_path}/half", "--total-timesteps=128"]) == 0
     whole, half = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "half")
     assert any("memory" in name for name in read_arrays(newest(whole)))
     assert_same_run(whole, half)
+    assert load_agent(str(whole.path)).env.time_aware
+    capsys.readouterr()
+    assert cli.main(["watch", str(whole.path), "--max-steps", "2"]) == 0
+    assert "step 2" in capsys.readouterr().out

@@ -10,13 +10,11 @@ import sys
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 import yaml
 
 from games import position, seed_to_play
 from hackmatrix import cli, positions
-from hackmatrix.actions import ACTION_NAMES
 from hackmatrix.cli.play import KEYS, why_not
 from hackmatrix.cli.screen import screen
 from hackmatrix.networks import PlayerCenteredMLP
@@ -29,12 +27,13 @@ from ppo_mask.checkpoints import RunFolder, architecture_of, open_storage
 from ppo_mask.errors import RunError
 from ppo_mask.runner.commands import refuse_existing, write
 
-NETWORK = PlayerCenteredMLP(8, 1, key=jax.random.key(3))
+WATCH = ("watch", "--policy", "fighter", "--seed", "1", "--max-steps")
 
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory) -> Path:
     """A run with two checkpoints of an untrained network, and a log."""
+    network = PlayerCenteredMLP(8, 1, key=jax.random.key(3))
     folder = RunFolder(tmp_path_factory.mktemp("checkpoints") / "first")
     folder.path.mkdir()
     config = {"environment": {"undo_depth": 9, "max_steps": 5}, "training": {"lr": 0.1}}
@@ -42,13 +41,13 @@ def run_folder(tmp_path_factory) -> Path:
     for update in (3, 7):
         description = {
             "config": config,
-            "architecture": architecture_of(NETWORK),
+            "architecture": architecture_of(network),
             "versions": {"jax": "0.10"},
             "device": "1 x cpu",
             "update": update,
             "env_steps": 100 * update,
         }
-        state = {"learner": {"model": NETWORK, "key": jax.random.key(0)}}
+        state = {"learner": {"model": network, "key": jax.random.key(0)}}
         folder.checkpoints.save(update, state, description, score=1.5)
     lines = [
         {"step": 100 * n, "update": n, "train/mean_episode_return": 0.5 * n, "train/entropy": 1.0}
@@ -66,14 +65,12 @@ def command(capsys, *words):
 
 
 def test_inspect_prints_what_a_checkpoint_holds(capsys, run_folder):
+    facts = ["update     7", "steps      700", "score      1.5", "PlayerCenteredMLP"]
+    facts += ["undo_depth: 9", "actor.0.weight: float32[8, ", "verified: "]
     for target in ([run_folder], ["--latest", "--checkpoint-dir", run_folder.parent]):
         code, out, _ = command(capsys, "inspect", *target)
         assert code == 0
-        for fact in ("update     7", "steps      700", "score      1.5", "PlayerCenteredMLP"):
-            assert fact in out
-        assert "undo_depth: 9" in out
-        assert "actor.0.weight: float32[8, " in out
-        assert "verified: " in out
+        assert [fact for fact in facts if fact not in out] == []
         assert "WARNING" not in out
     assert "update     3" in command(capsys, "inspect", run_folder / "checkpoints" / "3")[1]
 
@@ -106,31 +103,13 @@ def test_plot_starts_no_device(run_folder, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_inspect_finds_damage(capsys, run_folder, tmp_path):
-    broken = shutil.copytree(run_folder, tmp_path / "broken")
-    data = [p for p in (broken / "checkpoints" / "7" / "state").rglob("*") if p.is_file()]
-    largest = max(data, key=lambda p: p.stat().st_size)
-    content = bytearray(largest.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    largest.write_bytes(content)
-    code, out, err = command(capsys, "inspect", broken)
-    assert (code, out) == (2, "")
-    assert "is damaged" in err
-    assert len(err.splitlines()) == 1
-
-
 def test_train_is_the_trainer_under_its_own_name(capsys):
     with pytest.raises(SystemExit) as end:
         command(capsys, "train", "--help")
     assert end.value.code == 0
     shown = capsys.readouterr().out
     assert shown.startswith("usage: hackmatrix train [flags]")
-    for part in (
-        "environment:\n  HackMatrix.",
-        "--undo-depth N",
-        "(default: 0.15)",
-        "--network mlp|",
-    ):
+    for part in ("environment:\n  HackMatrix.", "--undo-depth N", "(default: 0.15)", "mlp|board|"):
         assert part in shown
     code, out, error = command(capsys, "train", "--num-env", "4")
     assert (code, out) == (2, "")
@@ -140,47 +119,22 @@ def test_train_is_the_trainer_under_its_own_name(capsys):
 
 def test_a_runs_game_settings_are_checked_and_others_left_out(tmp_path):
     file = tmp_path / "config.yaml"
-    file.write_text("environment: {undo_depth: 12, of_another_program: 3}\ntraining: {lr: 0.1}\n")
-    assert game_settings(file) == GameSettings(undo_depth=12)
-    file.write_text("training: {lr: 0.1}\n")
-    assert game_settings(file) == GameSettings()
+    for text, found in [
+        ("environment: {undo_depth: 12, of_another_program: 3}\ntraining: {lr: 0.1}\n", 12),
+        ("training: {lr: 0.1}\n", 8),
+    ]:
+        file.write_text(text)
+        assert game_settings(file) == GameSettings(undo_depth=found)
     file.write_text("environment: {undo_depth: deep}\n")
     with pytest.raises(RunError, match=r"config\.yaml: undo_depth must be a whole number"):
         game_settings(file)
 
 
 def test_a_run_plays_as_it_was_trained(run_folder):
-    agent = load_agent(str(run_folder))
-    assert agent.name == "first/7"
-    assert agent.greedy
-    assert not load_agent(str(run_folder), sample=True).greedy
-    assert (agent.env.undo_depth, agent.env.max_steps) == (9, None)
-    with pytest.raises(RunError, match="there is no run or checkpoint"):
-        load_agent(str(run_folder / "nothing"))
-
-
-def test_export_writes_names_architecture_and_layout(capsys, run_folder, tmp_path):
-    out = tmp_path / "policy.npz"
-    code, _, err = command(capsys, "export", run_folder, out)
-    assert code == 0
-    assert f"wrote {out}" in err
-    with np.load(out, allow_pickle=False) as file:
-        arrays = dict(file)
-    description = json.loads(str(arrays.pop("description")))
-    assert len(arrays) == len(jax.tree.leaves(NETWORK))
-    (weight,) = [x for name, x in arrays.items() if name.endswith("actor.0.weight")]
-    assert weight.shape[0] == 8
-    assert description["architecture"]["network"] == "PlayerCenteredMLP"
-    assert description["mlp"] == [{"layer_norm": True, "policy_gain": 10.0}]
-    assert description["actions"] == list(ACTION_NAMES)
-    layout = description["observation"]
-    assert layout["size"] == 10 + 23 + 36 * 42
-    assert (len(layout["player"]), len(layout["programs"])) == (10, 23)
-    names = [name for name, _ in layout["channels"]]
-    assert len(names) == len(set(names)) == 42
-    assert (names[0], names[3], names[4]) == ("enemy_type virus", "enemy_type cryptog", "enemy_hp")
-    assert names[12:14] == ["program PUSH", "program PULL"]
-    assert names[39:] == ["pickup", "exit", "center"]
+    for sample in (False, True):
+        agent = load_agent(str(run_folder), sample=sample)
+        assert (agent.name, agent.greedy) == ("first/7", not sample)
+        assert (agent.env.undo_depth, agent.env.max_steps) == (9, None)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +142,8 @@ def test_export_writes_names_architecture_and_layout(capsys, run_folder, tmp_pat
     [
         (("export", "RUN", "FILE"), "policy.npz"),
         (("plot", "RUN", "--out", "FILE"), "curves.svg"),
-        (("watch", "--policy", "random", "--max-steps", "1", "--html", "FILE"), "game.html"),
-        (("watch", "--policy", "random", "--max-steps", "1", "--gif", "FILE"), "game.gif"),
+        ((*WATCH, "1", "--html", "FILE"), "game.html"),
+        ((*WATCH, "1", "--gif", "FILE"), "game.gif"),
     ],
 )
 def test_nothing_is_overwritten_unless_it_is_said(capsys, run_folder, tmp_path, words, name):
@@ -200,15 +154,16 @@ def test_nothing_is_overwritten_unless_it_is_said(capsys, run_folder, tmp_path, 
     problem = f"error: {out} exists already; nothing was written (--force replaces it)\n"
     assert (code, said, err) == (2, "", problem)  # Before anything was played or drawn.
     assert out.read_bytes() == b"mine"
-    assert command(capsys, *words, "-f")[0] == 0
+    code, _, err = command(capsys, *words, "-f")
+    assert code == 0
+    assert f"wrote {out}" in err
     assert out.stat().st_size > 1000
 
 
 def test_of_several_films_no_one_is_overwritten(capsys, tmp_path):
     last = tmp_path / "game-3.gif"
     last.write_bytes(b"mine")
-    words = ("watch", "--policy", "random", "--max-steps", "1", "--episodes", "3")
-    code, _, err = command(capsys, *words, "--gif", tmp_path / "game.gif")
+    code, _, err = command(capsys, *WATCH, "1", "--episodes", "3", "--gif", tmp_path / "game.gif")
     assert (code, str(last) in err) == (2, True)
     assert list(tmp_path.iterdir()) == [last]
 
@@ -222,19 +177,20 @@ def test_a_file_that_comes_into_being_meanwhile_is_kept(tmp_path):
     assert late.read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.html", b"<!doctype html>")])
-def test_plot_draws_the_log(capsys, run_folder, tmp_path, name, start):
+def test_plot_draws_the_log(capsys, run_folder, tmp_path):
     other = shutil.copytree(run_folder, tmp_path / "second")
-    out = tmp_path / name
-    assert command(capsys, "plot", run_folder, other, "--out", out)[0] == 0
-    content = out.read_bytes()
-    assert content.startswith(start)
-    if name.endswith("html"):
-        assert content.count(b"<svg") == 1
-        assert b"<!-- return -->" in content
-        assert b"<!-- entropy -->" in content
-        assert b"<!-- second -->" in content
-        assert b"win rate" not in content
+    words = ("plot", run_folder, other, "--out")
+    for name, start in (("a.png", b"\x89PNG"), ("a.html", b"<!doctype html>")):
+        assert command(capsys, *words, tmp_path / name)[0] == 0
+        assert (tmp_path / name).read_bytes().startswith(start)
+    page = (tmp_path / "a.html").read_text()
+    assert page.count("<svg") == 1
+    for comment in ("<!-- return -->", "<!-- entropy -->", "<!-- second -->"):
+        assert comment in page
+    assert "win rate" not in page
+    code, _, err = command(capsys, *words, tmp_path / "b.png", "--metrics", "eval/none")
+    assert code == 2
+    assert "the logs have train/entropy, train/mean_episode_return" in err
 
 
 @pytest.mark.parametrize(
@@ -266,30 +222,19 @@ def test_mistakes_are_told_in_one_line(capsys, words, problem):
     assert len(err.splitlines()) == 1
 
 
-def test_plotting_what_no_log_has(capsys, run_folder, tmp_path):
-    words = ("plot", run_folder, "--metrics", "eval/none", "--out", tmp_path / "a.png")
-    code, _, err = command(capsys, *words)
-    assert code == 2
-    assert "the logs have train/entropy, train/mean_episode_return" in err
-
-
 def test_watch_without_a_terminal_prints_plain_frames(capsys, monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
-    words = ("watch", "--policy", "fighter", "--seed", "1", "--max-steps", "4", "--episodes", "2")
-    code, out, _ = command(capsys, *words)
+    code, out, _ = command(capsys, *WATCH, "4", "--episodes", "2")
     assert code == 0
     assert "\x1b" not in out
     assert out.count("@") >= 10
-    assert "fighter  seed 1  step 4" in out
-    assert "fighter  seed 2  step 4" in out
-    assert "policy: →" in out
-    assert "The game is over: cut off." in out
+    for part in (*(f"fighter  seed {n}  step 4" for n in (1, 2)), "policy: →", "over: cut off."):
+        assert part in out
 
 
 def test_watch_writes_pages_and_films(capsys, tmp_path):
-    files = [tmp_path / "game.html", tmp_path / "game.gif"]
-    words = ("watch", "--policy", "fighter", "--max-steps", "3", "--episodes", "2")
-    code, out, _ = command(capsys, *words, "--html", files[0], "--gif", files[1])
+    files = ("--html", tmp_path / "game.html", "--gif", tmp_path / "game.gif")
+    code, out, _ = command(capsys, *WATCH, "3", "--episodes", "2", *files)
     assert code == 0
     assert len(out.splitlines()) == 2
     written = sorted(path.name for path in tmp_path.iterdir())
@@ -303,24 +248,11 @@ def test_a_person_plays_by_words(capsys, monkeypatch):
     seed = seed_to_play()
     code, out, err = command(capsys, "play", "--seed", str(seed))
     assert code == 0
-    assert "HACK is not owned" in err
-    assert "there is no action 'upp'; did you mean up?" in err
-    assert "no data siphon" in err
+    for part in ("HACK is not owned", "no action 'upp'; did you mean up?", "no data siphon"):
+        assert part in err
     assert "left: a wall" in err
     assert "enemies: a cell away" in out
     assert out.count(f"seed {seed}  step") == 2
-
-
-@pytest.mark.optimized
-def test_evaluate_as_json(capsys):
-    words = ("evaluate", "--policy", "random", "--episodes", "20", "--max-steps", "30", "--json")
-    code, out, err = command(capsys, *words)
-    (result,) = json.loads(out)
-    assert code == 0
-    assert "20 games by random" in err
-    assert result["name"] == "random"
-    assert sum(result["stages"]) == 20
-    assert set(result["estimates"]["return"]) == {"mean", "low", "high"}
 
 
 def heavy_frame():
@@ -336,8 +268,9 @@ def heavy_frame():
 
 
 @pytest.mark.parametrize("keys", [None, KEYS])
-def test_a_screen_fits_the_terminal(keys):
-    lines = screen(heavy_frame(), "t" * 200, keys=keys)
+def test_a_screen_fits_the_terminal_with_or_without_colors(keys):
+    frame = heavy_frame()
+    lines = screen(frame, "t" * 200, keys=keys)
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     shown = "\n".join(lines)
@@ -345,24 +278,19 @@ def test_a_screen_fits_the_terminal(keys):
     assert "kills +1.20" in shown
     if not keys:
         assert "policy: up 20% down 20% left 20% →right 20% siphon 10% value -123.46" in shown
-
-
-def test_colors_change_nothing_but_colors():
-    frame = heavy_frame()
-    colored = "\n".join(screen(frame, "title", color=True))
+    colored = "\n".join(screen(frame, "t" * 200, keys=keys, color=True))
     assert "\x1b[" in colored
-    assert re.sub(r"\x1b\[\d+m", "", colored) == "\n".join(screen(frame, "title"))
+    assert re.sub(r"\x1b\[\d+m", "", colored) == shown
 
 
 def test_why_an_action_is_not_allowed():
-    start = position(credits=0, energy=0, siphons=0, owned=[0])
-    frame = Frame(0, scene(positions.load(start)), (), None, {}, 0.0, None, "")
-    reasons = {
-        0: "up: a wall",
-        4: "no data siphon",
-        5: "PUSH costs too much",
-        6: "PULL is not owned",
-    }
-    assert {action: why_not(action, frame) for action in reasons} == reasons
-    rich = Frame(0, scene(positions.load(position())), (), None, {}, 0.0, None, "")
-    assert why_not(5, rich) == "PUSH would do nothing"
+    poor = position(credits=0, energy=0, siphons=0, owned=[0])
+    for start, action, reason in [
+        (poor, 0, "up: a wall"),
+        (poor, 4, "no data siphon"),
+        (poor, 5, "PUSH costs too much"),
+        (poor, 6, "PULL is not owned"),
+        (position(), 5, "PUSH would do nothing"),
+    ]:
+        frame = Frame(0, scene(positions.load(start)), (), None, {}, 0.0, None, "")
+        assert why_not(action, frame) == reason

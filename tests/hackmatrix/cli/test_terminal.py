@@ -1,231 +1,208 @@
-"""``watch`` and ``play`` on a pseudo-terminal: they draw, take keys, and put all back as it was."""
+"""``watch`` and ``play`` on a terminal: they draw, take keys, and put all back as it was."""
 
-import fcntl
 import os
 import pty
 import re
-import select
 import signal
-import struct
-import subprocess
-import sys
 import termios
 import time
-from pathlib import Path
 
 import pytest
 
-from games import seed_to_play
-from waiting import PATIENCE
+from games import position, seed_to_play
+from hackmatrix import cli, positions
+from hackmatrix.cli import play as play_module, watch as watch_module
+from hackmatrix.cli.terminal import Terminal
+from hackmatrix.play.replay import Frame
+from hackmatrix.render import scene
 
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 
-# The first terminal that the leader of a session opens is the one whose Ctrl+C it gets.
-ON_THE_TERMINAL = """
-import os, sys
-os.open(os.ttyname(0), os.O_RDWR)
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-"""
 
-# A game that needs no compiling: the frames of one position.
-STILL = """
-import sys
-import time
-from pathlib import Path
-import hackmatrix.cli.watch as watch_module
-from games import position
-from hackmatrix import positions
-from hackmatrix.render import scene
-from hackmatrix.play.replay import Frame
+class Keys(Terminal):
+    """A terminal that somebody sat at: the keys, "" where none came in time; what it drew."""
 
-def frames(agent, seed, **options):
-    for n in range(1000):
-        if n == {fails_at}:
-            raise RuntimeError("a mishap")
-        if n == {deaf_at}:
-            try:
-                time.sleep(100)
-            except BaseException:
-                pass
-        yield Frame(n, scene(positions.load(position())), (0, 1), None, {{}}, 0.0, None, "")
+    def __init__(self, *keys: str):
+        self.keys = [*keys]
+        self.drawn: list[str] = []
 
-watch_module.watch = frames
-from hackmatrix.cli import main
-sys.exit(main(["watch", "--policy", "fighter", "--fps", "20"]))
-"""
+    def __enter__(self):
+        return self
 
+    def __exit__(self, *error):
+        assert self.keys == []
 
-class Screen:
-    """A program on a terminal of 80x24, and what it has written."""
+    def draw(self, lines):
+        self.drawn.append("\n".join(lines))
 
-    def __init__(self, command):
-        self.master, self.slave = pty.openpty()
-        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self.before = termios.tcgetattr(self.slave)
-        paths = [str(Path(__file__).parents[2] / "support"), os.environ.get("PYTHONPATH", "")]
-        environment = {
-            **os.environ,
-            "TERM": "xterm-256color",
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        }
-        # A size in the environment, as other tests may leave there, goes before the terminal's own.
-        for name in ("NO_COLOR", "COLUMNS", "LINES"):
-            environment.pop(name, None)
-        self.process = subprocess.Popen(
-            command,
-            stdin=self.slave,
-            stdout=self.slave,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
-        self.written = ""
-
-    def read(self, seconds):
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            if not select.select([self.master], [], [], left)[0]:
-                return
-            self.written += os.read(self.master, 65536).decode(errors="replace")
-
-    def wait_for(self, pattern):
-        """Reads until the pattern is in what has come since the last call; gives the match."""
-        began, end = len(self.written), time.monotonic() + PATIENCE
-        while not (found := re.search(pattern, self.written[began:])):
-            assert time.monotonic() < end, f"no {pattern!r} in {self.written[-2000:]!r}"
-            assert self.process.poll() is None, self.written[-3000:]
-            self.read(0.05)
-        return found
-
-    def press(self, keys):
-        os.write(self.master, keys.encode())
-
-    def finish(self):
-        """Waits for the end; gives the exit code."""
-        end = time.monotonic() + PATIENCE
-        while self.process.poll() is None:
-            assert time.monotonic() < end
-            self.read(0.05)
-        self.read(0.2)
-        return self.process.returncode
-
-    def is_restored(self):
-        return (
-            termios.tcgetattr(self.slave) == self.before
-            and self.written.count(ENTER) == self.written.count(LEAVE) == 1
-            and "\x1b[?25h" in self.written[self.written.index(ENTER) :]
-        )
+    def key(self, timeout):
+        key = self.keys.pop(0)
+        if key == "ctrl+c":
+            raise KeyboardInterrupt
+        if key == "":
+            assert timeout is not None, "it waits for a key"
+            time.sleep(timeout)
+        return key
 
 
 @pytest.fixture
-def screen():
-    screens = []
+def sit_at(monkeypatch):
+    """Has a command run on a terminal of ``Keys``."""
 
-    def start(*arguments, still=False, fails_at=-1, deaf_at=-1):
-        program = STILL.format(fails_at=fails_at, deaf_at=deaf_at)
-        words = ["-c", program] if still else ["-m", "hackmatrix", *arguments]
-        screens.append(Screen([sys.executable, "-c", ON_THE_TERMINAL, *words]))
-        return screens[-1]
+    def start(*keys):
+        terminal = Keys(*keys)
+        for module in (watch_module, play_module):
+            monkeypatch.setattr(module, "interactive", lambda: True)
+            monkeypatch.setattr(module, "Terminal", lambda: terminal)
+        return terminal
 
-    yield start
-    for each in screens:
-        each.process.kill()
-        each.process.wait()
-        os.close(each.master)
-        os.close(each.slave)
+    return start
 
 
-def step_of(match):
-    return int(match[1])
+def titles(terminal):
+    """Of each screen that shows a game: its step, and whether it is paused or how fast it is."""
+    found = (re.search(r"step (\d+) .*?(PAUSED|[\d.]+/s)", screen) for screen in terminal.drawn)
+    return [f"{match[1]} {match[2]}" for match in found if match]
 
 
-@pytest.mark.optimized
-def test_watch_draws_pauses_steps_and_quits(screen):
-    shown = screen("watch", "--policy", "fighter", "--seed", "1", "--fps", "10")
-    shown.wait_for(r"step 0 .*10/s")
-    assert "\x1b[92m@" in shown.written  # in color
-    assert "policy:" in shown.written
-    shown.wait_for(r"step 3 ")
-    shown.press(" ")
-    at = step_of(shown.wait_for(r"step (\d+) .*PAUSED"))
-    shown.read(0.5)
-    assert f"step {at + 1} " not in shown.written
-    shown.press("\x1b[C")
-    assert step_of(shown.wait_for(r"step (\d+) .*PAUSED")) == at + 1
-    shown.press("\x1b[D")
-    assert step_of(shown.wait_for(r"step (\d+) .*PAUSED")) == at
-    shown.press(" +")
-    shown.wait_for(r"step \d+ .*20/s")
-    shown.press("q")
-    assert shown.finish() == 0
-    assert shown.is_restored()
-    assert "fighter, seed 1: not over in stage" in shown.written
+def frames_of(length, end):
+    seen = scene(positions.load(position()))
+    frames = [Frame(n, seen, (0, 1), None, {}, 0.0, None, "") for n in range(length)]
+    return [*frames, Frame(length, seen, (), 0, {}, 0.0, None, end)]
 
 
-@pytest.mark.slow
-def test_ctrl_c_restores_the_terminal(screen):
-    shown = screen(still=True)
-    shown.wait_for(r"step 2 ")
-    shown.press("\x03")
-    assert shown.finish() == 130
-    assert shown.is_restored()
-    assert "Traceback" not in shown.written
+def test_watch_pauses_steps_changes_its_speed_and_quits(sit_at, monkeypatch, capsys):
+    monkeypatch.setattr(watch_module, "watch", lambda *args, **kw: iter(frames_of(9, "died")))
+    terminal = sit_at("", "", " ", "right", "left", "+", "+", "+", "-", " ", "", "q")
+    assert cli.main(["watch", "--policy", "fighter", "--seed", "1", "--fps", "20"]) == 0
+    assert titles(terminal) == [
+        *("0 20/s", "1 20/s", "2 20/s", "2 PAUSED", "3 PAUSED", "2 PAUSED"),
+        *4 * ["2 PAUSED"],
+        *("2 32/s", "3 32/s"),
+    ]
+    assert "fighter, seed 1: not over in stage 1" in capsys.readouterr().out
+    sit_at("", "ctrl+c")
+    assert cli.main(["watch", "--policy", "fighter"]) == 130
 
 
-@pytest.mark.optimized
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_that_comes_where_its_exception_is_lost_is_not_lost(screen, number, code):
-    shown = screen(still=True, deaf_at=3)
-    shown.wait_for(r"step 2 ")
-    time.sleep(0.5)
-    shown.process.send_signal(number)
-    assert shown.finish() == code
-    assert shown.is_restored()
+def test_watch_goes_on_to_the_next_game_and_stops_at_the_end_of_the_last(sit_at, monkeypatch):
+    monkeypatch.setattr(watch_module, "watch", lambda *args, **kw: iter(frames_of(1, "died")))
+    monkeypatch.setattr(watch_module, "_END_SECONDS", 0.01)
+    terminal = sit_at("", "", "", "right", "left", "q")
+    words = ["watch", "--policy", "fighter", "--episodes", "2", "--fps", "100"]
+    assert cli.main(words) == 0
+    shown = [*("0 100/s", "1 100/s"), *("0 100/s", "1 PAUSED", "1 PAUSED", "0 PAUSED")]
+    assert titles(terminal) == shown
 
 
-@pytest.mark.optimized
-def test_sigterm_restores_the_terminal(screen):
-    shown = screen(still=True)
-    shown.wait_for(r"step 2 ")
-    shown.process.send_signal(signal.SIGTERM)
-    assert shown.finish() == 143
-    assert shown.is_restored()
-
-
-@pytest.mark.optimized
-def test_an_error_restores_the_terminal_and_is_told(screen):
-    shown = screen(still=True, fails_at=3)
-    assert shown.finish() == 1
-    assert shown.is_restored()
-    after = shown.written[shown.written.index(LEAVE) :]
-    assert "RuntimeError: a mishap" in after
-
-
-@pytest.mark.optimized
-def test_a_terminal_that_is_too_small_is_told_so(screen):
-    shown = screen(still=True)
-    shown.wait_for(r"step 1 ")
-    fcntl.ioctl(shown.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 40, 0, 0))
-    shown.wait_for("40x10 is too small")
-    shown.press("q")
-    assert shown.finish() == 0
-
-
-@pytest.mark.slow
-def test_a_person_plays(screen):
+def test_a_person_plays(sit_at, capsys):
     seed = seed_to_play()
-    shown = screen("play", "--seed", str(seed))
-    shown.wait_for(r"step 0 .*\?: help")
-    shown.press("?")
-    shown.wait_for(r"any key: back to the game(?s:.*)PUSH +2e +enemies: a cell away")
-    shown.press("x")
-    shown.wait_for(r"step 0 ")
-    shown.press("n")  # HACK, which is not owned
-    shown.wait_for("HACK is not owned")
-    shown.press("\x1b[A")
-    shown.wait_for(r"step 1 ")
-    assert "last:" in shown.written
-    shown.press("q")
-    assert shown.finish() == 0
-    assert shown.is_restored()
-    assert f"seed {seed}  step 1" in shown.written[shown.written.index(LEAVE) :]
+    terminal = sit_at("?", "x", "n", "up", "q")  # n is HACK, which is not owned.
+    assert cli.main(["play", "--seed", str(seed)]) == 0
+    begin, legend, again, refused, moved = terminal.drawn[1:]
+    assert re.search(r"step 0 .*\?: help", begin)
+    assert re.search(r"any key: back to the game(?s:.*)PUSH +2e +enemies: a cell away", legend)
+    assert again == begin
+    assert "HACK is not owned" in refused
+    assert re.search(r"step 1 ", moved)
+    assert "last:" in moved
+    assert f"seed {seed}  step 1" in capsys.readouterr().out
+
+
+@pytest.fixture
+def at_pty(monkeypatch):
+    """Python's input is a terminal; gives the end that somebody types at, and the other."""
+    master, slave = pty.openpty()
+    with os.fdopen(slave) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        yield master, slave
+    os.close(master)
+
+
+def restored(screen, before, at_pty):
+    return (
+        termios.tcgetattr(at_pty[1]) == before
+        and screen.count(ENTER) == screen.count(LEAVE) == 1
+        and "\x1b[?25h" in screen[screen.index(ENTER) :]
+    )
+
+
+def test_keys_come_one_at_a_time_and_by_name(at_pty):
+    with Terminal() as terminal:
+        os.write(at_pty[0], b"q\x1b[A\x1b[D\x1bOC\x1b[1;5H\x1b[5~x\x1b")
+        keys = [terminal.key(1.0) for _ in range(8)]
+        assert terminal.key(0.0) == ""
+    assert keys == ["q", "up", "left", "right", "home", "", "x", "escape"]
+
+
+@pytest.fixture
+def guarded():
+    """A signal that nobody takes fails the test, and does not end the tests."""
+
+    def nobody(number, frame):
+        raise AssertionError(f"nobody took signal {number}")
+
+    before = {n: signal.signal(n, nobody) for n in (signal.SIGINT, signal.SIGTERM)}
+    yield nobody
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_a_signal_restores_the_terminal_even_where_its_exception_is_lost(
+    at_pty, guarded, capsys, number, error, lost
+):
+    before = termios.tcgetattr(at_pty[1])
+
+    def use(terminal):
+        assert termios.tcgetattr(at_pty[1]) != before
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(10)
+        except error:
+            if not lost:
+                raise
+        terminal.key(0.0)
+
+    with pytest.raises(error) as end, Terminal() as terminal:
+        use(terminal)
+    assert number == signal.SIGINT or end.value.code == 143
+    assert restored(capsys.readouterr().out, before, at_pty)
+    assert signal.getsignal(number) is guarded
+
+
+def test_an_error_restores_the_terminal(at_pty, guarded, capsys):
+    before = termios.tcgetattr(at_pty[1])
+    with pytest.raises(RuntimeError, match="a mishap"), Terminal():
+        raise RuntimeError("a mishap")
+    assert restored(capsys.readouterr().out, before, at_pty)
+
+
+def test_watch_on_a_real_terminal_draws_and_takes_its_keys(at_pty, monkeypatch, capsys):
+    monkeypatch.setattr(watch_module, "interactive", lambda: True)
+    monkeypatch.setattr(watch_module, "colored", lambda: True)
+
+    def frames(*args, **options):
+        os.write(at_pty[0], b" \x1b[Cq")  # What was typed before is not taken.
+        yield from frames_of(9, "died")
+
+    monkeypatch.setattr(watch_module, "watch", frames)
+    before = termios.tcgetattr(at_pty[1])
+    assert cli.main(["watch", "--policy", "fighter"]) == 0
+    shown = capsys.readouterr().out
+    assert "\x1b[92m@" in shown
+    assert re.search(r"step 1 .*PAUSED", shown)
+    assert restored(shown, before, at_pty)
+
+
+def test_a_terminal_that_is_too_small_is_told_so(at_pty, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("LINES", "10")
+    with Terminal() as terminal:
+        terminal.draw(["x" * 80])
+    shown = capsys.readouterr().out
+    assert "40x10 is too small" in shown
+    assert "xx" not in shown

@@ -1,29 +1,70 @@
-"""Every network that the task offers trains, is loaded again, plays and is measured."""
+"""Every network that the task offers learns, is saved and loaded again, and plays."""
 
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
 import pytest
 
-from hackmatrix.play.agents import load_agent
-from hackmatrix.play.evaluation import measure
+from hackmatrix import HackMatrix
+from hackmatrix.play.agents import NETWORKS, Agent, game_for
 from hackmatrix.play.replay import record
-from hackmatrix.task import DEFAULTS, TASK
+from hackmatrix.task import TASK
+from ppo_mask.checkpoints import load_policy, save_policy
+from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.errors import RunError
 from ppo_mask.networks import is_recurrent
-from ppo_mask.runner import main
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.runner import NetworkSettings
+from ppo_mask.training import Trainer
+from recorded import row, views
 
-NETWORKS = ["mlp", "board", "recurrent", "flat"]
-SMALL = "--num-envs 4 --num-steps 4 --total-timesteps 32 --hidden-dim 8 --num-layers 1"
+SIZES = NetworkSettings(hidden_dim=8, num_layers=1)
 
 
-def test_the_networks_are_those_tested_here():
-    assert list(TASK.networks) == NETWORKS
+class Album(AbstractEnv[Any]):
+    """Shows recorded positions, whatever is done: the game to a network, and quickly compiled."""
+
+    num_actions: int = 28
+
+    def reset(self, key):
+        number = jax.random.randint(key, (), 0, len(views().mask))
+        seen, mask = row(jax.tree.map(jnp.asarray, (views().compact, views().mask)), number)
+        off = jnp.bool_(False)
+        mask = mask | ~mask.any()
+        return number, TimeStep(seen, mask, jnp.float32(number % 2), off, off, {})
+
+    def step(self, key, state, action):
+        return self.reset(key)
+
+
+def make(name: str, env: AbstractEnv[Any]):
+    return TASK.networks[name](cast(HackMatrix, env), SIZES, jax.random.key(0))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", NETWORKS)
-def test_it_trains_and_plays(tmp_path, network):
-    flags = ["--checkpoint-dir", str(tmp_path), "--run-name", "run", "--network", network]
-    assert main(TASK, DEFAULTS, [*flags, *SMALL.split()]) == 0
-    agent = load_agent(str(tmp_path / "run"))
-    assert is_recurrent(agent.model) == (network == "recurrent")
-    replay = record(agent, 0, max_steps=4)
-    assert len(replay.frames) > 1
-    assert measure(agent, 0, 4, max_steps=4).episodes == 4
+@pytest.mark.parametrize("name", TASK.networks)
+def test_it_learns_and_plays(tmp_path, name):
+    model = make(name, HackMatrix())
+    trainer = Trainer(Album(), PPOConfig(num_envs=4, num_steps=4, num_minibatches=2))
+    state = trainer.train(trainer.init(model, jax.random.key(1)), 32)
+    changed = jax.tree.map(lambda a, b: (a != b).any(), *map(_arrays, (model, state.model)))
+    assert jax.tree.all(changed)
+    save_policy(state.model, tmp_path / "policy")
+    loaded = load_policy(tmp_path / "policy", NETWORKS).model
+    assert is_recurrent(loaded) == (name == "recurrent")
+    assert len(record(Agent(name, loaded, True, game_for(loaded)), 0, max_steps=4).frames) > 1
+
+
+def _arrays(model):
+    return [x for x in jax.tree.leaves(model) if hasattr(x, "dtype")]
+
+
+@pytest.mark.parametrize("name", TASK.networks)
+def test_it_sees_the_time_where_it_can_and_says_where_it_cannot(name):
+    env = HackMatrix(time_aware=True)
+    if name in ("mlp", "recurrent"):
+        assert make(name, env).time_aware
+    else:
+        with pytest.raises(RunError, match="time-aware is for the networks mlp and recurrent"):
+            make(name, env)

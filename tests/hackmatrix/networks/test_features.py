@@ -6,14 +6,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-import recordings
-from hackmatrix import HackMatrix, positions
 from hackmatrix.networks import PlayerCenteredMLP
 from hackmatrix.networks.features import NUM_FEATURES, Features, features, unpack
 from hackmatrix.observation import DIVISORS, OBSERVATION_SIZE
 from ppo_mask.networks import add_normalization, update_statistics
+from recorded import views
 
 DIRECTIONS = ((1, 0), (-1, 0), (0, -1), (0, 1))
 PLAIN = [*range(12), *range(35, 42)]  # the channels of a cell but for its program
@@ -49,15 +47,17 @@ def in_floats(flat):
     )
 
 
-@pytest.mark.slow
+@jax.jit
+@jax.vmap
+def read(observation):
+    seen = features(observation)
+    return seen, seen.packed(), unpack(seen.packed())
+
+
 def test_features_are_the_board_from_where_the_player_stands():
-    dumped = [each["state"] for each in recordings.read("observations.jsonl.gz")]
-    states = positions.load_all(dumped)
-    observations = np.asarray(jax.jit(jax.vmap(HackMatrix().observe))(states))
-    seen = jax.device_get(jax.jit(jax.vmap(features))(observations))
-    packed = jax.jit(jax.vmap(Features.packed))(seen)
-    flat = np.asarray(jax.jit(jax.vmap(unpack))(packed))
-    assert flat.shape == (len(dumped), NUM_FEATURES)
+    observations = views().flat
+    seen, packed, flat = jax.device_get(read(observations))
+    assert flat.shape == (len(observations), NUM_FEATURES)
     assert packed.dtype == np.int8
     np.testing.assert_array_equal(np.round(flat[:, :33] * DIVISORS[:33]), seen.player)
 
@@ -98,7 +98,7 @@ def test_features_are_the_board_from_where_the_player_stands():
 
 
 def test_hyperparameters_rebuild_the_structure():
-    model = PlayerCenteredMLP(16, 1, key=jax.random.key(0))
+    model = PlayerCenteredMLP(8, 1, key=jax.random.key(0))
     again = PlayerCenteredMLP(**model.hyperparameters, key=jax.random.key(1))
     assert jax.tree.structure(model) == jax.tree.structure(again)
     observation = jnp.zeros(OBSERVATION_SIZE)
@@ -107,17 +107,14 @@ def test_hyperparameters_rebuild_the_structure():
     assert value.shape == ()
 
 
-@pytest.mark.slow
 def test_a_normalized_network_reads_the_board_as_it_is_and_normalizes_what_it_read():
-    dumped = [each["state"] for each in recordings.read("observations.jsonl.gz")][:32]
-    observations = jax.jit(jax.vmap(HackMatrix().observe))(positions.load_all(dumped))
-    plain = PlayerCenteredMLP(16, 1, key=jax.random.key(0))
-    seen = jax.jit(jax.vmap(plain.features))(observations)
-    model = eqx.filter_jit(update_statistics)(add_normalization(plain, observations), seen[None])
-    read = np.asarray(jax.jit(jax.vmap(lambda x: unpack(features(x).packed())))(observations))
+    observations = jnp.asarray(views().flat)
+    _, packed, flat = read(observations)
+    plain = PlayerCenteredMLP(8, 1, key=jax.random.key(0))
+    model = eqx.filter_jit(update_statistics)(add_normalization(plain, observations), packed[None])
     [moments] = model.network.moments
-    np.testing.assert_allclose(moments.mean, read.mean(axis=0), atol=1e-5)
-    shown = np.clip((read - moments.mean) / moments.deviation, -10, 10)
+    np.testing.assert_allclose(moments.mean, np.mean(flat, axis=0), atol=1e-5)
+    shown = np.clip((flat - moments.mean) / moments.deviation, -10, 10)
     mask = jnp.arange(28) < 3
     value = jax.jit(jax.vmap(lambda x: model(x, mask)[1]))(observations)
     expected = jax.jit(jax.vmap(lambda x: plain.network(x, mask)[1]))(jnp.asarray(shown))

@@ -1,29 +1,26 @@
 """docs/export.md's program, which has NumPy only, plays exported networks as JAX does."""
 
+import json
 import re
 import subprocess
 import sys
 import types
-from functools import partial
 from pathlib import Path
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import recordings
-from games import ENV
-from hackmatrix import positions
+from hackmatrix.actions import ACTION_NAMES
 from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP
 from hackmatrix.networks.features import features, unpack
-from hackmatrix.observation import TimeAwareObservation, compress
+from hackmatrix.observation import TimeAwareObservation
 from hackmatrix.play.export import export_policy
 from ppo_mask.networks import add_normalization, update_statistics
+from recorded import noisy, row, views
 
 PAGE = Path(__file__).parents[3] / "docs" / "export.md"
-NUMBER = 1000
 
 
 @pytest.fixture(scope="module")
@@ -39,29 +36,45 @@ def program():
 @pytest.fixture(scope="module")
 def seen():
     """Observations of recorded positions, and their masks."""
-    starts = [case["state"] for case in recordings.read("cases.jsonl.gz")]
-    states = positions.load_all(starts[:: len(starts) // NUMBER][:NUMBER])
-    observe = jax.jit(jax.vmap(lambda state: (ENV.observe(state), ENV.action_mask(state))))
-    observations, masks = jax.device_get(observe(states))
-    assert len(observations) == NUMBER
     # An empty mask does not come to a policy; see docs/hackmatrix.md.
-    return observations, masks | ~masks.any(axis=-1, keepdims=True)
+    masks = views().mask | ~views().mask.any(axis=-1, keepdims=True)
+    return views().flat[:200], masks[:200]
 
 
-@pytest.fixture(scope="module", params=["plain", "normalized"])
-def network(request, seen):
-    """Weights of every layer are random, the last one's large enough to have preferences."""
-    model = PlayerCenteredMLP(32, 2, key=jax.random.key(1))
-    leaves, structure = jax.tree.flatten(eqx.filter(model, eqx.is_array))
-    keys = jax.random.split(jax.random.key(2), len(leaves))
-    noisy = [x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
-    model = eqx.combine(jax.tree.unflatten(structure, noisy), model)
-    if request.param == "plain":
-        return model
-    observations = jnp.asarray(seen[0])
-    model = add_normalization(model, observations)
-    kept = jax.jit(jax.vmap(model.features))(observations)
-    return update_statistics(model, kept.reshape(10, -1, kept.shape[-1]))
+@pytest.fixture(scope="module")
+def network():
+    return noisy(PlayerCenteredMLP(8, 2, key=jax.random.key(1)))
+
+
+def read(path):
+    with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+    return json.loads(str(arrays.pop("description"))), arrays
+
+
+def saved(model, folder):
+    path = folder / "policy.npz"
+    path.write_bytes(export_policy(model))
+    return path
+
+
+def test_names_architecture_and_layout_are_written(network, tmp_path):
+    description, arrays = read(saved(network, tmp_path))
+    assert len(arrays) == len(jax.tree.leaves(network))
+    assert all(x.dtype == np.float32 for x in arrays.values())
+    (weight,) = [x for name, x in arrays.items() if name.endswith("actor.0.weight")]
+    assert weight.shape[0] == 8
+    assert description["architecture"]["network"] == "PlayerCenteredMLP"
+    assert description["mlp"] == [{"layer_norm": True, "policy_gain": 10.0}]
+    assert description["actions"] == list(ACTION_NAMES)
+    layout = description["observation"]
+    assert layout["size"] == 10 + 23 + 36 * 42
+    assert (len(layout["player"]), len(layout["programs"])) == (10, 23)
+    names = [name for name, _ in layout["channels"]]
+    assert len(names) == len(set(names)) == 42
+    assert (names[0], names[3], names[4]) == ("enemy_type virus", "enemy_type cryptog", "enemy_hp")
+    assert names[12:14] == ["program PUSH", "program PULL"]
+    assert names[39:] == ["pickup", "exit", "center"]
 
 
 def test_the_features_are_the_same(program, seen):
@@ -70,10 +83,13 @@ def test_the_features_are_the_same(program, seen):
     np.testing.assert_allclose(theirs, ours, atol=1e-6)
 
 
-def test_it_takes_the_same_greedy_actions(program, seen, network, tmp_path):
-    path = tmp_path / "policy.npz"
-    path.write_bytes(export_policy(network))
-    policy = program.Policy(path)
+@pytest.mark.parametrize("normalized", [False, True])
+def test_it_takes_the_same_greedy_actions(program, seen, network, tmp_path, normalized):
+    if normalized:
+        network = add_normalization(network, jnp.asarray(seen[0]))
+        kept = jax.jit(jax.vmap(network.features))(seen[0])
+        network = update_statistics(network, kept.reshape(10, -1, kept.shape[-1]))
+    policy = program.Policy(saved(network, tmp_path))
 
     @jax.jit
     @jax.vmap
@@ -90,24 +106,23 @@ def test_it_takes_the_same_greedy_actions(program, seen, network, tmp_path):
 
 
 def test_it_plays_shared_layers_and_heeds_the_time(program, seen, tmp_path):
-    model = PlayerCenteredMLP(32, 2, shared_layers=1, time_aware=True, key=jax.random.key(1))
-    path = tmp_path / "policy.npz"
-    path.write_bytes(export_policy(model))
-    policy = program.Policy(path)
+    model = PlayerCenteredMLP(8, 2, shared_layers=1, time_aware=True, key=jax.random.key(1))
+    policy = program.Policy(saved(model, tmp_path))
+    steps = np.resize(np.array([0, 500, 5000], np.uint16), 60)
 
     @jax.jit
-    @partial(jax.vmap, in_axes=(0, 0, None))
-    def ours(observation, mask, steps):
-        seen = TimeAwareObservation(compress(observation), steps)
-        return model(seen, mask)[1]
+    @jax.vmap
+    def ours(seen, steps, mask):
+        return model(TimeAwareObservation(seen, steps), mask)[1]
 
-    for steps in (0, 500, 5000):
-        values = [policy.value(observation, steps) for observation in seen[0]]
-        np.testing.assert_allclose(values, ours(*seen, jnp.uint16(steps)), rtol=1e-3, atol=1e-3)
+    few = slice(60)
+    values = ours(row(views().compact, few), steps, seen[1][few])
+    theirs = [policy.value(x, int(n)) for x, n in zip(seen[0][few], steps, strict=True)]
+    np.testing.assert_allclose(theirs, values, rtol=1e-3, atol=1e-3)
 
 
 def test_it_needs_numpy_only(program, network, tmp_path):
-    (tmp_path / "policy.npz").write_bytes(export_policy(network))
+    saved(network, tmp_path)
     (tmp_path / "numpy_policy.py").write_text(program.text)
     play = (
         "import sys, numpy as np; from numpy_policy import Policy; "
@@ -121,21 +136,13 @@ def test_it_needs_numpy_only(program, network, tmp_path):
     assert (done.returncode, done.stdout) == (0, "4\n"), done.stderr
 
 
-@pytest.mark.slow
-def test_arrays_are_not_pickled(network, tmp_path):
-    (tmp_path / "policy.npz").write_bytes(export_policy(network))
-    with np.load(tmp_path / "policy.npz", allow_pickle=False) as file:
-        assert all(x.dtype == np.float32 for name, x in file.items() if name != "description")
-
-
 def test_it_says_that_it_does_not_play_the_board_network(program, tmp_path):
-    model = BoardActorCritic(4, 1, key=jax.random.key(0))
-    path = tmp_path / "board.npz"
-    path.write_bytes(export_policy(model))
+    model = BoardActorCritic(8, 1, key=jax.random.key(0))
+    path = saved(model, tmp_path)
     with pytest.raises(
-        ValueError, match=r"board\.npz does not hold the default network, but .*BoardActorCritic"
+        ValueError, match=r"policy\.npz does not hold the default network, but .*BoardActorCritic"
     ):
         program.Policy(path)
-    with np.load(path) as file:
-        weight = file["network.codes.own.weight"]
-    np.testing.assert_array_equal(weight, model.network.codes.own.weight)
+    np.testing.assert_array_equal(
+        read(path)[1]["network.codes.own.weight"], model.network.codes.own.weight
+    )

@@ -11,18 +11,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hackmatrix import HackMatrix
+from games import ENV
 from hackmatrix.cli.watch import film
 from hackmatrix.networks import PlayerCenteredMLP
 from hackmatrix.play.agents import Agent, named_agent
 from hackmatrix.play.replay import Replay, Session, record
 from hackmatrix.render.page import page
 from hackmatrix.render.picture import png
+from hackmatrix.render.scene import scene
 from hackmatrix.render.sheet import sheet
 from hackmatrix.rules.rewards import COMPONENTS
+from recorded import row, states
 
 NETWORK = PlayerCenteredMLP(8, 1, key=jax.random.key(0))
-LONG = 200
 
 
 @pytest.fixture(scope="module")
@@ -32,18 +33,8 @@ def fighter():
 
 @pytest.fixture(scope="module")
 def network():
-    return record(Agent("network", NETWORK, False, HackMatrix()), 2)
-
-
-@pytest.fixture(scope="module")
-def long(fighter):
-    """As many frames as different games have, one after the other."""
-    frames, seed = list(fighter.frames), 100
-    while len(frames) <= LONG:
-        frames += record(named_agent("fighter"), seed).frames
-        seed += 1
-    numbered = [dataclasses.replace(frame, step=n) for n, frame in enumerate(frames[: LONG + 1])]
-    return Replay("several", 0, numbered)
+    """A whole game, drawn from probabilities of a network with a value."""
+    return record(Agent("network", NETWORK, False, ENV), 2)
 
 
 def data_of(content):
@@ -71,22 +62,16 @@ def test_frames_say_what_led_to_them_and_what_may_come(network):
 
 
 def test_a_seed_is_a_game(fighter):
-    again = record(named_agent("fighter"), 1)
-    assert again == fighter
-    assert record(named_agent("fighter"), 2).frames[0] != fighter.frames[0]
+    again, other = (record(named_agent("fighter"), seed, max_steps=3) for seed in (1, 2))
+    assert again.frames[:3] == fighter.frames[:3]
+    assert other.frames[0] != fighter.frames[0]
+    assert [frame.end for frame in again.frames] == ["", "", "", "cut off"]
 
 
-@pytest.mark.slow
-def test_what_is_revealed_changes_nothing_else(network):
-    again = record(Agent("network", NETWORK, False, HackMatrix()), 2, reveal=True)
-    assert [f.action for f in again.frames] == [f.action for f in network.frames]
+def test_what_is_revealed_changes_nothing_else(fighter):
+    again = record(named_agent("fighter"), 1, reveal=True, max_steps=3)
+    assert [f.action for f in again.frames] == [f.action for f in fighter.frames[:4]]
     assert again.frames[0].scene.revealed
-
-
-@pytest.mark.slow
-def test_a_game_is_the_same_by_compact_observations(network):
-    env = HackMatrix(compact=True)
-    assert record(Agent("network", NETWORK, False, env), 2).frames == network.frames
 
 
 def test_stages_and_summary(fighter):
@@ -99,13 +84,8 @@ def test_stages_and_summary(fighter):
     assert fighter.summary().startswith("fighter, seed 1: died in stage")
 
 
-def test_a_game_can_be_cut_off():
-    short = record(named_agent("fighter"), 1, max_steps=3)
-    assert [frame.end for frame in short.frames] == ["", "", "", "cut off"]
-
-
 def test_a_game_of_ones_own():
-    game = Session(HackMatrix(), 5)
+    game = Session(ENV, 5)
     before = game.frame()
     game.act(before.allowed[0])
     after = game.frame()
@@ -152,9 +132,11 @@ def test_a_page_holds_the_whole_game(network):
             )
 
 
-def test_a_page_of_200_steps_is_small(long):
-    assert len(long.frames) == LONG + 1
-    assert len(page(long).encode()) < 2_000_000
+def test_a_page_of_100_steps_is_small(network):
+    """Of positions that have little in common."""
+    scenes = [scene(row(states(), number)) for number in range(100)]
+    frames = [dataclasses.replace(network.frames[1], step=n, scene=x) for n, x in enumerate(scenes)]
+    assert len(page(Replay("several", 0, frames)).encode()) < 1_200_000
 
 
 def test_names_cannot_break_a_page(fighter):

@@ -45,15 +45,11 @@ def opened(browser, file):
     complaints, contexts = [], []
 
     def start(size=DESKTOP, scheme="dark"):
-        width, height = size
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, offline=True
-        )
-        contexts.append(context)
-        shown = context.new_page()
-        shown.on("console", lambda message: complaints.append(message.text))
-        shown.on("pageerror", lambda error: complaints.append(str(error)))
-        shown.on("requestfailed", lambda request: complaints.append(request.url))
+        viewport = dict(zip(("width", "height"), size, strict=True))
+        contexts.append(browser.new_context(viewport=viewport, color_scheme=scheme, offline=True))
+        shown = contexts[-1].new_page()
+        for event, said in (("console", "text"), ("requestfailed", "url"), ("pageerror", "stack")):
+            shown.on(event, lambda it, said=said: complaints.append(getattr(it, said)))
         shown.goto(file.as_uri())
         return shown
 
@@ -91,20 +87,12 @@ def test_the_scrubber_moves_the_board(opened, replay):
 def test_the_keyboard_alone_goes_through_the_game(opened, replay):
     shown = opened()
     last = len(replay.frames) - 1
-    for key, expected in [
-        ("ArrowRight", 1),
-        ("ArrowRight", 2),
-        ("ArrowLeft", 1),
-        ("End", last),
-        ("ArrowRight", last),
-        ("Home", 0),
-        ("ArrowLeft", 0),
-        ("PageDown", replay.stages[1][0]),
-        ("PageDown", replay.stages[2][0]),
-        ("PageUp", replay.stages[1][0]),
-    ]:
+    keys = "ArrowRight ArrowRight ArrowLeft End ArrowRight Home ArrowLeft PageDown PageDown PageUp"
+    second, third = (step for step, _ in replay.stages[1:3])
+    expected = [1, 2, 1, last, last, 0, 0, second, third, second]
+    for key, where in zip(keys.split(), expected, strict=True):
         shown.keyboard.press(key)
-        assert step(shown) == expected, key
+        assert step(shown) == where, key
     began = step(shown)
     shown.keyboard.press(" ")
     shown.wait_for_function(f"Number(scrubber.value) > {began + 2}")

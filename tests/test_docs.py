@@ -5,6 +5,7 @@ But for guides to machines that are not here, and to work on the project itself:
 """
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
+import page as page_runner
 from hackmatrix import cli
 from hackmatrix.task import DEFAULTS
 from ppo_mask.envs import check_env
@@ -46,11 +48,13 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return [(token.info, token.content) for token in tokens if token.type == "fence"]
 
 
-def run(command: list[str], folder: Path) -> str:
+def run(command: list[str], folder: Path, given: str = "") -> str:
     # `python` is this one.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, input=given, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -60,48 +64,35 @@ def shell_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if not SET_UP.match(line)]
 
 
-# They train, or compile the game, again and again in processes of their own.
-_SLOW = (
-    "README",
-    "adapters",
-    "algorithm",
-    "checkpoints",
-    "concepts",
-    "curriculum",
-    "devices",
-    "export",
-    "gymnasium",
-    "gymnasium_in",
-    "hackmatrix",
-    "logging",
-    "networks",
-    "own_environment",
-    "quickstart",
-    "seeds",
-    "watching",
-)
-MARKS = {f"{name}.md": [pytest.mark.slow] for name in _SLOW}
 ABSENT = [x for x in ("gymnax", "jumanji", "navix", "pgx") if importlib.util.find_spec(x) is None]
 NEEDS_THEM = f"{', '.join(ABSENT)} not installed; pip install 'ppo-mask[adapters]'"
-MARKS["adapters.md"].append(pytest.mark.skipif(bool(ABSENT), reason=NEEDS_THEM))
-RUN = [pytest.param(p, id=p.name, marks=MARKS.get(p.name, [])) for p in PAGES if p != DRAWINGS]
+WITH_OTHERS = [pytest.mark.skipif(bool(ABSENT), reason=NEEDS_THEM)]
+RUN = [
+    pytest.param(page, id=page.name, marks=WITH_OTHERS if page.name == "adapters.md" else [])
+    for page in PAGES
+    if page != DRAWINGS and blocks(page)
+]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", RUN)
 def test_every_block_runs(page: Path, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    steps: list[tuple[str, str]] = []
     for language, text in blocks(page):
         if language == "bash" and page.name in ELSEWHERE:
             continue
         file = re.match(r"# (\w+\.(?:py|yaml))", text)
         assert language in ("python", "sh") or file, f"a block of {language}: no test runs it"
         if language == "sh":
-            for line in shell_lines(text):
-                run(["bash", "-c", line], tmp_path)
+            steps += [("sh", line) for line in shell_lines(text)]
         elif file:
+            assert not (tmp_path / file[1]).exists(), "a page has one file of a name"
             (tmp_path / file[1]).write_text(text)  # The commands after it use it.
         else:
-            run([sys.executable, "-c", text], tmp_path)
+            steps.append(("python", text))
+    if steps:
+        run([sys.executable, page_runner.__file__], tmp_path, json.dumps(steps))
 
 
 def commands() -> list[tuple[str, list[str]]]:

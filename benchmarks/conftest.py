@@ -1,6 +1,5 @@
-"""``pytest benchmarks/ --benchmark``: measures; without the option everything runs once, small."""
+"""``pytest benchmarks/ --benchmark``: measures; without it, the code that measures is tested."""
 
-import functools
 import importlib.util
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import plots
 import report
-from measure import Measurement, Ratio, in_turn, in_turn_apart, measure, measure_apart
+from measure import Measurement, Ratio, in_turn_apart, measure_apart
 from starts import start
 
 RUNS = 7
@@ -49,23 +48,17 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("benchmarks want the machine to themselves: leave -n out")
 
 
-@functools.cache
-def _small(subject: str) -> Measurement:
-    return measure(subject, num_envs=4, runs=1, num_steps=4)
-
-
-@functools.cache
-def _small_ratio(subject: str, other: str) -> Ratio:
-    return in_turn(subject, other, num_envs=4, runs=1, num_steps=4)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Measures with ``--benchmark`` alone; the tests of the code that measures are always run."""
+    if not config.getoption("benchmark"):
+        items[:] = [x for x in items if not {"measured", "compared"} & {*x.fixturenames}]  # pyright: ignore
 
 
 @pytest.fixture
-def measured(request: pytest.FixtureRequest):
-    """Measures a subject, or, without ``--benchmark``, runs it once with a few environments."""
+def measured():
+    """Measures a subject."""
 
     def of(subject: str, num_envs: int, devices: int | None = 1) -> Measurement:
-        if not request.config.getoption("benchmark"):
-            return _small(subject)
         found = measure_apart(subject=subject, num_envs=num_envs, runs=RUNS, devices=devices)
         _found.append(found)
         return found
@@ -74,12 +67,10 @@ def measured(request: pytest.FixtureRequest):
 
 
 @pytest.fixture
-def compared(request: pytest.FixtureRequest):
-    """Measures two subjects in turn; likewise."""
+def compared():
+    """Measures two subjects in turn."""
 
     def of(subject: str, other: str, num_envs: int, devices: int | None) -> Ratio:
-        if not request.config.getoption("benchmark"):
-            return _small_ratio(subject, other)
         found = in_turn_apart(
             subject=subject, other=other, num_envs=num_envs, runs=RUNS, devices=devices
         )

@@ -10,7 +10,7 @@ import plots
 import pytest
 import report
 import strength
-from measure import Measurement, Ratio, in_turn_apart, measure_apart
+from measure import Measurement, Ratio, in_turn_apart, measure, measure_apart
 from peers import PEERS
 from subjects import random_actions
 
@@ -74,9 +74,15 @@ def test_in_turn(compared, subject, other, num_envs, devices):
     assert found.ratio > 0
 
 
-@pytest.mark.parametrize("subject", ["matrix products", "training"])
-def test_all_devices_in_a_process_of_their_own(subject):
-    check(measure_apart(subject=subject, num_envs=16, runs=1, num_steps=4, devices=None))
+@pytest.mark.parametrize("subject", ["training", "pgx 2048"])
+def test_a_subject_is_measured(subject):
+    if subject in PEERS:
+        _installed(subject)
+    check(measure(subject, num_envs=4, runs=1, num_steps=4))
+
+
+def test_all_devices_in_a_process_of_their_own():
+    check(measure_apart(subject="matrix products", num_envs=16, runs=1, num_steps=4, devices=None))
 
 
 def test_in_turn_in_a_process_of_its_own():

@@ -37,6 +37,7 @@ ELSEWHERE = (
     "slurm.md",
     "colab.md",
     "learning.md",
+    "releasing.md",
     "CONTRIBUTING.md",
 )
 SET_UP = re.compile(r"python3 -m venv \.venv && \.venv/bin/pip install -e \S+ && \.venv/bin/")

@@ -74,12 +74,7 @@ def test_a_part_that_there_is_not_is_refused_in_one_line(part: str) -> None:
 def test_workflows_run_every_part_and_no_other() -> None:
     called = [part for path in WORKFLOWS for part in parts_called(read(path))]
     assert set(called) == set(parts())
-    assert len(parts()) == 9
-
-
-def test_contributing_tells_of_every_part_in_its_order() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
-    assert rows == parts()
+    assert len(parts()) == 11
 
 
 @pytest.mark.parametrize("path", named(WORKFLOWS))
@@ -94,12 +89,21 @@ def test_workflows_may_do_little_and_pin_what_they_use(path: Path) -> None:
 
 
 def test_every_python_that_is_promised_is_tested() -> None:
-    tested = read(".github/workflows/tests.yml")["jobs"]["fast"]["strategy"]["matrix"]["python"]
-    assert tested == pythons()
-    assert PROJECT["requires-python"] == f">={tested[0]}"
+    fast, others = (
+        read(f".github/workflows/{name}.yml")["jobs"]["fast"]["strategy"]["matrix"]["python"]
+        for name in ("tests", "nightly")
+    )
+    assert {*pythons()} <= {*fast, *others}
+    assert PROJECT["requires-python"] == f">={fast[0]}"
     packaged = re.search(r"^for python in (.*); do$", (ROOT / ".ci/packaging").read_text(), re.M)
     assert packaged is not None
-    assert packaged[1].split() == tested
+    assert packaged[1].split() == pythons()
+
+
+def test_ruff_is_the_same_everywhere() -> None:
+    repos = read(".pre-commit-config.yaml")["repos"]
+    (version,) = (repo["rev"][1:] for repo in repos if "ruff" in repo["repo"])
+    assert f"ruff=={version}" in PROJECT["optional-dependencies"]["dev"]
 
 
 def test_the_citation_is_of_this_version() -> None:

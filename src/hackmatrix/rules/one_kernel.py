@@ -10,6 +10,7 @@ The mark means nothing elsewhere and changes no result. As it is no promise of X
 for the versions that it was tried with, and only where a program is for a CPU.
 """
 
+import logging
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -74,3 +75,9 @@ mlir.register_lowering(_mark, lambda context, result: [result])
 if MARKED:
     # Not cached: in a function that stands for the mark, the call would not be seen.
     mlir.register_lowering(_mark, _mark_call, platform="cpu", cacheable=False)
+else:
+    logging.getLogger(__name__).warning(
+        "jaxlib %s has not been tried with loops as single kernels, so they are off: the game "
+        "takes about a tenth longer on a CPU",
+        version("jaxlib"),
+    )

@@ -145,7 +145,8 @@ def random_positions(rng: np.random.Generator, number: int) -> Iterator[dict[str
         crowd = [place for place in others if place not in stand][: rng.integers(1, 12)] or others
         enemies = []
         for number in range(rng.integers(12)):
-            place = player if rng.random() < 0.02 else crowd[rng.integers(len(crowd))]
+            among = stand if stand and rng.random() < 0.15 else crowd
+            place = player if rng.random() < 0.02 else among[rng.integers(len(among))]
             type = GLITCH if place in walls and rng.random() < 0.8 else rng.integers(4)
             flags = [number >= 6 or rng.random() < 0.2, *rng.integers(2, size=2)]
             enemies.append([type, *place, rng.integers(1, 4), rng.random() < 0.1, *flags])

@@ -14,17 +14,16 @@ import pytest
 import wandb
 from wandb.proto.wandb_internal_pb2 import Record
 
+import counting
 import fake_wandb
-from corridor import DEFAULTS, TASK
+from counting import DEFAULTS, STEPS_PER_UPDATE, TASK
 from fake_wandb import Server
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.runner import Task, main
 from ppo_mask.training import Callback, Progress, Run, TrainState
 
-CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
-STEPS_PER_UPDATE = 32
 OFTEN = ("--wandb", "--log-interval", "3", "--save-interval", "4", "--run-name", "run")
-EVAL = ("--eval-interval", "2", "--eval-episodes", "2", "--length", "3")
+EVAL = ("--scored", "2", "--length", "3")
 
 
 @pytest.fixture
@@ -68,8 +67,8 @@ def test_rows_config_and_checkpoints_arrive(server: Server, tmp_path: Path) -> N
     assert {"train/lr", "eval/mean_episode_return"} <= rows[192].keys()
     (options,) = server.inits
     assert (options["project"], options["entity"], options["name"]) == ("walks", "us", "run")
-    assert options["config"]["environment"] == {"length": 3}
-    assert options["config"]["architecture"]["network"] == "MLPActorCritic"
+    assert options["config"]["environment"] == {"length": 3, "scored": 2}
+    assert options["config"]["architecture"]["network"] == "Bias"
     name = f"checkpoint-{run_id(folder)}"
     newest, best = RunFolder(folder).checkpoints.newest(), RunFolder(folder).checkpoints.best()
     assert newest == 6
@@ -118,24 +117,24 @@ class KillAt(Callback):
 
 def kill_at(update: int, parent: Path, *more: str) -> None:
     """A run that is killed after an update: nothing is closed, what waits to be sent is lost."""
-    with pytest.MonkeyPatch.context() as patch:
-        from ppo_mask.callbacks import _wandb as wandb_sink
-        from ppo_mask.runner import _main as run
+    from ppo_mask.callbacks import _wandb as wandb_sink
+    from ppo_mask.runner import _main as run
 
-        callbacks = run.callbacks_for
+    callbacks = run.callbacks_for
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "callbacks_for", lambda *a: [*callbacks(*a), KillAt(update)])
         patch.setattr(wandb_sink.WandB, "close", lambda self: None)
         with pytest.raises(Killed):
             train(parent, 21, *more)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("winds_back", [True, False])
 def test_a_run_killed_beyond_its_last_checkpoint(
     server: Server, tmp_path: Path, winds_back: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.winds_back = winds_back
-    kill_at(10, tmp_path, *OFTEN, *EVAL)
+    often = (*OFTEN, "--scored", "4")
+    kill_at(10, tmp_path, *often)
     folder = tmp_path / "run"
     assert RunFolder(folder).checkpoints.newest() == 8
     first = run_id(folder)
@@ -144,7 +143,7 @@ def test_a_run_killed_beyond_its_last_checkpoint(
     assert_history_is_right(server, folder)
     assert (run_id(folder) == first) == winds_back
     assert ("does not wind run" in capsys.readouterr().err) != winds_back
-    again = train(tmp_path / "whole", 21, *OFTEN, *EVAL)
+    again = train(tmp_path / "whole", 21, *often)
     assert sorted(server.history[run_id(folder)]) == sorted(server.history[run_id(again)])
 
 
@@ -255,14 +254,14 @@ def offline_rows(folder: Path) -> list[tuple[int, dict[str, float]]]:
     return rows
 
 
-@pytest.mark.optimized
+@pytest.mark.slow
 def test_the_real_package_offline(tmp_path: Path) -> None:
     environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
 
     def run(updates: int, *more: str) -> None:
         total = str(updates * STEPS_PER_UPDATE)
         where = ("--checkpoint-dir", str(tmp_path), "--total-timesteps", total)
-        command = [sys.executable, str(CORRIDOR), *where, *more]
+        command = [sys.executable, counting.__file__, *where, *more]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 

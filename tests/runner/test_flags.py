@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from corridor import DEFAULTS, TASK
+from counting import DEFAULTS, TASK
 from ppo_mask.errors import RunError
 from ppo_mask.ppo import RULES, PPOConfig
 from ppo_mask.runner import RunConfig, TrainingSettings, _schema as schema, main, make_plan
@@ -209,7 +209,7 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
     text = " ".join(capsys.readouterr().out.split())
     for words in (
         "Learns to walk.",
-        "environment: The corridor. --length N cells (default: 6)",
+        "stands for its evaluations. --length N cells (default: 6)",
         "training: PPO and its batch. --num-envs N",
         "--gamma X discount per step (default: 0.99)",
         "--tensorboard, --no-tensorboard write TensorBoard event files (default: true)",

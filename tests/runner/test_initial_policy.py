@@ -1,82 +1,71 @@
 """``--initial-policy``: a run that begins with weights that were trained before."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
-import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import ppo_mask as pm
-from corridor import DEFAULTS, TASK
-from ppo_mask.checkpoints import RunFolder
-from ppo_mask.runner import main
-
-# So small that weights stay as they were.
-STILL = ("--lr=1e-30", "--total-timesteps=32", "--no-tensorboard")
-
-
-def train(folder: Path, name: str, *flags: str) -> int:
-    return main(TASK, DEFAULTS, [f"--checkpoint-dir={folder}", f"--run-name={name}", *flags])
-
-
-def weights(run: Path) -> list[np.ndarray]:
-    return [
-        np.asarray(x) for x in jax.tree.leaves(eqx.filter(pm.load_policy(run).model, eqx.is_array))
-    ]
+import corridor
+from counting import DEFAULTS, TASK, Bias, CountingTrainer, flags, train
+from ppo_mask.checkpoints import load_policy
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.runner import NetworkSettings, main
+from ppo_mask.runner._task import with_initial_policy
+from ppo_mask.training import TrainState
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    assert train(folder, "first", "--normalize-observations") == 0
-    return folder / "first"
+    return train(tmp_path_factory.mktemp("trained"), 2).path
 
 
-def test_a_run_begins_with_the_weights_and_resumes_without_them(trained, tmp_path, capsys):
-    flags = ("--normalize-observations", f"--initial-policy={trained}", "--seed=7")
-    assert train(tmp_path, "next", *STILL, *flags) == 0
-    layers = [x for x in weights(tmp_path / "next") if x.ndim == 2]
-    for mine, theirs in zip(layers, (x for x in weights(trained) if x.ndim == 2), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    trained.rename(tmp_path / "moved")
-    try:
-        assert train(tmp_path, "next", f"--resume={tmp_path / 'next'}", "--total-timesteps=64") == 0
-    finally:
-        (tmp_path / "moved").rename(trained)
-    assert RunFolder(tmp_path / "next").checkpoints.newest() == 2
-
-
-@pytest.mark.slow
-def test_each_of_several_seeds_begins_with_them(trained, tmp_path):
-    flags = ("--normalize-observations", f"--initial-policy={trained}", "--num-seeds=2")
-    assert train(tmp_path, "many", *STILL, *flags) == 0
-    for seed in range(2):
-        layers = [x for x in weights(tmp_path / f"many-seed{seed}") if x.ndim == 2]
-        for mine, theirs in zip(layers, (x for x in weights(trained) if x.ndim == 2), strict=True):
-            np.testing.assert_array_equal(mine, theirs)
-
-
-def test_a_task_has_policies_by_name(trained, tmp_path):
+@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize("name", ["{path}", "known"])
+def test_a_run_begins_with_the_weights(trained: Path, name: str, seeds: int) -> None:
+    state = CountingTrainer(None, PPOConfig()).init(
+        Bias(3, key=jax.random.key(9)), jax.random.key(0)
+    )
+    if seeds > 1:
+        state: TrainState = jax.tree.map(lambda x: jnp.stack([x] * seeds), state)
     task = dataclasses.replace(TASK, policies={"known": trained})
-    flags = ("--normalize-observations", "--initial-policy=known", f"--checkpoint-dir={tmp_path}")
-    assert main(task, DEFAULTS, [*STILL, *flags, "--run-name=next"]) == 0
-    mine, theirs = weights(tmp_path / "next"), weights(trained)
-    assert any(x.ndim == 2 and np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
+    settings = NetworkSettings(initial_policy=name.format(path=trained))
+    begun = with_initial_policy(task, settings, state)
+    model = load_policy(trained, [Bias]).model
+    assert isinstance(model, Bias)
+    for logits in np.reshape(begun.model.logits, (-1, 3)):
+        np.testing.assert_array_equal(logits, model.logits)
+    assert jax.tree.map(jnp.shape, begun) == jax.tree.map(jnp.shape, state)
+    assert with_initial_policy(task, NetworkSettings(), state) is state
 
 
-@pytest.mark.slow
+def test_it_resumes_without_them(trained: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "policy"
+    shutil.copytree(trained, policy)
+    fresh, begun = train(tmp_path / "a", 1), train(tmp_path, 1, f"--initial-policy={policy}")
+    first, second = (load_policy(x.path, [Bias]).model for x in (fresh, begun))
+    assert (first.logits != second.logits).all()  # pyright: ignore
+    shutil.rmtree(policy)
+    assert train(tmp_path, 2, "--resume", "latest").checkpoints.newest() == 2
+
+
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("task", "name", "message"),
     [
-        (("--hidden-dim=9",), "hidden_dim=9"),
-        ((), "this run trains MLPActorCritic("),
-        (("--initial-policy=nowhere",), "there is no checkpoint"),
+        (corridor.TASK, "{path}", "Bias(num_actions=3); this run trains MLPActorCritic("),
+        (TASK, "nowhere", "there is no checkpoint"),
     ],
 )
-def test_another_network_or_none_is_refused_in_one_line(trained, tmp_path, capsys, flags, message):
-    assert train(tmp_path, "wrong", f"--initial-policy={trained}", *flags) == 2
+def test_another_network_or_none_is_refused_in_one_line(
+    trained: Path, tmp_path: Path, capsys, task, name: str, message: str
+) -> None:
+    defaults = dataclasses.replace(DEFAULTS, environment=corridor.CorridorSettings())
+    defaults = DEFAULTS if task is TASK else defaults
+    words = flags(tmp_path, 2, "--initial-policy", name.format(path=trained))
+    assert main(task, defaults, words) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
-    assert not (tmp_path / "wrong").exists()
+    assert not [*tmp_path.iterdir()]

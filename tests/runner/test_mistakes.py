@@ -12,6 +12,7 @@ import ppo_mask as pm
 from corridor import DEFAULTS, TASK
 from hosts import updates
 from ppo_mask.runner import main
+from ppo_mask.runner._task import make_parts
 
 
 def gymnasium_env(_: Any) -> Any:
@@ -66,7 +67,6 @@ def test_a_wrong_task_is_one_line(
     assert not list(tmp_path.iterdir())
 
 
-def test_columns_may_be_of_the_library_too(tmp_path: Path) -> None:
+def test_columns_may_be_of_the_library_too() -> None:
     columns = {"furthest": "stats/furthest", "reward": "train/mean_reward"}
-    task = dataclasses.replace(TASK, console_columns=columns)
-    assert main(task, DEFAULTS, ["--checkpoint-dir", str(tmp_path), *updates(2)]) == 0
+    make_parts(dataclasses.replace(TASK, console_columns=columns), DEFAULTS.environment)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from corridor import DEFAULTS, TASK
+from counting import DEFAULTS, TASK
 from hackmatrix.task import DEFAULTS as GAME, TASK as GAME_TASK
 from ppo_mask.errors import RunError
 from ppo_mask.runner import main, make_plan
@@ -65,7 +65,6 @@ def test_help_shows_presets_with_their_comments(presets, capsys):
     assert "preset quick:\n  # For a first look.\n  num_envs: 8" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_a_run_of_a_preset_resumes_with_it_and_without(presets, tmp_path):
     task = dataclasses.replace(TASK, presets=presets)
     runs = [f"--checkpoint-dir={tmp_path}", "--run-name=a", "--preset=quick"]

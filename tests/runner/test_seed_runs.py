@@ -1,32 +1,37 @@
 """Several seeds of the command line are several runs."""
 
-import json
+import dataclasses
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 import yaml
 
+import counting
 from corridor import DEFAULTS, TASK
 from ppo_mask.checkpoints import RunFolder, load_policy, read_arrays
+from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import _main as run, main
+from ppo_mask.training import Trainer, TrainState
+from same_run import log
 
-
-def _log(folder: RunFolder) -> list[dict[str, float]]:
-    lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
-    return [{k: v for k, v in x.items() if k != "train/steps_per_second"} for x in lines]
+EVALUATION = "eval/mean_episode_return"
 
 
 def _flags(parent: Path, *more: str) -> list[str]:
     return ["--checkpoint-dir", str(parent), "--log-interval", "2", "--eval-interval", "3", *more]
 
 
-@pytest.mark.optimized
+@pytest.mark.slow
 def test_each_seed_is_the_run_that_it_would_be_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both, alone = tmp_path / "both", tmp_path / "alone"
     several = _flags(both, "--run-name", "run", "--num-seeds", "2", "--seed", "7")
-    assert main(TASK, DEFAULTS, several) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "make_mesh", no_mesh)
+        assert main(TASK, DEFAULTS, several) == 0
     shown = capsys.readouterr().out
     assert "± seeds" in shown
     assert "finished after 6 updates" in shown
@@ -35,35 +40,42 @@ def test_each_seed_is_the_run_that_it_would_be_alone(
         assert main(TASK, DEFAULTS, _flags(alone, "--run-name", name, "--seed", str(seed))) == 0
         ours, theirs = RunFolder(both / name), RunFolder(alone / name)
         assert yaml.safe_load(ours.config.read_text()) == yaml.safe_load(theirs.config.read_text())
-        for line, other in zip(_log(ours), _log(theirs), strict=True):
+        for line, other in zip(log(ours), log(theirs), strict=True):
             assert line == pytest.approx(other, abs=1e-4)
         mine, others = (read_arrays(x.checkpoints.path(6)) for x in (ours, theirs))
         assert mine.keys() == others.keys()
         for array_name, array in mine.items():
             assert array == pytest.approx(others[array_name], abs=1e-4), array_name
         load_policy(ours.path)
-
-
-@pytest.mark.optimized
-def test_one_of_them_goes_on_alone(tmp_path: Path) -> None:
-    assert main(TASK, DEFAULTS, _flags(tmp_path, "--num-seeds", "2")) == 0
-    second = RunFolder(max(tmp_path.iterdir()))
-    assert second.path.name.endswith("-001-seed1")
+        scores = {x["update"]: x[EVALUATION] for x in log(ours) if EVALUATION in x}
+        assert ours.checkpoints.best() == max(scores, key=lambda update: (scores[update], update))
+    # One of them goes on alone.
+    second = RunFolder(both / "run-seed8")
     resumed = ["--resume", str(second.path), "--total-timesteps", str(32 * 8)]
     assert main(TASK, DEFAULTS, resumed) == 0
     assert second.checkpoints.steps()[-1] == 8
-    assert [x["update"] for x in _log(second) if "train/entropy" in x] == [2, 4, 6, 8]
+    assert [x["update"] for x in log(second) if "train/entropy" in x] == [2, 4, 6, 8]
+
+
+def no_mesh(num_devices: int | None) -> None:
+    raise ValueError("not for several seeds, which use one device")
 
 
 def test_more_devices_than_they_could_share_are_no_hindrance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_mesh(num_devices: int | None) -> None:
-        raise ValueError("not for several seeds, which use one device")
-
     monkeypatch.setattr(run, "make_mesh", no_mesh)
+    monkeypatch.setattr(run, "init_seeds", lambda trainer, make_model, keys: state_of_two(keys))
     monkeypatch.setattr(run, "train_seeds", lambda *_, **__: None)
-    assert main(TASK, DEFAULTS, _flags(tmp_path, "--num-seeds", "2")) == 0
+    task = dataclasses.replace(counting.TASK, trainer=Trainer)
+    assert main(task, counting.DEFAULTS, _flags(tmp_path, "--num-seeds", "2")) == 0
+    assert sorted(x.name[-6:] for x in tmp_path.iterdir()) == ["-seed0", "-seed1"]
+
+
+def state_of_two(keys: jax.Array) -> TrainState:
+    trainer = counting.CountingTrainer(None, PPOConfig())
+    states = [trainer.init(counting.Bias(3, key=key), key) for key in keys]
+    return jax.tree.map(lambda *each: jnp.stack(each), *states)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_a_run_killed_beyond_its_last_checkpoint(
     server: Server, tmp_path: Path, winds_back: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.winds_back = winds_back
-    often = (*OFTEN, "--scored", "4")
+    often = (*OFTEN, "--scored", "4", "--log-interval", "1")
     kill_at(10, tmp_path, *often)
     folder = tmp_path / "run"
     assert RunFolder(folder).checkpoints.newest() == 8

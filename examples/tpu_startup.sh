@@ -43,10 +43,9 @@ export XDG_CACHE_HOME=$folder # Holds the local copies of the bucket's runs.
 export JAX_COMPILATION_CACHE_DIR=$folder/compiled
 worker=$(metadata agent-worker-number) || worker=0
 
-# What the trainer begins with. Of several hosts the first one's counts.
+# What the trainer begins with.
 choose() {
-    manifest=$(gcloud storage cat "$bucket/$run/manifest.json") || manifest=
-    if grep -q '"checkpoints/' <<< "$manifest"; then
+    if gcloud storage ls "$bucket/$run/checkpoints/*/description.json" > /dev/null 2>&1; then
         begin=(--resume "$bucket/$run")
         return
     fi

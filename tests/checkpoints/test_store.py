@@ -2,8 +2,10 @@
 
 import json
 import math
+import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,6 @@ import pytest
 from ppo_mask.checkpoints import (
     CheckpointStore,
     _orbax,
-    _store,
     load_policy,
     named_arrays,
     read_description,
@@ -72,25 +73,17 @@ SMALL += [name for name in dir(jnp) if name.startswith(("float4_", "float8_"))]
 
 
 def test_every_small_dtype_comes_back_bit_for_bit(store: CheckpointStore) -> None:
-    def all_of(name: str) -> jax.Array:
-        numbers = jnp.arange(256, dtype="uint8")
-        if name.startswith("float8_"):
-            return jax.lax.bitcast_convert_type(numbers, jnp.dtype(name))
-        return numbers.astype(name)
+    def all_of(name: str) -> Any:
+        numbers, dtype = np.arange(256, dtype="uint8"), jnp.dtype(name)
+        return numbers.view(dtype) if name.startswith("float8_") else numbers.astype(dtype)
 
     tree = {
-        name: {"all": all_of(name), "one": jnp.asarray(1, name), "none": jnp.zeros((2, 0), name)}
+        name: {"all": all_of(name), "one": all_of(name)[1], "none": all_of(name)[:0]}
         for name in SMALL
     }
-    assert_same(restore(store.save(1, tree, {}), jax.tree.map(jnp.zeros_like, tree)), tree)
-
-
-def test_small_dtypes_that_were_saved_as_they_are_come_back(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree = {"x": jnp.arange(-8, 8, dtype="int4"), "y": jnp.ones(3, "float8_e4m3fn")}
-    monkeypatch.setattr(_store, "_writable", lambda array: array)  # As an older version did.
-    assert_same(restore(store.save(1, tree, {}), tree), tree)
+    tree = jax.tree.map(jnp.asarray, tree)
+    like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+    assert_same(restore(store.save(1, tree, {}), like), tree)
 
 
 def test_keys_with_dots_do_not_mix_arrays_up(store: CheckpointStore) -> None:
@@ -134,11 +127,11 @@ def test_discarding_and_cleaning(store: CheckpointStore) -> None:
         store.save(step, jnp.zeros(()), {})
     store.discard_after(1)
     assert store.steps() == [1]
-    (store.directory / "2.orbax-checkpoint-tmp").mkdir()
-    (store.directory / "3.discarded").mkdir()
+    for name in (".saving-1/arrays", "2/arrays", "3", "4/of-somebody-else"):
+        (store.directory / name).mkdir(parents=True)
     assert store.steps() == [1]
     store.clean()
-    assert [p.name for p in store.directory.iterdir()] == ["1"]
+    assert sorted(p.name for p in store.directory.iterdir()) == ["1", "4"]
 
 
 def test_no_checkpoints_yet(store: CheckpointStore) -> None:
@@ -169,47 +162,50 @@ def test_a_misfit_is_named(store: CheckpointStore, like: Any, message: str) -> N
         restore(path, like)
 
 
-def _remove_arrays(path: Path) -> None:
-    shutil.rmtree(path / "state")
+def _change(path: Path, change: Callable[[Any], object]) -> None:
+    content = json.loads((path / "description.json").read_text())
+    change(content)
+    (path / "description.json").write_text(json.dumps(content))
 
 
-def _remove_description(path: Path) -> None:
-    (path / "description" / "metadata").unlink()
+def _shorten_a_file(path: Path) -> None:
+    largest = max((path / "arrays").glob("**/d/*"), key=lambda file: file.stat().st_size)
+    os.truncate(largest, largest.stat().st_size // 2)
 
 
-def _garble_description(path: Path) -> None:
-    (path / "description" / "metadata").write_text("{")
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no arrays": (lambda path: shutil.rmtree(path / "arrays"), "is damaged: .+"),
+    "a short file": (_shorten_a_file, "is damaged: .+"),
+    "no json": (lambda path: (path / "description.json").write_text("{"), "is damaged: .+"),
+    "a list": (lambda path: (path / "description.json").write_text("[]"), "is damaged: .+"),
+    "another checksum": (
+        lambda path: _change(path, lambda x: x["arrays"]["weight"].update(crc32=1)),
+        "is damaged: weight is not what was saved",
+    ),
+    "another format": (
+        lambda path: _change(path, lambda x: x.update(format=99)),
+        "has format 99, this version of ppo_mask reads format 2",
+    ),
+}
 
 
-def _empty(path: Path) -> None:
-    shutil.rmtree(path)
-    path.mkdir()
-
-
-def _change_checksum(path: Path) -> None:
-    file = path / "description" / "metadata"
-    content = json.loads(file.read_text())
-    content["arrays"]["weight"]["crc32"] ^= 1
-    file.write_text(json.dumps(content))
-
-
-@pytest.mark.parametrize(
-    "damage", [_remove_arrays, _remove_description, _garble_description, _empty, _change_checksum]
-)
-def test_damage_is_one_line(store: CheckpointStore, damage: Any) -> None:
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_one_line(store: CheckpointStore, damage: str) -> None:
     path = store.save(0, thing(), {})
-    damage(path)
-    with pytest.raises(RunError, match=r"checkpoint .*/0 is damaged: .+") as caught:
+    act, message = DAMAGES[damage]
+    act(path)
+    with pytest.raises(RunError, match=rf"checkpoint .*/0 {message}") as caught:
         restore(path, thing())
     assert "\n" not in str(caught.value)
 
 
-def test_another_format_is_refused(store: CheckpointStore) -> None:
-    path = store.save(0, thing(), {})
-    file = path / "description" / "metadata"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99}))
-    with pytest.raises(RunError, match="format 99"):
+def test_without_its_description_it_is_no_checkpoint(store: CheckpointStore) -> None:
+    path = store.save(0, thing(), {}, 9.0)
+    (path / "description.json").unlink()
+    assert (store.steps(), store.best()) == ([], None)
+    with pytest.raises(RunError, match=r"there is no checkpoint .*/0: it has no description.json"):
         restore(path, thing())
+    assert_same(restore(store.save(0, thing(), {}), thing(seed=1)), thing())
 
 
 ODD = [
@@ -278,7 +274,7 @@ def test_what_cannot_be_read_back_is_no_checkpoint(
 
     def torn(path: Path, *rest: Any) -> None:
         write(path, *rest)
-        for file in (path / "state").glob("**/d/*"):
+        for file in path.glob("**/d/*"):
             file.write_bytes(b"")
 
     monkeypatch.setattr(_orbax, "write", torn)
@@ -320,6 +316,6 @@ def test_scores_of_one_kind_are_compared(
 
 
 def test_a_damaged_checkpoint_is_not_the_best(store: CheckpointStore) -> None:
-    _remove_description(store.save(0, jnp.zeros(()), {}, 9.0))
+    (store.save(0, jnp.zeros(()), {}, 9.0) / "description.json").write_text("{")
     store.save(1, jnp.zeros(()), {}, 1.0)
     assert store.best() == 1

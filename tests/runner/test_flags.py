@@ -163,8 +163,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(path / "taken", path / name)
     config = path / "edited" / "config.yaml"
     config.write_text(config.read_text().replace("num_layers: 1", "num_layers: 2"))
-    (path / "damaged" / "checkpoints" / "2" / "description" / "metadata").unlink()
-    shutil.rmtree(path / "torn" / "checkpoints" / "2" / "state")
+    (path / "damaged" / "checkpoints" / "2" / "description.json").write_text("{")
+    shutil.rmtree(path / "torn" / "checkpoints" / "2" / "arrays")
     (path / "empty").mkdir()
     (path / "fresh").mkdir()
     (path / "fresh" / "config.yaml").write_text("")

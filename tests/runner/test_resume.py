@@ -1,6 +1,5 @@
 """A run that is stopped, killed or wound back resumes as if nothing had happened."""
 
-import itertools
 import os
 import random
 import shutil
@@ -9,8 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ import pytest
 import counting
 import marathon
 from counting import DEFAULTS, STEPS_PER_UPDATE, TASK, Bias, CountingTrainer, flags, train
-from ppo_mask.checkpoints import RunFolder, copy_run, load_policy, read_arrays, read_description
+from ppo_mask.checkpoints import RunFolder, load_policy, read_arrays, read_description
 from ppo_mask.networks import NormalizedActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import main
@@ -192,92 +190,6 @@ def test_a_run_is_resumed_in_another_folder(
     assert not (new.path / "wandb.json").exists()
 
 
-class Killed(BaseException):
-    """The process is gone."""
-
-
-class Killer:
-    """Ends the process, as far as code can tell, in place of the n-th change to a file of a folder.
-
-    Python calls an audit hook before each.
-    """
-
-    CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir")
-
-    def __init__(self) -> None:
-        self._folder, self._left = "", 0
-        sys.addaudithook(self._look)  # For good.
-
-    @contextmanager
-    def after(self, changes: int, folder: Path) -> Iterator[None]:
-        self._folder, self._left = str(folder), changes
-        try:
-            yield
-        except Killed:
-            pass
-        finally:
-            self._folder = ""
-
-    @property
-    def struck(self) -> bool:
-        return self._left < 0
-
-    def _look(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self._folder or threading.current_thread() is not threading.main_thread():
-            return
-        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & 3
-        if (writes or event in self.CHANGES) and str(arguments[0]).startswith(self._folder):
-            self._left -= 1
-            if self._left < 0:
-                raise Killed
-
-
-@pytest.fixture(scope="module")
-def killer() -> Killer:
-    return Killer()
-
-
-def resumed(parent: Path, updates: int, *often: str) -> RunFolder:
-    folder = RunFolder(parent / "run")
-    for step in folder.checkpoints.steps():  # All are whole.
-        assert read_arrays(folder.checkpoints.path(step))["learner.num_updates"] == step
-    how = ("--resume", str(folder.path)) if folder.checkpoints.steps() else often
-    return train(parent, updates, *how)
-
-
-@pytest.mark.parametrize(
-    ("updates", "save"), [(1, 1), pytest.param(4, 1, marks=pytest.mark.slow)], ids=["one", "many"]
-)
-def test_killed_at_every_moment(tmp_path: Path, killer: Killer, updates: int, save: int) -> None:
-    often = ("--log-interval", "1", "--save-interval", str(save))
-    whole = train(tmp_path / "whole", updates + 1, *often)
-    for moment in itertools.count():
-        parent = tmp_path / str(moment)
-        with killer.after(moment, parent):
-            train(parent, updates, *often)
-        if not killer.struck:
-            break
-        folder = resumed(parent, updates + 1, *often)
-        assert_same_run(folder, whole)
-        left = {path.name for path in folder.checkpoints.directory.iterdir()}
-        assert left == {path.name for path in whole.checkpoints.directory.iterdir()}
-    assert moment > 8 * updates / save
-
-
-def test_a_copy_of_a_run_is_whole_or_not_there(
-    tmp_path: Path, uninterrupted: RunFolder, killer: Killer
-) -> None:
-    path = tmp_path / "run"
-    for moment in itertools.count():
-        with killer.after(moment, tmp_path):
-            copy_run(uninterrupted, 12, path)
-        assert list(tmp_path.glob("*/config.yaml")) in ([], [path / "config.yaml"])
-        if path.exists():
-            break
-    assert moment > 5
-    assert contents(RunFolder(path)) == contents(uninterrupted)
-
-
 def kill_again_and_again(folder: RunFolder, program: Any, waits: list[float], *often: str) -> int:
     """Kills a run some seconds after a new checkpoint; below 0, after the process began.
 
@@ -323,7 +235,9 @@ def test_killed_by_the_system(tmp_path: Path, waits: list[float]) -> None:
     endless = ("--total-timesteps", "1_000_000_000_000")
     last = kill_again_and_again(folder, counting, waits, *often, *endless)
     whole = train(tmp_path / "whole", last + 4, *often)
-    assert_same_run(resumed(tmp_path, last + 4, *often), whole)
+    for step in folder.checkpoints.steps():  # All are whole.
+        assert read_arrays(folder.checkpoints.path(step))["learner.num_updates"] == step
+    assert_same_run(train(tmp_path, last + 4, "--resume", str(folder.path)), whole)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A bucket in this process's memory, and runs of the corridor in it: for tests."""
+"""A bucket in this process's memory, and runs that count in it: for tests."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,24 +7,16 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from corridor import DEFAULTS, TASK
-from ppo_mask.checkpoints import RunFolder, open_storage
-from ppo_mask.checkpoints._manifest import Manifest
+from counting import DEFAULTS, STEPS_PER_UPDATE, TASK
+from ppo_mask.checkpoints import RunFolder
 from ppo_mask.runner import main
 
 URL = "memory://bucket/runs"
-STEPS_PER_UPDATE = 32
-OFTEN = ("--log-interval", "3", "--save-interval", "2", "--eval-interval", "4")
-OFTEN += ("--eval-episodes", "2", "--length", "3")
+OFTEN = ("--log-interval", "3", "--save-interval", "2", "--scored", "4")
 WRITES = ("put_file", "pipe_file", "rm_file")
-READS = ("cat_file", "ls", "find", "get_file")
 
 Objects = dict[str, Any]
 Act = Callable[..., Any]
-
-
-class Killed(BaseException):
-    """The process is gone."""
 
 
 def empty_bucket(patch: pytest.MonkeyPatch, home: Path) -> Path:
@@ -70,20 +62,18 @@ def remote() -> dict[str, bytes]:
     return {path.removeprefix(start): x.getvalue() for path, x in files.items()}
 
 
-def manifest() -> Manifest:
-    """What the bucket says that it has of the run."""
-    found = open_storage(URL).manifest("run")
-    assert found is not None
-    return found
-
-
 def assert_in_step(folder: RunFolder) -> None:
-    """The bucket has what the folder has, and says so."""
+    """The bucket has what the folder has."""
     content = remote()
-    there = Manifest.parse(content.pop("manifest.json"), "")
-    assert there.steps == folder.checkpoints.steps()
-    assert there.files == Manifest.of(folder.path).files
-    assert content == {path: (folder.path / path).read_bytes() for path in there.files}
+    assert content.pop("writer") == (folder.path / ".writer").read_bytes()
+    assert content == contents(folder)
+
+
+def contents(folder: RunFolder) -> dict[str, bytes]:
+    """What is in a run's folder, and in the bucket if it has all of it."""
+    files = (path for path in folder.path.rglob("*") if path.is_file())
+    found = {path.relative_to(folder.path).as_posix(): path.read_bytes() for path in files}
+    return {path: found[path] for path in found if not path.startswith((".", "wandb/"))}
 
 
 def intercept(patch: pytest.MonkeyPatch, names: tuple[str, ...], before: Act) -> None:
@@ -100,16 +90,3 @@ def intercept(patch: pytest.MonkeyPatch, names: tuple[str, ...], before: Act) ->
 
     for name in names:
         patch.setattr(MemoryFileSystem, name, wrap(name))
-
-
-def kill_at(patch: pytest.MonkeyPatch, n: int) -> None:
-    """The process dies in place of the n-th operation, counted from 0."""
-    done = 0
-
-    def count(name: str, path: str) -> None:
-        nonlocal done
-        if done == n:
-            raise Killed
-        done += 1
-
-    intercept(patch, (*WRITES, *READS), count)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import final
 
 from ppo_mask.checkpoints import RunFolder, Storage
-from ppo_mask.devices.processes import from_first
+from ppo_mask.devices.processes import from_first, is_first
 from ppo_mask.errors import RunError, warn
 from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState
 
@@ -26,7 +26,7 @@ class Uploader(Callback):
 
     def __init__(self, storage: Storage, folders: Sequence[RunFolder]) -> None:
         self._storage = storage
-        self._newest: dict[RunFolder, int | None] = dict.fromkeys(folders)
+        self._newest: dict[RunFolder, int | None] = dict.fromkeys(folders if is_first() else ())
         self._failures: dict[RunFolder, RunError] = {}
         self._failed_in_first = False
 

@@ -19,7 +19,6 @@ from ._run_folder import (
     create_run_folders,
     expand_user,
 )
-from ._send import restore_from_first
 from ._storage import Storage, is_url, open_storage
 from ._store import CheckpointStore, named_arrays, read_arrays, read_description, restore
 
@@ -46,7 +45,6 @@ __all__ = [
     "read_arrays",
     "read_description",
     "restore",
-    "restore_from_first",
     "save_policy",
     "write_whole",
 ]

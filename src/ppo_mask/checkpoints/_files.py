@@ -28,3 +28,24 @@ def write_whole(path: Path, content: bytes) -> None:
         with suppress(OSError):
             new.unlink()
         raise RunError(f"cannot write {path}: {error.strerror}") from error
+
+
+def flush(folder: Path) -> None:
+    """Has the system put all of it on the disk: after a power failure, too, it is whole."""
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            flush_folder(path)
+        else:
+            with path.open("rb+") as file:
+                os.fsync(file)
+    flush_folder(folder)
+
+
+def flush_folder(folder: Path) -> None:
+    """Has the system put on the disk which files are in a folder."""
+    with suppress(OSError):  # Not all file systems can.
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -2,10 +2,8 @@
 
 import os
 import re
-from contextlib import suppress
 from pathlib import Path
 
-from ppo_mask.checkpoints._lock import hold
 from ppo_mask.checkpoints._run_folder import LATEST, RunFolder, expand_user
 from ppo_mask.checkpoints._storage import Storage, is_url, open_storage
 from ppo_mask.errors import RunError
@@ -45,15 +43,11 @@ def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder
         path = _known_path(place)
         storage = Storage(path.parent)
     folder = RunFolder(path)
-    for each in (path, path.absolute().parent.parent):
-        _put_back(RunFolder(each))
     if folder.config.is_file():
         newest = folder.checkpoints.newest()
-        if newest is None and or_empty:
-            return folder, 0, storage
-        if newest is None:
+        if newest is None and not (or_empty and folder.is_empty):
             raise RunError(f"run {path} has no complete checkpoint to resume from")
-        return folder, newest, storage
+        return folder, newest or 0, storage
     folder = RunFolder(path.absolute().parent.parent)
     if path.is_dir() and path.name.isdecimal() and folder.config.is_file():
         return folder, int(path.name), storage
@@ -80,13 +74,6 @@ def _known_path(place: str) -> Path:
     except OSError as error:  # Such as a name that is too long.
         raise RunError(f"cannot look at {path}: {error.strerror}") from error
     return path
-
-
-def _put_back(folder: RunFolder) -> None:
-    # After a rewind that was killed before it had saved anything; but it may still be under way.
-    if folder.config.is_file() and folder.checkpoints.rewound.is_dir():
-        with suppress(RunError), hold(folder.path):
-            folder.put_back()
 
 
 def _fetch(url: str) -> tuple[Storage, Path]:

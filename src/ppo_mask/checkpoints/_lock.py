@@ -18,6 +18,11 @@ LOCK = ".lock"
 _held: set[Path] = set()
 
 
+def this_process() -> str:
+    """This process, in words for a user who looks for it."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
 @contextmanager
 def hold(folder: Path) -> Generator[None]:
     """Keeps others from training a run; a process that is killed holds nothing any more.
@@ -33,7 +38,7 @@ def hold(folder: Path) -> Generator[None]:
     folder = folder.resolve()
     # The system's lock is the process's: it says nothing about two of its threads.
     if folder in _held:
-        raise _taken(folder, f"process {os.getpid()}")
+        raise _taken(folder, this_process())
     descriptor = _lock(folder)
     _held.add(folder)
     try:
@@ -58,7 +63,7 @@ def _lock(folder: Path) -> int | None:
             # Else whoever had it has deleted the file since.
             if os.path.samestat(os.fstat(descriptor), (folder / LOCK).stat()):
                 os.truncate(descriptor, 0)
-                os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+                os.write(descriptor, this_process().encode())
                 return descriptor
         except FileNotFoundError:
             pass

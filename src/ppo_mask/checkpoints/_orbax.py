@@ -1,4 +1,4 @@
-"""What a checkpoint's folder holds, as Orbax writes and reads it.
+"""A checkpoint's arrays, as Orbax writes and reads them.
 
 A module of its own, imported when the first checkpoint is saved or read: Orbax takes a third of a
 second to import, which a run's first update need not wait for.
@@ -17,6 +17,7 @@ from typing import Any, no_type_check
 
 import jax
 import numpy as np
+import numpy.typing as npt
 import orbax.checkpoint as ocp
 
 from ppo_mask.errors import RunError
@@ -42,70 +43,37 @@ def _print_other(unraisable: Any) -> None:
 sys.unraisablehook = _print_other
 
 
-def write(
-    path: Path, arrays: Mapping[str, Any], description: Mapping[str, Any], alone: bool = False
-) -> None:
-    """Writes a folder, new or anew; of arrays that several processes share, each writes its part.
+def write(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Writes arrays by name into a new folder.
 
     Args:
-        path: of the folder, whose parent there is. Its own name has no unusual characters.
+        path: of the folder, whose parent there is and has a plain name.
         arrays: by name.
-        description: anything JSON can hold.
-        alone: whether this process writes all of it, and waits for no other.
     """
-    contents = ocp.args.Composite(
-        state=ocp.args.PyTreeSave(dict(arrays)),  # pyright: ignore[reportCallIssue]
-        description=ocp.args.JsonSave(dict(description)),  # pyright: ignore[reportCallIssue]
-    )
-    with _plain(path.parent) as parent:
-        writers = _alone() if alone else ocp.options.MultiprocessingOptions()
-        options = ocp.CompositeOptions(multiprocessing_options=writers)
-        handler = ocp.CompositeCheckpointHandler(composite_options=options)
-        writer = ocp.Checkpointer(handler, multiprocessing_options=writers)
-        writer.save(parent / path.name, args=contents, force=True)
+    with _plain(path.parent.parent) as plain:
+        saved = ocp.args.PyTreeSave(dict(arrays))  # pyright: ignore[reportCallIssue]
+        _checkpointer().save(plain / path.parent.name / path.name, args=saved)
 
 
-def read_description(path: Path) -> dict[str, Any]:
-    """The description that was written.
-
-    Raises:
-        RunError: it cannot be read.
-    """
-    return _restore(path, description=ocp.args.JsonRestore())["description"]
-
-
-def read_arrays(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Some of the arrays that were written, by name.
-
-    Raises:
-        RunError: they cannot be read.
-    """
-    state = ocp.args.PyTreeRestore(
+def read_arrays(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    """Some of the arrays that were written, by name."""
+    wanted = ocp.args.PyTreeRestore(
         item=dict.fromkeys(names, 0),  # pyright: ignore[reportCallIssue]
         restore_args={name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names},
         partial_restore=True,
     )
-    return _restore(path, state=state)["state"]
+    with _plain(path.absolute()) as plain:
+        return _checkpointer().restore(plain, args=wanted)
 
 
-def _restore(path: Path, **items: Any) -> Any:
-    # Of several processes each reads for itself, and whatever it needs.
-    reader = ocp.Checkpointer(ocp.CompositeCheckpointHandler(), multiprocessing_options=_alone())
-    try:
-        with _plain(path.absolute()) as plain:
-            return reader.restore(plain, args=ocp.args.Composite(**items))
-    except RunError:
-        raise
-    # Orbax and TensorStore raise errors of all kinds for what they cannot read.
-    except Exception as error:
-        raise RunError(f"checkpoint {path} is damaged: {in_short(error)}") from error
-
-
-def _alone() -> ocp.options.MultiprocessingOptions:
+def _checkpointer() -> ocp.Checkpointer:
+    """Of several processes each reads or writes for itself, and waits for no other."""
     me = jax.process_index()
-    return ocp.options.MultiprocessingOptions(
+    alone = ocp.options.MultiprocessingOptions(
         primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
     )
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
+    return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
 def in_short(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""The folder of a run: its name, and what lies where in it."""
+"""The folder of a run: its name, and what is where in it."""
 
 import dataclasses
 import os
@@ -26,11 +26,9 @@ class RunFolder:
 
     Attributes:
         path: of the folder.
-        shared: whether all processes of the run see it; if not, it is the first one's.
     """
 
     path: Path
-    shared: bool = True
 
     @property
     def config(self) -> Path:
@@ -55,65 +53,15 @@ class RunFolder:
     @property
     def checkpoints(self) -> CheckpointStore:
         """The checkpoints."""
-        return CheckpointStore(self.path / "checkpoints", shared=self.shared)
+        return CheckpointStore(self.path / "checkpoints")
 
     @property
     def is_empty(self) -> bool:
         """Whether this is a run that was ended before its first checkpoint, or before anything."""
         if self.config.is_file() or (self.path / LOCK).is_file():
-            return self.checkpoints.newest() is None
+            found = self.checkpoints.directory.glob("*")
+            return not any(path.name.isdecimal() for path in found)
         return self.path.is_dir() and not any(self.path.iterdir())
-
-    def rewind(self, step: int) -> None:
-        """Takes the run back to a checkpoint: for good with the next one, see :meth:`put_back`.
-
-        Raises:
-            RunError: it cannot be.
-        """
-        checkpoints, rewound = self.checkpoints, self.checkpoints.rewound
-        if step == checkpoints.newest():
-            return
-        new = rewound.with_name(f"{rewound.name}.new")
-        try:
-            shutil.rmtree(new, ignore_errors=True)
-            new.mkdir()
-            for path in filter(Path.exists, self._written):
-                copy = shutil.copytree if path.is_dir() else shutil.copy2
-                copy(path, new / path.name)
-            new.rename(rewound)
-            checkpoints.discard_after(step, until_saved=True)
-        except OSError as error:
-            shutil.rmtree(new, ignore_errors=True)
-            raise RunError(f"cannot rewind {self.path}: {error.strerror or error}") from error
-
-    def put_back(self) -> bool:
-        """Makes the run what it was before a rewind after which nothing has been saved.
-
-        Returns:
-            Whether there was such a rewind.
-
-        Raises:
-            RunError: it cannot be.
-        """
-        rewound = self.checkpoints.rewound
-        if not rewound.is_dir():
-            return False
-        try:
-            for path in self._written:
-                if path.is_dir() and (rewound / path.name).exists():
-                    shutil.rmtree(path)
-                if (rewound / path.name).exists():
-                    (rewound / path.name).replace(path)
-            for path in rewound.iterdir():
-                path.rename(self.checkpoints.directory / path.name)
-            rewound.rmdir()
-        except OSError as error:
-            raise RunError(f"cannot rewind {self.path}: {error.strerror or error}") from error
-        return True
-
-    @property
-    def _written(self) -> tuple[Path, ...]:
-        return self.config, self.metrics, self.tensorboard
 
     def write_config(self, content: dict[str, Any]) -> None:
         """Writes or replaces the settings.

@@ -1,38 +1,48 @@
 """Where runs are kept: in a folder on this machine and, if it has a URL, in a bucket as well.
 
-A run in a bucket is a mirror of its local folder, in which it is trained like any other. An object
-store can neither rename nor append. What is complete there is said by one small object, the run's
-``manifest.json``: it names the files of the run, a checksum of each, and the checkpoints that are
-whole. It is written after what it names, and before what it no longer names is deleted. So whatever
-is interrupted, the manifest that is there can be relied on.
+A run in a bucket has the same files as its local folder, in which it is trained like any other. An
+object store can neither rename nor append, so what is complete is the same there as on a disk: a
+checkpoint whose description is there. A description is put after all else of its checkpoint, which
+is put after the logs, and is the first of it to be deleted. So whatever is interrupted, all
+checkpoints there are whole, and no log is behind them.
 
-The local folder keeps, in ``.bucket.json``, which manifests it wrote itself. So it knows whether
-another process has written to the run since, and overwrites nothing then.
+A process that begins or resumes a run puts its name into ``writer``, and notes it in ``.writer`` in
+the local folder. Whoever finds another name there before it writes has been overtaken, and writes
+nothing. And where the two are the same nobody has written since: the local folder is what counts.
+Otherwise the bucket does.
 
-Of several processes the first one alone has the local folder and reaches the bucket. The others
-need neither: it tells them what to resume, and sends them the checkpoint (see ``_send``); whatever
-they hold of the state it gathers before it saves. So there is one writer, as with one process.
-
-Object stores are reached through fsspec, which Orbax brings; the packages for its kinds are extras.
+Of several processes the first alone writes. The others read, each into a folder of its own that is
+gone when it ends.
 """
 
-import dataclasses
+import atexit
+import json
+import re
 import secrets
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, final
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import final
 
-from ppo_mask.checkpoints._lock import hold
-from ppo_mask.checkpoints._manifest import MANIFEST, Manifest, is_log, read_marker, write_marker
+from ppo_mask.checkpoints._files import write_whole
+from ppo_mask.checkpoints._lock import hold, this_process
+from ppo_mask.checkpoints._objects import Bucket, MissingError, open_bucket
 from ppo_mask.checkpoints._run_folder import RunFolder, cache_folder
-from ppo_mask.errors import RunError, first_line, warn
+from ppo_mask.checkpoints._store import DESCRIPTION, read_description
+from ppo_mask.devices.processes import is_first
+from ppo_mask.errors import RunError, warn
 
-_EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
+_WRITER = "writer"
+_CHECKPOINT = re.compile(r"checkpoints/(\d+)/")
+# What is being written has a name that begins with a dot. W&B's own files are made again from the
+# log.
+_NOT_COPIED = re.compile(r"(.*/)?\.|(checkpoints|wandb|writer)(/|$)")
+_LOGS = ("config.yaml", "metrics.jsonl", "tensorboard/", "wandb.json")
 
 
 def is_url(place: str) -> bool:
@@ -48,34 +58,9 @@ def open_storage(place: str) -> "Storage":
     """
     if not is_url(place):
         return Storage(Path(place))
-    url = place.rstrip("/")
-    scheme, _, path = url.partition("://")
-    parts = [part for part in path.split("/") if part]
-    if not parts or {".", ".."} & set(parts):
-        raise RunError(f"{url} is not the URL of a folder of runs, such as gs://bucket/runs")
-    if "::" in url:
-        # To fsspec it is: what is written would not be where it is looked for.
-        raise RunError(f"{url} is a chain of URLs; give one URL without ::")
-    try:
-        # Imported here: most runs need no bucket.
-        from fsspec import get_filesystem_class
-        from fsspec.core import url_to_fs
-
-        get_filesystem_class(scheme)
-    except ImportError as error:
-        extra = _EXTRAS.get(scheme)
-        hint = f"pip install 'ppo-mask[{extra}]'" if extra else str(error)
-        raise RunError(f"{scheme}:// needs a package that is not installed: {hint}") from error
-    except ValueError as error:
-        raise RunError(
-            f"{url}: there is no {scheme}://; gs:// and s3:// are known, and what fsspec knows"
-        ) from error
-    with _reaching(url):
-        # Folders are something that only a local file system has.
-        options = {"auto_mkdir": True} if scheme in ("file", "local") else {}
-        store, root = url_to_fs(url, **options)
-    folder = cache_folder().joinpath("runs", scheme, *parts)
-    return Storage(folder, url, store, str(root))
+    bucket, parts = open_bucket(place)
+    folder = (cache_folder() / "runs" if is_first() else _scratch()).joinpath(*parts)
+    return Storage(folder, bucket)
 
 
 @contextmanager
@@ -87,26 +72,34 @@ def _using_disk() -> Generator[None]:
         raise RunError(f"cannot use {path}: {error.strerror or error}") from error
 
 
+@cache
+@_using_disk()
+def _scratch() -> Path:
+    folder = mkdtemp(prefix="ppo_mask-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
 @final
 @dataclass(frozen=True)
 class Storage:
-    """A folder of runs, and perhaps its copy in an object store.
+    """A folder of runs, and perhaps its copy in a bucket.
 
-    All that reaches the store raises a RunError where that does not work. Without one there is
+    All that reaches the bucket raises a RunError where that does not work. Without one there is
     nothing to copy.
 
     Attributes:
         folder: holds a folder per run, on this machine.
-        url: of the copy; None if there is none.
-        store: the object store, as fsspec shows it; None if there is none, or if another process
-            reaches it for this one.
-        root: the folder's path there.
+        bucket: has the copy; None if there is none.
     """
 
     folder: Path
-    url: str | None = None
-    store: Any = None
-    root: str = ""
+    bucket: Bucket | None = None
+
+    @property
+    def url(self) -> str | None:
+        """Of the copy; None if there is none."""
+        return None if self.bucket is None else self.bucket.url
 
     def place(self, name: str) -> str:
         """The path or the URL of a run."""
@@ -115,7 +108,8 @@ class Storage:
     def runs(self) -> dict[str, str]:
         """The names that are taken, here or in the store, and the place of each."""
         here = [path.name for path in self.folder.glob("[!.]*")]
-        return {name: self.place(name) for name in (*here, *self._names())}
+        there = [] if self.bucket is None else self.bucket.folders()
+        return {name: self.place(name) for name in (*here, *there)}
 
     def newest(self) -> str:
         """The run that was saved last; if none has a checkpoint yet, the one that began last.
@@ -123,235 +117,214 @@ class Storage:
         Raises:
             RunError: there is none.
         """
-        times: list[tuple[bool, Any, str]] = []
-        if self.url is None:
+        times: list[tuple[bool, float, str]] = []
+        if self.bucket is None:
             for config in self.folder.glob("*/config.yaml"):
-                checkpoints = RunFolder(config.parent).checkpoints
-                step = checkpoints.newest()
-                last = config if step is None else checkpoints.path(step)
-                times.append((step is not None, last.stat().st_mtime, config.parent.name))
-        for name in self._names():
-            if manifest := self.manifest(name):
-                times.append((bool(manifest.steps), manifest.time, name))
+                checkpoints, name = RunFolder(config.parent).checkpoints, config.parent.name
+                times.append((False, config.stat().st_mtime, name))
+                with suppress(RunError):  # One that is damaged is not looked for.
+                    if (step := checkpoints.newest()) is not None:
+                        times.append((True, read_description(checkpoints.path(step))["time"], name))
+        else:
+            for name in self.bucket.folders():
+                times.append((False, 0.0, name))
+                with suppress(IndexError, KeyError, TypeError, ValueError):
+                    newest = _description(self.steps(name)[-1])
+                    content = self.bucket.read(name, newest) or b""
+                    times.append((True, json.loads(content)["time"], name))
         if not times:
             raise RunError(f"there is no run with a checkpoint in {self.url or self.folder}")
         return max(times)[2]
 
-    def manifest(self, name: str) -> Manifest | None:
-        """What the store has of a run; None if nothing.
-
-        Raises:
-            RunError: it is no manifest.
-        """
-        try:
-            content: bytes = self._do("cat_file", self._path(name, MANIFEST))
-        except _MissingError:
-            return None
-        return Manifest.parse(content, f"{self.place(name)}/{MANIFEST}")
+    def steps(self, name: str) -> list[int]:
+        """The steps of the checkpoints of a run that are complete in the bucket, in order."""
+        return [] if self.bucket is None else _steps(self.bucket.files(name))
 
     @_using_disk()
     def pull(self, name: str) -> Path:
         """Makes a run's local folder what the bucket, if there is one, has of it.
 
-        The local folder is left as it is where it is ahead: nobody else has written to the run
-        since the two were last in step, and the bucket's newest checkpoint is no newer. Where
-        somebody has, the bucket counts; a local folder with something in it that never was in the
-        bucket is then kept under another name, with a warning.
+        The local folder is left as it is if nobody else has written to the bucket since, and the
+        bucket has no later checkpoint. Otherwise the bucket counts; a local folder that goes
+        further is kept under another name.
 
         Returns:
             The local folder.
 
         Raises:
-            RunError: there is no such run, or it is damaged.
+            RunError: there is no such run.
         """
-        local, url = self.folder / name, self.place(name)
-        if self.url is None:
-            return local
-        rewound = RunFolder(local).checkpoints.rewound
-        if rewound.is_dir():  # By a process that was killed; or it is at work, and has the lock.
-            with suppress(RunError), hold(local):
-                RunFolder(local).put_back()
-        there, here, marker = self.manifest(name), Manifest.of(local), read_marker(local)
-        newest = max(here.steps, default=-1)
-        if there is None:
-            if newest < 0:
-                raise RunError(f"there is no run {url}")
-            return local
-        ahead = newest >= max(there.steps, default=-1) or rewound.is_dir()
-        if there.id in marker.ids and ahead:
-            return local
-        known = {*there.files.items(), *marker.files.items()}
-        alone = [x for x in here.files.items() if x not in known and not is_log(x[0])]
+        local, bucket = RunFolder(self.folder / name), self.bucket
+        if bucket is None:
+            return local.path
+        there, ours = bucket.files(name), _noted_writer(local)
+        newest = local.checkpoints.newest() or 0
+        if not there and not newest:
+            raise RunError(f"there is no run {self.place(name)}")
+        is_writer = ours is not None and ours == bucket.read(name, _WRITER)
+        if not there or (is_writer and newest >= max(_steps(there), default=0)):
+            return local.path
         self.folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=self.folder, prefix=".pull") as scratch:
-            fresh, old = Path(scratch, "fresh"), Path(scratch, "old")
+            fresh, old = RunFolder(Path(scratch, "fresh")), Path(scratch, "old")
             try:
-                self._fetch(name, there, here, fresh)
-            except _MissingError as error:
-                if self.manifest(name) == there:
-                    raise RunError(f"{url} is damaged: {error.__cause__} is not there") from error
-                return self.pull(name)  # The run is being trained, and has deleted it since.
-            write_marker(fresh, [there.id], there.files)
-            if alone:
-                old = local.with_name(f"{name}.{datetime.now():%Y-%m-%dT%H%M%S}")
-                warn(f"{url} was continued without {local}, whose own part is kept as {old}")
-            if local.exists():
-                local.rename(old)
-            fresh.rename(local)
-            if not alone and (old / "wandb").exists():
-                (old / "wandb").rename(local / "wandb")
-        return local
+                _fetch(bucket, local, there, fresh.path)
+            except MissingError:  # The run is being trained, and has deleted it since.
+                if bucket.files(name).keys() == there.keys():
+                    raise
+                return self.pull(name)
+            if ours is not None and newest > (fresh.checkpoints.newest() or 0):
+                old = local.path.with_name(f"{name}.{datetime.now():%Y-%m-%dT%H%M%S}")
+                warn(
+                    f"{self.place(name)} was continued without {local.path}, which goes further "
+                    f"and is kept as {old}"
+                )
+            if local.path.exists():
+                local.path.rename(old)
+            fresh.path.rename(local.path)
+            if old.parent == Path(scratch) and (old / "wandb").exists():
+                (old / "wandb").rename(local.path / "wandb")
+        return local.path
+
+    def claim(self, folders: Sequence[RunFolder]) -> None:
+        """Takes the names of new runs; see :meth:`take_over`.
+
+        Raises:
+            RunError: a name is taken, or the bucket cannot be written to; the folders are gone.
+        """
+        if (bucket := self.bucket) is None:
+            return
+        try:
+            for folder in folders:
+                if bucket.read(folder.path.name, _WRITER) is not None:
+                    raise RunError(f"there is a run {self.place(folder.path.name)} already")
+                self.take_over(folder)
+        except RunError:
+            for folder in folders:
+                name, ours = folder.path.name, _noted_writer(folder)
+                shutil.rmtree(folder.path)
+                with suppress(RunError):
+                    # Another process may have been faster: what is there is its.
+                    if bucket.read(name, _WRITER) in (None, ours):
+                        bucket.delete(name, bucket.files(name))
+            raise
+
+    def take_over(self, folder: RunFolder) -> None:
+        """Has this process alone write to a run in the bucket, if there is one, from now on.
+
+        Then makes the bucket what the local folder is: what came after the checkpoint that is
+        resumed from is gone there as well.
+
+        Raises:
+            RunError: the bucket cannot be written to.
+        """
+        if self.bucket is None:
+            return
+        name, me = folder.path.name, f"{this_process()}, {secrets.token_hex(8)}".encode()
+        write_whole(folder.path / f".{_WRITER}", me)
+        # First: by its settings a run can begin anew.
+        _put(self.bucket, folder, [folder.config.name])
+        self.bucket.write(name, _WRITER, me)
+        self.push(folder)
+
+    def catch_up(self, folder: RunFolder) -> None:
+        """Copies what an earlier process could not, if nobody has written to the bucket since.
+
+        Raises:
+            RunError: the bucket cannot be written to, or somebody is training the run.
+        """
+        ours = _noted_writer(folder)
+        if self.bucket and ours and ours == self.bucket.read(folder.path.name, _WRITER):
+            with hold(folder.path):
+                self.push(folder)
 
     @_using_disk()
     def push(self, folder: RunFolder) -> None:
         """Makes the bucket, if there is one, what a run's local folder is.
 
-        A rewind after which nothing has been saved yet may still be undone: it is not copied.
-
         Raises:
-            RunError: another process has written to the run there; nothing of it is overwritten.
+            RunError: another process has taken the run over there; nothing of it is overwritten.
         """
-        if self.store is None or folder.checkpoints.rewound.is_dir():
+        if (bucket := self.bucket) is None:
             return
-        name, here, there = folder.path.name, Manifest.of(folder.path), self._own_manifest(folder)
-        # What is about to be written over, or came after the point that was resumed from, must not
-        # count as complete meanwhile. What is no longer kept here counts until all else is there.
-        newest = max(here.steps, default=-1)
-        other = {x for x in here.steps if here.checkpoint(x) != there.checkpoint(x)}
-        there = self._forget(folder, there, [x for x in there.steps if x > newest or x in other])
-        found = self._files(name)
-        # A log may go further than the manifest says, if a push was killed before it wrote that.
-        sizes = {x: (folder.path / x).stat().st_size for x in here.files if is_log(x)}
-        longer = {x for x, size in sizes.items() if found.get(x) != size}
-        if here.files == there.files and not longer:
-            return
-        changed = [x for x in here.files if here.files[x] != there.files.get(x) or x in longer]
-        for logs in (False, True):
-            if paths := [path for path in changed if is_log(path) == logs]:
-                sources = [str(folder.path / path) for path in paths]
-                self._do("put", sources, [self._path(name, path) for path in paths])
-        self._write(folder, here)
-        for path in found:
-            # A push that was killed may have left files that no manifest names.
-            ours = path in there.files or path.startswith("checkpoints/") or is_log(path)
-            if ours and path not in here.files:
-                self._do("rm_file", self._path(name, path))
-
-    def claim(self, folders: Sequence[RunFolder]) -> None:
-        """Takes the names of new runs.
-
-        Raises:
-            RunError: the bucket cannot be written to; folders that are new are gone again.
-        """
-        new = [folder for folder in folders if not read_marker(folder.path).ids]
-        try:
-            for folder in folders:
-                self.push(folder)
-        except RunError:
-            for folder in new:
-                name, ours = folder.path.name, read_marker(folder.path).ids
-                shutil.rmtree(folder.path)
-                with suppress(RunError):
-                    there = self.manifest(name)
-                    # Another process may have been faster: what is there is its.
-                    if there is None or there.id in ours:
-                        for path in self._files(name):
-                            self._do("rm_file", self._path(name, path))
-            raise
-
-    def rewind(self, folder: RunFolder, step: int) -> None:
-        """Has the next checkpoint replace those after a step, here and with the next push there.
-
-        Raises:
-            RunError: as :meth:`push`; or the local folder cannot be written to.
-        """
-        if self.url is not None:
-            self._own_manifest(folder)
-        folder.rewind(step)
-
-    def _own_manifest(self, folder: RunFolder) -> Manifest:
         name = folder.path.name
-        there = self.manifest(name) or Manifest()
-        if there.id and there.id not in read_marker(folder.path).ids:
+        if (writer := bucket.read(name, _WRITER)) != _noted_writer(folder):
+            other = writer.decode() if writer else "a process that has deleted it"
             raise RunError(
-                f"another process has written to {self.place(name)} since; nothing of it was "
-                "overwritten"
+                f"{self.place(name)} was taken over by {other}; nothing of it was overwritten"
             )
-        return there
+        here, there, steps = _local_files(folder), bucket.files(name), folder.checkpoints.steps()
+        have = [step for step in steps if _is_there(bucket, folder, step, there)]
+        # What came after the point that was resumed from must not count as complete meanwhile. What
+        # is no longer kept here counts until all else is there.
+        newest = max(steps, default=-1)
+        other = [x for x in _steps(there) if x > newest or (x in steps and x not in have)]
+        bucket.delete(name, map(_description, reversed(other)))
+        _put(bucket, folder, [x for x in here if _is_log(x) or here[x] != there.get(x)])
+        for step in (step for step in steps if step not in have):
+            root = folder.checkpoints.path(step)
+            files = [x.relative_to(folder.path).as_posix() for x in root.rglob("*") if x.is_file()]
+            _put(bucket, folder, [path for path in files if path != _description(step)])
+            bucket.write(name, _description(step), (root / DESCRIPTION).read_bytes())
+        # A push that was killed may have left a part of a checkpoint, too.
+        gone = [x for x in there if _is_log(x) and x not in here]
+        gone += [x for x in there if (step := _step(x)) is not None and step not in steps]
+        bucket.delete(name, sorted(gone, key=lambda path: not path.endswith(DESCRIPTION)))
 
-    def _forget(self, folder: RunFolder, there: Manifest, steps: Sequence[int]) -> Manifest:
-        left = there.without(steps)
-        if steps:
-            self._write(folder, left)
-        return left
 
-    def _write(self, folder: RunFolder, manifest: Manifest) -> None:
-        # Its id is noted first: whether it was written may remain unknown.
-        marker, now = read_marker(folder.path), datetime.now(UTC).isoformat()
-        new = dataclasses.replace(manifest, id=secrets.token_hex(8), time=now)
-        write_marker(folder.path, [*marker.ids, new.id], marker.files)
-        path, content = self._path(folder.path.name, MANIFEST), new.text().encode()
-        if getattr(self.store, "local_file", False):
-            # Unlike an object, a file is there before its content is; so it is put there whole.
-            self._do("pipe_file", f"{path}.new", content)
-            self._do("mv", f"{path}.new", path)
+def _put(bucket: Bucket, folder: RunFolder, paths: Sequence[str]) -> None:
+    bucket.put(folder.path.name, paths, [str(folder.path / path) for path in paths])
+
+
+def _fetch(bucket: Bucket, local: RunFolder, there: Mapping[str, int], to: Path) -> None:
+    """Gets all that is complete; what the local folder has is copied."""
+    to.mkdir()
+    wanted = [path for path in there if _step(path) is None and path != _WRITER]
+    for step in _steps(there):
+        if _is_there(bucket, local, step, there):
+            shutil.copytree(local.checkpoints.path(step), to / "checkpoints" / str(step))
         else:
-            self._do("pipe_file", path, content)
-        write_marker(folder.path, [new.id], new.files)
-
-    def _fetch(self, name: str, there: Manifest, here: Manifest, to: Path) -> None:
-        for path in there.files:
-            (to / path).parent.mkdir(parents=True, exist_ok=True)
-        wanted = [path for path, x in there.files.items() if here.files.get(path) != x]
-        for path in there.files.keys() - set(wanted):
-            shutil.copy2(self.folder / name / path, to / path)
-        if wanted:
-            targets = [str(to / path) for path in wanted]
-            self._do("get", [self._path(name, path) for path in wanted], targets)
-        got = Manifest.of(to).files
-        for path in wanted:
-            # A log may be newer than the manifest.
-            if not is_log(path) and got.get(path) != there.files[path]:
-                raise RunError(f"{self.place(name)} is damaged: {path} is not what was saved")
-
-    def _files(self, name: str) -> dict[str, int]:
-        """What the bucket has of a run, and how many bytes of each."""
-        found: dict[str, Any] = self._do("find", self._path(name), detail=True)
-        return {x.removeprefix(self._path(name, "")): found[x]["size"] for x in found}
-
-    def _names(self) -> list[str]:
-        if self.url is None:
-            return []
-        try:
-            found: list[str] = self._do("ls", self.root, detail=False)
-        except _MissingError:
-            # Nothing has been written there yet; but the bucket itself must be there.
-            with _reaching(self.url), suppress(PermissionError):
-                if top := self.root.partition("/")[0]:
-                    self.store.ls(top, detail=False)
-            return []
-        return [path.rstrip("/").rpartition("/")[2] for path in found]
-
-    def _path(self, *parts: str) -> str:
-        return "/".join((self.root, *parts))
-
-    def _do(self, operation: str, *arguments: Any, **options: Any) -> Any:
-        with _reaching(self.url):
-            # Drivers remember listings, which other processes may have changed since.
-            self.store.invalidate_cache()
-            return getattr(self.store, operation)(*arguments, **options)
+            wanted += [path for path in there if _step(path) == step]
+    for path in wanted:
+        (to / path).parent.mkdir(parents=True, exist_ok=True)
+    bucket.get(local.path.name, wanted, [str(to / path) for path in wanted])
 
 
-class _MissingError(RunError):
-    """There is no such object."""
+def _is_there(bucket: Bucket, folder: RunFolder, step: int, there: Mapping[str, int]) -> bool:
+    """Whether the bucket has a checkpoint of a local folder: one of the same description."""
+    path, local = _description(step), folder.checkpoints.path(step) / DESCRIPTION
+    in_both = path in there and local.exists()
+    return in_both and local.read_bytes() == bucket.read(folder.path.name, path)
 
 
-@contextmanager
-def _reaching(url: str | None) -> Generator[None]:
-    try:
-        yield
-    # Each driver raises errors of its own.
-    except Exception as error:
-        kind = _MissingError if isinstance(error, FileNotFoundError) else RunError
-        reason = first_line(error)[:200]
-        raise kind(f"cannot reach {url}: {reason}") from error
+def _step(path: str) -> int | None:
+    found = _CHECKPOINT.match(path)
+    return None if found is None else int(found[1])
+
+
+def _steps(files: Mapping[str, int]) -> list[int]:
+    """Of the checkpoints that are complete, in order."""
+    found = {step for path in files if (step := _step(path)) is not None}
+    return sorted(step for step in found if _description(step) in files)
+
+
+def _description(step: int) -> str:
+    return f"checkpoints/{step}/{DESCRIPTION}"
+
+
+def _is_log(path: str) -> bool:
+    """Whether a file grows with the run: a resumed run cuts it back to its checkpoint."""
+    return path.startswith(_LOGS)
+
+
+def _local_files(folder: RunFolder) -> dict[str, int]:
+    """What is copied beside checkpoints, and how many bytes of each."""
+    files = (x for x in sorted(folder.path.rglob("*")) if x.is_file() and not x.is_symlink())
+    sizes = {x.relative_to(folder.path).as_posix(): x.stat().st_size for x in files}
+    return {path: sizes[path] for path in sizes if not _NOT_COPIED.match(path)}
+
+
+def _noted_writer(folder: RunFolder) -> bytes | None:
+    """Who was the writer of a run when it was last trained in this folder."""
+    path = folder.path / f".{_WRITER}"
+    return path.read_bytes() if path.exists() else None

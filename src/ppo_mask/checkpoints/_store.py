@@ -1,24 +1,24 @@
-"""Checkpoints on disk: named arrays written by Orbax, and a JSON description.
+"""Checkpoints on a disk: named arrays written by Orbax, and a description in JSON.
 
-A checkpoint of step ``n`` is the folder ``n``. It is written under another name, read again, and
-renamed if it is what was to be saved. So a folder with a number for a name is a whole checkpoint,
-whenever the process was killed. Only arrays and JSON are read: loading a checkpoint runs no code
-from it.
+A checkpoint of step ``n`` is the folder ``n``. It is complete if and only if ``description.json``
+is in it: that is written last, and deleted first. It holds the shape, dtype and checksum of every
+array. The folder is written under another name, read again, and renamed if it is what was to be
+saved. Only arrays and JSON are read: loading a checkpoint runs no code from it.
 
-The description lists every array's shape, dtype and checksum. Restoring compares it with what the
-program expects before anything is read, so that a message can name the array that does not fit.
+Of several processes the first writes, which all others wait for; any can read.
 """
 
 import itertools
+import json
 import math
-import os
+import secrets
 import shutil
+import time
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -26,18 +26,17 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from ppo_mask.devices.processes import from_first, is_first
+from ppo_mask.checkpoints._files import flush, flush_folder
+from ppo_mask.devices.processes import is_first, only_first
 from ppo_mask.devices.sharding import to_host
-from ppo_mask.errors import RunError, warn
+from ppo_mask.errors import RunError, first_line, warn
 
 Tree = TypeVar("Tree")
 
-_FORMAT = 1
+DESCRIPTION = "description.json"
+ARRAYS = "arrays"
+_FORMAT = 2
 _SAVING = ".saving-"
-_DISCARDED = ".discarded"
-_REWOUND = ".rewound"
-
-_failures: Counter[Path] = Counter()  # By checkpoint; all processes of a run count alike.
 
 
 class CheckpointStore:
@@ -46,23 +45,14 @@ class CheckpointStore:
     Attributes:
         directory: the folder; it is made with the first checkpoint.
         keep: how many of the newest are kept, beside the one with the best score.
-        shared: whether all processes of the run see the folder. If not, it is the first one's: that
-            one writes what all have, and for the others there are no checkpoints.
     """
 
     directory: Path
     keep: int
-    shared: bool
 
-    def __init__(self, directory: Path, keep: int = 3, shared: bool = True) -> None:
+    def __init__(self, directory: Path, keep: int = 3) -> None:
         self.directory = directory.absolute()
         self.keep = keep
-        self.shared = shared
-
-    @property
-    def rewound(self) -> Path:
-        """What :meth:`discard_after` keeps until the next checkpoint is complete."""
-        return self.directory / _REWOUND
 
     def path(self, step: int) -> Path:
         """Where the checkpoint of a step is, or would be."""
@@ -70,9 +60,8 @@ class CheckpointStore:
 
     def steps(self) -> list[int]:
         """The steps of all complete checkpoints, in order."""
-        if not self._is_here or not self.directory.is_dir():
-            return []
-        return sorted(int(p.name) for p in self.directory.iterdir() if p.name.isdecimal())
+        found = (path.parent.name for path in self.directory.glob(f"*/{DESCRIPTION}"))
+        return sorted(int(name) for name in found if name.isdecimal())
 
     def newest(self) -> int | None:
         """The step of the newest checkpoint, if there is one."""
@@ -94,7 +83,7 @@ class CheckpointStore:
     def what_is_kept(self) -> str:
         """The newest checkpoint, in words that may end an error message."""
         newest = self.newest()
-        if not self._is_here:
+        if not is_first():
             return "the first process says what the last good checkpoint is"
         if newest is None:
             return "nothing had been saved yet (--save-interval saves every so many updates)"
@@ -110,8 +99,7 @@ class CheckpointStore:
     ) -> Path:
         """Writes a checkpoint, then deletes those that need not be kept.
 
-        Where several processes share the state, all must save it; each writes what it has, or the
-        first one all, if only that one has the folder.
+        Where several processes share the state, all must call it; the first one writes.
 
         Args:
             step: its number; there must be none of this number yet.
@@ -127,8 +115,7 @@ class CheckpointStore:
             RunError: it cannot be written; those that there are stay as they are.
         """
         scored = {"score": score, "evaluated": evaluated}
-        about = {**description, **scored}
-        write_checkpoint(self.path(step), state, about, self.rewound, self.shared)
+        write_checkpoint(self.path(step), state, {**description, **scored})
         if is_first():
             try:
                 self._prune()
@@ -136,30 +123,17 @@ class CheckpointStore:
                 warn(f"cannot delete older checkpoints of {self.directory}: {error.strerror}")
         return self.path(step)
 
-    def discard_after(self, step: int, until_saved: bool = False) -> None:
-        """Deletes all checkpoints of later steps.
-
-        Args:
-            step: the newest that stays.
-            until_saved: keep them aside, in ``rewound``, until the next checkpoint is complete.
-        """
+    def discard_after(self, step: int) -> None:
+        """Deletes all checkpoints of later steps, the latest first."""
         for later in reversed(self.steps()):
-            if later > step and until_saved:
-                self.path(later).rename(self.rewound / str(later))
-            elif later > step:
-                _discard(self.path(later))
+            if later > step:
+                _delete(self.path(later))
 
     def clean(self) -> None:
         """Deletes what a killed process left half written or half deleted."""
-        if self.directory.is_dir():
-            for path in self.directory.iterdir():
-                tmp = path.name.startswith(_SAVING) or ".orbax-checkpoint-tmp" in path.name
-                if tmp or path.name.endswith(_DISCARDED):
-                    shutil.rmtree(path, ignore_errors=True)
-
-    @property
-    def _is_here(self) -> bool:
-        return self.shared or is_first()
+        for path in self.directory.glob("*"):
+            if path.name.startswith(_SAVING) or (path.name.isdecimal() and _is_half_deleted(path)):
+                shutil.rmtree(path, ignore_errors=True)
 
     def _ranks(self) -> dict[int, tuple[bool, float]]:
         """By step, for those that have a score."""
@@ -175,89 +149,71 @@ class CheckpointStore:
         best = self.best()
         for step in self.steps()[: -self.keep]:
             if step != best:
-                _discard(self.path(step))
+                _delete(self.path(step))
 
 
-def write_checkpoint(
-    path: Path,
-    state: Any,
-    description: Mapping[str, Any],
-    replaced: Path | None = None,
-    shared: bool = True,
-) -> None:
+def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> None:
     """Writes one checkpoint; see :meth:`CheckpointStore.save`.
 
     Args:
-        path: the folder, which must not exist yet.
+        path: the folder, in which there must be no checkpoint yet.
         state: any tree; its arrays are written.
         description: anything JSON can hold.
-        replaced: a folder that is deleted, if there is one, when all is known to be well.
-        shared: whether all processes see the folder; if not, the first writes all of it.
 
     Raises:
         RunError: it cannot be written, or is not what was to be saved; there is nothing then.
     """
     leaves = named_arrays(state)
-    # Keys as the numbers they are made of, which is what Orbax can write.
+    # Keys as the numbers they are made of. Of what is split over processes each gets the whole.
     arrays = {
-        name: jax.random.key_data(leaf) if _is_key(leaf) else leaf for name, leaf in leaves.items()
-    }
-    contents = {name: to_host(x) for name, x in arrays.items()}
-    described = {
-        name: _describe(leaf) | {"crc32": _checksum(contents[name])}
+        name: to_host(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
         for name, leaf in leaves.items()
     }
-    # Orbax refuses arrays without elements; their shape is in the description. What one process has
-    # whole has been fetched already; of what several share, each writes its part, if it can.
-    written = {
-        name: _writable(contents[name])
-        if x.is_fully_addressable or not shared or _is_small(x.dtype)
-        else x
-        for name, x in arrays.items()
-        if x.size
+    described = {
+        name: _describe(leaf) | {"crc32": _checksum(arrays[name])} for name, leaf in leaves.items()
     }
-    from ppo_mask.checkpoints import _orbax  # Takes long to import; see there.
+    about = {**description, "format": _FORMAT, "time": time.time(), "arrays": described}
 
-    # A name of any length and characters may be asked for; this one Orbax can write.
-    # Each try has its own: Orbax may still be at work in the folder of one that has failed.
-    name = f"{_SAVING}{zlib.crc32(os.fsencode(path.name)):x}-{_failures[path]}"
-    unread = path.with_name(name)
-    failure = ""
-    try:
-        if shared or is_first():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            about = {**description, "format": _FORMAT, "arrays": described}
-            _orbax.write(unread, written, about, not shared)
-        if is_first():
-            read_arrays(unread)
-            gone = None if replaced is None or not replaced.exists() else _put_aside(replaced)
+    def write() -> None:
+        from ppo_mask.checkpoints import _orbax  # Takes long to import; see there.
+
+        # A name that Orbax can write, whatever the checkpoint is to be called; and one that no
+        # other try has, since after a failure Orbax may still be at work in its folder.
+        unread = path.with_name(f"{_SAVING}{secrets.token_hex(4)}")
+        try:
+            unread.mkdir(parents=True)
+            # Orbax refuses arrays without elements; their shape is in the description.
+            _orbax.write(unread / ARRAYS, {n: _writable(x) for n, x in arrays.items() if x.size})
+            _read_arrays(unread, described, list(described))
+            (unread / DESCRIPTION).write_text(json.dumps(about), encoding="utf-8")
+            flush(unread)
+            if _is_half_deleted(path):
+                shutil.rmtree(path)
             unread.rename(path)
-            if gone is not None:
-                shutil.rmtree(gone, ignore_errors=True)
-    except Exception as error:
-        failure = _orbax.in_short(error)
-    # The first process has read all of it, so its word is good for the others.
-    if from_first(not failure):
-        return
-    _failures[path] += 1
-    if is_first():
-        with suppress(OSError):
-            for each in path.parent.glob(f"{unread.name}*"):
-                shutil.rmtree(each, ignore_errors=True)
-    raise RunError(f"cannot save {path}: {failure or 'the first process says why'}")
+            flush_folder(path.parent)
+        except Exception as error:
+            shutil.rmtree(unread, ignore_errors=True)
+            raise RunError(f"cannot save {path}: {_orbax.in_short(error)}") from error
+
+    only_first(write, f"save {path}")
 
 
 def read_description(path: Path) -> dict[str, Any]:
     """What a checkpoint says about itself; see :meth:`CheckpointStore.save`.
 
     Raises:
-        RunError: there is no checkpoint, or it is damaged.
+        RunError: there is no complete checkpoint, or it is damaged.
     """
-    if not path.is_dir():
-        raise RunError(f"there is no checkpoint {path}")
-    from ppo_mask.checkpoints import _orbax
-
-    description = _orbax.read_description(path)
+    try:
+        about = json.loads((path / DESCRIPTION).read_bytes())
+        if not isinstance(about, dict):
+            raise ValueError(f"{DESCRIPTION} is none")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        why = f": it has no {DESCRIPTION}" if path.is_dir() else ""
+        raise RunError(f"there is no checkpoint {path}{why}") from error
+    except (OSError, ValueError) as error:
+        raise RunError(f"checkpoint {path} is damaged: {first_line(error)}") from error
+    description = cast(dict[str, Any], about)
     if description.get("format") != _FORMAT:
         raise RunError(
             f"checkpoint {path} has format {description.get('format')}, this version of ppo_mask "
@@ -280,7 +236,7 @@ def restore(path: Path, like: Tree, prefix: str = "") -> Tree:
     described: dict[str, dict[str, Any]] = read_description(path)["arrays"]
     wanted = {prefix + name: leaf for name, leaf in named_arrays(like).items()}
     _compare(path, described, wanted, whole=not prefix)
-    arrays = read_arrays(path, list(wanted))
+    arrays = _read_arrays(path, described, list(wanted))
     leaves = [_from_numpy(arrays[name], described[name], leaf) for name, leaf in wanted.items()]
     dynamic, static = eqx.partition(like, _is_array)
     return eqx.combine(jax.tree.unflatten(jax.tree.structure(dynamic), leaves), static)
@@ -295,11 +251,22 @@ def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, npt
         RunError: there is no checkpoint, or it is damaged.
     """
     described: dict[str, dict[str, Any]] = read_description(path)["arrays"]
-    names = list(described) if names is None else names
-    written = [name for name in names if 0 not in described[name]["shape"]]
+    return _read_arrays(path, described, list(described) if names is None else names)
+
+
+def _read_arrays(
+    path: Path, described: Mapping[str, Mapping[str, Any]], names: Sequence[str]
+) -> dict[str, npt.NDArray[Any]]:
     from ppo_mask.checkpoints import _orbax
 
-    arrays: dict[str, npt.NDArray[Any]] = _orbax.read_arrays(path, written)
+    written = [name for name in names if 0 not in described[name]["shape"]]
+    try:
+        arrays: dict[str, npt.NDArray[Any]] = _orbax.read_arrays(path / ARRAYS, written)
+    except RunError:
+        raise
+    # Orbax and TensorStore raise errors of all kinds for what they cannot read.
+    except Exception as error:
+        raise RunError(f"checkpoint {path} is damaged: {_orbax.in_short(error)}") from error
     for name in written:
         dtype = described[name]["dtype"]
         if not dtype.startswith("key<") and _is_small(np.dtype(dtype)):
@@ -383,10 +350,10 @@ def _rank(score: float | None, evaluated: bool) -> tuple[bool, float] | None:
     return None if score is None or math.isnan(score) else (evaluated, score)
 
 
-def _discard(path: Path) -> None:
-    shutil.rmtree(_put_aside(path), ignore_errors=True)
+def _is_half_deleted(path: Path) -> bool:
+    return path.is_dir() and {each.name for each in path.iterdir()} <= {ARRAYS}
 
 
-def _put_aside(path: Path) -> Path:
-    # A name that no longer counts as a checkpoint: deleting takes time, renaming does not.
-    return path.rename(path.with_name(path.name + _DISCARDED))
+def _delete(path: Path) -> None:
+    (path / DESCRIPTION).unlink()
+    shutil.rmtree(path, ignore_errors=True)

@@ -24,7 +24,6 @@ HEARTBEAT_SECONDS = 60
 """How long a process may be silent before it counts as lost, and JAX ends the others."""
 
 _OTHER_REASON = 255
-_PART = 2**26  # Bytes sent at once, so that devices need room for no more.
 _NUMBER, _COUNT, _ADDRESS = "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS"
 
 
@@ -82,9 +81,14 @@ def is_multiprocess() -> bool:
     return jax.process_count() > 1
 
 
+def process_index() -> int:
+    """The number of this process, from 0; asks for no device if there is only one process."""
+    return jax.process_index() if jax.distributed.is_initialized() else 0
+
+
 def is_first() -> bool:
-    """Whether this is the first process: the one that writes logs and to the console."""
-    return jax.process_index() == 0
+    """Whether this is the first process: the one that writes files and to the console."""
+    return process_index() == 0
 
 
 def from_first(number: int) -> int:
@@ -113,44 +117,36 @@ def text_from_first(make: Callable[[], str], what: str) -> str:
     Raises:
         RunError: from ``make``; in the others, that the first process failed to ``what``.
     """
-    # Paths may be no text; Python has them as half of a character then.
-    errors = "surrogateescape"
-    return bytes_from_first(lambda: make().encode(errors=errors), what).decode(errors=errors)
-
-
-def bytes_from_first(make: Callable[[], bytes], what: str) -> bytes:
-    """Sends what the first process makes to all; as :func:`text_from_first`."""
     if not is_multiprocess():
         return make()
-    content, failure = b"", None
+    text, failure = "", None
     # The processes of CPUs wait 30 s for each other to connect, but without end once they are.
     from_first(0)
     if is_first():
         try:
-            content = make()
+            text = make()
         except RunError as error:
             failure = error
+    # Paths may be no text; Python has them as half of a character then.
+    content = text.encode(errors="surrogateescape")
     size = from_first(-1 if failure is not None else len(content))
     if failure is not None:
         raise failure
     if size < 0:
         raise RunError(f"the first process could not {what}; its message says why")
-    parts: list[bytes] = []
-    for at in range(0, size, _PART):
-        room = np.zeros(min(_PART, size - at), np.uint8)
-        part = np.frombuffer(content[at : at + _PART], np.uint8) if is_first() else room
-        parts.append(multihost_utils.broadcast_one_to_all(part).tobytes())
-    return b"".join(parts)
+    words = np.frombuffer(content.ljust(size), np.uint8)
+    sent = multihost_utils.broadcast_one_to_all(words) if size else words
+    return np.asarray(sent).tobytes().decode(errors="surrogateescape")
 
 
 def only_first(act: Callable[[], None], what: str) -> None:
     """Has the first process do something, while the others wait; as :func:`text_from_first`."""
 
-    def make() -> bytes:
+    def make() -> str:
         act()
-        return b""
+        return ""
 
-    bytes_from_first(make, what)
+    text_from_first(make, what)
 
 
 def together(make: Callable[[], Result], what: str) -> Result:

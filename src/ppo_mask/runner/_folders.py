@@ -6,9 +6,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
-from ppo_mask.checkpoints import RunFolder, Storage, copy_run, create_run_folders, hold
-from ppo_mask.devices.processes import is_multiprocess, text_from_first, wait_for_all
-from ppo_mask.errors import RunError, warn
+from ppo_mask.checkpoints import RunFolder, copy_run, create_run_folders, hold
+from ppo_mask.devices.processes import text_from_first, wait_for_all
+from ppo_mask.errors import RunError
 from ppo_mask.runner._plan import Plan, settings_to_store
 from ppo_mask.runner._settings import RunConfig
 
@@ -32,8 +32,7 @@ def open_folders(
     Args:
         plan: what to do.
         configs: of each run.
-        held: locks on the runs, until it is closed; a rewind after which nothing was saved is then
-            undone.
+        held: locks on the runs, until it is closed.
 
     Returns:
         A folder for each run; all processes must ask, and get the same.
@@ -43,12 +42,14 @@ def open_folders(
             written to.
     """
     run, storage = plan.config.run, plan.storage
-    shared = storage.url is None or not is_multiprocess()
+    begun_before = run.resume is not None and plan.copy is None
 
     def settle(folders: Sequence[RunFolder]) -> str:
         for config, folder in zip(configs, folders, strict=True):
             folder.write_config(settings_to_store(config))
-        if plan.folder is None or plan.copy is not None:
+        if begun_before:
+            storage.take_over(folders[0])
+        else:
             storage.claim(folders)
         return "\0".join(str(folder.path) for folder in folders)
 
@@ -71,11 +72,6 @@ def open_folders(
         old, copy = plan.folder, plan.copy
         wait_for_all("restored")
 
-        def undo(_: object, error: BaseException | None, __: object) -> None:
-            # Whatever else ends the process is like a kill: undone when the run is resumed.
-            if error is None or isinstance(error, Exception | KeyboardInterrupt):
-                _undo_rewind(storage, old)
-
         def take_over() -> str:
             if copy is not None:
                 copied = copy_run(old, plan.update, copy)
@@ -85,17 +81,11 @@ def open_folders(
             steps = old.checkpoints.steps()
             if plan.update not in steps or (plan.update != steps[-1] and not run.rewind):
                 raise RunError(f"run {old.path} has been trained by another process meanwhile")
-            held.push(undo)
-            storage.rewind(old, plan.update)
+            try:
+                old.checkpoints.discard_after(plan.update)
+            except OSError as error:
+                raise RunError(f"cannot rewind {old.path}: {error.strerror}") from error
             return settle([old])
 
         paths = text_from_first(take_over, "take over the run's folder")
-    return [RunFolder(Path(path), shared) for path in paths.split("\0")]
-
-
-def _undo_rewind(storage: Storage, folder: RunFolder) -> None:
-    try:
-        if folder.put_back():
-            storage.push(folder)
-    except RunError as error:
-        warn(f"{error}; the next --resume of {folder.path} is the next try")
+    return [RunFolder(Path(path)) for path in paths.split("\0")]

@@ -16,21 +16,13 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
 from ppo_mask.callbacks import ConsoleLog, Profiler, Saver, Uploader, log_in, print_banner
-from ppo_mask.checkpoints import (
-    RunFolder,
-    architecture_of,
-    cache_folder,
-    read_description,
-    restore,
-    restore_from_first,
-)
+from ppo_mask.checkpoints import RunFolder, architecture_of, cache_folder, read_description, restore
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.processes import (
     HEARTBEAT_SECONDS,
     all_agree,
     is_first,
     is_multiprocess,
-    only_first,
     together,
 )
 from ppo_mask.devices.sharding import make_mesh
@@ -40,7 +32,7 @@ from ppo_mask.networks import AbstractActorCritic, describe_network
 from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split, check_devices
 from ppo_mask.runner import commands
 from ppo_mask.runner._folders import open_folders, seed_configs
-from ppo_mask.runner._plan import Plan, make_plan
+from ppo_mask.runner._plan import SHARED, Plan, make_plan
 from ppo_mask.runner._settings import (
     RunConfig,
     RunSettings,
@@ -164,12 +156,10 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     updates = ppo.total_updates(config.training.total_timesteps)
     if (old := plan.folder) is not None and plan.update >= updates:
         print(f"nothing to do: {old.path} has {plan.update * ppo.batch_size:,} steps")
-        if plan.copy is None:
-            only_first(lambda: plan.storage.push(old), "copy the run")
         return "finished"
     env, curriculum = make_parts(task, config.environment)
     if not all_agree(plan.update):
-        raise RunError("the processes found different checkpoints; --checkpoint-dir must be shared")
+        raise RunError(f"the processes found different checkpoints; {SHARED}")
     alone = config.run.num_seeds == 1
     if not alone and is_multiprocess():
         raise RunError("--num-seeds does not go with several processes: give each its --seed")
@@ -334,8 +324,6 @@ def _first_or_restored(
             lambda: with_initial_policy(task, plan.config.network, first), "load the initial policy"
         )
     like, path = eqx.filter_eval_shape(begin, key), plan.folder.checkpoints.path(plan.update)
-    if plan.found_by_first:
-        return restore_from_first(path, like)
     return together(lambda: restore(path, like), "restore the checkpoint")
 
 

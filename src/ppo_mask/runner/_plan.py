@@ -5,7 +5,6 @@ of a ``--config`` file, flags. All is checked before anything is compiled or wri
 """
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from textwrap import indent
@@ -23,7 +22,7 @@ from ppo_mask.checkpoints import (
 )
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.platforms import require_platform
-from ppo_mask.devices.processes import connect, is_first, is_multiprocess, text_from_first
+from ppo_mask.devices.processes import connect, is_first, is_multiprocess, only_first, together
 from ppo_mask.devices.topologies import find, without_accelerators
 from ppo_mask.errors import RunError, warn
 from ppo_mask.runner._flags import parse_flags
@@ -40,6 +39,7 @@ from ppo_mask.runner._settings import MAX_SEED, RunConfig, RunSettings, resolve
 
 Environment = TypeVar("Environment")
 
+SHARED = "several processes need a folder, or a bucket, that all of them can read"
 # Which run it is, and no part of what the run does.
 _GROUP_NOT_STORED = "run"
 
@@ -55,7 +55,6 @@ class Plan(Generic[Environment]):
         storage: what keeps the run.
         copy: the folder that the run is copied to first, and resumed in; None to resume it where it
             is.
-        found_by_first: whether only the first of several processes sees the run to resume.
     """
 
     config: RunConfig[Environment]
@@ -63,7 +62,6 @@ class Plan(Generic[Environment]):
     update: int
     storage: Storage
     copy: Path | None = None
-    found_by_first: bool = False
 
 
 def make_plan(
@@ -73,11 +71,10 @@ def make_plan(
     prog: str | None = None,
     presets: Path | None = None,
 ) -> Plan[Environment]:
-    """Reads the command line and whatever it points to. Writes nothing; only a rewind that was
-    killed before it had saved anything is undone.
+    """Reads the command line and whatever it points to. Writes nothing, but that a bucket gets what
+    an earlier process could not copy to it.
 
-    Joins the run's other processes, if there are any. Where a bucket is involved, the first one
-    plans, and the others do what it says.
+    Joins the run's other processes, if there are any.
 
     Args:
         defaults: the program's.
@@ -112,11 +109,10 @@ def make_plan(
     elif not connect(config.run.distributed):
         cores.make_devices()
     require_platform()
-    place, resume = config.run.checkpoint_dir, config.run.resume
     if config.run.compile_for is not None:  # It looks at no run, and leaves none.
-        return Plan(resolve(config), None, 0, Storage(Path(place)))
-    if is_multiprocess() and (is_url(place) or is_url(resume or "")):
-        return _by_first(lambda: _choose(defaults, given, lay_over), defaults)
+        return Plan(resolve(config), None, 0, Storage(Path(config.run.checkpoint_dir)))
+    if is_multiprocess():
+        return _on_all(lambda: _choose(defaults, given, lay_over))
     return _choose(defaults, given, lay_over)
 
 
@@ -126,27 +122,18 @@ def settings_to_store(config: RunConfig[Any]) -> dict[str, Any]:
     return {group: nested[group] for group in nested if group != _GROUP_NOT_STORED}
 
 
-def _by_first(
-    choose: Callable[[], Plan[Environment]], defaults: RunConfig[Environment]
-) -> Plan[Environment]:
-    """What the first process chooses, for all; the others need neither its disk nor the bucket."""
+def _on_all(choose: Callable[[], Plan[Environment]]) -> Plan[Environment]:
+    """What the first process chooses, and then the others: all must be able to read the run."""
     chosen: list[Plan[Environment]] = []
+    only_first(lambda: chosen.append(choose()), "plan the run")
 
-    def make() -> str:
-        plan = dataclasses.replace(choose(), found_by_first=True)
-        chosen.append(plan)
-        paths = plan.folder and str(plan.folder.path), plan.copy and str(plan.copy)
-        storage = str(plan.storage.folder), plan.storage.url
-        return json.dumps([as_dict(plan.config), plan.update, paths, storage])
+    def choose_too() -> Plan[Environment]:
+        try:
+            return chosen[0] if is_first() else choose()
+        except RunError as error:
+            raise RunError(f"{error}; {SHARED}") from error
 
-    nested, update, paths, (local, url) = json.loads(text_from_first(make, "plan the run"))
-    if is_first():
-        return chosen[0]
-    values = {name: value for group in nested.values() for name, value in group.items()}
-    config = replace(defaults, values, source="the first process's settings")
-    folder, copy = (path and Path(path) for path in paths)
-    storage = Storage(Path(local), url)
-    return Plan(config, folder and RunFolder(folder, shared=False), update, storage, copy, True)
+    return together(choose_too, "find the run")
 
 
 def _choose(
@@ -177,6 +164,7 @@ def _choose(
     in_place = "checkpoint_dir" not in given or _holds(place, folder, storage)
     if in_place:
         _check_stays(config.run, folder, update)
+        storage.catch_up(folder)
     else:
         storage = open_storage(place)
         check_new_run(name, storage.runs())

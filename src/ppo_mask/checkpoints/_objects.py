@@ -1,0 +1,141 @@
+"""A bucket: folders of objects, as fsspec shows them. Nothing there is ever half written.
+
+fsspec comes with Orbax; the packages for the kinds of object stores are extras.
+"""
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, final
+
+from ppo_mask.errors import RunError, first_line
+
+_EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
+
+
+class MissingError(RunError):
+    """There is no such object."""
+
+
+@final
+@dataclass(frozen=True)
+class Bucket:
+    """A folder of folders in an object store; what does not work there raises a RunError.
+
+    Attributes:
+        url: of the folder.
+        store: the object store.
+        root: the folder's path there.
+    """
+
+    url: str
+    store: Any
+    root: str
+
+    def folders(self) -> list[str]:
+        """The names of the folders."""
+        try:
+            found: list[str] = self._do("ls", self.root, detail=False)
+        except MissingError:
+            # Nothing has been written there yet; but the bucket itself must be there.
+            with _reaching(self.url), suppress(PermissionError):
+                if top := self.root.partition("/")[0]:
+                    self.store.ls(top, detail=False)
+            return []
+        return [path.rstrip("/").rpartition("/")[2] for path in found]
+
+    def files(self, folder: str) -> dict[str, int]:
+        """By their paths in the folder, what is in it and how many bytes of each."""
+        found: dict[str, Any] = self._do("find", self._path(folder), detail=True)
+        sizes = {x.removeprefix(self._path(folder, "")): found[x]["size"] for x in found}
+        # Objects may have any name; a file is to be in the folder.
+        return {x: sizes[x] for x in sizes if x == str(PurePosixPath("/", x))[1:] and ".." not in x}
+
+    def read(self, folder: str, path: str) -> bytes | None:
+        """The content of an object; None if there is none."""
+        try:
+            return self._do("cat_file", self._path(folder, path))
+        except MissingError:
+            return None
+
+    def write(self, folder: str, path: str, content: bytes) -> None:
+        """Writes or replaces an object."""
+        target = self._path(folder, path)
+        if getattr(self.store, "local_file", False):
+            # Unlike an object, a file is there before its content is; so it is put there whole.
+            self._do("pipe_file", f"{target}.new", content)
+            self._do("mv", f"{target}.new", target)
+        else:
+            self._do("pipe_file", target, content)
+
+    def put(self, folder: str, paths: Sequence[str], sources: Sequence[str]) -> None:
+        """Writes or replaces objects with the contents of local files."""
+        if paths:
+            self._do("put", [*sources], [self._path(folder, path) for path in paths])
+
+    def get(self, folder: str, paths: Sequence[str], targets: Sequence[str]) -> None:
+        """Copies objects to local files."""
+        if paths:
+            self._do("get", [self._path(folder, path) for path in paths], [*targets])
+
+    def delete(self, folder: str, paths: Iterable[str]) -> None:
+        """Deletes objects, one after another; some may be gone already."""
+        for path in paths:
+            with suppress(MissingError):
+                self._do("rm_file", self._path(folder, path))
+
+    def _path(self, *parts: str) -> str:
+        return "/".join((self.root, *parts))
+
+    def _do(self, operation: str, *arguments: Any, **options: Any) -> Any:
+        with _reaching(self.url):
+            # Drivers remember listings, which other processes may have changed since.
+            self.store.invalidate_cache()
+            return getattr(self.store, operation)(*arguments, **options)
+
+
+def open_bucket(place: str) -> tuple[Bucket, list[str]]:
+    """The bucket at a URL such as ``gs://bucket/runs``, and the parts of that.
+
+    Raises:
+        RunError: it is no such URL, or the package for its kind is not installed.
+    """
+    url = place.rstrip("/")
+    scheme, _, path = url.partition("://")
+    parts = [part for part in path.split("/") if part]
+    if not parts or {".", ".."} & set(parts):
+        raise RunError(f"{url} is not the URL of a folder of runs, such as gs://bucket/runs")
+    if "::" in url:
+        # To fsspec it is: what is written would not be where it is looked for.
+        raise RunError(f"{url} is a chain of URLs; give one URL without ::")
+    try:
+        # Imported here: most runs need no bucket.
+        from fsspec import get_filesystem_class
+        from fsspec.core import url_to_fs
+
+        get_filesystem_class(scheme)
+    except ImportError as error:
+        extra = _EXTRAS.get(scheme)
+        hint = f"pip install 'ppo-mask[{extra}]'" if extra else str(error)
+        raise RunError(f"{scheme}:// needs a package that is not installed: {hint}") from error
+    except ValueError as error:
+        raise RunError(
+            f"{url}: there is no {scheme}://; gs:// and s3:// are known, and what fsspec knows"
+        ) from error
+    with _reaching(url):
+        # Folders are something that only a local file system has.
+        options = {"auto_mkdir": True} if scheme in ("file", "local") else {}
+        store, root = url_to_fs(url, **options)
+    return Bucket(url, store, str(root)), [scheme, *parts]
+
+
+@contextmanager
+def _reaching(url: str) -> Generator[None]:
+    try:
+        yield
+    # Each driver raises errors of its own.
+    except Exception as error:
+        kind = MissingError if isinstance(error, FileNotFoundError) else RunError
+        reason = first_line(error)[:200]
+        raise kind(f"cannot reach {url}: {reason}") from error

@@ -1,34 +1,26 @@
 """The game's page says what the game is: its tables are the game's own, its pictures fresh."""
 
-import importlib.util
 import re
-from pathlib import Path
 
 import pytest
 
 from hackmatrix.actions import price
 from hackmatrix.rules.programs import CARDS
 from hackmatrix.rules.rewards import COMPONENTS, STAGE_REWARDS
+from source import ROOT, load
 
-DOCS = Path(__file__).parents[2] / "docs"
-SPEC = importlib.util.spec_from_file_location("pictures", DOCS / "_site" / "pictures.py")
-assert SPEC is not None
-assert SPEC.loader is not None
-pictures = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(pictures)
+PAGE = (ROOT / "docs" / "hackmatrix.md").read_text()
+pictures = load("docs/_site/pictures.py")
 
 
 def table(heading: str) -> list[list[str]]:
     """The rows of the first table after a heading, without the table's head."""
-    page = (DOCS / "hackmatrix.md").read_text()
-    lines = page[page.index(f"\n### {heading}\n") :].splitlines()
-    first = next(n for n, line in enumerate(lines) if line.startswith("|"))
-    rows = []
-    for line in lines[first + 2 :]:
-        if not line.startswith("|"):
-            break
-        rows.append([cell.strip() for cell in line.strip("|").split("|")])
-    return rows
+    after = PAGE[PAGE.index(f"\n### {heading}\n") :]
+    first = re.search(r"(?m)(^\|.*\n)+", after)
+    assert first is not None
+    return [
+        [cell.strip() for cell in row.strip("|").split("|")] for row in first[0].splitlines()[2:]
+    ]
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
@@ -42,7 +34,7 @@ def test_pictures_are_fresh(name):
 def test_every_picture_is_drawn_and_shown():
     files = {path.stem for path in pictures.FOLDER.iterdir()}
     assert files == set(pictures.PICTURES)
-    shown = re.findall(r"\(images/game/(\w+)\.svg\)", (DOCS / "hackmatrix.md").read_text())
+    shown = re.findall(r"\(images/game/(\w+)\.svg\)", PAGE)
     assert sorted(shown) == sorted(files)
 
 

@@ -1,10 +1,14 @@
-"""The packages' source, and what its files import."""
+"""The packages' source, what its files import, and programs that are in no package."""
 
 import ast
+import importlib.util
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
-SOURCE = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
@@ -17,3 +21,14 @@ def imports(path: Path) -> Iterator[tuple[str, str]]:
             base = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join((*base, *filter(None, (node.module,))))
             yield from ((module, alias.name) for alias in node.names)
+
+
+def load(path: str) -> ModuleType:
+    """A program of the repository as a module."""
+    file = ROOT / path
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[file.stem] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

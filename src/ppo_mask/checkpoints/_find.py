@@ -33,11 +33,11 @@ def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder
         RunError: there is no such run or checkpoint, or as :func:`local_path`.
     """
     if place == LATEST:
-        storage = open_storage(parent)
+        storage = _runs_in(parent)
         path = storage.pull(storage.newest())
     elif is_url(place):
         storage, path = _fetch(place)
-    elif _may_be_a_name(place) and place in (known := open_storage(parent)).runs():
+    elif _may_be_a_name(place) and place in (known := _runs_in(parent)).runs():
         storage, path = known, known.pull(place)
     else:
         path = _known_path(place)
@@ -52,7 +52,7 @@ def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder
     if path.is_dir() and path.name.isdecimal() and folder.config.is_file():
         return folder, int(path.name), storage
     if not path.exists():
-        known = open_storage(parent) if _may_be_a_name(place) else storage
+        known = _runs_in(parent) if _may_be_a_name(place) else storage
         seeds = [name for name in known.runs() if name.startswith(f"{path.name}-seed")]
         hint = f"; there are {', '.join(seeds)}" if seeds else ""
         raise RunError(f"there is no run or checkpoint {path}{hint}")
@@ -62,6 +62,10 @@ def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder
 def _may_be_a_name(place: str) -> bool:
     """Whether it is no path; only then a bucket is asked, which takes a while."""
     return Path(place).name == place and not os.path.exists(place)
+
+
+def _runs_in(parent: str) -> Storage:
+    return open_storage(parent if is_url(parent) else str(_known_path(parent)))
 
 
 def _known_path(place: str) -> Path:

@@ -17,8 +17,6 @@ import optuna
 import pytest
 
 import ppo_mask as pm
-from hackmatrix import HackMatrix
-from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP
 from ppo_mask.ppo import update
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -124,32 +122,3 @@ def test_example_from_scratch_matches_the_library() -> None:
     for one, other, start in zip(*map(jax.tree.leaves, (ours, theirs, model)), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5)
         assert np.abs(other - start).max() > 1e-3
-
-
-@pytest.mark.slow
-def test_a_policy_is_remade(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    remake = load("remake_policy")
-    env, timed = HackMatrix(), HackMatrix(time_aware=True)
-    key = jax.random.key(0)
-    seen, with_time = (game.reset(key)[1].observation for game in (env, timed))
-    mask = env.reset(key)[1].action_mask
-    for shared in (0, 1, 2):
-        model = PlayerCenteredMLP(8, 2, shared_layers=shared, key=jax.random.key(1))
-        old, new = tmp_path / f"old-{shared}", tmp_path / f"new-{shared}"
-        pm.save_policy(model, old)
-        remake.main([str(old), str(new), "--widen=3", "--time-aware", "--sharpen=2"])
-        remade = pm.load_policy(new, [PlayerCenteredMLP]).model
-        assert (remade.network.hidden_dim, remade.time_aware) == (24, True)
-        for steps in (0, 900):
-            late = eqx.tree_at(lambda it: it.steps, with_time, jnp.uint16(steps))
-            distribution, value = remade(late, mask)
-            wanted = model(seen, mask)
-            np.testing.assert_allclose(value, wanted[1], rtol=1e-4)
-            logits = 2 * np.log(wanted[0].probs[mask])
-            probs = np.exp(logits) / np.exp(logits).sum()
-            np.testing.assert_allclose(distribution.probs[mask], probs, rtol=1e-4)
-    board = BoardActorCritic(4, 1, key=jax.random.key(0))
-    pm.save_policy(board, tmp_path / "board")
-    with pytest.raises(SystemExit):
-        remake.main([str(tmp_path / "board"), str(tmp_path / "no")])
-    assert "is not of the network mlp" in capsys.readouterr().err

@@ -149,9 +149,6 @@ def _without_time(env: AbstractEnv[Any], hidden_dim: int) -> int:
 CHAMPION = Path(__file__).parent / "champion" / "policy"
 """The best policy trained so far; beside it how it came about."""
 
-STEADY = CHAMPION.with_name("steady")
-"""Trained on from it, to always take its likeliest action and not walk in circles."""
-
 TASK = Task[GameSettings](
     lambda game: HackMatrix(
         game.undo_depth, game.max_steps, compact=True, time_aware=game.time_aware
@@ -178,7 +175,7 @@ TASK = Task[GameSettings](
     console_columns={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},
     curriculum=GameSettings.training_games,
     presets=Path(__file__).parent / "presets",
-    policies={"champion": CHAMPION, "steady": STEADY},
+    policies={"champion": CHAMPION},
 )
 """The game on compact observations, the networks to choose from, and what is logged."""
 

@@ -64,7 +64,7 @@ def agents(options: argparse.Namespace) -> list[Agent]:
     scripts: list[str] = names if isinstance(names, list) else [names] * (names is not None)
     paths = [*paths, *[LATEST] * options.latest]
     found = [load_agent(path, options.checkpoint_dir, sample=options.sample) for path in paths]
-    found += [named_agent(name) for name in scripts]
+    found += [named_agent(name, sample=options.sample) for name in scripts]
     if not found:
         raise RunError(f"say who plays: a run, --latest, or --policy {'|'.join(POLICIES)}")
     return found

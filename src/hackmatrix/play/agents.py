@@ -14,7 +14,6 @@ from ppo_mask.runner import did_you_mean
 NETWORKS = (PlayerCenteredMLP, BoardActorCritic, BoardNetwork, FlatActorCritic, MLPActorCritic)
 """What the networks that a run may have trained are made of, for :func:`load_policy`."""
 
-_GREEDY = ("steady",)  # The champion would go in circles.
 POLICIES = (*SCRIPTED, *TASK.policies)
 """The names of the policies that come with the package."""
 
@@ -47,11 +46,13 @@ def game_for(model: AbstractActorCritic, undo_depth: int = MIN_UNDO_DEPTH) -> Ha
     return HackMatrix(undo_depth, time_aware=time_aware)
 
 
-def named_agent(name: str) -> Agent:
+def named_agent(name: str, *, sample: bool = False) -> Agent:
     """A policy that comes with the package, scripted or trained.
 
     Args:
         name: one of ``POLICIES``.
+        sample: draw a network's actions from its probabilities instead of taking the likeliest.
+            A scripted policy always draws: its probabilities are what it does.
 
     Raises:
         RunError: there is none of this name.
@@ -61,8 +62,7 @@ def named_agent(name: str) -> Agent:
         raise RunError(f"there is no policy {name}{hint}; there are {', '.join(POLICIES)}")
     if name in TASK.policies:
         model = load_policy(TASK.policies[name], NETWORKS).model
-        return Agent(name, model, name in _GREEDY, game_for(model))
-    # Of scripted ones the probabilities are what they do.
+        return Agent(name, model, not sample, game_for(model))
     return Agent(name, SCRIPTED[name], False, HackMatrix())
 
 

@@ -74,7 +74,10 @@ def test_in_turn(compared, subject, other, num_envs, devices):
     assert found.ratio > 0
 
 
-@pytest.mark.parametrize("subject", ["training", "pgx 2048"])
+# What starts or compiles a whole training, but for one, is for the night.
+@pytest.mark.parametrize(
+    "subject", [pytest.param("training", marks=pytest.mark.nightly), "pgx 2048"]
+)
 def test_a_subject_is_measured(subject):
     if subject in PEERS:
         _installed(subject)
@@ -92,6 +95,7 @@ def test_in_turn_in_a_process_of_its_own():
     assert 0.01 < found.ratio < 100
 
 
+@pytest.mark.nightly
 def test_a_second_start_finds_what_the_first_one_made(started):
     first, second = started
     assert first

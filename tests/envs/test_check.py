@@ -1,6 +1,7 @@
 """check_env finds each broken law, and finds none in environments that keep them."""
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -88,7 +89,7 @@ def test_lawful_environments_pass(env, deterministic):
     check_env(env, num_steps=30, deterministic=deterministic)
 
 
-def broken(base=Walk, num_actions=None, **how):
+def broken(base: Any = Walk, num_actions=None, **how):
     """An environment with methods that change what those of its base give.
 
     A change gets the result and the arguments, and gives what is returned instead.

@@ -98,7 +98,7 @@ def _in_place(predicate, x, y, step):
 
 @pytest.mark.parametrize("batch", [7, 600])
 def test_arguments_that_are_part_of_the_result_otherwise(batch):
-    predicate, (x, y) = RNG.random(batch) < 0.3, np.float32(RNG.normal(size=(2, batch, 3)))
+    predicate, (x, y) = RNG.random(batch) < 0.3, RNG.normal(size=(2, batch, 3)).astype(np.float32)
     got, want = jax.jit(jax.vmap(_in_place, (0, 0, 0, None)))(predicate, x, y, 2.0)
     jax.tree.map(np.testing.assert_array_equal, got, want)
     got, want = jax.jit(_in_place)(predicate[0], x[0], y[0], 2.0)

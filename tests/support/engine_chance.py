@@ -45,8 +45,7 @@ class EngineChance:
             number = self._slots[id(self._game.enemies[number])]
         if use == Use.PROGRAM:  # All are shuffled once.
             shuffled = sorted(Program, key=lambda program: self._word(use, program) & ~63 | program)
-            assert shuffled[number] in options
-            return shuffled[number]
+            return options[options.index(shuffled[number])]
         return options[self._below(len(options), use, number)]
 
     def _below(self, bound: int, use: Use, number: int) -> int:

@@ -12,153 +12,138 @@ import numpy as np
 import pytest
 import yaml
 
-from counting import DEFAULTS, TASK
+from counting import DEFAULTS, TASK, flags
 from ppo_mask.errors import RunError
 from ppo_mask.ppo import RULES, PPOConfig
-from ppo_mask.runner import RunConfig, TrainingSettings, _schema as schema, main, make_plan
+from ppo_mask.runner import RunConfig, _schema as schema, main, make_plan
 
-BAD_FLAGS = [
-    ("--num-env 8", "unknown flag --num-env; did you mean --num-envs?"),
-    ("--frobnicate=3", "unknown flag --frobnicate"),
-    ("trian", "unknown argument trian"),
-    ("--num-envs", "argument --num-envs: expected one argument"),
-    ("--num-envs many", "--num-envs must be a whole number, got 'many'"),
-    ("--num-envs 2.5", "--num-envs must be a whole number, got '2.5'"),
-    ("--num-envs 0", "--num-envs must be at least 1, got 0"),
-    ("--num-envs -3", "--num-envs must be at least 1, got -3"),
-    ("--num-steps 0", "--num-steps must be at least 1, got 0"),
-    ("--total-timesteps 0", "--total-timesteps must be at least 1, got 0"),
-    ("--lr -1", "--lr must be at least 0, got -1"),
-    ("--lr nan", "--lr must be a finite number, got nan"),
-    ("--lr inf", "--lr must be a finite number, got inf"),
-    ("--lr fast", "--lr must be a number, got 'fast'"),
-    ("--gamma 1.1", "--gamma must be at most 1, got 1.1"),
-    ("--gae-lambda -0.5", "--gae-lambda must be at least 0, got -0.5"),
-    ("--clip-eps 0", "--clip-eps must be more than 0, got 0"),
-    ("--target-kl 0", "--target-kl must be more than 0, got 0"),
-    ("--precision half", "--precision must be float32 or bfloat16, got 'half'"),
-    ("--ent-coef -1", "--ent-coef must be at least 0, got -1"),
-    ("--max-grad-norm 0", "--max-grad-norm must be more than 0, got 0"),
-    ("--seed -1", "--seed must be at least 0, got -1"),
-    ("--hidden-dim 0", "--hidden-dim must be at least 1, got 0"),
-    ("--num-layers 0", "--num-layers must be at least 1, got 0"),
-    ("--log-interval 0", "--log-interval must be at least 1, got 0"),
-    ("--eval-episodes 0", "--eval-episodes must be at least 1, got 0"),
-    ("--save-interval 0", "--save-interval must be at least 1, got 0"),
-    ("--save-interval-minutes 0", "--save-interval-minutes must be more than 0, got 0"),
-    (
-        "--num-envs 5 --num-steps 5",
-        "--num-minibatches = 4 does not divide the batch of --num-envs x --num-steps = 5 x 5 = 25; "
-        "1 would do",
-    ),
-    (
-        "--num-minibatches 64",
-        "--num-minibatches = 64 does not divide the batch of --num-envs x --num-steps = 8 x 4 = "
-        "32; 32 would do",
-    ),
-    (
-        "--gradient-accumulation 3",
-        "--gradient-accumulation = 3 does not divide the minibatch of 32 / 4 = 8; 2 would do",
-    ),
-    ("--gradient-accumulation 0", "--gradient-accumulation must be at least 1, got 0"),
-    ("--length 1", "--length must be at least 2, got 1"),
-    ("--length 101", "a corridor of 101 is too long, at most 100"),
-    ("--run-name a/b", "--run-name must be a plain folder name, got 'a/b'"),
-    ("--run-name ..", "--run-name must be a plain folder name, got '..'"),
-    ("--run-suffix a/b", "--run-suffix must be a plain folder name, got 'a/b'"),
-    (
-        "--checkpoint-dir {dir} --run-name taken",
-        "there is a run {dir}/taken already; resume it by --resume {dir}/taken",
-    ),
-    (
-        "--seed 4294967295 --num-seeds 2",
-        "--seed 4294967295 and the 1 after it must be below 4294967296; --seed 4294967294 would do",
-    ),
-    ("--rewind", "--rewind goes with --resume PATH of an older checkpoint"),
-    ("--checkpoint-dir {dir}/file.txt", "cannot make the run folder {dir}/file.txt/"),
-    ("--config {dir}/none.yaml", "cannot read {dir}/none.yaml: No such file or directory"),
-    ("--config {dir}/bad.yaml", "{dir}/bad.yaml is not valid YAML"),
-    ("--config {dir}/list.yaml", "{dir}/list.yaml must hold 'name: value' lines"),
-    (
-        "--config {dir}/typo.yaml",
-        "{dir}/typo.yaml: unknown setting num_env; did you mean num_envs?",
-    ),
-    ("--config {dir}/type.yaml", "{dir}/type.yaml: num_envs must be a whole number, got [8]"),
-    ("--config {dir}/twice.yaml", "gives lr twice"),
-    ("--config {dir}/config.yaml", "a file cannot name another config"),
-    (
-        "--resume latest --checkpoint-dir {dir}/empty",
-        "there is no run with a checkpoint in {dir}/empty",
-    ),
-    ("--resume {dir}/nothing", "there is no run or checkpoint {dir}/nothing"),
-    ("--resume {dir}/empty", "{dir}/empty is neither a run folder (with a config.yaml) nor"),
-    (
-        "--resume {dir}/taken --run-name new",
-        "--run-name asked for a run new, --resume for taken; leave --run-name out, or give",
-    ),
-    (
-        "--resume {dir}/taken --checkpoint-dir {dir} --run-suffix new",
-        "--run-suffix asked for a run taken-new, --resume for taken; leave --run-suffix out",
-    ),
-    (
-        "--resume latest --checkpoint-dir {dir} --run-name a --run-suffix b",
-        "--run-name and --run-suffix asked for a run a-b, --resume for",
-    ),
-    (
-        "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/elsewhere",
-        "there is a run {dir}/elsewhere/taken already; resume it by --resume {dir}/elsewhere/taken",
-    ),
-    (
-        "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/file.txt",
-        "cannot copy the run {dir}/taken to {dir}/file.txt/taken: Not a directory",
-    ),
-    (
-        "--resume {dir}/taken --hidden-dim 16",
-        "/taken/checkpoints/2 has hidden_dim 8, this run asks for 16",
-    ),
-    (
-        "--resume {dir}/taken --num-envs 16",
-        "/taken/checkpoints/2 has num_envs 8, this run asks for 16",
-    ),
-    ("--resume {dir}/taken --length 7", "/taken/checkpoints/2 has length 6, this run asks for 7"),
-    ("--resume {dir}/taken --seed 1", "/taken/checkpoints/2 has seed 0, this run asks for 1"),
-    ("--resume {dir}/taken --config {dir}/wide.yaml", "has hidden_dim 8, this run asks for 16"),
-    ("--resume {dir}/edited", "/edited/checkpoints/2 has num_layers 1, this run asks for 2"),
-    ("--resume {dir}/damaged", "/damaged/checkpoints/2 is damaged"),
-    ("--resume {dir}/torn --total-timesteps 999", "/torn/checkpoints/2 is damaged"),
-    (
-        "--resume {dir}/taken/checkpoints/7",
-        "there is no run or checkpoint {dir}/taken/checkpoints/7",
-    ),
-    ("--profile -1", "--profile must be at least 0, got -1"),
-    ("--profile soon", "--profile must be a whole number, got 'soon'"),
-    ("--profile 7", "--profile must be one of the updates to come, 1 to 6, got 7"),
-    (
-        "--resume {dir}/taken --total-timesteps 999 --profile 2",
-        "--profile must be one of the updates to come, 3 to 32, got 2",
-    ),
-    ("--auto-tune --num-envs 8", "--auto-tune chooses --num-envs: give one of the two"),
-    ("--auto-tune --update-epochs 2", "--auto-tune chooses --update-epochs: give one of the two"),
-    ("--eval-interval 0", "--eval-interval must be at least 1, got 0"),
-    ("--eval-max-steps 0", "--eval-max-steps must be at least 1, got 0"),
-    ("--eval-max-steps 3000000000", "--eval-max-steps must be at most 2147483647, got 3000000000"),
-    ("--eval-episodes 10000000000", "--eval-episodes must be at most 2147483647, got 10000000000"),
-    ("--num-minibatches 10000000000", "--num-minibatches must be at most 2147483647"),
-    ("--gradient-accumulation 10000000000", "--gradient-accumulation must be at most 2147483647"),
-    ("--num-minibatches 2147483647", "does not divide the batch"),
-    ("--gradient-accumulation 2147483647", "the minibatch of 32 / 4 = 8; 8 would do"),
-    ("--update-epochs 0", "--update-epochs must be at least 1, got 0"),
-    ("--vf-coef -1", "--vf-coef must be at least 0, got -1"),
-    ("--anneal-lr=yes", "argument --anneal-lr/--no-anneal-lr: ignored explicit argument 'yes'"),
-    ("--resume {dir}/taken/checkpoints/1", "has checkpoints up to update 2; add --rewind"),
-]
+LONG = "x" * 300
+LIMITS = {
+    ("at least 1", "0"): "num-envs num-steps update-epochs gradient-accumulation hidden-dim "
+    "num-layers total-timesteps log-interval save-interval eval-interval eval-episodes "
+    "eval-max-steps num-seeds",
+    ("more than 0", "0"): "clip-eps target-kl max-grad-norm save-interval-minutes",
+    ("at least 0", "-1"): "lr gae-lambda ent-coef vf-coef seed profile",
+    ("at most 1", "1.1"): "gamma gae-lambda",
+    ("at most 2147483647", "3000000000"): "eval-max-steps eval-episodes num-minibatches "
+    "gradient-accumulation",
+    ("a finite number", "nan"): "lr",
+    ("a finite number", "inf"): "lr",
+}
+# Commands, and what is wrong with them.
+REFUSED = {
+    f"--{name} {value}": f"--{name} must be {limit}, got {value}"
+    for (limit, value), names in LIMITS.items()
+    for name in names.split()
+} | {
+    "--run-name a/b": "--run-name must be a plain folder name, got 'a/b'",
+    "--run-name ..": "--run-name must be a plain folder name, got '..'",
+    "--run-suffix a/b": "--run-suffix must be a plain folder name, got 'a/b'",
+    "--lr fast": "--lr must be a number, got 'fast'",
+    "--num-envs 2.5": "--num-envs must be a whole number, got '2.5'",
+    "--profile soon": "--profile must be a whole number, got 'soon'",
+    "--precision half": "--precision must be float32 or bfloat16, got 'half'",
+    "--num-env 8": "unknown flag --num-env; did you mean --num-envs?",
+    "--frobnicate=3": "unknown flag --frobnicate",
+    "trian": "unknown argument trian",
+    "--num-envs": "argument --num-envs: expected one argument",
+    "--anneal-lr=yes": "--anneal-lr/--no-anneal-lr: ignored explicit argument 'yes'",
+    "--num-envs 5 --num-steps 5": "--num-minibatches = 4 does not divide the batch of --num-envs x "
+    "--num-steps = 5 x 5 = 25; 1 would do",
+    "--num-minibatches 64": "the batch of --num-envs x --num-steps = 8 x 4 = 32; 32 would do",
+    "--num-minibatches 2147483647": "does not divide the batch",
+    "--gradient-accumulation 3": "--gradient-accumulation = 3 does not divide the minibatch of "
+    "32 / 4 = 8; 2 would do",
+    "--gradient-accumulation 2147483647": "the minibatch of 32 / 4 = 8; 8 would do",
+    "--length 1": "--length must be at least 2, got 1",
+    "--length 101": "a corridor of 101 is too long, at most 100",
+    "--checkpoint-dir {dir} --run-name taken": "there is a run {dir}/taken already; resume it by "
+    "--resume {dir}/taken",
+    "--seed 4294967295 --num-seeds 2": "--seed 4294967295 and the 1 after it must be below "
+    "4294967296; --seed 4294967294 would do",
+    "--rewind": "--rewind goes with --resume PATH of an older checkpoint",
+    "--checkpoint-dir {dir}/file.txt": "cannot make the run folder {dir}/file.txt/",
+    "--config {dir}/none.yaml": "cannot read {dir}/none.yaml: No such file or directory",
+    "--config {dir}/bad.yaml": "{dir}/bad.yaml is not valid YAML",
+    "--config {dir}/list.yaml": "{dir}/list.yaml must hold 'name: value' lines",
+    "--config {dir}/typo.yaml": "typo.yaml: unknown setting num_env; did you mean num_envs?",
+    "--config {dir}/type.yaml": "type.yaml: num_envs must be a whole number, got [8]",
+    "--config {dir}/twice.yaml": "gives lr twice",
+    "--config {dir}/config.yaml": "a file cannot name another config",
+    "--resume latest --checkpoint-dir {dir}/empty": "no run with a checkpoint in {dir}/empty",
+    "--resume {dir}/nothing": "there is no run or checkpoint {dir}/nothing",
+    "--resume {dir}/empty": "{dir}/empty is neither a run folder (with a config.yaml) nor",
+    "--resume {dir}/taken --run-name new": "--run-name asked for a run new, --resume for taken; "
+    "leave --run-name out, or give",
+    "--resume {dir}/taken --checkpoint-dir {dir} --run-suffix new": "--run-suffix asked for a run "
+    "taken-new, --resume for taken; leave --run-suffix out",
+    "--resume latest --checkpoint-dir {dir} --run-name a --run-suffix b": "--run-name and "
+    "--run-suffix asked for a run a-b, --resume for",
+    "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/elsewhere": "there is a run "
+    "{dir}/elsewhere/taken already; resume it by --resume {dir}/elsewhere/taken",
+    "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/file.txt": "cannot copy the "
+    "run {dir}/taken to {dir}/file.txt/taken: Not a directory",
+    "--resume {dir}/taken --hidden-dim 16": "taken/checkpoints/2 has hidden_dim 8, this run asks "
+    "for 16",
+    "--resume {dir}/taken --num-envs 16": "has num_envs 8, this run asks for 16",
+    "--resume {dir}/taken --length 7": "has length 6, this run asks for 7",
+    "--resume {dir}/taken --seed 1": "has seed 0, this run asks for 1",
+    "--resume {dir}/taken --config {dir}/wide.yaml": "has hidden_dim 8, this run asks for 16",
+    "--resume {dir}/edited": "/edited/checkpoints/2 has num_layers 1, this run asks for 2",
+    "--resume {dir}/damaged": "/damaged/checkpoints/2 is damaged",
+    "--resume {dir}/torn --total-timesteps 999": "/torn/checkpoints/2 is damaged",
+    "--resume {dir}/taken/checkpoints/7": "no run or checkpoint {dir}/taken/checkpoints/7",
+    "--resume {dir}/taken/checkpoints/1": "has checkpoints up to update 2; add --rewind",
+    "--profile 7": "--profile must be one of the updates to come, 1 to 6, got 7",
+    "--resume {dir}/taken --total-timesteps 999 --profile 2": "to come, 3 to 32, got 2",
+    "--auto-tune --num-envs 8": "--auto-tune chooses --num-envs: give one of the two",
+    "--auto-tune --update-epochs 2": "--auto-tune chooses --update-epochs: give one of the two",
+    # What is about one run, and what only PPO can do.
+    "--num-seeds 2 --resume latest": "--num-seeds does not go with --resume, which is about one",
+    "--num-seeds 2 --auto-tune": "--num-seeds does not go with --auto-tune",
+    "--num-seeds 2 --profile": "--num-seeds does not go with --profile",
+    "--num-seeds 2 --debug-nans": "--num-seeds does not go with --debug-nans",
+    "--num-seeds 2 --num-devices 1": "--num-seeds does not go with --num-devices",
+    "--num-seeds 2 --wandb": "--num-seeds does not go with --wandb",
+    "--num-seeds 2": "--num-seeds needs the library's Trainer, not a CountingTrainer\n",
+    "--auto-tune": "--auto-tune needs the library's Trainer, not a CountingTrainer\n",
+    "--initial-policy nowhere": "there is no checkpoint",
+    "--network other": "--network must be default, got 'other'",
+    # Paths that cannot be.
+    "--config=~nobodys/x.yaml": "there is no home folder ~nobodys for ~nobodys/x.yaml",
+    "--initial-policy=~nobodys/x": "there is no home folder ~nobodys",
+    "--checkpoint-dir=~nobodys/x": "there is no home folder ~nobodys",
+    "evaluate ~nobodys/x": "there is no home folder ~nobodys",
+    "evaluate x --checkpoint-dir=~nobodys/x": "there is no home folder ~nobodys",
+    f"--checkpoint-dir {LONG}": "File name too long",
+    f"inspect run --checkpoint-dir {LONG}": "File name too long",
+    **{
+        f"{command} {LONG}": f"cannot look at {LONG}: File name too long"
+        for command in ("--resume", "--initial-policy", "evaluate", "inspect", "compare", "plot")
+    },
+    # Other commands.
+    "evaluat": "unknown argument evaluat",
+    **{
+        f"{command} nowhere": "there is no run or checkpoint nowhere"
+        for command in ("evaluate", "plot", "compare")
+    },
+    "plot": "no run with a checkpoint in checkpoints",
+    "inspect": "no run with a checkpoint in checkpoints",
+    "evaluate --episodes=0": "must be a whole number from 1",
+    "evaluate --episodes=3000000000": "must be a whole number from 1 to 2147483647, got",
+    "evaluate --max-steps=3000000000": "must be a whole number from 1 to 2147483647",
+    "evaluate --seed=4294967296": "must be a whole number from 0 to 4294967295, got",
+    f"watch --seed={10**20}": "must be a whole number from 0 to 4294967295, got 1000",
+    "watch --seed=--1": "must be a whole number from 0 to 4294967295, got --1",
+    "watch --nonsense": "unrecognized arguments: --nonsense",
+}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs")
-    taken = ["--run-name", "taken", "--total-timesteps", "64", "--save-interval", "1"]
-    assert main(TASK, DEFAULTS, ["--checkpoint-dir", str(path), *taken]) == 0
+    taken = flags(path, 2, "--run-name", "taken", "--save-interval", "1")
+    assert main(TASK, DEFAULTS, taken) == 0
     for name in ("edited", "damaged", "torn", "elsewhere/taken"):
         shutil.copytree(path / "taken", path / name)
     config = path / "edited" / "config.yaml"
@@ -166,16 +151,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "damaged" / "checkpoints" / "2" / "description.json").write_text("{")
     shutil.rmtree(path / "torn" / "checkpoints" / "2" / "arrays")
     (path / "empty").mkdir()
-    (path / "fresh").mkdir()
-    (path / "fresh" / "config.yaml").write_text("")
-    (path / "file.txt").write_text("")
-    (path / "bad.yaml").write_text("lr: [")
-    (path / "list.yaml").write_text("- lr")
-    (path / "typo.yaml").write_text("training: {num-env: 8}")
-    (path / "type.yaml").write_text("num_envs: [8]")
-    (path / "twice.yaml").write_text("lr: 1\ntraining: {lr: 2}")
-    (path / "config.yaml").write_text("config: other.yaml")
-    (path / "wide.yaml").write_text("hidden-dim: 16")
+    files = {
+        "file.txt": "",
+        "bad.yaml": "lr: [",
+        "list.yaml": "- lr",
+        "typo.yaml": "training: {num-env: 8}",
+        "type.yaml": "num_envs: [8]",
+        "twice.yaml": "lr: 1\ntraining: {lr: 2}",
+        "config.yaml": "config: other.yaml",
+        "wide.yaml": "hidden-dim: 16",
+    }
+    for name, text in files.items():
+        (path / name).write_text(text)
     return path
 
 
@@ -183,7 +170,7 @@ def everything_in(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-@pytest.mark.parametrize(("command", "message"), BAD_FLAGS)
+@pytest.mark.parametrize(("command", "message"), REFUSED.items())
 def test_bad_input_is_refused_in_one_line_and_changes_nothing(
     folder: Path,
     command: str,
@@ -219,17 +206,15 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("flags", "name", "value"),
+    ("words", "name", "value"),
     [
         ("--lr 1e-3", "lr", 1e-3),
-        ("--lr 1", "lr", 1.0),
         ("--lr 0", "lr", 0.0),
         ("--max-grad-norm inf", "max_grad_norm", math.inf),
         ("--num-envs=16", "num_envs", 16),
         ("--total-timesteps 1_000_000", "total_timesteps", 1_000_000),
         ("--anneal-lr", "anneal_lr", True),
         ("--no-tensorboard", "tensorboard", False),
-        ("--clip-value", "clip_value", True),
         ("--precision bfloat16", "precision", "bfloat16"),
         ("--target-kl 0.02", "target_kl", 0.02),
         ("--target-kl none", "target_kl", None),
@@ -237,12 +222,10 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
         ("--eval-interval 5", "eval_interval", 5),
         ("--profile", "profile", 0),
         ("--profile 7", "profile", 7),
-        ("--wandb", "wandb", True),
-        ("--no-artifact", "artifact", False),
     ],
 )
-def test_flags_in_all_spellings(flags: str, name: str, value: Any) -> None:
-    config = make_plan(DEFAULTS, flags.split(), "").config
+def test_flags_in_all_spellings(words: str, name: str, value: Any) -> None:
+    config = make_plan(DEFAULTS, words.split(), "").config
     got = schema.settings(config)[name].value
     assert (got, type(got)) == (value, type(value))
 
@@ -277,10 +260,13 @@ def test_the_scaled_batch_is_what_the_run_gets() -> None:
     assert (training.num_minibatches, training.update_epochs) == (32, 2)
 
 
-def test_limits_hold_for_defaults_from_python_too() -> None:
-    bad = dataclasses.replace(DEFAULTS, training=TrainingSettings(num_envs=0))
-    with pytest.raises(RunError, match="--num-envs must be at least 1, got 0"):
-        make_plan(bad, [], "")
+@pytest.mark.parametrize(("default", "words"), [((1,), ["--mine", "1", "0"]), ((1, 0), [])])
+def test_limits_hold_for_each_value_of_a_list_and_for_defaults(
+    default: tuple[int, ...], words: list[str]
+) -> None:
+    config = program_with(tuple[int, ...], default, at_least=1)
+    with pytest.raises(RunError, match=r"--mine must be at least 1, got \(?1, ?0"):
+        make_plan(config, words, "")
 
 
 def test_training_settings_are_those_of_ppo_config() -> None:
@@ -294,35 +280,17 @@ def test_training_settings_are_those_of_ppo_config() -> None:
         assert each.rules == rules
 
 
-@pytest.mark.parametrize("value", [-1.0, 0.0, 0.5, 1.0, 1.5, math.inf, math.nan])
 @pytest.mark.parametrize(
-    "name", [f.name for f in dataclasses.fields(PPOConfig) if isinstance(f.default, float | None)]
+    ("name", "message"),
+    [("lr", "two groups have a setting 'lr'"), ("help", "no setting can be called help: ")],
 )
-def test_a_flag_takes_what_ppo_config_takes(name: str, value: float) -> None:
-    flag = "--" + ("lr" if name == "learning_rate" else name.replace("_", "-"))
-    try:
-        PPOConfig(**{name: value})
-    except ValueError as error:
-        reason = str(error).partition(" must ")[2].partition(", got")[0]
-        with pytest.raises(RunError, match=f"^{flag} must {reason}"):
-            make_plan(DEFAULTS, [flag, str(value)], "")
-    else:
-        make_plan(DEFAULTS, [flag, str(value)], "")
-
-
-def test_names_must_be_unique_and_types_plain() -> None:
-    @dataclasses.dataclass(frozen=True)
-    class Twin:
-        lr: float = schema.setting(1.0, "another lr")
-
-    @dataclasses.dataclass(frozen=True)
-    class Odd:
-        sizes: complex = schema.setting(1j, "sizes")
-
-    with pytest.raises(TypeError, match="two groups have a setting 'lr'"):
-        schema.settings(RunConfig(environment=Twin()))
-    with pytest.raises(TypeError, match="no flag can have"):
-        schema.settings(RunConfig(environment=Odd()))
+def test_a_name_that_is_taken_is_refused(
+    name: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(TASK, program_with(float, 1.0, name), []) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"error: {message}")
+    assert printed.count("\n") == 1
 
 
 class Color(enum.Enum):
@@ -366,10 +334,10 @@ TYPES: list[tuple[Any, Any, dict[str, Any]]] = [
 ]
 
 
-def program_with(hint: Any, default: Any, **rules: Any) -> RunConfig[Any]:
-    """Settings with one more, called ``mine``."""
+def program_with(hint: Any, default: Any, name: str = "mine", **rules: Any) -> RunConfig[Any]:
+    """Settings with one more."""
     made = schema.setting(default, "of the user", **rules)
-    return RunConfig(environment=dataclasses.make_dataclass("Mine", [("mine", hint, made)])())
+    return RunConfig(environment=dataclasses.make_dataclass("Mine", [(name, hint, made)])())
 
 
 @pytest.mark.parametrize(("hint", "default", "values"), TYPES, ids=lambda x: str(x)[:40])
@@ -396,12 +364,7 @@ def test_settings_of_many_types(
         (Literal["a", "b"], "a", "c", "a or b, got 'c'"),
         (Literal[1, 2], 1, "3", "1 or 2, got '3'"),
         (list[int], [], "1,x", "values with commas between them, each a whole number, got '1,x'"),
-        (
-            tuple[int, str],
-            (1, "a"),
-            "1",
-            "2 values with commas between them (a whole number, text)",
-        ),
+        (tuple[int, str], (1, "a"), "1", "2 values with commas between them (a whole number,"),
         (tuple[int, int], (1, 1), "1,2,3", "got '1,2,3'"),
         (Color, Color.RED, "GREEN", "RED or BLUE, got 'GREEN'"),
         (Shape, Shape.ROUND, "ROUND", "round or square, got 'ROUND'"),
@@ -424,12 +387,6 @@ def test_values_of_another_type_are_refused_by_name(
     assert message in str(caught.value)
 
 
-def test_limits_hold_for_each_value_of_a_list() -> None:
-    config = program_with(tuple[int, ...], (1,), at_least=1)
-    with pytest.raises(RunError, match="--mine must be at least 1, got 1,0"):
-        make_plan(config, ["--mine", "1", "0"], "")
-
-
 @pytest.mark.parametrize(
     "hint",
     [
@@ -440,22 +397,10 @@ def test_limits_hold_for_each_value_of_a_list() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_types_without_a_flag_are_refused_by_name(
-    hint: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(TASK, program_with(hint, None), []) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith(("error: mine has type ", "error: the type of mine cannot be found"))
-    assert printed.count("\n") == 1
-
-
-def test_a_setting_called_help_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    @dataclasses.dataclass(frozen=True)
-    class Mine:
-        help: int = schema.setting(1, "of the user")
-
-    assert main(TASK, RunConfig(environment=Mine()), []) == 2
-    assert capsys.readouterr().err.startswith("error: no setting can be called help: ")
+def test_types_without_a_flag_are_refused_by_name(hint: Any) -> None:
+    said = r"^(mine has type |the type of mine cannot be found)[^\n]*$"
+    with pytest.raises(RunError, match=said):
+        make_plan(program_with(hint, None), [], "")
 
 
 @pytest.mark.parametrize(

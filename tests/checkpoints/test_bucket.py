@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
-import corridor
-from counting import DEFAULTS, TASK, Bias
+from counting import DEFAULTS, TASK, Bias, task_of_seeds
 from memory_bucket import (
     URL,
     WRITES,
@@ -188,10 +187,10 @@ def test_latest_is_the_run_that_was_saved_last(machine: Path) -> None:
     assert not (machine / "b").exists()
 
 
-@pytest.mark.slow
-def test_each_seed_is_copied(machine: Path) -> None:
+def test_each_seed_is_copied(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = ["--checkpoint-dir", URL, "--run-name", "run", "--num-seeds", "2"]
-    assert main(corridor.TASK, corridor.DEFAULTS, [*seeds, "--total-timesteps", "64"]) == 0
+    task = task_of_seeds(monkeypatch)
+    assert main(task, DEFAULTS, [*seeds, "--total-timesteps", "64"]) == 0
     for name in ("run-seed0", "run-seed1"):
         assert open_storage(URL).steps(name) == [2]
 
@@ -315,21 +314,21 @@ def test_a_bucket_that_cannot_be_used_is_told_before_anything_is_compiled(
     assert not machine.exists() or not any(machine.iterdir())
 
 
-@pytest.mark.parametrize("place", [URL, f"{URL}/run", f"{URL}/run/checkpoints/2"])
 def test_a_cache_that_cannot_be_written_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: Output, place: str
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     assert begin(4) == 0
     capsys.readouterr()
     before = objects()
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/cache")
-    resumed = ["--resume", "latest", "--checkpoint-dir"] if place == URL else ["--resume"]
-    assert main(TASK, DEFAULTS, [*resumed, place]) == 2
-    told = capsys.readouterr()
-    assert (
-        told.err
-        == "error: cannot use /dev/null/cache/ppo_mask/runs/memory/bucket/runs: Not a directory\n"
-    )
+    for place in (
+        ["latest", "--checkpoint-dir", URL],
+        [f"{URL}/run"],
+        [f"{URL}/run/checkpoints/2"],
+    ):
+        assert main(TASK, DEFAULTS, ["--resume", *place]) == 2
+        cache = "/dev/null/cache/ppo_mask/runs/memory/bucket/runs"
+        assert capsys.readouterr().err == f"error: cannot use {cache}: Not a directory\n"
     assert objects() == before
 
 

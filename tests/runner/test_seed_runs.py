@@ -1,19 +1,14 @@
 """Several seeds of the command line are several runs."""
 
-import dataclasses
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import pytest
 import yaml
 
 import counting
 from corridor import DEFAULTS, TASK
 from ppo_mask.checkpoints import RunFolder, load_policy, read_arrays
-from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import _main as run, main
-from ppo_mask.training import Trainer, TrainState
 from same_run import log
 
 EVALUATION = "eval/mean_episode_return"
@@ -64,46 +59,18 @@ def no_mesh(num_devices: int | None) -> None:
 def test_more_devices_than_they_could_share_are_no_hindrance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    task = counting.task_of_seeds(monkeypatch)
     monkeypatch.setattr(run, "make_mesh", no_mesh)
-    monkeypatch.setattr(run, "init_seeds", lambda trainer, make_model, keys: state_of_two(keys))
-    monkeypatch.setattr(run, "train_seeds", lambda *_, **__: None)
-    task = dataclasses.replace(counting.TASK, trainer=Trainer)
-    assert main(task, counting.DEFAULTS, _flags(tmp_path, "--num-seeds", "2")) == 0
+    assert main(task, counting.DEFAULTS, counting.flags(tmp_path, 1, "--num-seeds", "2")) == 0
     assert sorted(x.name[-6:] for x in tmp_path.iterdir()) == ["-seed0", "-seed1"]
 
 
-def state_of_two(keys: jax.Array) -> TrainState:
-    trainer = counting.CountingTrainer(None, PPOConfig())
-    states = [trainer.init(counting.Bias(3, key=key), key) for key in keys]
-    return jax.tree.map(lambda *each: jnp.stack(each), *states)
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--resume", "latest"], "--num-seeds does not go with --resume, which is about one run"),
-        (["--auto-tune"], "--num-seeds does not go with --auto-tune"),
-        (["--profile"], "--num-seeds does not go with --profile"),
-        (["--debug-nans"], "--num-seeds does not go with --debug-nans"),
-        (["--num-devices", "1"], "--num-seeds does not go with --num-devices"),
-        (["--wandb"], "--num-seeds does not go with --wandb"),
-        (["--num-seeds", "0"], "--num-seeds must be at least 1, got 0"),
-    ],
-)
-def test_what_is_about_one_run_is_refused(
-    more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flags = ["--checkpoint-dir", str(tmp_path), "--num-seeds", "2", *more]
-    assert main(TASK, DEFAULTS, flags) == 2
-    assert message in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_no_folder_is_made_if_one_of_them_is_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "run-seed1").mkdir()
     (tmp_path / "run-seed1" / "something").touch()
-    assert main(TASK, DEFAULTS, _flags(tmp_path, "--run-name", "run", "--num-seeds", "2")) == 2
+    words = counting.flags(tmp_path, 1, "--run-name", "run", "--num-seeds", "2")
+    assert main(counting.task_of_seeds(monkeypatch), counting.DEFAULTS, words) == 2
     assert "there is a run" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["run-seed1"]

@@ -12,18 +12,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from corridor import DEFAULTS as CORRIDOR, Corridor
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.envs import VectorState
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical
 from ppo_mask.ppo import LearnerState, PPOConfig, RolloutState, UpdateDiagnostics
-from ppo_mask.runner import RunConfig, Task, main, setting
+from ppo_mask.runner import RunConfig, Task, _main, main, setting
 from ppo_mask.training import (
     AbstractTrainer,
     Callback,
     Progress,
     Run,
+    Trainer,
     TrainState,
     empty_totals,
     run_loop,
@@ -139,6 +141,25 @@ TASK = Task(
     trainer=CountingTrainer,
 )
 DEFAULTS = dataclasses.replace(CORRIDOR, environment=CountingSettings())
+
+
+def task_of_seeds(patch: pytest.MonkeyPatch) -> Task[CountingSettings]:
+    """A task whose seeds count one after the other, in place of training side by side."""
+
+    def init(trainer: Any, make_model: Any, keys: Any) -> TrainState:
+        states = [CountingTrainer(None, trainer.config).init(make_model(key), key) for key in keys]
+        return jax.tree.map(lambda *each: jnp.stack(each), *states)
+
+    def train(trainer: Any, states: Any, total: int, *, callbacks: Any, of_all: Any, **more: Any):
+        for n, own in enumerate(callbacks):
+            state = jax.tree.map(lambda x: x[n], states)  # noqa: B023
+            trainer = CountingTrainer(None, trainer.config)
+            trainer.train(state, total, callbacks=[*own, *of_all], **more)
+
+    patch.setattr(_main, "init_seeds", init)
+    patch.setattr(_main, "train_seeds", train)
+    return dataclasses.replace(TASK, trainer=Trainer)
+
 
 STEPS_PER_UPDATE = CORRIDOR.training.num_envs * CORRIDOR.training.num_steps
 

@@ -2,17 +2,17 @@
 
 import io
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
-from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.event_pb2 import SessionLog
 
 from ppo_mask.callbacks import ConsoleLog, JsonLines, TensorBoard
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.training import Callback, Progress, Run, TrainState
+from same_run import tensorboard_events
 
 CONFIG = PPOConfig(num_envs=4, num_steps=8, num_minibatches=1)
 STATE = object.__new__(TrainState)  # No sink looks into it.
@@ -64,21 +64,10 @@ def test_json_lines_after_the_resumed_update_are_dropped(tmp_path: Path) -> None
     assert [x["train/loss"] for x in lines(path)] == [0.0] * 4 + [4.0] * 3
 
 
-def events(directory: Path) -> list[Any]:
-    found: list[Any] = []
-    for path in sorted(directory.iterdir()):
-        content, at = path.read_bytes(), 0
-        while at < len(content):
-            (length,) = struct.unpack_from("<Q", content, at)
-            found.append(Event.FromString(content[at + 12 : at + 12 + length]))
-            at += 16 + length
-    return found
-
-
 def points(directory: Path) -> list[tuple[int, str, float]]:
     return sorted(
         (event.step, value.tag, value.simple_value)
-        for event in events(directory)
+        for event in tensorboard_events(directory)
         for value in event.summary.value
     )
 
@@ -93,7 +82,7 @@ def test_tensorboard_points_are_over_environment_steps(tmp_path: Path) -> None:
         (64, "train/loss", 0.0),
         (64, "train/lr", 0.5),
     ]
-    assert [event.file_version for event in events(tmp_path)][:1] == ["brain.Event:2"]
+    assert [event.file_version for event in tensorboard_events(tmp_path)][:1] == ["brain.Event:2"]
 
 
 def _killed(*_: Any) -> None:
@@ -114,7 +103,7 @@ def test_tensorboard_points_after_the_resumed_update_are_dropped(tmp_path: Path,
     loss = [(step, value) for step, tag, value in points(tmp_path) if tag == "train/loss"]
     assert loss == [(32 * n, 0.0 if n <= 4 else 4.0) for n in range(1, 8)]
     # An open TensorBoard is told to forget what it has read of later steps.
-    restarts = [e for e in events(tmp_path) if e.session_log.status == SessionLog.START]
+    restarts = [e for e in tensorboard_events(tmp_path) if e.session_log.status == SessionLog.START]
     assert [e.step for e in restarts] == [4 * 32 + 1]
 
 

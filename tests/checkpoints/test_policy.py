@@ -44,14 +44,30 @@ class Constant(pm.AbstractActorCritic):
         return pm.MaskedCategorical(self.logits, action_mask), jnp.zeros(())
 
 
+class Ensemble(Constant):
+    """Holds networks in a tuple."""
+
+    members: Any
+
+    def __init__(self, members: Any, *, key: jax.Array) -> None:
+        super().__init__(key=key)
+        self.members = members
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        return {"members": self.members}
+
+
+ENSEMBLE = Ensemble((MLP, {"other": [GRU]}), key=jax.random.key(0))
 CONSTANT = Constant(key=jax.random.key(1))
 WRAPPED = to_bfloat16(add_normalization(MLP, jnp.ones((3, 1))))
 
 
-@pytest.mark.parametrize("model", [MLP, GRU, SEVERAL, WRAPPED, CONSTANT])
+@pytest.mark.parametrize("model", [MLP, GRU, SEVERAL, WRAPPED, CONSTANT, ENSEMBLE])
 def test_saved_policy_comes_back_bit_for_bit(model: Any, tmp_path: Path) -> None:
     pm.save_policy(model, tmp_path / "new" / "policy")
-    loaded = pm.load_policy(str(tmp_path / "new" / "policy"), networks=[Constant]).model
+    path = str(tmp_path / "new" / "policy")
+    loaded = pm.load_policy(path, networks=[Constant, Ensemble]).model
     assert jax.tree.structure(loaded) == jax.tree.structure(model)
     jax.tree.map(np.testing.assert_array_equal, loaded, model)
 
@@ -103,41 +119,14 @@ def test_hyperparameters_come_back_as_they_were(options: Any, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("number", "plain"),
     [
-        (np.int64(3), 3),
-        (np.uint8(3), 3),
-        (np.float32(0.1), float(np.float32(0.1))),
-        (np.float64(0.1), 0.1),
-        (np.bool_(True), True),
-        ((np.int32(1),), (1,)),
-        (np.str_("a"), "a"),
+        (np.int64(3), 3), (np.uint8(3), 3), (np.float32(0.1), float(np.float32(0.1))),
+        (np.float64(0.1), 0.1), (np.bool_(True), True), ((np.int32(1),), (1,)), (np.str_("a"), "a"),
     ],
-)
+)  # fmt: skip
 def test_numbers_of_numpy_come_back_as_pythons(number: Any, plain: Any, tmp_path: Path) -> None:
     pm.save_policy(Constant(options=number, key=jax.random.key(0)), tmp_path / "policy")
     loaded: Any = pm.load_policy(tmp_path / "policy", networks=[Constant]).model
     assert repr(loaded.options) == repr(plain)
-
-
-class Ensemble(Constant):
-    """Holds networks in a tuple."""
-
-    members: Any
-
-    def __init__(self, members: Any, *, key: jax.Array) -> None:
-        super().__init__(key=key)
-        self.members = members
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        return {"members": self.members}
-
-
-def test_networks_in_a_tuple_come_back(tmp_path: Path) -> None:
-    model = Ensemble((MLP, {"other": [GRU]}), key=jax.random.key(0))
-    pm.save_policy(model, tmp_path / "policy")
-    loaded = pm.load_policy(tmp_path / "policy", networks=[Ensemble]).model
-    assert jax.tree.structure(loaded) == jax.tree.structure(model)
-    jax.tree.map(np.testing.assert_array_equal, loaded, model)
 
 
 class Color(enum.Enum):

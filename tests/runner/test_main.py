@@ -16,7 +16,6 @@ from corridor import Corridor
 from counting import Bias, train
 from ppo_mask.callbacks import Saver, _evaluator
 from ppo_mask.checkpoints import CheckpointStore, RunFolder, load_policy, read_description
-from ppo_mask.errors import RunError
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import NetworkSettings, default_network, enable_compilation_cache, main
@@ -80,11 +79,6 @@ def test_a_saved_policy_loads_with_one_call_and_knows_the_way(trained: RunFolder
         assert policy.model.hidden_dim == 8
 
 
-def test_a_policy_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="there is no checkpoint"):
-        load_policy(tmp_path / "nothing")
-
-
 class BreaksOff(Callback):
     """What a state that is not finite does."""
 
@@ -107,8 +101,6 @@ def test_training_that_breaks_off_is_one_line_and_keeps_the_last_checkpoint(
 
 
 class FakeStore(CheckpointStore):
-    """Notes what it is asked to save."""
-
     def __init__(self) -> None:
         super().__init__(Path("nowhere"))
         self.saved: list[tuple[int, float | None, bool]] = []
@@ -116,14 +108,7 @@ class FakeStore(CheckpointStore):
     def clean(self) -> None:
         pass
 
-    def save(
-        self,
-        step: int,
-        state: Any,
-        description: Any,
-        score: float | None = None,
-        evaluated: bool = False,
-    ) -> Path:
+    def save(self, step: int, state: Any, description: Any, score=None, evaluated=False) -> Path:
         self.saved.append((step, score, evaluated))
         return self.path(step)
 
@@ -144,18 +129,21 @@ def test_a_description_that_json_cannot_hold_is_refused() -> None:
         Saver(FakeStore(), {"lr": np.float32(1)})
 
 
-def test_saving_by_updates_and_once_at_the_end() -> None:
-    for updates, expected in ((7, [3, 6, 7]), (6, [3, 6])):
-        store = FakeStore()
-        drive(Saver(store, {}, every_updates=3), updates, {})
-        assert [step for step, *_ in store.saved] == expected
-
-
-def test_saving_by_time() -> None:
-    for minutes, expected in ((1e-12, [1, 2, 3, 4]), (10.0, [4])):
-        store = FakeStore()
-        drive(Saver(store, {}, every_minutes=minutes), 4, {})
-        assert [step for step, *_ in store.saved] == expected
+@pytest.mark.parametrize(
+    ("every", "updates", "expected"),
+    [
+        ({"every_updates": 3}, 7, [3, 6, 7]),
+        ({"every_updates": 3}, 6, [3, 6]),
+        ({"every_minutes": 1e-12}, 4, [1, 2, 3, 4]),
+        ({"every_minutes": 10.0}, 4, [4]),
+    ],
+)
+def test_saving_by_updates_or_time_and_once_at_the_end(
+    every: dict[str, Any], updates: int, expected: list[int]
+) -> None:
+    store = FakeStore()
+    drive(Saver(store, {}, **every), updates, {})
+    assert [step for step, *_ in store.saved] == expected
 
 
 def test_the_score_is_the_evaluation_or_else_the_mean_return() -> None:
@@ -174,24 +162,8 @@ def test_the_score_is_the_evaluation_or_else_the_mean_return() -> None:
 def test_the_default_network_has_the_sizes_asked_for() -> None:
     key = jax.random.key(0)
     model = default_network(Corridor(9), NetworkSettings(hidden_dim=4, num_layers=3), key)
-    assert model.hyperparameters == {
-        "observation_size": 9,
-        "num_actions": 3,
-        "hidden_dim": 4,
-        "num_layers": 3,
-        "layer_norm": False,
-        "policy_gain": 1.0,
-        "shared_layers": 0,
-    }
-
-
-def test_a_network_of_ones_own(tmp_path: Path) -> None:
-    folder = train(tmp_path, 2)
-    with pytest.raises(RunError, match="is of the network Bias; give its class to load_policy"):
-        load_policy(folder.path)
-    policy = load_policy(folder.path, networks=[Bias])
-    assert isinstance(policy.model, Bias)
-    assert int(policy(jnp.zeros(6), jnp.array([False, True, False]))) == 1
+    sizes = {"observation_size": 9, "num_actions": 3, "hidden_dim": 4, "num_layers": 3}
+    assert sizes.items() <= model.hyperparameters.items()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -19,6 +18,7 @@ import pytest
 import counting
 import marathon
 from counting import DEFAULTS, STEPS_PER_UPDATE, TASK, Bias, CountingTrainer, flags, train
+from memory_bucket import contents
 from ppo_mask.checkpoints import RunFolder, load_policy, read_arrays, read_description
 from ppo_mask.networks import NormalizedActorCritic
 from ppo_mask.ppo import PPOConfig
@@ -45,36 +45,30 @@ def copy_of(run: RunFolder, parent: Path) -> RunFolder:
     return RunFolder(shutil.copytree(run.path, parent / "run"))
 
 
-@pytest.mark.parametrize("half", [6, 7, 8])
+@pytest.mark.parametrize(("half", "which"), [(6, ["latest"]), (7, ["run"]), (8, [])])
 def test_stopping_and_resuming_changes_no_bit(
-    tmp_path: Path, uninterrupted: RunFolder, half: int
+    tmp_path: Path, uninterrupted: RunFolder, half: int, which: list[str]
 ) -> None:
     # After 7 and 8 updates the last line is partial: the one after 9 takes its place.
     folder = train(tmp_path, half, *OFTEN)
     assert [x["update"] for x in log(folder) if "train/lr" in x][-1] == half
-    assert_same_run(train(tmp_path, 12, "--resume", "latest"), uninterrupted)
-
-
-@pytest.fixture
-def everything(tmp_path: Path) -> tuple[str, ...]:
-    """Flags of a marathon with all that changes during a run."""
-    phases = tmp_path / "phases.yaml"
-    phases.write_text(PHASES)
-    return (
-        *("--run-name", "run", "--curriculum", str(phases), "--anneal-lr"),
-        *("--normalize-observations", "--normalize-rewards", "--gradient-accumulation", "2"),
-    )
+    assert_same_run(train(tmp_path, 12, "--resume", *which), uninterrupted)
 
 
 def test_real_training_resumes_with_all_that_changes(
-    tmp_path: Path, everything: tuple[str, ...], compiled: Callable[[], list[str]], forgotten: None
+    tmp_path: Path, compiled: Callable[[], list[str]], forgotten: None
 ) -> None:
+    phases = tmp_path / "phases.yaml"
+    phases.write_text(PHASES)
+
     def go(name: str, *more: str) -> RunFolder:
         words = flags(tmp_path / name, 12, *more)
         assert marathon.main(marathon.TASK, marathon.DEFAULTS, words) == 0
         return RunFolder(tmp_path / name / "run")
 
-    often = (*everything, "--log-interval", "3", "--save-interval", "4")
+    often = ("--run-name", "run", "--log-interval", "3", "--save-interval", "4")
+    often += ("--curriculum", str(phases), "--anneal-lr", "--gradient-accumulation", "2")
+    often += ("--normalize-observations", "--normalize-rewards")
     whole, cut = go("whole", *often), go("cut", *often)
     assert_same_run(go("cut", "--resume", str(cut.checkpoints.path(4)), "--rewind"), whole)
     # Resuming in the same process finds what is compiled; the options of a run do not differ.
@@ -101,19 +95,6 @@ def test_a_checkpoint_says_what_it_is(uninterrupted: RunFolder) -> None:
     # A checkpoint is never newer than its log: else a kill in between would lose a line.
     logged = os.stat(uninterrupted.metrics).st_mtime_ns
     assert logged <= os.stat(newest(uninterrupted)).st_mtime_ns
-
-
-def test_an_older_checkpoint_needs_rewind(
-    tmp_path: Path, uninterrupted: RunFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = copy_of(uninterrupted, tmp_path)
-    before = log(folder)
-    older = str(folder.checkpoints.path(8))
-    assert main(TASK, DEFAULTS, ["--resume", older]) == 2
-    assert "add --rewind" in capsys.readouterr().err
-    assert log(folder) == before
-    assert main(TASK, DEFAULTS, ["--resume", older, "--rewind"]) == 0
-    assert_same_run(folder, uninterrupted)
 
 
 def test_safe_settings_may_change_and_are_stored(tmp_path: Path) -> None:
@@ -157,18 +138,6 @@ def test_a_command_line_may_be_run_again_with_resume(
     assert [path.name for path in (tmp_path / "ck").iterdir()] == ["run-b"]
 
 
-def test_a_run_is_resumed_by_name_or_as_the_latest(tmp_path: Path) -> None:
-    folder = train(tmp_path, 4, *OFTEN)
-    for updates, how in enumerate((("--resume", "run"), ("--resume",), ("--resume", "latest")), 5):
-        assert train(tmp_path, updates, *how) == folder
-        assert folder.checkpoints.newest() == updates
-
-
-def contents(folder: RunFolder) -> dict[str, bytes]:
-    files = (path for path in folder.path.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder.path)): path.read_bytes() for path in files}
-
-
 @pytest.mark.parametrize(
     ("more", "name"),
     [((), "run"), (("--run-name", "new", "--rewind"), "new"), (("--run-suffix", "b"), "run-b")],
@@ -190,12 +159,11 @@ def test_a_run_is_resumed_in_another_folder(
     assert not (new.path / "wandb.json").exists()
 
 
-def kill_again_and_again(folder: RunFolder, program: Any, waits: list[float], *often: str) -> int:
+def kill_again_and_again(folder: RunFolder, waits: list[float], *often: str) -> int:
     """Kills a run some seconds after a new checkpoint; below 0, after the process began.
 
     Args:
         folder: of the run.
-        program: the module that trains it.
         waits: the seconds, for each kill.
         often: flags of the run.
 
@@ -205,7 +173,7 @@ def kill_again_and_again(folder: RunFolder, program: Any, waits: list[float], *o
     last = 0
     for wait in waits:
         more = ("--resume", str(folder.path)) if last else ("--run-name", "run", *often)
-        words = [program.__file__, "--checkpoint-dir", str(folder.path.parent), *more]
+        words = [counting.__file__, "--checkpoint-dir", str(folder.path.parent), *more]
         process = subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL)
         if wait >= 0 or last == 0:
             wait_until(lambda: (folder.checkpoints.newest() or 0) > last, [process])  # noqa: B023
@@ -233,23 +201,11 @@ def kill_again_and_again(folder: RunFolder, program: Any, waits: list[float], *o
 def test_killed_by_the_system(tmp_path: Path, waits: list[float]) -> None:
     folder, often = RunFolder(tmp_path / "run"), ("--save-interval", "3", "--log-interval", "1")
     endless = ("--total-timesteps", "1_000_000_000_000")
-    last = kill_again_and_again(folder, counting, waits, *often, *endless)
+    last = kill_again_and_again(folder, waits, *often, *endless)
     whole = train(tmp_path / "whole", last + 4, *often)
     for step in folder.checkpoints.steps():  # All are whole.
         assert read_arrays(folder.checkpoints.path(step))["learner.num_updates"] == step
     assert_same_run(train(tmp_path, last + 4, "--resume", str(folder.path)), whole)
-
-
-@pytest.mark.slow
-def test_real_training_is_killed(tmp_path: Path, everything: tuple[str, ...]) -> None:
-    folder = RunFolder(tmp_path / "run")
-    often = (*everything, "--save-interval", "20", "--log-interval", "7")
-    often += ("--total-timesteps", str(600 * STEPS_PER_UPDATE))
-    assert kill_again_and_again(folder, marathon, [0.0, 0.1], *often) < 600
-    whole = ("--checkpoint-dir", str(tmp_path / "whole"), *often)
-    for words in (("--resume", str(folder.path)), whole):
-        assert marathon.main(marathon.TASK, marathon.DEFAULTS, [*words]) == 0
-    assert_same_run(folder, RunFolder(tmp_path / "whole" / "run"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
 import yaml
 
 import counting
+import programs
 from corridor import DEFAULTS, TASK, Corridor
 from environments import CartPole
 from ppo_mask.checkpoints import RunFolder
@@ -61,15 +63,10 @@ def test_debug_nans_names_the_line_of_code(
 
 def test_debug_nans_changes_no_result() -> None:
     def run(debug_nans: bool) -> Any:
-        config = PPOConfig(num_envs=4, num_steps=8)
-        model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
-        state = Trainer(CartPole(), config).init(model, jax.random.key(1))
-        state = Trainer(CartPole(), config).train(
-            state, 3 * config.batch_size, debug_nans=debug_nans
-        )
-        return state.model.actor[0].weight
+        locks = programs.locks()
+        return locks.trainer.train(locks.start, locks.steps(3), debug_nans=debug_nans).model
 
-    assert (run(True) == run(False)).all()
+    assert eqx.tree_equal(run(True), run(False))
 
 
 @pytest.mark.parametrize(
@@ -135,16 +132,6 @@ def test_auto_tune_stores_what_it_chose(
     assert main(TASK, DEFAULTS, resume) == 0
 
 
-class FakeSpeeds:
-    """Stands for what was measured: environments to steps per second; None: no room."""
-
-    def __init__(self, speeds: dict[int, float | None]) -> None:
-        self.speeds = speeds
-
-    def __call__(self, trainer: Trainer, *_: Any) -> float | None:
-        return self.speeds[trainer.config.num_envs]
-
-
 @pytest.mark.parametrize(
     ("speeds", "chosen", "tried"),
     [
@@ -157,7 +144,8 @@ class FakeSpeeds:
 def test_the_search_ends_where_more_is_no_better(
     speeds: dict[int, float | None], chosen: int, tried: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tune, "_steps_per_second", FakeSpeeds(speeds))
+    measured = lambda trainer, *_: speeds[trainer.config.num_envs]  # noqa: E731
+    monkeypatch.setattr(tune, "_steps_per_second", measured)
     trainers = [Trainer(CartPole(), PPOConfig(num_envs=n)) for n in speeds]
     said: list[str] = []
     best = tune.fastest(trainers, lambda _: None, said.append)  # pyright: ignore

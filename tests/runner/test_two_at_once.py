@@ -142,9 +142,7 @@ def fail_to_begin(parent: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> No
     [
         ("at once", ("--resume", "latest")),
         ("compiling", ("--resume", "{run}")),
-        ("failing", ("--resume", "run")),
-        ("failing", ("--resume",)),
-        ("compiling", (*NEW, "--length", "4")),
+        ("failing", (*NEW, "--length", "4")),
     ],
 )
 def test_an_empty_run_is_taken_over(

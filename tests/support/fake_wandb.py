@@ -59,9 +59,9 @@ class Server:
     Error = Error
     Artifact = Artifact
 
-    def __init__(self, winds_back: bool = True, account: bool = True) -> None:
-        self.winds_back = winds_back
-        self.account = account
+    def __init__(self) -> None:
+        self.winds_back = True
+        self.lacks = ""
         self.history: dict[str, dict[int, dict[str, float]]] = {}
         self.summaries: dict[str, dict[str, float]] = {}
         self.dropped: list[tuple[str, int]] = []
@@ -70,8 +70,8 @@ class Server:
         self.inits: list[dict[str, Any]] = []
 
     def login(self) -> bool:
-        if not self.account:
-            raise Error("No API key configured. Use `wandb login` to log in.")
+        if self.lacks == "account":
+            raise Error("No API key configured.")
         return True
 
     def init(
@@ -88,6 +88,8 @@ class Server:
         resume_from: str | None = None,
     ) -> Run:
         self.inits.append({"project": project, "entity": entity, "name": name, "config": config})
+        if self.lacks == "permission":
+            raise Error("permission denied")
         assert (reinit, Path(dir).is_dir()) == ("create_new", True)
         if resume_from is None:
             assert resume == "allow"

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,18 @@ def log(folder: RunFolder) -> list[dict[str, Any]]:
     return [{k: v for k, v in x.items() if k != "train/steps_per_second"} for x in lines]
 
 
-def tensorboard_points(folder: RunFolder) -> list[tuple[int, str]]:
-    points: list[tuple[int, str]] = []
-    for path in sorted(folder.tensorboard.iterdir()):
+def tensorboard_events(directory: Path) -> Iterator[Event]:
+    for path in sorted(directory.iterdir()):
         content, at = path.read_bytes(), 0
         while at < len(content):
             (length,) = struct.unpack_from("<Q", content, at)
-            event = Event.FromString(content[at + 12 : at + 12 + length])
-            points += [(event.step, value.tag) for value in event.summary.value]
+            yield Event.FromString(content[at + 12 : at + 12 + length])
             at += 16 + length
-    return points
+
+
+def tensorboard_points(folder: RunFolder) -> list[tuple[int, str]]:
+    events = tensorboard_events(folder.tensorboard)
+    return [(event.step, value.tag) for event in events for value in event.summary.value]
 
 
 def newest(folder: RunFolder) -> Path:

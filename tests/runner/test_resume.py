@@ -200,7 +200,7 @@ def kill_again_and_again(folder: RunFolder, waits: list[float], *often: str) -> 
 )
 def test_killed_by_the_system(tmp_path: Path, waits: list[float]) -> None:
     folder, often = RunFolder(tmp_path / "run"), ("--save-interval", "3", "--log-interval", "1")
-    endless = ("--total-timesteps", "1_000_000_000_000")
+    endless = ("--total-timesteps", "60_000_000_000")
     last = kill_again_and_again(folder, waits, *often, *endless)
     whole = train(tmp_path / "whole", last + 4, *often)
     for step in folder.checkpoints.steps():  # All are whole.

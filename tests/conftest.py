@@ -32,7 +32,7 @@ _WITHOUT_OPTIMIZATIONS = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 _OLDER_EMITTERS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 _HAVE_THEM = version("jaxlib").startswith("0.10.")
 _LEFT_OUT = {"slow", "optimized", "browser"}  # Unless -m names them; no test has two of these.
-_START_PROCESSES = ("test_docs.py", "test_hosts.py", "runner/test_for_accelerators.py")
+_START_PROCESSES = ("test_docs.py", "test_hosts.py", "test_compile_for.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -98,7 +98,9 @@ def test_every_block_runs(page: Path, tmp_path: Path) -> None:
 
 def commands() -> list[tuple[str, list[str]]]:
     """The project's own commands in the blocks for elsewhere: the page, and the words of each."""
-    ours = re.compile(r"(?:examples/train_hackmatrix\.py |\bhackmatrix |\bflags=).*")
+    ours = re.compile(
+        r"(?:examples/(?:train_hackmatrix|compile_for)\.py |\bhackmatrix |\bflags=).*"
+    )
     texts = [
         (page.name, text.replace("\\\n", " "))
         for page in PAGES
@@ -127,8 +129,9 @@ def test_commands_for_elsewhere_are_ones_that_there_are() -> None:
         try:
             if program == "hackmatrix" and plain[0] != "train":
                 cli.parser().parse_args(plain)
-            else:
-                replace(DEFAULTS, parse_flags(DEFAULTS, plain[program == "hackmatrix" :], ""))
+            else:  # After a command, or a topology.
+                first = program in ("hackmatrix", "examples/compile_for.py")
+                replace(DEFAULTS, parse_flags(DEFAULTS, plain[first:], ""))
         except RunError as error:
             pytest.fail(f"{page}: {program} {' '.join(words)}: {error}")
 

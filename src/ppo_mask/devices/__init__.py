@@ -3,6 +3,5 @@
 :mod:`~ppo_mask.devices.sharding` splits environments over the devices of a mesh,
 :mod:`~ppo_mask.devices.processes` lets several processes train as one, and
 :mod:`~ppo_mask.devices.cpu` makes a device of each core. :mod:`~ppo_mask.devices.platforms` says
-what to do where JAX finds none. :mod:`~ppo_mask.devices.topologies` has TPUs that are not here, to
-compile for, and :mod:`~ppo_mask.devices.programs` reads what was compiled.
+what to do where JAX finds none.
 """

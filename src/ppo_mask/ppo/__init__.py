@@ -18,7 +18,6 @@ from ._minibatches import (
 )
 from ._reward_scaler import RewardScaler
 from ._rollout import (
-    ENVIRONMENT_STEP,
     RolloutState,
     Transition,
     bootstrap_values,
@@ -27,7 +26,6 @@ from ._rollout import (
     start_rollout,
 )
 from ._update import (
-    GRADIENT_STEP,
     Algorithm,
     LearnerState,
     UpdateDiagnostics,
@@ -38,8 +36,6 @@ from ._update import (
 )
 
 __all__ = [
-    "ENVIRONMENT_STEP",
-    "GRADIENT_STEP",
     "MAX_COUNT",
     "RULES",
     "Algorithm",

@@ -20,9 +20,6 @@ from ppo_mask.networks import (
     split_features,
 )
 
-ENVIRONMENT_STEP = "environment_step"
-"""What a step of all environments is called in compiled programs, and so in their profiles."""
-
 
 class RolloutState(eqx.Module):
     """The environments' state between two steps, and the inputs of the next action.
@@ -128,7 +125,7 @@ def collect(
     return shard_over_envs(mesh, act, (None, 0, 2), (0, 1))(arrays, state, keys)
 
 
-@jax.named_scope(ENVIRONMENT_STEP)
+@jax.named_scope("environment_step")  # What profiles call it.
 def _act(
     vector_env: VectorEnv[Any],
     model: AbstractActorCritic,

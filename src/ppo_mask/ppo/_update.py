@@ -32,9 +32,6 @@ from ppo_mask.ppo._own_parts import WrongPart, checked_advantage, checked_loss
 from ppo_mask.ppo._reward_scaler import RewardScaler
 from ppo_mask.ppo._rollout import RolloutState, Transition, bootstrap_values, collect
 
-GRADIENT_STEP = "gradient_step"
-"""What a gradient step is called in compiled programs, and so in their profiles."""
-
 
 class Algorithm(eqx.Module):
     """The parts of PPO that can be replaced; without arguments it is PPO as published.
@@ -309,7 +306,7 @@ def learn(
             mesh, mean_over_parts(of_part, cache_sized_parts((rows, advantage), mesh))
         )
 
-    @jax.named_scope(GRADIENT_STEP)
+    @jax.named_scope("gradient_step")  # What profiles call it.
     def gradient_step(carry: ArrayTree, step: tuple[Array, Array]) -> tuple[ArrayTree, ArrayTree]:
         params, opt_state = carry
         rows, lr = step

@@ -21,7 +21,7 @@ from ._settings import (
     resolve,
     scale,
 )
-from ._task import Task, default_network
+from ._task import Task, default_network, make_parts, make_trainer
 from .commands import TrainedRun, load_run
 
 __all__ = [
@@ -44,7 +44,9 @@ __all__ = [
     "load_run",
     "load_yaml",
     "main",
+    "make_parts",
     "make_plan",
+    "make_trainer",
     "parse_flags",
     "replace",
     "resolve",

@@ -55,7 +55,6 @@ from ppo_mask.runner._task import (
 )
 from ppo_mask.runner._tune import SIZES, fastest
 from ppo_mask.runner._wiring import Outcome, callbacks_for
-from ppo_mask.runner.ahead import print_program
 from ppo_mask.training import (
     AbstractTrainer,
     Curriculum,
@@ -109,9 +108,6 @@ def main(
     with outliving_the_screen():
         try:
             plan = make_plan(task.offer(defaults), words, description, prog, task.presets)
-            if plan.config.run.compile_for is not None:
-                print_program(task, plan.config)
-                return 0
             enable_compilation_cache()
             reason = execute(task, plan)
         except RunError as error:

@@ -23,7 +23,6 @@ from ppo_mask.checkpoints import (
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.devices.processes import connect, is_first, is_multiprocess, only_first, together
-from ppo_mask.devices.topologies import find, without_accelerators
 from ppo_mask.errors import RunError, warn
 from ppo_mask.runner._flags import parse_flags
 from ppo_mask.runner._schema import (
@@ -104,13 +103,9 @@ def make_plan(
     config = lay_over(defaults)
     _check_run_settings(config, given)
     # Before checkpoints are read: that starts JAX.
-    if config.run.compile_for is not None:
-        without_accelerators()
-    elif not connect(config.run.distributed):
+    if not connect(config.run.distributed):
         cores.make_devices()
     require_platform()
-    if config.run.compile_for is not None:  # It looks at no run, and leaves none.
-        return Plan(resolve(config), None, 0, Storage(Path(config.run.checkpoint_dir)))
     if is_multiprocess():
         return _on_all(lambda: _choose(defaults, given, lay_over))
     return _choose(defaults, given, lay_over)
@@ -204,20 +199,6 @@ def _check_run_settings(config: RunConfig[Any], given: Mapping[str, Any]) -> Non
         for name in ("num_envs", "num_minibatches", "update_epochs"):
             if name in given:
                 raise RunError(f"--auto-tune chooses {flag_for(name)}: give one of the two")
-    if run.compile_for is not None:
-        find(run.compile_for)
-        others = {
-            "--resume": run.resume is not None,
-            "--auto-tune": run.auto_tune,
-            "--num-seeds": run.num_seeds > 1,
-        }
-        for flag in (flag for flag, on in others.items() if on):
-            raise RunError(
-                f"--compile-for does not go with {flag}; for the program of a run that there is, "
-                "give --config its config.yaml"
-            )
-    elif run.json:
-        raise RunError("--json goes with --compile-for")
     if run.resume is None and run.rewind:
         raise RunError("--rewind goes with --resume PATH of an older checkpoint")
 

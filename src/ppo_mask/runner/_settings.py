@@ -200,12 +200,6 @@ class RunSettings:
         "train together with other processes; none: on TPU pods, under Slurm, and where "
         "JAX_NUM_PROCESSES says so",
     )
-    compile_for: str | None = setting(
-        None,
-        "train nothing: compile the run's program for a TPU or GPU that need not be here, such as "
-        "v4-8 or h100, and print what it takes; needs the extra 'tpu' or 'cuda'",
-    )
-    json: bool = setting(False, "with --compile-for: print JSON")
     debug_nans: bool = setting(
         False, "look after each update, and say which line of code made the first NaN"
     )

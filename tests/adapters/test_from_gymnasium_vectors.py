@@ -12,10 +12,8 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import ppo_mask as pm
-from environments import Scripted
 from playing import played_on_host
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
-from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
 from ppo_mask.errors import RunError
 from python_games import Climb, InInfo, InvalidParts, Wrong
 
@@ -176,28 +174,3 @@ def test_vector_that_cannot_be_cut_says_so():
     env = pm.TimeLimit(GymnasiumEnv.of_vectors(Counter), 1)
     with pytest.raises(RunError, match=r"^Counter: an episode took more steps than asked for"):
         played_on_host(env, 2, eagerly=True)
-
-
-def test_our_own_vector_comes_back():
-    def make(n):
-        return ToGymnasiumVector(Scripted(), n)
-
-    vector = pm.VectorEnv(GymnasiumEnv.of_vectors(make, infos=["steps"]), 3)
-    state, _ = jax.jit(vector.reset)(KEY)
-    step, by_hand = jax.jit(vector.step), make(3)
-    by_hand.reset(seed=0)
-    for actions in ([0, 0, 1], [1, 0, 0], [0, 2, 0], [0, 0, 3], [0, 0, 0]):
-        state, timestep = step(KEY, state, np.array(actions, np.int32))
-        timestep = jax.device_get(timestep)
-        observation, reward, terminated, truncated, info = by_hand.step(actions)
-        np.testing.assert_array_equal(timestep.observation, observation)
-        np.testing.assert_array_equal(timestep.action_mask, by_hand.action_masks())
-        np.testing.assert_array_equal(timestep.reward, reward)
-        np.testing.assert_array_equal(timestep.terminated, terminated)
-        np.testing.assert_array_equal(timestep.truncated, truncated & ~terminated)
-        for i in range(3):
-            ended = terminated[i] or truncated[i]
-            final = info["final_obs"][i] if ended else observation[i]
-            np.testing.assert_array_equal(timestep.final_observation[i], final)
-            steps = info["final_info"]["steps"][i] if ended else info["steps"][i]
-            assert timestep.info["steps"][i] == steps

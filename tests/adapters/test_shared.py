@@ -85,22 +85,17 @@ class Tree(AbstractEnv[jax.Array]):
         )
 
 
-def test_flat_observation_follows_its_tree():
+def test_flat_observation_follows_its_tree_or_a_part_of_it():
     env = FlatObservation(Tree())
-    assert env.observation_size == 6
+    part = FlatObservation(Tree(), of=lambda observation: (observation["c"], observation["a"]))
+    assert (env.observation_size, part.observation_size) == (6, 2)
     state, timestep = env.reset(jax.random.key(0))
     n = float(state)
     assert timestep.observation.dtype == jnp.float32
     assert list(timestep.observation) == [n > 50, n, n, n, n, n / 8]
     assert list(flatten(Tree().show(state).observation)) == list(timestep.observation)
-
-
-def test_part_of_an_observation_may_be_chosen():
-    env = FlatObservation(Tree(), of=lambda observation: (observation["c"], observation["a"]))
-    assert env.observation_size == 2
-    state, _ = env.reset(jax.random.key(0))
-    _, timestep = env.step(jax.random.key(1), state, jnp.int32(1))
-    assert list(timestep.observation) == [(float(state) + 1) / 8, float(state) + 1 > 50]
+    _, timestep = part.step(jax.random.key(1), state, jnp.int32(1))
+    assert list(timestep.observation) == [(n + 1) / 8, n + 1 > 50]
 
 
 def test_a_name_that_is_unknown_or_cannot_be_downloaded_is_one_line():

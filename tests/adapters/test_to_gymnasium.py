@@ -1,7 +1,9 @@
-"""One environment as Gymnasium's: the same episodes, its conventions, and errors of one line."""
+"""Environments as Gymnasium's, one or a vector of them: the same episodes, its conventions, and
+errors of one line.
+"""
 
 import warnings
-from typing import Any
+from collections.abc import Callable
 
 import equinox as eqx
 import gymnasium
@@ -13,29 +15,35 @@ from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from gymnasium.utils import seeding
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from corridor import Corridor
 from environments import Scripted
 from playing import draw_allowed
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
-from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
+from ppo_mask.envs import AbstractEnv, TimeStep, VectorEnv
 from ppo_mask.envs.probes import MaskedDoors
 
 CONTINUE, TERMINATE, TRUNCATE, BOTH = range(4)
+# One row per step: what each of three environments does.
+SCRIPT = np.array([[0, 0, 1], [1, 0, 0], [0, 2, 0], [0, 0, 3], [0, 0, 0]])
+one_or_many = pytest.mark.parametrize("make", [ToGymnasium, lambda env: ToGymnasiumVector(env, 5)])
+with_one_or_several_choices = pytest.mark.parametrize("env", [Corridor(), MaskedDoors()], ids=repr)
 
 
 class Rich(AbstractEnv[jax.Array]):
-    """Observations and infos of many kinds; counts how often it is traced."""
+    """Observations and infos of many kinds; says when a step is traced."""
 
     offset: jax.Array
-    traces: Any = eqx.field(static=True)
+    traced: Callable[..., None] = eqx.field(static=True, default=print)
     num_actions: int = 2
 
     def reset(self, key):
         return jnp.int32(0), self._show(jnp.int32(0))
 
     def step(self, key, state, action):
-        self.traces.append("step")
+        self.traced("step")
         return state + 1, self._show(state + 1)
 
     def _show(self, state):
@@ -49,17 +57,7 @@ class Rich(AbstractEnv[jax.Array]):
         )
 
 
-class Traces:
-    """Names of what is traced; equal only to itself."""
-
-    def __init__(self):
-        self.names = []
-
-    def append(self, name):
-        self.names.append(name)
-
-
-@pytest.mark.parametrize("env", [Corridor(), MaskedDoors()], ids=["one", "several choices"])
+@with_one_or_several_choices
 def test_episodes_equal_the_environments_own(env):
     reset, step, wrapped = jax.jit(env.reset), jax.jit(env.step), ToGymnasium(env)
     generator, random = seeding.np_random(7)[0], np.random.default_rng(0)
@@ -96,43 +94,33 @@ def test_termination_and_truncation_differ(action):
     np.testing.assert_array_equal(env.action_masks(), [True, False, False, False])
 
 
-def test_several_choices_are_a_multi_discrete():
-    env = ToGymnasium(MaskedDoors())
-    assert env.action_space == MultiDiscrete([4, 6, 6])
-    env.reset()
-    for action in (1, [1, 2], [1.0, 2.0, 3.0]):
-        with pytest.raises(ValueError, match=r"actions must be whole numbers of shape \[3\], got"):
-            env.step(action)
-    with pytest.raises(ValueError, match=r"actions are 0 to \[3, 5, 5\], got \[4, 0, 0\]"):
-        env.step(np.array([4, 0, 0]))
-
-
-@pytest.mark.parametrize("kind", [Corridor, MaskedDoors])
-def test_gymnasium_checker_passes(kind):
+@with_one_or_several_choices
+def test_gymnasium_checker_passes(env):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        check_env(ToGymnasium(kind()), skip_render_check=kind is MaskedDoors)
+        check_env(ToGymnasium(env), skip_render_check=isinstance(env, MaskedDoors))
     # It is right: of a float's limits nothing is known here. And nobody has registered it.
     known = ("infinity", "infinite", "alternative render modes")
     assert [w for w in caught if not any(words in str(w.message) for words in known)] == []
 
 
-def starts(env, number=6, **first):
-    return [int(env.reset(**(first if i == 0 else {}))[1]["position"]) for i in range(number)]
+@one_or_many
+def test_seed_starts_a_sequence_of_episodes(make):
+    def starts(env, **first):
+        shown = [env.reset(**first), *(env.reset() for _ in range(5))]
+        return [np.array(info["position"]).tolist() for _, info in shown]
 
-
-def test_seed_starts_a_sequence_of_episodes():
-    env = ToGymnasium(Corridor(50))
+    env = make(Corridor(50))
     one = starts(env, seed=1)
-    assert starts(env, seed=1) == one == starts(ToGymnasium(Corridor(50)), seed=1)
-    assert len(set(one)) > 2
+    assert starts(env, seed=1) == one == starts(make(Corridor(50)), seed=1)
+    assert len({*np.ravel(one)}) > 2 * np.size(one[0])
     assert starts(env, seed=2) != one
     assert starts(env) != starts(env)
-    assert starts(ToGymnasium(Corridor(50))) != starts(ToGymnasium(Corridor(50)))
+    assert starts(make(Corridor(50))) != starts(make(Corridor(50)))
 
 
 def test_trees_of_observations_have_spaces_and_numpy_arrays():
-    env = ToGymnasium(Rich(jnp.float32(0.5), Traces()))
+    env = ToGymnasium(Rich(jnp.float32(0.5)))
     limits = np.iinfo(np.int32)
     assert env.observation_space == Dict(
         flag=Box(0, 1, (), np.bool_),
@@ -159,34 +147,33 @@ def test_observations_without_a_space_are_refused():
             return eqx.tree_at(lambda t: t.observation, super()._show(state), eqx.nn.Identity())
 
     with pytest.raises(TypeError, match="observations hold a Identity; spaces are of arrays"):
-        ToGymnasium(Odd(jnp.float32(0.5), Traces()))
+        ToGymnasium(Odd(jnp.float32(0.5)))
 
 
-def test_returned_arrays_are_copies():
-    env = ToGymnasium(Scripted())
+@one_or_many
+def test_returned_arrays_are_copies(make):
+    env = make(Scripted())
     first, _ = env.reset()
-    mask = env.action_masks()
-    second = env.step(CONTINUE)[0]
-    assert (first.item(), second.item()) == (0.0, 1.0)
+    go_on = env.action_space.sample() * CONTINUE
+    second = env.step(go_on)[0]
+    assert (first.max(), second.min()) == (0.0, 1.0)
     second += 5
-    mask[:] = False
+    env.action_masks()[:] = False
     assert env.action_masks().any()
-    assert env.step(CONTINUE)[0].item() == 2.0
+    assert (env.step(go_on)[0] == 2.0).all()
 
 
 def test_environments_of_one_structure_compile_once():
-    traces = Traces()
-    offsets = []
+    traces, offsets = [], []
     for offset in (1.0, 2.0, 3.0):
-        env = ToGymnasium(Rich(jnp.float32(offset), traces))
+        env = ToGymnasium(Rich(jnp.float32(offset), traces.append))
         env.reset()
-        for _ in range(3):
-            offsets.append(env.step(0)[0]["grid"][1].item())
-    assert traces.names == ["step"]
+        offsets += [env.step(0)[0]["grid"][1].item() for _ in range(3)]
+    assert traces == ["step"]
     assert offsets == [1.0] * 3 + [2.0] * 3 + [3.0] * 3
 
 
-def test_misuse_is_refused_in_one_line():
+def test_misuse_of_one_is_refused_in_one_line():
     env = ToGymnasium(Scripted())
     for call in (lambda: env.step(0), env.action_masks, lambda: env.state):
         with pytest.raises(ResetNeeded, match="call reset before"):
@@ -202,6 +189,42 @@ def test_misuse_is_refused_in_one_line():
         env.step(CONTINUE)
     env.reset()
     assert env.step(CONTINUE)[1] == 1.0
+
+
+def test_misuse_of_a_vector_is_refused_in_one_line():
+    with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
+        ToGymnasiumVector(Scripted(), 0)
+    envs = ToGymnasiumVector(Scripted(), 2)
+    for call in (lambda: envs.step([0, 0]), envs.action_masks):
+        with pytest.raises(ResetNeeded, match="call reset before"):
+            call()
+    with pytest.raises(ValueError, match=r"one whole number for all environments, got \[1, 2\]"):
+        envs.reset(seed=[1, 2])
+    with pytest.raises(ValueError, match="a reset_mask is for vectors without autoreset"):
+        envs.reset(options={"reset_mask": np.array([True, False])})
+    envs.reset()
+    with pytest.raises(ValueError, match=r"actions must be 2 whole numbers, got int64\[3\]"):
+        envs.step([0, 0, 0])
+    with pytest.raises(ValueError, match=r"actions must be 2 whole numbers, got float64\[2\]"):
+        envs.step([0.0, 1.0])
+    with pytest.raises(ValueError, match="actions are 0 to 3, got -1 to 4"):
+        envs.step([-1, 4])
+
+
+def test_several_choices_are_a_multi_discrete():
+    env, envs = ToGymnasium(MaskedDoors()), ToGymnasiumVector(MaskedDoors(), 2)
+    assert env.action_space == envs.single_action_space == MultiDiscrete([4, 6, 6])
+    env.reset()
+    envs.reset()
+    for action in (1, [1, 2], [1.0, 2.0, 3.0]):
+        with pytest.raises(ValueError, match=r"actions must be whole numbers of shape \[3\], got"):
+            env.step(action)
+    with pytest.raises(ValueError, match=r"actions are 0 to \[3, 5, 5\], got \[4, 0, 0\]"):
+        env.step(np.array([4, 0, 0]))
+    with pytest.raises(ValueError, match=r"of shape \[2, 3\], got int64\[3\]"):
+        envs.step(np.array([1, 2, 3]))
+    with pytest.raises(ValueError, match=r"actions are 0 to \[3, 5, 5\], got \[0, -1, 0\]"):
+        envs.step(np.array([[0, 0, 0], [0, -1, 0]]))
 
 
 def test_render_modes_are_the_given_ones():
@@ -236,3 +259,105 @@ def test_gymnasium_wrappers_work():
     assert env.step(CONTINUE)[2:4] == (False, False)
     assert env.step(CONTINUE)[2:4] == (False, True)
     assert env.get_wrapper_attr("action_masks")().tolist() == [True, False, False, False]
+
+    envs = ToGymnasiumVector(Scripted(), 3)
+    listed = gymnasium.wrappers.vector.DictInfoToList(envs)
+    listed.reset()
+    first, second, _ = [listed.step(actions)[-1] for actions in SCRIPT[:2]][-1]
+    assert (second, first["final_info"]) == ({"steps": 2}, {"steps": 2})
+    assert first["final_obs"].tolist() == [2.0]
+    recorded = gymnasium.wrappers.vector.RecordEpisodeStatistics(envs)
+    recorded.reset()
+    episode = [recorded.step(actions)[-1] for actions in SCRIPT[:2]][-1]["episode"]
+    assert (episode["r"][0], episode["l"][0]) == (3.0, 2)
+
+
+def test_each_environment_has_a_frame():
+    renderers = {"ansi": lambda state: f"after {state}", "human": print}
+    envs = ToGymnasiumVector(Scripted(), 2, renderers=renderers, render_mode="ansi")
+    assert envs.metadata["render_modes"] == ["ansi"]
+    envs.reset()
+    envs.step([CONTINUE, TERMINATE])
+    assert envs.render() == ("after 1", "after 0")
+    with pytest.raises(ValueError, match="render_mode must be one of ansi; got 'human'"):
+        ToGymnasiumVector(Scripted(), 2, renderers=renderers, render_mode="human")
+    envs = ToGymnasiumVector(Scripted(), 2, renderers=renderers)
+    with pytest.warns(UserWarning, match="render does nothing without a render_mode"):
+        assert envs.render() is None
+
+
+@with_one_or_several_choices
+def test_steps_of_a_vector_equal_vector_env(env):
+    vector, envs = VectorEnv(env, 4), ToGymnasiumVector(env, 4)
+    words = seeding.np_random(3)[0].integers(2**32, size=2, dtype=np.uint32)
+    key, reset_key = jax.random.split(jax.random.fold_in(jax.random.key(words[0]), words[1]))
+    step, random, ends = jax.jit(vector.step), np.random.default_rng(0), 0
+    state, timestep = jax.jit(vector.reset)(reset_key)
+    timestep = jax.device_get(timestep)
+    observation, info = envs.reset(seed=3)
+    np.testing.assert_array_equal(observation, timestep.observation)
+    for name, values in timestep.info.items():
+        np.testing.assert_array_equal(info[name], values)
+        assert info[f"_{name}"].all()
+    for _ in range(40):
+        np.testing.assert_array_equal(envs.action_masks(), timestep.action_mask)
+        actions = draw_allowed(random, timestep.action_mask, env.num_actions)
+        assert envs.action_space.contains(actions)
+        key, step_key = jax.random.split(key)
+        state, timestep = step(step_key, state, jnp.asarray(actions))
+        timestep = jax.device_get(timestep)
+        observation, reward, terminated, truncated, info = envs.step(actions)
+        np.testing.assert_array_equal(observation, timestep.observation)
+        np.testing.assert_array_equal(reward, timestep.reward)
+        np.testing.assert_array_equal(terminated, timestep.terminated)
+        np.testing.assert_array_equal(truncated, timestep.truncated)
+        ended = terminated | truncated
+        ends += ended.sum()
+        assert ("final_obs" in info) == bool(ended.any())
+        for i, has_ended in enumerate(ended):
+            if has_ended:
+                np.testing.assert_array_equal(info["final_obs"][i], timestep.final_observation[i])
+            of_step = info["final_info"] if has_ended else info
+            for name, values in timestep.info.items():
+                assert of_step[name][i] == values[i]
+    assert ends > 5
+
+
+def test_a_vector_equals_gymnasium_sync_vector():
+    own = SyncVectorEnv(
+        [lambda: ToGymnasium(Scripted()) for _ in range(3)], autoreset_mode=AutoresetMode.SAME_STEP
+    )
+    envs = ToGymnasiumVector(Scripted(), 3)
+    assert envs.metadata["autoreset_mode"] == own.metadata["autoreset_mode"]
+    for space in ("observation_space", "action_space"):
+        for name in (space, f"single_{space}"):
+            assert getattr(envs, name) == getattr(own, name)
+    compare(envs.reset(seed=1), own.reset(seed=1))
+    for actions in SCRIPT:
+        *mine, info = envs.step(actions)
+        *theirs, own_info = own.step(actions)
+        compare(mine, theirs)
+        # A new episode's info is not known before its first step, and marked so.
+        ended = mine[2] | mine[3]
+        np.testing.assert_array_equal(info.pop("_steps"), ~ended)
+        assert own_info.pop("_steps").all()
+        compare(info, own_info)
+
+
+def compare(mine, theirs):
+    assert type(mine) is type(theirs)
+    if isinstance(mine, dict):
+        assert mine.keys() == theirs.keys()
+        for name in mine:
+            compare(mine[name], theirs[name])
+    elif isinstance(mine, tuple | list):
+        for one, other in zip(mine, theirs, strict=True):
+            compare(one, other)
+    elif mine.dtype == object:
+        assert [None if x is None else x.tolist() for x in mine] == [
+            None if x is None else x.tolist() for x in theirs
+        ]
+    else:
+        # They have Python's integers, of 64 bits.
+        assert mine.dtype == theirs.dtype or mine.dtype.kind == theirs.dtype.kind == "i"
+        np.testing.assert_array_equal(mine, theirs)

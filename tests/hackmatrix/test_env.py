@@ -53,6 +53,7 @@ def test_the_laws_of_the_protocol_hold_with_everything_that_can_be_set():
 def test_settings_that_cannot_be_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         HackMatrix(**settings)
+    HackMatrix(max_steps=(1 << 31) - 1)
 
 
 @pytest.mark.slow

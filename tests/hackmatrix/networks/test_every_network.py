@@ -2,8 +2,10 @@
 
 from typing import Any, cast
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from hackmatrix import HackMatrix
@@ -58,6 +60,18 @@ def test_it_learns_and_plays(tmp_path, name):
 
 def _arrays(model):
     return [x for x in jax.tree.leaves(model) if hasattr(x, "dtype")]
+
+
+@pytest.mark.parametrize("name", TASK.networks)
+def test_hyperparameters_rebuild_it_and_it_starts_near_uniform(name):
+    model = make(name, HackMatrix(compact=True))
+    again = eqx.filter_eval_shape(type(model), **model.hyperparameters, key=jax.random.key(1))
+    assert jax.tree.structure(again) == jax.tree.structure(model)
+    if not is_recurrent(model):
+        distribution, value = eqx.filter_jit(model)(row(views().compact, 0), jnp.arange(28) < 5)
+        np.testing.assert_allclose(distribution.probs[:5], 0.2, atol=0.05)
+        assert not distribution.probs[5:].any()
+        assert value.shape == ()
 
 
 @pytest.mark.parametrize("name", TASK.networks)

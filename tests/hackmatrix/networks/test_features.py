@@ -9,7 +9,7 @@ import numpy as np
 
 from hackmatrix.networks import PlayerCenteredMLP
 from hackmatrix.networks.features import NUM_FEATURES, Features, features, unpack
-from hackmatrix.observation import DIVISORS, OBSERVATION_SIZE
+from hackmatrix.observation import DIVISORS
 from ppo_mask.networks import add_normalization, update_statistics
 from recorded import views
 
@@ -95,16 +95,6 @@ def test_features_are_the_board_from_where_the_player_stands():
             hit = on_board(r, c) and occupied[r, c]
             target = grid[r, c, TARGET] if hit else np.zeros(len(TARGET))
             np.testing.assert_array_equal(one.targets[direction], target)
-
-
-def test_hyperparameters_rebuild_the_structure():
-    model = PlayerCenteredMLP(8, 1, key=jax.random.key(0))
-    again = PlayerCenteredMLP(**model.hyperparameters, key=jax.random.key(1))
-    assert jax.tree.structure(model) == jax.tree.structure(again)
-    observation = jnp.zeros(OBSERVATION_SIZE)
-    distribution, value = eqx.filter_jit(model)(observation, jnp.arange(28) < 3)
-    np.testing.assert_allclose(distribution.probs[:3], 1 / 3, atol=0.05)
-    assert value.shape == ()
 
 
 def test_a_normalized_network_reads_the_board_as_it_is_and_normalizes_what_it_read():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from games import BATCH, SIPHON, UP, batch, play, position, run, step
-from hackmatrix import HackMatrix, positions
+from hackmatrix import positions
 from hackmatrix.positions import _CELL, _ENEMY, _NUMBERS, _PLAYER, _TRANSMISSION, _game, _to_states
 from hackmatrix.rules.entities import MAX_ENTITIES
 from hackmatrix.rules.game import MAX_TURNS, replace
@@ -139,9 +139,3 @@ def test_a_history_that_a_state_has_no_numbers_for_is_refused(depth):
     for load in (positions.load, lambda start, depth: positions.load_all([start], depth)):
         with pytest.raises(ValueError, match=f"undo_depth: {depth} is not in 1 to 65535"):
             load(position(), depth)
-
-
-def test_more_steps_than_are_counted_are_no_limit():
-    with pytest.raises(ValueError, match="max_steps must be at most 2147483647 or None, got"):
-        HackMatrix(max_steps=1 << 31)
-    HackMatrix(max_steps=LAST)

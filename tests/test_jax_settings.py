@@ -75,20 +75,17 @@ def assert_traces(env, make, curriculum=None, **config):
     assert not any(dtype.endswith("64") for dtype in types(start).values())
 
 
+TRAINING_GAMES = GameSettings(adaptive_starts=0.5, head_start=0.5, program_bonus=1.0)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["mlp", "board"])
-def test_game_is_traced_under_any_setting(setting, network):
+@pytest.mark.parametrize(
+    ("network", "curriculum"),
+    [("mlp", None), ("board", None), ("mlp", TASK.curriculum(TRAINING_GAMES))],
+)
+def test_game_is_traced_under_any_setting(setting, network, curriculum):
     env, sizes = HackMatrix(max_steps=9, compact=True), NetworkSettings(hidden_dim=8)
-    assert_traces(env, lambda key: TASK.networks[network](env, sizes, key))
-
-
-@pytest.mark.slow
-def test_training_games_are_traced_under_any_setting(setting):
-    given = GameSettings(adaptive_starts=0.5, head_start=0.5, program_bonus=1.0)
-    env = HackMatrix(max_steps=9, compact=True)
-    network = TASK.networks["mlp"]
-    sizes = NetworkSettings(hidden_dim=8)
-    assert_traces(env, lambda key: network(env, sizes, key), curriculum=TASK.curriculum(given))
+    assert_traces(env, lambda key: TASK.networks[network](env, sizes, key), curriculum)
 
 
 @pytest.mark.parametrize("probe", [pm.envs.probes.MaskedLocks, pm.envs.probes.MaskedDoors])

@@ -17,7 +17,8 @@ from waiting import PATIENCE, meeting_place, wait_until
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "examples" / "tpu_startup.sh"
-FLAGS = "--num-envs 16 --num-steps 8 --hidden-dim 16 --num-layers 1 --log-interval 1"
+FLAGS = "--num-envs 16 --num-steps 8 --hidden-dim 16 --num-layers 1 --log-interval 1 "
+FLAGS += "--save-interval 5 --total-timesteps"
 
 # What stands in for the programs of a VM. A bucket gs://x/y is the folder of that name.
 CURL = 'cat "$METADATA/${!###*/}"'
@@ -144,38 +145,47 @@ def kept(tmp_path: Path) -> tuple[list[int], list[int]]:
         return [], []
 
 
-@pytest.mark.slow
-def test_a_preempted_run_goes_on_from_the_bucket(tmp_path: Path) -> None:
-    # A VM that was lost before its first checkpoint left no more than this.
+def assert_finishes(
+    tmp_path: Path, updates: int, folders: list[str], coordinator: str | None = None
+) -> None:
+    """VMs go on to so many updates, of which the log has each once."""
+    flags = f"{FLAGS} {updates * 128}"
+    machines = [vm(tmp_path, name, flags, x, coordinator) for x, name in enumerate(folders)]
+    for name, machine in zip(folders, machines, strict=True):
+        assert machine.wait(timeout=PATIENCE) == 0, (tmp_path / f"{name}.log").read_text()
+    checkpoints, log = kept(tmp_path)
+    assert checkpoints[-1] == updates
+    assert log == list(range(1, updates + 1))
+
+
+def cut_short(tmp_path: Path) -> None:
+    """A VM that was lost before its first checkpoint left no more than this."""
     path = tmp_path.joinpath(*RUN)
     path.mkdir(parents=True)
     (path / "config.yaml").write_text("")
-    machine = vm(tmp_path, "one", f"{FLAGS} --save-interval 5 --total-timesteps 100000000")
+
+
+@pytest.mark.slow
+def test_a_preempted_run_goes_on_from_the_bucket(tmp_path: Path) -> None:
+    cut_short(tmp_path)
+    machine = vm(tmp_path, "one", f"{FLAGS} 100000000")
     try:
         wait_until(lambda: kept(tmp_path)[0], [machine])
     finally:
         machine.send_signal(signal.SIGTERM)
         machine.wait(timeout=PATIENCE)
+    runs = tmp_path.joinpath(*RUN[:-1])
     checkpoints, log = kept(tmp_path)
     # The last one was saved because of the signal.
     done = checkpoints[-1]
     assert log[-1] >= done
     assert f"SIGTERM after {done} updates" in (tmp_path / "one.log").read_text()
-    assert list((path.parent / "compiled").iterdir())
-    assert len([*path.parent.glob("first.*")]) == 1
+    assert list((runs / "compiled").iterdir())
+    assert len([*runs.glob("first.*")]) == 1
 
-    flags = f"{FLAGS} --save-interval 5 --total-timesteps {(done + 10) * 128}"
-    machine = vm(tmp_path, "two", flags)
-    assert machine.wait(timeout=PATIENCE) == 0, (tmp_path / "two.log").read_text()
-    checkpoints, log = kept(tmp_path)
-    assert checkpoints[-1] == done + 10
-    assert log == list(range(1, done + 11))
-
+    assert_finishes(tmp_path, done + 10, ["two"])
     # Booted once more when all is done, it does no harm.
-    assert vm(tmp_path, "two", flags).wait(timeout=PATIENCE) == 0, (
-        tmp_path / "two.log"
-    ).read_text()
-    assert kept(tmp_path) == (checkpoints, log)
+    assert_finishes(tmp_path, done + 10, ["two"])
 
 
 @pytest.mark.nightly
@@ -184,11 +194,8 @@ def test_a_slice_of_two_hosts_goes_on_when_one_is_rebooted_and_when_both_are_los
     tmp_path: Path,
 ) -> None:
     meet = meeting_place()
-    # A host that was lost while it took the run's name left this.
-    path = tmp_path.joinpath(*RUN)
-    path.mkdir(parents=True)
-    (path / "config.yaml").write_text("")
-    flags = f"{FLAGS} --save-interval 5 --total-timesteps 100000000"
+    cut_short(tmp_path)
+    flags = f"{FLAGS} 100000000"
     machines = [vm(tmp_path, f"one{x}", flags, x, meet) for x in (0, 1)]
     wait_until(lambda: kept(tmp_path)[0], machines)
     machines[1].send_signal(signal.SIGTERM)
@@ -201,12 +208,6 @@ def test_a_slice_of_two_hosts_goes_on_when_one_is_rebooted_and_when_both_are_los
     assert f", from update {stopped_at}\n" in (tmp_path / "one0.log").read_text()
     done = kept(tmp_path)[0][-1]
 
-    flags = f"{FLAGS} --save-interval 5 --total-timesteps {(done + 10) * 128}"
-    machines = [vm(tmp_path, f"two{x}", flags, x, meet) for x in (0, 1)]
-    for x, machine in enumerate(machines):
-        assert machine.wait(timeout=PATIENCE) == 0, (tmp_path / f"two{x}.log").read_text()
-    checkpoints, log = kept(tmp_path)
-    assert checkpoints[-1] == done + 10
-    assert log == list(range(1, done + 11))
+    assert_finishes(tmp_path, done + 10, ["two0", "two1"], meet)
     assert not (tmp_path / "two1" / "ppo_mask").exists()
-    assert len([*path.parent.glob("first.*")]) == 1
+    assert len([*tmp_path.joinpath(*RUN[:-1]).glob("first.*")]) == 1

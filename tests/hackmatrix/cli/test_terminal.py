@@ -6,6 +6,7 @@ import re
 import signal
 import termios
 import time
+from itertools import product
 
 import pytest
 
@@ -148,11 +149,15 @@ def guarded():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("lost", [False, True])
 @pytest.mark.parametrize(
-    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+    ("number", "error", "lost"),
+    [
+        (None, RuntimeError, False),
+        *product([signal.SIGINT], [KeyboardInterrupt], [False, True]),
+        *product([signal.SIGTERM], [SystemExit], [False, True]),
+    ],
 )
-def test_a_signal_restores_the_terminal_even_where_its_exception_is_lost(
+def test_a_signal_or_an_error_restores_the_terminal_even_where_its_exception_is_lost(
     at_pty, guarded, capsys, number, error, lost
 ):
     before = termios.tcgetattr(at_pty[1])
@@ -160,6 +165,8 @@ def test_a_signal_restores_the_terminal_even_where_its_exception_is_lost(
     def use(terminal):
         assert termios.tcgetattr(at_pty[1]) != before
         try:
+            if number is None:
+                raise error
             os.kill(os.getpid(), number)
             time.sleep(10)
         except error:
@@ -169,16 +176,9 @@ def test_a_signal_restores_the_terminal_even_where_its_exception_is_lost(
 
     with pytest.raises(error) as end, Terminal() as terminal:
         use(terminal)
-    assert number == signal.SIGINT or end.value.code == 143
+    assert number != signal.SIGTERM or end.value.code == 143
     assert restored(capsys.readouterr().out, before, at_pty)
-    assert signal.getsignal(number) is guarded
-
-
-def test_an_error_restores_the_terminal(at_pty, guarded, capsys):
-    before = termios.tcgetattr(at_pty[1])
-    with pytest.raises(RuntimeError, match="a mishap"), Terminal():
-        raise RuntimeError("a mishap")
-    assert restored(capsys.readouterr().out, before, at_pty)
+    assert number is None or signal.getsignal(number) is guarded
 
 
 def test_watch_on_a_real_terminal_draws_and_takes_its_keys(at_pty, monkeypatch, capsys):

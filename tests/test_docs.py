@@ -31,6 +31,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 # Whose commands are for other machines, take long, or change this one.
 ELSEWHERE = (
     "checkpoints.md",
+    "curriculum.md",
     "devices.md",
     "gpu.md",
     "tpu.md",
@@ -38,6 +39,7 @@ ELSEWHERE = (
     "colab.md",
     "learning.md",
     "releasing.md",
+    "seeds.md",
     "CONTRIBUTING.md",
 )
 SET_UP = re.compile(r"python3 -m venv \.venv && \.venv/bin/pip install -e \S+ && \.venv/bin/")

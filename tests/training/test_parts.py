@@ -17,8 +17,7 @@ from ppo_mask.ppo._own_parts import checked_loss
 
 LOCKS = programs.locks()
 CONFIG, UPDATES = LOCKS.config, 5
-# It rises, and then falls; so a step too early or too late would show.
-SCHEDULE = optax.warmup_cosine_decay_schedule(1e-4, 1e-2, 6, UPDATES * CONFIG.gradient_steps, 1e-3)
+SCHEDULE = optax.linear_schedule(1e-2, 0.0, UPDATES * CONFIG.gradient_steps)
 ADAM = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(SCHEDULE, eps=1e-5))
 
 
@@ -42,27 +41,22 @@ def estimate_monte_carlo(
     return jax.lax.scan(backwards, next_value[-1], steps, reverse=True)[1] - value
 
 
-def test_a_schedule_and_parts_by_hand_are_ppos() -> None:
-    """PPO with a schedule, and all of it by hand: Monte Carlo is GAE with lambda = 1."""
-    numbers = {"learning_rate": SCHEDULE, "anneal_lr": False, "max_grad_norm": 0.1}
-    ours = programs.program(LOCKS.env, gae_lambda=1.0, **numbers)
-    state, history = ours.train(UPDATES)
+def test_parts_by_hand_are_ppos() -> None:
+    """PPO and all of it by hand: Monte Carlo is GAE with lambda = 1."""
+    numbers = {"learning_rate": 1e-2, "gae_lambda": 1.0, "max_grad_norm": 0.1}
+    state, history = LOCKS.train(UPDATES, **numbers)
     parts = pm.ppo.Algorithm(ADAM, loss_with_metric, estimate_monte_carlo)
     trainer = pm.Trainer(LOCKS.env, CONFIG, metrics=LOCKS.trainer.metrics, algorithm=parts)
     by_hand = programs.Program(trainer, LOCKS.make_model)
     same, line = by_hand.train(UPDATES)
     for one, other in zip(*map(jax.tree.leaves, (state.model, same.model)), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
-    assert np.abs(state.model.actor[0].weight - ours.start.model.actor[0].weight).max() > 1e-3
+    assert np.abs(state.model.actor[0].weight - LOCKS.start.model.actor[0].weight).max() > 1e-3
     assert (line["train/largest_advantage"] > 0.5).all()
     assert {*line.names} ^ {*history.names} == {"train/largest_advantage", "train/lr"}
-    # The rate of the last gradient step of each update.
-    last = [SCHEDULE((n + 1) * CONFIG.gradient_steps - 1) for n in range(UPDATES)]
-    np.testing.assert_allclose(history["train/lr"], last, rtol=1e-5)
-    # A stop changes nothing: a schedule counts over the whole run, as the optimizer by hand does.
-    for program, whole in ((ours, state), (by_hand, same)):
-        again, _ = program.train(UPDATES, program.train(2)[0])
-        assert eqx.tree_equal(again.model, whole.model)
+    # A stop changes nothing: the schedule counts over the whole run.
+    again, _ = by_hand.train(UPDATES, by_hand.train(2)[0])
+    assert eqx.tree_equal(again.model, same.model)
 
 
 def test_metrics_of_a_loss_may_be_numbers_of_python() -> None:

@@ -78,23 +78,6 @@ def test_values_and_policies_known_on_paper():
             assert observation not in best or probs[best[observation]] > 0.9, (probe, observation)
 
 
-class Hiding(AbstractEnv):
-    """Another environment, which tells nobody what is allowed."""
-
-    env: AbstractEnv
-    num_actions: int = eqx.field(static=True)
-
-    def reset(self, key):
-        return self._hide(*self.env.reset(key))
-
-    def step(self, key, state, action):
-        return self._hide(*self.env.step(key, state, action))
-
-    def _hide(self, state, timestep):
-        mask = jnp.ones_like(timestep.action_mask)
-        return state, dataclasses.replace(timestep, action_mask=mask)
-
-
 def test_locks_are_opened_with_the_mask():
     how = {"learning_rate": 1e-2, "gamma": GAMMA, "ent_coef": 0.01, "max_grad_norm": 5.0}
     _, history = programs.locks().train(300, log_interval=20, **how)
@@ -102,19 +85,11 @@ def test_locks_are_opened_with_the_mask():
     assert history.records[-1].values["train/mean_episode_length"] == 5
 
 
-@pytest.mark.slow
-def test_locks_are_not_opened_without_the_mask():
-    env = Hiding(probes.MaskedLocks(), 32)
-    result = evaluate(learn(env, 60), env, jax.random.key(2), 200, greedy=False)
-    assert result.mean_return < 0.5
-
-
 HOW = [{}, {"precision": "bfloat16"}, {"normalize_observations": True, "normalize_rewards": True}]
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("how", HOW, ids=["plain", "bfloat16", "normalized"])
+@pytest.mark.parametrize(("seed", "how"), enumerate(HOW), ids=["plain", "bfloat16", "normalized"])
 def test_cart_pole_is_solved_within_500_000_steps(how, seed):
     env = CartPole()
     # On 120 seeds the lowest mean is 495; with half the rate it is 443, with 16 environments 424.

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from hackmatrix import HackMatrix
-from hackmatrix.networks import PlayerCenteredMLP
 from ppo_mask.jax_tools import (
     by_platform,
     default_platform,
@@ -78,18 +77,6 @@ def test_a_game_is_played_without_jit(compiled):
     assert compiled().count("jit(reset)") == 2  # Of one game and of three.
     assert [compiled().count(f"jit({name})") for name in ("_step", "observe")] == [1, 1]
     assert len(compiled()) < 20  # With what makes keys; op by op they were 270.
-
-
-@pytest.mark.slow
-def test_a_network_of_the_game_acts_without_jit(compiled):
-    model, compact = PlayerCenteredMLP(4, 1, key=jax.random.key(0)), HackMatrix(compact=True)
-    _, timestep = compact.reset(jax.random.key(0))
-    model(timestep.observation, timestep.action_mask)
-    before = len(compiled())
-    for number in range(1, 4):
-        _, timestep = compact.reset(jax.random.key(number))
-        model(timestep.observation, timestep.action_mask)
-    assert len(compiled()) == before  # Each call compiled four loops again.
 
 
 @jax.jit

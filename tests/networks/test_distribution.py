@@ -16,11 +16,10 @@ CASES = 300
 KINDS = [
     (28, jnp.float32),
     (28, jnp.bfloat16),
-    ((2, 2), jnp.bfloat16),
     ((3, 1, 2), jnp.float32),
-    ((2, 3, 3, 2), jnp.float32),
+    ((2, 3, 3, 2), jnp.bfloat16),
 ]
-"""One choice; several: equal, all different, and equal ones between others."""
+"""One choice; several: all different, and equal ones between others."""
 
 
 def parts_of(sizes):
@@ -205,8 +204,7 @@ def test_memory_grows_with_the_number_of_actions_and_no_faster(sizes):
         drawn = distribution.sample(key) + distribution.mode()
         return distribution.log_prob(action) + distribution.entropy(), drawn
 
-    rows = 4
-    total = sum(sizes)
+    rows, total = 4, sum(sizes)
     arguments = (
         jax.ShapeDtypeStruct((rows, total), jnp.float32),
         jax.ShapeDtypeStruct((rows, total), jnp.bool_),
@@ -215,9 +213,6 @@ def test_memory_grows_with_the_number_of_actions_and_no_faster(sizes):
     )
     program = jax.vmap(jax.grad(loss, has_aux=True))
     assert max(all_sizes(jax.make_jaxpr(program)(*arguments).jaxpr)) == rows * total
-    if len(sizes) == 51:  # The others are of the same operations.
-        memory = jax.jit(program).lower(*arguments).compile().memory_analysis()
-        assert memory.temp_size_in_bytes < 30 * 4 * rows * total
 
 
 def all_sizes(jaxpr):

@@ -9,7 +9,6 @@ import pytest
 from environments import CartPole
 from ppo_mask import ppo
 from ppo_mask.envs import VectorEnv
-from ppo_mask.envs.probes import MatchObservation
 from ppo_mask.networks import (
     AbstractActorCritic,
     AbstractFeatureActorCritic,
@@ -22,7 +21,6 @@ from ppo_mask.networks import (
     update_statistics,
 )
 from ppo_mask.ppo import PPOConfig, RewardScaler, start_rollout
-from ppo_mask.training import Trainer
 
 update_moments = jax.jit(RunningMoments.update)
 
@@ -52,19 +50,17 @@ def test_moments_of_many_steps_are_exact():
     np.testing.assert_allclose(moments.variance, exact.var(), rtol=1e-4)
 
 
-def test_moments_of_a_constant_have_no_variance():
+def test_moments_of_a_constant_have_no_variance_and_a_count_at_its_end_does_no_harm():
     moments = RunningMoments(())
     for count in (1000, 77):
         moments = update_moments(moments, np.full(count, 0.1, np.float32))
     np.testing.assert_allclose(moments.mean, 0.1, rtol=1e-6)
     assert 0 <= moments.variance < 1e-12
-
-
-def test_a_count_that_float32_cannot_raise_does_no_harm():
+    # float32 cannot raise it.
     moments = eqx.tree_at(lambda m: m.count, RunningMoments(()), jnp.float32(2**40))
-    moments = update_moments(moments, np.full(8, 3, np.float32))
+    moments = update_moments(moments, np.full(77, 3, np.float32))
     assert moments.count == float(2**40)
-    assert 0 < moments.mean < 1e-9
+    assert 0 < moments.mean < 1e-8
     np.testing.assert_allclose(moments.variance, 1, rtol=1e-6)
 
 
@@ -169,33 +165,6 @@ def test_the_config_says_whether_statistics_are_updated(on, monkeypatch):
 
     jax.eval_shape(one_update, key)
     assert bool(updated) == on
-
-
-class _FarAway(MatchObservation):  # pyright: ignore[reportGeneralTypeIssues]
-    """What tells the right action is a small difference far from 0."""
-
-    def _show(self, state, timestep):
-        observation = 1000 + 0.1 * timestep.observation
-        return state, eqx.tree_at(lambda t: t.observation, timestep, observation)
-
-    def reset(self, key):
-        return self._show(*super().reset(key))
-
-    def step(self, key, state, action):
-        return self._show(*super().step(key, state, action))
-
-
-@pytest.mark.slow
-def test_far_observations_are_learned_if_normalized():
-    config = PPOConfig(
-        num_envs=16, num_steps=16, learning_rate=1e-2, ent_coef=0.01, normalize_observations=True
-    )
-    trainer = Trainer(_FarAway(), config)
-    model = MLPActorCritic(1, 2, 16, 1, key=jax.random.key(0))
-    model = trainer.train(trainer.init(model, jax.random.key(1)), 40 * config.batch_size).model
-    chances = [model(jnp.array([1000 + x]), jnp.ones(2, bool))[0].probs[1] for x in (0.1, -0.1)]
-    assert chances[0] > 0.9
-    assert chances[1] < 0.1
 
 
 def _by_hand(reward, ended, gamma):

@@ -35,29 +35,6 @@ def test_equals_the_loop_by_hand(gamma, lam):
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("terminated", "truncated", "first"),
-    [
-        (False, False, 1 + 0.5 * 10 - 3 + 0.5 * 0.8 * (2 + 0.5 * 20 - 4)),
-        (True, False, 1 - 3),
-        (False, True, 1 + 0.5 * 10 - 3),
-        (True, True, 1 - 3),
-    ],
-)
-def test_four_flag_cases_on_paper(terminated, truncated, first):
-    column = lambda *x: jnp.asarray(np.array(x)[:, None])  # noqa: E731
-    got = estimate_advantages(
-        column(np.float32(1), np.float32(2)),
-        column(np.float32(3), np.float32(4)),
-        column(np.float32(10), np.float32(20)),
-        column(terminated, False),
-        column(truncated, False),
-        0.5,
-        0.8,
-    )
-    np.testing.assert_allclose(got[:, 0], [first, 2 + 0.5 * 20 - 4], rtol=1e-6)
-
-
 def test_a_trace_leaks_nothing_across_a_flag():
     shape = (6, 2)
     zeros, no = np.zeros(shape, np.float32), np.zeros(shape, bool)

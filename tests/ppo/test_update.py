@@ -1,5 +1,8 @@
 """One update: the loss, the gradient steps, and what a config may be."""
 
+import dataclasses
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,17 +11,21 @@ import optax
 import pytest
 
 import programs
-from environments import CartPole
 from ppo_mask import ppo
 from ppo_mask.envs import VectorEnv
-from ppo_mask.envs.probes import MaskedLocks
-from ppo_mask.networks import AbstractActorCritic, AbstractFeatureActorCritic, MLPActorCritic
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    AbstractFeatureActorCritic,
+    BFloat16ActorCritic,
+    GRUActorCritic,
+    MLPActorCritic,
+)
 from ppo_mask.ppo import (
     Batch,
     PPOConfig,
+    RewardScaler,
     _minibatches as minibatches,
     _update as parts_of_update,
-    start_rollout,
 )
 
 
@@ -27,42 +34,90 @@ def _update(vector_env, config, learner, total):
     return ppo.update(vector_env, config, learner, total)
 
 
-def _diagnostics(program, n, total=10, **numbers):
-    """Of ``n`` updates; hyperparameters that are numbers compile nothing."""
-    config = program.with_config(**numbers).with_values().config
-    learner, out = program.start.learner, []
+class _FarAway(AbstractFeatureActorCritic):
+    """A rollout keeps the observation and one that is far from 0; the network sees that one."""
+
+    network: AbstractActorCritic
+
+    def features(self, observation):
+        return observation, 30 * observation + 50
+
+    def unpack(self, features):
+        return features[1]
+
+
+@functools.cache
+def _doors():
+    """A memory, features that are kept in the rollout, and all that can be switched on."""
+    env = programs.doors().env
+
+    def make_model(key):
+        return _FarAway(GRUActorCritic.for_env(env, hidden_dim=8, key=key))
+
+    return programs.program(env, make_model, precision="bfloat16", **programs.EVERYTHING)
+
+
+def _updates(n, total=10, **numbers):
+    """Learners, rollouts and diagnostics; hyperparameters that are numbers compile nothing."""
+    config = _doors().with_config(**numbers).with_values().config
+    learner, out = _doors().start.learner, []
     for _ in range(n):
-        vector_env = VectorEnv(program.env, config.num_envs)
-        learner, _, diagnostics = _update(vector_env, config, learner, jnp.int32(total))
-        out.append(diagnostics)
+        vector_env = VectorEnv(_doors().env, config.num_envs)
+        learner, *rest = _update(vector_env, config, learner, jnp.int32(total))
+        out.append((learner, *rest))
     return out
 
 
-@pytest.mark.parametrize("make", [programs.doors, programs.gru])
-def test_first_minibatch_has_the_policy_that_acted(make):
-    for diagnostics in _diagnostics(make(), 4, learning_rate=1e-2):
+def _diagnostics(**numbers):
+    return _updates(1, **numbers)[0][2]
+
+
+def test_first_minibatch_has_the_policy_that_acted():
+    """With the statistics of after the rollout, or in other precision, the ratio would not be 1."""
+    seen = []
+    for learner, rollout, diagnostics in _updates(4, learning_rate=1e-2):
         assert abs(diagnostics.approx_kl[0]) < 1e-8
         assert diagnostics.clip_frac[0] == 0
         np.testing.assert_allclose(diagnostics.pg_loss[0], 0, atol=1e-5)  # mean of advantages
         assert (diagnostics.approx_kl[1:] > 0).all()
+        # The statistics are those of all that was acted on.
+        observation, far = rollout.observation
+        np.testing.assert_array_equal(far, 30 * observation + 50)
+        seen.append(np.float64(far).reshape(-1, 3))
+        [moments] = learner.model.network.moments
+        assert moments.count == sum(map(len, seen))
+        np.testing.assert_allclose(moments.mean, np.concatenate(seen).mean(axis=0), rtol=1e-5)
+        np.testing.assert_allclose(moments.variance, np.concatenate(seen).var(axis=0), rtol=1e-2)
+    assert isinstance(learner.model.network.network, BFloat16ActorCritic)
+    floats = filter(eqx.is_inexact_array, jax.tree.leaves((learner.model, learner.opt_state)))
+    assert {x.dtype for x in floats} == {np.dtype("float32")}
 
 
 def test_each_epoch_uses_every_sample_once():
-    [diagnostics] = _diagnostics(programs.doors(), 1, learning_rate=0.0)
+    diagnostics = _diagnostics(learning_rate=0.0)
     epochs = diagnostics.vf_loss.reshape(2, 2)
     # With a learning rate of 0 the value loss of an epoch's minibatches averages to the batch's.
     np.testing.assert_allclose(epochs.mean(axis=1), epochs.mean(), rtol=1e-5)
     assert epochs.std(axis=0).max() > 0  # Another permutation in each epoch.
 
 
+def test_the_value_learns_scaled_rewards_and_a_rollout_keeps_them_as_they_are():
+    [(_, rollout, diagnostics)] = _updates(1, learning_rate=0.0, gamma=0.0)
+    assert set(np.unique(rollout.reward)) == {0, 1}
+    _, scaled = jax.jit(RewardScaler.scale)(RewardScaler(8), rollout.reward, rollout.ended, 0.0)
+    assert scaled.max() > 1.5
+    expected = np.square(scaled - rollout.value).mean() / 2
+    np.testing.assert_allclose(diagnostics.vf_loss[:2].mean(), expected, rtol=1e-3)
+
+
 def test_gradient_steps_end_before_target_kl_is_passed():
     numbers = {"learning_rate": 1e-2, "ent_coef": 0.15}
-    [free] = _diagnostics(programs.doors(), 1, target_kl=1e9, **numbers)
+    free = _diagnostics(target_kl=1e9, **numbers)
     kl = np.array(free.approx_kl)
     target = float(np.sort(kl)[2:].mean())
     first = int(np.argmax(kl > target))
     assert 0 < first < 4
-    [stopped] = _diagnostics(programs.doors(), 1, target_kl=target, **numbers)
+    stopped = _diagnostics(target_kl=target, **numbers)
     assert (free.gradient_steps, stopped.gradient_steps) == (4, first)
     for name in ("total_loss", "approx_kl", "grad_norm", "entropy"):
         ours, theirs = getattr(stopped, name), getattr(free, name)
@@ -72,9 +127,7 @@ def test_gradient_steps_end_before_target_kl_is_passed():
 
 
 def test_the_norm_is_from_before_clipping():
-    [free], [clipped] = (
-        _diagnostics(programs.doors(), 1, max_grad_norm=norm) for norm in (1e9, 1e-3)
-    )
+    free, clipped = (_diagnostics(max_grad_norm=norm) for norm in (1e9, 1e-3))
     assert free.grad_norm[0] == clipped.grad_norm[0] > 1e-2
 
 
@@ -177,20 +230,19 @@ def test_loss_equals_the_formulas_in_float64(clip_value):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("parts", "rows_in_cache"), [(4, 1024), (2, 16)])
-def test_a_minibatch_in_parts_changes_no_result(parts, rows_in_cache, monkeypatch):
+@pytest.mark.parametrize(
+    ("make", "parts", "rows_in_cache"),
+    [(programs.locks, 4, 1024), (programs.locks, 2, 8), (programs.gru, 4, 1024)],
+)
+def test_a_minibatch_in_parts_changes_no_result(make, parts, rows_in_cache, monkeypatch):
     def learn(parts):
-        config = PPOConfig(num_envs=8, num_steps=32, gradient_accumulation=parts)
-        vector_env = VectorEnv(MaskedLocks(), config.num_envs)
-        model = MLPActorCritic(1, 32, 16, 1, key=jax.random.key(0))
-        state = ppo.init_learner(
-            model, start_rollout(vector_env, model, jax.random.key(1)), config, jax.random.key(2)
-        )
+        config = dataclasses.replace(make().config, gradient_accumulation=parts)
+        env, learner = VectorEnv(make().env, config.num_envs), make().start.learner
         # Compiled again: another program may be cut into parts of another size.
         update = eqx.filter_jit(lambda *args: ppo.update(*args))
         for _ in range(3):
-            state, _, diagnostics = update(vector_env, config, state, jnp.int32(3))
-        return state.model, diagnostics
+            learner, _, diagnostics = update(env, config, learner, jnp.int32(3))
+        return learner.model, diagnostics
 
     whole = learn(1)
     monkeypatch.setattr(minibatches, "_ROWS_IN_CACHE", rows_in_cache)
@@ -230,45 +282,3 @@ def test_config_refuses_what_cannot_work_in_one_line(bad, message):
     with pytest.raises(ValueError, match=message) as error:
         PPOConfig(**bad)
     assert "\n" not in str(error.value)
-
-
-def _pairs(observation):
-    return jnp.concatenate([observation, observation[:2] * observation[2:]])
-
-
-class _WithFeatures(AbstractFeatureActorCritic):
-    network: AbstractActorCritic
-
-    def features(self, observation):
-        return _pairs(observation), observation
-
-    def unpack(self, features):
-        return features[0]
-
-
-class _AllInOne(AbstractActorCritic):
-    network: AbstractActorCritic
-    hyperparameters = None  # pyright: ignore[reportAssignmentType]
-
-    def __call__(self, observation, action_mask):
-        return self.network(_pairs(observation), action_mask)
-
-
-@pytest.mark.slow
-def test_features_kept_in_the_rollout_change_no_result():
-    config = PPOConfig(num_envs=8, num_steps=32)
-    env = VectorEnv(CartPole(), config.num_envs)
-    network = MLPActorCritic(6, 2, 16, 1, key=jax.random.key(0))
-    states, rollouts = [], []
-    for model in (_WithFeatures(network), _AllInOne(network)):
-        state = ppo.init_learner(
-            model, start_rollout(env, model, jax.random.key(1)), config, jax.random.key(2)
-        )
-        for _ in range(2):
-            state, transitions, _ = _update(env, config, state, jnp.int32(10))
-        states.append(state)
-        rollouts.append(transitions.observation)
-    seen, observed = rollouts
-    np.testing.assert_array_equal(seen[0], jax.vmap(jax.vmap(_pairs))(observed))
-    for one, other in zip(*(jax.tree.leaves(s.model.network) for s in states), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

@@ -89,7 +89,9 @@ HOW = [{}, {"precision": "bfloat16"}, {"normalize_observations": True, "normaliz
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize(("seed", "how"), enumerate(HOW), ids=["plain", "bfloat16", "normalized"])
+@pytest.mark.parametrize(
+    ("seed", "how"), list(enumerate(HOW)), ids=["plain", "bfloat16", "normalized"]
+)
 def test_cart_pole_is_solved_within_500_000_steps(how, seed):
     env = CartPole()
     # On 120 seeds the lowest mean is 495; with half the rate it is 443, with 16 environments 424.

@@ -193,9 +193,7 @@ def test_the_right_distribution_is_made():
     assert type(masked_distribution(logits, mask, (5,))) is MaskedMultiCategorical
 
 
-@pytest.mark.parametrize(
-    "sizes", [(20_000,), (10_000, 10_000), (2,) * 50 + (19_900,), (100,) * 200]
-)
+@pytest.mark.parametrize("sizes", [(10_000, 10_000), (2,) * 50 + (19_900,)])
 def test_memory_grows_with_the_number_of_actions_and_no_faster(sizes):
     """No array is larger than rows x actions, however the actions are parted."""
 

@@ -20,6 +20,7 @@ def examples(name: str) -> list[doctest.Example]:
     return doctest.DocTestParser().get_examples(docstring)
 
 
+@pytest.mark.slow  # Like the blocks of the docs.
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_gives_what_it_says(name: str) -> None:
     found = examples(name)

@@ -93,6 +93,7 @@ def test_code_lines_are_counted() -> None:
     assert count_code_lines('"""Two\nlines."""\n\n# one\nx = (\n    1\n)\ny = 2  # two\n') == 4
 
 
+@pytest.mark.slow
 def test_minimal_example_learns_and_saves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -39,7 +39,10 @@ REWIND = ("--rewind", "--save-interval", "2", "--log-interval", "3")
 
 
 @pytest.fixture(autouse=True)
-def quick_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Bias(3, key=jax.random.key(0))
+    monkeypatch.setattr(_main, "first_model", lambda *_: model)  # Compiled once, not every time.
+
     def write(path: Path, arrays: dict[str, Any]) -> None:
         path.mkdir()
         with open(path / "all.npz", "wb") as file:
@@ -75,15 +78,13 @@ def test_a_new_run_on_a_disk(tmp_path: Path) -> None:
     assert n > 15
 
 
-def test_a_run_wound_back_on_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_wound_back_on_a_disk(tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", 10, *REWIND[1:])
     before = train(tmp_path / "before", 6, *REWIND[1:])
     folder = RunFolder(tmp_path / "run")
     shutil.copytree(before.path, folder.path)
     older = str(folder.checkpoints.path(4))
     plan = make_plan(DEFAULTS, flags(tmp_path, 8, "--resume", older, *REWIND), "")
-    model = Bias(3, key=jax.random.key(0))
-    monkeypatch.setattr(_main, "first_model", lambda *_: model)  # Compiled once, not every time.
     outcomes: dict[tuple[Any, ...], Path] = {}
     for n in itertools.count():
         shutil.rmtree(folder.path)

@@ -43,6 +43,7 @@ def test_a_position_of_the_largest_numbers_comes_back_as_it_was():
     assert positions.dump_all(batch([start]))[0] == start
 
 
+@pytest.mark.slow
 def test_the_last_step_that_is_counted_is_as_any_other():
     start = position(enemies=[(0, 1, 1)], transmissions=[(4, 4)], blocks=[(2, 3)], siphons=3)
     counted = np.array([5, LAST - 2, LAST - 1, LAST])

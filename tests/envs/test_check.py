@@ -8,19 +8,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import ppo_mask as pm
 from environments import Scripted
-from ppo_mask.envs import (
-    AbstractEnv,
-    AbstractSelfResettingEnv,
-    Next,
-    ProtocolError,
-    TimeStep,
-    check_env,
-    probes,
-)
+from ppo_mask.envs import Next, ProtocolError, probes
 
 
-class Walk(AbstractEnv):
+class Walk(pm.AbstractEnv):
     """A lawful walk of six steps, with an empty array in what is shown, until one law is broken."""
 
     num_actions: int = eqx.field(static=True, default=3)
@@ -38,7 +31,7 @@ class Walk(AbstractEnv):
     def show(self, state, reward):
         x, steps = state
         over = steps >= 6
-        return TimeStep(
+        return pm.TimeStep(
             observation=(x[None], jnp.zeros((0, 2))),
             action_mask=jnp.array([True, True, False]) | over,
             reward=jnp.float32(reward),
@@ -61,7 +54,7 @@ class Walks(Walk):
         return dataclasses.replace(super().show(state, reward), action_mask=mask)
 
 
-class SelfResetting(Walk, AbstractSelfResettingEnv):
+class SelfResetting(Walk, pm.AbstractSelfResettingEnv):
     """The walk, with a step that resets by itself."""
 
     def step_and_reset(self, step_key, reset_key, state, action):
@@ -79,7 +72,7 @@ class SelfResetting(Walk, AbstractSelfResettingEnv):
     ids=lambda env: type(env).__name__,
 )
 def test_lawful_environments_pass(env, deterministic):
-    check_env(env, num_steps=30, deterministic=deterministic)
+    pm.check_env(env, num_steps=30, deterministic=deterministic)
 
 
 def broken(base: Any = Walk, num_actions=None, **how):
@@ -240,10 +233,10 @@ BROKEN = [
 @pytest.mark.parametrize(("env", "message"), BROKEN, ids=range(len(BROKEN)))
 def test_each_broken_law_is_found_and_named(env, message):
     with pytest.raises(ProtocolError, match=message) as error:
-        check_env(env, num_steps=20)
+        pm.check_env(env, num_steps=20)
     assert "\n" not in str(error.value)
 
 
 def test_a_false_claim_to_be_deterministic_is_found():
     with pytest.raises(ProtocolError, match="key must have no effect"):
-        check_env(Walk(), num_steps=20, deterministic=True)
+        pm.check_env(Walk(), num_steps=20, deterministic=True)

@@ -9,15 +9,7 @@ import numpy as np
 import pytest
 
 from hackmatrix import HackMatrix
-from ppo_mask.jax_tools import (
-    by_platform,
-    default_platform,
-    for_platform,
-    jit_inline,
-    random_bits,
-    rarely,
-    split_key,
-)
+from ppo_mask import jax_tools
 
 
 def twice_added(x, times=2):
@@ -25,7 +17,7 @@ def twice_added(x, times=2):
 
 
 def test_called_alone_it_is_one_program(compiled):
-    function, x, y = jit_inline(twice_added), np.arange(7.0), np.ones(7, np.float32)
+    function, x, y = jax_tools.jit_inline(twice_added), np.arange(7.0), np.ones(7, np.float32)
     before = len(compiled())
     assert [function(each, times=3).shape for each in (x, y)] == [(7,), (7,)]
     assert compiled()[before:] == ["jit(twice_added)"]
@@ -38,7 +30,7 @@ def test_within_another_program_it_leaves_no_trace(transform):
     x = jnp.ones(()) if transform is jax.grad else jnp.ones(3)
     inline, plain = (  # Their operations: how a program's text is laid out is up to JAX.
         re.findall(r"stablehlo\.(?!constant)\w+|call", jax.jit(transform(f)).lower(x).as_text())
-        for f in (jit_inline(twice_added), twice_added)
+        for f in (jax_tools.jit_inline(twice_added), twice_added)
     )
     assert "stablehlo.add" in plain
     assert inline == plain
@@ -49,7 +41,7 @@ def test_a_method_is_a_method(transform):
     class Adder(eqx.Module):
         times: int = eqx.field(static=True)
 
-        @jit_inline
+        @jax_tools.jit_inline
         def added(self, x):
             """Adds."""
             return twice_added(x, self.times)
@@ -81,14 +73,14 @@ def test_a_game_is_played_without_jit(compiled):
 
 @jax.jit
 def chosen(x):
-    return by_platform(lambda x: x, lambda x: -x, x)
+    return jax_tools.by_platform(lambda x: x, lambda x: -x, x)
 
 
 def test_a_program_is_for_the_default_device_unless_it_is_said():
-    assert default_platform() == "cpu"  # as all tests run
+    assert jax_tools.default_platform() == "cpu"  # as all tests run
     assert chosen(1) == 1
     for platform, result in (("tpu", -1), ("cpu", 1), ("gpu", -1)):
-        with for_platform(platform):
+        with jax_tools.for_platform(platform):
             assert chosen(1) == result  # It was traced before, for another.
     assert chosen(1) == 1
 
@@ -97,7 +89,7 @@ def test_for_the_platform_of_the_default_device_nothing_is_traced_again():
     traced = []
     function = jax.jit(lambda x: traced.append(x) or x)
     function(1)
-    with for_platform("cpu"):
+    with jax_tools.for_platform("cpu"):
         function(1)
     assert len(traced) == 1
 
@@ -113,11 +105,11 @@ def test_what_is_short_runs_for_all_elsewhere(batch):
 
     def run(predicate, x, shared):
         # The first array is changed in place on a CPU.
-        return rarely(predicate, double, ((x, shared), x), (x, -x), short=True)
+        return jax_tools.rarely(predicate, double, ((x, shared), x), (x, -x), short=True)
 
     expected = np.where(predicate[:, None], (2 * x, x + 1), (x, -x))
     for platform, loops in (("cpu", 1), ("tpu", 0)):
-        with for_platform(platform):
+        with jax_tools.for_platform(platform):
             # Another function each time: JAX does not trace one twice.
             program = jax.jit(jax.vmap(lambda *args: run(*args)))
             lowered = program.lower(predicate, x, np.ones((batch, 3), np.float32))
@@ -129,7 +121,7 @@ def test_what_is_short_runs_for_all_elsewhere(batch):
 @pytest.mark.parametrize("shape", [(5,), (4, 3, 7)])
 def test_many_random_numbers_are_those_that_jax_gives(shape):
     key = jax.random.key(3)
-    found, expected = split_key(key, *shape), jax.random.split(key, shape)
+    found, expected = jax_tools.split_key(key, *shape), jax.random.split(key, shape)
     assert found.shape == shape
     np.testing.assert_array_equal(*map(jax.random.key_data, (found, expected)))
-    np.testing.assert_array_equal(random_bits(key, *shape), jax.random.bits(key, shape))
+    np.testing.assert_array_equal(jax_tools.random_bits(key, *shape), jax.random.bits(key, shape))

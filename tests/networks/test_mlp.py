@@ -3,17 +3,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppo_mask.networks import (
-    AbstractActorCritic,
-    AbstractFeatureActorCritic,
-    GRUActorCritic,
-    MLPActorCritic,
-    split_features,
-)
+import ppo_mask as pm
+from ppo_mask.networks import split_features
 
 
 def test_initialization_is_orthogonal_with_the_fields_gains():
-    model = MLPActorCritic(40, 6, 16, 3, key=jax.random.key(0))
+    model = pm.MLPActorCritic(40, 6, 16, 3, key=jax.random.key(0))
     for layers, head_gain in ((model.actor, 0.01), (model.critic, 1.0)):
         assert len(layers) == 4
         for layer, gain in zip(layers, [2**0.5] * 3 + [head_gain], strict=True):
@@ -24,7 +19,7 @@ def test_initialization_is_orthogonal_with_the_fields_gains():
 
 
 def test_starts_uniform_over_the_allowed_actions():
-    model = MLPActorCritic(40, 6, 16, 3, key=jax.random.key(0))
+    model = pm.MLPActorCritic(40, 6, 16, 3, key=jax.random.key(0))
     mask = np.array([True, False, True, True, False, True])
 
     @jax.jit
@@ -37,7 +32,7 @@ def test_starts_uniform_over_the_allowed_actions():
     assert value.shape == ()
 
 
-@pytest.mark.parametrize("kind", [MLPActorCritic, GRUActorCritic])
+@pytest.mark.parametrize("kind", [pm.MLPActorCritic, pm.GRUActorCritic])
 def test_sizes_that_cannot_work_are_refused(kind):
     with pytest.raises(ValueError, match="hidden_dim must be at least 1, got 0"):
         kind(5, 3, hidden_dim=0, key=jax.random.key(0))
@@ -48,17 +43,18 @@ def test_the_policys_gain_multiplies_its_logits():
 
     @jax.jit
     def logits():
-        models = (MLPActorCritic(40, 6, 16, 3, False, x, key=jax.random.key(0)) for x in (1.0, 9.0))
+        key = jax.random.key(0)
+        models = (pm.MLPActorCritic(40, 6, 16, 3, False, x, key=key) for x in (1.0, 9.0))
         return [jnp.log(model(seen, mask)[0].probs) for model in models]
 
     plain, lifted = (x - x[0] for x in logits())
     np.testing.assert_allclose(lifted, 9 * plain, rtol=1e-3, atol=1e-5)
 
 
-class _Tripled(AbstractFeatureActorCritic):
+class _Tripled(pm.AbstractFeatureActorCritic):
     """A rollout keeps whole numbers; the network sees thirds of them, and how many there are."""
 
-    network: AbstractActorCritic
+    network: pm.AbstractActorCritic
 
     def features(self, observation):
         return jnp.round(observation * 3).astype(jnp.int8)
@@ -68,7 +64,7 @@ class _Tripled(AbstractFeatureActorCritic):
 
 
 def test_features_inside_features_are_split():
-    network = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
+    network = pm.MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
     model = _Tripled(_Tripled(network))
     observation, mask = jnp.array([1 / 3, 2.0]), jnp.ones(2, bool)
     features, unpack, inner = split_features(model)

@@ -10,23 +10,11 @@ import numpy as np
 import optax
 import pytest
 
+import ppo_mask as pm
 import programs
 from ppo_mask import ppo
-from ppo_mask.envs import VectorEnv
-from ppo_mask.networks import (
-    AbstractActorCritic,
-    AbstractFeatureActorCritic,
-    BFloat16ActorCritic,
-    GRUActorCritic,
-    MLPActorCritic,
-)
-from ppo_mask.ppo import (
-    Batch,
-    PPOConfig,
-    RewardScaler,
-    _minibatches as minibatches,
-    _update as parts_of_update,
-)
+from ppo_mask.networks import BFloat16ActorCritic
+from ppo_mask.ppo import _minibatches as minibatches, _update as parts_of_update
 
 
 @eqx.filter_jit
@@ -34,10 +22,10 @@ def _update(vector_env, config, learner, total):
     return ppo.update(vector_env, config, learner, total)
 
 
-class _FarAway(AbstractFeatureActorCritic):
+class _FarAway(pm.AbstractFeatureActorCritic):
     """A rollout keeps the observation and one that is far from 0; the network sees that one."""
 
-    network: AbstractActorCritic
+    network: pm.AbstractActorCritic
 
     def features(self, observation):
         return observation, 30 * observation + 50
@@ -52,7 +40,7 @@ def _doors():
     env = programs.doors().env
 
     def make_model(key):
-        return _FarAway(GRUActorCritic.for_env(env, hidden_dim=8, key=key))
+        return _FarAway(pm.GRUActorCritic.for_env(env, hidden_dim=8, key=key))
 
     return programs.program(env, make_model, precision="bfloat16", **programs.EVERYTHING)
 
@@ -62,7 +50,7 @@ def _updates(n, total=10, **numbers):
     config = _doors().with_config(**numbers).with_values().config
     learner, out = _doors().start.learner, []
     for _ in range(n):
-        vector_env = VectorEnv(_doors().env, config.num_envs)
+        vector_env = pm.VectorEnv(_doors().env, config.num_envs)
         learner, *rest = _update(vector_env, config, learner, jnp.int32(total))
         out.append((learner, *rest))
     return out
@@ -104,7 +92,8 @@ def test_each_epoch_uses_every_sample_once():
 def test_the_value_learns_scaled_rewards_and_a_rollout_keeps_them_as_they_are():
     [(_, rollout, diagnostics)] = _updates(1, learning_rate=0.0, gamma=0.0)
     assert set(np.unique(rollout.reward)) == {0, 1}
-    _, scaled = jax.jit(RewardScaler.scale)(RewardScaler(8), rollout.reward, rollout.ended, 0.0)
+    scale = jax.jit(ppo.RewardScaler.scale)
+    _, scaled = scale(ppo.RewardScaler(8), rollout.reward, rollout.ended, 0.0)
     assert scaled.max() > 1.5
     expected = np.square(scaled - rollout.value).mean() / 2
     np.testing.assert_allclose(diagnostics.vf_loss[:2].mean(), expected, rtol=1e-3)
@@ -144,7 +133,7 @@ def test_advantages_are_standardized_and_variance_is_explained():
 
 
 def _rates(updates_done, total=3, **changes):
-    config = PPOConfig(8, 8, num_minibatches=2, update_epochs=2, **changes)
+    config = pm.PPOConfig(8, 8, num_minibatches=2, update_epochs=2, **changes)
     return parts_of_update._learning_rates(config, jnp.int32(updates_done), jnp.int32(total))
 
 
@@ -168,7 +157,7 @@ def test_a_schedule_is_given_the_number_of_the_gradient_step():
 
 def test_clipping_is_by_global_norm_and_adams_eps_is_1e5():
     gradient = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}
-    tx = ppo.Algorithm().make_optimizer(PPOConfig(max_grad_norm=0.5))
+    tx = ppo.Algorithm().make_optimizer(pm.PPOConfig(max_grad_norm=0.5))
     update, _ = tx.update(gradient, tx.init(gradient))
     clipped = {"a": np.array([0.3, 0.0]), "b": np.array([[0.4]])}  # Shortened, not bent.
     for name, g in clipped.items():
@@ -180,7 +169,7 @@ def test_clipping_is_by_global_norm_and_adams_eps_is_1e5():
 
 def _batch(key, n=64):
     keys = jax.random.split(key, 6)
-    return Batch(
+    return ppo.Batch(
         observation=jax.random.normal(keys[0], (n, 4)),
         action_mask=jax.random.bernoulli(keys[1], 0.5, (n, 6)).at[:, 2].set(True),
         action=jnp.full(n, 2),
@@ -193,9 +182,9 @@ def _batch(key, n=64):
 
 @pytest.mark.parametrize("clip_value", [False, True])
 def test_loss_equals_the_formulas_in_float64(clip_value):
-    model = MLPActorCritic(4, 6, 8, 1, key=jax.random.key(0))
+    model = pm.MLPActorCritic(4, 6, 8, 1, key=jax.random.key(0))
     batch = jax.jit(_batch)(jax.random.key(1))
-    config = PPOConfig(clip_value=clip_value, ent_coef=0.15)
+    config = pm.PPOConfig(clip_value=clip_value, ent_coef=0.15)
 
     @eqx.filter_jit
     def run(model, batch):
@@ -237,7 +226,7 @@ def test_loss_equals_the_formulas_in_float64(clip_value):
 def test_a_minibatch_in_parts_changes_no_result(make, parts, rows_in_cache, monkeypatch):
     def learn(parts):
         config = dataclasses.replace(make().config, gradient_accumulation=parts)
-        env, learner = VectorEnv(make().env, config.num_envs), make().start.learner
+        env, learner = pm.VectorEnv(make().env, config.num_envs), make().start.learner
         # Compiled again: another program may be cut into parts of another size.
         update = eqx.filter_jit(lambda *args: ppo.update(*args))
         for _ in range(3):
@@ -280,5 +269,5 @@ def test_a_minibatch_in_parts_changes_no_result(make, parts, rows_in_cache, monk
 )
 def test_config_refuses_what_cannot_work_in_one_line(bad, message):
     with pytest.raises(ValueError, match=message) as error:
-        PPOConfig(**bad)
+        pm.PPOConfig(**bad)
     assert "\n" not in str(error.value)

@@ -14,22 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import ppo_mask as pm
 from corridor import DEFAULTS as CORRIDOR, Corridor
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.envs import VectorState
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical
 from ppo_mask.ppo import LearnerState, PPOConfig, RolloutState, UpdateDiagnostics
 from ppo_mask.runner import RunConfig, Task, _main, main, setting
-from ppo_mask.training import (
-    AbstractTrainer,
-    Callback,
-    Progress,
-    Run,
-    Trainer,
-    TrainState,
-    empty_totals,
-    run_loop,
-)
+from ppo_mask.training import AbstractTrainer, Progress, Run, TrainState, empty_totals, run_loop
 
 
 class Bias(AbstractActorCritic):
@@ -71,7 +63,7 @@ class CountingTrainer(AbstractTrainer):
         state: TrainState,
         total_timesteps: int,
         *,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Sequence[pm.Callback] = (),
         log_interval: int = 10,
         debug_nans: bool = False,
     ) -> TrainState:
@@ -107,7 +99,7 @@ def _with(state: TrainState, numbers: Any, updates: Any, total: Any, unlogged: i
     )
 
 
-class Scores(Callback):
+class Scores(pm.Callback):
     """Stands for an evaluation: any number of the network, such as its first."""
 
     def __init__(self, every: int) -> None:
@@ -129,7 +121,7 @@ class CountingSettings:
     scored: int | None = setting(None, "updates between evaluations", changeable=True, at_least=1)
 
 
-def _callbacks(config: RunConfig[CountingSettings]) -> list[Callback]:
+def _callbacks(config: RunConfig[CountingSettings]) -> list[pm.Callback]:
     every = config.environment.scored
     return [] if every is None else [Scores(every)]
 
@@ -158,7 +150,7 @@ def task_of_seeds(patch: pytest.MonkeyPatch) -> Task[CountingSettings]:
 
     patch.setattr(_main, "init_seeds", init)
     patch.setattr(_main, "train_seeds", train)
-    return dataclasses.replace(TASK, trainer=Trainer)
+    return dataclasses.replace(TASK, trainer=pm.Trainer)
 
 
 STEPS_PER_UPDATE = CORRIDOR.training.num_envs * CORRIDOR.training.num_steps

@@ -17,9 +17,10 @@ import counting
 import fake_wandb
 from counting import DEFAULTS, STEPS_PER_UPDATE, TASK, flags
 from fake_wandb import Server
+from ppo_mask.callbacks import _wandb
 from ppo_mask.checkpoints import RunFolder
-from ppo_mask.runner import main
-from ppo_mask.training import Callback, Progress, Run, TrainState
+from ppo_mask.runner import _main, main
+from ppo_mask.training import Callback, Run
 
 OFTEN = ("--wandb", "--log-interval", "3", "--save-interval", "4", "--run-name", "run")
 EVAL = ("--scored", "2", "--length", "3")
@@ -76,11 +77,6 @@ def test_rows_config_and_checkpoints_arrive(server: Server, tmp_path: Path) -> N
     assert server.finished == [(run_id(folder), 0)]
 
 
-def test_no_artifact(server: Server, tmp_path: Path) -> None:
-    train(tmp_path, 3, *OFTEN, "--no-artifact")
-    assert server.artifacts == []
-
-
 def test_resuming_goes_on_with_the_same_run(server: Server, tmp_path: Path) -> None:
     # The line after update 7 is partial: it is no row, for the one after update 9 says it again.
     folder = train(tmp_path, 7, *OFTEN)
@@ -96,29 +92,21 @@ class Killed(BaseException):
     """What no code of ours catches."""
 
 
-class KillAt(Callback):
-    """Ends the process, as far as a test can, after an update."""
-
-    def __init__(self, update: int) -> None:
-        self.update = update
-
-    def next_update(self, update: int) -> int | None:
-        return self.update
-
-    def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
-        if run.update == self.update:
-            raise Killed
-
-
 def kill_at(update: int, parent: Path, *more: str) -> None:
     """A run that is killed after an update: nothing is closed, what waits to be sent is lost."""
-    from ppo_mask.callbacks import _wandb as wandb_sink
-    from ppo_mask.runner import _main as run
 
-    callbacks = run.callbacks_for
+    class KillAt(Callback):
+        def next_update(self, _: int) -> int | None:
+            return update
+
+        def on_chunk(self, run: Run, *_: object) -> None:
+            if run.update == update:
+                raise Killed
+
+    callbacks = _main.callbacks_for
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "callbacks_for", lambda *a: [*callbacks(*a), KillAt(update)])
-        patch.setattr(wandb_sink.WandB, "close", lambda self: None)
+        patch.setattr(_main, "callbacks_for", lambda *a: [*callbacks(*a), KillAt()])
+        patch.setattr(_wandb.WandB, "close", lambda self: None)
         with pytest.raises(Killed):
             train(parent, 21, *more)
 
@@ -152,25 +140,16 @@ def test_rows_that_were_lost_are_sent_again(server: Server, tmp_path: Path) -> N
     assert_history_is_right(server, folder)
 
 
-def test_rewind(server: Server, tmp_path: Path) -> None:
-    folder = train(tmp_path, 12, *OFTEN)
-    checkpoint = str(RunFolder(folder).checkpoints.path(4))
-    train(tmp_path, 12, "--resume", checkpoint, "--rewind", "--lr", "0.5")
-    assert len(server.history) == 1
+@pytest.mark.parametrize(("to", "same_run"), [(4, True), (2, False)])
+def test_rewinding(server: Server, tmp_path: Path, to: int, same_run: bool) -> None:
+    folder = train(tmp_path, 6, *OFTEN, "--save-interval", "2")
+    first, checkpoint = run_id(folder), str(RunFolder(folder).checkpoints.path(to))
+    train(tmp_path, 9, "--resume", checkpoint, "--rewind", "--lr", "0.5")
+    # Before the first row there is none to wind back to: a new run it is.
+    assert (run_id(folder) == first) == same_run
     assert_history_is_right(server, folder)
     rates = [row["train/lr"] for row in server.history[run_id(folder)].values()]
-    assert rates == pytest.approx([3e-3, 0.5, 0.5, 0.5])
-
-
-def test_rewinding_to_before_the_first_line(server: Server, tmp_path: Path) -> None:
-    folder = train(tmp_path, 4, *OFTEN, "--save-interval", "2")
-    first = run_id(folder)
-    checkpoint = str(RunFolder(folder).checkpoints.path(2))
-    train(tmp_path, 3, "--resume", checkpoint, "--rewind")
-    # There is no row to wind back to: a new run it is.
-    assert run_id(folder) != first
-    assert sorted(server.history[run_id(folder)]) == [96]
-    assert_history_is_right(server, folder)
+    assert rates == pytest.approx([3e-3 if same_run else 0.5, 0.5, 0.5])
 
 
 def test_a_run_that_takes_up_wandb_late_has_its_whole_history(
@@ -178,7 +157,8 @@ def test_a_run_that_takes_up_wandb_late_has_its_whole_history(
 ) -> None:
     folder = train(tmp_path, 6, *OFTEN[1:])
     assert server.history == {}
-    train(tmp_path, 12, "--resume", "latest", "--wandb")
+    train(tmp_path, 12, "--resume", "latest", "--wandb", "--no-artifact")
+    assert server.artifacts == []
     assert sorted(server.history[run_id(folder)]) == [96, 192, 288, 384]
     assert_history_is_right(server, folder)
 
@@ -205,17 +185,14 @@ def test_what_is_lacking_is_one_line(
 
 
 def test_the_stand_in_asks_for_nothing_that_the_package_does_not_have() -> None:
-    for ours, theirs in (
-        (fake_wandb.Server.init, wandb.init),
-        (fake_wandb.Server.login, wandb.login),
-        (fake_wandb.Run.log, wandb.Run.log),
-        (fake_wandb.Run.finish, wandb.Run.finish),
-        (fake_wandb.Artifact.__init__, wandb.Artifact.__init__),
-        (fake_wandb.Artifact.add_dir, wandb.Artifact.add_dir),
-        (fake_wandb.Artifact.add_file, wandb.Artifact.add_file),
+    for ours, theirs, names in (
+        (fake_wandb.Server, wandb, ("init", "login")),
+        (fake_wandb.Run, wandb.Run, ("log", "finish")),
+        (fake_wandb.Artifact, wandb.Artifact, ("__init__", "add_dir", "add_file")),
     ):
-        asked = set(inspect.signature(ours).parameters) - {"self"}
-        assert asked <= set(inspect.signature(theirs).parameters)
+        for name in names:
+            asked = set(inspect.signature(getattr(ours, name)).parameters) - {"self"}
+            assert asked <= set(inspect.signature(getattr(theirs, name)).parameters)
     assert "aliases" in inspect.signature(wandb.Run.log_artifact).parameters
     assert isinstance(inspect.getattr_static(wandb.Run, "step"), property)
     assert "summary" in wandb.Run.__annotations__

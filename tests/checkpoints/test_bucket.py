@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
+import ppo_mask as pm
 from counting import DEFAULTS, TASK, Bias, task_of_seeds
 from memory_bucket import (
     URL,
@@ -24,14 +25,7 @@ from memory_bucket import (
     use_machine,
 )
 from ppo_mask.callbacks import _uploader
-from ppo_mask.checkpoints import (
-    RunFolder,
-    Storage,
-    _storage,
-    load_policy,
-    open_storage,
-    read_arrays,
-)
+from ppo_mask.checkpoints import RunFolder, Storage, _storage, open_storage, read_arrays
 from ppo_mask.checkpoints._objects import Bucket
 from ppo_mask.errors import RunError
 from ppo_mask.runner import main
@@ -85,13 +79,10 @@ def test_a_bucket_that_fails_is_tried_again_and_the_local_folder_has_all(
         intercept(patch, WRITES, fail)
         assert begin(10) == 1
     error = capsys.readouterr().err
-    down = f"cannot reach {URL}: the network is down"
+    down, folder = f"cannot reach {URL}: the network is down", RunFolder(machine / "run")
     assert error.count(f"warning: {down}; the next checkpoint is the next try\n") > 1
-    last = error.splitlines()[-1]
-    assert last == (
-        f"error: {down}; {machine / 'run'} has the whole run, and --resume {URL}/run copies it"
-    )
-    folder = RunFolder(machine / "run")
+    last = f"error: {down}; {folder.path} has the whole run, and --resume {URL}/run copies it\n"
+    assert error.endswith(f"\n{last}")
     assert folder.checkpoints.steps()[-1] == 10
     assert 2 < open_storage(URL).steps("run")[-1] < 10
     # What was trained is not trained again: the local folder is ahead, and counts.
@@ -163,8 +154,8 @@ def test_names_are_those_of_the_bucket_too(
     shutil.rmtree(machine)
     capsys.readouterr()
     taken, before = f"{URL}/{today}-003", objects()
-    for name in (["--run-name", f"{today}-003"], ["--run-name", today, "--run-suffix", "003"]):
-        assert main(TASK, DEFAULTS, [*few, *name]) == 2
+    for name in (f"{today}-003", f"{today} --run-suffix 003"):
+        assert main(TASK, DEFAULTS, [*few, "--run-name", *name.split()]) == 2
         told = capsys.readouterr().err
         assert told.startswith(f"error: there is a run {taken} already; resume it by --resume")
     # Of two that begin at once the second is refused, though it saw no such run.
@@ -199,12 +190,12 @@ def test_a_policy_is_loaded_from_its_url(machine: Path) -> None:
     assert begin(4) == 0
     shutil.rmtree(machine)
     for place in ("", "/", "/checkpoints/2", "/checkpoints/4/"):
-        policy = load_policy(f"{URL}/run{place}", networks=[Bias])
+        policy = pm.load_policy(f"{URL}/run{place}", networks=[Bias])
         assert policy.model.hyperparameters == {"num_actions": 3}
     with pytest.raises(RunError, match=f"there is no run {URL}/walk"):
-        load_policy(f"{URL}/walk")
+        pm.load_policy(f"{URL}/walk")
     with pytest.raises(RunError, match=f"no checkpoint {URL}/run/checkpoints/7; the run's are: 2"):
-        load_policy(f"{URL}/run/checkpoints/7")
+        pm.load_policy(f"{URL}/run/checkpoints/7")
 
 
 def test_a_run_may_be_fetched_while_it_is_trained(
@@ -243,8 +234,7 @@ def test_a_run_in_a_bucket_is_resumed_elsewhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert begin(8) == 0
-    before = remote()
-    place = ("--checkpoint-dir", new, "--rewind", *more)
+    before, place = remote(), ("--checkpoint-dir", new, "--rewind", *more)
     assert go_on(12, *place, run=f"{URL}/run/checkpoints/6") == 0
     assert remote() == before
     if more:
@@ -284,10 +274,9 @@ def test_what_cannot_be_is_refused_in_one_line_and_nothing_is_written(
     # As if there were no drivers, where there are.
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     monkeypatch.setitem(sys.modules, "s3fs", None)
+    registry = vars(sys.modules["fsspec.registry"])["_registry"]
     for scheme in ("gs", "s3"):
-        monkeypatch.delitem(
-            vars(sys.modules["fsspec.registry"])["_registry"], scheme, raising=False
-        )
+        monkeypatch.delitem(registry, scheme, raising=False)
     assert main(TASK, DEFAULTS, command.split()) == 2
     told = capsys.readouterr()
     assert message in told.err
@@ -321,13 +310,9 @@ def test_a_cache_that_cannot_be_written_is_one_line(
     capsys.readouterr()
     before = objects()
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/cache")
-    for place in (
-        ["latest", "--checkpoint-dir", URL],
-        [f"{URL}/run"],
-        [f"{URL}/run/checkpoints/2"],
-    ):
-        assert main(TASK, DEFAULTS, ["--resume", *place]) == 2
-        cache = "/dev/null/cache/ppo_mask/runs/memory/bucket/runs"
+    cache = "/dev/null/cache/ppo_mask/runs/memory/bucket/runs"
+    for place in (f"latest --checkpoint-dir {URL}", f"{URL}/run", f"{URL}/run/checkpoints/2"):
+        assert main(TASK, DEFAULTS, ["--resume", *place.split()]) == 2
         assert capsys.readouterr().err == f"error: cannot use {cache}: Not a directory\n"
     assert objects() == before
 

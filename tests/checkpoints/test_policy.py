@@ -3,9 +3,9 @@
 import collections
 import decimal
 import enum
-import functools
 import math
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,24 +70,15 @@ def test_saved_policy_comes_back_bit_for_bit(model: Any, tmp_path: Path) -> None
     loaded = pm.load_policy(path, networks=[Constant, Ensemble]).model
     assert jax.tree.structure(loaded) == jax.tree.structure(model)
     jax.tree.map(np.testing.assert_array_equal, loaded, model)
+    names = pm.checkpoints.read_description(tmp_path / "new" / "policy")["arrays"]
+    assert {name[:14] for name in names} == {"learner.model."}
+    assert len(names) == len(jax.tree.leaves(eqx.filter(model, eqx.is_array)))
 
 
-def test_saved_policy_holds_the_network_alone(tmp_path: Path) -> None:
-    pm.save_policy(MLP, tmp_path / "policy")
-    names = pm.checkpoints.read_description(tmp_path / "policy")["arrays"]
-    assert "learner.model.actor.0.weight" in names
-    assert len(names) == len(jax.tree.leaves(eqx.filter(MLP, eqx.is_array)))
-
-
-@pytest.mark.parametrize("taken", ["policy", "folder", "file"])
-def test_save_policy_overwrites_nothing(taken: str, tmp_path: Path) -> None:
-    path = tmp_path / taken
-    if taken == "policy":
-        pm.save_policy(CONSTANT, path)
-    elif taken == "folder":
-        path.mkdir()
-    else:
-        path.write_text("mine")
+@pytest.mark.parametrize("take", [partial(pm.save_policy, CONSTANT), Path.mkdir, Path.touch])
+def test_save_policy_overwrites_nothing(take: Any, tmp_path: Path) -> None:
+    path = tmp_path / "there"
+    take(path)
     before = sorted(path.rglob("*"))
     with pytest.raises(RunError, match=r"there is something at .* already; a policy needs a new"):
         pm.save_policy(MLP, path)
@@ -108,25 +99,17 @@ FAITHFUL: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("options", FAITHFUL, ids=repr)
-def test_hyperparameters_come_back_as_they_were(options: Any, tmp_path: Path) -> None:
-    model = Constant(options=options, key=jax.random.key(0))
-    pm.save_policy(model, tmp_path / "policy")
-    loaded = pm.load_policy(tmp_path / "policy", networks=[Constant]).model
-    assert repr(loaded.hyperparameters) == repr(model.hyperparameters)
+NUMPY: list[tuple[Any, Any]] = [
+    (np.int64(3), 3), (np.uint8(3), 3), (np.float32(0.1), float(np.float32(0.1))),
+    (np.float64(0.1), 0.1), (np.bool_(True), True), ((np.int32(1),), (1,)), (np.str_("a"), "a"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("number", "plain"),
-    [
-        (np.int64(3), 3), (np.uint8(3), 3), (np.float32(0.1), float(np.float32(0.1))),
-        (np.float64(0.1), 0.1), (np.bool_(True), True), ((np.int32(1),), (1,)), (np.str_("a"), "a"),
-    ],
-)  # fmt: skip
-def test_numbers_of_numpy_come_back_as_pythons(number: Any, plain: Any, tmp_path: Path) -> None:
-    pm.save_policy(Constant(options=number, key=jax.random.key(0)), tmp_path / "policy")
+@pytest.mark.parametrize(("options", "plain"), [*((x, x) for x in FAITHFUL), *NUMPY], ids=repr)
+def test_hyperparameters_come_back_as_pythons_own(options: Any, plain: Any, tmp_path: Path) -> None:
+    pm.save_policy(Constant(options=options, key=jax.random.key(0)), tmp_path / "policy")
     loaded: Any = pm.load_policy(tmp_path / "policy", networks=[Constant]).model
-    assert repr(loaded.options) == repr(plain)
+    assert repr(loaded.hyperparameters) == repr({"num_actions": 8, "options": plain})
 
 
 class Color(enum.Enum):
@@ -142,7 +125,7 @@ class Text(str):
 
 
 REFUSED: list[Any] = [
-    jnp.tanh, len, lambda x: x, functools.partial(len, "a"), jnp.float32, np.dtype("int8"), int,
+    jnp.tanh, len, lambda x: x, partial(len, "a"), jnp.float32, np.dtype("int8"), int,
     Color.RED, signal.SIGINT, Point(1), Text("a"), Path("a"), b"a", {1}, frozenset(), range(3),
     1j, np.complex64(1), np.longdouble(1), np.datetime64("2020"), np.ones(2), object(), ...,
     collections.OrderedDict(a=1), collections.defaultdict(int), decimal.Decimal(1),
@@ -193,14 +176,11 @@ def test_hyperparameters_must_make_the_network_again(
     assert not list(tmp_path.iterdir())
 
 
-def test_load_policy_asks_for_an_unknown_class(tmp_path: Path) -> None:
+def test_load_policy_names_a_missing_folder_and_an_unknown_class(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"there is no checkpoint .*/policy"):
+        pm.load_policy(tmp_path / "policy")
     pm.save_policy(CONSTANT, tmp_path / "policy")
     with pytest.raises(RunError, match="is of the network Constant; give its class to load_policy"):
-        pm.load_policy(tmp_path / "policy")
-
-
-def test_load_policy_names_a_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"there is no checkpoint .*/policy"):
         pm.load_policy(tmp_path / "policy")
 
 

@@ -64,18 +64,13 @@ class GCSFileSystem(DirFileSystem):
 """
 
 
+_BOOTED: list[subprocess.Popen[str]] = []
+
+
 def vm(
     tmp_path: Path, folder: str, flags: str, worker: int = 0, coordinator: str | None = None
 ) -> subprocess.Popen[str]:
-    """A VM boots: the only one, or one of two of a slice.
-
-    Args:
-        tmp_path: holds all VMs and the bucket.
-        folder: the VM's disk.
-        flags: for the trainer.
-        worker: the number of the VM in its slice.
-        coordinator: where the trainers of a slice meet; None for a VM alone.
-    """
+    """A VM with that folder as its disk boots; with a coordinator it is one of two of a slice."""
     programs = {"curl": CURL, "git": GIT, "python3": PYTHON, "gcloud": GCLOUD}
     # Another VM may be running its own: a program cannot be written to while it runs.
     stand_ins, metadata = tmp_path / f"{folder}-bin", tmp_path / f"{folder}-metadata"
@@ -86,13 +81,6 @@ def vm(
         (stand_ins / name).chmod(0o755)
     (stand_ins / "gcsfs.py").write_text(GCSFS)
     said = {"bucket": "gs://b/runs", "run-name": "first", "flags": flags, "source": "https://a.b/c"}
-    connected: dict[str, str] = {}
-    if coordinator is not None:
-        said |= {"agent-worker-number": str(worker), "worker-network-endpoints": "a:1:a,b:2:b"}
-        connected = {"JAX_COORDINATOR_ADDRESS": coordinator, "JAX_NUM_PROCESSES": "2"}
-        connected |= {"JAX_PROCESS_ID": str(worker)}
-    for name, text in said.items():
-        (metadata / name).write_text(text)
     environment = {
         **os.environ,
         "PATH": f"{stand_ins}{os.pathsep}{os.environ['PATH']}",
@@ -102,17 +90,17 @@ def vm(
         "PPO_MASK_FOLDER": str(tmp_path / folder),
         "PPO_MASK_COPY_SECONDS": "1",
         "PPO_MASK_RETRY_SECONDS": "1",
-        **connected,
     }
+    if coordinator is not None:
+        said |= {"agent-worker-number": str(worker), "worker-network-endpoints": "a:1:a,b:2:b"}
+        environment |= {"JAX_COORDINATOR_ADDRESS": coordinator, "JAX_NUM_PROCESSES": "2"}
+        environment |= {"JAX_PROCESS_ID": str(worker)}
+    for name, text in said.items():
+        (metadata / name).write_text(text)
     out = (tmp_path / f"{folder}.log").open("w")
-    machine = subprocess.Popen(
-        [SCRIPT], env=environment, stdout=out, stderr=out, text=True, start_new_session=True
-    )
-    _BOOTED.append(machine)
-    return machine
-
-
-_BOOTED: list[subprocess.Popen[str]] = []
+    own = {"text": True, "start_new_session": True}
+    _BOOTED.append(subprocess.Popen([SCRIPT], env=environment, stdout=out, stderr=out, **own))
+    return _BOOTED[-1]
 
 
 def lose(*machines: subprocess.Popen[str]) -> None:
@@ -123,15 +111,18 @@ def lose(*machines: subprocess.Popen[str]) -> None:
         machine.wait()
 
 
+RUN = ("buckets", "b", "runs", "first")
+
+
 @pytest.fixture(autouse=True)
-def no_machine_is_left() -> Iterator[None]:
-    """The script tries again for ever; when a test fails too."""
+def machines(tmp_path: Path) -> Iterator[None]:
+    """All are lost in the end, for the script tries again for ever."""
+    # A VM that was lost before its first checkpoint left no more than this.
+    tmp_path.joinpath(*RUN).mkdir(parents=True)
+    tmp_path.joinpath(*RUN, "config.yaml").touch()
     yield
     lose(*_BOOTED)
     _BOOTED.clear()
-
-
-RUN = ("buckets", "b", "runs", "first")
 
 
 def kept(tmp_path: Path) -> tuple[list[int], list[int]]:
@@ -158,26 +149,15 @@ def assert_finishes(
     assert log == list(range(1, updates + 1))
 
 
-def cut_short(tmp_path: Path) -> None:
-    """A VM that was lost before its first checkpoint left no more than this."""
-    path = tmp_path.joinpath(*RUN)
-    path.mkdir(parents=True)
-    (path / "config.yaml").write_text("")
-
-
 @pytest.mark.slow
 def test_a_preempted_run_goes_on_from_the_bucket(tmp_path: Path) -> None:
-    cut_short(tmp_path)
     machine = vm(tmp_path, "one", f"{FLAGS} 100000000")
-    try:
-        wait_until(lambda: kept(tmp_path)[0], [machine])
-    finally:
-        machine.send_signal(signal.SIGTERM)
-        machine.wait(timeout=PATIENCE)
+    wait_until(lambda: kept(tmp_path)[0], [machine])
+    machine.send_signal(signal.SIGTERM)
+    machine.wait(timeout=PATIENCE)
     runs = tmp_path.joinpath(*RUN[:-1])
     checkpoints, log = kept(tmp_path)
-    # The last one was saved because of the signal.
-    done = checkpoints[-1]
+    done = checkpoints[-1]  # Saved because of the signal.
     assert log[-1] >= done
     assert f"SIGTERM after {done} updates" in (tmp_path / "one.log").read_text()
     assert list((runs / "compiled").iterdir())
@@ -194,7 +174,6 @@ def test_a_slice_of_two_hosts_goes_on_when_one_is_rebooted_and_when_both_are_los
     tmp_path: Path,
 ) -> None:
     meet = meeting_place()
-    cut_short(tmp_path)
     flags = f"{FLAGS} 100000000"
     machines = [vm(tmp_path, f"one{x}", flags, x, meet) for x in (0, 1)]
     wait_until(lambda: kept(tmp_path)[0], machines)

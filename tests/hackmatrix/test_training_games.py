@@ -25,7 +25,6 @@ from ppo_mask.runner import Phases, replace
 from recorded import new_games, states, views
 from same_run import assert_same_run, newest
 
-STAGE_5 = jnp.zeros(8).at[4].set(1.0)
 AMOUNTS = ("credits", "energy", "data_siphons", "attack", "score")
 
 
@@ -65,14 +64,15 @@ def test_stages_are_drawn_in_proportion_to_their_weights(weights):
 
 
 @jax.jit
-def begun(weights, head_start):
-    """The positions in which 512 games begin, before their stage is set up."""
+def begun(head_start):
+    """The positions in which 512 games of stage 5 begin, before it is set up."""
+    start = Start(jnp.zeros(8).at[4].set(1.0), head_start)
     keys = jax.random.split(jax.random.key(0), 512)
-    return jax.vmap(lambda key: first_position(Draws(key), Start(weights, head_start)))(keys)
+    return jax.vmap(lambda key: first_position(Draws(key), start))(keys)
 
 
 def test_a_head_start_is_given_within_its_ranges():
-    plain, games = (jax.device_get(begun(STAGE_5, each)) for each in (None, GIVEN))
+    plain, games = jax.device_get((begun(None), begun(GIVEN)))
     for name, most in zip(AMOUNTS, (7, 5, 3, 2, 4 * 4), strict=True):
         more = getattr(games.player, name) - getattr(plain.player, name)
         assert set(more) == set(range(most + 1)), name
@@ -84,16 +84,14 @@ def test_a_head_start_is_given_within_its_ranges():
 
 
 def test_a_share_of_none_or_all_is_exact():
-    plain, none = (
-        begun(STAGE_5, each) for each in (None, given(share=0, programs=1, credits=9, score=9))
-    )
+    plain, none = begun(None), begun(given(share=0, programs=1, credits=9, score=9))
     jax.tree.map(np.testing.assert_array_equal, plain, none)
     # A chance that is drawn as small gives nothing to one game in 24.
-    assert np.mean(begun(STAGE_5, given(share=1, programs=1)).owned != 0) > 0.9
+    assert np.mean(begun(given(share=1, programs=1)).owned != 0) > 0.9
 
 
 def test_what_no_game_could_hold_is_not_given():
-    player = begun(STAGE_5, given(share=1, **dict.fromkeys(AMOUNTS, 3e9))).player
+    player = begun(given(share=1, **dict.fromkeys(AMOUNTS, 3e9))).player
     for name in AMOUNTS:
         drawn, most = getattr(player, name), MOST_GIVEN * (4 if name == "score" else 1)
         assert drawn.min() >= 0
@@ -205,7 +203,6 @@ def test_a_files_phases_become_weights():
     curriculum: Any = GameSettings(curriculum=phases).training_games()
     for progress, weights in [(0, [0, 0, 0, 1, 0, 0, 0, 0.5]), (0.25, [1, 0, 0, 0, 0, 0, 0, 0])]:
         env = curriculum(HackMatrix(max_steps=9), jnp.float32(progress))
-        assert isinstance(env, HackMatrix)
         assert env.max_steps == 9
         np.testing.assert_array_equal(env.starting_weights, weights)
     assert tuple("12345678") == STAGES
@@ -214,21 +211,13 @@ def test_a_files_phases_become_weights():
 
 
 def test_settings_change_training_games_and_no_others():
-    settings = {
-        "head_start": "0.5",
-        "given_energy": "4",
-        "reward_weights": "kills=0,step_penalty=2",
-        "program_bonus": "1.5",
-    }
+    settings = {"head_start": "0.5", "given_energy": "4", "program_bonus": "1.5"}
+    settings |= {"reward_weights": "kills=0,step_penalty=2"}
     game = replace(DEFAULTS, settings).environment
     assert TASK.make_env(game) == HackMatrix(compact=True)
     curriculum: Any = TASK.curriculum(game)
     env = curriculum(TASK.make_env(game), jnp.float32(0))
-    assert isinstance(env, HackMatrix)
-    assert env.head_start is not None
-    assert env.shaping is not None
     assert (env.head_start.share, env.head_start.energy) == (0.5, 4)
-    assert env.shaping.weights is not None
     assert env.shaping.weights.tolist() == [2.0, 1, 1, 0, *[1] * 11]
     assert env.shaping.program_bonus == 1.5
 
@@ -269,8 +258,7 @@ def test_adaptive_stages_prefer_what_is_won_half_the_time():
         memory = update(memory, info, info["died"] | info["won"])
     # Stage 1 is always completed, stages 3 and 8 half the time; of the others nothing is known.
     np.testing.assert_allclose(memory[:, 0] / memory[0, 2], [2, 0], rtol=1e-5)
-    env = curriculum(HackMatrix(), jnp.float32(0), memory)
-    assert isinstance(env, HackMatrix)
+    env: Any = curriculum(HackMatrix(), jnp.float32(0), memory)
     weights = np.asarray(env.starting_weights)
     np.testing.assert_allclose(weights.sum(), 1, rtol=1e-5)
     assert 0.5 < weights[0] < 0.52

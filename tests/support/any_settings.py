@@ -65,11 +65,8 @@ def _numbers(tree: Any) -> list[float]:
 def _train(
     env: AbstractEnv[Any], make: Callable[[Any], Any], folder: Path, updates: int, **config: Any
 ) -> Any:
-    trainer = pm.Trainer(
-        env,
-        pm.PPOConfig(num_envs=8, num_steps=8, **config),
-        metrics={"first": pm.Metric(lambda action, info: action == 0)},
-    )
+    metrics = {"first": pm.Metric(lambda action, info: action == 0)}
+    trainer = pm.Trainer(env, pm.PPOConfig(num_envs=8, num_steps=8, **config), metrics=metrics)
     history = pm.History()
     state = trainer.init(make(jax.random.key(0)), jax.random.key(1))
     before = _types(state)
@@ -81,8 +78,7 @@ def _train(
     ]
     wide = [name for name, type_ in before.items() if type_.endswith("64")]
     assert not wide, wide
-    known = folder.is_dir()
-    if not known:
+    if not folder.is_dir():
         save_policy(state.model, folder)
     classes = [type(state.model), type(split_features(state.model).network)]
     loaded = load_policy(folder, classes).model
@@ -142,28 +138,25 @@ def _gymnax() -> Any:
 def _probes(folder: Path) -> Any:
     weights = jnp.array([1.0, 2.0])
     two = pm.MultiTask([probes.ActionValue(), probes.MatchObservation()], weights)
-    locks = probes.MaskedLocks(length=3, keys=2)
+    locks, cue = probes.MaskedLocks(length=3, keys=2), probes.RememberedCue(2)
 
-    def mlp(env: Any, **sizes: Any) -> Any:
-        return lambda key: pm.MLPActorCritic.for_env(env, hidden_dim=8, key=key, **sizes)
+    mlp, gru = pm.MLPActorCritic.for_env, pm.GRUActorCritic.for_env
 
-    def gru(key: Any) -> Any:
-        return pm.GRUActorCritic.for_env(probes.RememberedCue(2), hidden_dim=8, key=key)
+    def of(network: Any, env: Any, **sizes: Any) -> Any:
+        return lambda key: network(env, hidden_dim=8, key=key, **sizes)
 
-    def board(key: Any) -> Any:
-        return network_for(Board(), hidden_dim=8, key=key)
-
+    board = of(network_for, Board())
     seeds_trainer = pm.Trainer(locks, pm.PPOConfig(num_envs=8, num_steps=8))
-    seeds = init_seeds(seeds_trainer, mlp(locks), jax.random.split(jax.random.key(5), 2))
+    seeds = init_seeds(seeds_trainer, of(mlp, locks), jax.random.split(jax.random.key(5), 2))
     _, histories = train_seeds(seeds_trainer, seeds, 2 * 64)
     return {
         "everything": _train(
-            pm.TimeLimit(locks, 2), mlp(locks, layer_norm=True), folder / "0", 3, **EVERYTHING
+            pm.TimeLimit(locks, 2), of(mlp, locks, layer_norm=True), folder / "0", 3, **EVERYTHING
         ),
-        "two": _train(two, mlp(two), folder / "1", 2),
+        "two": _train(two, of(mlp, two), folder / "1", 2),
         "board": _train(Board(), board, folder / "3", 2),
         "low": _train(Board(), board, folder / "4", 2, **EVERYTHING),
-        "gru": _train(probes.RememberedCue(2), gru, folder / "2", 2),
+        "gru": _train(cue, of(gru, cue), folder / "2", 2),
         "seeds": [history.records[-1].values["train/entropy"] for history in histories],
         "gymnasium": _gymnasium(locks),
         "gymnax": _gymnax(),

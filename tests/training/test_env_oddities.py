@@ -23,15 +23,11 @@ STEPS = 300  # In bfloat16 256 + 1 is 256.
 class Odd(pm.AbstractEnv[jax.Array]):
     """An episode of so many steps, each of which gives the same."""
 
-    reward: Any
-    observation: Any
-    info: Any
+    reward: Any = 1.0
+    observation: Any = 1.0
+    info: Any = eqx.field(default_factory=dict)
     length: int = eqx.field(static=True, default=STEPS)
     num_actions: int = eqx.field(static=True, default=2)
-
-    def __init__(self, reward=1.0, observation=1.0, info=None, length=STEPS):
-        self.reward, self.observation, self.info = reward, observation, info or {}
-        self.length, self.num_actions = length, 2
 
     def reset(self, key):
         return jnp.int32(0), self._show(False)
@@ -178,8 +174,8 @@ DOORS = pm.envs.probes.MaskedDoors()
 def test_wrappers_pass_an_action_of_several_parts_on(env):
     assert env.num_actions == (4, 6, 6)
     state, key = shapes_of(env).state, jax.random.key(0)
-    for action in (jnp.array([1, 2, 3]), np.array([1, 2, 3])):
-        jax.eval_shape(lambda state, action=action: env.step(key, state, action), state)
+    for make in (jnp.array, np.array):
+        jax.eval_shape(lambda state, make=make: env.step(key, state, make([1, 2, 3])), state)
     with pytest.raises(ValueError, match=r"action is int32\[2\], not int32\[3\]"):
         jax.eval_shape(lambda state: env.step(key, state, jnp.zeros(2, int)), state)
 

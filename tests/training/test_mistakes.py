@@ -2,6 +2,7 @@
 
 import dataclasses
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,31 +81,20 @@ def train(env=None, model=None, metrics=None, **parts):
 
 
 IN_THIS_FILE = "(test_mistakes.py, line"
+PLAIN = "reset returns a state that is a Plain, not a tree of arrays; make it an eqx.Module"
 # What is wrong, and what the line says.
 FROM_RESET = {
     "if on a value": ({"first": lambda s, t: (s + 1 if s[0] > 0 else s, t)}, IN_THIS_FILE),
     "timestep alone": ({"first": lambda s, t: t}, "a state and a TimeStep, got a TimeStep"),
-    "swapped": (
-        {"first": lambda s, t: (t, s)},
-        "reset must return a state and a TimeStep, got a T",
-    ),
-    "dataclass as state": (
-        {"first": lambda s, t: (Plain(s), t)},
-        "reset returns a state that is a Plain, not a tree of arrays; make it an eqx.Module",
-    ),
+    "swapped": ({"first": lambda s, t: (t, s)}, "must return a state and a TimeStep, got a T"),
+    "dataclass as state": ({"first": lambda s, t: (Plain(s), t)}, PLAIN),
     "text": ({"first": lambda s, t: ({"name": "x"}, t)}, "returns a state['name'] that is a str"),
     "number of NumPy's": ({"num_actions": np.int64(2)}, "np.int64(2), not a positive int"),
 }
 FROM_STEP = {
     "mask too long": ({"fields": {"action_mask": jnp.ones(3, bool)}}, "is bool[3], not bool[2]"),
-    "mask of numbers": (
-        {"fields": {"action_mask": jnp.ones(2)}},
-        "TimeStep.action_mask is float32[2], not bool[actions]",
-    ),
-    "reward for each": (
-        {"fields": {"reward": jnp.ones(3)}},
-        f"TimeStep.reward is float32[3], not one number {IN_THIS_FILE}",
-    ),
+    "mask of numbers": ({"fields": {"action_mask": jnp.ones(2)}}, "float32[2], not bool[actions]"),
+    "reward for each": ({"fields": {"reward": jnp.ones(3)}}, f"not one number {IN_THIS_FILE}"),
     "info of text": ({"fields": {"info": {"a": "b"}}}, "TimeStep.info['a'] is a str"),
     "observation that grows": (
         {"then": lambda a, s, t: (s, shows(t, observation=jnp.ones(4)))},
@@ -140,19 +130,12 @@ MODELS = {
     "its state": (lambda: programs.locks().start, "got TrainState; use state.model"),
 }
 
-
+PAIR = "must return a pair: one number, and metrics by name"
 LOSSES = {
-    "alone": (jnp.ones(()), "metrics by name; it returned a"),
-    "of a vector": (
-        (jnp.ones(1), {}),
-        "the loss must return a pair: one number, and metrics by name; the number is an array of "
-        "shape [1]",
-    ),
-    "and two": ((jnp.ones(()), {}, 1), "metrics by name; it returned a tuple"),
-    "and number": (
-        (jnp.ones(()), 0.5),
-        "metrics by name; it returned an array of shape [] and a float",
-    ),
+    "alone": (jnp.ones(()), f"{PAIR}; it returned a"),
+    "of a vector": ((jnp.ones(1), {}), f"the loss {PAIR}; the number is an array of shape [1]"),
+    "and two": ((jnp.ones(()), {}, 1), f"{PAIR}; it returned a tuple"),
+    "and number": ((jnp.ones(()), 0.5), f"{PAIR}; it returned an array of shape [] and a float"),
     "and vector": ((1.0, {"x": jnp.ones(3)}), "the metric x is an array of shape [3]"),
     "and text": ((1.0, {"x": "x"}), "the metric x is a str"),
 }
@@ -188,16 +171,13 @@ def test_evaluations_and_checks_say_the_same(name: str) -> None:
         assert message in line_of(lambda use=use: use(Slide(**wrong)))
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda env: pm.MLPActorCritic.for_env(env, key=jax.random.key(0)),
-        lambda env: pm.networks.network_for(env, key=jax.random.key(0)),
-        evaluate,
-        pm.check_env,
-    ],
-    ids=["for_env", "network_for", "evaluate", "check_env"],
+for_env, network_for = (
+    partial(make, key=jax.random.key(0))
+    for make in (pm.MLPActorCritic.for_env, pm.networks.network_for)
 )
+
+
+@pytest.mark.parametrize("use", [for_env, network_for, evaluate, pm.check_env])
 def test_all_that_takes_an_environment_says_the_same(use: Any) -> None:
     for name in ("if on a value", "timestep alone", "number of NumPy's"):
         wrong, message = FROM_RESET[name]
@@ -211,7 +191,7 @@ def test_all_that_takes_an_environment_says_the_same(use: Any) -> None:
         assert message in line_of(lambda given=given: pm.Trainer(given))
 
 
-@pytest.mark.parametrize("wrap", [pm.FlatObservation, lambda env: pm.envs.MultiTask((env, env))])
+@pytest.mark.parametrize("wrap", [pm.FlatObservation, lambda env: pm.MultiTask((env, env))])
 def test_wrappers_of_a_wrong_environment_say_the_same(wrap: Any) -> None:
     wrong, message = FROM_RESET["if on a value"]
     assert message in line_of(lambda: wrap(Slide(**wrong)))

@@ -39,8 +39,8 @@ def run(folder: Path, what: str, **settings: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-# Whole programs take minutes; what is traced of them is tested below.
-@pytest.mark.parametrize("what", [pytest.param("probes", marks=pytest.mark.nightly), "game"])
+@pytest.mark.nightly  # Whole programs take minutes; what is traced of them is tested below.
+@pytest.mark.parametrize("what", ["probes", "game"])
 def test_programs_do_the_same_under_all_settings(tmp_path, what):
     usual = run(tmp_path, what)  # Its policies are what the other one loads.
     assert run(tmp_path, what, **SETTINGS["all"]) == usual

@@ -71,6 +71,14 @@ def test_a_part_that_there_is_not_is_refused_in_one_line(part: str) -> None:
     assert f"'{part}'" in line
 
 
+@pytest.mark.parametrize("script", [".ci/run", ".ci/packaging"])
+def test_tests_that_are_named_are_there(script: str) -> None:
+    named = re.findall(r"(tests/[\w/]+\.py)(?:::(\w+))?", (ROOT / script).read_text())
+    assert named
+    for file, test in named:
+        assert f"def {test}" in (ROOT / file).read_text(), f"{file}::{test}"
+
+
 def test_workflows_run_every_part_and_no_other() -> None:
     called = [part for path in WORKFLOWS for part in parts_called(read(path))]
     assert set(called) == set(parts())

@@ -155,6 +155,7 @@ def test_a_file_of_something_else_is_refused(tmp_path):
         report.read(path)
 
 
+@pytest.mark.nightly  # It compiles the learner and an evaluation of the game.
 def test_strength_of_a_recipe_is_measured(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(strength, "_FIRST_LOOK", 0.0)
     found, drawn = tmp_path / "found.json", tmp_path / "curves.svg"

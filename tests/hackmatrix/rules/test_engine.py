@@ -124,7 +124,7 @@ def test_recorded_cases():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+@pytest.mark.parametrize("platform", [pytest.param("cpu", marks=pytest.mark.nightly), "tpu"])
 def test_long_games(platform):
     """What accelerators run gives the same on a CPU."""
     with for_platform(platform):

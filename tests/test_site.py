@@ -45,18 +45,6 @@ def test_every_public_module_has_its_place() -> None:
     assert len(DOCUMENTED) == len(set(DOCUMENTED))
 
 
-@pytest.mark.parametrize("path", API, ids=lambda path: path.stem)
-def test_names_on_the_api_pages_are_those_of_the_modules(path: Path) -> None:
-    text = path.read_text()
-    assert tool("names").page(text) == text, "write them anew: python docs/_site/names.py"
-
-
-def test_a_stale_table_is_written_anew() -> None:
-    fresh = tool("names").page("# Errors\n\n::: ppo_mask.errors\n")
-    assert "| `RunError` | " in fresh
-    assert tool("names").page(fresh.replace("`RunError`", "`Gone`")) == fresh
-
-
 @pytest.mark.optimized
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]

@@ -35,6 +35,19 @@ def make_gru():
     return eqx.tree_at(lambda m: (m.actor.weight, m.actor.bias), model, heads)
 
 
+def test_the_unit_is_a_gated_recurrent_unit():
+    model, size = make_gru(), 16
+    biases = jax.random.normal(jax.random.key(1), (2, 3 * size))
+    model = eqx.tree_at(lambda m: (m.gates.bias, m.recurrent_gates.bias), model, tuple(biases))
+    cell = eqx.nn.GRUCell(size, size, key=jax.random.key(0))
+    of_input, of_hidden = biases[0].at[: 2 * size].add(biases[1, : 2 * size]), biases[1, 2 * size :]
+    given = (model.gates.weight, model.recurrent_gates.weight, of_input, of_hidden)
+    cell = eqx.tree_at(lambda c: (c.weight_ih, c.weight_hh, c.bias, c.bias_n), cell, given)
+    observation, hidden = jnp.ones(1), jnp.linspace(-1, 1, size)
+    expected = cell(jnp.tanh(model.encoder(observation)), hidden)
+    np.testing.assert_allclose(model.advance(observation, MASK, hidden)[2], expected, atol=1e-6)
+
+
 @pytest.fixture(scope="module")
 def played():
     """The second of two rollouts, where it began, and the same one step of one row at a time."""

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from hackmatrix.actions import FIRST_PROGRAM, NUM_ACTIONS, SIPHON_ACTION
 from hackmatrix.observation import Observation, compact, expand, ground_words, with_time
-from hackmatrix.rules import bits, enemies, history, moves, paths, programs, rewards, siphon
+from hackmatrix.rules import bits, effects, enemies, history, moves, paths, rewards, siphon
 from hackmatrix.rules.batching import anywhere, materialize, stack_scalars
 from hackmatrix.rules.draws import Draws
 from hackmatrix.rules.entities import Occupied
@@ -325,14 +325,13 @@ def _ground(kept: Kept) -> UInt32[Array, "words cells"]:
 
 
 def _valid_actions(game: Game, occupied: Occupied) -> Bool[Array, "actions"]:
-    enemies_at, transmissions_at = occupied
     useful = [
-        *moves.valid_moves(game, enemies_at),
+        *moves.valid_moves(game, occupied.enemies),
         game.player.data_siphons > 0,
-        *programs.useful(game, enemies_at, transmissions_at),
+        *effects.useful(game, occupied),
     ]
     word = materialize(bits.word(useful), game.steps < 0)
-    return bits.flags_of(word, NUM_ACTIONS) & programs.at_hand(game, FIRST_PROGRAM)
+    return bits.flags_of(word, NUM_ACTIONS) & effects.at_hand(game, FIRST_PROGRAM)
 
 
 def _offered(state: State) -> Bool[Array, "actions"]:
@@ -378,7 +377,7 @@ def _run(operand: tuple[Kept, Int[Array, "notes"], history.Rows, Draws, Int[Arra
     kept, notes, rows, draws, action = operand
     game = kept.game
     _, _, siphons, program = _take_apart(action, jnp.bool_(True))
-    after, kills = programs.run(game, program, draws)
+    after, kills = effects.run(game, program, draws)
     after = choose(siphons, siphon.siphon(game), after)
     kept = history.undo(after, rows, program == Program.UNDO)
     lost_yield = jnp.where(siphons, siphon.lost_yield(game), 0)

@@ -39,9 +39,10 @@ def test_every_picture_is_drawn_and_shown():
 
 
 def test_the_table_of_programs_is_the_games():
-    rows = [(name, cost, int(brings)) for name, cost, _, brings in table("Programs")]
-    cards = [(card.name, price(card.credits, card.energy), card.spawn_count) for card in CARDS]
-    assert rows == cards
+    assert table("Programs") == [
+        [card.name, price(card.credits, card.energy), card.text, str(card.spawn_count)]
+        for card in CARDS
+    ]
 
 
 def test_the_table_of_rewards_is_the_games():

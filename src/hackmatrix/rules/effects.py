@@ -1,0 +1,161 @@
+"""What the table of programs comes to: when each can be run, and what the one that runs does."""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
+from typing import TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, Int8
+
+from hackmatrix.rules import bits, paths
+from hackmatrix.rules.draws import Draws
+from hackmatrix.rules.entities import FREE, Entities, Occupied, first_on_each
+from hackmatrix.rules.game import NO_PROGRAM, Board, Game, Player, build, replace
+from hackmatrix.rules.moves import bury, hurt
+from hackmatrix.rules.planes import SIZE, Plane, row_and_col
+from hackmatrix.rules.programs import CARDS, Card, Program, Rule, Situation, Whom
+
+_Value = TypeVar("_Value")
+
+
+def useful(game: Game, occupied: Occupied) -> list[Bool[Array, ""]]:
+    """Whether each program would have some effect."""
+    now = Situation(game, occupied)
+    always = jnp.bool_(True)
+    return [always if card.useful is None else card.useful(now) for card in CARDS]
+
+
+def at_hand(game: Game, others: int) -> Bool[Array, "actions"]:
+    """Which programs are owned and can be paid for; before them, ``others`` that need not be."""
+    nothing = [0] * others
+    credits = np.array([*nothing, *(card.credits for card in CARDS)], np.int32)
+    energy = np.array([*nothing, *(card.energy for card in CARDS)], np.int32)
+    owned = bits.flags_of((game.owned << others) | ((1 << others) - 1), credits.size)
+    return owned & (game.player.credits >= credits) & (game.player.energy >= energy)
+
+
+def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Array, ""]]:
+    """Pays for a program and does what its row says; NO_PROGRAM does nothing.
+
+    Returns:
+        The game, whose turn does not end here; and how many entities that count were destroyed.
+    """
+    now = Situation(game, draws=draws)
+    runs = [program == each for each in Program]
+
+    def column(of: Callable[[Card], Rule[_Value] | None]) -> list[tuple[Array, _Value]]:
+        """What the rows have in a column, each with whether its program is the one that runs."""
+        rules = ((runs[each], of(each.card)) for each in Program)
+        return [(flag, rule(now)) for flag, rule in rules if rule is not None]
+
+    hit = game.entities.is_enemy & _members(game.entities, column(lambda card: card.hits))
+    damage = game.player.attack
+    for each in Program:
+        if each.card.damage is not None:
+            damage = jnp.where(runs[each], each.card.damage, damage)
+    table = hurt(game.entities, hit, damage)
+    for flag, fields in column(lambda card: card.entities):
+        values = {name: jnp.where(flag, x, getattr(table, name)) for name, x in fields.items()}
+        table = replace(table, **values)
+    gone = (table.kind != FREE) & _members(table, column(lambda card: card.destroys))
+    away, nearer = (
+        reduce(or_, (runs[each] for each in Program if each.card.pushes == way)) for way in (1, -1)
+    )
+    cell, counted = _push(table, game.player.cell, gone, away, nearer)
+    table, kills = bury(replace(table, cell=cell), gone, counted)
+
+    cleared, reduced = column(lambda card: card.clears), column(lambda card: card.reduces)
+    board = _on_board(game.board, game.exit, _union(cleared), _union(reduced))
+
+    numbers = vars(game) | vars(game.player)
+    for name in ("credits", "energy"):  # The price of no program, at index -1, is the last.
+        prices = jnp.array([*(getattr(card, name) for card in CARDS), 0], jnp.int32)
+        numbers[name] = numbers[name] - prices[program]
+    for flag, added in column(lambda card: card.adds):
+        numbers |= {name: numbers[name] + jnp.where(flag, x, 0) for name, x in added.items()}
+    for flag, new in column(lambda card: card.sets):
+        numbers |= {name: jnp.where(flag, x, numbers[name]) for name, x in new.items()}
+    player = build(Player, **{name: numbers.pop(name) for name in vars(game.player)})
+    parts = {"player": player, "entities": table, "board": board}
+    return build(Game, **(numbers | parts)), kills
+
+
+def _members(table: Entities, whom: Sequence[tuple[Array, Whom]]) -> Bool[Array, " slots"]:
+    """The slots that are meant, or whose cells are, where the flag beside them is on."""
+    cells = [(flag, them) for flag, them in whom if isinstance(them, Plane)]
+    slots = [them & flag for flag, them in whom if not isinstance(them, Plane)]
+    return reduce(or_, [_union(cells).has(table.cell), *slots])
+
+
+def _union(cells: Sequence[tuple[Array, Plane]]) -> Plane:
+    """The cells whose flag is on."""
+    return reduce(or_, (them.where(flag) for flag, them in cells))
+
+
+def _push(
+    table: Entities,
+    player: Int[Array, ""],
+    gone: Bool[Array, " slots"],
+    away: Bool[Array, ""],
+    nearer: Bool[Array, ""],
+) -> tuple[Int8[Array, " slots"], Bool[Array, " slots"]]:
+    """Where all are after enemies were moved away from the player, or nearer, or not at all.
+
+    Returns:
+        The cells; and of those that are gone, the first enemy and the first transmission on each.
+    """
+    wanted, can_go = _wanted_cells(table, player, away)
+    goes = away | nearer
+    # Of those that want a cell only the first in list order gets it. One search finds these and,
+    # where nobody is moved, the first of those that are gone.
+    members = jnp.where(goes, can_go, gone)
+    first = first_on_each(members, jnp.where(goes, wanted, table.place), table.order)
+    return jnp.where(goes & first, wanted, table.cell), first & gone
+
+
+def _wanted_cells(
+    table: Entities, player: Int[Array, ""], away: Bool[Array, ""]
+) -> tuple[Int8[Array, " slots"], Bool[Array, " slots"]]:
+    """Where each enemy would go, away from the player or else nearer, and whether it can."""
+    player = player.astype(jnp.int8)
+    (at_row, at_col), (my_row, my_col) = row_and_col(table.cell), row_and_col(player)
+    out_row, out_col = jnp.sign(at_row - my_row), jnp.sign(at_col - my_col)
+    d_row = jnp.where(away, out_row, -out_row)
+    d_col = jnp.where(away, out_col, -out_col)
+    still = jnp.zeros_like(d_row)
+    wanted, best, found = table.cell, jnp.full_like(table.cell, -1), jnp.zeros_like(table.stunned)
+    for dr, dc, allowed in (
+        (d_row, d_col, True),
+        (d_row, still, d_row != 0),
+        (still, d_col, d_col != 0),
+    ):
+        r, c = at_row + dr, at_col + dc
+        cell = r * SIZE + c
+        on_board = (r >= 0) & (r < SIZE) & (c >= 0) & (c < SIZE)
+        possible = allowed & on_board & (away | (cell != player)) & table.is_enemy
+        distance = jnp.abs(r - my_row) + jnp.abs(c - my_col)
+        worth = jnp.where(away, distance, 2 * SIZE - distance)
+        better = possible & (worth > best)
+        wanted = jnp.where(better, cell, wanted)
+        best = jnp.where(better, worth, best)
+        found = found | possible
+    return wanted, found
+
+
+def _on_board(board: Board, exit: Int[Array, ""], cleared: Plane, reduced: Plane) -> Board:
+    """The board with cells cleared of their blocks, and others whose blocks bring one less."""
+    cleared = cleared & board.blocks
+    is_cleared, is_reduced = cleared.flags(), reduced.flags()
+    spawn_count = jnp.where(is_reduced, jnp.maximum(board.spawn_count - 1, 0), board.spawn_count)
+    return replace(
+        board,
+        data=board.data & ~cleared,
+        program_blocks=board.program_blocks & ~cleared,
+        question=board.question & ~cleared,
+        points=jnp.where(is_cleared, jnp.int8(0), board.points),
+        program=jnp.where(is_cleared, jnp.int8(NO_PROGRAM), board.program),
+        spawn_count=jnp.where(is_cleared, jnp.int8(0), spawn_count),
+        exit_steps=paths.exit_steps(board.blocks & ~cleared, exit),
+    )

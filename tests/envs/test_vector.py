@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from environments import Scripted
-from ppo_mask.envs import VectorEnv
+from ppo_mask.envs import TimeLimit, VectorEnv
 
 # One row per step: what each of three environments plays.
 _SCRIPT = [[0, 0, 1], [1, 0, 0], [0, 2, 0], [0, 0, 3], [0, 0, 0]]
@@ -69,3 +69,15 @@ def test_info_belongs_to_the_step_taken(steps):
 def test_no_environments_is_refused():
     with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
         VectorEnv(Scripted(), 0)
+
+
+@pytest.mark.parametrize(("length", "cut"), [(None, True), (3, False)])
+def test_a_time_limit_truncates_what_has_not_ended(length, cut):
+    env = TimeLimit(Scripted(length), 3)
+    state, _ = env.reset(jax.random.key(0))
+    seen = []
+    for _ in range(3):
+        state, timestep = env.step(jax.random.key(0), state, 0)
+        seen.append((bool(timestep.truncated), timestep.action_mask.tolist()))
+    going_on = (False, [True, False, False, False])
+    assert seen == [going_on, going_on, (cut, [True] * 4)]

@@ -17,10 +17,14 @@ def returns(folder: RunFolder, name: str) -> dict[int, float]:
     return {line["update"]: line[name] for line in log(folder) if name in line}
 
 
+def score(folder: RunFolder, step: int) -> float | None:
+    return read_description(folder.checkpoints.path(step))["score"]
+
+
 def best(folder: RunFolder) -> tuple[int, float | None]:
     step = folder.checkpoints.best()
     assert step is not None
-    return step, read_description(folder.checkpoints.path(step))["score"]
+    return step, score(folder, step)
 
 
 @pytest.mark.parametrize(
@@ -40,15 +44,16 @@ def test_the_best_is_what_was_evaluated_best(
     assert best(folder) == (highest, found[highest])
 
 
-@pytest.mark.parametrize(("save", "stop"), [(3, 8), (4, 9)])
+@pytest.mark.parametrize(("save", "stop"), [(3, 8), (4, 9), (2, 13)])
 def test_without_evaluations_a_stop_changes_nothing(tmp_path: Path, save: int, stop: int) -> None:
     whole = train(tmp_path / "whole", 15, *PLAIN, "--save-interval", str(save))
     cut = train(tmp_path / "cut", stop, *PLAIN, "--save-interval", str(save))
     train(tmp_path / "cut", 15, "--resume", "latest")
     assert best(cut) == best(whole)
-    step, score = best(whole)
+    assert score(cut, 14 // save * save) == score(whole, 14 // save * save)
+    step, highest = best(whole)
     lines = returns(whole, TRAINING)
-    assert score == max(lines[x] for x in lines if x <= step // 3 * 3 and x % 3 == 0)
+    assert highest == max(lines[x] for x in lines if x <= step // 3 * 3 and x % 3 == 0)
 
 
 def test_evaluations_count_from_when_there_are_some(tmp_path: Path) -> None:

@@ -85,6 +85,18 @@ def test_a_lock_keeps_threads_and_other_names_out(tmp_path: Path) -> None:
         pass
 
 
+def test_a_lock_is_not_shared_with_another_process(tmp_path: Path) -> None:
+    program = "import fcntl, sys; file = open(sys.argv[1], 'w+'); fcntl.lockf(file, fcntl.LOCK_SH)"
+    command = [sys.executable, "-c", f"{program}; print(flush=True); sys.stdin.read()"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([*command, str(tmp_path / ".lock")], **pipes) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(RunError, match="is being trained by"), hold(tmp_path):
+            pass
+        other.communicate()
+
+
 @pytest.mark.parametrize("name", ["ENOLCK", "ENOSYS", "EOPNOTSUPP", "EINVAL"])
 def test_a_file_system_without_locks_will_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,26 @@ from ppo_mask.ppo import PPOConfig
 from ppo_mask.training import Callback, Progress, Run, TrainState
 from same_run import tensorboard_events
 
+Output = pytest.CaptureFixture[str]
 CONFIG = PPOConfig(num_envs=4, num_steps=8, num_minibatches=1)
 STATE = object.__new__(TrainState)  # No sink looks into it.
 
 
-def play(callback: Callback, updates: range, start: int, total: int = 100) -> None:
-    """Hands log lines to a sink as a run would, and leaves it open as a kill would."""
-    run = Run(CONFIG, start, total, [callback])
-    callback.on_start(run, STATE)
+def play(*callbacks: Callback, updates: range, start: int, total: int = 100) -> None:
+    """Hands log lines to sinks as a run would, and leaves them open as a kill would."""
+    run = Run(CONFIG, start, total, callbacks)
+    for callback in callbacks:
+        callback.on_start(run, STATE)
     for update in updates:
         run.update = update
         run.log({"train/loss": float(start), "train/lr": 0.5, "stats/best": update / 2})
-        callback.on_chunk(run, STATE, Progress(update, total, update * 32, 1000.0))
+        for callback in callbacks:
+            callback.on_chunk(run, STATE, Progress(update, total, update * 32, 1000.0))
 
 
 def test_a_run_without_end_has_no_time_left() -> None:
     printed = io.StringIO()
-    play(ConsoleLog(console=Console(file=printed)), range(2, 3), start=0, total=10**18)
+    play(ConsoleLog(console=Console(file=printed)), updates=range(2, 3), start=0, total=10**18)
     assert "left" in printed.getvalue()
 
 
@@ -39,7 +43,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def test_json_lines_hold_flat_keys(tmp_path: Path) -> None:
-    play(JsonLines(tmp_path / "metrics.jsonl"), range(1, 3), start=0)
+    play(JsonLines(tmp_path / "metrics.jsonl"), updates=range(1, 3), start=0)
     assert lines(tmp_path / "metrics.jsonl") == [
         {"step": 32, "update": 1, "train/loss": 0.0, "train/lr": 0.5, "stats/best": 0.5},
         {"step": 64, "update": 2, "train/loss": 0.0, "train/lr": 0.5, "stats/best": 1.0},
@@ -54,16 +58,6 @@ def test_json_stays_json_when_a_figure_is_not_finite(tmp_path: Path) -> None:
     assert lines(path) == [{"step": 0, "update": 0, "a": None, "b": None, "c": 1.0}]
 
 
-def test_json_lines_after_the_resumed_update_are_dropped(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    play(JsonLines(path), range(1, 8), start=0)
-    with path.open("a") as file:
-        file.write('{"step": 256, "upd')  # Torn by a kill.
-    play(JsonLines(path), range(5, 8), start=4)
-    assert [x["update"] for x in lines(path)] == [1, 2, 3, 4, 5, 6, 7]
-    assert [x["train/loss"] for x in lines(path)] == [0.0] * 4 + [4.0] * 3
-
-
 def points(directory: Path) -> list[tuple[int, str, float]]:
     return sorted(
         (event.step, value.tag, value.simple_value)
@@ -73,7 +67,7 @@ def points(directory: Path) -> list[tuple[int, str, float]]:
 
 
 def test_tensorboard_points_are_over_environment_steps(tmp_path: Path) -> None:
-    play(TensorBoard(tmp_path), range(1, 3), start=0)
+    play(TensorBoard(tmp_path), updates=range(1, 3), start=0)
     assert points(tmp_path) == [
         (32, "stats/best", 0.5),
         (32, "train/loss", 0.0),
@@ -85,32 +79,61 @@ def test_tensorboard_points_are_over_environment_steps(tmp_path: Path) -> None:
     assert [event.file_version for event in tensorboard_events(tmp_path)][:1] == ["brain.Event:2"]
 
 
-def _killed(*_: Any) -> None:
-    raise KeyboardInterrupt
+def tear_a_line(folder: Path) -> None:
+    lines = (folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_bytes(b"".join([*lines[:4], lines[4][:9] + b"\n", *lines[5:]]))
 
 
-@pytest.mark.parametrize("torn", [0, 1, 20])
-def test_tensorboard_points_after_the_resumed_update_are_dropped(tmp_path: Path, torn: int) -> None:
-    play(TensorBoard(tmp_path), range(1, 8), start=0)
-    (file,) = tmp_path.iterdir()
-    file.write_bytes(file.read_bytes()[: -torn or None])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.replace", _killed)  # While the file is written anew.
-        with pytest.raises(KeyboardInterrupt):
-            play(TensorBoard(tmp_path), range(5, 8), start=4)
-    assert [p.name for p in tmp_path.glob("*tfevents*")] == [file.name]
-    play(TensorBoard(tmp_path), range(5, 8), start=4)
-    loss = [(step, value) for step, tag, value in points(tmp_path) if tag == "train/loss"]
-    assert loss == [(32 * n, 0.0 if n <= 4 else 4.0) for n in range(1, 8)]
-    # An open TensorBoard is told to forget what it has read of later steps.
-    restarts = [e for e in tensorboard_events(tmp_path) if e.session_log.status == SessionLog.START]
-    assert [e.step for e in restarts] == [4 * 32 + 1]
+def append(name: str, content: bytes) -> Callable[[Path], None]:
+    def act(folder: Path) -> None:
+        for path in folder.glob(name):
+            path.write_bytes(path.read_bytes()[:-20] + content)
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("damage", "dropped"),
+    [
+        (lambda folder: None, 0),
+        (append("*/*tfevents*", bytes(20)), 0),  # As a power cut may.
+        (append("*/*tfevents*", b""), 0),
+        (append("metrics.jsonl", bytes(100)), 1),
+        (append("metrics.jsonl", b"\n\xff\xfe{\n[1]\n7"), 4),
+        (tear_a_line, 1),
+    ],
+)
+def test_a_resumed_run_shows_every_point_once(
+    tmp_path: Path, capsys: Output, damage: Callable[[Path], None], dropped: int
+) -> None:
+    path, events = tmp_path / "metrics.jsonl", tmp_path / "events"
+    play(JsonLines(path), TensorBoard(events, path), updates=range(1, 8), start=0)
+    damage(tmp_path)
+    play(JsonLines(path), TensorBoard(events, path), updates=range(6, 8), start=5)
+    said = f"warning: dropped the damaged lines of {path}: {dropped} of "
+    assert capsys.readouterr().err[: len(said)] == (said if dropped else "")
+    kept = [n for n in range(1, 8) if damage is not tear_a_line or n != 5]
+    losses = [(32 * n, 0.0 if n <= 5 else 5.0) for n in kept]
+    assert [(x["step"], x["train/loss"]) for x in lines(path)] == losses
+    assert [(step, x) for step, tag, x in points(events) if tag == "train/loss"] == losses
+    # An open TensorBoard is told to forget what it has read.
+    restarts = [e for e in tensorboard_events(events) if e.session_log.status == SessionLog.START]
+    assert [e.step for e in restarts] == [0]
+
+
+def test_tensorboard_without_a_log_leaves_earlier_files(tmp_path: Path) -> None:
+    play(TensorBoard(tmp_path), updates=range(1, 4), start=0)
+    play(TensorBoard(tmp_path), updates=range(3, 4), start=2)
+    steps = [
+        e.step for e in tensorboard_events(tmp_path) if e.session_log.status or e.summary.value
+    ]
+    assert steps == [0, 32, 64, 96, 65, 96]
 
 
 def test_sinks_close_before_and_after_they_start(tmp_path: Path) -> None:
     for sink in (JsonLines(tmp_path / "a"), TensorBoard(tmp_path / "b"), ConsoleLog()):
         sink.close()
-        play(sink, range(1, 2), start=0)
+        play(sink, updates=range(1, 2), start=0)
         sink.close()
         sink.close()
 
@@ -119,7 +142,7 @@ def printed(terminal: bool, updates: range) -> str:
     file = io.StringIO()
     console = Console(file=file, force_terminal=terminal, width=200, color_system=None)
     sink = ConsoleLog({"best": "stats/best"}, console)
-    play(sink, updates, start=0)
+    play(sink, updates=updates, start=0)
     run = Run(CONFIG, 0, 100, [sink])
     run.update = updates[-1]
     run.log({"eval/mean_episode_return": 1.5})
@@ -145,22 +168,3 @@ def test_on_a_terminal_there_is_a_bar_with_steps_speed_time_and_figures() -> Non
     text = printed(terminal=True, updates=range(1, 3))
     for words in ("2.0%", "64/3,200 steps", "1,000 steps/s", "left", "best 1"):
         assert words in text
-
-
-def test_tensorboard_fills_in_what_only_the_history_has(tmp_path: Path) -> None:
-    # The log of a step with an evaluation is two events; a copy may have been made between them.
-    path, sink = tmp_path / "metrics.jsonl", TensorBoard(tmp_path / "events")
-    run = Run(CONFIG, 0, 100, [sink])
-    sink.on_start(run, STATE)
-    run.update = 1
-    run.log({"train/loss": 1.0})
-    sink.close()
-    rows = [{"train/loss": 1.0}, {"evaluation/return": 2.0}]
-    both = "".join(json.dumps({"step": 32, "update": 1, **row}) + "\n" for row in rows)
-    path.write_text(both + '{"step": 64, "update": 2, "train/loss": 3.0}\n')
-    TensorBoard(tmp_path / "events", path).on_start(Run(CONFIG, 2, 100, []), STATE)
-    assert points(tmp_path / "events") == [
-        (32, "evaluation/return", 2.0),
-        (32, "train/loss", 1.0),
-        (64, "train/loss", 3.0),
-    ]

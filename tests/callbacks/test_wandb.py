@@ -88,6 +88,16 @@ def test_resuming_goes_on_with_the_same_run(server: Server, tmp_path: Path) -> N
     assert_history_is_right(server, folder)
 
 
+def test_a_damaged_id_begins_a_new_run_with_the_whole_history(
+    server: Server, tmp_path: Path
+) -> None:
+    folder = train(tmp_path, 6, *OFTEN)
+    (folder / "wandb.json").write_bytes(bytes(40))
+    train(tmp_path, 9, "--resume", "latest")
+    assert len(server.history) == 2
+    assert_history_is_right(server, folder)
+
+
 class Killed(BaseException):
     """What no code of ours catches."""
 

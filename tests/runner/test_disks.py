@@ -15,7 +15,7 @@ import pytest
 from counting import DEFAULTS, TASK, Bias, flags, task_of_seeds
 from ppo_mask.callbacks import _saver
 from ppo_mask.callbacks._log_file import LogFile
-from ppo_mask.checkpoints import RunFolder, _orbax, load_policy
+from ppo_mask.checkpoints import RunFolder, _orbax, load_policy, write_whole
 from ppo_mask.errors import RunError
 from ppo_mask.runner import main
 from ppo_mask.runner.commands import write
@@ -167,6 +167,16 @@ def test_a_file_that_finds_no_room_is_not_left_torn(tmp_path: Path) -> None:
         write(str(path), b"x" * 5000, force=False)
     assert not path.exists()
     write(str(path), b"x" * 5000, force=False)
+
+
+def test_a_file_is_on_the_disk_before_it_replaces_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr("os.fsync", lambda _: calls.append("fsync"))
+    monkeypatch.setattr(Path, "replace", lambda *_: calls.append("replace"))
+    write_whole(tmp_path / "log", b"x")
+    assert calls == ["fsync", "replace", "fsync"]
 
 
 def test_a_command_onto_a_full_disk_is_one_line(

@@ -1,18 +1,17 @@
 """Log lines as JSON, one object each, and how they are read again.
 
-A resumed run appends to its log: what that holds of later updates, written before the run was
-killed or wound back, is dropped when training starts, and so is a partial last line. So no point is
-there twice.
+A resumed run appends to its log. Before it does it drops the lines of updates that it will do
+again, a partial last line, and lines that a kill or a power cut damaged.
 """
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, final
 
 from ppo_mask.callbacks._log_file import LogFile
 from ppo_mask.checkpoints import write_whole
+from ppo_mask.errors import warn
 from ppo_mask.training import Callback, LogRecord, Run, TrainState
 
 
@@ -29,9 +28,11 @@ class JsonLines(Callback):
 
     def on_start(self, run: Run, state: TrainState) -> None:
         if self._path.exists():
-            lines = read_lines(self._path)
-            kept = [json.dumps(line) + "\n" for line in lines if run.keeps(line["step"], line)]
-            write_whole(self._path, "".join(kept).encode())
+            lines = _read_lines(self._path)
+            kept = [x for x in lines if x is not None and run.keeps(x["step"], x)]
+            write_whole(self._path, "".join(json.dumps(x) + "\n" for x in kept).encode())
+            if damaged := lines.count(None):
+                warn(f"dropped the damaged lines of {self._path}: {damaged} of {len(lines)}")
         self._file = LogFile(self._path)
         self._file.append(b"")  # So that there is one.
 
@@ -47,18 +48,26 @@ class JsonLines(Callback):
             self._file.close()
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The log lines that :class:`JsonLines` wrote, without a last one that a kill tore."""
-    with path.open(encoding="utf-8") as file:
-        yield from (json.loads(line) for line in file if line.endswith("\n"))
-
-
 def read_rows(path: Path, run: Run) -> dict[int, dict[str, float]]:
     """What a resumed run has logged so far: metrics by environment step, of those that stay."""
     rows: dict[int, dict[str, float]] = {}
-    for line in read_lines(path) if path.exists() else ():
+    for line in filter(None, _read_lines(path) if path.exists() else ()):
         metrics = {name: x for name, x in line.items() if name not in ("step", "update")}
         if run.keeps(line["step"], metrics):
             metrics = {name: math.nan if x is None else x for name, x in metrics.items()}
             rows.setdefault(line["step"], {}).update(metrics)
     return rows
+
+
+def _read_lines(path: Path) -> list[dict[str, Any] | None]:
+    """The log lines that :class:`JsonLines` wrote; None for each that is damaged."""
+    *whole, torn = path.read_bytes().split(b"\n")
+    return [_parse(line) for line in (*whole, *([torn] if torn else []))]
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line.decode())
+        return found if isinstance(found["step"], int) else None
+    except (ValueError, TypeError, KeyError):
+        return None

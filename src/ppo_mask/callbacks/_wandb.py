@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, final
 
 from ppo_mask.callbacks._json_lines import read_rows
-from ppo_mask.checkpoints import CheckpointStore
+from ppo_mask.checkpoints import CheckpointStore, write_whole
 from ppo_mask.errors import RunError, warn
 from ppo_mask.training import Callback, LogRecord, Run, TrainState
 
@@ -123,8 +123,12 @@ class WandB(Callback):
 
     def _open(self, last: int) -> Any:
         """The run on W&B, with no rows after step ``last``."""
-        file = self._folder / "wandb.json"
-        known = json.loads(file.read_text(encoding="utf-8"))["id"] if file.exists() else None
+        file, known = self._folder / "wandb.json", None
+        if file.exists():
+            try:
+                known = json.loads(file.read_bytes())["id"]
+            except (ValueError, TypeError, KeyError):
+                warn(f"{file} is damaged: the whole history goes to a new run on W&B")
         if known is not None:
             run = self._init(id=known, resume="allow")
             if run.step <= last + 1:
@@ -133,8 +137,7 @@ class WandB(Callback):
             if last >= 0 and (run := self._wound_back(known, last)) is not None:
                 return run
         new = secrets.token_hex(4)
-        content = json.dumps({"id": new, **self._options}) + "\n"
-        file.write_text(content, encoding="utf-8")
+        write_whole(file, (json.dumps({"id": new, **self._options}) + "\n").encode())
         return self._init(id=new, resume="allow")
 
     def _wound_back(self, known: str, last: int) -> Any:

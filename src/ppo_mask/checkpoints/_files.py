@@ -9,7 +9,7 @@ from ppo_mask.errors import RunError
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes or replaces a file; whatever happens meanwhile, the old or the new one is there.
+    """Writes or replaces a file; a kill or a power cut leaves the old or the new one, whole.
 
     Args:
         path: of the file.
@@ -22,8 +22,12 @@ def write_whole(path: Path, content: bytes) -> None:
     # TensorBoard reads every file with "tfevents" in its name: this one must not be left as one.
     new = path.with_name(f".{zlib.crc32(os.fsencode(path.name)):x}.new")
     try:
-        new.write_bytes(content)
+        with new.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file)
         new.replace(path)
+        flush_folder(path.parent)
     except OSError as error:
         with suppress(OSError):
             new.unlink()

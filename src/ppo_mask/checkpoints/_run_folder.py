@@ -145,8 +145,8 @@ def create_run_folders(
 def copy_run(run: RunFolder, step: int, path: Path) -> RunFolder:
     """Copies a run as far as one of its checkpoints; a kill leaves the whole copy or none.
 
-    Left out are its traces and its run on W&B. What its logs have of later steps is dropped when
-    the copy is resumed.
+    Left out are its traces, its run on W&B and TensorBoard's files, which are made anew when the
+    copy is resumed; what its log has of later steps is dropped then.
 
     Args:
         run: the run, which stays as it is.
@@ -167,8 +167,6 @@ def copy_run(run: RunFolder, step: int, path: Path) -> RunFolder:
         copy.checkpoints.directory.mkdir(parents=True)
         for file in filter(Path.exists, (run.config, run.metrics)):
             shutil.copy2(file, copy.path)
-        if run.tensorboard.is_dir():
-            shutil.copytree(run.tensorboard, copy.tensorboard)
         for each in run.checkpoints.steps():
             if each <= step:
                 shutil.copytree(run.checkpoints.path(each), copy.checkpoints.path(each))

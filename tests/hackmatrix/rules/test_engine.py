@@ -9,10 +9,11 @@ import pytest
 
 import recordings
 from engine_chance import EngineChance
-from games import BATCH, batch, position, random_positions, step
+from games import BATCH, batch, position, random_positions, run, step
 from hackmatrix import HackMatrix, HeadStart, positions
 from hackmatrix.rules import plain
 from hackmatrix.rules.entities import ENEMY, TRANSMISSION
+from hackmatrix.rules.programs import Program
 from hackmatrix.rules.rewards import COMPONENTS
 from ppo_mask.jax_tools import for_platform
 from recorded import states, views
@@ -101,6 +102,12 @@ def test_new_games():
     match.play([-1] * BATCH)  # An invalid action ends a game.
     for _ in range(2):
         match.play()
+
+
+def test_undo_goes_back_turn_by_turn():
+    match = Match([position()], 0)
+    for program in [Program.WAIT] * 3 + [Program.UNDO] * 3:
+        match.play([run(program)] * BATCH)
 
 
 def test_positions_that_play_rarely_brings():

@@ -73,4 +73,4 @@ def test_a_run_that_one_host_cannot_read_is_refused_in_one_line_each(
     )
     (_, first), (_, second) = finish(start("--resume", str(tmp_path / "none")), 2)
     assert first == f"error: there is no run or checkpoint {tmp_path}/none\n"
-    assert second == "error: the first process could not plan the run; its message says why\n"
+    assert second == "error: process 0 could not plan the run; its message says why\n"

@@ -250,7 +250,7 @@ def test_the_first_process_says_what_a_second_signal_does(
                 time.sleep(0.01)  # Python calls the handler between two of its instructions.
                 said.append(capfd.readouterr().err)
 
-    monkeypatch.setattr(loop, "is_first", lambda: first)
+    monkeypatch.setattr(loop, "is_process_0", lambda: first)
     trainer = CountingTrainer(None, PPOConfig(num_envs=4, num_steps=4))
     state = trainer.init(Bias(2, key=jax.random.key(0)), jax.random.key(1))
     with pytest.raises(KeyboardInterrupt):

@@ -103,7 +103,7 @@ def assert_same_play(ours, theirs):
 
 
 def draw_allowed(random, masks, num_actions):
-    """An allowed action for each row of masks; of several choices, one for each."""
+    """An allowed action for each row of masks; if MultiDiscrete, one for each part."""
     sizes = [num_actions] if isinstance(num_actions, int) else num_actions
     parts = np.split(np.asarray(masks), np.cumsum(sizes)[:-1], axis=1)
     actions = [[random.choice(np.flatnonzero(row)) for row in part] for part in parts]

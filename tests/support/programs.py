@@ -122,7 +122,7 @@ def locks() -> Program:
 
 @cache
 def doors() -> Program:
-    """Several choices at once, episodes of three steps, and all that can be switched on."""
+    """MultiDiscrete actions, episodes of three steps, and all that can be switched on."""
     return program(MaskedDoors(length=3), **EVERYTHING)
 
 

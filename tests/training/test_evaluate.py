@@ -94,7 +94,7 @@ def test_plays_under_the_mask_always(make, greedy):
     env, model = make().env, make().start.model
     result = pm.evaluate(model, env, jax.random.key(0), 64, greedy=greedy, metrics=programs.METRICS)
     assert (result.episode_length == env.length).all()
-    # Of several choices a metric gets all: the last one is below the last number of keys.
+    # A metric gets all parts of an action: the last one is below the last number of keys.
     most = 8 if make is programs.locks else 6
     assert most / 2 <= result.values["eval/actions/last"] < most
 

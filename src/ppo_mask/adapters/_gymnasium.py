@@ -23,7 +23,7 @@ __all__ = ["AbstractGymnasiumEnv", "Renderers", "gymnasium", "several_choices"]
 def several_choices(
     actions: Any, num_actions: tuple[int, ...], batch: tuple[int, ...]
 ) -> Int[np.ndarray, "*batch parts"]:
-    """Actions of several choices at once, as an environment takes them.
+    """MultiDiscrete actions, as an environment takes them.
 
     Args:
         actions: from somebody's program.
@@ -92,7 +92,7 @@ class AbstractGymnasiumEnv:
 
         Returns:
             A copy of the mask, ``[actions]``, or ``[envs, actions]`` of a vector; part after part
-            where an action is several choices. It is all True after the end of an episode; a vector
+            if actions are MultiDiscrete. It is all True after the end of an episode; a vector
             then has the new episode's.
 
         Raises:

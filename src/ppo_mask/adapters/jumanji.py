@@ -29,7 +29,7 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
 
     The mask is the observation's ``action_mask``; without one all actions are allowed. Where an
     action of jumanji has several parts, it depends on the mask what an action is here. If there is
-    a mask of each part, they are several choices at once. If the mask is of the combinations (as
+    a mask of each part, it is MultiDiscrete. If the mask is of the combinations (as
     one of two parts of two counts, which could be either), or there is none, each combination is an
     action, numbered so that the last part changes first.
 
@@ -39,8 +39,8 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
     Randomness comes from the key of ``step``, not from the one in jumanji's state.
 
     Attributes:
-        num_actions: the number of actions, or of combinations of parts; for several choices at
-            once, a tuple of the number of each.
+        num_actions: the number of actions, or of combinations of parts; for
+            MultiDiscrete actions, a tuple with the number of each part.
         parts: how many values each part of an action has; empty where an action is one number.
     """
 

@@ -20,8 +20,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
     Episodes are drawn from ``np_random``: ``reset(seed=...)`` starts the same sequence of episodes
     each time, and ``reset()`` starts the next episode of the sequence.
 
-    Several choices at once are a space of MultiDiscrete, and the mask is one row, as sb3-contrib
-    wants it.
+    The mask of MultiDiscrete actions is one row, as sb3-contrib wants it.
 
     Attributes:
         env: the environment.
@@ -100,8 +99,8 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         """Takes an action. The environment decides what one outside the mask does.
 
         Args:
-            action: an integer, from 0 to the number of actions less 1; of several choices at once,
-                one for each.
+            action: an integer, from 0 to the number of actions less 1; if MultiDiscrete, one for
+                each part.
 
         Returns:
             The observation, the reward, whether the episode was terminated, whether it was

@@ -110,7 +110,7 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         """Takes an action in every environment. One outside the mask does what ``env`` decides.
 
         Args:
-            actions: integers ``[envs]``; of several choices at once, ``[envs, parts]``.
+            actions: integers ``[envs]``; if MultiDiscrete, ``[envs, parts]``.
 
         Returns:
             The observations to act on next; and of this step the rewards (float64), where episodes

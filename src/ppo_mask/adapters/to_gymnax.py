@@ -71,12 +71,12 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
             name: the environment's name in gymnax; None: its class's name.
 
         Raises:
-            ValueError: an action is several choices at once, for which gymnax has no space.
+            ValueError: actions are MultiDiscrete, for which gymnax has no space.
         """
         if isinstance(env.num_actions, tuple):
             actions = describe_actions(env.num_actions)
             raise ValueError(
-                f"gymnax has no space for several choices at once, of {actions}; ToGymnasium has"
+                f"gymnax has no space for MultiDiscrete actions, of {actions}; ToGymnasium has"
             )
         self.env = env
         self._name = name or type(env).__name__

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, final
 
 from ppo_mask.checkpoints import CheckpointStore, read_description
-from ppo_mask.devices.processes import from_first, is_first, wait_for_all
+from ppo_mask.devices.processes import broadcast_from_0, is_process_0, wait_for_all
 from ppo_mask.errors import RunError, warn
 from ppo_mask.training import Callback, LogRecord, Progress, Run, TrainingError, TrainState
 
@@ -58,7 +58,7 @@ class Saver(Callback):
         return None if every is None else (update // every + 1) * every
 
     def on_start(self, run: Run, state: TrainState) -> None:
-        if is_first():
+        if is_process_0():
             self._store.clean()
         wait_for_all("cleaned")
         self._saved_at = time.monotonic()
@@ -79,7 +79,7 @@ class Saver(Callback):
             due = time.monotonic() - self._saved_at >= 60 * self._every_minutes
         if not due and (score := self._evaluated.get(run.update)) is not None:
             due = self._store.would_be_best(score, evaluated=True)
-        if from_first(due):
+        if broadcast_from_0(due):
             self._save(run, state)
             if self._failure is not None:
                 kept = self._store.what_is_kept()

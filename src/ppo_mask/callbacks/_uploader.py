@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import final
 
 from ppo_mask.checkpoints import RunFolder, Storage
-from ppo_mask.devices.processes import from_first, is_first
+from ppo_mask.devices.processes import broadcast_from_0, is_process_0
 from ppo_mask.errors import RunError, warn
 from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState
 
@@ -17,7 +17,7 @@ class Uploader(Callback):
     """Pushes runs to their storage whenever there is a new checkpoint, and when they stop.
 
     Comes after the callbacks that save. Where that fails a warning says so, and the next checkpoint
-    is the next try. All processes of a run have one; the first one's does the work.
+    is the next try. All processes of a run have one; that of process 0 does the work.
 
     Args:
         storage: of the runs.
@@ -26,9 +26,9 @@ class Uploader(Callback):
 
     def __init__(self, storage: Storage, folders: Sequence[RunFolder]) -> None:
         self._storage = storage
-        self._newest: dict[RunFolder, int | None] = dict.fromkeys(folders if is_first() else ())
+        self._newest: dict[RunFolder, int | None] = dict.fromkeys(folders if is_process_0() else ())
         self._failures: dict[RunFolder, RunError] = {}
-        self._failed_in_first = False
+        self._failed_on_0 = False
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         for folder, newest in self._newest.items():
@@ -46,7 +46,7 @@ class Uploader(Callback):
                 time.sleep(pause)
                 for folder in [*self._failures]:
                     self._push(folder)
-        self._failed_in_first = bool(from_first(bool(self._failures)))
+        self._failed_on_0 = bool(broadcast_from_0(bool(self._failures)))
 
     def check(self) -> None:
         """Makes sure that runs which have ended are in their storage as a whole.
@@ -59,8 +59,8 @@ class Uploader(Callback):
             f"{self._storage.place(folder.path.name)} copies it"
             for folder, failure in self._failures.items()
         ]
-        if not behind and self._failed_in_first:
-            behind = ["the first process could not copy the run; its message says why"]
+        if not behind and self._failed_on_0:
+            behind = ["process 0 could not copy the run; its message says why"]
         if behind:
             raise TrainingError("; ".join(behind))
 

@@ -11,7 +11,7 @@ the local folder. Whoever finds another name there before it writes has been ove
 nothing. And where the two are the same nobody has written since: the local folder is what counts.
 Otherwise the bucket does.
 
-Of several processes the first alone writes. The others read, each into a folder of its own that is
+Of several processes, only process 0 writes. The others read, each into a folder of its own that is
 gone when it ends.
 """
 
@@ -34,7 +34,7 @@ from ppo_mask.checkpoints._lock import hold, this_process
 from ppo_mask.checkpoints._objects import Bucket, MissingError, open_bucket
 from ppo_mask.checkpoints._run_folder import RunFolder, cache_folder
 from ppo_mask.checkpoints._store import DESCRIPTION, read_description
-from ppo_mask.devices.processes import is_first
+from ppo_mask.devices.processes import is_process_0
 from ppo_mask.errors import RunError, warn
 
 _WRITER = "writer"
@@ -59,7 +59,7 @@ def open_storage(place: str) -> "Storage":
     if not is_url(place):
         return Storage(Path(place))
     bucket, parts = open_bucket(place)
-    folder = (cache_folder() / "runs" if is_first() else _scratch()).joinpath(*parts)
+    folder = (cache_folder() / "runs" if is_process_0() else _scratch()).joinpath(*parts)
     return Storage(folder, bucket)
 
 

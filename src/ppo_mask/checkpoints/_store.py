@@ -5,7 +5,7 @@ is in it: that is written last, and deleted first. It holds the shape, dtype and
 array. The folder is written under another name, read again, and renamed if it is what was to be
 saved. Only arrays and JSON are read: loading a checkpoint runs no code from it.
 
-Of several processes the first writes, which all others wait for; any can read.
+Of several processes, process 0 writes, and the others wait for it; any can read.
 """
 
 import itertools
@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ppo_mask.checkpoints._files import flush, flush_folder
-from ppo_mask.devices.processes import is_first, only_first
+from ppo_mask.devices.processes import is_process_0, on_process_0
 from ppo_mask.devices.sharding import to_host
 from ppo_mask.errors import RunError, first_line, warn
 
@@ -83,8 +83,8 @@ class CheckpointStore:
     def what_is_kept(self) -> str:
         """The newest checkpoint, in words that may end an error message."""
         newest = self.newest()
-        if not is_first():
-            return "the first process says what the last good checkpoint is"
+        if not is_process_0():
+            return "process 0 says what the last good checkpoint is"
         if newest is None:
             return "nothing had been saved yet (--save-interval saves every so many updates)"
         return f"the last good checkpoint is {self.path(newest)}"
@@ -116,7 +116,7 @@ class CheckpointStore:
         """
         scored = {"score": score, "evaluated": evaluated}
         write_checkpoint(self.path(step), state, {**description, **scored})
-        if is_first():
+        if is_process_0():
             try:
                 self._prune()
             except OSError as error:
@@ -195,7 +195,7 @@ def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> 
             shutil.rmtree(unread, ignore_errors=True)
             raise RunError(f"cannot save {path}: {_orbax.in_short(error)}") from error
 
-    only_first(write, f"save {path}")
+    on_process_0(write, f"save {path}")
 
 
 def read_description(path: Path) -> dict[str, Any]:

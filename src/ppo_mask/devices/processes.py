@@ -86,13 +86,13 @@ def process_index() -> int:
     return jax.process_index() if jax.distributed.is_initialized() else 0
 
 
-def is_first() -> bool:
-    """Whether this is the first process: the one that writes files and to the console."""
+def is_process_0() -> bool:
+    """Whether this is process 0: the one that writes files and to the console."""
     return process_index() == 0
 
 
-def from_first(number: int) -> int:
-    """Sends the first process's number to all. All processes must call it."""
+def broadcast_from_0(number: int) -> int:
+    """Sends process 0's number to all. All processes must call it."""
     if not is_multiprocess():
         return number
     return _from_words(multihost_utils.broadcast_one_to_all(_to_words(number)))
@@ -107,49 +107,49 @@ def _from_words(words: Any) -> int:
     return int(np.ascontiguousarray(words, np.uint32).view(np.int64)[0])
 
 
-def text_from_first(make: Callable[[], str], what: str) -> str:
-    """Sends a text of the first process to all. All processes must call it.
+def broadcast_text_from_0(make: Callable[[], str], what: str) -> str:
+    """Sends a text of process 0 to all. All processes must call it.
 
     Args:
-        make: makes the text; only the first process calls it.
-        what: names the attempt in an error, as in "the first process could not <what>".
+        make: makes the text; only process 0 calls it.
+        what: names the attempt in an error, as in "process 0 could not <what>".
 
     Raises:
-        RunError: from ``make``; in the others, that the first process failed to ``what``.
+        RunError: from ``make``; in the others, that process 0 failed to ``what``.
     """
     if not is_multiprocess():
         return make()
     text, failure = "", None
     # The processes of CPUs wait 30 s for each other to connect, but without end once they are.
-    from_first(0)
-    if is_first():
+    broadcast_from_0(0)
+    if is_process_0():
         try:
             text = make()
         except RunError as error:
             failure = error
     # Paths may be no text; Python has them as half of a character then.
     content = text.encode(errors="surrogateescape")
-    size = from_first(-1 if failure is not None else len(content))
+    size = broadcast_from_0(-1 if failure is not None else len(content))
     if failure is not None:
         raise failure
     if size < 0:
-        raise RunError(f"the first process could not {what}; its message says why")
+        raise RunError(f"process 0 could not {what}; its message says why")
     words = np.frombuffer(content.ljust(size), np.uint8)
     sent = multihost_utils.broadcast_one_to_all(words) if size else words
     return np.asarray(sent).tobytes().decode(errors="surrogateescape")
 
 
-def only_first(act: Callable[[], None], what: str) -> None:
-    """Has the first process do something, while the others wait; as :func:`text_from_first`."""
+def on_process_0(act: Callable[[], None], what: str) -> None:
+    """Has process 0 do something, while the others wait; as :func:`broadcast_text_from_0`."""
 
     def make() -> str:
         act()
         return ""
 
-    text_from_first(make, what)
+    broadcast_text_from_0(make, what)
 
 
-def together(make: Callable[[], Result], what: str) -> Result:
+def on_all_processes(make: Callable[[], Result], what: str) -> Result:
     """Does something in every process: in all, or in none. All processes must call it.
 
     Without it, a process in which something failed would end, and the others wait for it.

@@ -85,9 +85,8 @@ class TimeStep(eqx.Module):
 
     Attributes:
         observation: any tree of arrays, of the same structure, shapes and dtypes at every step.
-        action_mask: True where an action is allowed. Required, and never all False, nor is a part
-            of it of several choices at once; where the episode has ended nothing is left to choose
-            and it is all True.
+        action_mask: True where an action is allowed. Required. Each part of it (there is one,
+            unless actions are MultiDiscrete) allows something; after the end of an episode all.
         reward: of the step just taken; what ``reset`` gives is not used.
         terminated: the episode ended in a terminal state, whose value is 0.
         truncated: the episode was cut off (a step limit); its last state still has a value.
@@ -130,8 +129,8 @@ class AbstractEnv(eqx.Module, Generic[State]):
 
     Attributes:
         num_actions: length of the mask; actions are 0 to ``num_actions`` - 1. Or a tuple ``(a, b,
-            …)``, of several choices at once: an action is then an array of one number for each, and
-            the mask is ``a + b + …`` long, part after part, with one allowed in each part.
+            …)`` for MultiDiscrete actions: an action is then an array of one number for each part,
+            and the mask is ``a + b + …`` long, part after part, with one allowed in each part.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp, ppo_mask as pm
@@ -177,7 +176,7 @@ class AbstractEnv(eqx.Module, Generic[State]):
         Args:
             key: draws whatever is random about the step.
             state: of an episode that has not ended.
-            action: from 0 to ``num_actions`` - 1; of several choices, one for each.
+            action: from 0 to ``num_actions`` - 1; if MultiDiscrete, one for each part.
 
         Returns:
             The next state, and what it gives the agent.
@@ -234,7 +233,7 @@ class AbstractSelfResettingEnv(AbstractEnv[State]):
             step_key: as for ``step``.
             reset_key: as for ``reset``.
             state: of an episode that has not ended.
-            action: from 0 to ``num_actions`` - 1; of several choices, one for each.
+            action: from 0 to ``num_actions`` - 1; if MultiDiscrete, one for each part.
 
         Returns:
             The timestep that ``step(step_key, state, action)`` gives; and what it leads to, or what

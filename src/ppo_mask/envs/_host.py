@@ -35,7 +35,7 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
             step_key: as for ``step``.
             reset_key: as for ``reset``.
             state: what this method or ``reset`` returned last.
-            action: from 0 to ``num_actions`` - 1; of several choices, one for each.
+            action: from 0 to ``num_actions`` - 1; if MultiDiscrete, one for each part.
             cut: truncates the episode after this step, if the step does not end it.
         """
 

@@ -100,7 +100,7 @@ class VectorEnv(eqx.Module, Generic[State]):
 
     @property
     def num_actions(self) -> NumActions:
-        """The number of actions of each environment; of several choices, a tuple of them."""
+        """The number of actions of each environment; if MultiDiscrete, a tuple of them."""
         return self.env.num_actions
 
     def reset(self, key: Key[Array, ""]) -> tuple[VectorState[State], VectorTimeStep]:
@@ -132,7 +132,7 @@ class VectorEnv(eqx.Module, Generic[State]):
         Args:
             key: is split for the environments' steps and resets.
             state: of all environments.
-            actions: one for each; of several choices at once, ``[envs, parts]``.
+            actions: one for each; if MultiDiscrete, ``[envs, parts]``.
 
         Returns:
             The state and the timestep, whose arrays have a leading axis ``envs``.

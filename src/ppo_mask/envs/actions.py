@@ -1,8 +1,8 @@
-"""What an action is: one choice, or several at once, each under its part of one mask.
+"""What an action is: Discrete or, in Gymnasium's word, MultiDiscrete.
 
-``num_actions`` of an environment or a network says it. A number is of one choice, and an action is
-a number below it. A tuple ``(a, b, …)`` is of several choices at once: an action has one number for
-each part, and the mask is one row of ``a + b + …`` booleans, part after part.
+``num_actions`` of an environment or a network says it. With a number, an action is a number below
+it. With a tuple ``(a, b, …)``, an action is MultiDiscrete: it has one number for each part, and the
+mask is one row of ``a + b + …`` booleans, part after part.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Int, Key
 from ppo_mask.jax_tools import IntScalarLike, number_settings
 
 NumActions: TypeAlias = int | tuple[int, ...]
-"""How many actions there are; with several choices at once, of each part."""
+"""How many actions there are; if they are MultiDiscrete, of each part."""
 
 Action: TypeAlias = Int[Array, ""] | Int[Array, " parts"]
 """An action: a number, or one for each part."""

@@ -12,7 +12,7 @@ EndlessOrOver      truncation is bootstrapped, termination is not               
 ActionValue        the advantage reaches the policy                             plays 1, V = 1
 MatchObservation   the observation reaches the policy                           a = o, V = 1
 MaskedLocks        the mask reaches the policy, and is obeyed                   return ``length``
-MaskedDoors        so does each part of it, with several choices at once        return ``length``
+MaskedDoors        so does each part of it, if actions are MultiDiscrete        return ``length``
 RememberedCue      the hidden state lasts, and is learned through time          plays o(0), return 1
 ================== ============================================================ ==================
 """

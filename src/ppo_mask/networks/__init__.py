@@ -1,7 +1,7 @@
 """Networks: a policy and a value function, under a mask that cannot be forgotten.
 
 In: an observation, a mask and, for recurrent networks, a hidden state. Out: a
-:class:`MaskedCategorical` (or :class:`MaskedMultiCategorical`, of several choices at once) and a
+:class:`MaskedCategorical` (for MultiDiscrete actions, a :class:`MaskedMultiCategorical`) and a
 value. Normalization and bfloat16 are wrappers around a network, and networks themselves.
 :mod:`~ppo_mask.networks.layers` are for networks of your own.
 """

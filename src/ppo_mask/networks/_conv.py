@@ -36,7 +36,7 @@ class ConvActorCritic(AbstractActorCritic):
             bytes, it is divided by 255. Where the first axis is of 4 at most and the others of 16
             at least, channels come first, as in stacked frames.
         other_size: numbers in the rest of the observation.
-        num_actions: logits of the policy; of several choices at once, a tuple of those of each.
+        num_actions: logits of the policy; if MultiDiscrete, a tuple with those of each part.
         channels: of each convolution.
         hidden_dim: width of the hidden layer.
         convolutions: from the grid on.

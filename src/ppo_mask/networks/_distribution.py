@@ -22,7 +22,7 @@ class AbstractMaskedDistribution(eqx.Module):
     :class:`MaskedCategorical` is of one choice, :class:`MaskedMultiCategorical` of several at once.
 
     Attributes:
-        mask: True where an action is allowed; with several choices, part after part.
+        mask: True where an action is allowed; if MultiDiscrete, part after part.
     """
 
     mask: eqx.AbstractVar[Bool[Array, " actions"]]
@@ -151,7 +151,7 @@ class MaskedCategorical(AbstractMaskedDistribution):
 
 @final
 class MaskedMultiCategorical(AbstractMaskedDistribution):
-    """Distributions over the allowed actions of several choices at once, one for each part.
+    """Distributions over the allowed MultiDiscrete actions, one for each part.
 
     Each part is a :class:`MaskedCategorical`, with all that it guarantees, and the parts are drawn
     independently of each other. Logits and mask are one row, part after part, as sb3-contrib has

@@ -27,7 +27,7 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
 
     Attributes:
         observation_size: numbers in an observation.
-        num_actions: logits of the policy; of several choices at once, a tuple of those of each.
+        num_actions: logits of the policy; if MultiDiscrete, a tuple with those of each part.
         hidden_dim: numbers in the hidden state, and width of the first layer.
         layer_norm: the unit's input is normalized to mean 0 and variance 1 before its tanh.
         policy_gain: what the hidden state is multiplied by before the policy's head; see

@@ -70,7 +70,7 @@ class MLPActorCritic(AbstractFlatActorCritic):
 
     Attributes:
         observation_size: numbers in an observation.
-        num_actions: logits of the policy; of several choices at once, a tuple of those of each.
+        num_actions: logits of the policy; if MultiDiscrete, a tuple with those of each part.
         hidden_dim: width of the hidden layers.
         num_layers: hidden layers of each MLP.
         layer_norm: hidden layers are normalized to mean 0 and variance 1 before their tanh

@@ -62,7 +62,7 @@ class Policy(eqx.Module):
             action_mask: which actions are allowed; ones and zeros will do.
 
         Returns:
-            The action's number; of several choices at once, one for each.
+            The action's number; if MultiDiscrete, one for each part.
 
         Raises:
             ValueError: no action is allowed (where the mask's values are known); or the policy is
@@ -84,7 +84,7 @@ class Policy(eqx.Module):
             key: draws it.
 
         Returns:
-            The action's number; of several choices at once, one for each.
+            The action's number; if MultiDiscrete, one for each part.
 
         Raises:
             ValueError: no action is allowed (where the mask's values are known); or the policy is

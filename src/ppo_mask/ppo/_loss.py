@@ -22,7 +22,7 @@ class Batch(eqx.Module):
     Attributes:
         observation: that was acted on, as in :class:`~ppo_mask.ppo.Transition`.
         action_mask: the mask that was acted under.
-        action: that was drawn; of several choices at once, ``[*batch, parts]``.
+        action: that was drawn; if MultiDiscrete, ``[*batch, parts]``.
         log_prob: of the action, under the policy that drew it.
         value: the model's estimate when it acted.
         advantage: how much better the action was than ``value``.

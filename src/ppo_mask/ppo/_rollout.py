@@ -44,7 +44,7 @@ class Transition(eqx.Module):
         observation: from **before** the action; its features, if the model is an
             :class:`~ppo_mask.networks.AbstractFeatureActorCritic`.
         action_mask: from before the action.
-        action: that was drawn; of several choices at once, ``[*batch, parts]``.
+        action: that was drawn; if MultiDiscrete, ``[*batch, parts]``.
         log_prob: of the action, under the policy that drew it.
         value: the model's estimate for the state before the action.
         reward: of the action.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ppo_mask.checkpoints import RunFolder, copy_run, create_run_folders, hold
-from ppo_mask.devices.processes import text_from_first, wait_for_all
+from ppo_mask.devices.processes import broadcast_text_from_0, wait_for_all
 from ppo_mask.errors import RunError
 from ppo_mask.runner._plan import Plan, settings_to_store
 from ppo_mask.runner._settings import RunConfig
@@ -67,7 +67,7 @@ def open_folders(
         return settle(made)
 
     if plan.folder is None:
-        paths = text_from_first(create, "make the run's folder")
+        paths = broadcast_text_from_0(create, "make the run's folder")
     else:
         old, copy = plan.folder, plan.copy
         wait_for_all("restored")
@@ -87,5 +87,5 @@ def open_folders(
                 raise RunError(f"cannot rewind {old.path}: {error.strerror}") from error
             return settle([old])
 
-        paths = text_from_first(take_over, "take over the run's folder")
+        paths = broadcast_text_from_0(take_over, "take over the run's folder")
     return [RunFolder(Path(path)) for path in paths.split("\0")]

@@ -21,9 +21,9 @@ from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.processes import (
     HEARTBEAT_SECONDS,
     all_agree,
-    is_first,
     is_multiprocess,
-    together,
+    is_process_0,
+    on_all_processes,
 )
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv
@@ -159,7 +159,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     alone = config.run.num_seeds == 1
     if not alone and is_multiprocess():
         raise RunError("--num-seeds does not go with several processes: give each its --seed")
-    if config.logging.wandb and is_first():
+    if config.logging.wandb and is_process_0():
         log_in()
     run_key, _ = run_keys(config)
     model = first_model(task, config.network, env, run_key)
@@ -195,7 +195,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     own = [own_callbacks(task, each) for each in configs]
     folders = open_folders(plan, configs, held)
     device = f"{num_devices} x {jax.devices()[0].device_kind}"
-    if is_first():
+    if is_process_0():
         axes = state.update.ndim + 1  # Of seeds, if there are several, and of environments.
         observation = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape[axes:], x.dtype),
@@ -207,7 +207,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         callbacks_for(task, mine, each, folder, env, architecture, key, device)
         for mine, each, folder, (_, key) in zip(own, configs, folders, keys, strict=True)
     ]
-    if profiled is not None and is_first():
+    if profiled is not None and is_process_0():
         callbacks[0].insert(0, Profiler(folders[0].profile, profiled))
     uploader, outcome = Uploader(plan.storage, folders), Outcome()
     timesteps, log_interval = config.training.total_timesteps, config.logging.log_interval
@@ -316,11 +316,11 @@ def _first_or_restored(
 
     if plan.folder is None:
         first = begin(key)
-        return together(
+        return on_all_processes(
             lambda: with_initial_policy(task, plan.config.network, first), "load the initial policy"
         )
     like, path = eqx.filter_eval_shape(begin, key), plan.folder.checkpoints.path(plan.update)
-    return together(lambda: restore(path, like), "restore the checkpoint")
+    return on_all_processes(lambda: restore(path, like), "restore the checkpoint")
 
 
 def _print_facts(

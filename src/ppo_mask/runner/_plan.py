@@ -22,7 +22,13 @@ from ppo_mask.checkpoints import (
 )
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.platforms import require_platform
-from ppo_mask.devices.processes import connect, is_first, is_multiprocess, only_first, together
+from ppo_mask.devices.processes import (
+    connect,
+    is_multiprocess,
+    is_process_0,
+    on_all_processes,
+    on_process_0,
+)
 from ppo_mask.errors import RunError, warn
 from ppo_mask.runner._flags import parse_flags
 from ppo_mask.runner._schema import (
@@ -118,17 +124,17 @@ def settings_to_store(config: RunConfig[Any]) -> dict[str, Any]:
 
 
 def _on_all(choose: Callable[[], Plan[Environment]]) -> Plan[Environment]:
-    """What the first process chooses, and then the others: all must be able to read the run."""
+    """What process 0 chooses, and then the others: all must be able to read the run."""
     chosen: list[Plan[Environment]] = []
-    only_first(lambda: chosen.append(choose()), "plan the run")
+    on_process_0(lambda: chosen.append(choose()), "plan the run")
 
     def choose_too() -> Plan[Environment]:
         try:
-            return chosen[0] if is_first() else choose()
+            return chosen[0] if is_process_0() else choose()
         except RunError as error:
             raise RunError(f"{error}; {SHARED}") from error
 
-    return together(choose_too, "find the run")
+    return on_all_processes(choose_too, "find the run")
 
 
 def _choose(
@@ -153,7 +159,7 @@ def _choose(
     if config.run.auto_tune:
         run = dataclasses.replace(config.run, auto_tune=False)
         config = dataclasses.replace(config, run=run)
-        if is_first():
+        if is_process_0():
             warn("--auto-tune has no effect with --resume: a resumed run keeps its batch")
     name = _name_asked_for(config.run, folder)
     in_place = "checkpoint_dir" not in given or _holds(place, folder, storage)

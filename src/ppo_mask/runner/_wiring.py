@@ -17,7 +17,7 @@ from ppo_mask.callbacks import (
     WandB,
 )
 from ppo_mask.checkpoints import RunFolder
-from ppo_mask.devices.processes import is_first
+from ppo_mask.devices.processes import is_process_0
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import warn
 from ppo_mask.runner._plan import settings_to_store
@@ -42,7 +42,7 @@ def callbacks_for(
 ) -> list[Callback]:
     """What looks at a run. Saving comes last: a checkpoint is never newer than the log.
 
-    Of several processes the first writes the logs; all evaluate, and save together. One of several
+    Of several processes, process 0 writes the logs; all evaluate and save. One of several
     seeds leaves the console to all of them.
     """
     stored = settings_to_store(config)
@@ -68,7 +68,7 @@ def callbacks_for(
     description = {"config": stored, **about}
     every = save.save_interval_minutes, save.save_interval
     callbacks.append(Saver(folder.checkpoints, description, *every))
-    if not is_first():
+    if not is_process_0():
         return callbacks
     logs: list[Callback] = [ConsoleLog(task.console_columns), HealthChecks()]
     if config.run.num_seeds > 1:

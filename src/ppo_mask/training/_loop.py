@@ -14,7 +14,7 @@ from typing import no_type_check
 import equinox as eqx
 from jaxtyping import Array, Key
 
-from ppo_mask.devices.processes import from_first, is_first, reason_of_any
+from ppo_mask.devices.processes import broadcast_from_0, is_process_0, reason_of_any
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import MAX_COUNT
@@ -104,7 +104,7 @@ def run_loop(
             log_at = min(run.total_updates, (run.update // log_interval + 1) * log_interval)
             wishes = [callback.next_update(run.update) for callback in callbacks]
             until = min([log_at, *(wish for wish in wishes if wish and wish > run.update)])
-            n = from_first(min(pace, until - run.update, largest_chunk or pace))
+            n = broadcast_from_0(min(pace, until - run.update, largest_chunk or pace))
 
             started = time.perf_counter()
             state = advance(state, n)
@@ -156,14 +156,14 @@ def _signals_stop(run: Run) -> Generator[None]:
 
     For the main thread only. A signal that is ignored, as SIGHUP is under ``nohup``, stays so.
 
-    What a second one does is printed at the first, by the first of several processes.
+    What a second one does is printed at the first, by process 0.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     # Asked here: JAX takes a lock for it, which the signal may find taken.
-    prints = is_first()
+    prints = is_process_0()
 
     @no_type_check  # See `Run.request_stop`.
     def ask(number: int, _: FrameType | None) -> None:

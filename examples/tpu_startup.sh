@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Startup script of a TPU VM: installs the project and trains a run that lives in a bucket. A new VM
 # with the same script and metadata resumes where the last one was preempted. On a slice of several
-# hosts each of them runs it, and they train one run together. See docs/tpu.md.
+# hosts each of them runs it, and they train one run together. See docs/running_elsewhere.md.
 #
 # The VM's metadata:
 #   bucket    folder of the runs, such as gs://my-bucket/runs

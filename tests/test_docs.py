@@ -22,7 +22,7 @@ from hackmatrix import cli
 from hackmatrix.task import DEFAULTS
 from ppo_mask.envs import check_env
 from ppo_mask.errors import RunError
-from ppo_mask.runner import merge, parse_flags
+from ppo_mask.runner import parse_flags, replace
 
 ROOT = Path(__file__).parents[1]
 # Its blocks are drawings: of the flow, and of types without their bodies.
@@ -30,15 +30,13 @@ DRAWINGS = ROOT / "docs" / "architecture.md"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 # Whose commands are for other machines, take long, or change this one.
 ELSEWHERE = (
+    "benchmarks.md",
     "checkpoints.md",
     "curriculum.md",
-    "devices.md",
-    "gpu.md",
-    "tpu.md",
-    "slurm.md",
-    "colab.md",
+    "installation.md",
     "learning.md",
     "releasing.md",
+    "running_elsewhere.md",
     "seeds.md",
     "CONTRIBUTING.md",
 )
@@ -71,7 +69,7 @@ ABSENT = [x for x in ("gymnax", "jumanji", "navix", "pgx") if importlib.util.fin
 NEEDS_THEM = f"{', '.join(ABSENT)} not installed; pip install 'ppo-mask[adapters]'"
 WITH_OTHERS = [pytest.mark.skipif(bool(ABSENT), reason=NEEDS_THEM)]
 RUN = [
-    pytest.param(page, id=page.name, marks=WITH_OTHERS if page.name == "adapters.md" else [])
+    pytest.param(page, id=page.name, marks=WITH_OTHERS if page.name == "other_libraries.md" else [])
     for page in PAGES
     if page != DRAWINGS and blocks(page)
 ]
@@ -123,7 +121,7 @@ def commands() -> list[tuple[str, list[str]]]:
 
 def test_commands_for_elsewhere_are_ones_that_there_are() -> None:
     found = commands()
-    assert {page for page, _ in found} >= {"gpu.md", "tpu.md", "slurm.md"}
+    assert {page for page, _ in found} >= {"running_elsewhere.md", "checkpoints.md"}
     assert {words[0] for _, words in found} >= {"flags", "hackmatrix"}
     for page, (program, *words) in found:
         # Of the shell's variables those that are several words are left out.
@@ -133,7 +131,7 @@ def test_commands_for_elsewhere_are_ones_that_there_are() -> None:
                 cli.parser().parse_args(plain)
             else:  # After a command, or a topology.
                 first = program in ("hackmatrix", "examples/compile_for.py")
-                merge(DEFAULTS, parse_flags(DEFAULTS, plain[first:], ""))
+                replace(DEFAULTS, parse_flags(DEFAULTS, plain[first:], ""))
         except RunError as error:
             pytest.fail(f"{page}: {program} {' '.join(words)}: {error}")
 

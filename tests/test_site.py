@@ -20,6 +20,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from mkdocs.exceptions import PluginError
 
+from hackmatrix.task import DEFAULTS
+from ppo_mask.runner._schema import settings
 from source import ROOT, load
 
 API = sorted(ROOT.glob("docs/api/*.md"))
@@ -67,11 +69,11 @@ def rendered(path: str) -> SimpleNamespace:
         ("index.md", "docs/tuning.md#lessons", "tuning.md#lessons"),
         ("index.md", "docs/images/a.gif", "images/a.gif"),
         ("index.md", "CONTRIBUTING.md", "contributing.md"),
-        ("tpu.md", "../examples/tpu_startup.sh", "examples/tpu_startup.sh"),
-        ("tpu.md", "../README.md#watch", "index.md#watch"),
-        ("tpu.md", "support.md", "support.md"),
-        ("tpu.md", "#speed", "#speed"),
-        ("tpu.md", "https://a.org/docs/x", "https://a.org/docs/x"),
+        ("a.md", "../examples/tpu_startup.sh", "examples/tpu_startup.sh"),
+        ("a.md", "../README.md#watch", "index.md#watch"),
+        ("a.md", "support.md", "support.md"),
+        ("a.md", "#speed", "#speed"),
+        ("a.md", "https://a.org/docs/x", "https://a.org/docs/x"),
         ("api/hackmatrix.md", "../architecture.md#the-game", "../architecture.md#the-game"),
     ],
 )
@@ -79,6 +81,12 @@ def test_links_lead_to_the_same_on_the_site(where: str, link: str, on_site: str)
     code = "\n\n```python\nx[0](docs/a.md)\n```\n"
     moved = tool("hooks").on_page_markdown(f"[a]({link}){code}", rendered(where))
     assert moved == f"[a]({on_site}){code}"
+
+
+def test_all_settings_are_on_a_page() -> None:
+    text = tool("hooks").on_page_markdown("<!-- settings -->", rendered("settings.md"))
+    assert "| `--ent-coef` | `0.01`; HackMatrix `0.15` |" in text
+    assert text.count("\n| `--") == len(settings(DEFAULTS))
 
 
 @pytest.mark.parametrize(

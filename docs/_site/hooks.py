@@ -1,4 +1,4 @@
-"""Adds pages and files from outside of ``docs`` to the site, and rewrites links to them.
+"""Adds pages and files from outside of ``docs`` to the site, rewrites links, lists all settings.
 
 Every page is written for the repository, where its relative links work. Links that lead out of
 ``docs``, or from the root into it, are changed here to lead to the same thing on the site.
@@ -13,6 +13,10 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from hackmatrix.task import DEFAULTS
+from ppo_mask.runner import RunConfig
+from ppo_mask.runner._schema import Setting, settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,6 +35,7 @@ FILES = ("LICENSE", *(f"examples/{path.name}" for path in sorted(ROOT.glob("exam
 
 STYLE = {"docs/_site/site.css": "site.css"}
 
+_SETTINGS = "<!-- settings -->"
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 _FETCHED = re.compile(r"""<(?:[^>]*\ssrc|link\s[^>]*href)=["']?((?:https?:)?//[^"'\s>]+)""")
 _FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
@@ -61,6 +66,38 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         on_site = PAGES.get(aim, aim.removeprefix("docs/"))
         return posixpath.relpath(on_site, posixpath.dirname(here) or ".")
 
+    if _SETTINGS in markdown:
+        markdown = markdown.replace(_SETTINGS, all_settings())
     parts = _FENCED.split(markdown)
     parts[::2] = [_LINK.sub(moved, text) for text in parts[::2]]
     return "".join(parts)
+
+
+def all_settings() -> str:
+    """A table of each group of HackMatrix's settings, with the library's defaults."""
+    plain = settings(RunConfig(DEFAULTS.environment))
+    groups: dict[str, list[str]] = {}
+    for name, setting in settings(DEFAULTS).items():
+        groups.setdefault(setting.group, []).append(_row(setting, plain[name]))
+    head = "| flag | default | | |\n|---|---|---|---|\n"
+    names = {"environment": "HackMatrix"}
+    return "\n".join(
+        f"## {names.get(group, group.capitalize())}\n\n{head}{''.join(rows)}"
+        for group, rows in groups.items()
+    )
+
+
+def _row(setting: Setting, plain: Setting) -> str:
+    default = f"`{_written(plain.value)}`"
+    if setting.value != plain.value:
+        default += f"; HackMatrix `{_written(setting.value)}`"
+    mark = "resume" if setting.rules.changeable else ""
+    return f"| `{setting.flag}` | {default} | {setting.rules.help} | {mark} |\n"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if value is None:
+        return "none"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,6 +1,6 @@
 """Every environment that gymnax, jumanji, navix and pgx register works, or is refused for a reason.
 
-docs/adapters.md has the table; it is compared with what is found here.
+docs/other_libraries.md has the table; it is compared with what is found here.
 """
 
 import re
@@ -17,7 +17,7 @@ from ppo_mask.adapters.pgx import PgxEnv, random_opponent
 from ppo_mask.envs import AbstractEnv, shapes_of
 from ppo_mask.errors import RunError
 
-PAGE = Path(__file__).parents[2] / "docs" / "adapters.md"
+PAGE = Path(__file__).parents[2] / "docs" / "other_libraries.md"
 CONTINUOUS, SEVERAL = "actions of", "to several agents"
 DOWNLOAD = "downloads what"
 REFUSED = {

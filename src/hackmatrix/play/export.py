@@ -9,7 +9,7 @@ The file is a plain ``.npz``. Its arrays have the names of their places in the n
 - ``actions``: the names of the 28 actions.
 - ``observation``: what each of the 1,545 numbers is (:func:`observation_layout`).
 
-docs/export.md reads it with NumPy alone, and plays.
+examples/numpy_policy.py reads it with NumPy alone, and plays.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 XLA divides an operation among cores where it is large; most of an environment's are small, or loops
 that wait for their own results. With a device for each core a program runs on all of them at once
-(docs/benchmarks.md has measurements).
+(docs/running_elsewhere.md says how much it gives).
 """
 
 import os

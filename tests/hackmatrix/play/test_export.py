@@ -1,11 +1,8 @@
-"""docs/export.md's program, which has NumPy only, plays exported networks as JAX does."""
+"""examples/numpy_policy.py, which has NumPy only, plays exported networks as JAX does."""
 
 import json
-import re
 import subprocess
 import sys
-import types
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -19,18 +16,14 @@ from hackmatrix.observation import TimeAwareObservation
 from hackmatrix.play.export import export_policy
 from ppo_mask.networks import add_normalization, update_statistics
 from recorded import noisy, row, views
+from source import ROOT, load
 
-PAGE = Path(__file__).parents[3] / "docs" / "export.md"
+PROGRAM = ROOT / "examples" / "numpy_policy.py"
 
 
 @pytest.fixture(scope="module")
 def program():
-    """The page's program."""
-    (text,) = re.findall(r"```python\n(# numpy_policy.py.*?)```", PAGE.read_text(), re.DOTALL)
-    module = types.ModuleType("numpy_policy")
-    exec(text, module.__dict__)
-    module.text = text
-    return module
+    return load("examples/numpy_policy.py")
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +114,9 @@ def test_it_plays_shared_layers_and_heeds_the_time(program, seen, tmp_path):
     np.testing.assert_allclose(theirs, values, rtol=1e-3, atol=1e-3)
 
 
-def test_it_needs_numpy_only(program, network, tmp_path):
+def test_it_needs_numpy_only(network, tmp_path):
     saved(network, tmp_path)
-    (tmp_path / "numpy_policy.py").write_text(program.text)
+    (tmp_path / "numpy_policy.py").write_text(PROGRAM.read_text())
     play = (
         "import sys, numpy as np; from numpy_policy import Policy; "
         "x = np.zeros(1545, np.float32); x[33 + 40] = 1; "

@@ -127,7 +127,7 @@ def matrix_products(num_envs: int, num_steps: int = 128) -> Subject:
     config = PPOConfig(num_envs=num_envs, num_steps=num_steps)
     sizes = [(NUM_FEATURES, 256), (256, 256)]
     towers = [[jnp.ones(shape) / 256 for shape in (*sizes, (256, outputs))] for outputs in (28, 1)]
-    rows = config.batch_size // config.num_minibatches
+    rows = config.batch_size // config.scaling.num_minibatches
 
     def outputs(towers: Any, x: Array) -> Array:
         total = jnp.zeros(())

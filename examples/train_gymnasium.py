@@ -14,7 +14,8 @@ from typing import Any
 
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
 from ppo_mask.errors import RunError
-from ppo_mask.runner import RunConfig, Task, TrainingSettings, main, setting
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.runner import RunConfig, RunSettings, Task, main, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,8 @@ def read_arguments(text: str) -> dict[str, Any]:
 TASK = Task[InPython](make_env)
 DEFAULTS = RunConfig(
     InPython(),
-    TrainingSettings(total_timesteps=200_000, num_envs=8, num_steps=128, lr=1e-3, ent_coef=0.01),
+    PPOConfig(num_envs=8, num_steps=128, learning_rate=1e-3),
+    run=RunSettings(total_timesteps=200_000),
 )
 
 if __name__ == "__main__":

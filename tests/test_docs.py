@@ -22,7 +22,7 @@ from hackmatrix import cli
 from hackmatrix.task import DEFAULTS
 from ppo_mask.envs import check_env
 from ppo_mask.errors import RunError
-from ppo_mask.runner import parse_flags, replace
+from ppo_mask.runner import merge, parse_flags
 
 ROOT = Path(__file__).parents[1]
 # Its blocks are drawings: of the flow, and of types without their bodies.
@@ -131,7 +131,7 @@ def test_commands_for_elsewhere_are_ones_that_there_are() -> None:
                 cli.parser().parse_args(plain)
             else:  # After a command, or a topology.
                 first = program in ("hackmatrix", "examples/compile_for.py")
-                replace(DEFAULTS, parse_flags(DEFAULTS, plain[first:], ""))
+                merge(DEFAULTS, parse_flags(DEFAULTS, plain[first:], ""))
         except RunError as error:
             pytest.fail(f"{page}: {program} {' '.join(words)}: {error}")
 

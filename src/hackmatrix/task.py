@@ -19,16 +19,8 @@ from hackmatrix.rules.rewards import Shaping
 from hackmatrix.rules.starts import MOST_GIVEN, HeadStart
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
-from ppo_mask.runner import (
-    LoggingSettings,
-    Phases,
-    RunConfig,
-    Task,
-    TrainingSettings,
-    load_yaml,
-    replace,
-    setting,
-)
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.runner import LoggingSettings, Phases, RunConfig, Task, merge, read_values, setting
 from ppo_mask.training import Curriculum
 
 
@@ -182,36 +174,27 @@ TASK = Task[GameSettings](
 # Programs are rare among the actions; with less entropy the policy forgets them early.
 DEFAULTS = RunConfig(
     environment=GameSettings(),
-    training=TrainingSettings(ent_coef=0.15),
+    ppo=PPOConfig(ent_coef=0.15),
     logging=LoggingSettings(project="hackmatrix"),
 )
 """All settings of a run where nothing else is given."""
 
 
-def check_game(config: Path) -> None:
-    """Makes sure that a run is one of this game.
-
-    Args:
-        config: the run's ``config.yaml``.
-
-    Raises:
-        RunError: its environment has none of the game's settings.
-    """
-    stored: Mapping[str, Any] = (load_yaml(config) or {}).get("environment") or {}
-    if "undo_depth" not in stored:
-        has = ", ".join(stored) or "no settings"
-        raise RunError(f"run {config.parent} is none of HackMatrix: its environment has {has}")
-
-
-def game_settings(config: Path) -> GameSettings:
-    """The game's settings in a run's ``config.yaml``.
+def game_settings(stored: Mapping[str, Any], source: str) -> GameSettings:
+    """The game's settings in the environment's settings of a run.
 
     A run of another program may have settings of its own; they are left out.
 
+    Args:
+        stored: plain values by name.
+        source: what they are of, for errors.
+
     Raises:
-        RunError: the file cannot be read, or a setting has a value that it cannot have.
+        RunError: there are none of the game's, or one has a value that it cannot have.
     """
-    stored: Mapping[str, Any] = (load_yaml(config) or {}).get("environment") or {}
+    if "undo_depth" not in stored:
+        has = ", ".join(stored) or "no settings"
+        raise RunError(f"{source} is none of HackMatrix: its environment has {has}")
     names = {field.name for field in dataclasses.fields(GameSettings)}
     known = {name: value for name, value in stored.items() if name in names}
-    return replace(DEFAULTS, known, source=str(config)).environment
+    return merge(DEFAULTS, read_values(DEFAULTS, known, source)).environment

@@ -26,6 +26,21 @@ class RunError(Exception):
         super().__init__(" ".join(message.split()))
 
 
+class FieldError(ValueError):
+    """A field of a config has a value that cannot work.
+
+    The message begins with the field's name. A command line puts its flag there.
+
+    Args:
+        field: its name.
+        problem: what is wrong with its value, such as "must be at least 1, got 0".
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field} {problem}")
+        self.field, self.problem = field, problem
+
+
 class ProtocolError(RunError, AssertionError):
     """An environment breaks a law of the protocol; the message is one line and names it."""
 

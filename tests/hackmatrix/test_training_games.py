@@ -21,7 +21,7 @@ from hackmatrix.task import DEFAULTS, TASK, GameSettings
 from ppo_mask.checkpoints import RunFolder, read_arrays
 from ppo_mask.errors import RunError
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.runner import Phases, replace
+from ppo_mask.runner import Phases, merge, read_values
 from recorded import new_games, states, views
 from same_run import assert_same_run, newest
 
@@ -213,7 +213,7 @@ def test_a_files_phases_become_weights():
 def test_settings_change_training_games_and_no_others():
     settings = {"head_start": "0.5", "given_energy": "4", "program_bonus": "1.5"}
     settings |= {"reward_weights": "kills=0,step_penalty=2"}
-    game = replace(DEFAULTS, settings).environment
+    game = merge(DEFAULTS, read_values(DEFAULTS, settings, "here")).environment
     assert TASK.make_env(game) == HackMatrix(compact=True)
     curriculum: Any = TASK.curriculum(game)
     env = curriculum(TASK.make_env(game), jnp.float32(0))
@@ -233,7 +233,7 @@ def test_settings_change_training_games_and_no_others():
 )
 def test_reward_weights_that_cannot_be_are_refused(text, message):
     with pytest.raises(RunError) as error:
-        replace(DEFAULTS, {"reward_weights": text})
+        read_values(DEFAULTS, {"reward_weights": text}, "here")
     assert message in str(error.value)
 
 

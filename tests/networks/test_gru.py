@@ -172,7 +172,7 @@ def test_a_policy_that_remembers_must_be_given_its_hidden_state():
 
 
 def test_indivisible_environments_are_refused():
-    message = "num_minibatches x gradient_accumulation = 4 does not divide num_envs = 6; 3 would do"
+    message = "num_minibatches = 4 does not divide the environments, .* = 6; 3 would do"
     config = PPOConfig(num_envs=6, num_steps=4, num_minibatches=4)
     with pytest.raises(ValueError, match=message):
         Trainer(AnyEnd(), config).init(make_gru(), jax.random.key(0))
@@ -188,8 +188,5 @@ def test_indivisible_environments_end_a_run_before_it_writes(tmp_path, capsys):
     task = dataclasses.replace(TASK, networks={"mlp": default_network, "gru": _gru_for})
     flags = ["--checkpoint-dir", str(tmp_path), "--num-envs", "6", "--network", "gru"]
     assert main(task, DEFAULTS, flags) == 2
-    assert (
-        "--num-minibatches x --gradient-accumulation = 4 does not divide --num-envs = 6"
-        in capsys.readouterr().err
-    )
+    assert "--num-minibatches = 4 does not divide the environments" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -83,9 +83,9 @@ def test_runs_are_compared(runs, capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["a-seed0", "b"]
     assert lines[1].split() == ["steps", "2,016", "192"]
-    assert [line.split() for line in lines if line.startswith(("lr", "length"))] == [
+    assert [line.split() for line in lines if line.startswith(("learning_rate", "length"))] == [
         ["length", "6", "5"],
-        ["lr", "0.003", "0.0001"],
+        ["learning_rate", "0.003", "0.0001"],
     ]
     assert not any(line.startswith("num_envs") for line in lines)
 
@@ -130,7 +130,7 @@ def test_a_checkpoint_is_inspected(runs, capsys):
 def test_a_run_is_loaded_with_its_environment_and_settings(runs):
     run = load_run(TASK, DEFAULTS, str(runs / "b"))
     assert run.env.length == 5
-    assert run.config.training.lr == 1e-4
+    assert run.config.ppo.learning_rate == 1e-4
     assert repr(run) == "TrainedRun(b, update 6, Policy(Bias, 3 parameters))"
     result = pm.evaluate(run.policy, run.env, jax.random.key(0), 4, max_steps=5)
     assert repr(result).startswith("EvaluationResult(4 episodes: return ")

@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 from pathlib import Path
-from typing import Any, List, Literal, NewType, Optional, Union  # noqa: UP035
+from typing import Any, List, Literal, Optional, Union  # noqa: UP035
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ import yaml
 
 from counting import DEFAULTS, TASK, flags
 from ppo_mask.errors import RunError
-from ppo_mask.ppo import RULES, PPOConfig
+from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import RunConfig, _schema as schema, main, make_plan
 
 LONG = "x" * 300
@@ -23,12 +23,12 @@ LIMITS = {
     "num-layers total-timesteps log-interval save-interval eval-interval eval-episodes "
     "eval-max-steps num-seeds",
     ("more than 0", "0"): "clip-eps target-kl max-grad-norm save-interval-minutes",
-    ("at least 0", "-1"): "lr gae-lambda ent-coef vf-coef seed profile",
+    ("at least 0", "-1"): "learning-rate gae-lambda ent-coef vf-coef seed profile",
     ("at most 1", "1.1"): "gamma gae-lambda",
     ("at most 2147483647", "3000000000"): "eval-max-steps eval-episodes num-minibatches "
     "gradient-accumulation",
-    ("a finite number", "nan"): "lr",
-    ("a finite number", "inf"): "lr",
+    ("a finite number", "nan"): "learning-rate",
+    ("a finite number", "inf"): "learning-rate",
 }
 # Commands, and what is wrong with them.
 REFUSED = {
@@ -38,8 +38,12 @@ REFUSED = {
 } | {
     "--run-name a/b": "--run-name must be a plain folder name, got 'a/b'",
     "--run-name ..": "--run-name must be a plain folder name, got '..'",
+    **{
+        f"--run-name={name}": f"--run-name cannot be '{name}', which means something else"
+        for name in ("latest", "~", "-b")
+    },
     "--run-suffix a/b": "--run-suffix must be a plain folder name, got 'a/b'",
-    "--lr fast": "--lr must be a number, got 'fast'",
+    "--lr fast": "--learning-rate must be a number, got 'fast'",
     "--num-envs 2.5": "--num-envs must be a whole number, got '2.5'",
     "--profile soon": "--profile must be a whole number, got 'soon'",
     "--precision half": "--precision must be float32 or bfloat16, got 'half'",
@@ -48,9 +52,9 @@ REFUSED = {
     "trian": "unknown argument trian",
     "--num-envs": "argument --num-envs: expected one argument",
     "--anneal-lr=yes": "--anneal-lr/--no-anneal-lr: ignored explicit argument 'yes'",
-    "--num-envs 5 --num-steps 5": "--num-minibatches = 4 does not divide the batch of --num-envs x "
-    "--num-steps = 5 x 5 = 25; 1 would do",
-    "--num-minibatches 64": "the batch of --num-envs x --num-steps = 8 x 4 = 32; 32 would do",
+    "--num-envs 5 --num-steps 5": "--num-minibatches = 4 does not divide the batch of "
+    "5 environments x 5 steps = 25; 1 would do",
+    "--num-minibatches 64": "the batch of 8 environments x 4 steps = 32; 32 would do",
     "--num-minibatches 2147483647": "does not divide the batch",
     "--gradient-accumulation 3": "--gradient-accumulation = 3 does not divide the minibatch of "
     "32 / 4 = 8; 2 would do",
@@ -68,7 +72,8 @@ REFUSED = {
     "--config {dir}/list.yaml": "{dir}/list.yaml must hold 'name: value' lines",
     "--config {dir}/typo.yaml": "typo.yaml: unknown setting num_env; did you mean num_envs?",
     "--config {dir}/type.yaml": "type.yaml: num_envs must be a whole number, got [8]",
-    "--config {dir}/twice.yaml": "gives lr twice",
+    "--config {dir}/twice.yaml": "gives learning_rate twice",
+    "--config {dir}/doubled.yaml": "not valid YAML: lr is given twice",
     "--config {dir}/config.yaml": "a file cannot name another config",
     "--resume latest --checkpoint-dir {dir}/empty": "no run with a checkpoint in {dir}/empty",
     "--resume {dir}/nothing": "there is no run or checkpoint {dir}/nothing",
@@ -127,8 +132,8 @@ REFUSED = {
         f"{command} nowhere": "there is no run or checkpoint nowhere"
         for command in ("evaluate", "plot", "compare")
     },
-    "plot": "no run with a checkpoint in checkpoints",
-    "inspect": "no run with a checkpoint in checkpoints",
+    "plot": "no run with a checkpoint in {dir}/empty/checkpoints",
+    "inspect": "no run with a checkpoint in {dir}/empty/checkpoints",
     "evaluate --episodes=0": "must be a whole number from 1",
     "evaluate --episodes=3000000000": "must be a whole number from 1 to 2147483647, got",
     "evaluate --max-steps=3000000000": "must be a whole number from 1 to 2147483647",
@@ -155,9 +160,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "file.txt": "",
         "bad.yaml": "lr: [",
         "list.yaml": "- lr",
-        "typo.yaml": "training: {num-env: 8}",
+        "typo.yaml": "ppo: {num-env: 8}",
         "type.yaml": "num_envs: [8]",
-        "twice.yaml": "lr: 1\ntraining: {lr: 2}",
+        "twice.yaml": "lr: 1\nppo: {learning_rate: 2}",
+        "doubled.yaml": "ppo: {lr: 0.001, num_envs: 4, lr: 0.5}",
         "config.yaml": "config: other.yaml",
         "wide.yaml": "hidden-dim: 16",
     }
@@ -197,10 +203,11 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
     for words in (
         "Learns to walk.",
         "stands for its evaluations. --length N cells (default: 6)",
-        "training: PPO and its batch. --num-envs N",
+        "ppo: PPO's hyperparameters. --num-envs N",
+        "--learning-rate X, --lr X learning rate (default: 0.003)",
         "--gamma X discount per step (default: 0.99)",
         "--tensorboard, --no-tensorboard write TensorBoard event files (default: true)",
-        "run: Which run this is.",
+        "run: Which run this is, and how long it is.",
     ):
         assert words in text
 
@@ -208,8 +215,8 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("words", "name", "value"),
     [
-        ("--lr 1e-3", "lr", 1e-3),
-        ("--lr 0", "lr", 0.0),
+        ("--lr 1e-3", "learning_rate", 1e-3),
+        ("--learning-rate 0", "learning_rate", 0.0),
         ("--max-grad-norm inf", "max_grad_norm", math.inf),
         ("--num-envs=16", "num_envs", 16),
         ("--total-timesteps 1_000_000", "total_timesteps", 1_000_000),
@@ -232,32 +239,31 @@ def test_flags_in_all_spellings(words: str, name: str, value: Any) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["lr: 1e-3\nnum-envs: 4\n", "training:\n  lr: 0.001\n  num_envs: 4\n"],
+    ["lr: 1e-3\nnum-envs: 4\n", "ppo:\n  learning-rate: 0.001\n  num_envs: 4\n"],
     ids=["flat", "grouped"],
 )
 def test_flags_win_over_a_file_and_a_file_over_defaults(tmp_path: Path, text: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text)
     config = make_plan(DEFAULTS, ["--config", str(file), "--num-envs", "16"], "").config
-    assert (config.training.lr, config.training.num_envs) == (1e-3, 16)
-    assert config.training.num_steps == DEFAULTS.training.num_steps
+    assert (config.ppo.learning_rate, config.ppo.num_envs) == (1e-3, 16)
+    assert config.ppo.num_steps == DEFAULTS.ppo.num_steps
 
 
 def test_the_stored_config_is_whole_and_makes_the_same_run_again(folder: Path) -> None:
     file = folder / "taken" / "config.yaml"
     stored = yaml.safe_load(file.read_text())
-    assert stored["training"]["num_minibatches"] == 4
-    assert set(stored) == {"environment", "training", "network", "logging", "checkpoints"}
+    assert stored["ppo"]["num_minibatches"] == 4
+    assert set(stored) == {"environment", "ppo", "network", "logging", "checkpoints", "run"}
+    assert stored["run"] == {"total_timesteps": 64, "seed": 0}
     again = make_plan(DEFAULTS, ["--config", str(file)], "").config
-    assert yaml.safe_load(file.read_text()) == {
-        group: values for group, values in schema.as_dict(again).items() if group != "run"
-    }
+    assert schema.as_dict(again) == stored
 
 
 def test_the_scaled_batch_is_what_the_run_gets() -> None:
     large = ["--num-envs", "2048", "--num-steps", "128"]
-    training = make_plan(DEFAULTS, large, "").config.training
-    assert (training.num_minibatches, training.update_epochs) == (32, 2)
+    ppo = make_plan(DEFAULTS, large, "").config.ppo
+    assert (ppo.num_minibatches, ppo.update_epochs) == (32, 2)
 
 
 @pytest.mark.parametrize(("default", "words"), [((1,), ["--mine", "1", "0"]), ((1, 0), [])])
@@ -269,28 +275,20 @@ def test_limits_hold_for_each_value_of_a_list_and_for_defaults(
         make_plan(config, words, "")
 
 
-def test_training_settings_are_those_of_ppo_config() -> None:
-    """Every hyperparameter is a setting, of the same default and with the same limits."""
-    known = schema.settings(RunConfig(environment=DEFAULTS.environment))
-    for field in dataclasses.fields(PPOConfig):
-        each = known["lr" if field.name == "learning_rate" else field.name]
-        by_batch_size = field.name in ("num_minibatches", "update_epochs")
-        assert each.value == (None if by_batch_size else field.default)
-        rules = dataclasses.replace(field.metadata[RULES], help=each.rules.help)
-        assert each.rules == rules
+def test_a_name_that_is_taken_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(TASK, program_with(float, 1.0, "gamma"), []) == 2
+    assert capsys.readouterr().err == "error: two groups have a setting 'gamma'\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("lr", "two groups have a setting 'lr'"), ("help", "no setting can be called help: ")],
-)
-def test_a_name_that_is_taken_is_refused(
-    name: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(TASK, program_with(float, 1.0, name), []) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith(f"error: {message}")
-    assert printed.count("\n") == 1
+def test_settings_tell_all_that_a_page_of_them_needs() -> None:
+    known = schema.settings(RunConfig(DEFAULTS.environment))
+    assert {field.name for field in dataclasses.fields(PPOConfig)} < {*known}
+    rate = known["learning_rate"]
+    assert (rate.group, rate.flags) == ("ppo", ("--learning-rate", "--lr"))
+    assert (rate.type, rate.default, rate.rules.limits) == ("a number", "0.00025", "at least 0")
+    assert known["target_kl"].type == "a number or none"
+    assert known["tensorboard"].type == "true or false"
+    assert known["precision"].type == "float32 or bfloat16"
 
 
 class Color(enum.Enum):
@@ -318,13 +316,12 @@ TYPES: list[tuple[Any, Any, dict[str, Any]]] = [
     (list[int], [64, 64], {"1": [1], "1,2": [1, 2], "1 2": [1, 2], "": []}),
     (List[int], [], {"1, 2": [1, 2], "-1": [-1]}),  # noqa: UP006
     (tuple[int, ...], (64,), {"1,2": (1, 2), "1 2": (1, 2)}),
-    (tuple[int, float], (1, 2.0), {"3,4": (3, 4.0)}),
     (tuple[str, ...], (), {"a b,c": ("a", "b", "c")}),
     (list[bool], [True], {"true,false": [True, False]}),
     (list[Literal["a", "b"]], ["a"], {"b,a": ["b", "a"]}),
     (list[int] | None, None, {"1,2": [1, 2], "none": None}),
-    (Path, Path("a"), {"B/c": Path("B/c"), "~/x": Path.home() / "x"}),
-    (Path | None, None, {"b": Path("b"), "none": None}),
+    (Path, Path("/a"), {"B/c": Path("B/c").absolute(), "~/x": Path.home() / "x"}),
+    (Path | None, None, {"b": Path("b").absolute(), "none": None}),
     (Color, Color.RED, {"BLUE": Color.BLUE}),
     (Color | None, None, {"BLUE": Color.BLUE, "none": None}),
     (Shape, Shape.ROUND, {"square": Shape.SQUARE}),
@@ -364,8 +361,6 @@ def test_settings_of_many_types(
         (Literal["a", "b"], "a", "c", "a or b, got 'c'"),
         (Literal[1, 2], 1, "3", "1 or 2, got '3'"),
         (list[int], [], "1,x", "values with commas between them, each a whole number, got '1,x'"),
-        (tuple[int, str], (1, "a"), "1", "2 values with commas between them (a whole number,"),
-        (tuple[int, int], (1, 1), "1,2,3", "got '1,2,3'"),
         (Color, Color.RED, "GREEN", "RED or BLUE, got 'GREEN'"),
         (Shape, Shape.ROUND, "ROUND", "round or square, got 'ROUND'"),
         # Defaults of another type.
@@ -391,15 +386,13 @@ def test_values_of_another_type_are_refused_by_name(
     "hint",
     [
         complex, object, Any, type(None), list, tuple, tuple[()], list[list[int]], list[int | None],
-        dict[str, int], set[int], int | str, int | str | None, Literal[b"a"], Literal[1, "1"],
-        bytes, np.int32, RunConfig, "Nowhere", "list[Nowhere]", "Nowhere | None",
-        NewType("Id", int),
+        dict[str, int], set[int], int | str, int | str | None, bytes, np.int32, tuple[int, int],
+        RunConfig,
     ],
     ids=str,
 )  # fmt: skip
 def test_types_without_a_flag_are_refused_by_name(hint: Any) -> None:
-    said = r"^(mine has type |the type of mine cannot be found)[^\n]*$"
-    with pytest.raises(RunError, match=said):
+    with pytest.raises(RunError, match=r"^mine has type [^\n]*$"):
         make_plan(program_with(hint, None), [], "")
 
 

@@ -12,7 +12,7 @@ from corridor import DEFAULTS, TASK
 from hosts import updates
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.ppo import Algorithm, ppo_loss
-from ppo_mask.runner import RunConfig, main, resolve
+from ppo_mask.runner import RunConfig, main, merge, resolve
 from ppo_mask.runner._task import make_trainer
 from same_run import assert_same_run, log
 
@@ -35,7 +35,7 @@ def one_step(
 
 def algorithm(config: RunConfig[Any]) -> Algorithm:
     """All of its own; the rate is the command line's."""
-    return Algorithm(optax.sgd(config.training.lr, momentum=0.9), loss, one_step)
+    return Algorithm(optax.sgd(config.ppo.learning_rate, momentum=0.9), loss, one_step)
 
 
 OWN = dataclasses.replace(TASK, algorithm=algorithm)
@@ -62,7 +62,7 @@ def test_runs_train_with_it_and_resume_exactly(
 
 
 def test_settings_reach_it() -> None:
-    config = dataclasses.replace(DEFAULTS, training=dataclasses.replace(DEFAULTS.training, lr=0.25))
+    config = merge(DEFAULTS, {"learning_rate": 0.25})
     config = resolve(config)
     trainer = make_trainer(OWN, config, TASK.make_env(config.environment), None, None)
     optimizer = trainer.algorithm.optimizer  # pyright: ignore

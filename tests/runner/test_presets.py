@@ -18,22 +18,22 @@ def presets(tmp_path: Path) -> Path:
     folder = tmp_path / "presets"
     folder.mkdir()
     (folder / "quick.yaml").write_text("# For a first look.\nnum_envs: 8\nnum_steps: 8\nlr: 1e-3\n")
-    (folder / "slow.yaml").write_text("training: {num_envs: 32}\n")
+    (folder / "slow.yaml").write_text("ppo: {num_envs: 32}\n")
     return folder
 
 
-def training(presets: Path | None, *arguments: str):
-    return make_plan(DEFAULTS, arguments, "", presets=presets).config.training
+def ppo(presets: Path | None, *arguments: str):
+    return make_plan(DEFAULTS, arguments, "", presets=presets).config.ppo
 
 
 def test_flags_win_over_a_file_and_a_file_over_a_preset(presets, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text("num_steps: 16\nlr: 2e-3\n")
-    found = training(presets, "--preset=quick", f"--config={config}", "--lr=3e-3")
-    assert (found.num_envs, found.num_steps, found.lr) == (8, 16, 3e-3)
+    found = ppo(presets, "--preset=quick", f"--config={config}", "--lr=3e-3")
+    assert (found.num_envs, found.num_steps, found.learning_rate) == (8, 16, 3e-3)
     config.write_text("preset: quick\nnum_steps: 16\n")
-    found = training(presets, f"--config={config}")
-    assert (found.num_envs, found.num_steps, found.lr) == (8, 16, 1e-3)
+    found = ppo(presets, f"--config={config}")
+    assert (found.num_envs, found.num_steps, found.learning_rate) == (8, 16, 1e-3)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_preset_that_cannot_be_is_refused(presets, name, message):
     if name == "typo":
         (presets / "typo.yaml").write_text("num_env: 8\n")
     with pytest.raises(RunError, match=re.escape(message)):
-        training(name and presets, f"--preset={name or 'quick'}")
+        ppo(name and presets, f"--preset={name or 'quick'}")
 
 
 def test_help_shows_presets_with_their_comments(presets, capsys):

@@ -100,11 +100,33 @@ def test_a_checkpoint_says_what_it_is(uninterrupted: RunFolder) -> None:
 def test_safe_settings_may_change_and_are_stored(tmp_path: Path) -> None:
     folder = train(tmp_path, 3, *OFTEN)
     train(tmp_path, 6, "--resume", "latest", "--lr", "0.5", "--no-tensorboard")
-    assert "lr: 0.5" in folder.config.read_text()
-    assert read_description(newest(folder))["config"]["training"]["lr"] == 0.5
+    assert "learning_rate: 0.5" in folder.config.read_text()
+    assert read_description(newest(folder))["config"]["ppo"]["learning_rate"] == 0.5
     rates = [x["train/lr"] for x in log(folder) if "train/lr" in x]
     assert rates == [pytest.approx(3e-3), 0.5]
     assert {step for step, _ in tensorboard_points(folder)} == {96}
+
+
+@pytest.mark.parametrize("content", [b"", bytes(300), b"ppo: [", b"\xff", b"ppo: {}"])
+def test_a_damaged_config_is_replaced_by_the_checkpoints(
+    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(tmp_path, 2, "--lr", "0.5", "--length", "3")
+    whole = folder.config.read_text()
+    folder.config.write_bytes(content)
+    train(tmp_path, 4, "--resume", "latest")
+    warned = "; the settings are those of checkpoint 2\n" in capsys.readouterr().err
+    assert warned == (content != b"ppo: {}")
+    assert folder.config.read_text() == whole.replace("timesteps: 64", "timesteps: 128")
+
+
+def test_a_run_without_settings_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").touch()
+    assert main(TASK, DEFAULTS, flags(tmp_path, 2, "--resume", "run")) == 2
+    assert "run/config.yaml is empty or damaged\n" in capsys.readouterr().err
 
 
 def test_a_sink_that_was_turned_off_is_filled_up(tmp_path: Path, uninterrupted: RunFolder) -> None:

@@ -15,11 +15,12 @@ import jax
 import pytest
 
 import counting
+from corridor import Corridor
 from counting import DEFAULTS, TASK, flags
 from hackmatrix.cli import main as hackmatrix
 from ppo_mask.checkpoints import RunFolder, create_run_folders
 from ppo_mask.runner import RunConfig, main, make_plan, setting
-from ppo_mask.runner._schema import check
+from ppo_mask.runner._reader import absolute
 from ppo_mask.runner._streams import outliving_the_screen
 
 # Without UTF-8 anywhere, as under cron.
@@ -134,11 +135,40 @@ def test_a_tilde_in_a_programs_defaults_is_the_home_folder(
 
     monkeypatch.setenv("HOME", str(tmp_path))
     run = dataclasses.replace(DEFAULTS.run, checkpoint_dir="~/runs")
-    config = check(RunConfig(environment=Settings(), run=run))
+    config = absolute(RunConfig(environment=Settings(), run=run))
     assert config.run.checkpoint_dir == str(tmp_path / "runs")
     assert config.environment.levels == tmp_path / "levels"
     plan = make_plan(dataclasses.replace(DEFAULTS, run=run), [], "")
     assert plan.storage.folder == tmp_path / "runs"
+
+
+def test_an_environment_that_changes_the_working_directory_takes_no_run_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Settings:
+        levels: Path = setting(Path("levels"), "where they are")
+        opponent: str = setting("random", "a name, or a policy", is_path=True)
+
+    def make_env(settings: Settings) -> Corridor:
+        found.append(settings)
+        os.chdir(tmp_path / "simulator")
+        return Corridor()
+
+    found: list[Settings] = []
+    (tmp_path / "simulator").mkdir()
+    monkeypatch.chdir(tmp_path)
+    task = dataclasses.replace(TASK, make_env=make_env, callbacks=lambda _: ())
+    defaults = dataclasses.replace(DEFAULTS, environment=Settings())
+    assert main(task, defaults, OFTEN.split()) == 0
+    folder = RunFolder(tmp_path / "checkpoints" / "run")
+    assert folder.checkpoints.newest() == 40
+    assert "levels: levels\n" in folder.config.read_text()
+    monkeypatch.chdir(tmp_path)
+    more = ["--resume", "run", "--opponent", "a/b", "--total-timesteps", "960"]
+    assert main(task, defaults, more) == 2  # It began with another opponent.
+    assert found == [Settings(tmp_path / "levels", "random")]
+    assert not list((tmp_path / "simulator").iterdir())
 
 
 def test_runs_that_start_at_once_take_names_of_their_own(tmp_path: Path) -> None:

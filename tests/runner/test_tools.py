@@ -123,10 +123,10 @@ def test_auto_tune_stores_what_it_chose(
     output = capsys.readouterr().out
     assert "auto-tune: 4 environments: " in output
     assert "auto-tune: 8 environments: " in output
-    training = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["training"]
-    assert training["num_envs"] in (4, 8)
-    assert f"batch   {training['num_envs']} envs x 4 steps" in output
-    assert training["num_minibatches"] == 4
+    ppo = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["ppo"]
+    assert ppo["num_envs"] in (4, 8)
+    assert f"batch   {ppo['num_envs']} envs x 4 steps" in output
+    assert ppo["num_minibatches"] == 4
     # The run continues with what was chosen then.
     resume = ["--resume", str(tmp_path / "run"), "--total-timesteps", "640"]
     assert main(TASK, DEFAULTS, resume) == 0

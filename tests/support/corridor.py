@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.runner import NetworkSettings, RunConfig, Task, TrainingSettings, main, setting
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.runner import NetworkSettings, RunConfig, RunSettings, Task, main, setting
 from ppo_mask.training import Metric
 
 
@@ -61,8 +62,9 @@ TASK = Task(
 )
 DEFAULTS = RunConfig(
     environment=CorridorSettings(),
-    training=TrainingSettings(num_envs=8, num_steps=4, total_timesteps=32 * 6, lr=3e-3),
+    ppo=PPOConfig(num_envs=8, num_steps=4, learning_rate=3e-3),
     network=NetworkSettings(hidden_dim=8, num_layers=1),
+    run=RunSettings(total_timesteps=32 * 6),
 )
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def task_of_seeds(patch: pytest.MonkeyPatch) -> Task[CountingSettings]:
     return dataclasses.replace(TASK, trainer=pm.Trainer)
 
 
-STEPS_PER_UPDATE = CORRIDOR.training.num_envs * CORRIDOR.training.num_steps
+STEPS_PER_UPDATE = CORRIDOR.ppo.batch_size
 
 
 def flags(parent: Path, updates: int, *more: str) -> list[str]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from hackmatrix.env import MIN_UNDO_DEPTH, HackMatrix
 from hackmatrix.networks import BoardActorCritic, BoardNetwork, FlatActorCritic, PlayerCenteredMLP
 from hackmatrix.play.policies import SCRIPTED
-from hackmatrix.task import TASK, check_game, game_settings
-from ppo_mask.checkpoints import find_run, load_policy
+from hackmatrix.task import TASK, game_settings
+from ppo_mask.checkpoints import find_run, load_policy, read_description
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.runner import did_you_mean
@@ -78,8 +78,10 @@ def load_agent(path: str, checkpoints: str = "checkpoints", *, sample: bool = Fa
         RunError: there is no readable checkpoint, or the run is another program's.
     """
     folder, step, _ = find_run(path, checkpoints)
-    check_game(folder.config)
-    policy = load_policy(folder.checkpoints.path(step), NETWORKS)
+    checkpoint = folder.checkpoints.path(step)
+    stored = read_description(checkpoint)["config"].get("environment", {})
+    game = game_settings(stored, f"run {folder.path}")
+    policy = load_policy(checkpoint, NETWORKS)
     # Without the run's limit of steps: watching and evaluating have their own.
-    env = game_for(policy.model, game_settings(folder.config).undo_depth)
+    env = game_for(policy.model, game.undo_depth)
     return Agent(f"{folder.path.name}/{step}", policy.model, not sample, env)

@@ -41,8 +41,8 @@ def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder
         storage, path = known, known.pull(place)
     else:
         path = _known_path(place)
-        storage = Storage(path.parent)
-    folder = RunFolder(path)
+        storage = Storage(path.absolute().parent)
+    folder = RunFolder(path.absolute())
     if folder.config.is_file():
         newest = folder.checkpoints.newest()
         if newest is None and not (or_empty and folder.is_empty):

@@ -180,11 +180,13 @@ def copy_run(run: RunFolder, step: int, path: Path) -> RunFolder:
 
 
 def check_run_name(name: str, flag: str) -> None:
-    """Makes sure that a name makes one folder.
+    """Makes sure that a name makes one folder, and means nothing else to ``--resume``.
 
     Raises:
         RunError: it does not; the message calls it ``flag``.
     """
+    if name == LATEST or name.startswith(("~", "-")):
+        raise RunError(f"{flag} cannot be {name!r}, which means something else to --resume")
     if not name.strip() or name.startswith(".") or set(name) & set('/\\:*?"<>|\n'):
         raise RunError(f"{flag} must be a plain folder name, got {name!r}")
 

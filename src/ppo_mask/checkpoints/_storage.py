@@ -57,7 +57,7 @@ def open_storage(place: str) -> "Storage":
         RunError: it is no such URL, or the package for its kind is not installed.
     """
     if not is_url(place):
-        return Storage(Path(place))
+        return Storage(Path(place).absolute())
     bucket, parts = open_bucket(place)
     folder = (cache_folder() / "runs" if is_process_0() else _scratch()).joinpath(*parts)
     return Storage(folder, bucket)

@@ -19,6 +19,8 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
+from ppo_mask.errors import FieldError
+
 ENVS = "envs"
 """The name of the mesh's axis."""
 
@@ -34,12 +36,12 @@ def make_mesh(num_devices: int | None = None) -> Mesh | None:
         The mesh; None for a single device, which needs none.
 
     Raises:
-        ValueError: there are not so many devices.
+        FieldError: there are not so many devices.
     """
     devices = jax.devices()
     count = len(devices) if num_devices is None else num_devices
     if not 1 <= count <= len(devices):
-        raise ValueError(f"num_devices must be from 1 to {len(devices)} here, got {count}")
+        raise FieldError("num_devices", f"must be from 1 to {len(devices)} here, got {count}")
     return None if count == 1 else mesh_of(devices[:count])
 
 

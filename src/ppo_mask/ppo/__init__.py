@@ -5,7 +5,7 @@ In: a :class:`LearnerState` and a :class:`~ppo_mask.envs.VectorEnv`. :func:`coll
 Out: the next state, the rollout, and :class:`UpdateDiagnostics`.
 """
 
-from ._config import MAX_COUNT, RULES, PPOConfig, Rules
+from ._config import MAX_COUNT, REFERENCE_BATCH, RULES, PPOConfig, Rules, Scaling
 from ._gae import estimate_advantages
 from ._loss import Batch, ppo_loss
 from ._minibatches import (
@@ -37,6 +37,7 @@ from ._update import (
 
 __all__ = [
     "MAX_COUNT",
+    "REFERENCE_BATCH",
     "RULES",
     "Algorithm",
     "Batch",
@@ -45,6 +46,7 @@ __all__ = [
     "RewardScaler",
     "RolloutState",
     "Rules",
+    "Scaling",
     "ShufflePlan",
     "Transition",
     "UpdateDiagnostics",

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,13 +11,19 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from ppo_mask.errors import RunError
+from ppo_mask.errors import FieldError, RunError
 from ppo_mask.jax_tools import number_settings
 
 PRECISIONS = ("float32", "bfloat16")
 
 MAX_COUNT = 2**31 - 1
 """The largest int32: of the updates of a run, and of the steps of a log line."""
+
+REFERENCE_BATCH = 32_768
+"""Environment steps per update of the reference, with 4 minibatches and 4 epochs."""
+
+_REFERENCE_MINIBATCHES, _MAX_MINIBATCHES = 4, 64
+_REFERENCE_EPOCHS, _MIN_EPOCHS = 4, 2
 
 RULES = "ppo_mask.rules"
 """Where the metadata of a dataclass's field has its :class:`Rules`."""
@@ -32,10 +38,16 @@ class Rules:
         at_least: smallest value allowed.
         above: the value must be greater than this.
         at_most: largest value allowed.
-        finite: whether an infinite value is refused.
-        one_of: the values allowed, for text; empty for any. Or the name of the attribute, beside
-            the field, that holds them.
+        finite: whether infinity is refused.
+        one_of: the values allowed, for text; empty for any. Or the name of another field of the
+            same group, which holds them.
+        alias: a second name; empty for none.
         changeable: whether a resumed run may have another value than it began with.
+        stored: whether a run's folder keeps the value. What says which run it is, and how it is
+            run this time, is not kept.
+        is_path: whether the text may be a path, which is made absolute when it is read. A word
+            that names no file stays as it is.
+        bare: what the flag means without a value; None if it needs one.
     """
 
     help: str
@@ -44,7 +56,17 @@ class Rules:
     at_most: int | float | None = None
     finite: bool = True
     one_of: tuple[str, ...] | str = ()
+    alias: str = ""
     changeable: bool = False
+    stored: bool = True
+    is_path: bool = False
+    bare: int | str | None = None
+
+    @property
+    def limits(self) -> str:
+        """All limits in words, such as "at least 0, at most 1"; empty if there are none."""
+        named = {"at least": self.at_least, "more than": self.above, "at most": self.at_most}
+        return ", ".join(f"{words} {limit}" for words, limit in named.items() if limit is not None)
 
     def violation(self, value: int | float) -> str:
         """Looks for the limit that a number breaks.
@@ -63,22 +85,54 @@ class Rules:
         return ""
 
 
-def check_divides(name: str, parts: int, what: str, whole: int) -> None:
-    """Makes sure that something can be cut into so many equal parts.
+class Scaling(NamedTuple):
+    """What an update does with its batch.
+
+    Attributes:
+        num_minibatches: parts that the batch is cut into.
+        update_epochs: passes over the batch.
+    """
+
+    num_minibatches: int
+    update_epochs: int
+
+
+def scale(batch_size: int, num_minibatches: int | None, update_epochs: int | None) -> Scaling:
+    """Fills in the numbers that are None.
+
+    Where both are None and the batch is several times :data:`REFERENCE_BATCH`, minibatches keep
+    about the reference's size, and epochs shrink. Where one is given the other is the reference's.
+    """
+    factor = batch_size // REFERENCE_BATCH
+    if factor > 1 and num_minibatches is None and update_epochs is None:
+        return Scaling(
+            min(_REFERENCE_MINIBATCHES * factor, _MAX_MINIBATCHES),
+            max(_MIN_EPOCHS, _REFERENCE_EPOCHS // factor),
+        )
+    return Scaling(
+        _REFERENCE_MINIBATCHES if num_minibatches is None else num_minibatches,
+        _REFERENCE_EPOCHS if update_epochs is None else update_epochs,
+    )
+
+
+def check_divides(field: str, parts: int, what: str, whole: int, times: str = "") -> None:
+    """Makes sure that something can be cut into equal parts.
 
     Args:
-        name: of the number of parts, for the error.
+        field: holds the number of parts.
         parts: how many.
         what: is cut, for the error.
-        whole: how much of it there is.
+        whole: its size.
+        times: another number that the field's is multiplied by, in words; empty for none.
 
     Raises:
-        ValueError: it cannot; the message has the largest number that can.
+        FieldError: it cannot; the message has the largest number that can.
     """
     if whole % parts:
         largest = min(parts - 1, whole)
         fitting = next(n for n in range(largest, 0, -1) if whole % n == 0)
-        raise ValueError(f"{name} = {parts} does not divide {what} = {whole}; {fitting} would do")
+        product = f"x {times} = {parts}" if times else f"= {parts}"
+        raise FieldError(field, f"{product} does not divide {what} = {whole}; {fitting} would do")
 
 
 def _number(value: Any) -> Any:
@@ -115,10 +169,11 @@ class PPOConfig(eqx.Module):
         anneal_lr: whether the step size falls linearly to 0 over the run, gradient step by step.
         gamma: discount per step.
         gae_lambda: decay of the advantage estimate; 1 is Monte Carlo, 0 one-step.
-        num_minibatches: gradient steps per pass over the batch; divides ``batch_size``.
+        num_minibatches: gradient steps per pass over the batch; divides ``batch_size``. None
+            scales it with the batch; ``scaling`` has the number.
         gradient_accumulation: equal parts of a minibatch whose gradients are computed one after
             another, to save memory; divides a minibatch. The gradient is the same.
-        update_epochs: passes over the batch.
+        update_epochs: passes over the batch; None as for ``num_minibatches``.
         clip_eps: how far the probability ratio may move from 1 before it is clipped.
         clip_value: whether the value may move at most ``clip_eps`` per update too.
         vf_coef: weight of the value loss.
@@ -135,7 +190,7 @@ class PPOConfig(eqx.Module):
             rewards and returns on the log stay the environment's own.
 
     Raises:
-        ValueError: a value that cannot work; the message names it.
+        FieldError: a value cannot work; a ValueError whose message names the field.
 
     Example:
         >>> import ppo_mask as pm
@@ -144,7 +199,9 @@ class PPOConfig(eqx.Module):
         (128, 16)
         >>> pm.PPOConfig(gamma=2)
         Traceback (most recent call last):
-        ValueError: gamma must be at most 1, got 2.0
+        ppo_mask.errors.FieldError: gamma must be at most 1, got 2.0
+        >>> pm.PPOConfig(num_envs=2048).scaling
+        Scaling(num_minibatches=32, update_epochs=2)
         >>> import optax
         >>> schedule = optax.cosine_decay_schedule(3e-3, decay_steps=100 * config.gradient_steps)
         >>> config = pm.PPOConfig(num_envs=8, num_steps=16, learning_rate=schedule)
@@ -155,16 +212,16 @@ class PPOConfig(eqx.Module):
     )
     num_steps: int = _fixed(128, "steps of each environment per update", at_least=1)
     learning_rate: float | Float[Array, ""] | optax.Schedule = _rate(
-        2.5e-4, "learning rate", at_least=0
+        2.5e-4, "learning rate", at_least=0, alias="lr"
     )
     anneal_lr: bool = _fixed(False, "let the learning rate fall to 0 over the run", changeable=True)
     gamma: float | Float[Array, ""] = _rate(0.99, "discount per step", at_least=0, at_most=1)
     gae_lambda: float | Float[Array, ""] = _rate(
         0.95, "decay of the advantage trace", at_least=0, at_most=1
     )
-    num_minibatches: int = _fixed(
-        4,
-        "parts of a batch, one gradient step each",
+    num_minibatches: int | None = _fixed(
+        None,
+        "parts of a batch, one gradient step each; none: by the batch's size",
         at_least=1,
         at_most=MAX_COUNT,
         changeable=True,
@@ -176,12 +233,14 @@ class PPOConfig(eqx.Module):
         at_most=MAX_COUNT,
         changeable=True,
     )
-    update_epochs: int = _fixed(4, "times a batch is gone through", at_least=1, changeable=True)
+    update_epochs: int | None = _fixed(
+        None, "passes over a batch; none: by the batch's size", at_least=1, changeable=True
+    )
     clip_eps: float | Float[Array, ""] = _rate(
         0.2, "how far the policy's ratio may move", above=0, finite=False
     )
     clip_value: bool = _fixed(
-        False, "let the value too move no further than clip_eps", changeable=True
+        False, "clip the value's change too, by the same number", changeable=True
     )
     vf_coef: float | Float[Array, ""] = _rate(0.5, "weight of the value loss", at_least=0)
     ent_coef: float | Float[Array, ""] = _rate(0.01, "weight of the entropy bonus", at_least=0)
@@ -212,9 +271,14 @@ class PPOConfig(eqx.Module):
         return self.num_envs * self.num_steps
 
     @property
+    def scaling(self) -> Scaling:
+        """The minibatches and epochs of an update: as given, or by the batch's size."""
+        return scale(self.batch_size, self.num_minibatches, self.update_epochs)
+
+    @property
     def gradient_steps(self) -> int:
         """Gradient steps per update."""
-        return self.num_minibatches * self.update_epochs
+        return self.scaling.num_minibatches * self.scaling.update_epochs
 
     def total_updates(self, total_timesteps: int) -> int:
         """The updates of a run of so many environment steps, rounded up.
@@ -232,37 +296,34 @@ class PPOConfig(eqx.Module):
 
     def __check_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value, rules = getattr(self, field.name), field.metadata[RULES]
-            if field.name == "learning_rate" and callable(value):
-                wanted = _schedule_violation(value)
-            else:
-                wanted = _violation(value, rules, field.default)
-            if wanted:
-                raise ValueError(f"{field.name} must be {wanted}, got {value!r}")
+            value = getattr(self, field.name)
+            if wanted := _violation(value, field):
+                raise FieldError(field.name, f"must be {wanted}, got {value!r}")
         if self.anneal_lr and callable(self.learning_rate):
-            raise ValueError(
-                "anneal_lr needs a number as learning_rate: a schedule falls by itself"
+            raise FieldError(
+                "anneal_lr", "needs a number as learning rate: a schedule falls by itself"
             )
-        check_divides(
-            "num_minibatches",
-            self.num_minibatches,
-            f"the batch of num_envs x num_steps = {self.num_envs} x {self.num_steps}",
-            self.batch_size,
-        )
+        minibatches = self.scaling.num_minibatches
+        batch = f"the batch of {self.num_envs} environments x {self.num_steps} steps"
+        check_divides("num_minibatches", minibatches, batch, self.batch_size)
         check_divides(
             "gradient_accumulation",
             self.gradient_accumulation,
-            f"the minibatch of {self.batch_size} / {self.num_minibatches}",
-            self.batch_size // self.num_minibatches,
+            f"the minibatch of {self.batch_size} / {minibatches}",
+            self.batch_size // minibatches,
         )
 
 
-def _violation(value: Any, rules: Rules, default: Any) -> str:
-    if isinstance(default, bool) or (value is None and default is None):
+def _violation(value: Any, field: dataclasses.Field[Any]) -> str:
+    """What the value of a field must be; empty if it is that."""
+    rules: Rules = field.metadata[RULES]
+    if isinstance(field.default, bool) or (value is None and field.default is None):
         return ""
-    if isinstance(default, str):
+    if field.name == "learning_rate" and callable(value):
+        return _schedule_violation(value)
+    if isinstance(field.default, str):
         return "" if str(value) in rules.one_of else " or ".join(rules.one_of)
-    if isinstance(default, int):
+    if field.metadata.get("static"):
         return rules.violation(value) if isinstance(value, int) else "a whole number"
     if isinstance(value, float):
         return rules.violation(value)

@@ -53,25 +53,20 @@ class ShufflePlan(NamedTuple):
             model: to be trained.
 
         Raises:
-            ValueError: the model is recurrent, and the environments cannot be divided among
-                minibatches.
+            FieldError: the model is recurrent, and minibatches do not divide the environments.
         """
+        (minibatches, epochs), parts = config.scaling, config.gradient_accumulation
         recurrent = is_recurrent(model)
         if recurrent:
             check_divides(
-                "a recurrent network learns from all steps of an environment at once: "
-                "num_minibatches x gradient_accumulation",
-                config.num_minibatches * config.gradient_accumulation,
-                "num_envs",
+                "num_minibatches",
+                minibatches * parts,
+                "the environments, whose whole rollouts a recurrent network learns from,",
                 config.num_envs,
+                times="gradient accumulation" if parts > 1 else "",
             )
-        return cls(
-            config.num_envs,
-            1 if recurrent else config.num_steps,
-            config.num_minibatches,
-            config.update_epochs,
-            config.gradient_accumulation,
-        )
+        steps = 1 if recurrent else config.num_steps
+        return cls(config.num_envs, steps, minibatches, epochs, parts)
 
     @property
     def batch_size(self) -> int:

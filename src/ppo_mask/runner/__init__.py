@@ -6,35 +6,33 @@ with its folder, logs and checkpoints, and an exit code. A program is
 """
 
 from . import commands
-from ._flags import parse_flags
 from ._main import enable_compilation_cache, execute, main
 from ._phases import Phases
 from ._plan import make_plan
-from ._schema import Structured, did_you_mean, finite_number, load_yaml, replace, setting
+from ._reader import merge, parse_flags, read_values
+from ._schema import Setting, Structured, did_you_mean, finite_number, load_yaml, setting, settings
 from ._settings import (
-    REFERENCE_BATCH,
+    CheckpointSettings,
     LoggingSettings,
     NetworkSettings,
     RunConfig,
-    Scaling,
-    TrainingSettings,
+    RunSettings,
     resolve,
-    scale,
 )
 from ._task import Task, default_network, make_parts, make_trainer
 from .commands import TrainedRun, load_run
 
 __all__ = [
-    "REFERENCE_BATCH",
+    "CheckpointSettings",
     "LoggingSettings",
     "NetworkSettings",
     "Phases",
     "RunConfig",
-    "Scaling",
+    "RunSettings",
+    "Setting",
     "Structured",
     "Task",
     "TrainedRun",
-    "TrainingSettings",
     "commands",
     "default_network",
     "did_you_mean",
@@ -47,9 +45,10 @@ __all__ = [
     "make_parts",
     "make_plan",
     "make_trainer",
+    "merge",
     "parse_flags",
-    "replace",
+    "read_values",
     "resolve",
-    "scale",
     "setting",
+    "settings",
 ]

@@ -1,6 +1,5 @@
 """The folders of what is planned: made, or the one that is resumed."""
 
-import dataclasses
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +8,8 @@ from typing import TypeVar
 from ppo_mask.checkpoints import RunFolder, copy_run, create_run_folders, hold
 from ppo_mask.devices.processes import broadcast_text_from_0, wait_for_all
 from ppo_mask.errors import RunError
-from ppo_mask.runner._plan import Plan, settings_to_store
+from ppo_mask.runner._plan import Plan
+from ppo_mask.runner._reader import merge
 from ppo_mask.runner._settings import RunConfig
 
 Environment = TypeVar("Environment")
@@ -17,11 +17,8 @@ Environment = TypeVar("Environment")
 
 def seed_configs(config: RunConfig[Environment]) -> list[RunConfig[Environment]]:
     """The settings of each run of ``--num-seeds``: their seeds count up from ``--seed``."""
-    first = config.training.seed
-    return [
-        dataclasses.replace(config, training=dataclasses.replace(config.training, seed=seed))
-        for seed in range(first, first + config.run.num_seeds)
-    ]
+    first = config.run.seed
+    return [merge(config, {"seed": first + n}) for n in range(config.run.num_seeds)]
 
 
 def open_folders(
@@ -46,7 +43,7 @@ def open_folders(
 
     def settle(folders: Sequence[RunFolder]) -> str:
         for config, folder in zip(configs, folders, strict=True):
-            folder.write_config(settings_to_store(config))
+            folder.write_config(plan.stored(config))
         if begun_before:
             storage.take_over(folders[0])
         else:
@@ -56,7 +53,7 @@ def open_folders(
     def create() -> str:
         suffixes = [run.run_suffix]
         if len(configs) > 1:
-            parts = [(run.run_suffix, f"seed{config.training.seed}") for config in configs]
+            parts = [(run.run_suffix, f"seed{config.run.seed}") for config in configs]
             suffixes = ["-".join(filter(None, each)) for each in parts]
         taken = storage.runs()
         if run.resume is not None:  # A run that never was saved takes over its own folder.

@@ -33,14 +33,8 @@ from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split, check_devices
 from ppo_mask.runner import commands
 from ppo_mask.runner._folders import open_folders, seed_configs
 from ppo_mask.runner._plan import SHARED, Plan, make_plan
-from ppo_mask.runner._settings import (
-    RunConfig,
-    RunSettings,
-    describe_batch,
-    name_flags,
-    ppo_config,
-    resolve,
-)
+from ppo_mask.runner._reader import as_run_error, merge
+from ppo_mask.runner._settings import RunConfig, RunSettings, describe_batch, resolve
 from ppo_mask.runner._streams import outliving_the_screen
 from ppo_mask.runner._task import (
     Task,
@@ -148,8 +142,8 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
 
 def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.ExitStack) -> str:
     config = plan.config
-    ppo = ppo_config(config.training)
-    updates = ppo.total_updates(config.training.total_timesteps)
+    ppo = config.ppo
+    updates = ppo.total_updates(config.run.total_timesteps)
     if (old := plan.folder) is not None and plan.update >= updates:
         print(f"nothing to do: {old.path} has {plan.update * ppo.batch_size:,} steps")
         return "finished"
@@ -169,14 +163,14 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         plan = dataclasses.replace(
             plan, config=_tuned(task, config, env, curriculum, model, run_key, mesh)
         )
-        config, ppo = plan.config, ppo_config(plan.config.training)
+        config, ppo = plan.config, plan.config.ppo
         shuffle_plan = _shuffle_plan(ppo, model)
     num_devices = 1 if mesh is None else mesh.size
     try:
         check_devices(shuffle_plan, num_devices)
     except ValueError as error:
-        raise RunError(f"{name_flags(str(error))}; --num-devices says how many to use") from error
-    updates = ppo.total_updates(config.training.total_timesteps)  # Of tuned batches, perhaps.
+        raise RunError(f"{as_run_error(error)}; --num-devices says how many to use") from error
+    updates = ppo.total_updates(config.run.total_timesteps)  # Of tuned batches, perhaps.
     profiled = _profiled_update(plan, updates)
     trainer = make_trainer(task, config, env, curriculum, mesh)
     of_seeds = None if alone else require_ppo(trainer, "--num-seeds")
@@ -204,13 +198,13 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         network = describe_network(model, env, observation)
         _print_facts(plan, ppo, folders, updates, device, network)
     callbacks = [
-        callbacks_for(task, mine, each, folder, env, architecture, key, device)
+        callbacks_for(task, plan, mine, each, folder, env, architecture, key, device)
         for mine, each, folder, (_, key) in zip(own, configs, folders, keys, strict=True)
     ]
     if profiled is not None and is_process_0():
         callbacks[0].insert(0, Profiler(folders[0].profile, profiled))
     uploader, outcome = Uploader(plan.storage, folders), Outcome()
-    timesteps, log_interval = config.training.total_timesteps, config.logging.log_interval
+    timesteps, log_interval = config.run.total_timesteps, config.logging.log_interval
     if of_seeds is None:
         on_run = [*callbacks[0], uploader, outcome]
         debug_nans = config.run.debug_nans
@@ -257,14 +251,14 @@ def _mesh(run: RunSettings, shuffle_plan: ShufflePlan) -> Mesh | None:
             count = cores.best_count(shuffle_plan.num_envs, lambda n: can_split(shuffle_plan, n))
         return make_mesh(count)
     except ValueError as error:
-        raise RunError(str(error).replace("num_devices", "--num-devices")) from error
+        raise as_run_error(error) from error
 
 
 def _shuffle_plan(ppo: PPOConfig, model: AbstractActorCritic) -> ShufflePlan:
     try:
         return ShufflePlan.make(ppo, model)
     except ValueError as error:
-        raise RunError(name_flags(str(error))) from error
+        raise as_run_error(error) from error
 
 
 def _profiled_update(plan: Plan[Any], total_updates: int) -> int | None:
@@ -292,9 +286,8 @@ def _tuned(
     """The settings with as many environments as these devices do best with."""
 
     def sized(num_envs: int) -> RunConfig[Environment]:
-        free = {"num_minibatches": None, "update_epochs": None}
-        training = dataclasses.replace(config.training, num_envs=num_envs, **free)
-        return resolve(dataclasses.replace(config, training=training))
+        scaled = {"num_minibatches": None, "update_epochs": None}
+        return resolve(merge(config, {"num_envs": num_envs, **scaled}))
 
     def trainer(num_envs: int) -> Trainer:
         made = make_trainer(task, sized(num_envs), env, curriculum, mesh)

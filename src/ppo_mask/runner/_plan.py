@@ -1,7 +1,8 @@
 """From a command line to a run: which settings it has, and whether it resumes an earlier one.
 
-Settings are laid over each other: the program's defaults, those of the run that is resumed, those
-of a ``--config`` file, flags. All is checked before anything is compiled or written.
+From the weakest to the strongest, settings come from the program's defaults, the run that is
+resumed, a preset, a ``--config`` file, and flags. All is checked before anything is compiled or
+written.
 """
 
 import dataclasses
@@ -30,23 +31,13 @@ from ppo_mask.devices.processes import (
     on_process_0,
 )
 from ppo_mask.errors import RunError, warn
-from ppo_mask.runner._flags import parse_flags
-from ppo_mask.runner._schema import (
-    as_dict,
-    check,
-    did_you_mean,
-    flag_for,
-    read_yaml,
-    replace,
-    settings,
-)
+from ppo_mask.runner._reader import absolute, check, merge, parse_flags, read_values, read_yaml
+from ppo_mask.runner._schema import as_dict, did_you_mean, flag_for, load_yaml, plain, settings
 from ppo_mask.runner._settings import MAX_SEED, RunConfig, RunSettings, resolve
 
 Environment = TypeVar("Environment")
 
 SHARED = "several processes need a folder, or a bucket, that all of them can read"
-# Which run it is, and no part of what the run does.
-_GROUP_NOT_STORED = "run"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +45,8 @@ class Plan(Generic[Environment]):
     """What to do.
 
     Attributes:
-        config: the settings, everything filled in.
+        config: the settings, everything filled in, and paths absolute.
+        typed: the stored settings that hold paths, by name, as they were typed.
         folder: of the run to resume; None for a new one, or one that never was saved.
         update: of the checkpoint to resume from; 0 for a new run.
         storage: what keeps the run.
@@ -63,10 +55,18 @@ class Plan(Generic[Environment]):
     """
 
     config: RunConfig[Environment]
+    typed: Mapping[str, Any]
     folder: RunFolder | None
     update: int
     storage: Storage
     copy: Path | None = None
+
+    def stored(self, config: RunConfig[Environment]) -> dict[str, dict[str, Any]]:
+        """The settings of one of the plan's runs, as its folder and its checkpoints keep them."""
+        return {
+            group: {name: self.typed.get(name, value) for name, value in values.items()}
+            for group, values in as_dict(config).items()
+        }
 
 
 def make_plan(
@@ -101,26 +101,47 @@ def make_plan(
     preset = _preset_file(presets, flags.get("preset", in_file.get("preset")))
     in_preset = {} if preset is None else read_yaml(preset, defaults)
     given = {**in_preset, **in_file, **flags}
-
-    def lay_over(config: RunConfig[Environment]) -> RunConfig[Environment]:
-        config = replace(config, in_preset, source=str(preset))
-        return replace(replace(config, in_file, source=str(file)), flags)
-
-    config = lay_over(defaults)
-    _check_run_settings(config, given)
+    known = settings(defaults)
+    of_run = {name: value for name, value in given.items() if known[name].group == "run"}
+    run = absolute(merge(defaults, of_run)).run
+    _check_run_settings(run, given)
     # Before checkpoints are read: that starts JAX.
-    if not connect(config.run.distributed):
+    if not connect(run.distributed):
         cores.make_devices()
     require_platform()
     if is_multiprocess():
-        return _on_all(lambda: _choose(defaults, given, lay_over))
-    return _choose(defaults, given, lay_over)
+        return _on_all(lambda: _choose(defaults, given, run))
+    return _choose(defaults, given, run)
 
 
-def settings_to_store(config: RunConfig[Any]) -> dict[str, Any]:
-    """What a run's folder and its checkpoints keep of a config."""
-    nested = as_dict(config)
-    return {group: nested[group] for group in nested if group != _GROUP_NOT_STORED}
+def read_stored(folder: RunFolder, update: int, config: RunConfig[Any]) -> dict[str, Any]:
+    """The settings that a run was trained with.
+
+    A ``config.yaml`` that a crash has damaged, or emptied, is replaced by the checkpoint's own
+    description, with a warning.
+
+    Args:
+        folder: of the run.
+        update: of the checkpoint, which a run that never was saved does not have: 0.
+        config: knows the settings.
+
+    Raises:
+        RunError: it has none, or it is another program's.
+    """
+    saved: dict[str, Any] = {}
+    if update:
+        path = folder.checkpoints.path(update)
+        saved = read_values(config, read_description(path)["config"], f"checkpoint {path}")
+    try:
+        content = load_yaml(folder.config)
+        if not isinstance(content, dict):
+            raise RunError(f"{folder.config} is empty or damaged")
+    except RunError as error:
+        if not saved:
+            raise
+        warn(f"{error}; the settings are those of checkpoint {update}")
+        return saved
+    return {**saved, **read_values(config, content, str(folder.config))}
 
 
 def _on_all(choose: Callable[[], Plan[Environment]]) -> Plan[Environment]:
@@ -138,53 +159,54 @@ def _on_all(choose: Callable[[], Plan[Environment]]) -> Plan[Environment]:
 
 
 def _choose(
-    defaults: RunConfig[Environment],
-    given: Mapping[str, Any],
-    lay_over: Callable[[RunConfig[Environment]], RunConfig[Environment]],
+    defaults: RunConfig[Environment], given: Mapping[str, Any], run: RunSettings
 ) -> Plan[Environment]:
-    config = lay_over(defaults)
-    place, resume = config.run.checkpoint_dir, config.run.resume
+    place, resume = run.checkpoint_dir, run.resume
     if resume is None:
-        config = resolve(config)
+        config, typed = _settle(merge(defaults, given))
         storage = open_storage(place)
-        suffix = f"-{config.run.run_suffix}" if config.run.run_suffix else ""
-        name = config.run.run_name and f"{config.run.run_name}{suffix}"
+        suffix = f"-{run.run_suffix}" if run.run_suffix else ""
+        name = run.run_name and f"{run.run_name}{suffix}"
         taken = storage.runs()  # Reaches a bucket, or says that it cannot.
         if name is not None:
             check_new_run(name, taken)
-        return Plan(config, None, 0, storage)
+        return Plan(config, typed, None, 0, storage)
     folder, update, storage = find_run(resume, place, or_empty=True)
-    stored = read_yaml(folder.config, defaults)
-    config = resolve(lay_over(replace(defaults, stored, source=str(folder.config))))
-    if config.run.auto_tune:
-        run = dataclasses.replace(config.run, auto_tune=False)
-        config = dataclasses.replace(config, run=run)
+    asked = merge(defaults, {**read_stored(folder, update, defaults), **given})
+    if run.auto_tune:
+        asked = merge(asked, {"auto_tune": False})
         if is_process_0():
             warn("--auto-tune has no effect with --resume: a resumed run keeps its batch")
-    name = _name_asked_for(config.run, folder)
+    config, typed = _settle(asked)
+    name = _name_asked_for(run, folder)
     in_place = "checkpoint_dir" not in given or _holds(place, folder, storage)
     if in_place:
-        _check_stays(config.run, folder, update)
+        _check_stays(run, folder, update)
         storage.catch_up(folder)
     else:
         storage = open_storage(place)
         check_new_run(name, storage.runs())
     if folder.is_empty:
         # Nothing of it was saved, so it begins anew; in place, it takes over its own folder.
-        run = dataclasses.replace(config.run, run_name=name, run_suffix=None)
         if storage.url is None and in_place:
             storage = Storage(folder.path.resolve().parent)
-        return Plan(dataclasses.replace(config, run=run), None, 0, storage)
-    _check_resumable(config, folder, update)
-    return Plan(config, folder, update, storage, None if in_place else storage.folder / name)
+        config = merge(config, {"run_name": name, "run_suffix": None})
+        return Plan(config, typed, None, 0, storage)
+    _check_resumable(resolve(asked), folder, update)
+    return Plan(config, typed, folder, update, storage, None if in_place else storage.folder / name)
 
 
-def _check_run_settings(config: RunConfig[Any], given: Mapping[str, Any]) -> None:
-    run = config.run
-    if run.run_name is not None:
-        check_run_name(run.run_name, "--run-name")
-    if run.run_suffix is not None:
-        check_run_name(run.run_suffix, "--run-suffix")
+def _settle(config: RunConfig[Environment]) -> tuple[RunConfig[Environment], dict[str, Any]]:
+    """The config with everything filled in and paths absolute, and these as they were typed."""
+    full = absolute(resolve(config))
+    now, typed = settings(full), settings(resolve(config))
+    return full, {name: plain(x.value) for name, x in typed.items() if x.value != now[name].value}
+
+
+def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
+    for flag, name in (("--run-name", run.run_name), ("--run-suffix", run.run_suffix)):
+        if name is not None:
+            check_run_name(name, flag)
     if run.num_seeds > 1:
         others = {
             "--resume": run.resume is not None,
@@ -196,9 +218,9 @@ def _check_run_settings(config: RunConfig[Any], given: Mapping[str, Any]) -> Non
         }
         for flag in (flag for flag, on in others.items() if on):
             raise RunError(f"--num-seeds does not go with {flag}, which is about one run")
-    if config.training.seed + run.num_seeds > MAX_SEED + 1:
+    if run.seed + run.num_seeds > MAX_SEED + 1:
         raise RunError(
-            f"--seed {config.training.seed} and the {run.num_seeds - 1} after it must be below "
+            f"--seed {run.seed} and the {run.num_seeds - 1} after it must be below "
             f"{MAX_SEED + 1}; --seed {MAX_SEED + 1 - run.num_seeds} would do"
         )
     if run.auto_tune:
@@ -241,15 +263,13 @@ def _check_stays(run: RunSettings, folder: RunFolder, update: int) -> None:
 
 def _check_resumable(config: RunConfig[Any], folder: RunFolder, update: int) -> None:
     path = folder.checkpoints.path(update)
-    saved: dict[str, Any] = {}
-    for group in read_description(path)["config"].values():
-        saved |= group
-    asked = as_dict(config)
-    for name, each in settings(config).items():
-        fixed = not each.rules.changeable and each.group != _GROUP_NOT_STORED
-        value = asked[each.group][name]
-        if fixed and name in saved and saved[name] != value:
-            raise RunError(f"checkpoint {path} has {name} {saved[name]}, this run asks for {value}")
+    saved: Mapping[str, Mapping[str, Any]] = read_description(path)["config"]
+    known = settings(config)
+    for group, values in as_dict(config).items():
+        for name, value in values.items():
+            was = saved.get(group, {}).get(name, value)
+            if was != value and not known[name].rules.changeable:
+                raise RunError(f"checkpoint {path} has {name} {was}, this run asks for {value}")
 
 
 def _preset_file(folder: Path | None, name: str | None) -> Path | None:

@@ -1,40 +1,34 @@
-"""Settings as frozen dataclasses, and values laid over them from files and flags.
+"""What settings are: fields of dataclasses, with their types, defaults, help and limits.
 
-A *config* is a dataclass whose fields are *groups*; a group is a frozen dataclass whose fields are
-made by :func:`setting`, or have the rules of one of :class:`ppo_mask.ppo.PPOConfig`. That is the
-single place where a setting's default, help and limits are written down: the command line,
-``--help``, the YAML files and every error come from it. Values are laid over each other with
-:func:`replace`, which converts each of them, once: defaults, then a file, then flags.
+A *config* is a dataclass of *groups*. A group is a frozen dataclass, or
+:class:`ppo_mask.ppo.PPOConfig`, whose fields have :class:`ppo_mask.ppo.Rules`: the only place where
+a setting's default, help and limits are written down.
 """
 
 import dataclasses
 import difflib
+import enum
 import functools
 import math
+import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, Union, cast
 
+import numpy as np
 import yaml
 
 from ppo_mask.checkpoints import expand_user
 from ppo_mask.errors import RunError
 from ppo_mask.ppo import RULES, Rules
-from ppo_mask.runner import _types
-
-Config = TypeVar("Config")
-
-_BARE = "ppo_mask.bare"
-_IS_PATH = "ppo_mask.is_path"
 
 
 class Structured(ABC):
-    """A setting's type of more than one value: a flag names a YAML file that holds it.
+    """A setting's type of more than one value: its flag names a YAML file that holds it.
 
-    In a ``--config`` file it may also stand itself, as it does in the run's own: resuming a run
-    needs no other file.
+    A ``--config`` file, and the ``config.yaml`` of a run, may hold the value itself.
     """
 
     @classmethod
@@ -60,27 +54,219 @@ class Structured(ABC):
         """Lists, dictionaries with text as keys, and plain values."""
 
 
-def setting(
-    default: Any, help: str, *, bare: int | str | None = None, is_path: bool = False, **rules: Any
-) -> Any:
+def setting(default: Any, help: str, **rules: Any) -> Any:
     """Declares one setting: a dataclass field of one of the types below, or ``… | None``.
 
-    The types are int, float, bool, str, Path, any Enum and Literal, lists and tuples of these, and
-    those made from :class:`Structured`. A flag takes a list's values side by side, or with commas
-    between them.
+    The types are int, float, bool, str, Path, any Enum and Literal, ``list[…]`` and
+    ``tuple[…, ...]`` of these, and those made from :class:`Structured`. A flag takes a list's
+    values side by side, or with commas between them.
 
     Args:
         default: the value where nothing else is given.
         help: one line for ``--help``.
-        bare: what the flag means without a value; None if it needs one.
-        is_path: ``~`` at the beginning of the text is the user's home folder.
         rules: see :class:`ppo_mask.ppo.Rules`.
     """
-    metadata = {RULES: Rules(help, **rules), _BARE: bare, _IS_PATH: is_path}
+    metadata = {RULES: Rules(help, **rules)}
     if isinstance(default, list):
-        values = cast(list[Any], default)
-        return dataclasses.field(default_factory=lambda: [*values], metadata=metadata)
+        return dataclasses.field(default_factory=lambda: [*default], metadata=metadata)  # pyright: ignore
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def plain(value: Any) -> Any:
+    """A value as YAML and JSON hold it."""
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in cast(Sequence[Any], value)]
+    if isinstance(value, Structured):
+        return value.to_plain()
+    if isinstance(value, enum.Enum):
+        return value.value if isinstance(value.value, str) else value.name
+    return str(value) if isinstance(value, Path) else value
+
+
+def written(value: Any) -> str:
+    """A value as a flag writes it."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(written, cast(Sequence[Any], value))) or "nothing"
+    text = str(plain(value))
+    return text.lower() if value is None or isinstance(value, bool) else text
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kind:
+    """A type that a setting may have, and how to read a value of it."""
+
+    metavar: str
+    wanted: str
+    read: Callable[[Any], Any]  # Raises TypeError, ValueError, KeyError or OverflowError.
+    choices: tuple[str, ...] = ()
+    collection: Any = None
+    structured: type[Structured] | None = None
+
+
+def _refusing(refused: Any, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def read(raw: Any) -> Any:
+        value = convert(raw)
+        if isinstance(raw, refused) or (not isinstance(raw, str) and value != raw):
+            raise TypeError
+        return value
+
+    return read
+
+
+def _one_of(values: Iterable[Any]) -> _Kind:
+    by_text = {written(value): value for value in values}
+    wanted = " or ".join(by_text)
+    return _Kind("|".join(by_text), wanted, lambda raw: by_text[written(raw)], tuple(by_text))
+
+
+_SIMPLE: dict[Any, _Kind] = {
+    int: _Kind("N", "a whole number", _refusing(bool, int)),
+    float: _Kind("X", "a number", _refusing(bool, float)),
+    str: _Kind("TEXT", "text", _refusing((), str)),
+    Path: _Kind("PATH", "a path", Path),
+    bool: _one_of((True, False)),
+}
+
+
+def _kind(hint: Any) -> _Kind | None:
+    """The kind of a type without ``| None``; None if no flag can have it."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return _one_of(arguments)
+    if origin is list or (origin is tuple and arguments[1:] == (...,)):
+        each = _kind(arguments[0])
+        if each is None or each.collection or each.structured:
+            return None
+
+        def read(raw: Any) -> Any:
+            if isinstance(raw, str):
+                raw = [word.strip() for word in raw.split(",")] if raw.strip() else []
+            if not isinstance(raw, (list, tuple)):
+                raise TypeError
+            return origin(map(each.read, cast(Sequence[Any], raw)))
+
+        wanted = f"values with commas between them, each {each.wanted}"
+        return _Kind(each.metavar, wanted, read, each.choices, origin)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return _one_of(hint)
+    if isinstance(hint, type) and issubclass(hint, Structured):
+        return _Kind("FILE", "a YAML file", hint.from_text, structured=hint)
+    return _SIMPLE.get(hint)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One setting of a config.
+
+    Attributes:
+        name: the field's name, unique in the whole config; the name in YAML.
+        group: the field of the config that holds its group.
+        value: its value in the config at hand: the default, in a program's defaults.
+        optional: whether None is a value; flags and YAML may write ``none``.
+        rules: its help, limits and alias, and what else it was declared with.
+        choices: the values allowed, as a flag writes them; empty if they cannot be listed.
+        kind: how its type is read.
+    """
+
+    name: str
+    group: str
+    value: Any
+    optional: bool
+    rules: Rules
+    choices: tuple[str, ...]
+    kind: _Kind
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The names on the command line; the first one is the main one."""
+        return tuple(flag_for(name) for name in (self.name, self.rules.alias) if name)
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether its flag has no value but a second form, ``--no-…``."""
+        return self.kind is _SIMPLE[bool]
+
+    @property
+    def type(self) -> str:
+        """What a value must be, in words, such as "a whole number or none"."""
+        return (" or ".join(self.choices) or self.kind.wanted) + " or none" * self.optional
+
+    @property
+    def default(self) -> str:
+        """The value as a flag writes it."""
+        return written(self.value)
+
+    def convert(self, raw: object, called: str) -> Any:
+        """A plain value in the setting's type and within its limits.
+
+        Raises:
+            RunError: it cannot be; the message names the setting as ``called``.
+        """
+        raw = raw.item() if isinstance(raw, np.generic) else raw
+        if self.optional and (raw is None or (isinstance(raw, str) and raw.lower() == "none")):
+            return None
+        structured = self.kind.structured
+        if structured is not None and not isinstance(raw, str):
+            return raw if isinstance(raw, structured) else structured.from_plain(raw, called)
+        try:
+            value = self.kind.read(raw)
+        except (TypeError, ValueError, KeyError, OverflowError):
+            raise RunError(f"{called} must be {self.kind.wanted}, got {plain(raw)!r}") from None
+        for each in value if self.kind.collection else [value]:
+            if self.choices and written(each) not in self.choices:
+                raise RunError(f"{called} must be {' or '.join(self.choices)}, got {raw!r}")
+            is_number = isinstance(each, (int, float)) and not isinstance(each, bool)
+            if is_number and (wanted := self.rules.violation(each)):
+                raise RunError(f"{called} must be {wanted}, got {raw}")
+        return value
+
+
+def settings(config: Any) -> dict[str, Setting]:
+    """All settings of a config by name, in the order of ``--help``.
+
+    Raises:
+        RunError: two groups have a setting of one name, or one has a type that no flag can have.
+    """
+    found: dict[str, Setting] = {}
+    for group in dataclasses.fields(config):
+        values = getattr(config, group.name)
+        for name, (kind, optional, rules) in _declared(type(values)).items():
+            if name in found:
+                raise RunError(f"two groups have a setting {name!r}")
+            one_of = rules.one_of
+            choices = getattr(values, one_of) if isinstance(one_of, str) else one_of
+            value, choices = getattr(values, name), choices or kind.choices
+            found[name] = Setting(name, group.name, value, optional, rules, choices, kind)
+    return found
+
+
+@functools.cache  # A start asks for them about ten times.
+def _declared(group: type) -> dict[str, tuple[_Kind, bool, Rules]]:
+    """The kind of each setting of a group, whether None is a value, and its rules."""
+    found: dict[str, tuple[_Kind, bool, Rules]] = {}
+    hints = typing.get_type_hints(group)
+    for field in (field for field in dataclasses.fields(group) if RULES in field.metadata):
+        hint = hints[field.name]
+        is_union = typing.get_origin(hint) in (Union, types.UnionType)
+        arms = typing.get_args(hint) if is_union else (hint,)
+        # Some arms are for Python alone, such as a learning rate's arrays and schedules.
+        kinds = [kind for kind in map(_kind, arms) if kind is not None]
+        if len(kinds) != 1:
+            raise RunError(
+                f"{field.name} has type {hint}, which no flag can have; there are int, float, "
+                "bool, str, Path, enums, literals, list[...], tuple[..., ...] and ... | None"
+            )
+        found[field.name] = kinds[0], types.NoneType in arms, field.metadata[RULES]
+    return found
+
+
+def as_dict(config: Any) -> dict[str, dict[str, Any]]:
+    """The settings that a run keeps, by group and name: plain values only."""
+    nested: dict[str, dict[str, Any]] = {}
+    for each in settings(config).values():
+        if each.rules.stored:
+            nested.setdefault(each.group, {})[each.name] = plain(each.value)
+    return nested
 
 
 def flag_for(name: str) -> str:
@@ -88,182 +274,28 @@ def flag_for(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """One setting of a config, as the command line and the YAML reader see it.
-
-    Attributes:
-        name: the field's name, unique in the whole config.
-        group: the field of the config that holds its group.
-        type: one of those of :func:`setting`, without ``| None``.
-        optional: whether None is a value.
-        value: its value in the config at hand.
-        rules: what it was declared with.
-        bare: what the flag means without a value; None if it needs one.
-        choices: the values allowed, as they are written; empty if any is.
-        is_path: the text is a path, in which ``~`` is the user's home folder.
-    """
-
-    name: str
-    group: str
-    type: Any
-    optional: bool
-    value: Any
-    rules: Rules
-    bare: int | str | None
-    choices: tuple[str, ...]
-    is_path: bool = False
-
-    @property
-    def flag(self) -> str:
-        """The name on the command line."""
-        return flag_for(self.name)
-
-    def convert(self, raw: object, called: str) -> Any:
-        """A value as it came from a flag or a file, in the setting's type and within its limits.
-
-        Raises:
-            RunError: it is neither; the message names the setting as ``called``.
-        """
-        value = self._typed(raw, called)
-        if value is None or isinstance(value, Structured):
-            return value
-        for each in cast(Sequence[Any], value) if _types.is_many(self.type) else [value]:
-            if self.choices and _types.written(each) not in self.choices:
-                raise RunError(f"{called} must be {' or '.join(self.choices)}, got {raw!r}")
-            is_number = isinstance(each, (int, float)) and not isinstance(each, bool)
-            if is_number and (wanted := self.rules.violation(each)):
-                raise RunError(f"{called} must be {wanted}, got {raw}")
-        return value
-
-    def _typed(self, raw: object, called: str) -> Any:
-        if self.optional and (raw is None or (isinstance(raw, str) and raw.lower() == "none")):
-            return None
-        if _is_structured(self.type):
-            if isinstance(raw, self.type):
-                return raw
-            if isinstance(raw, str):
-                return self.type.from_text(raw)
-            return self.type.from_plain(raw, called)
-        try:
-            value = _types.convert(self.type, raw)
-        except (ValueError, OverflowError):
-            wanted = _types.describe(self.type)
-            raise RunError(f"{called} must be {wanted}, got {_types.plain(raw)!r}") from None
-        return expand_user(value) if self.is_path else value
+class _Loader(yaml.SafeLoader):
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.MarkedYAMLError(None, None, f"{key} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
-def settings(config: Any) -> dict[str, Setting]:
-    """All settings of a config by name.
+def load_yaml(path: Path) -> Any:
+    """What a YAML file holds.
 
     Raises:
-        TypeError: two groups have a setting of one name, or one has a type that no flag can have.
-    """
-    found: dict[str, Setting] = {}
-    for group_field in dataclasses.fields(config):
-        group = getattr(config, group_field.name)
-        types = _setting_types(type(group))
-        for field in dataclasses.fields(group):
-            name = field.name
-            if name not in types:
-                continue
-            if name in found:
-                raise TypeError(f"two groups have a setting {name!r}")
-            hint, optional = types[name]
-            rules: Rules = field.metadata[RULES]
-            one_of = rules.one_of
-            choices = getattr(group, one_of) if isinstance(one_of, str) else one_of
-            found[name] = Setting(
-                name,
-                group_field.name,
-                hint,
-                optional,
-                getattr(group, name),
-                rules,
-                field.metadata.get(_BARE),
-                choices or tuple(_types.options(hint)),
-                field.metadata.get(_IS_PATH, False),
-            )
-    return found
-
-
-@functools.cache  # A start asks for them about ten times.
-def _setting_types(group: type) -> dict[str, tuple[Any, bool]]:
-    """The type of each setting of a group, and whether None is a value.
-
-    Raises:
-        TypeError: no flag can have one of them.
-    """
-    hints, found = _hints(group), dict[str, tuple[Any, bool]]()
-    for field in dataclasses.fields(group):
-        if RULES not in field.metadata:
-            continue
-        name = field.name
-        hint, _ = found[name] = _types.without_none(hints[name])
-        if not _types.has_flag(hint) and not _is_structured(hint):
-            shown = hints[name].__name__ if isinstance(hints[name], type) else hints[name]
-            raise TypeError(
-                f"{name} has type {shown}, which no flag can have; there are {_types.THERE_ARE}"
-            )
-    return found
-
-
-def _is_structured(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Structured)
-
-
-def _hints(group: type) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(group)
-    except NameError as error:
-        fields = dataclasses.fields(group)
-        names = [x.name for x in fields if isinstance(x.type, str) and str(error.name) in x.type]
-        raise TypeError(
-            f"the type of {' or '.join(names)} cannot be found: {error}; it must be at the top of "
-            "the module"
-        ) from error
-
-
-def replace(config: Config, values: Mapping[str, Any], source: str = "") -> Config:
-    """The config with some settings replaced, each converted and checked.
-
-    Args:
-        config: what the values are laid over.
-        values: by name; text is converted as on the command line.
-        source: the file that they come from, for errors; empty for the command line.
-
-    Raises:
-        RunError: an unknown setting, or a value that cannot be.
-    """
-    known = settings(config)
-    by_group: dict[str, dict[str, Any]] = {}
-    for name, raw in values.items():
-        if name not in known:
-            raise RunError(f"{source}: unknown setting {name}{did_you_mean(name, known)}")
-        each = known[name]
-        called = f"{source}: {name}" if source else each.flag
-        by_group.setdefault(each.group, {})[name] = each.convert(raw, called)
-    groups = {
-        group: dataclasses.replace(getattr(config, group), **changed)
-        for group, changed in by_group.items()
-    }
-    return dataclasses.replace(cast(Any, config), **groups)
-
-
-def check(config: Config) -> Config:
-    """Makes sure that every setting has a value of its type and within its limits.
-
-    Returns:
-        The config with each value as a file's or a flag's would be: ``~`` is the home folder.
-
-    Raises:
-        RunError: naming the first that has not, or the first whose type no flag can have.
+        RunError: it cannot be read, or gives a key twice.
     """
     try:
-        known = settings(config)
-    except TypeError as error:
-        raise RunError(str(error)) from error
-    return replace(config, {name: each.value for name, each in known.items()})
+        with open(expand_user(str(path)), encoding="utf-8") as file:
+            return yaml.load(file, _Loader)
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} is not valid YAML: {error}") from error
 
 
 def finite_number(raw: object, called: str) -> float:
@@ -272,70 +304,16 @@ def finite_number(raw: object, called: str) -> float:
     Raises:
         RunError: it is none; the message names it as ``called``.
     """
-    if isinstance(raw, (int, float, str)) and not isinstance(raw, bool):
-        try:  # YAML takes 1e-4 for text.
-            value = float(raw)
-        except (ValueError, OverflowError):
-            value = math.nan
-        if math.isfinite(value):
-            return value
-    raise RunError(f"{called} must be a finite number, got {raw!r}")
+    try:
+        value = _SIMPLE[float].read(raw)
+    except (TypeError, ValueError, OverflowError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise RunError(f"{called} must be a finite number, got {raw!r}")
+    return value
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint for a misspelled name, or nothing."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-def as_dict(config: Any) -> dict[str, dict[str, Any]]:
-    """The settings by group and name: plain values only."""
-    nested: dict[str, dict[str, Any]] = {}
-    for each in settings(config).values():
-        is_structured = isinstance(each.value, Structured)
-        value = each.value.to_plain() if is_structured else _types.plain(each.value)
-        nested.setdefault(each.group, {})[each.name] = value
-    return nested
-
-
-def read_yaml(path: Path, config: Any) -> dict[str, Any]:
-    """The settings in a YAML file, which may be flat or grouped, with dashes or underscores.
-
-    Raises:
-        RunError: the file cannot be read, or does not hold settings.
-    """
-    content = load_yaml(path)
-    values: dict[str, Any] = {}
-    groups = {field.name for field in dataclasses.fields(config)}
-    _collect({} if content is None else content, str(path), groups, set(settings(config)), values)
-    return values
-
-
-def load_yaml(path: Path) -> Any:
-    """What a YAML file holds.
-
-    Raises:
-        RunError: it cannot be read.
-    """
-    try:
-        return yaml.safe_load(Path(expand_user(str(path))).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RunError(f"{path} is not valid YAML: {error}") from error
-
-
-def _collect(
-    content: Any, where: str, groups: set[str], names: set[str], values: dict[str, Any]
-) -> None:
-    if not isinstance(content, Mapping):
-        raise RunError(f"{where} must hold 'name: value' lines, got {content!r}")
-    for key, value in cast(Mapping[Any, Any], content).items():
-        name = str(key).replace("-", "_")
-        # A setting may be called as a group is; then lines of its own make it the group.
-        if name in groups and (name not in names or isinstance(value, Mapping)):
-            _collect(value, f"{where}, group {name}", set(), names, values)
-        elif name in values:
-            raise RunError(f"{where} gives {name} twice")
-        else:
-            values[name] = value

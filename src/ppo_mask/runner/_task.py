@@ -17,7 +17,7 @@ from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, as_model, network_for
 from ppo_mask.ppo import Algorithm
 from ppo_mask.runner._schema import did_you_mean
-from ppo_mask.runner._settings import NetworkSettings, RunConfig, ppo_config
+from ppo_mask.runner._settings import NetworkSettings, RunConfig
 from ppo_mask.training import (
     PREFIXES,
     AbstractTrainer,
@@ -183,12 +183,7 @@ def make_trainer(
     if not isinstance(algorithm, Algorithm):
         raise RunError(f"Task.algorithm must give an Algorithm, got {algorithm!r}")
     return task.trainer(
-        env,
-        ppo_config(config.training),
-        metrics=task.metrics,
-        curriculum=curriculum,
-        mesh=mesh,
-        algorithm=algorithm,
+        env, config.ppo, metrics=task.metrics, curriculum=curriculum, mesh=mesh, algorithm=algorithm
     )
 
 
@@ -205,7 +200,7 @@ def require_ppo(trainer: AbstractTrainer, flag: str) -> Trainer:
 
 def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:
     """For the run itself, and for its evaluations."""
-    run_key, evaluation_key = jax.random.split(jax.random.key(config.training.seed))
+    run_key, evaluation_key = jax.random.split(jax.random.key(config.run.seed))
     return run_key, evaluation_key
 
 

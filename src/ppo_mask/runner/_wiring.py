@@ -20,7 +20,7 @@ from ppo_mask.checkpoints import RunFolder
 from ppo_mask.devices.processes import is_process_0
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import warn
-from ppo_mask.runner._plan import settings_to_store
+from ppo_mask.runner._plan import Plan
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 from ppo_mask.training import Callback, Run, TrainState
@@ -32,6 +32,7 @@ _PACKAGES = ("ppo-mask", "jax", "equinox", "optax", "orbax-checkpoint", "numpy")
 
 def callbacks_for(
     task: Task[Environment],
+    plan: Plan[Environment],
     own: Sequence[Callback],
     config: RunConfig[Environment],
     folder: RunFolder,
@@ -45,7 +46,7 @@ def callbacks_for(
     Of several processes, process 0 writes the logs; all evaluate and save. One of several
     seeds leaves the console to all of them.
     """
-    stored = settings_to_store(config)
+    stored = plan.stored(config)
     about = {
         "architecture": architecture,
         "versions": {name: version(name) for name in _PACKAGES}
@@ -72,7 +73,7 @@ def callbacks_for(
         return callbacks
     logs: list[Callback] = [ConsoleLog(task.console_columns), HealthChecks()]
     if config.run.num_seeds > 1:
-        seed = config.training.seed
+        seed = config.run.seed
         logs = [HealthChecks(lambda message: warn(f"seed {seed}, {message}"))]
     logs.append(JsonLines(folder.metrics))
     if log.tensorboard:

@@ -109,17 +109,13 @@ def test_train_is_the_trainer_under_its_own_name(capsys):
     assert command(capsys, "train", "--undo-depth", "7")[0] == 2  # The game refuses it.
 
 
-def test_a_runs_game_settings_are_checked_and_others_left_out(tmp_path):
-    file = tmp_path / "config.yaml"
-    for text, found in [
-        ("environment: {undo_depth: 12, of_another_program: 3}\ntraining: {lr: 0.1}\n", 12),
-        ("training: {lr: 0.1}\n", 8),
-    ]:
-        file.write_text(text)
-        assert game_settings(file) == GameSettings(undo_depth=found)
-    file.write_text("environment: {undo_depth: deep}\n")
-    with pytest.raises(RunError, match=r"config\.yaml: undo_depth must be a whole number"):
-        game_settings(file)
+def test_a_runs_game_settings_are_checked_and_others_left_out():
+    stored = {"undo_depth": 12, "of_another_program": 3}
+    assert game_settings(stored, "run a") == GameSettings(undo_depth=12)
+    with pytest.raises(RunError, match="run a is none of HackMatrix: its environment has length"):
+        game_settings({"length": 3}, "run a")
+    with pytest.raises(RunError, match="run a: undo_depth must be a whole number"):
+        game_settings({"undo_depth": "deep"}, "run a")
 
 
 def test_a_run_plays_as_it_was_trained(run_folder):
@@ -190,7 +186,7 @@ def test_plot_draws_the_log(capsys, run_folder, tmp_path):
             ["watch", "--policy", "random", "--seed", str(2**32 - 2), "--episodes", "3"],
             "--seed with --episodes 3 must be at most 4294967293",
         ),
-        (["inspect"], "no run with a checkpoint in checkpoints"),
+        (["inspect"], "no run with a checkpoint in"),
         (["export", "a", "b.zip"], "must end in .npz, got b.zip"),
         (["plot", "nowhere"], "there is no run or checkpoint nowhere"),
         (["plot", "--out", "a.pdf", "nowhere"], "--out must end in .png, .svg or .html"),

@@ -5,11 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, median
 from typing import Any
 
-from ppo_mask.checkpoints import RunFolder
-from ppo_mask.runner._schema import load_yaml
 from ppo_mask.runner.commands._curves import Log, read_log
 from ppo_mask.runner.commands._options import add_command, add_folder, columns, run_folders
-from ppo_mask.runner.commands._plot import by_label
+from ppo_mask.runner.commands._plot import by_label, settings_of
 
 _LAST = 10  # log lines
 _NONE = "-"
@@ -27,7 +25,10 @@ def add_compare(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     folders = by_label(run_folders(options.runs, options.checkpoint_dir))
     logs = {label: read_log(folder.metrics) for label, folder in folders.items()}
-    settings = {label: _settings(folder) for label, folder in folders.items()}
+    settings = {
+        label: {name: str(value) for name, value in settings_of(folder).items()}
+        for label, folder in folders.items()
+    }
     rows = [["", *folders]]
     rows.append(["steps", *(_steps(log) for log in logs.values())])
     metrics = (
@@ -51,11 +52,6 @@ def _run(options: argparse.Namespace) -> int:
     print(columns(rows))
     print(f"\nlast: the mean of the last {_LAST} log lines")
     return 0
-
-
-def _settings(folder: RunFolder) -> dict[str, str]:
-    groups: dict[str, dict[str, Any]] = load_yaml(folder.config) or {}
-    return {name: str(value) for group in groups.values() for name, value in group.items()}
 
 
 def _steps(log: Log) -> str:

@@ -11,8 +11,9 @@ from ppo_mask.checkpoints import LATEST, RunFolder, find_run, load_weights
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, Policy
-from ppo_mask.runner._schema import read_yaml, replace
-from ppo_mask.runner._settings import RunConfig, ppo_config, resolve
+from ppo_mask.runner._plan import read_stored
+from ppo_mask.runner._reader import absolute, merge
+from ppo_mask.runner._settings import RunConfig, resolve
 from ppo_mask.runner._task import Task, make_parts
 from ppo_mask.training import Trainer
 
@@ -65,12 +66,12 @@ def load_run(
     folder, update, _ = find_run(place, parent)
     offered = task.offer(defaults)
     try:
-        stored = replace(offered, read_yaml(folder.config, offered), str(folder.config))
+        stored = merge(offered, read_stored(folder, update, offered))
     except RunError as error:
         raise RunError(f"run {folder.path} is none of this program's: {error}") from error
-    config = resolve(stored)
+    config = absolute(resolve(stored))
     env, _ = make_parts(task, config.environment)
-    trainer = Trainer(env, ppo_config(config.training), metrics=task.metrics)
+    trainer = Trainer(env, config.ppo, metrics=task.metrics)
 
     def model(key: Key[Array, ""]) -> AbstractActorCritic:
         return trainer.init(task.new_model(env, config.network, key), key).model

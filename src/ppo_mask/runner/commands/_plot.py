@@ -89,15 +89,21 @@ def by_label(folders: Sequence[RunFolder]) -> dict[str, RunFolder]:
     return {str(f.path) if names.count(f.path.name) > 1 else f.path.name: f for f in folders}
 
 
+def settings_of(folder: RunFolder) -> dict[str, Any]:
+    """The settings in a run's ``config.yaml`` by name; none where a crash has emptied it."""
+    groups: dict[str, dict[str, Any]] = load_yaml(folder.config) or {}
+    return {name: value for group in groups.values() for name, value in group.items()}
+
+
 def means_of_seeds(
     folders: Sequence[RunFolder], logs: Sequence[Log]
 ) -> tuple[dict[str, Log], dict[str, Band]]:
     """The mean and the band of runs whose settings differ in the seed alone, by a common name."""
     groups: dict[str, list[int]] = {}
     for place, folder in enumerate(folders):
-        config = load_yaml(folder.config)
-        config.get("training", {}).pop("seed", None)
-        groups.setdefault(json.dumps(config, sort_keys=True), []).append(place)
+        settings = settings_of(folder)
+        settings.pop("seed", None)
+        groups.setdefault(json.dumps(settings, sort_keys=True), []).append(place)
     means: dict[str, Log] = {}
     bands: dict[str, Band] = {}
     for places in groups.values():

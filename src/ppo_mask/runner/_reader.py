@@ -1,0 +1,181 @@
+"""One reader for all that gives settings values: flags, YAML files, stored runs.
+
+Values by name, converted and checked as they are read; :func:`merge` puts them into a config.
+"""
+
+import argparse
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, cast
+
+from ppo_mask.checkpoints import expand_user, is_url
+from ppo_mask.errors import FieldError, RunError
+from ppo_mask.runner._schema import did_you_mean, flag_for, load_yaml, settings
+
+Config = TypeVar("Config")
+
+
+def check(config: Config) -> Config:
+    """A program's own defaults, converted and checked as if they were read.
+
+    Raises:
+        RunError: one has another type, or is not within its limits; or as for :func:`settings`.
+    """
+    known = settings(config).values()
+    return merge(config, {x.name: x.convert(x.value, x.flags[0]) for x in known})
+
+
+def merge(config: Config, values: Mapping[str, Any]) -> Config:
+    """The config with some values replaced by others that were read.
+
+    Raises:
+        RunError: they do not go together.
+    """
+    by_group: dict[str, dict[str, Any]] = {}
+    for name, each in settings(config).items():
+        if name in values:
+            by_group.setdefault(each.group, {})[name] = values[name]
+    try:
+        changed = {
+            group: dataclasses.replace(getattr(config, group), **of_group)
+            for group, of_group in by_group.items()
+        }
+    except ValueError as error:
+        raise as_run_error(error) from error
+    return dataclasses.replace(cast(Any, config), **changed)
+
+
+def as_run_error(error: ValueError) -> RunError:
+    """The error as a line for the command line, with a flag where it names a field."""
+    if isinstance(error, FieldError):
+        return RunError(f"{flag_for(error.field)} {error.problem}")
+    return RunError(str(error))
+
+
+def read_values(config: Any, content: object, source: str) -> dict[str, Any]:
+    """The settings in what YAML or JSON holds: flat or grouped, with dashes or underscores.
+
+    Args:
+        config: knows the settings.
+        content: plain values by name.
+        source: where they are from, for errors.
+
+    Raises:
+        RunError: an unknown setting, one that is given twice, or a value that cannot be.
+    """
+    known = settings(config)
+    names = {name: each for each in known.values() for name in (each.name, each.rules.alias)}
+    groups = {field.name for field in dataclasses.fields(config)}
+    values: dict[str, Any] = {}
+
+    def collect(content: object, where: str, groups: set[str]) -> None:
+        if not isinstance(content, Mapping):
+            raise RunError(f"{where} must hold 'name: value' lines, got {content!r}")
+        for key, value in cast(Mapping[Any, Any], content).items():
+            name = str(key).replace("-", "_")
+            # A setting may have a group's name; then lines of its own make it the group.
+            if name in groups and (name not in names or isinstance(value, Mapping)):
+                collect(value, f"{where}, group {name}", set())
+            elif name not in names:
+                raise RunError(f"{source}: unknown setting {name}{did_you_mean(name, known)}")
+            elif names[name].name in values:
+                raise RunError(f"{where} gives {names[name].name} twice")
+            else:
+                values[names[name].name] = names[name].convert(value, f"{source}: {name}")
+
+    collect(content, source, groups)
+    return values
+
+
+def read_yaml(path: Path, config: Any) -> dict[str, Any]:
+    """The settings in a YAML file; see :func:`read_values`."""
+    content = load_yaml(path)
+    return read_values(config, {} if content is None else content, str(path))
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise RunError(message)
+
+
+def parse_flags(
+    config: Any,
+    arguments: Sequence[str] | None,
+    description: str,
+    prog: str | None = None,
+    epilog: str = "",
+) -> dict[str, Any]:
+    """Reads the settings that a command line gives. ``--help`` prints all and exits.
+
+    Args:
+        config: knows the settings and, for ``--help``, their defaults.
+        arguments: the words after the program's name; None for the process's own.
+        description: what the program does, for ``--help``.
+        prog: what the program is called there; None for its file's name.
+        epilog: what ``--help`` ends with, line by line.
+
+    Raises:
+        RunError: an unknown flag, or a value that cannot be.
+    """
+    parser = _Parser(
+        prog=prog,
+        usage="%(prog)s [flags]",
+        description=description,
+        epilog=epilog or None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    known, groups = settings(config), dict[str, Any]()
+    for name, each in known.items():
+        if each.group not in groups:
+            about = (type(getattr(config, each.group)).__doc__ or "").partition("\n")[0]
+            groups[each.group] = parser.add_argument_group(each.group, about)
+        options: dict[str, Any] = {"metavar": "|".join(each.choices) or each.kind.metavar}
+        if each.is_switch:
+            options = {"action": argparse.BooleanOptionalAction}
+        elif each.kind.collection:
+            options["nargs"] = "*"
+        elif each.rules.bare is not None:
+            options |= {"nargs": "?", "const": str(each.rules.bare)}
+        help = f"{each.rules.help} (default: {each.default})".replace("%", "%%")
+        groups[each.group].add_argument(*each.flags, dest=name, help=help, **options)
+    given, unknown = parser.parse_known_args(arguments)
+    for word in unknown:
+        name = word.partition("=")[0]
+        flags = [flag for each in known.values() for flag in each.flags]
+        what = "flag" if name.startswith("-") else "argument"
+        raise RunError(f"unknown {what} {name}{did_you_mean(name, flags)}")
+    values: dict[str, Any] = vars(given)
+    for name, raw in values.items():
+        if isinstance(raw, list):  # Values side by side are as good as with commas.
+            raw = ",".join(word.strip(",") for word in cast(list[str], raw))
+        values[name] = known[name].convert(raw, flag_for(name))
+    return values
+
+
+def absolute(config: Config) -> Config:
+    """The config with its paths made absolute: an environment may change the working directory.
+
+    URLs stay. So does a word that names no file where a name would do as well.
+
+    Raises:
+        RunError: a path begins with the ``~`` of a user without a home folder.
+    """
+
+    def full(value: Any, is_path: bool) -> Any:
+        if isinstance(value, (list, tuple)):
+            all_full = [full(each, is_path) for each in cast(Sequence[Any], value)]
+            return all_full if isinstance(value, list) else tuple(all_full)
+        if isinstance(value, Path):
+            return Path(expand_user(str(value))).absolute()
+        if is_path and isinstance(value, str) and not is_url(value):
+            path = expand_user(value)
+            is_name = Path(path).name == path and not os.path.exists(path)
+            return path if is_name else str(Path(path).absolute())
+        return value
+
+    known = settings(config).values()
+    return merge(config, {each.name: full(each.value, each.rules.is_path) for each in known})

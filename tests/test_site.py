@@ -21,7 +21,7 @@ from markdown_it.token import Token
 from mkdocs.exceptions import PluginError
 
 from hackmatrix.task import DEFAULTS
-from ppo_mask.runner._schema import settings
+from ppo_mask.runner import settings
 from source import ROOT, load
 
 API = sorted(ROOT.glob("docs/api/*.md"))

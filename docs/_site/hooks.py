@@ -15,8 +15,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from hackmatrix.task import DEFAULTS
-from ppo_mask.runner import RunConfig
-from ppo_mask.runner._schema import Setting, settings
+from ppo_mask.runner import RunConfig, Setting, settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,16 +87,9 @@ def all_settings() -> str:
 
 
 def _row(setting: Setting, plain: Setting) -> str:
-    default = f"`{_written(plain.value)}`"
-    if setting.value != plain.value:
-        default += f"; HackMatrix `{_written(setting.value)}`"
+    default = f"`{plain.default}`"
+    if setting.default != plain.default:
+        default += f"; HackMatrix `{setting.default}`"
+    flags = ", ".join(f"`{flag}`" for flag in setting.flags)
     mark = "resume" if setting.rules.changeable else ""
-    return f"| `{setting.flag}` | {default} | {setting.rules.help} | {mark} |\n"
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if value is None:
-        return "none"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"| {flags} | {default} | {setting.rules.help} | {mark} |\n"

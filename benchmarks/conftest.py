@@ -1,4 +1,8 @@
-"""``pytest benchmarks/ --benchmark``: measures; without it, the code that measures is tested."""
+"""``pytest benchmarks/ --benchmark``: measures what is most asked for, in six minutes.
+
+``--benchmark-full`` measures everything, in an hour; without either, the code that measures is
+tested.
+"""
 
 import importlib.util
 import sys
@@ -13,7 +17,7 @@ import report
 from measure import Measurement, Ratio, in_turn_apart, measure_apart
 from starts import start
 
-RUNS = 7
+_RUNS, _BRIEF_RUNS = 7, 3
 _found: list[Measurement] = []
 _ratios: list[Ratio] = []
 _starts: dict[str, list[float]] = {}
@@ -22,7 +26,10 @@ _starts: dict[str, list[float]] = {}
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options of the benchmarks."""
     group = parser.getgroup("benchmarks")
-    group.addoption("--benchmark", action="store_true", help="measure, in full size (minutes)")
+    group.addoption(
+        "--benchmark", action="store_true", help="measure environment and training, at two sizes"
+    )
+    group.addoption("--benchmark-full", action="store_true", help="measure everything (an hour)")
     group.addoption("--benchmark-json", metavar="FILE", help="write what was measured to a file")
     group.addoption("--benchmark-plot", metavar="FILE", help="draw steps/s over environments")
     group.addoption("--benchmark-compare", metavar="FILE", help="show ratios to an earlier file")
@@ -30,6 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuses options that cannot work, before anything is measured."""
+    config.addinivalue_line("markers", "brief: what --benchmark measures without -full")
+    config.option.benchmark |= config.option.benchmark_full
     earlier, benchmark = config.getoption("benchmark_compare"), config.getoption("benchmark")
     plot = config.getoption("benchmark_plot")
     if (earlier or plot or config.getoption("benchmark_json")) and not benchmark:
@@ -49,17 +58,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Measures with ``--benchmark`` alone; the tests of the code that measures are always run."""
-    if not config.getoption("benchmark"):
-        items[:] = [x for x in items if not {"measured", "compared"} & {*x.fixturenames}]  # pyright: ignore
+    """Measures as much as was asked for, or tests the code that measures."""
+
+    def is_wanted(item: pytest.Item) -> bool:
+        measures = bool({"measured", "compared"} & {*item.fixturenames})  # pyright: ignore
+        if config.getoption("benchmark_full"):
+            return True
+        brief = item.get_closest_marker("brief") is not None
+        return brief if config.getoption("benchmark") else not measures
+
+    items[:] = filter(is_wanted, items)
 
 
 @pytest.fixture
-def measured():
+def measured(request: pytest.FixtureRequest):
     """Measures a subject."""
+    runs = _RUNS if request.config.getoption("benchmark_full") else _BRIEF_RUNS
 
     def of(subject: str, num_envs: int, devices: int | None = 1) -> Measurement:
-        found = measure_apart(subject=subject, num_envs=num_envs, runs=RUNS, devices=devices)
+        found = measure_apart(subject=subject, num_envs=num_envs, runs=runs, devices=devices)
         _found.append(found)
         return found
 
@@ -72,7 +89,7 @@ def compared():
 
     def of(subject: str, other: str, num_envs: int, devices: int | None) -> Ratio:
         found = in_turn_apart(
-            subject=subject, other=other, num_envs=num_envs, runs=RUNS, devices=devices
+            subject=subject, other=other, num_envs=num_envs, runs=_RUNS, devices=devices
         )
         _ratios.append(found)
         return found
@@ -88,7 +105,7 @@ def started(
 
     Gives the programs that are in the cache after either.
     """
-    times, flags = RUNS, []
+    times, flags = _RUNS, []
     if not request.config.getoption("benchmark"):
         times, flags = 1, ["--num-envs", "4", "--num-steps", "4", "--hidden-dim", "8"]
         monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")

@@ -20,6 +20,7 @@ from rich.table import Table
 
 _PACKAGES = ("ppo-mask", "jax", "jaxlib", "equinox", "optax", "numpy")
 _FORMAT = 1
+_LIMIT = "matrix products"
 
 
 def surroundings() -> dict[str, Any]:
@@ -88,12 +89,24 @@ def show(
 ) -> None:
     """Prints the measurements as a table, with ratios to earlier ones, the ratios, the starts."""
     known = {_what(each): each for each in before}
+    limits = {_what(each)[1:]: each.rate for each in measurements if each.subject == _LIMIT}
     table = Table(title="steps per second")
-    for name in ("subject", "envs", "median", "range", "trace s", "compile s", "peak MB", "device"):
+    for name in (
+        "subject",
+        "envs",
+        "median",
+        "range",
+        "trace s",
+        "compile s",
+        "peak MB",
+        "device",
+        "of limit",
+    ):
         table.add_column(name, justify="left" if name in ("subject", "device") else "right")
     if before:
         table.add_column("to before", justify="right")
     for each in measurements:
+        limit = limits.get(_what(each)[1:]) if each.subject == "training" else None
         row = [
             each.subject,
             f"{each.num_envs:,}",
@@ -103,6 +116,7 @@ def show(
             f"{each.compile_seconds:.1f}",
             f"{each.peak_mb:,.0f}",
             device(each),
+            f"{each.rate / limit:.0%}" if limit else "",
         ]
         if before:
             old = known.get(_what(each))
@@ -110,6 +124,8 @@ def show(
         table.add_row(*row)
     if measurements:
         console.print(table)
+    if limits:
+        console.print(f"limit: the {_LIMIT} of an update alone; no training can be faster")
     for each in ratios:
         least, most = min(each.ratios), max(each.ratios)
         console.print(

@@ -22,10 +22,14 @@ def check(found: Measurement) -> None:
 
 
 ON = pytest.mark.parametrize("devices", [1, None], ids=["one", "all"])
+BRIEF = pytest.mark.brief
 
 
 @ON
-@pytest.mark.parametrize("num_envs", [16, 64, 256, 1024, 2048, 8192, 32768])
+@pytest.mark.parametrize(
+    "num_envs",
+    [16, 64, pytest.param(256, marks=BRIEF), 1024, pytest.param(2048, marks=BRIEF), 8192, 32768],
+)
 def test_environment(measured, num_envs, devices):
     check(measured("environment", num_envs, devices))
 
@@ -50,10 +54,18 @@ def test_peer(measured, name, devices):
 
 
 @ON
-@pytest.mark.parametrize("num_envs", [256, 2048, 8192])
-@pytest.mark.parametrize("subject", ["matrix products", "rollout", "training"])
-def test_learner(measured, subject, num_envs, devices):
+@pytest.mark.parametrize(
+    "num_envs", [pytest.param(256, marks=BRIEF), pytest.param(2048, marks=BRIEF), 8192]
+)
+@pytest.mark.parametrize("subject", ["matrix products", "training"])
+def test_training_and_its_limit(measured, subject, num_envs, devices):
     check(measured(subject, num_envs, devices))
+
+
+@ON
+@pytest.mark.parametrize("num_envs", [256, 2048, 8192])
+def test_rollout(measured, num_envs, devices):
+    check(measured("rollout", num_envs, devices))
 
 
 @ON
@@ -123,15 +135,18 @@ def test_report_keeps_and_compares(tmp_path, capsys):
     report.write(path, [one, other], [ratio], {"second": [4.0]})
     assert report.read(path) == [one, other]
     twice = Measurement("environment", 4, 400, [1.0], 0.5, 1.5, 100.0, "cpu", 1)
+    limit = Measurement("matrix products", 4, 400, [1.0], 0.5, 1.5, 100.0, "cpu", 1)
+    trained = Measurement("training", 4, 100, [1.0], 0.5, 1.5, 100.0, "cpu", 1)
     report.show(
         report.Console(width=120),
-        [twice, other],
+        [twice, other, limit, trained],
         [ratio],
         report.read(path),
         {"second": [3.0, 4.0, 5.5]},
     )
     printed = capsys.readouterr().out
     assert "2.00" in printed
+    assert "25%" in printed
     said = "environment at 4 on 1 x cpu: 2.00 times pgx 2048 in turn (1.00 to 4.00)"
     assert said in printed
     assert "a second start: 4.0 s to its first update (3.0 to 5.5)" in printed

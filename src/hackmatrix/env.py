@@ -1,6 +1,6 @@
 """HackMatrix as an environment: the phases of a step, in their order."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from hackmatrix.rules.programs import Program
 from hackmatrix.rules.spawning import is_due, spawn_due
 from hackmatrix.rules.stages import set_up
 from hackmatrix.rules.starts import HeadStart, Start, first_position
-from hackmatrix.rules.state import MAX_UNDO_DEPTH, Kept, State, keep, keep_moved, keep_spawned
+from hackmatrix.rules.state import MAX_UNDO_DEPTH, Packed, State, pack, pack_moved, pack_spawned
 from ppo_mask.envs import AbstractSelfResettingEnv, Next, TimeStep
 from ppo_mask.jax_tools import IntScalarLike, jit_inline, number_settings, rarely
 
@@ -41,28 +41,40 @@ class _Action(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """What an action that is no move led to.
+    """What SIPHON or a program led to.
 
     Attributes:
-        kept: the position after it.
-        notes: where the player stood before it (here, so that the position is changed in place),
-            how many a program destroyed that count, and what a SIPHON did not bring; one array.
+        packed: the position after it.
+        before: where the player stood before it; here, so that the position is changed in place.
+        kills: how many entities that count a program destroyed.
+        lost_yield: how much more SIPHON would have brought from a better place.
     """
 
-    kept: Kept
-    notes: Int[Array, "notes"]
+    packed: Packed
+    before: rewards.Standing
+    kills: Int[Array, ""]
+    lost_yield: Int[Array, ""]
 
-    def read(self) -> tuple[rewards.Standing, Int[Array, ""], Int[Array, ""]]:
-        *before, kills, lost_yield = self.notes
-        return rewards.Standing(*before), kills, lost_yield
+    def flat(self) -> "_FlatRun":
+        """All numbers as one array, which is quicker to gather and to write back."""
+        return self.packed, stack_scalars([*self.before, self.kills, self.lost_yield])
+
+    @classmethod
+    def of_flat(cls, flat: "_FlatRun") -> "_Run":
+        """:meth:`flat` backwards."""
+        packed, (*before, kills, lost_yield) = flat
+        return cls(packed, rewards.Standing(*before), kills, lost_yield)
+
+
+_FlatRun: TypeAlias = tuple[Packed, Int[Array, "numbers"]]
 
 
 class _Turn(NamedTuple):
     """A step but for what follows where it ends a stage or the game.
 
     Attributes:
-        kept: the position after the player's part and the enemy turn; on entering a stage, not yet
-            set up.
+        packed: the position after the player's part and the enemy turn; a stage that was entered is
+            not set up yet.
         altered: the board may have changed.
         remembered: the position is to be in the history.
         draws: the step's.
@@ -73,7 +85,7 @@ class _Turn(NamedTuple):
         info: as in the step's :class:`TimeStep`.
     """
 
-    kept: Kept
+    packed: Packed
     altered: Bool[Array, ""]
     remembered: Bool[Array, ""]
     draws: Draws
@@ -156,7 +168,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         components = {name: jnp.float32(0) for name in rewards.COMPONENTS}
         info = _info(components, game, off, off, off, off)
         state = _first_state(game, self.undo_depth)
-        start = _Turn(state.kept, off, off, draws, off, off, off, jnp.float32(0), info)
+        start = _Turn(state.packed, off, off, draws, off, off, off, jnp.float32(0), info)
         return state, start.timestep(self._seen(state.game, state.ground), state.valid)
 
     @number_settings()
@@ -171,8 +183,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         self, key: Key[Array, ""], state: State, action: Int[Array, ""]
     ) -> tuple[State, TimeStep]:
         turn = self._turn(Draws(key), state, action)
-        kept = rarely(turn.new_stage, _enter_stage, (turn.kept, turn.draws), turn.kept)
-        following = self._next(state, turn, kept, turn.new_stage)
+        packed = rarely(turn.new_stage, _enter_stage, (turn.packed, turn.draws), turn.packed)
+        following = self._next(state, turn, packed, turn.new_stage)
         return following.state, turn.timestep(following.observation, following.action_mask)
 
     @number_settings()
@@ -186,18 +198,18 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         """A step, and a new game if that ended the game, with one layout of a stage for both."""
         draws, fresh = Draws.of_each(step_key, reset_key)
         turn = self._turn(draws, state, jnp.asarray(action, jnp.int32))
-        last = kept = turn.kept
+        last = packed = turn.packed
         if self.max_steps is not None:  # The last step may enter a stage that nobody will play.
-            last = rarely(turn.new_stage & turn.ended, _enter_stage, (kept, turn.draws), kept)
+            last = rarely(turn.new_stage & turn.ended, _enter_stage, (packed, turn.draws), packed)
         begins = turn.new_stage | turn.ended
-        kept = rarely(
+        packed = rarely(
             begins,
             _enter_stage_or_begin,
-            (kept, turn.draws, fresh, turn.ended, self._start),
-            kept,
+            (packed, turn.draws, fresh, turn.ended, self._start),
+            packed,
             share=64,
         )
-        following = self._next(state, turn, kept, begins)
+        following = self._next(state, turn, packed, begins)
         last_seen = rarely(turn.ended, self._seen_anew, last, following.observation, short=True)
         return turn.timestep(last_seen, following.action_mask), following
 
@@ -205,12 +217,14 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     def _start(self) -> Start:
         return Start(self.starting_weights, self.head_start)
 
-    def _next(self, state: State, turn: _Turn, kept: Kept, begins: Bool[Array, ""]) -> Next[State]:
+    def _next(
+        self, state: State, turn: _Turn, packed: Packed, begins: Bool[Array, ""]
+    ) -> Next[State]:
         """What follows a turn that led to a position, in a new stage where one begins."""
-        game = kept.game
-        ground = rarely(turn.altered | begins, _ground, kept, state.ground, short=True)
-        rows = history.push(state.history, kept, game, turn.remembered)
-        state = _state(kept, game, ground, rows)
+        game = packed.game
+        ground = rarely(turn.altered | begins, _ground, packed, state.ground, short=True)
+        rows = history.push(state.history, packed, game, turn.remembered)
+        state = _state(packed, game, ground, rows)
         return Next(state, self._seen(game, ground), _offered(state))
 
     def _turn(self, draws: Draws, state: State, action: Int[Array, ""]) -> _Turn:
@@ -221,12 +235,11 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         draws = draws.materialize(start.steps < 0)
         # Most actions are moves: whatever else there is, only the games that do it pay for.
         nothing = jnp.int32(0)
-        unmoved = _Run(state.kept, stack_scalars([*rewards.standing(start), nothing, nothing]))
-        given = (unmoved.kept, unmoved.notes, state.history, draws, action)
-        run = rarely(valid & ~act.moves, _run, given, unmoved, short=True)
-        before, kills, lost_yield = run.read()
+        unmoved = _Run(state.packed, rewards.standing(start), nothing, nothing).flat()
+        given = (*unmoved, state.history, draws, action)
+        run = _Run.of_flat(rarely(valid & ~act.moves, _run, given, unmoved, short=True))
         # Where it is a move, everybody is still where they were.
-        moved = moves.move(run.kept.game, state.occupied, act.direction, act.moves)
+        moved = moves.move(run.packed.game, state.occupied, act.direction, act.moves)
         game = moved.game
         completed = (moved.walked | (act.program == Program.WARP)) & (game.player.cell == game.exit)
         won = completed & (game.stage == NUM_STAGES)
@@ -243,31 +256,31 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             step_pending=game.step_pending & ~ends_turn,
             steps=jnp.maximum(game.steps + 1, game.steps),  # It stays at 2^31 - 1.
         )
-        kept = keep_moved(game, run.kept.settled)
+        packed = pack_moved(game, run.packed.slow)
         due = enemies_act & is_due(game)
-        kept = rarely(due, _spawn, (kept, draws), kept, short=True)
+        packed = rarely(due, _spawn, (packed, draws), packed, short=True)
         died = enemies_act & (game.player.hp <= 0)
 
         events = rewards.Events(
-            kills=kills + moved.kills,
+            kills=run.kills + moved.kills,
             picked_up=moved.picked_up,
             completed=completed,
             won=won,
             died=died,
-            wasted_reset=(act.program == Program.RESET) & (before.hp == MAX_HP - 1),
-            lost_yield=lost_yield,
+            wasted_reset=(act.program == Program.RESET) & (run.before.hp == MAX_HP - 1),
+            lost_yield=run.lost_yield,
         )
-        components = rewards.components(before, game, events)
+        components = rewards.components(run.before, game, events)
         components = {name: jnp.where(valid, x, 0.0) for name, x in components.items()}
         reward = sum(components.values(), start=jnp.float32(0))
         if self.shaping is not None:
-            shaped = rewards.shape(self.shaping, components, before, game, events)
+            shaped = rewards.shape(self.shaping, components, run.before, game, events)
             reward = jnp.where(valid, shaped, 0.0)
         terminated, truncated = won | died | ~valid, jnp.bool_(False)
         if self.max_steps is not None:
             truncated = ~terminated & (game.steps >= self.max_steps)
         return _Turn(
-            kept,
+            packed,
             (valid & ~act.moves) | moved.picked_up,
             enemies_act,
             draws,
@@ -292,8 +305,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             return with_time(seen, game)
         return seen if self.compact else expand(seen)
 
-    def _seen_anew(self, kept: Kept) -> Observation:
-        game = kept.game
+    def _seen_anew(self, packed: Packed) -> Observation:
+        game = packed.game
         return self._seen(game, ground_words(game.board), among_few=True)
 
     def action_mask(self, state: State) -> Bool[Array, "actions"]:
@@ -309,19 +322,21 @@ def new_state(game: Game, undo_depth: int) -> State:
 
 
 def _first_state(game: Game, undo_depth: int) -> State:
-    kept = keep(game)
-    return _state(kept, kept.game, ground_words(game.board), history.no_rows(undo_depth))
+    packed = pack(game)
+    return _state(
+        packed, packed.game, ground_words(game.board), history.no_rows(packed, undo_depth)
+    )
 
 
 def _state(
-    kept: Kept, game: Game, ground: UInt32[Array, "words cells"], rows: history.Rows
+    packed: Packed, game: Game, ground: UInt32[Array, "words cells"], rows: history.Rows
 ) -> State:
     occupied = game.entities.occupied()
-    return State(kept, _valid_actions(game, occupied), occupied, ground, rows)
+    return State(packed, _valid_actions(game, occupied), occupied, ground, rows)
 
 
-def _ground(kept: Kept) -> UInt32[Array, "words cells"]:
-    return ground_words(kept.game.board)
+def _ground(packed: Packed) -> UInt32[Array, "words cells"]:
+    return ground_words(packed.game.board)
 
 
 def _valid_actions(game: Game, occupied: Occupied) -> Bool[Array, "actions"]:
@@ -360,33 +375,35 @@ def _take_apart(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:
     )
 
 
-def _enter_stage(operand: tuple[Kept, Draws]) -> Kept:
-    kept, draws = operand
-    return keep(set_up(kept.game, draws))
+def _enter_stage(operand: tuple[Packed, Draws]) -> Packed:
+    packed, draws = operand
+    return pack(set_up(packed.game, draws))
 
 
-def _enter_stage_or_begin(operand: tuple[Kept, Draws, Draws, Bool[Array, ""], Start]) -> Kept:
+def _enter_stage_or_begin(operand: tuple[Packed, Draws, Draws, Bool[Array, ""], Start]) -> Packed:
     """The stage that was entered or, where the game is over, a new game."""
-    kept, draws, fresh, over, start = operand
-    game = choose(over, first_position(fresh, start), kept.game)
-    return keep(set_up(game, choose(over, fresh, draws)))
+    packed, draws, fresh, over, start = operand
+    game = choose(over, first_position(fresh, start), packed.game)
+    return pack(set_up(game, choose(over, fresh, draws)))
 
 
-def _run(operand: tuple[Kept, Int[Array, "notes"], history.Rows, Draws, Int[Array, ""]]) -> _Run:
+def _run(
+    operand: tuple[Packed, Int[Array, "numbers"], history.Rows, Draws, Int[Array, ""]],
+) -> _FlatRun:
     """SIPHON or a program, a valid one."""
-    kept, notes, rows, draws, action = operand
-    game = kept.game
+    packed, numbers, rows, draws, action = operand
+    game, before = packed.game, _Run.of_flat((packed, numbers)).before
     _, _, siphons, program = _take_apart(action, jnp.bool_(True))
     after, kills = effects.run(game, program, draws)
     after = choose(siphons, siphon.siphon(game), after)
-    kept = history.undo(after, rows, program == Program.UNDO)
+    packed = history.undo(after, rows, program == Program.UNDO)
     lost_yield = jnp.where(siphons, siphon.lost_yield(game), 0)
-    return _Run(kept, stack_scalars([*notes[:-2], kills, lost_yield]))
+    return _Run(packed, before, kills, lost_yield).flat()
 
 
-def _spawn(operand: tuple[Kept, Draws]) -> Kept:
-    kept, draws = operand
-    return keep_spawned(spawn_due(kept.game, draws), kept)
+def _spawn(operand: tuple[Packed, Draws]) -> Packed:
+    packed, draws = operand
+    return pack_spawned(spawn_due(packed.game, draws), packed)
 
 
 def _reward_stage(game: Game, completed: Bool[Array, ""]) -> Game:

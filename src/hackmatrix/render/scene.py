@@ -182,7 +182,7 @@ def scene(state: State, *, reveal: bool = False) -> Scene:
     Raises:
         ValueError: the state has a leading axis.
     """
-    batch = state.kept.order.shape[:-1]
+    batch = state.packed.order.shape[:-1]
     if batch:
         raise ValueError(f"one state is shown, not a batch of shape {batch}")
     position = dump(state)

@@ -1,8 +1,8 @@
 """A game as it lies in memory between two steps: few arrays, several small numbers to a word.
 
-For a compiler every array of a state is a kernel of its own wherever states are chosen between,
-copied, gathered or written; sixty small arrays are most of what it has to do. So a position is
-taken apart (:attr:`Kept.game`), played, and put together again (:func:`keep`).
+Wherever states are chosen between, copied, gathered or written, each array of a state is a kernel
+of its own, and sixty small arrays would be most of what there is to compile. So a position is
+unpacked (:attr:`Packed.game`), played, and packed again (:func:`pack`).
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -17,19 +17,18 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, UInt16, UInt32
 
 from hackmatrix.rules.batching import join_in_pairs, stack_scalars, with_entries
-from hackmatrix.rules.entities import MAX_ENTITIES, Entities, Occupied
+from hackmatrix.rules.entities import Entities, Occupied
 from hackmatrix.rules.game import Board, Game, Player, build
 from hackmatrix.rules.planes import NUM_CELLS, Plane
 from ppo_mask.jax_tools import number_settings
 
-# The fields of each word of numbers, lowest bits first, and their widths. First the words that
-# moves and enemy turns change, then those that stay until a spawn, a siphon, a program or a new
-# stage.
+# The fields of each word of numbers, lowest bits first, with their widths. Moves and enemy turns
+# change the first group; only spawns, siphons, programs and new stages change the slow one.
 #
-# Nothing wraps. What has less than 16 bits cannot be larger. What has 16 stays at its largest value
-# (:func:`_join`). What grows with a game has a word of its own: steps and turns stay at their
-# largest, births begin again (:mod:`hackmatrix.rules.spawning`), and no game has enough of the
-# others in it, of which a position is loaded with 15 bits.
+# No number wraps around. A field of less than 16 bits has no larger values. A field of 16 bits
+# stays at its largest (:func:`_join`). A number that grows all game long has a word of its own:
+# steps and turns stay at their largest, births begin again (:mod:`hackmatrix.rules.spawning`), and
+# of the others no game brings so much, as a loaded position has at most 15 bits of them.
 _NUMBERS = (
     {"cell": 6, "exit": 6, "stage": 4, "hp": 2, "show": 1, "calm": 1, "step_pending": 1},
     {"attack": 16, "data_siphons": 16},
@@ -38,7 +37,7 @@ _NUMBERS = (
     {"turn": 32},
     {"steps": 32},
 )
-_SETTLED = (
+_SLOW = (
     {"atk_uses": 16, "interval": 16},
     {"credits": 32},
     {"energy": 32},
@@ -50,7 +49,7 @@ _SETTLED = (
 _SPAWNED = ("pending", "next_task", "births")  # what spawns change
 # Sets of cells, two words each, after the numbers.
 _PLANES = ("pickups",)
-_SETTLED_PLANES = ("data", "program_blocks", "question", "exits", "siphoned", "centers")
+_SLOW_PLANES = ("data", "program_blocks", "question", "exits", "siphoned", "centers")
 PLAYER = ("cell", "hp", "credits", "energy", "data_siphons", "score", "attack")
 _CELL = {"points": 4, "program": 5, "spawn_count": 4, "credits": 4, "energy": 4, "exit_steps": 6}
 _FACTS = {"cell": 6, "kind": 2, "type": 2, "hp": 2, "stunned": 1, "from_siphon": 1, "from_task": 1}
@@ -61,21 +60,21 @@ _Words = Sequence[dict[str, int]]
 _ALL = (1 << 32) - 1
 
 
-class Kept(eqx.Module):
+class Packed(eqx.Module):
     """One position of one game, packed.
 
     Attributes:
-        numbers: the game's and the player's that a move may change.
-        settled: the others, and the board: a word a cell, numbers, sets of cells. Most steps leave
-            them as they are, and do not even read them.
-        facts: what is small of an entity.
-        wait: the turns of a transmission, of which an enemy has none, and for how many an enemy is
-            disabled, as no transmission is; see :class:`hackmatrix.rules.entities.Entities`.
+        numbers: those of the game and the player that a move may change.
+        slow: the other numbers, and the board: a word a cell, numbers, sets of cells. Most steps
+            neither change nor read them.
+        facts: the small fields of each entity.
+        wait: a transmission's ``turns``, or for how long an enemy is ``disabled``; see
+            :class:`hackmatrix.rules.entities.Entities`.
         order: list order.
     """
 
     numbers: UInt32[Array, " numbers"]
-    settled: UInt32[Array, " settled"]
+    slow: UInt32[Array, " slow"]
     facts: UInt16[Array, " slots"]
     wait: UInt16[Array, " slots"]
     order: UInt32[Array, " slots"]
@@ -84,13 +83,11 @@ class Kept(eqx.Module):
     @jax.jit  # Traced once for its many uses.
     @number_settings()
     def game(self) -> Game:
-        """The position, taken apart; of a batch, with its leading axes."""
-        numbers, planes = _taken_apart(self.numbers, _NUMBERS, _PLANES)
-        others, other_planes = _taken_apart(
-            self.settled[..., NUM_CELLS:], _SETTLED, _SETTLED_PLANES
-        )
+        """The position, unpacked; of a batch, with its leading axes."""
+        numbers, planes = _fields_of(self.numbers, _NUMBERS, _PLANES)
+        others, other_planes = _fields_of(self.slow[..., NUM_CELLS:], _SLOW, _SLOW_PLANES)
         numbers |= others
-        cells = _split(self.settled[..., :NUM_CELLS], _CELL, jnp.int8)
+        cells = _split(self.slow[..., :NUM_CELLS], _CELL, jnp.int8)
         cells["program"] -= 1
         return build(
             Game,
@@ -108,19 +105,19 @@ class Kept(eqx.Module):
         )
 
 
-# What is shown lies below what draws it, and must not import it. So what draws registers itself
-# here when it is imported, which :mod:`hackmatrix` sees to.
+# A state must not import :mod:`hackmatrix.render`, which draws states. So the functions that draw
+# register themselves here when :mod:`hackmatrix` imports them.
 
 
 @singledispatch
 def as_text(shown: object) -> str | None:
-    """What is shown as text for a terminal; None where nothing draws it."""
+    """The text that shows an object in a terminal; None if no function is registered for it."""
     del shown
 
 
 @singledispatch
 def as_svg(shown: object) -> str | None:
-    """What is shown as an SVG image; None, for notebooks "no such display", where nothing does."""
+    """The same as an SVG image; notebooks take None for "no such display"."""
     del shown
 
 
@@ -130,27 +127,27 @@ class State(eqx.Module):
     ``state.game`` has the position's fields by name.
 
     Attributes:
-        kept: the position.
+        packed: the position.
         valid: which actions can be taken in it.
         occupied: where its entities are.
-        ground: what the player sees of the board itself, whatever is on it; see
+        ground: what the player sees of the board without entities; see
             :func:`hackmatrix.observation.ground_words`.
         history: a ring of positions; see :mod:`hackmatrix.rules.history`.
     """
 
-    kept: Kept
+    packed: Packed
     valid: Bool[Array, " actions"]
     occupied: Occupied
     ground: UInt32[Array, "words cells"]
-    history: Kept
+    history: Packed
 
     @property
     def game(self) -> Game:
-        """The position, taken apart."""
-        return self.kept.game
+        """The position, unpacked."""
+        return self.packed.game
 
     def __str__(self) -> str:
-        """The board, as a person reads it; of a batch or inside compiled code, its structure."""
+        """The board as text; for a batch, or inside compiled code, the arrays' shapes."""
         return (as_text(self) if self._is_one else None) or repr(self)
 
     def _repr_svg_(self) -> str | None:
@@ -159,28 +156,28 @@ class State(eqx.Module):
 
     @property
     def _is_one(self) -> bool:
-        """It is no batch, and its values are known."""
-        return self.kept.order.ndim == 1 and not isinstance(self.kept.order, Tracer)
+        """Whether this is one position, not a batch, and outside compiled code."""
+        return self.packed.order.ndim == 1 and not isinstance(self.packed.order, Tracer)
 
 
 @jax.jit
-def keep(game: Game) -> Kept:
+def pack(game: Game) -> Packed:
     """The position, packed."""
     board = game.board
     cells = _join(vars(board) | {"program": board.program + 1}, _CELL, jnp.uint32)
-    others = _put_together(game, _SETTLED, _SETTLED_PLANES)
-    return keep_moved(game, jnp.concatenate([cells, others]))
+    others = _words_of(game, _SLOW, _SLOW_PLANES)
+    return pack_moved(game, jnp.concatenate([cells, others]))
 
 
 @jax.jit
-def keep_moved(game: Game, settled: UInt32[Array, " settled"]) -> Kept:
-    """The position, packed, after nothing but moves: what they leave as it was is given."""
-    return _kept(_put_together(game, _NUMBERS, _PLANES), settled, game.entities)
+def pack_moved(game: Game, slow: UInt32[Array, " slow"]) -> Packed:
+    """The position, packed, where only moves have changed it; ``slow`` is as it was before."""
+    return _packed(_words_of(game, _NUMBERS, _PLANES), slow, game.entities)
 
 
 @jax.jit
-def keep_spawned(game: Game, kept: Kept) -> Kept:
-    """The position, packed, after nothing but spawns in one that is given."""
+def pack_spawned(game: Game, packed: Packed) -> Packed:
+    """The position, packed, where only spawns have changed it from the given one."""
 
     def renewed(numbers: Array, words: _Words, first: int = 0) -> Array:
         changed = (
@@ -190,29 +187,29 @@ def keep_spawned(game: Game, kept: Kept) -> Kept:
         )
         return with_entries(numbers, changed)
 
-    numbers = renewed(kept.numbers, _NUMBERS)
-    return _kept(numbers, renewed(kept.settled, _SETTLED, NUM_CELLS), game.entities)
+    numbers = renewed(packed.numbers, _NUMBERS)
+    return _packed(numbers, renewed(packed.slow, _SLOW, NUM_CELLS), game.entities)
 
 
-def _kept(
-    numbers: UInt32[Array, " numbers"], settled: UInt32[Array, " settled"], table: Entities
-) -> Kept:
+def _packed(
+    numbers: UInt32[Array, " numbers"], slow: UInt32[Array, " slow"], table: Entities
+) -> Packed:
     wait = jnp.where(table.is_enemy, table.disabled.astype(jnp.int16), table.turns)
-    return Kept(
+    return Packed(
         numbers=numbers,
-        settled=settled,
+        slow=slow,
         facts=_join(vars(table), _FACTS, jnp.uint16),
         wait=wait.astype(jnp.uint16),
         order=table.order,
     )
 
 
-def with_fields_of(kept: Kept, other: Kept, names: Collection[str]) -> Kept:
-    """The position with the named numbers, the board and the entities of another one."""
-    settled = [np.full(NUM_CELLS, _ALL, np.uint32), _mask(_SETTLED, _SETTLED_PLANES, names)]
-    return Kept(
-        numbers=_exchanged(kept.numbers, other.numbers, _mask(_NUMBERS, _PLANES, names)),
-        settled=_exchanged(kept.settled, other.settled, np.concatenate(settled)),
+def with_fields_of(packed: Packed, other: Packed, names: Collection[str]) -> Packed:
+    """The position, with the named numbers, the board and the entities of another one."""
+    slow = [np.full(NUM_CELLS, _ALL, np.uint32), _mask(_SLOW, _SLOW_PLANES, names)]
+    return Packed(
+        numbers=_exchanged(packed.numbers, other.numbers, _mask(_NUMBERS, _PLANES, names)),
+        slow=_exchanged(packed.slow, other.slow, np.concatenate(slow)),
         facts=other.facts,
         wait=other.wait,
         order=other.order,
@@ -220,7 +217,7 @@ def with_fields_of(kept: Kept, other: Kept, names: Collection[str]) -> Kept:
 
 
 def _mask(words: _Words, planes: Sequence[str], names: Collection[str]) -> np.ndarray:
-    """The bits of the named numbers and of all sets of cells, where :func:`_put_together` puts
+    """The bits of the named numbers and of all sets of cells, where :func:`_words_of` puts
     them."""
     masks = [
         sum(
@@ -238,28 +235,17 @@ def _exchanged(
     return words ^ ((words ^ other) & mask)
 
 
-LIKE = build(
-    Kept,
-    numbers=np.zeros(len(_NUMBERS) + 2 * len(_PLANES), np.uint32),
-    settled=np.zeros(NUM_CELLS + len(_SETTLED) + 2 * len(_SETTLED_PLANES), np.uint32),
-    facts=np.zeros(MAX_ENTITIES, np.uint16),
-    wait=np.zeros(MAX_ENTITIES, np.uint16),
-    order=np.zeros(MAX_ENTITIES, np.uint32),
-)
-"""Of what shapes and types a position's arrays are."""
-
-
-def _put_together(game: Game, words: _Words, planes: Sequence[str]) -> UInt32[Array, " n"]:
+def _words_of(game: Game, words: _Words, planes: Sequence[str]) -> UInt32[Array, " n"]:
     """Fields of the game and the player as words, then sets of cells."""
     fields = vars(game) | vars(game.player)
     numbers = [_join(fields, widths, jnp.uint32) for widths in words]
     return stack_scalars(numbers + [word for name in planes for word in getattr(game.board, name)])
 
 
-def _taken_apart(
+def _fields_of(
     numbers: Array, words: _Words, planes: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Plane]]:
-    """The fields, and the sets of cells, that :func:`_put_together` put together."""
+    """The fields and the sets of cells of which :func:`_words_of` made words."""
     fields: dict[str, Any] = {}
     for i, widths in enumerate(words):
         fields |= _split(numbers[..., i], widths, jnp.int32)

@@ -10,7 +10,7 @@ from hackmatrix.positions import _CELL, _ENEMY, _NUMBERS, _PLAYER, _TRANSMISSION
 from hackmatrix.rules.entities import MAX_ENTITIES
 from hackmatrix.rules.game import MAX_TURNS, replace
 from hackmatrix.rules.programs import Program
-from hackmatrix.rules.state import keep
+from hackmatrix.rules.state import pack
 
 WAIT = run(Program.WAIT)
 LAST = (1 << 31) - 1
@@ -91,10 +91,10 @@ def test_numbers_of_16_bits_stay_at_their_largest():
             else:
                 games.append(replace(start, **{name: value}))
     stacked = jax.tree.map(lambda *x: np.stack(x), *games)
-    kept = jax.device_get(jax.jit(jax.vmap(lambda game: keep(game).game))(stacked))
+    packed = jax.device_get(jax.jit(jax.vmap(lambda game: pack(game).game))(stacked))
     for first, name in zip(range(0, len(games), len(values)), SATURATED, strict=True):
         for row in range(first, first + len(values)):
-            game = jax.tree.map(lambda x, row=row: x[row], kept)
+            game = jax.tree.map(lambda x, row=row: x[row], packed)
             part = game.player if hasattr(game.player, name) else game
             assert getattr(part, name) == 65_535
             back = replace(part, **{name: getattr(start.player, name, getattr(start, name, 0))})

@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Array
 
 from hackmatrix import HackMatrix
-from hackmatrix.metrics import METRICS
 from hackmatrix.networks import PlayerCenteredMLP
 from hackmatrix.networks.features import NUM_FEATURES
 from hackmatrix.rules.batching import join
 from hackmatrix.rules.bits import nth_bit
+from hackmatrix.task import METRICS
 from ppo_mask.devices.sharding import env_sharding, make_mesh, shard_over_envs
 from ppo_mask.envs import VectorEnv
 from ppo_mask.ppo import PPOConfig, _rollout as rollout

@@ -3,9 +3,9 @@
 from hackmatrix.rules.programs import CARDS, NUM_PROGRAMS
 
 SIPHON_ACTION = 4
-"""The number of SIPHON; the moves come before it."""
+"""The number of SIPHON, after the moves."""
 FIRST_PROGRAM = 5
-"""The number of the first program's action; the others follow in the order of ``CARDS``."""
+"""The number of the first program's action; the others follow in order."""
 NUM_ACTIONS = FIRST_PROGRAM + NUM_PROGRAMS
 """How many actions there are."""
 ACTION_NAMES = ("up", "down", "left", "right", "siphon", *(card.name for card in CARDS))
@@ -13,18 +13,18 @@ ACTION_NAMES = ("up", "down", "left", "right", "siphon", *(card.name for card in
 
 
 def price(credits: int, energy: int) -> str:
-    """A price or what lies on a cell, such as ``3c 2e``; empty for nothing."""
+    """Credits and energy as text, such as ``3c 2e``; empty for nothing."""
     return " ".join(f"{n}{letter}" for n, letter in ((credits, "c"), (energy, "e")) if n)
 
 
 def find_action(name: str) -> int | None:
-    """The number of an action, upper or lower case; None if there is none of this name."""
+    """The number of an action by its name, in upper or lower case; None for an unknown name."""
     names = [each.lower() for each in ACTION_NAMES]
     return names.index(name.lower()) if name.lower() in names else None
 
 
 def program_price(action: int) -> str:
-    """What running a program costs; empty for what is no program."""
+    """The price of a program's action; empty for other actions."""
     if action < FIRST_PROGRAM:
         return ""
     card = CARDS[action - FIRST_PROGRAM]

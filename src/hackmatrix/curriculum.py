@@ -23,7 +23,7 @@ from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.runner import Structured, did_you_mean, finite_number, load_yaml
 from ppo_mask.training import AbstractCurriculum, Schedule
 
-_KEPT_OF_MEMORY = 0.95  # an update; so it knows the last twenty
+_KEPT_OF_MEMORY = 0.95  # each update, so it remembers about twenty updates
 
 STAGES = tuple(str(stage) for stage in range(1, NUM_STAGES + 1))
 
@@ -33,8 +33,8 @@ class TrainingGames(eqx.Module):
 
     Attributes:
         stages: a weight for each stage that games may begin in; None for always in stage 1.
-        head_start: what some games begin with; None for what the original gives.
-        shaping: how the reward differs from the original's; None for not at all.
+        head_start: what some games begin with in addition.
+        shaping: how the reward differs from the original's.
     """
 
     stages: Schedule | None = None
@@ -42,7 +42,7 @@ class TrainingGames(eqx.Module):
     shaping: Shaping | None = None
 
     def __call__(self, env: AbstractEnv[Any], progress: Float[Array, ""]) -> AbstractEnv[Any]:
-        """The game as it is at this progress."""
+        """The game at this progress."""
         return dataclasses.replace(
             cast(HackMatrix, env),
             starting_weights=None if self.stages is None else self.stages(progress),
@@ -52,14 +52,14 @@ class TrainingGames(eqx.Module):
 
 
 class AdaptiveStages(AbstractCurriculum):
-    """Lets a share of the games begin where there is most to learn: in stages won half the time.
+    """Lets some games begin where there is most to learn: in stages completed half the time.
 
-    Of each stage it remembers how many games completed it and how many died in it lately. A stage
-    that is completed with probability p gets the weight p (1 - p).
+    It remembers how many games lately completed each stage, and how many died in it. A stage that
+    is completed with probability p gets the weight p (1 - p).
 
     Attributes:
         games: what else differs in training games.
-        share: of the games that begin in a stage chosen so; the others begin as ``games`` says.
+        share: the share of games that begin in such a stage; the others begin as ``games`` says.
     """
 
     games: TrainingGames
@@ -67,7 +67,7 @@ class AdaptiveStages(AbstractCurriculum):
 
     @number_settings()
     def init(self, model: AbstractActorCritic) -> Float[Array, "2 stages"]:
-        """Of each stage: completed, died in; nothing yet."""
+        """Nothing remembered yet: how many games completed each stage, and how many died in it."""
         del model
         return jnp.zeros((2, NUM_STAGES))
 
@@ -79,7 +79,7 @@ class AdaptiveStages(AbstractCurriculum):
         ended: Bool[Array, "steps envs"],
     ) -> Float[Array, "2 stages"]:
         """See :class:`ppo_mask.training.AbstractCurriculum`."""
-        del ended  # A game that is cut off says nothing of its stage.
+        del ended  # A game that is cut off says nothing about its stage.
         stages = jnp.arange(1, NUM_STAGES + 1)
         before = info["stage"] - (info["stage_completed"] & ~info["won"])
 
@@ -94,7 +94,7 @@ class AdaptiveStages(AbstractCurriculum):
     def __call__(
         self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: Float[Array, "2 stages"]
     ) -> AbstractEnv[Any]:
-        """The game as it is at this progress."""
+        """The game at this progress."""
         game = cast(HackMatrix, self.games(env, progress))
         first = game.starting_weights
         first = jnp.zeros(NUM_STAGES).at[0].set(1.0) if first is None else first / first.sum()
@@ -110,7 +110,7 @@ class RewardWeights(Structured):
     """Factors of reward components, as a setting: ``kills=0.5,step_penalty=0``, or a YAML file.
 
     Attributes:
-        factors: by component; one that is not named has 1.
+        factors: by component; 1 for those that are not named.
     """
 
     factors: Mapping[str, float]

@@ -25,35 +25,21 @@ MIN_UNDO_DEPTH = 8
 
 
 class _Action(NamedTuple):
-    """An action, taken apart.
+    """The parts of an action."""
 
-    Attributes:
-        moves: it is a move.
-        direction: up, down, left or right, if it is one.
-        siphons: it is SIPHON.
-        program: the program's number, or -1.
-    """
-
-    moves: Bool[Array, ""]
-    direction: Int[Array, ""]
-    siphons: Bool[Array, ""]
-    program: Int[Array, ""]
+    moves: Bool[Array, ""]  # it is a move
+    direction: Int[Array, ""]  # of a move
+    siphons: Bool[Array, ""]  # it is SIPHON
+    program: Int[Array, ""]  # a program's number, or -1
 
 
 class _Run(NamedTuple):
-    """What SIPHON or a program led to.
+    """What SIPHON or a program led to."""
 
-    Attributes:
-        packed: the position after it.
-        before: where the player stood before it; here, so that the position is changed in place.
-        kills: how many entities that count a program destroyed.
-        lost_yield: how much more SIPHON would have brought from a better place.
-    """
-
-    packed: Packed
-    before: rewards.Standing
-    kills: Int[Array, ""]
-    lost_yield: Int[Array, ""]
+    packed: Packed  # the position after it
+    before: rewards.Standing  # of the position before, which is changed in place
+    kills: Int[Array, ""]  # entities destroyed that count
+    lost_yield: Int[Array, ""]  # how much more SIPHON would have brought from a better place
 
     def flat(self) -> "_FlatRun":
         """All numbers as one array, which is quicker to gather and to write back."""
@@ -70,26 +56,13 @@ _FlatRun: TypeAlias = tuple[Packed, Int[Array, "numbers"]]
 
 
 class _Turn(NamedTuple):
-    """A step but for what follows where it ends a stage or the game.
+    """A step, without the new stage or the new game that may follow."""
 
-    Attributes:
-        packed: the position after the player's part and the enemy turn; a stage that was entered is
-            not set up yet.
-        altered: the board may have changed.
-        remembered: the position is to be in the history.
-        draws: the step's.
-        new_stage: a stage was entered.
-        terminated: the episode ended in a terminal state.
-        truncated: the episode was cut off.
-        reward: the sum of the components.
-        info: as in the step's :class:`TimeStep`.
-    """
-
-    packed: Packed
-    altered: Bool[Array, ""]
-    remembered: Bool[Array, ""]
+    packed: Packed  # a stage that was entered is not set up yet
+    altered: Bool[Array, ""]  # the board may have changed
+    remembered: Bool[Array, ""]  # the position goes into the history
     draws: Draws
-    new_stage: Bool[Array, ""]
+    new_stage: Bool[Array, ""]  # a stage was entered
     terminated: Bool[Array, ""]
     truncated: Bool[Array, ""]
     reward: Float[Array, ""]
@@ -114,24 +87,24 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     """A turn-based roguelike on a 6×6 grid, with 28 actions, 23 programs and 8 stages.
 
     The observation is flat, float32[1545], or a :class:`~hackmatrix.observation.CompactObservation`
-    that holds the same. An action outside the mask changes nothing, ends the
-    episode and gives no reward. ``info`` holds ``reward/<component>`` for all 15 components,
+    with the same content. An action outside the mask changes nothing, ends the episode and gives no
+    reward. ``info`` holds ``reward/<component>`` for all 15 components,
     ``stage``, ``won``, ``died``, ``stage_completed`` and ``invalid_action``.
 
     Attributes:
         undo_depth: positions that UNDO can go back through in a stage, at least 8.
         max_steps: actions after which an episode is truncated; None for no limit.
-        starting_weights: how often a new game begins in each stage, relative to the others (a
-            weight below 1/65536 of their sum counts as that); None for always in stage 1. A later
-            one is set up as if it were entered: its layout, transmissions and interval. The player
-            is the one of a new game, and no enemies have come along.
-        head_start: what some games begin with beside that; None for nothing. For training.
-        shaping: how the reward differs from the original's; None for not at all. The components in
-            ``info`` are the original's in any case. For training.
-        compact: observations in compact form: a twentieth of the bytes, and quicker to write. The
-            networks in :mod:`hackmatrix` take either form.
-        time_aware: a :class:`~hackmatrix.observation.TimeAwareObservation` has the compact one and
-            the number of actions taken in the game (Pardo et al. 2018, arXiv:1712.00378).
+        starting_weights: for training, how often a new game begins in each stage, relative to the
+            others (a weight below 1/65536 of their sum counts as that); None for always in stage 1.
+            A later stage has its own layout, transmissions and interval, but the player is that of
+            a new game, and there are no enemies yet.
+        head_start: for training, what some games begin with in addition.
+        shaping: for training, how the reward differs from the original's. The components in
+            ``info`` are always the original's.
+        compact: whether observations are compact: a twentieth of the bytes, and quicker to write.
+            The networks in :mod:`hackmatrix` take either form.
+        time_aware: whether they are a :class:`~hackmatrix.observation.TimeAwareObservation`, which
+            has the number of actions taken, too (Pardo et al. 2018, arXiv:1712.00378).
     """
 
     undo_depth: int = eqx.field(default=MIN_UNDO_DEPTH, static=True)
@@ -195,11 +168,11 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         state: State,
         action: IntScalarLike,
     ) -> tuple[TimeStep, Next[State]]:
-        """A step, and a new game if that ended the game, with one layout of a stage for both."""
+        """A step and, if it ended the game, a new game; one call sets up the stage for both."""
         draws, fresh = Draws.of_each(step_key, reset_key)
         turn = self._turn(draws, state, jnp.asarray(action, jnp.int32))
         last = packed = turn.packed
-        if self.max_steps is not None:  # The last step may enter a stage that nobody will play.
+        if self.max_steps is not None:  # The last step may enter a stage: its observation is seen.
             last = rarely(turn.new_stage & turn.ended, _enter_stage, (packed, turn.draws), packed)
         begins = turn.new_stage | turn.ended
         packed = rarely(
@@ -220,7 +193,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     def _next(
         self, state: State, turn: _Turn, packed: Packed, begins: Bool[Array, ""]
     ) -> Next[State]:
-        """What follows a turn that led to a position, in a new stage where one begins."""
+        """What the agent sees after a turn; ``begins`` says whether a stage has been set up."""
         game = packed.game
         ground = rarely(turn.altered | begins, _ground, packed, state.ground, short=True)
         rows = history.push(state.history, packed, game, turn.remembered)
@@ -230,15 +203,15 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     def _turn(self, draws: Draws, state: State, action: Int[Array, ""]) -> _Turn:
         in_range = (action >= 0) & (action < NUM_ACTIONS)
         valid = in_range & state.valid[jnp.clip(action, 0, NUM_ACTIONS - 1)]
-        act = _take_apart(action, valid)
+        act = _parts(action, valid)
         start = state.game
         draws = draws.materialize(start.steps < 0)
-        # Most actions are moves: whatever else there is, only the games that do it pay for.
+        # Most actions are moves. Only the games that take another one pay for it.
         nothing = jnp.int32(0)
         unmoved = _Run(state.packed, rewards.standing(start), nothing, nothing).flat()
         given = (*unmoved, state.history, draws, action)
         run = _Run.of_flat(rarely(valid & ~act.moves, _run, given, unmoved, short=True))
-        # Where it is a move, everybody is still where they were.
+        # `occupied` is from before `_run`, which has changed nothing if this is a move.
         moved = moves.move(run.packed.game, state.occupied, act.direction, act.moves)
         game = moved.game
         completed = (moved.walked | (act.program == Program.WARP)) & (game.player.cell == game.exit)
@@ -294,7 +267,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     @number_settings()
     @jit_inline
     def observe(self, state: State) -> Observation:
-        """What the player sees of a position; flat or compact, as the environment has it."""
+        """What the player sees of a position, in the environment's form of observation."""
         return self._seen(state.game, state.ground)
 
     def _seen(
@@ -316,7 +289,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
 
 @number_settings()
 def new_state(game: Game, undo_depth: int) -> State:
-    """The state of a position that nothing has led to: there is nothing to undo."""
+    """The state of a position without a history: there is nothing to undo."""
     steps = paths.exit_steps(game.board.blocks, game.exit)
     return _first_state(replace(game, board=replace(game.board, exit_steps=steps)), undo_depth)
 
@@ -350,22 +323,24 @@ def _valid_actions(game: Game, occupied: Occupied) -> Bool[Array, "actions"]:
 
 
 def _offered(state: State) -> Bool[Array, "actions"]:
-    """The mask. Walled in on every side with nothing to run, the player can only lose: any action
-    is invalid and ends the episode, so all are offered."""
+    """The mask: the valid actions or, if there are none, all.
+
+    A player who is walled in and has nothing to run has no valid action, and any ends the episode.
+    """
     return state.valid | ~anywhere(state.valid)
 
 
 def _info(
     components: dict[str, Float[Array, ""]], game: Game, *flags: Bool[Array, ""]
 ) -> dict[str, Array]:
-    """A step's info; the flags are whether it won, died, completed a stage and was invalid."""
+    """A step's info; the flags are ``won``, ``died``, ``stage_completed``, ``invalid_action``."""
     names = ("won", "died", "stage_completed", "invalid_action")
     numbers = {f"reward/{name}": component for name, component in components.items()}
     return numbers | {"stage": game.stage} | dict(zip(names, flags, strict=True))
 
 
-def _take_apart(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:
-    """The parts of an action; of an invalid one, none."""
+def _parts(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:
+    """The parts of an action; an invalid one is neither a move nor SIPHON nor a program."""
     is_move = valid & (action < SIPHON_ACTION)
     return _Action(
         moves=is_move,
@@ -393,7 +368,7 @@ def _run(
     """SIPHON or a program, a valid one."""
     packed, numbers, rows, draws, action = operand
     game, before = packed.game, _Run.of_flat((packed, numbers)).before
-    _, _, siphons, program = _take_apart(action, jnp.bool_(True))
+    _, _, siphons, program = _parts(action, jnp.bool_(True))
     after, kills = effects.run(game, program, draws)
     after = choose(siphons, siphon.siphon(game), after)
     packed = history.undo(after, rows, program == Program.UNDO)

@@ -6,7 +6,7 @@ not look for environments in installed packages.
 >>> env = gymnasium.make("HackMatrix-v0", max_steps=200)  # doctest: +SKIP
 """
 
-# First: its error says what to install where Gymnasium is missing.
+# First, for if Gymnasium is missing, its error says what to install.
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
 
 # isort: split
@@ -41,7 +41,7 @@ def make_env(
     """Makes one game; ``gymnasium.make`` calls it.
 
     Args:
-        max_steps: see :class:`hackmatrix.HackMatrix`, as of the next two.
+        max_steps: see :class:`hackmatrix.HackMatrix`.
         undo_depth: positions that UNDO can go back through in a stage.
         starting_weights: ``[stages]``, how often a game starts in each stage.
         render_mode: ``ansi`` for text, ``rgb_array`` for pictures (they need Pillow, the extra
@@ -51,7 +51,7 @@ def make_env(
         The game, whose observations are float32 ``[1545]``.
 
     Raises:
-        ValueError: an argument is out of its range, or there is no such render mode.
+        ValueError: an argument is out of its range, or the render mode is unknown.
     """
     game = _make_game(max_steps, undo_depth, starting_weights)
     return ToGymnasium(game, render_mode=render_mode, **_OPTIONS)
@@ -81,7 +81,7 @@ def make_vector_env(
         The games, whose observations are float32 ``[num_envs, 1545]``.
 
     Raises:
-        ValueError: an argument is out of its range, or there is no such render mode.
+        ValueError: an argument is out of its range, or the render mode is unknown.
     """
     limits = [limit for limit in (max_steps, max_episode_steps) if limit is not None]
     game = _make_game(min(limits, default=None), undo_depth, starting_weights)
@@ -96,7 +96,7 @@ def _make_game(
 
 
 def _make_pixels(state: State) -> UInt8[np.ndarray, "height width 3"]:
-    # All pictures of a film have one size.
+    # All pictures of a film must have the same size.
     return pixels(sheet(scene(state), card_rows=ALL_CARD_ROWS))
 
 
@@ -109,7 +109,7 @@ _OPTIONS: dict[str, Any] = {
     "observation_space": gymnasium.spaces.Box(*bounds(), dtype=np.float32),
     "renderers": _RENDERERS,
 }
-# gymnasium.make reads it, to make modes such as rgb_array_list itself.
+# gymnasium.make reads this, and makes modes such as rgb_array_list of it.
 make_env.metadata = {"render_modes": [*_RENDERERS]}  # pyright: ignore[reportFunctionMemberAccess]
 
 gymnasium.register(

@@ -1,8 +1,7 @@
-"""What the player sees: 1,545 numbers, or the same in a twentieth of their size.
+"""What the player sees: 1,545 numbers, or the same in a twentieth of the memory.
 
-Everything visible about a cell is packed into two words of bits, which are the compact form. Each
-of the cell's 42 channels is one field of those words, as the player's numbers are whole numbers: an
-observation is whole numbers, each divided by what is 1.
+Each number of an observation is an integer divided by a constant. The compact form has the
+integers: those of the player, and for each cell two words, whose fields are the cell's 42 channels.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -21,14 +20,14 @@ from ppo_mask.jax_tools import number_settings, rarely
 
 
 class PlayerNumber(NamedTuple):
-    """One of the player's numbers as an observation has it: ``(value - least) / span``.
+    """How an observation scales one of the player's numbers: ``(value - least) / span``.
 
     Attributes:
-        name: of the value.
-        least: what is 0.
-        span: how much more is 1.
-        cut: whether all that is more is 1, too.
-        limited: whether it is never over 1; of others a state holds 16 bits.
+        name: the value's name.
+        least: the value that becomes 0.
+        span: how much more becomes 1.
+        cut: whether larger values become 1, too.
+        limited: whether it is never over 1; other values have up to 16 bits.
     """
 
     name: str
@@ -38,7 +37,7 @@ class PlayerNumber(NamedTuple):
     limited: bool = True
 
     def steps(self, value: Integer[Array, ""] | Bool[Array, ""]) -> UInt16[Array, ""]:
-        """The whole number of which ``span`` are 1."""
+        """The integer, before it is divided by ``span``."""
         steps = value.astype(jnp.int32) - self.least
         return (jnp.minimum(steps, self.span) if self.cut else steps).astype(jnp.uint16)
 
@@ -73,13 +72,13 @@ _MAX_TURNS = 4  # a transmission's turns left are seen up to here
 
 
 class Field(NamedTuple):
-    """Where the two words of a cell hold a field: one number, or some flags next to each other."""
+    """A field in the two words of a cell: one number, or some flags next to each other."""
 
     word: int
     shift: int  # of its lowest bit
-    flags: int = 1  # each is a channel
+    flags: int = 1  # how many; each is a channel
     width: int = 1  # bits of a number, which is one channel
-    largest: int = 1  # what a number is divided by
+    largest: int = 1  # the number's largest value, by which it is divided
 
 
 CELL_FIELDS = {
@@ -104,7 +103,7 @@ CELL_FIELDS = {
 """In the order of their channels."""
 
 
-# Of each channel of a cell: its word, its lowest bit there, its bits, and what it is divided by.
+# For each channel of a cell: its word, its lowest bit there, its mask, and its divisor.
 _WORD, _SHIFT, _MASK, _DIVISOR = np.array(
     [
         (field.word, bit, (1 << field.width) - 1, field.largest)
@@ -116,7 +115,7 @@ _WORD, _SHIFT, _MASK, _DIVISOR = np.array(
 
 
 def bounds() -> tuple[Float[np.ndarray, "observation"], Float[np.ndarray, "observation"]]:
-    """The least and the greatest that each number of a flat observation can be."""
+    """The lower and the upper bounds of a flat observation."""
     low = np.zeros(OBSERVATION_SIZE, np.float32)
     high = np.ones(OBSERVATION_SIZE, np.float32)
     for place, number in enumerate(PLAYER_NUMBERS):
@@ -126,19 +125,19 @@ def bounds() -> tuple[Float[np.ndarray, "observation"], Float[np.ndarray, "obser
 
 
 def channels(name: str) -> slice:
-    """The channels of a cell that a field takes."""
+    """The channels of a field."""
     flags = {other: field.flags for other, field in CELL_FIELDS.items()}
     start = sum([*flags.values()][: [*flags].index(name)])
     return slice(start, start + flags[name])
 
 
 class CompactObservation(eqx.Module):
-    """An observation in a twentieth of its size; :func:`expand` makes the flat one of it.
+    """An observation in a twentieth of the memory; :func:`expand` makes it flat.
 
     Attributes:
-        player: the player's numbers, undivided (:data:`PLAYER_NUMBERS`).
+        player: the player's numbers as integers (:data:`PLAYER_NUMBERS`).
         owned: the programs owned, one bit each.
-        cells: two words of bits a cell, of which :func:`cell_channels` reads the channels.
+        cells: two words a cell, from which :func:`cell_channels` reads the channels.
     """
 
     player: UInt16[Array, "numbers"]
@@ -146,11 +145,11 @@ class CompactObservation(eqx.Module):
     cells: UInt32[Array, "words cells"]
 
     def player_features(self) -> UInt16[Array, "player_features"]:
-        """The player's numbers and a flag for each program owned, undivided."""
+        """The player's numbers as integers, and a flag for each program."""
         return jnp.concatenate([self.player, owned_flags(self.owned).astype(jnp.uint16)])
 
     def plane(self, *names: str) -> Plane:
-        """The cells on which one of the fields is not 0."""
+        """The cells where at least one of the fields is not 0."""
         bits = np.zeros(2, np.uint32)
         for name in names:
             field = CELL_FIELDS[name]
@@ -160,11 +159,11 @@ class CompactObservation(eqx.Module):
 
 
 class TimeAwareObservation(eqx.Module):
-    """An observation, and how long the game has taken, which the original's do not have.
+    """An observation with the number of actions taken, which the original does not show.
 
     Attributes:
         seen: what the player sees.
-        steps: actions taken in the game; 65,535 are as many or more.
+        steps: actions taken in the game, at most 65,535.
     """
 
     seen: CompactObservation
@@ -174,23 +173,23 @@ class TimeAwareObservation(eqx.Module):
 def cell_channels(
     words: UInt32[Array, "words cells"], number: slice | np.ndarray = slice(None)
 ) -> UInt16[Array, "cells channels"]:
-    """Channels of cells, by default all, as whole numbers.
+    """Channels of all cells as integers.
 
     Args:
         words: the cells' words.
-        number: of the channels that are wanted.
+        number: which channels; by default all.
     """
     word = jnp.where(_WORD[number] == 1, words[1, :, None], words[0, :, None])
     return ((word >> _SHIFT[number]) & _MASK[number]).astype(jnp.uint16)
 
 
 def divisors(number: slice | np.ndarray = slice(None)) -> np.ndarray:
-    """What the whole numbers of :func:`cell_channels` are divided by in a flat observation."""
+    """What a flat observation divides the integers of :func:`cell_channels` by."""
     return _DIVISOR[number]
 
 
 Observation: TypeAlias = Float[Array, "observation"] | CompactObservation | TimeAwareObservation
-"""What the player sees, in each form that :class:`~hackmatrix.HackMatrix` gives."""
+"""What the player sees, in each of the three forms of :class:`~hackmatrix.HackMatrix`."""
 
 
 def compact(
@@ -201,7 +200,7 @@ def compact(
     Args:
         game: the position.
         ground: its board's words, see :func:`ground_words`.
-        among_few: few positions are looked at together: it is not worth it to pick out any.
+        among_few: whether the batch is small, and not worth sorting by what needs work.
     """
     return CompactObservation(_player_steps(game), game.owned, _cell_words(game, ground, among_few))
 
@@ -218,30 +217,30 @@ DIVISORS = np.concatenate(
         np.tile(divisors(), NUM_CELLS),
     ]
 ).astype(np.float32)
-"""What the whole numbers of a flat observation are divided by."""
+"""What a flat observation divides its integers by."""
 
 
 @number_settings()
 def expand(observation: Observation) -> Float[Array, "observation"]:
-    """The flat observation of one in any form, without the time: player, programs, grid."""
+    """The flat form of any observation, without the time: player, programs, grid."""
     if isinstance(observation, TimeAwareObservation):
         observation = observation.seen
     if not isinstance(observation, CompactObservation):
         return observation
-    # Player and programs as a row of the grid, padded in front, and all of them whole numbers:
-    # joining whole rows in memory, and making floats of them with the padding cut off, is much
-    # cheaper on a CPU than joining floats of odd lengths.
+    # Player and programs become one more row of the grid, padded in front. On a CPU it is much
+    # cheaper to join rows of integers and then convert them, without the padding, than to join
+    # floats of odd lengths.
     padding = CHANNELS - NUM_PLAYER_FEATURES
     first_row = jnp.concatenate([jnp.zeros(padding, jnp.uint16), observation.player_features()])
     rows = jnp.concatenate([first_row[None], cell_channels(observation.cells)])
     whole = materialize(rows, observation.player[0] >= SIZE).reshape(-1)[padding:]
-    # By way of int32, of which CPUs make floats eight or sixteen at a time.
+    # By way of int32, which CPUs convert to floats eight or sixteen at a time.
     return whole.astype(jnp.int32).astype(jnp.float32) / DIVISORS
 
 
 @number_settings()
 def compress(observation: Observation) -> CompactObservation:
-    """The compact observation of one in any form, without the time: :func:`expand` backwards."""
+    """The compact form of any observation, without the time; the inverse of :func:`expand`."""
     if isinstance(observation, TimeAwareObservation):
         return observation.seen
     if isinstance(observation, CompactObservation):
@@ -264,14 +263,14 @@ def _player_steps(game: Game) -> UInt16[Array, "numbers"]:
 
 
 def visible_enemies(game: Game) -> Bool[Array, "slots"]:
-    """The enemies that the player sees: cryptogs only in its own lines, or with SHOW on."""
+    """The enemies that the player sees: cryptogs only in its row and column, or with SHOW on."""
     table, player = game.entities, game.player
     lines = row(player.row) | column(player.col)
     return table.is_enemy & ((table.type != CRYPTOG) | game.show | lines.has(table.cell))
 
 
 def ground_words(board: Board) -> UInt32[Array, "words cells"]:
-    """The words of all cells but for who stands on them: what most steps leave as it is."""
+    """The words of all cells without the entities on them, which most steps leave unchanged."""
     blocks, question = board.blocks.flags(), board.question.flags()
     siphoned = board.siphoned.flags()
     known = blocks & ~question
@@ -302,26 +301,25 @@ def _cell_words(
     enemies = table.is_enemy
     # Few positions have two enemies on a cell.
     crowded = total(enemies) != table.occupied().enemies.size()
-    if among_few:  # The search is over at once where there is nobody to look at.
+    if among_few:  # Without members the search ends at once.
         sorted_out = first_on_each(enemies & crowded, table.cell, table.order)
         first = jnp.where(crowded, sorted_out, enemies)
     else:
         operand = (enemies, table.cell, table.order)
         first = rarely(crowded, lambda x: first_on_each(*x), operand, enemies, short=True)
-    # At most one enemy and one transmission a cell: their bits join to one number a cell.
+    # At most one enemy and one transmission a cell, so their bits fit in one number.
     shown = table.on_cells(_entity_bits(game, first)).astype(jnp.uint32)
     enemy = (shown & ((1 << _ENEMY_BITS) - 1)) << CELL_FIELDS["enemy_type"].shift
     transmission = _field("turns", shown >> _ENEMY_BITS)
-    # In memory, or the compiler would compute the words again for each of the 42 channels.
+    # In memory, or each of the 42 channels would compute the words again.
     words = ground | jnp.where(np.arange(2)[:, None] == 0, enemy, transmission)
     return materialize(words, game.steps < 0)
 
 
 def _entity_bits(game: Game, first: Bool[Array, "slots"]) -> UInt16[Array, "slots"]:
-    """What is seen of each entity; ``first`` are the enemies that are first in list order on their
-    cells."""
+    """What is seen of each entity; ``first`` are the enemies first in list order on their cells."""
     table = game.entities
-    # A hidden cryptog still hides the enemies that come after it on its cell.
+    # A hidden cryptog still hides the enemies after it in list order.
     visible = first & visible_enemies(game)
     enemy = (
         (jnp.uint16(1) << table.type.astype(jnp.uint16))
@@ -334,5 +332,5 @@ def _entity_bits(game: Game, first: Bool[Array, "slots"]) -> UInt16[Array, "slot
 
 
 def _field(name: str, value: Array) -> UInt32[Array, " cells"]:
-    """A field's value where it belongs in its word."""
+    """A field's value, shifted to its place in its word."""
     return value.astype(jnp.uint32) << CELL_FIELDS[name].shift

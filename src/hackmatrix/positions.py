@@ -12,8 +12,8 @@ exit), ``enemies [[type, row, col, hp, disabled, stunned, from_siphon, from_task
 ``transmissions [[row, col, turns, type, from_siphon, from_task] …]``, both in list order, with
 types 0 virus, 1 daemon, 2 glitch, 3 cryptog. The history for UNDO is no part of a position.
 
-No stage of a game has a program twice. Rules do not mind, but the default network's features do not
-say where such a program is.
+No stage of a game has a program twice. The rules allow it in a position, but the features of the
+default network do not say where such a program is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,8 +44,8 @@ __all__ = ["dump", "dump_all", "load", "load_all"]
 
 EMPTY, DATA, PROGRAM, QUESTION_DATA, QUESTION_PROGRAM, PICKUP, EXIT = range(7)
 
-# Of each list the names of its values, in their order, with the smallest and the largest. They are
-# those of the rules' fields; a row and a column are one field there, the cell.
+# For each list the names of its values, in order, with their bounds. The names are those of the
+# rules' fields, except that there a row and a column are one field, the cell.
 _Entry = dict[str, tuple[int, int]]
 _LARGE = (1 << 15) - 1
 _FLAG, _INDEX, _AMOUNT = (0, 1), (0, SIZE - 1), (0, _LARGE)
@@ -90,11 +90,11 @@ _ENEMY: _Entry = {
 }
 _TRANSMISSION: _Entry = {**_PLACE, "turns": (1, _LARGE), "type": _TYPE, **_ORIGIN}
 FIELD_OF = {"step": "step_pending"}
-"""The game's field for each number of a position that has another name there."""
+"""The names of numbers in positions that differ from those of the game's fields."""
 
 
 def dump(state: State) -> dict[str, Any]:
-    """The position of a state, of numbers and lists only."""
+    """The position of a state."""
     (position,) = _positions(jax.tree.map(lambda x: x[None], jax.device_get(state.game)))
     return position
 
@@ -105,7 +105,7 @@ def dump_all(states: State) -> list[dict[str, Any]]:
 
 
 def _positions(games: Game) -> list[dict[str, Any]]:
-    """The positions of games, of NumPy arrays with one leading axis."""
+    """The positions of games, which are NumPy arrays with one leading axis."""
     player, table, board = games.player, games.entities, vars(games.board)
     flags = {name: _flags(value) for name, value in board.items() if isinstance(value, Plane)}
     named = vars(games) | {name: getattr(games, field) for name, field in FIELD_OF.items()}
@@ -145,7 +145,7 @@ def _flags(plane: Plane) -> np.ndarray:
 
 
 def _rows(entry: _Entry, fields: Mapping[str, Any], cell: Any) -> list[Any]:
-    """The values of many entries, as lists of whole numbers."""
+    """The values of many entries, as lists of integers."""
     row, col = divmod(np.asarray(cell), SIZE)
     named = {**fields, "row": row, "col": col}
     return np.stack([np.asarray(named[name], int) for name in entry], axis=-1).tolist()
@@ -178,7 +178,7 @@ def _checked_depth(undo_depth: int) -> int:
 
 
 def _game(position: Mapping[str, Any]) -> Game:
-    """The position, taken apart, of NumPy arrays."""
+    """The position, unpacked, as NumPy arrays."""
     names = {*_NUMBERS, "exit", "player", "owned", "cells", "enemies", "transmissions"}
     for problem, keys in (
         ("lacks", names - position.keys()),
@@ -215,12 +215,12 @@ def _in_range(name: str, value: Any, low: int, high: int) -> int:
 
 
 def _checked(name: str, values: Sequence[int], entry: _Entry) -> dict[str, int]:
-    """An entry's values by the names of the rules' fields, each within its bounds."""
+    """An entry's values by the names of the rules' fields, each checked against its bounds."""
     if len(values) != len(entry):
         raise ValueError(f"{name}: {list(values)} must have {len(entry)} entries")
     fields: dict[str, int] = {}
     for value, (field, (low, high)) in zip(values, entry.items(), strict=True):
-        # The plain case here: thousands of positions have hundreds of numbers each.
+        # The common case is decided here, for speed.
         if type(value) is not int or not low <= value <= high:
             value = _in_range(f"{name} {field}", value, low, high)
         fields[field] = value

@@ -1,7 +1,7 @@
-"""What a run trains on the game: the game's settings, its networks and what it logs.
+"""What ``hackmatrix train`` trains: the game, its settings, the networks and the metrics.
 
-``hackmatrix train`` runs it; your own program hands :data:`TASK` and :data:`DEFAULTS`, or
-others made of them with ``dataclasses.replace``, to :func:`ppo_mask.runner.main`.
+A program of your own passes :data:`TASK` and :data:`DEFAULTS`, or copies changed with
+``dataclasses.replace``, to :func:`ppo_mask.runner.main`.
 """
 
 import dataclasses
@@ -11,17 +11,17 @@ from typing import Any, cast
 
 import jax.numpy as jnp
 
+from hackmatrix.actions import FIRST_PROGRAM, SIPHON_ACTION
 from hackmatrix.curriculum import STAGES, AdaptiveStages, RewardWeights, TrainingGames
 from hackmatrix.env import HackMatrix
-from hackmatrix.metrics import METRICS
 from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP, flat_mlp, player_centered_gru
-from hackmatrix.rules.rewards import Shaping
+from hackmatrix.rules.rewards import COMPONENTS, Shaping
 from hackmatrix.rules.starts import MOST_GIVEN, HeadStart
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import LoggingSettings, Phases, RunConfig, Task, merge, read_values, setting
-from ppo_mask.training import Curriculum
+from ppo_mask.training import Curriculum, Metric
 
 
 def _given(default: int, what: str) -> Any:
@@ -32,24 +32,25 @@ def _given(default: int, what: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class GameSettings:
-    """HackMatrix. All from the curriculum on is about training games; evaluations play the
-    original's, with the original's reward.
+    """HackMatrix. The settings from the curriculum on are for training games only: evaluations play
+    the original game, with its reward.
 
     Attributes:
         undo_depth: positions that UNDO can go back through in a stage.
         max_steps: actions after which a game is cut off; None for no limit.
         time_aware: whether the network sees how many actions the game has taken.
         curriculum: starting stages and their weights by progress; None for always in stage 1.
-        adaptive_starts: share of the games that begin in a stage that is won half the time.
+        adaptive_starts: share of the games that begin in a stage completed half the time.
         head_start: share of the games that begin with more than the original gives.
-        given_programs: a game with a head start draws a chance of up to this to own each program.
+        given_programs: a game with a head start draws a chance between 0 and this, and owns each
+            program with it.
         given_credits: the most credits that a head start adds.
         given_energy: the most energy that a head start adds.
         given_siphons: the most data siphons that a head start adds.
         given_score: the most points, for each stage before the first, that a head start adds.
         reward_weights: factors of the reward's components; None for 1 each.
         program_bonus: reward for each program earned.
-        distance_potential: whether a step away from the exit takes what a step towards it gives.
+        distance_potential: whether a step away from the exit costs what a step toward it earns.
     """
 
     undo_depth: int = setting(8, "positions that UNDO can go back through in a stage")
@@ -98,12 +99,12 @@ class GameSettings:
     )
     distance_potential: bool = setting(
         False,
-        "in training, a step away from the exit takes what a step towards it gives",
+        "in training, a step away from the exit costs what a step toward it earns",
         changeable=True,
     )
 
     def training_games(self) -> Curriculum | None:
-        """What differs in training games; None if nothing does."""
+        """The curriculum: how training games differ from the original; None if they do not."""
         head_start = HeadStart(
             share=jnp.float32(self.head_start),
             programs=jnp.float32(self.given_programs),
@@ -132,14 +133,31 @@ def _is_time_aware(env: AbstractEnv[Any]) -> bool:
 
 
 def _without_time(env: AbstractEnv[Any], hidden_dim: int) -> int:
-    """The width of a network that does not see how many actions a game has taken."""
+    """The width of a network that is not time-aware; refuses a time-aware game."""
     if _is_time_aware(env):
         raise RunError("--time-aware is for the networks mlp and recurrent alone")
     return hidden_dim
 
 
 CHAMPION = Path(__file__).parent / "champion" / "policy"
-"""The best policy trained so far; beside it how it came about."""
+"""The best policy trained so far; the files beside it say how it was trained."""
+
+METRICS: dict[str, Metric] = {
+    **{
+        name: Metric(lambda action, info, name=name: info[name])
+        for name in (f"reward/{component}" for component in COMPONENTS)
+    },
+    "actions/move_frac": Metric(lambda action, info: action < SIPHON_ACTION),
+    "actions/siphon_frac": Metric(lambda action, info: action == SIPHON_ACTION),
+    "actions/program_frac": Metric(lambda action, info: action >= FIRST_PROGRAM),
+    "stats/mean_stage": Metric(lambda action, info: info["stage"], over="episodes"),
+    "stats/highest_stage": Metric(
+        lambda action, info: info["stage"], over="episodes", reduce="max"
+    ),
+    "stats/win_rate": Metric(lambda action, info: info["won"], over="episodes"),
+}
+"""Means per step of the 15 reward components and of the kinds of action; stages and wins of the
+episodes that ended."""
 
 TASK = Task[GameSettings](
     lambda game: HackMatrix(
@@ -169,32 +187,32 @@ TASK = Task[GameSettings](
     presets=Path(__file__).parent / "presets",
     policies={"champion": CHAMPION},
 )
-"""The game on compact observations, the networks to choose from, and what is logged."""
+"""The game with compact observations, the networks to choose from, and the metrics."""
 
-# Programs are rare among the actions; with less entropy the policy forgets them early.
+# Programs are rare among the actions: with a lower entropy bonus the policy forgets them early.
 DEFAULTS = RunConfig(
     environment=GameSettings(),
     ppo=PPOConfig(ent_coef=0.15),
     logging=LoggingSettings(project="hackmatrix"),
 )
-"""All settings of a run where nothing else is given."""
+"""The default settings of a run."""
 
 
 def game_settings(stored: Mapping[str, Any], source: str) -> GameSettings:
     """The game's settings in the environment's settings of a run.
 
-    A run of another program may have settings of its own; they are left out.
+    Settings that another program has added are left out.
 
     Args:
         stored: plain values by name.
-        source: what they are of, for errors.
+        source: names the run in errors.
 
     Raises:
-        RunError: there are none of the game's, or one has a value that it cannot have.
+        RunError: there are none of the game's, or one has an invalid value.
     """
     if "undo_depth" not in stored:
         has = ", ".join(stored) or "no settings"
-        raise RunError(f"{source} is none of HackMatrix: its environment has {has}")
+        raise RunError(f"{source} is not of HackMatrix: its environment has {has}")
     names = {field.name for field in dataclasses.fields(GameSettings)}
     known = {name: value for name, value in stored.items() if name in names}
     return merge(DEFAULTS, read_values(DEFAULTS, known, source)).environment

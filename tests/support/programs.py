@@ -146,8 +146,8 @@ def host() -> Program:
 def game() -> Program:
     """HackMatrix, whose games are cut off after nine actions, with a small network."""
     from hackmatrix import HackMatrix
-    from hackmatrix.metrics import METRICS
     from hackmatrix.networks import PlayerCenteredMLP
+    from hackmatrix.task import METRICS
 
     env = HackMatrix(max_steps=9, compact=True)
     return program(env, lambda key: PlayerCenteredMLP(8, 1, key=key), METRICS)

@@ -4,22 +4,24 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hackmatrix.cli import evaluate, export, play, train, watch
-from ppo_mask.runner import enable_compilation_cache
+from hackmatrix.cli import evaluate, export, play, watch
+from hackmatrix.task import DEFAULTS, TASK
+from ppo_mask import runner
 from ppo_mask.runner.commands import CommandParser, add_compare, add_inspect, add_plot, run_commands
 
 _TITLES = {"stats/mean_stage": "mean stage", "stats/win_rate": "share of games won"}
 
 
 def parser() -> argparse.ArgumentParser:
-    """What the command line may say; what it cannot be is a ``RunError``."""
+    """The parser of the command line; its mistakes are raised as ``RunError``."""
     whole = CommandParser(
         prog="hackmatrix",
         description="Train on HackMatrix, and look at the game and at what an agent does in it.",
         allow_abbrev=False,
     )
     commands = whole.add_subparsers(metavar="COMMAND", required=True)
-    for command in (train, watch, play, evaluate):
+    commands.add_parser("train", help="train an agent", add_help=False)  # parses its own options
+    for command in (watch, play, evaluate):
         command.add_to(commands)
     add_inspect(commands)
     export.add_to(commands)
@@ -29,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Does what a command line asks.
+    """Runs a command.
 
     Args:
         arguments: the words after the program's name; None for the process's own.
@@ -39,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         the trainer's.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0] == train.NAME:
-        return train.train(words[1:])
-    return run_commands(parser(), words, enable_compilation_cache)
+    if words and words[0] == "train":
+        about = "Trains an agent on HackMatrix with PPO."
+        name = "hackmatrix train"
+        return runner.main(TASK, DEFAULTS, words[1:], about, prog=name, with_commands=False)
+    return run_commands(parser(), words, runner.enable_compilation_cache)

@@ -38,7 +38,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def table(results: Sequence[Evaluation]) -> str:
-    """The results as text, a column each."""
+    """The results as text, one column each."""
     rows: list[list[str]] = [["", *(result.name for result in results)]]
 
     def add(name: str, cell: Callable[[Evaluation], str]) -> None:

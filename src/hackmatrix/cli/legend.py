@@ -1,4 +1,4 @@
-"""What a person needs to know to play: keys, the signs on the board, and all programs."""
+"""The help page of ``play``: keys, the signs on the board, and all programs."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ def legend(title: str, keys: Sequence[str]) -> list[str]:
 
     Args:
         title: the first line.
-        keys: what to press for each action.
+        keys: the key of each action.
     """
     entries = [_entry(program, keys[FIRST_PROGRAM + program]) for program in Program]
     rows = -(-len(entries) // 2)

@@ -1,4 +1,4 @@
-"""What the commands' options have in common."""
+"""Options that several commands share."""
 
 import argparse
 from typing import Any
@@ -53,10 +53,10 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
 
 
 def agents(options: argparse.Namespace) -> list[Agent]:
-    """Who is to play, in the order of the command line.
+    """The policies that are to play, in the order of the command line.
 
     Raises:
-        RunError: nobody is, or one of them is not to be found.
+        RunError: there is none, or one was not found.
     """
     players: Any = options.players
     paths: list[str] = players if isinstance(players, list) else [players] * (players is not None)

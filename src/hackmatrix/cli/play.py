@@ -1,4 +1,4 @@
-"""``play``: a person plays, with the screen on which policies are watched."""
+"""``play``: a person plays, on the screen that shows policies, too."""
 
 import argparse
 import sys
@@ -19,7 +19,7 @@ from ppo_mask.runner.commands import add_command, tell
 
 _PROGRAM_KEYS = "123456789abcdefghijklmn"
 KEYS = ("↑", "↓", "←", "→", "s", *_PROGRAM_KEYS)
-"""What to press for each action."""
+"""The key of each action."""
 
 _PRESSED = {
     "up": 0,
@@ -54,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _one_game(terminal: Terminal, seed: int, reveal: bool, scores: list[str]) -> bool:
-    """Plays a game; gives whether the person wants another."""
+    """Plays a game; returns whether the person wants another."""
     game = Session(HackMatrix(), seed, reveal=reveal)
     note = ""
     while True:
@@ -80,7 +80,7 @@ def _one_game(terminal: Terminal, seed: int, reveal: bool, scores: list[str]) ->
 
 
 def why_not(action: int, frame: Frame) -> str:
-    """Why an action is not allowed, as far as it is easily said."""
+    """Why an action is not allowed, in a few words."""
     name, number = ACTION_NAMES[action], action - FIRST_PROGRAM
     if action == SIPHON_ACTION:
         return "no data siphon"

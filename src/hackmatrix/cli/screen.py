@@ -22,8 +22,8 @@ def screen(
     Args:
         frame: the frame.
         title: the first line.
-        color: with ANSI colors.
-        keys: what to press for each action, where a person plays.
+        color: whether to use ANSI colors.
+        keys: the key of each action, if a person plays.
     """
     head = [_painted((title[:COLUMNS], _BOLD), color), *values(frame.scene)]
     lines = [*head, *board(frame.scene, color=color)[:-1]]
@@ -32,12 +32,12 @@ def screen(
         lines.append(_painted((f"The game is over: {frame.end}.", _BOLD), color))
     else:
         lines += _flow(_policy(frame), color)
-    # Last, for it can be longer than there is room.
+    # Last, as it may be longer than the room that is left.
     return [*lines, *_flow(_last(frame), color)][:ROWS]
 
 
 def _options(frame: Frame, keys: Sequence[str] | None) -> list[Piece]:
-    """What can be done, marked by a star, and the programs that cannot be run now."""
+    """The allowed actions, marked by a star, and the programs that cannot be run now."""
     pieces: list[Piece] = []
     owned = [FIRST_PROGRAM + number for number in frame.scene.programs]
     for action in [*range(FIRST_PROGRAM), *owned]:

@@ -1,4 +1,4 @@
-"""The terminal as a screen with keys, put back as it was whatever happens."""
+"""The terminal as a screen with keys, restored in any case."""
 
 import importlib.util
 import os
@@ -19,19 +19,19 @@ _SEQUENCES = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F
 
 
 def interactive() -> bool:
-    """Whether somebody sits at a terminal that can be drawn on."""
+    """Whether input and output are a terminal that can be drawn on."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
         return False
-    return importlib.util.find_spec("termios") is not None  # There is none on Windows.
+    return importlib.util.find_spec("termios") is not None  # Windows has no termios.
 
 
 class Terminal:
     """A context in which the terminal is a screen; keys come as they are pressed.
 
-    However it is left, by an error, Ctrl+C or SIGTERM too, the terminal is as it was before.
+    The terminal is restored however the context is left: by an error, Ctrl+C or SIGTERM, too.
 
-    An exception that a signal raises is lost where Python can raise none, in a callback of the
-    garbage collector, say; JAX has one. So signals are remembered, and heard of at the next key.
+    Python drops an exception that a signal raises during a callback of the garbage collector, of
+    which JAX has one. So a signal is remembered, and raised again when the next key is read.
     """
 
     def __init__(self) -> None:
@@ -71,12 +71,12 @@ class Terminal:
         sys.stdout.flush()
 
     def key(self, timeout: float | None) -> str:
-        """The next key, or "" when none was pressed in that time.
+        """The next key, or "" if none is pressed in time.
 
         A key is its character, or "up", "down", "left", "right", "home", "end", "escape".
 
         Args:
-            timeout: seconds; None waits without end.
+            timeout: in seconds; None for no limit.
 
         Raises:
             EOFError: the terminal is gone.
@@ -91,7 +91,7 @@ class Terminal:
             last = self._read(_ESCAPE_TIME)
         return _SEQUENCES.get(last, "")
 
-    # A check takes a lock of beartype's, and what a signal interrupts may hold it.
+    # Not type-checked: that takes a lock of beartype's, which the interrupted code may hold.
     @no_type_check
     def _stop(self, number: int, frame: FrameType | None = None) -> None:
         self._signal = number

@@ -1,4 +1,4 @@
-"""``watch``: a policy plays, in the terminal, on a page or in a film."""
+"""``watch``: a policy plays, in the terminal, on a page or in a GIF."""
 
 import argparse
 import time
@@ -94,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace, n: int) -> Iterator[tuple[str, bool]]:
-    """The files of the ``n``-th game, and whether each is a page; several games have a number."""
+    """The files of the ``n``-th game, numbered if there are several, and whether each is a page."""
     for name, is_page in ((options.html, True), (options.gif, False)):
         if name and options.episodes > 1:
             path = Path(name)
@@ -112,7 +112,7 @@ def film(replay: Replay, fps: float) -> bytes:
 
 
 def caption(frame: Frame) -> str:
-    """What happened, in a line below a picture."""
+    """The line below a picture: what happened."""
     if frame.action is None:
         return "the game begins"
     end = f"   {frame.end}" if frame.end else ""
@@ -153,10 +153,10 @@ def _in_terminal(
 
 
 class _Viewer:
-    """What is shown of a game, and how fast.
+    """Shows games, at a speed that keys change.
 
     Attributes:
-        quit: the person wants no more.
+        quit: whether the person has quit.
     """
 
     def __init__(self, terminal: Terminal, fps: float) -> None:
@@ -167,7 +167,7 @@ class _Viewer:
         self.quit = False
 
     def show(self, agent: Agent, seed: int, frames: Iterator[Frame], last: bool) -> list[Frame]:
-        """Shows a game until its end, or until the person quits; gives the frames played."""
+        """Shows a game until it ends or the person quits; returns the frames played."""
         played = [next(frames)]
         at = 0
         while not self.quit:
@@ -188,7 +188,7 @@ class _Viewer:
         return played
 
     def _wait(self, seconds: float) -> int:
-        """Serves keys until it is time for the next frame; gives how many frames to move."""
+        """Handles keys until it is time for the next frame; returns how many frames to move."""
         due = time.monotonic() + seconds
         while True:
             left = None if self._paused else max(0.0, due - time.monotonic())

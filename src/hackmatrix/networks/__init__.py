@@ -1,7 +1,7 @@
 """Networks for the game: from an observation to a policy and a value.
 
-In: an observation, flat or compact. :mod:`~hackmatrix.networks.features` shows the board from where
-the player stands. Out: a distribution over the 28 actions and a value.
+In: an observation in any form. Out: a distribution over the 28 actions, and a value.
+:mod:`~hackmatrix.networks.features` computes the board from where the player stands.
 """
 
 from ._board import BoardActorCritic, BoardNetwork

@@ -1,13 +1,12 @@
-"""An actor-critic that knows the board: one set of weights for all of its cells.
+"""An actor-critic with one set of weights for all cells of the board.
 
-An MLP's first layer has weights for each number of each cell, so what an enemy is has to be
-learned on all 36 of them. Here it is learned once: a *code* of a cell is made of its channels, by
-weights that all cells share, and then of its own code and those of its neighbors, which is a
-convolution. Only then does it matter where the cell is, relative to the player.
+An MLP's first layer has weights for each number of each cell, so it has to learn on each of the 36
+cells what an enemy is. Here it is learned once. Shared weights turn a cell's channels into its
+*code*, and then the codes of the cell and its neighbors into the next code, as a convolution does.
+Only after that does it matter where the cell is, relative to the player.
 
-The player's own numbers, its lines of fire and its ways to the exit are 74 numbers beside 576 of
-codes. Each of the two gets a layer of its own, normalized by itself, so that neither drowns the
-other.
+The player's own numbers, its lines of fire and its ways to the exit are 74 numbers, beside 576 of
+codes. Each group has a layer and a layer norm of its own, so that neither drowns the other.
 """
 
 from typing import Any, NamedTuple, final
@@ -44,9 +43,9 @@ class BoardView(NamedTuple):
     """The input of a :class:`BoardNetwork`.
 
     Attributes:
-        player: its features (:mod:`hackmatrix.networks.features`), without the cells.
-        cells: all channels of the cells in 36ths, a quarter of their size as floats; from the
-            player's cell on, as :attr:`hackmatrix.networks.features.Features.cells`.
+        player: see :meth:`hackmatrix.networks.features.Features.around_player`.
+        cells: all channels of the cells in 36ths, as bytes; the player's cell comes first, as in
+            :attr:`hackmatrix.networks.features.Features.cells`.
         place: the player's row and column.
     """
 
@@ -66,11 +65,11 @@ def view(observation: Observation) -> BoardView:
 def neighbor_sums(
     codes: Float[Array, "cells code"], place: UInt8[Array, "2"]
 ) -> Float[Array, "cells code"]:
-    """Sums, for each cell, the codes of the cells next to it that are on the board.
+    """Sums the codes of each cell's neighbors on the board.
 
     Args:
         codes: of the cells, the player's first.
-        place: the player's row and column, from which the edges of the board follow.
+        place: the player's row and column, which tell where the edges of the board are.
     """
     rows, cols = (jnp.arange(SIZE) + place[:, None].astype(jnp.int32)) % SIZE
     above = (rows != SIZE - 1).astype(codes.dtype)[:, None, None]
@@ -86,7 +85,7 @@ def neighbor_sums(
 
 
 class _Codes(eqx.Module):
-    """From cells to their codes; the weights are the same for all."""
+    """Makes the codes of the cells, with weights that all cells share."""
 
     own: eqx.nn.Linear
     again: eqx.nn.Linear
@@ -107,7 +106,7 @@ class _Codes(eqx.Module):
 
 
 class _Tower(eqx.Module):
-    """From the board's codes and the player's own numbers to the logits, or to the value."""
+    """From the cells' codes and the player's own numbers to the logits or the value."""
 
     board: eqx.nn.Linear
     player: eqx.nn.Linear
@@ -141,12 +140,11 @@ class _Tower(eqx.Module):
 class BoardNetwork(AbstractActorCritic):
     """The trainable network of a :class:`BoardActorCritic`, on a :class:`BoardView`.
 
-    Policy and value share the cells' codes and nothing else. Layers start as those of
-    :class:`ppo_mask.networks.MLPActorCritic`, with its layer norm and its gain of 10 before the
-    policy's head.
+    Policy and value share only the cells' codes. Layers are initialized like those of
+    :class:`ppo_mask.networks.MLPActorCritic` with layer norm and a policy gain of 10.
 
     Attributes:
-        hidden_dim: width of the hidden layers; the first one has half of it more, for the player.
+        hidden_dim: width of the hidden layers; the first is half as wide again, for the player.
         num_layers: hidden layers after the codes.
         code_size: numbers in a cell's code.
     """
@@ -211,7 +209,7 @@ class BoardActorCritic(AbstractFeatureActorCritic):
         *,
         key: Key[Array, ""],
     ):
-        """Makes the network; one that is given is used as it is, and the sizes are not."""
+        """Makes the network; if ``network`` is given, the sizes are not used."""
         self.network = network or BoardNetwork(hidden_dim, num_layers, key=key)
 
     def features(self, observation: Observation) -> BoardView:

@@ -30,8 +30,8 @@ class PlayerCenteredMLP(AbstractFeatureActorCritic):
 
     Attributes:
         network: gets the features as floats; an MLP by default.
-        time_aware: one more feature is the number of actions taken, so that a policy which always
-            takes its likeliest action can leave a circle. The environment has to be time-aware.
+        time_aware: whether the number of actions taken is a feature, too, with which a policy that
+            always takes its likeliest action can leave a loop. The environment must be time-aware.
     """
 
     network: AbstractActorCritic
@@ -47,7 +47,7 @@ class PlayerCenteredMLP(AbstractFeatureActorCritic):
         time_aware: bool = False,
         key: Key[Array, ""],
     ):
-        """Makes the network; one that is given is used as it is, and the sizes are not."""
+        """Makes the network; if ``network`` is given, the sizes are not used."""
         self.time_aware = time_aware
         self.network = network or MLPActorCritic(
             NUM_FEATURES_WITH_TIME if time_aware else NUM_FEATURES,
@@ -83,13 +83,13 @@ def player_centered_gru(
     """
     size = NUM_FEATURES_WITH_TIME if time_aware else NUM_FEATURES
     network = GRUActorCritic(size, NUM_ACTIONS, hidden_dim, True, _POLICY_GAIN, key=key)
-    # Whose own key is not used then.
+    # The key is not used where a network is given.
     return PlayerCenteredMLP(network=network, time_aware=time_aware, key=key)
 
 
 @final
 class FlatActorCritic(AbstractFeatureActorCritic):
-    """Any network on the flat observation; a rollout keeps the compact one, if there is one.
+    """Any network on the flat observation; rollouts store compact ones if the game gives those.
 
     Args:
         key: not used.

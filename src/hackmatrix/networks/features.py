@@ -1,9 +1,9 @@
-"""What the default network is shown of an observation: the board from where the player stands.
+"""The input of the default network: the board from where the player stands.
 
 In the flat observation the player is two numbers and everything else is tied to cells of the board,
 so "an enemy to my left" is a different pattern on each of the 36 cells, and a plain MLP has to
-learn each of them. Everything here is computed from the observation alone, and nothing that it
-holds is left out, but for amounts that no game comes near (:meth:`Features.packed`).
+learn each of them. The features are computed from the observation alone and leave nothing out,
+except amounts that no game reaches (:meth:`Features.packed`).
 """
 
 from collections.abc import Iterable
@@ -41,11 +41,11 @@ from hackmatrix.rules.programs import NUM_PROGRAMS
 from ppo_mask.jax_tools import jit_inline, number_settings
 
 PARTS = 36
-"""What 1 is in whole numbers: a channel of a cell is a multiple of 1, 1/3, 1/4 or 1/9."""
+"""The integer that stands for 1: channels of cells are multiples of 1/3, 1/4 or 1/9."""
 
 _DISTANCE_SCALE = 10.0
 _PLAIN = np.setdiff1d(np.arange(CHANNELS), np.arange(CHANNELS)[channels("program")])
-# What a player that looks along a line wants to know of whom it sees.
+# The channels that describe whom a player sees along a line.
 _TARGET_FIELDS = ("enemy_type", "enemy_hp", "stunned", "from_siphon", "turns")
 _TARGET = [i for name in _TARGET_FIELDS for i in range(CHANNELS)[channels(name)]]
 
@@ -55,10 +55,10 @@ NUM_FEATURES = NUM_AROUND_PLAYER + NUM_CELLS * (CHANNELS - NUM_PROGRAMS) + NUM_P
 
 NUM_FEATURES_WITH_TIME = NUM_FEATURES + 1
 
-# Time is in eights of actions, up to 1,016, and 256 actions are 1.
+# Time counts actions in eights, up to 1,016; 256 actions are 1.
 _ACTIONS_AT_ONCE, _MOST_TIME, _TIME_SCALE = 8, 127, 32.0
 
-# What 1 is in each packed feature: the player's are as in the game, the distance is in steps.
+# What each packed feature is divided by.
 _ONE = np.full(NUM_FEATURES, PARTS, np.float32)
 _ONE[:NUM_PLAYER_FEATURES] = DIVISORS[:NUM_PLAYER_FEATURES]
 _ONE[-1] = _DISTANCE_SCALE
@@ -66,18 +66,20 @@ _ONE_WITH_TIME = np.append(_ONE, np.float32(_TIME_SCALE))
 
 
 class Features(NamedTuple):
-    """An observation, seen from the player, in whole numbers: ``PARTS`` for 1, but for the player's
-    own numbers and the distance.
+    """An observation as the player sees it, in integers.
+
+    ``PARTS`` stands for 1, except in the player's own numbers and the distance.
 
     Attributes:
         player: the player's own numbers, undivided, and the programs it owns.
-        cells: the board's cells without their programs, rolled so that the player's is the first:
-            cell 6 r + c is r rows above and c columns to the right of it, and past the edge of the
-            board it continues at the other side.
-        programs: where the block with each program is: rows above and columns to the right of the
-            player, in boards, and 1; zeros if there is none. A stage has no program twice.
-        targets: for each direction, whom a move that way would hit: an enemy's or transmission's
-            channels; zeros if nobody.
+        cells: the board's cells without their programs, rolled so that the player's cell is the
+            first. Cell 6 r + c is r rows above and c columns to the right of it; beyond an edge the
+            board continues at the opposite side.
+        programs: for each program, the place of its block: rows above and columns to the right of
+            the player, in widths of the board, and 1; zeros if there is none. A stage has no
+            program twice.
+        targets: for each direction, the channels of the enemy or transmission that a move would
+            attack; zeros for none.
         edges: for each direction, whether the board ends there.
         ways: for each direction, whether a shortest walk to the exit begins with it.
         distance: the length of that walk, in steps.
@@ -92,31 +94,30 @@ class Features(NamedTuple):
     distance: Int8[Array, ""]
 
     def packed(self) -> Int8[Array, " features"]:
-        """All of them as one vector of whole numbers, a quarter of their size as floats.
+        """All features as one vector of integers, a quarter of the memory of floats.
 
-        More than 127 data siphons are 127, and an attack of more than 128 is 128.
+        More than 127 data siphons count as 127, and an attack of more than 128 as 128.
         """
         return _join((jnp.minimum(self.player, 127).astype(jnp.int8), *self[1:]))
 
     def around_player(self) -> Float[Array, " around"]:
-        """As one vector of floats, all that is not said of cells one by one."""
+        """All features but ``cells`` and ``programs``, as one vector of floats."""
         player = self.player.astype(jnp.float32) / _ONE[:NUM_PLAYER_FEATURES]
         return jnp.concatenate([player, _join(self[3:]) / _ONE[-_NUM_BESIDE_PLAYER:]])
 
 
 @number_settings()
 def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
-    """All features as one vector of floats, in the order of :class:`Features`; then the time, if
-    it was packed."""
+    """Packed features as floats, in the order of :class:`Features`; then the time, if packed."""
     return packed.astype(jnp.float32) / _ONE_WITH_TIME[: packed.size]
 
 
 @number_settings()
 def packed_with_time(observation: Observation) -> Int8[Array, " features_with_time"]:
-    """The packed features of an observation, and the number of actions taken as one more.
+    """The packed features of an observation, with one more for the number of actions taken.
 
     Raises:
-        ValueError: the observation does not have it.
+        ValueError: the observation is not time-aware.
     """
     if not isinstance(observation, TimeAwareObservation):
         raise ValueError(
@@ -155,7 +156,7 @@ def features(observation: Observation) -> Features:
 def in_parts(
     words: UInt32[Array, "words cells"], number: slice | np.ndarray = slice(None)
 ) -> Int8[Array, "cells channels"]:
-    """Channels of cells, by default all, ``PARTS`` for 1; see :func:`cell_channels`."""
+    """Channels of all cells, ``PARTS`` for 1; see :func:`cell_channels`."""
     return (cell_channels(words, number) * (PARTS // divisors(number))).astype(jnp.int8)
 
 
@@ -170,7 +171,7 @@ def place_of(observation: CompactObservation) -> tuple[Int[Array, ""], Int[Array
 
 
 def roll(observation: CompactObservation) -> UInt32[Array, "words cells"]:
-    """The cells' words, rolled so that the player's cell is the first."""
+    """The cells' words, rolled so that the player's cell comes first."""
     row, col = place_of(observation)
     index = jnp.arange(SIZE)
     rows, cols = (jnp.where(x < SIZE, x, x - SIZE) for x in (index + row, index + col))
@@ -182,8 +183,8 @@ def roll(observation: CompactObservation) -> UInt32[Array, "words cells"]:
 def _programs(
     words: UInt32[Array, " cells"], row: Int[Array, ""], col: Int[Array, ""]
 ) -> Int8[Array, "programs 3"]:
-    # Which cell has a program's bit, in binary, as no other has it: for each bit of the number of a
-    # cell, counted from 1, the programs on the cells in whose number it is.
+    # Cells are numbered from 1. For each binary digit of these numbers, `held` has the programs on
+    # the cells whose number has that digit. As a program is on one cell only, that spells the cell.
     bit = np.arange(NUM_CELLS.bit_length(), dtype=np.uint32)
     in_number = (np.arange(1, NUM_CELLS + 1) >> bit[:, None]) & 1 != 0
     held = join(jnp.where(in_number, words, 0))

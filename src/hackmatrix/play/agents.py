@@ -1,4 +1,4 @@
-"""Who plays: a policy that comes with the package, by name, or the policy of a run."""
+"""Policies that play: those of the package, by name, or the policy of a run."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.runner import did_you_mean
 
 NETWORKS = (PlayerCenteredMLP, BoardActorCritic, BoardNetwork, FlatActorCritic, MLPActorCritic)
-"""What the networks that a run may have trained are made of, for :func:`load_policy`."""
+"""The classes that networks of the game may consist of, for :func:`load_policy`."""
 
 POLICIES = (*SCRIPTED, *TASK.policies)
 """The names of the policies that come with the package."""
@@ -23,10 +23,10 @@ class Agent:
     """A policy that plays.
 
     Attributes:
-        name: to call it by.
+        name: for titles and tables.
         model: the policy.
-        greedy: it takes the likeliest action instead of drawing one.
-        env: the game as it was trained on.
+        greedy: whether it takes the likeliest action instead of drawing one.
+        env: the game that it was trained on.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Agent:
 
 
 def game_for(model: AbstractActorCritic, undo_depth: int = MIN_UNDO_DEPTH) -> HackMatrix:
-    """The game with the observations that a policy needs, and the original's start and reward.
+    """The original game, with the observations that a policy needs.
 
     Args:
         model: the policy.
@@ -52,10 +52,10 @@ def named_agent(name: str, *, sample: bool = False) -> Agent:
     Args:
         name: one of ``POLICIES``.
         sample: draw a network's actions from its probabilities instead of taking the likeliest.
-            A scripted policy always draws: its probabilities are what it does.
+            A scripted policy always draws, as its probabilities are meant.
 
     Raises:
-        RunError: there is none of this name.
+        RunError: the name is unknown.
     """
     if name not in POLICIES:
         hint = did_you_mean(name, POLICIES)
@@ -75,7 +75,7 @@ def load_agent(path: str, checkpoints: str = "checkpoints", *, sample: bool = Fa
         sample: draw actions from the policy's probabilities instead of taking the likeliest.
 
     Raises:
-        RunError: there is no readable checkpoint, or the run is another program's.
+        RunError: there is no readable checkpoint, or the run is of another environment.
     """
     folder, step, _ = find_run(path, checkpoints)
     checkpoint = folder.checkpoints.path(step)

@@ -1,4 +1,4 @@
-"""How well a policy plays: many games in one compiled program, with what is known for sure."""
+"""How well a policy plays: many games in one compiled program, with confidence intervals."""
 
 import math
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _NORMAL_95 = 1.96
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean, and the interval that holds the true one with 95% confidence."""
+    """A mean and its 95% confidence interval."""
 
     mean: float
     low: float
@@ -33,17 +33,17 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What became of many games by one policy.
+    """The results of many games by one policy.
 
     Attributes:
         name: the policy's.
         episodes: games played.
         estimates: of ``return``, ``stage`` (the last one reached), ``score`` (at the end) and
             ``length`` (in actions).
-        win_rate: share of the games won; Wilson's interval, which is right near 0 and 1, too.
+        win_rate: share of the games won, with Wilson's interval, which holds near 0 and 1, too.
         cut_off: games that had not ended at the limit of steps.
         stages: how many games ended in stage 1, 2, … 8.
-        actions: how often each action was taken, a game, by name.
+        actions: how often each action was taken per game, by name.
     """
 
     name: str
@@ -62,10 +62,10 @@ def measure(agent: Agent, seed: int, episodes: int, max_steps: int = 1000) -> Ev
         agent: who plays.
         seed: of the games.
         episodes: how many.
-        max_steps: where to cut a game off, for a policy that runs in circles.
+        max_steps: where to cut a game off, as a policy may run in circles.
 
     Raises:
-        ValueError: a number that cannot work.
+        ValueError: an argument is out of its range.
     """
     result = evaluate(
         agent.model,
@@ -95,7 +95,7 @@ def measure(agent: Agent, seed: int, episodes: int, max_steps: int = 1000) -> Ev
 
 
 def mean_estimate(values: np.ndarray) -> Estimate:
-    """The mean of independent values; without a spread to judge by, everything is possible."""
+    """The mean of independent values; of fewer than two, the interval is infinite."""
     mean, number = float(values.mean()), len(values)
     error = math.inf
     if number > 1:
@@ -114,7 +114,7 @@ def share_estimate(count: int, number: int) -> Estimate:
 
 
 class _Tallied(AbstractEnv[tuple[State, Int[Array, " actions"]]]):
-    """The game, with its score and the number of each action so far in the info."""
+    """The game, with its score and the number of each action taken so far in ``info``."""
 
     env: HackMatrix
     num_actions: int = eqx.field(static=True)

@@ -1,10 +1,10 @@
 """A network as NumPy arrays, with all that another program needs to run it.
 
-The file is a plain ``.npz``. Its arrays have the names of their places in the network, such as
-``mlp.actor.0.weight``; one more, ``description``, is text: JSON with
+The file is a plain ``.npz``. Its arrays are named by their places in the network, such as
+``mlp.actor.0.weight``. One more, ``description``, is JSON with
 
 - ``format``: 1.
-- ``architecture``: names and sizes of the network and of those it is made of.
+- ``architecture``: names and sizes of the network and its parts.
 - ``mlp``: ``layer_norm`` and ``policy_gain`` of :class:`ppo_mask.networks.MLPActorCritic`.
 - ``actions``: the names of the 28 actions.
 - ``observation``: what each of the 1,545 numbers is (:func:`observation_layout`).
@@ -50,9 +50,8 @@ def observation_layout() -> dict[str, Any]:
     """What each number of an observation is.
 
     Returns:
-        ``size``; ``player`` and ``programs``: the first numbers, in their order; ``cells`` and
-        ``channels``: then come the cells, row by row from the bottom left, with a number for each
-        of these channels: its name, and what it is divided by.
+        ``size``; the names of the first numbers, ``player`` and ``programs``; then the number of
+        ``cells``, row by row from the bottom left, and each cell's ``channels``: name and divisor.
     """
     names: list[tuple[str, int]] = [("", 0)] * CHANNELS
     for name, field in CELL_FIELDS.items():

@@ -1,7 +1,7 @@
-"""Policies that were written, not trained: to watch right after installing, and to compare with.
+"""Scripted policies: to watch right after installing, and as baselines.
 
-They are actor-critics like any other, so that whatever plays a network plays them. They see what
-the player sees: the observation and the mask.
+They are actor-critics like any other, so whatever plays a network plays them. They see what the
+player sees: the observation and the mask.
 """
 
 from abc import abstractmethod
@@ -20,14 +20,14 @@ from ppo_mask.jax_tools import number_settings
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical
 
 _NO_VALUE = float("nan")
-# What an action is worth that is not the best: its probability becomes exactly 0.
+# The logit of all actions but the best: their probability becomes exactly 0.
 _NEVER = -1e9
-# Every direction has a distance under this.
+# More than any distance.
 _FAR = 2.0 * SIZE
 
 
 class _AbstractScripted(AbstractActorCritic):
-    """A policy that has nothing to learn. It knows no value: NaN."""
+    """A policy without parameters; its value is NaN."""
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class _AbstractScripted(AbstractActorCritic):
     def _logits(
         self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> Float[Array, " actions"]:
-        """Of all actions; what is not allowed is left out later."""
+        """The logits of all actions; the mask is applied later."""
 
 
 @final
@@ -61,9 +61,9 @@ class RandomPolicy(_AbstractScripted):
 
 @final
 class GreedyExitPolicy(_AbstractScripted):
-    """Takes the shortest way to the exit round the blocks, and attacks who stands in that way.
+    """Takes the shortest way to the exit around the blocks, and attacks whoever is in the way.
 
-    Where no way is open it takes the first action allowed.
+    If no way is open, it takes the first allowed action.
     """
 
     def _logits(
@@ -77,9 +77,9 @@ class GreedyExitPolicy(_AbstractScripted):
 class FighterPolicy(_AbstractScripted):
     """Attacks the nearest enemy in its line of fire, else the nearest transmission in it.
 
-    Of enemies that are equally near it takes the one with the fewest hp.
-    With nobody there, it runs RESET at hp 1 if it can, and otherwise takes the shortest way to the
-    exit. Where no way is open it takes the first action allowed.
+    Of equally near enemies it attacks the one with the fewest hp. With nobody in its line of fire
+    it runs RESET at hp 1 if it can, and otherwise takes the shortest way to the exit. If no way is
+    open, it takes the first allowed action.
     """
 
     def _logits(
@@ -105,7 +105,7 @@ SCRIPTED: dict[str, AbstractActorCritic] = {
 
 
 class _View:
-    """What an observation says of the board."""
+    """What the scripts read from an observation."""
 
     def __init__(self, observation: Observation) -> None:
         compact = compress(observation)
@@ -123,9 +123,9 @@ class _View:
         return ways_to_exit(single(self.cell), self.blocks, self.exit)[0]
 
     def targets(self) -> tuple[Float[Array, " directions"], Float[Array, " directions"]]:
-        """How far off the enemy or the transmission is that an attack would hit; else ``_FAR``.
+        """How far the enemy and the transmission are that an attack would hit, or ``_FAR``.
 
-        An enemy with more hp is a little farther than another at its distance.
+        More hp count as a little more distance.
         """
         solid = self.enemies | self.transmissions | self.blocks
         rays = paths.line(single(self.cell), solid)
@@ -137,7 +137,7 @@ class _View:
                 [jnp.where(h.any(), s, _FAR) for h, s in zip(hits, steps, strict=True)]
             )
 
-        # Under one step for any hp there is.
+        # Less than one step for any hp.
         tenths = jnp.stack([self.enemy_hp[(ray & self.enemies).lowest()] / 10 for ray in rays])
         enemy = distances(self.enemies & ~self.transmissions)
         return jnp.where(enemy < _FAR, enemy + tenths, _FAR), distances(self.transmissions)
@@ -150,6 +150,6 @@ def _on_moves(worth: Float[Array, " directions"]) -> Float[Array, " actions"]:
 def _best(
     worth: Float[Array, " actions"], mask: Bool[Array, " actions"]
 ) -> Float[Array, " actions"]:
-    """All probability on the allowed action of the highest worth, the first among equals."""
+    """Logits that choose the allowed action of the highest worth, the first among equals."""
     best = jnp.argmax(jnp.where(mask, worth, -1.0))
     return jnp.full(NUM_ACTIONS, _NEVER).at[best].set(0.0)

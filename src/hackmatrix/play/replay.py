@@ -1,8 +1,8 @@
-"""Games as they were played, frame by frame, to be drawn.
+"""Games frame by frame, to be drawn.
 
-A :class:`Frame` is what there is to see before an action is chosen: the position, what is allowed,
-what the policy thinks of it, and what the action before has brought. A :class:`Session` makes the
-frames of one game while it is played; :func:`watch` plays a game by a policy; a :class:`Replay` is
+A :class:`Frame` has what there is to see before an action: the position, the allowed actions, the
+policy's probabilities and value, and the reward of the action before. A :class:`Session` makes the
+frames of a game while it is played, :func:`watch` lets a policy play one, and a :class:`Replay` is
 a whole game.
 """
 
@@ -31,8 +31,8 @@ class Session:
     """A game that is played one action at a time.
 
     Attributes:
-        observation: what a policy sees now.
-        mask: what it may do now.
+        observation: the current one.
+        mask: the actions allowed now.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Session:
 
         Args:
             env: the rules.
-            seed: of all chance in it.
+            seed: of all randomness in it.
             reveal: see :func:`hackmatrix.render.scene.scene`.
             max_steps: where to cut it off.
         """
@@ -65,7 +65,7 @@ class Session:
 
     @property
     def action_key(self) -> Key[Array, ""]:
-        """For drawing the next action."""
+        """The key for drawing the next action."""
         return jax.random.fold_in(self._action_key, self._step)
 
     def act(self, action: int) -> None:
@@ -84,7 +84,7 @@ class Session:
             self._end = "cut off"
 
     def frame(self, decision: Decision | None = None) -> Frame:
-        """What there is to see now."""
+        """The current frame."""
         allowed = () if self.over else tuple(np.flatnonzero(self.mask).tolist())
         return Frame(
             step=self._step,
@@ -101,13 +101,13 @@ class Session:
 def watch(
     agent: Agent, seed: int, *, reveal: bool = False, max_steps: int | None = None
 ) -> Iterator[Frame]:
-    """Plays a game by a policy and gives its frames, the one before the first action first.
+    """Plays a game by a policy and yields its frames, beginning before the first action.
 
     Args:
         agent: who plays.
         seed: of the game and of the actions, if they are drawn.
         reveal: see :func:`hackmatrix.render.scene.scene`.
-        max_steps: where to cut the game off, for a policy that runs in circles.
+        max_steps: where to cut the game off, as a policy may run in circles.
     """
     game = Session(agent.env, seed, reveal=reveal, max_steps=max_steps)
     hidden = initial_hidden(agent.model)
@@ -133,7 +133,7 @@ def decide(
     mask: Bool[Array, " actions"],
     hidden: ArrayTree,
 ) -> tuple[Decision, ArrayTree]:
-    """What a policy makes of an observation, and the hidden state for the next step."""
+    """A policy's decision on an observation, and the hidden state for the next step."""
     *chosen, hidden = _decide(agent.model, agent.greedy, key, observation, mask, hidden)
     action, probabilities, value = jax.device_get(chosen)
     known = float(value) if math.isfinite(value) else None

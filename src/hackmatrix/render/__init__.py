@@ -1,7 +1,7 @@
-"""Positions and games for people to look at.
+"""Drawings of positions and games.
 
-:mod:`hackmatrix.render.scene` says what is seen; everything else here only draws that. Once this
-is imported, positions and replays show themselves (:mod:`hackmatrix.rules.state`).
+:mod:`hackmatrix.render.scene` decides what is seen; everything else only draws that. Importing this
+package lets states show themselves (:mod:`hackmatrix.rules.state`).
 """
 
 from hackmatrix.render.page import page

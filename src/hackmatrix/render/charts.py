@@ -1,4 +1,4 @@
-"""Charts of a replay as SVG: value and return, and what each reward component brought.
+"""Charts of a replay as SVG: value, return, and reward components.
 
 One step is one unit wide; the page stretches the charts, and moves a cursor over them.
 """
@@ -10,15 +10,15 @@ from hackmatrix.render.shapes import Length
 
 _HEIGHT = 100.0
 _PIXELS = 150
-_ROW = 19  # as high as a line of the names beside it
+_ROW = 19  # the height of a line of text
 
 
 Stages = Sequence[tuple[int, int]]
-"""The steps at which a stage began, and which stage it was."""
+"""The step at which each stage began, and the stage."""
 
 
 def curves(frames: Sequence[Frame], stages: Stages) -> str:
-    """The return so far and the value, one scale for both, from lowest to highest."""
+    """The return so far and the value, on one scale."""
     returns = [(frame.step, frame.return_) for frame in frames]
     values = [
         (frame.step, frame.decision.value)
@@ -40,9 +40,9 @@ def curves(frames: Sequence[Frame], stages: Stages) -> str:
 
 
 def components(frames: Sequence[Frame], stages: Stages) -> tuple[str, list[tuple[str, float]]]:
-    """A row of marks for each component that was ever not 0, and the rows' names and sums.
+    """A row of marks for each component that was not always 0, and the rows' names and sums.
 
-    A mark is the stronger the larger the reward is, compared with the others of its row.
+    The larger a reward is, compared with the others of its row, the stronger is its mark.
     """
     rows: list[tuple[str, float]] = []
     marks: list[str] = []

@@ -1,4 +1,4 @@
-"""What there is to see of a game at one of its steps: plain values, for others to draw."""
+"""A step of a game as plain values, to be drawn."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from hackmatrix.render.scene import Scene
 
 @dataclass(frozen=True)
 class Decision:
-    """What a policy makes of a position.
+    """What a policy decides in a position.
 
     Attributes:
-        action: the one that it takes.
+        action: the action that it takes.
         probabilities: of all actions; 0 for those not allowed.
-        value: the return that it expects; None if it knows none.
+        value: the return that it expects; None for a policy without values.
     """
 
     action: int
@@ -27,12 +27,12 @@ class Frame:
     Attributes:
         step: actions taken so far.
         scene: what is seen.
-        allowed: the actions that are; none where the game is over.
-        action: the one that led here; None at the start.
-        rewards: what it brought: all components, also those that are 0; empty at the start.
-        return_: sum of the rewards so far.
-        decision: what the policy makes of it; None for a person, and where the game is over.
-        end: how the game ended, in a word or two; empty while it is running.
+        allowed: the allowed actions; none if the game is over.
+        action: the action that led here; None at the start.
+        rewards: its reward components, all of them; empty at the start.
+        return_: the sum of the rewards so far.
+        decision: the policy's; None if a person plays, and if the game is over.
+        end: how the game ended, in a word or two; empty while it runs.
     """
 
     step: int
@@ -46,5 +46,5 @@ class Frame:
 
     @property
     def reward(self) -> float:
-        """What the action brought in all."""
+        """The action's reward."""
         return sum(self.rewards.values(), start=0.0)

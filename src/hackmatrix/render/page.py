@@ -1,4 +1,4 @@
-"""A replay, and the one HTML page that shows it and needs nothing else: no network, no build step.
+"""A replay, and the HTML page that shows it, which needs no network and no other file.
 
 The page holds each drawing of a cell once, and for each frame the numbers of its 36 cells.
 """
@@ -38,7 +38,7 @@ class Replay:
 
     @cached_property
     def stages(self) -> list[tuple[int, int]]:
-        """The steps at which a stage began, and which stage it was."""
+        """The step at which each stage began, and the stage."""
         marks: list[tuple[int, int]] = []
         for frame in self.frames:
             if not marks or frame.scene.stage != marks[-1][1]:
@@ -62,7 +62,7 @@ class Replay:
 
 
 def page(replay: Replay) -> str:
-    """The page of a replay, with a scrubber and the keyboard to go through it."""
+    """The page of a replay, with a slider and keys to go through it."""
     drawings: dict[str, int] = {}
     frames = [_frame(frame, drawings) for frame in replay.frames]
     rows, sums = charts.components(replay.frames, replay.stages)

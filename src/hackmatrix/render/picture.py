@@ -1,4 +1,4 @@
-"""Drawings as pictures and films, by Pillow (the extra ``gif``)."""
+"""Drawings as PNG and GIF, made by Pillow (the extra ``gif``)."""
 
 from collections.abc import Sequence
 from io import BytesIO
@@ -13,10 +13,10 @@ from ppo_mask.errors import RunError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Drawn so much larger and then made smaller: Pillow draws no smooth edges of its own.
+# Drawn so much larger and then scaled down, because Pillow does not smooth edges.
 _OVERSAMPLING = 2
 _PALETTE = 256
-_GROUNDS = 2  # of the darkest colors are what most edges are against
+_GROUNDS = 2  # so many of the darkest colors: most edges are against one of them
 
 
 def png(drawing: Drawing, width: int = 480) -> bytes:
@@ -40,7 +40,7 @@ def pixels(drawing: Drawing, width: int = 480) -> UInt8[np.ndarray, "height widt
 
 
 def gif(drawings: Sequence[Drawing], fps: Length = 4.0, width: int = 420) -> bytes:
-    """Drawings of one size as an animated GIF that begins again; the last stays for 3 s.
+    """Drawings of one size as an endless animated GIF; the last one stays for 3 s.
 
     Raises:
         RunError: Pillow is not installed.
@@ -50,7 +50,7 @@ def gif(drawings: Sequence[Drawing], fps: Length = 4.0, width: int = 420) -> byt
         raise ValueError("a film needs at least one drawing")
     image_module, _ = _pillow()
     palette = _palette(drawings)
-    # One palette for all, so that only what has changed is stored of a frame.
+    # One palette for all, so that each frame stores only what has changed.
     frames = [
         _painted(drawing, width).quantize(palette=palette, dither=image_module.Dither.NONE)
         for drawing in drawings

@@ -1,7 +1,7 @@
-"""What a person may see of a position, as plain values: taken from the state once, here.
+"""What a person may see of a position, as plain values.
 
 Everything that draws (text, terminal, SVG, pages, pictures) draws a :class:`Scene` and decides
-nothing about what is seen. What the player cannot see is not in it, unless it is asked for.
+nothing about what is seen. What the player cannot see is left out, unless it is asked for.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ class Enemy:
 
     Attributes:
         type: one of :data:`hackmatrix.rules.entities.TYPES`.
-        hp: left.
-        stunned: it sits out the next enemy turn.
+        hp: hit points left.
+        stunned: whether it sits out the next enemy turn.
         disabled: turns that it sits out.
-        from_siphon: a siphoned block brought it.
-        from_task: the schedule brought it; known only where everything is revealed.
+        from_siphon: whether a siphoned block brought it.
+        from_task: whether the schedule brought it; only if everything is revealed.
     """
 
     type: str
@@ -44,8 +44,8 @@ class Transmission:
 
     Attributes:
         turns: until it arrives.
-        type: what it will be; None where that is not known.
-        from_siphon: see :class:`Enemy`; known only where everything is revealed.
+        type: of the enemy to come; None if that is not seen.
+        from_siphon: see :class:`Enemy`; only if everything is revealed.
         from_task: see :class:`Enemy`.
     """
 
@@ -64,7 +64,7 @@ class Block:
         points: of a data block, else 0.
         program: name of a program block's program, else empty.
         spawn_count: transmissions that siphoning it brings.
-        question: its content is hidden from the player, whether it is revealed here or not.
+        question: whether its content is hidden from the player, even if it is revealed here.
     """
 
     content: str
@@ -76,7 +76,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell and who is on it.
+    """One cell, and the entities on it.
 
     Attributes:
         row: 0 at the bottom.
@@ -91,7 +91,7 @@ class Cell:
         player: the player is here.
         enemies: those that are seen, in list order; on a crowded cell only the first, unless
             everything is revealed.
-        more: how many others are there that would be seen if they stood alone.
+        more: how many others would be seen if they were alone on the cell.
         transmissions: in list order.
     """
 
@@ -127,7 +127,7 @@ class Scene:
         hp: of the player, as are the next five.
         programs: the numbers of those owned.
         cells: all 36, row by row from the bottom left.
-        revealed: it holds what the player cannot see, too.
+        revealed: whether it shows what the player cannot see.
     """
 
     stage: int
@@ -161,7 +161,7 @@ class Scene:
         ]
 
     def flags(self) -> list[str]:
-        """What is not always so: switches that are on, spawns to come."""
+        """Switches that are on, and spawns to come."""
         switches = (("show", self.show), ("calm", self.calm), ("step", self.step))
         flags = [name for name, on in switches if on]
         if self.pending:
@@ -176,8 +176,8 @@ def scene(state: State, *, reveal: bool = False) -> Scene:
 
     Args:
         state: one position, not a batch.
-        reveal: with what the player cannot see: cryptogs, question blocks, resources under blocks,
-            types of transmissions, and where entities came from.
+        reveal: whether to show what the player cannot see: cryptogs, question blocks, resources
+            under blocks, types of transmissions, and where entities came from.
 
     Raises:
         ValueError: the state has a leading axis.
@@ -232,11 +232,11 @@ def _cells(position: dict[str, Any], reveal: bool) -> tuple[Cell, ...]:
 
 
 def _crowd(enemies: Sequence[Enemy | None], reveal: bool) -> tuple[tuple[Enemy, ...], int]:
-    """Whom the player sees on one cell, and how many more."""
+    """The enemies that the player sees on one cell, and how many more there are."""
     visible = tuple(enemy for enemy in enemies if enemy is not None)
     if reveal or not enemies:
         return visible, 0
-    # Who stands first on a cell hides the others there, seen or not.
+    # The first enemy on a cell hides the others, even if it is hidden itself.
     return ((), 0) if enemies[0] is None else (visible[:1], len(visible) - 1)
 
 
@@ -263,7 +263,7 @@ def _content(values: Sequence[int], reveal: bool) -> dict[str, Any]:
 
 
 def describe(cell: Cell) -> str:
-    """Everything about a cell in words; empty where there is nothing."""
+    """A cell in words; empty if nothing is on it."""
     facts = ["player"] * cell.player
     for enemy in cell.enemies:
         words = [f"{enemy.type} hp {enemy.hp}"]

@@ -1,4 +1,4 @@
-"""A drawing as plain shapes: what SVG and pictures are both made from.
+"""A drawing as plain shapes, from which SVG and pictures are made.
 
 Coordinates go right and down. Labels are centered on their point, or begin at it.
 """
@@ -62,7 +62,7 @@ Shape = Polygon | Box | Disc | Label
 
 @dataclass(frozen=True)
 class Group:
-    """Shapes moved by ``x`` and ``y``, and what they mean in words."""
+    """Shapes moved by ``x`` and ``y``, with a title."""
 
     x: Length
     y: Length
@@ -81,7 +81,7 @@ class Drawing:
     parts: tuple[Group | Shape, ...]
 
     def flat(self) -> Iterator[tuple[Length, Length, Shape]]:
-        """All shapes, each with how far it is moved."""
+        """All shapes, each with its offset."""
         for part in self.parts:
             if isinstance(part, Group):
                 yield from ((part.x, part.y, shape) for shape in part.shapes)

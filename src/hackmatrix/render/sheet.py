@@ -25,7 +25,7 @@ _LINE = 26
 _BOARD = SIZE * TILE
 _CARDS_A_ROW = 6
 ALL_CARD_ROWS = -(-NUM_PROGRAMS // _CARDS_A_ROW)
-"""Room for every program there is."""
+"""Rows for all programs."""
 _CARD_HEIGHT = 34
 _HEADER = 78
 _VALUE_COLORS = {"credits": CREDITS, "energy": ENERGY, "siphons": SIPHON, "stage": EXIT}
@@ -47,7 +47,7 @@ def sheet(scene: Scene, caption: str = "", *, card_rows: int | None = None) -> D
     Args:
         scene: what is seen.
         caption: a line below.
-        card_rows: room for this many rows of programs; by default as many as are needed.
+        card_rows: how many rows of programs there is room for; by default as many as are owned.
     """
     top = _MARGIN + _HEADER
     parts: list[Group | Shape] = [*_values(scene), *board(scene, _MARGIN, top)]

@@ -1,4 +1,4 @@
-"""Drawings as SVG: text that stands alone, without styles, scripts or fonts of its own."""
+"""Drawings as SVG, without styles, scripts or fonts."""
 
 from html import escape
 
@@ -40,7 +40,7 @@ def group(each: Group) -> str:
 
 
 def inside(each: Group) -> str:
-    """A group's title and shapes, wherever it is."""
+    """A group's title and shapes, without its offset."""
     title = f"<title>{escape(each.title)}</title>" if each.title else ""
     return title + "".join(map(shape, each.shapes))
 
@@ -49,7 +49,7 @@ def shape(each: Shape) -> str:
     """One shape."""
     if isinstance(each, Label):
         anchor = ' text-anchor="middle"' if each.centered else ""
-        # The middle of capitals is about a third of the size above their baseline.
+        # The middle of capital letters is about a third of the font's size above the baseline.
         y = each.y + 0.35 * each.size
         return (
             f'<text x="{each.x:g}" y="{y:g}" font-size="{each.size:g}" fill="{each.fill}"{anchor} '

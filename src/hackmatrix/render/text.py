@@ -41,8 +41,9 @@ def text(state: State, *, color: bool = False, reveal: bool = False) -> str:
 
     Args:
         state: one position, not a batch.
-        color: with ANSI colors.
-        reveal: shows what the player cannot see; see :func:`hackmatrix.render.scene.scene`.
+        color: whether to use ANSI colors.
+        reveal: whether to show what the player cannot see, as in
+            :func:`hackmatrix.render.scene.scene`.
 
     Raises:
         ValueError: the state has a leading axis.
@@ -123,7 +124,7 @@ def _origin(entity: Enemy | Transmission) -> str:
 
 
 def _what(cell: Cell) -> str:
-    """What a cell is, and what lies there."""
+    """The kind of a cell, and the resources on it."""
     name, parts = "EXIT" * cell.exit + "siphon" * cell.pickup, list[str]()
     if cell.block:
         name, parts = _block(cell.block)
@@ -132,7 +133,7 @@ def _what(cell: Cell) -> str:
     if len(name) + len(rest) >= CELL_WIDTH:
         rest = rest.replace(" ", "")
         if len(name) + len(rest) > CELL_WIDTH:
-            # A program is known by its first letters.
+            # The first letters are enough to know a program.
             name = name[: CELL_WIDTH - len(rest) - 1] + "]"
     return f"{name} {rest}".strip() if len(name) + len(rest) < CELL_WIDTH else name + rest
 

@@ -1,8 +1,8 @@
-"""How a cell is drawn: 100 units square, the same wherever it is on the board.
+"""The drawing of a cell, 100 units square.
 
-Each sort of enemy has a shape and a color of its own, so that either is enough;
-the number on it is its hp. The marks beside it are those of the text: ``!`` stunned, ``z``
-disabled, ``s`` from a siphon, ``t`` from the schedule.
+Each type of enemy has its own shape and color, so either is enough to know it; the number on it is
+its hp. The marks beside it are those of the text: ``!`` stunned, ``z`` disabled, ``s`` from a
+siphon, ``t`` from the schedule.
 """
 
 import functools
@@ -67,7 +67,7 @@ def _block(block: Block, siphoned: bool, y: Length) -> list[Shape]:
     if block.question:
         shapes.append(Label(14, 18, "?", 16, DIM))
     if block.spawn_count:
-        # Out of the way of an enemy or the player.
+        # Beside an enemy or the player.
         place, size = ((82, 20), 14) if small else ((80, 83), 17)
         shapes.append(Label(*place, f"x{block.spawn_count}", size, COLORS["daemon"]))
     return shapes
@@ -160,7 +160,7 @@ def _transmission(each: Transmission, x: Length, y: Length, r: Length) -> list[S
 def _ring(
     corners: int, x: Length, y: Length, r: Length, inner: Length
 ) -> tuple[tuple[Length, Length], ...]:
-    """Points on a circle, from the top; every second one on the inner circle."""
+    """Points on a circle, from the top; every second one is on the inner circle."""
     angles = [2 * math.pi * n / corners for n in range(corners)]
     radii = [inner if n % 2 else r for n in range(corners)]
     return tuple(

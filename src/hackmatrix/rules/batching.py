@@ -1,6 +1,6 @@
-"""What the rules do for the compiler's sake.
+"""Operations that compile to faster code than the plain ones, with the same results.
 
-Rules are written for one game and batched by ``jax.vmap``. Nothing here changes a result.
+Rules are written for one game and batched by ``jax.vmap``.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,32 +20,32 @@ Carry = TypeVar("Carry")
 def batch_max(value: Int[Array, ""]) -> Int[Array, ""]:
     """The largest value in the batch, the same for all its members; the value itself unbatched.
 
-    For loops: with a bound of its own for each member, ``vmap`` would guard every iteration.
+    A bound for loops: if each member had its own, ``vmap`` would add a select to every iteration.
     """
     return one_for_all(largest, value)
 
 
 def materialize(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Array, "*n"]:
-    """The value, put into memory here.
+    """Computes the value once, in memory, for all that use it.
 
-    XLA's CPU compiler merges elementwise operations into those that use them, even where each use
-    computes all of it again. It does not look through a loop, so this is a loop that never runs.
-    On accelerators, where each loop waits, a barrier does the same.
+    XLA's CPU compiler fuses elementwise operations into each of their uses, which then compute them
+    again. It does not fuse across a loop, so this is a loop that never runs. On accelerators, where
+    a loop costs time, it is an optimization barrier.
 
     Args:
-        value: of a number type.
-        never: False, in a way that the compiler cannot know.
+        value: numbers, not flags.
+        never: False, but not known to be so when the program is compiled.
     """
 
     def loop(value: Array) -> Array:
-        # Any member's answer is that of all; with one for each, the loop would choose between them.
+        # One flag for the whole batch: with one for each member, the loop would need a select.
         start = one_for_all(lambda flags: flags[0], never), value
         return lax.while_loop(_again, _add_one, start)[1]
 
     return by_platform(loop, lax.optimization_barrier, value)
 
 
-# Not made in each call, which outside of compiled code would compile the loop anew.
+# At the top level: functions made in each call would be compiled in each call, outside of `jit`.
 def _again(carry: tuple[Array, Array]) -> Array:
     return carry[0]
 
@@ -55,16 +55,16 @@ def _add_one(carry: tuple[Array, Array]) -> tuple[Array, Array]:
 
 
 def repeat(times: int, step: Callable[[Carry], Carry], start: Carry) -> Carry:
-    """Takes a step so many times, one after another, in a program without a loop."""
+    """Repeats a step; the loop is unrolled."""
     if times == 0:
         return start
     return lax.fori_loop(0, times, lambda _, carry: step(carry), start, unroll=True)
 
 
-# XLA's CPU compiler makes two reductions of one over an axis of more than 32 values, and fuses
-# neither with what it reads. Folding the axis by an elementwise operation first keeps it whole.
+# XLA's CPU compiler splits a reduction over more than 32 values in two, and fuses neither with its
+# input. Folding the axis in half, elementwise, until it is short enough avoids that.
 _LONGEST_AXIS = 32
-# Each fold doubles what is written out; a longer axis is made several short ones.
+# Each fold doubles the code. A longer axis is reshaped to several short ones instead.
 _LONGEST_FOLDED = 512
 
 
@@ -93,7 +93,7 @@ def _reduce(
 
 
 def _short_axes(size: int) -> list[int]:
-    """Axes of that many values in all, none too long as far as there are divisors."""
+    """Sizes of axes whose product is ``size``, each short, as far as it has such divisors."""
     axes: list[int] = []
     while size > _LONGEST_AXIS:
         divisors = (n for n in range(_LONGEST_AXIS, 1, -1) if size % n == 0)
@@ -103,9 +103,9 @@ def _short_axes(size: int) -> list[int]:
 
 
 def total(values: Shaped[Array, "*batch n"]) -> Int[Array, "*batch"]:
-    """The sum over the last axis; of flags, how many are on."""
-    # Vector units take twice as many numbers of 16 bits at once; sums of bytes XLA leaves to a
-    # library, with all that is summed up in memory.
+    """The sum over the last axis; for flags, how many are on."""
+    # In 16 bits, of which vector units add twice as many at once. Not in 8: XLA hands sums of bytes
+    # to a library, which needs its input in memory.
     few = values.dtype == bool and values.shape[-1] <= np.iinfo(np.int16).max
     return _reduce(values.astype(jnp.int16 if few else jnp.int32), lax.add, 0).astype(jnp.int32)
 
@@ -126,14 +126,14 @@ def largest(values: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch"]:
 
 
 def join(words: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch"]:
-    """All bits that are set in a word of the last axis; words without a sign, or flags."""
+    """Bitwise or over the last axis, of unsigned words or flags."""
     return _reduce(words, lax.bitwise_or, 0)
 
 
 def looked_up(table: Sequence[float], index: Int[Array, ""]) -> Float[Array, ""]:
-    """An entry of a table of two, four, eight … constants, by selection.
+    """An entry of a table of two, four, eight … constants, by selects.
 
-    For a lookup in memory XLA's CPU compiler gives up vector units in all that is fused with it.
+    XLA's CPU compiler does not vectorize what is fused with a lookup in memory.
     """
     values = [jnp.float32(entry) for entry in table]
     bit = 1
@@ -146,9 +146,9 @@ def looked_up(table: Sequence[float], index: Int[Array, ""]) -> Float[Array, ""]
 
 
 def join_in_pairs(words: Sequence[UInt[Array, "*n"]]) -> UInt[Array, "*n"]:
-    """All bits that are set in a word of the same place.
+    """Bitwise or of all words, elementwise.
 
-    Two by two: XLA's passes take one operation of a chain at a time, and start again.
+    As a tree, not a chain: XLA's passes simplify one operation of a chain at a time.
     """
     while len(words) > 1:
         words = [reduce(lax.bitwise_or, words[i : i + 2]) for i in range(0, len(words), 2)]
@@ -158,7 +158,7 @@ def join_in_pairs(words: Sequence[UInt[Array, "*n"]]) -> UInt[Array, "*n"]:
 def stack_scalars(values: Sequence[Shaped[Array, ""]]) -> Shaped[Array, " n"]:
     """``jnp.stack`` for a few numbers that are cheap to compute.
 
-    XLA's CPU compiler makes a kernel of each number that is stacked; this is one for all of them.
+    XLA's CPU compiler makes a kernel of each number that ``jnp.stack`` is given, and one of this.
     """
     return with_entries(jnp.broadcast_to(values[0], len(values)), enumerate(values))
 
@@ -166,7 +166,7 @@ def stack_scalars(values: Sequence[Shaped[Array, ""]]) -> Shaped[Array, " n"]:
 def with_entries(
     row: Shaped[Array, " n"], entries: Iterable[tuple[int, Shaped[Array, ""]]]
 ) -> Shaped[Array, " n"]:
-    """The row with other entries in some places, each given with its place."""
+    """The row with some entries replaced; ``entries`` are pairs of an index and a value."""
     index = np.arange(row.shape[0])
     for place, entry in entries:
         row = jnp.where(index == place, entry, row)

@@ -1,11 +1,11 @@
 """Small sets of numbers as bits of two words, ``word_bits`` of them in each.
 
-A bit that is shifted by 32 places or more is gone: XLA does that on every device. So a number need
-not be compared first to see which word it is in.
+Sets of cells (:mod:`hackmatrix.rules.planes`) and sets of slots (:mod:`hackmatrix.rules.entities`)
+share them. The rules use them hundreds of times a step; under ``jax.jit`` each is traced, batched
+and lowered once for each shape.
 
-The operations that sets of cells (:mod:`hackmatrix.rules.planes`) and sets of slots
-(:mod:`hackmatrix.rules.entities`) share. The rules use them hundreds of times a step; under
-``jax.jit`` each is traced, batched and lowered once for each shape it is used with.
+In XLA, shifting by 32 places or more gives 0 on every device, so no code asks which of the two
+words a number is in.
 """
 
 from collections.abc import Sequence
@@ -29,10 +29,7 @@ def single(index: Integer[Array, "*batch"], word_bits: int) -> Words:
 
 
 def shift(pattern: int, places: Integer[Array, "*batch"], word_bits: int) -> Words:
-    """The set whose lowest numbers are the pattern's bits, each greater by so many places.
-
-    No bit of the pattern may come from one word into the other.
-    """
+    """The pattern's bits, moved by ``places``; none may move from one word into the other."""
     places, word = places.astype(jnp.uint32), jnp.uint32(pattern)
     full = jnp.uint32((1 << word_bits) - 1)
     return (word << places) & full, word << (places - jnp.uint32(word_bits))
@@ -40,7 +37,7 @@ def shift(pattern: int, places: Integer[Array, "*batch"], word_bits: int) -> Wor
 
 @partial(jax.jit, static_argnames="word_bits")
 def pack(flags: Bool[Array, "*batch n"], word_bits: int) -> Words:
-    """The set of the positions of the flags that are on."""
+    """The indices of the flags that are on, as a set."""
     weight = np.uint32(1) << np.arange(word_bits, dtype=np.uint32)
     halves = flags.reshape(*flags.shape[:-1], 2, word_bits)
     words = join(jnp.where(halves, weight, jnp.uint32(0)))
@@ -105,10 +102,10 @@ def nth(
     word_bits: int,
     rank: Int[Array, "*batch"],
 ) -> Int[Array, "*batch"]:
-    """The number of the given rank (0 is the smallest) in the set, which must have that many."""
+    """The number of the given rank (0 is the smallest) in the set, which must be large enough."""
     in_lo = lax.population_count(lo).astype(jnp.int32)
     upper = rank >= in_lo
-    # Both words at once, and joined by a sum: the compiler computes a sum once for all its uses.
+    # Both words at once, joined by a sum: the compiler does not compute a sum again for each use.
     half = np.arange(2)
     word = jnp.where(half == 0, lo[..., None], hi[..., None])
     ranks = jnp.where(half == 0, rank[..., None], (rank - in_lo)[..., None])
@@ -131,7 +128,7 @@ def nth_bit(word: UInt32[Array, "*batch"], rank: Int[Array, "*batch"]) -> Int[Ar
 def _in_half(
     half: np.ndarray, number: Int[Array, "*batch"], word_bits: int
 ) -> Int[Array, "*batch"]:
-    # Not a sum with `word_bits * half`: XLA makes an iota of that, which it computes before loops.
+    # Not a sum with `word_bits * half`: XLA would compute that array ahead of loops.
     return jnp.where(half == 1, number + word_bits, number)
 
 

@@ -1,9 +1,9 @@
 """Random numbers of one step, from one key.
 
-A step needs an unknown number of small draws. One call of the key's own generator gives two words;
-each draw mixes them with its number by a SplitMix-style finaliser (Steele et al. 2014, "Fast
+A step needs an unknown number of small draws. One call of JAX's generator gives two words, and each
+draw mixes them with the draw's number by a SplitMix-style finalizer (Steele et al. 2014, "Fast
 splittable pseudorandom number generators"; the constants are Wellons' 32-bit ones). Equal numbers
-give equal draws, so each use has its own range of numbers.
+give equal draws, so each use has a range of numbers of its own.
 """
 
 from enum import IntEnum
@@ -49,17 +49,17 @@ _NUMBERS_PER_USE = 1 << 20
 
 
 class Draws(eqx.Module):
-    """As many independent draws as a step wants."""
+    """Any number of independent draws."""
 
     words: UInt32[Array, "2"]
 
     def __init__(self, key: Key[Array, ""]):
-        # One block of the generator's: as many words asked for would take one each.
+        # One block of the generator has both words; asking for two words would compute two blocks.
         self.words = jax.random.key_data(jax.random.fold_in(key, 0))[:2]
 
     @classmethod
     def of_each(cls, *keys: Key[Array, ""]) -> tuple["Draws", ...]:
-        """The draws of each key, all by one call of the generator: it is long to compile."""
+        """The draws of each key, with one call of the generator, which is slow to compile."""
         many = jax.vmap(cls)(jnp.stack(keys))
         return tuple(build(cls, words=row) for row in many.words)
 
@@ -70,10 +70,10 @@ class Draws(eqx.Module):
     def word(
         self, use: Use, number: Integer[Array | np.ndarray, "*shape"] | int = 0
     ) -> UInt32[Array, "*shape"]:
-        """32 random bits: the draw of that use and number."""
+        """32 random bits, for the given use and number."""
         x = self.words[0] + _spread(number, use)
         x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
-        # The second word comes in half-way: two words of seed for the price of one mixing.
+        # The second word comes in halfway: one mixing for two words of seed.
         x = (x ^ (x >> 15) ^ self.words[1]) * jnp.uint32(0x846CA68B)
         return x ^ (x >> 16)
 
@@ -83,20 +83,20 @@ class Draws(eqx.Module):
         use: Use,
         number: Integer[Array | np.ndarray, "*#shape"] | int = 0,
     ) -> Int[Array, "*shape"]:
-        """Uniform over 0 … bound - 1: the draw of that use and number.
+        """Uniform over 0 … bound - 1, for the given use and number.
 
-        Exact for a bound that is a power of two; else a value's chance is off by a factor of
-        1 ± bound / 2^23 at most.
+        Exact if the bound is a power of two. Otherwise the chance of a value is off by a factor of
+        at most 1 ± bound / 2^23.
         """
-        # 23 bits: with more, (1 - 2^-24) * bound would round up to the bound itself.
+        # 23 bits: with 24, the largest value times the bound would round up to the bound.
         bits = (self.word(use, number) >> 9).astype(jnp.float32)
         return (bits * (jnp.asarray(bound).astype(jnp.float32) * 2.0**-23)).astype(jnp.int32)
 
 
 def _spread(number: Array | np.ndarray | int, use: Use) -> UInt32[Array | np.ndarray, "*shape"]:
-    """A draw's number times a large odd one: the states of a Weyl sequence."""
+    """The states of a Weyl sequence: the draw's number times a large odd one."""
     first = use * _NUMBERS_PER_USE
-    if isinstance(number, int | np.ndarray):  # constants, which a compiler would compute each time
+    if isinstance(number, int | np.ndarray):  # Constants: nothing is left to compute.
         numbers = np.asarray(number, np.uint64) + np.uint64(first)
         return np.asarray(numbers * np.uint64(_GOLDEN)).astype(np.uint32)
     return (number.astype(jnp.uint32) + jnp.uint32(first)) * jnp.uint32(_GOLDEN)

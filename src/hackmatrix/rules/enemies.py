@@ -30,7 +30,7 @@ _SUM_BITS = 8
 
 
 def enemy_turn(game: Game, draws: Draws) -> Game:
-    """Plays an enemy turn; what comes after it (transmissions, history, STEP) is the caller's."""
+    """Plays an enemy turn. The caller handles STEP before it, spawns and the history after it."""
     game = replace(game, turn=jnp.minimum(game.turn, MAX_TURNS - 1) + 1)
     game = _arrive(game)
     game = _act(game, draws)
@@ -48,7 +48,7 @@ def _arrive(game: Game) -> Game:
     arrivals = jnp.minimum(game.arrivals + anywhere(due), MAX_ARRIVALS)
     table = replace(
         table,
-        # In memory: sets of cells are made of it, each of whose words would compute it again.
+        # In memory, or each word of the sets of cells made from it would compute it again.
         kind=materialize(jnp.where(due, jnp.int8(ENEMY), table.kind), game.turn < 0),
         hp=jnp.where(due, full_hp(table.type), table.hp),
         disabled=jnp.where(due, jnp.int8(1), table.disabled),
@@ -60,21 +60,21 @@ def _arrive(game: Game) -> Game:
 
 
 class _Start(NamedTuple):
-    """A game in which the enemies next to the player have attacked and others are to move."""
+    """The position after the enemies next to the player have attacked, before others move."""
 
     player: Int[Array, ""]  # its cell
     blocks: Plane  # cells that only glitches enter
     entities: Entities
     waits: Bool[Array, " slots"]  # the enemies to move
     damage: Int[Array, ""]  # attacks so far
-    moves: Int[Array, ""]  # how many there may be
+    moves: Int[Array, ""]  # at most so many
     draws: Draws
 
 
 class _Movers(NamedTuple):
     """The enemies' movement, one enemy at a time."""
 
-    cell: Int8[Array, " slots"]  # of each enemy; of other slots, no matter
+    cell: Int8[Array, " slots"]  # of each enemy
     is_enemy: Bool[Array, " slots"]
     enemies: Plane  # the cells with an enemy
     waiting: Slots  # still to move in this step
@@ -85,22 +85,22 @@ class _Movers(NamedTuple):
 
 
 def _act(game: Game, draws: Draws) -> Game:
-    """All enemies attack or move, in one step or, if a virus is alive, two.
+    """All enemies attack or move: viruses twice, unless they attack first.
 
-    Nobody's move changes who stands next to the player but the mover's own. So the enemies next to
-    the player attack all at once, and only the others take their turns in random order. The second
-    step belongs to viruses that have not attacked: one that its first move has brought next to the
-    player attacks then, the others move again.
+    A move changes only whether the mover itself is next to the player. So all enemies that are next
+    to the player attack at once, and only the others take turns in random order. In a second step,
+    each virus that has not attacked does so if its move has brought it next to the player, and
+    moves again otherwise.
     """
     table, player = game.entities, game.player.cell
     awake = table.is_enemy & (table.disabled == 0) & ~table.stunned
     attacks = awake & table.beside(player)
     waits = awake & ~attacks
-    # A virus may move twice. Both sums are 128 at most, and one sum of both is quicker.
+    # A virus may move twice. Each of the two sums is at most 128, so one sum holds both.
     moves = jnp.where(waits, jnp.where(table.type == VIRUS, 2, 1), 0)
     sums = total(jnp.where(attacks, 1 << _SUM_BITS, moves))
     damage, moves = sums >> _SUM_BITS, sums & ((1 << _SUM_BITS) - 1)
-    # Most often one enemy at most has to move; the few games with more continue among themselves.
+    # In most games no enemy has to move; those in which some do are played apart.
     cell, damage = rarely(
         moves > 0,
         _move_all,
@@ -115,7 +115,7 @@ def _act(game: Game, draws: Draws) -> Game:
 
 
 def _move_all(start: _Start) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
-    """Where the enemies are after those that wait have moved, and the damage by then."""
+    """The enemies' cells and the damage after the waiting ones have moved."""
     table = start.entities
     enemies, transmissions = table.occupied()
     near = single(start.player).neighbors()
@@ -138,9 +138,9 @@ def _move_all(start: _Start) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
 
 
 def _move_one(start: _Start, near: Plane, transmissions: Plane, movers: _Movers) -> _Movers:
-    """One enemy that waits, uniformly drawn, moves; nothing changes if none waits.
+    """Moves one of the waiting enemies, uniformly drawn; without any, nothing changes.
 
-    ``near`` are the cells next to the player; those with transmissions are closed to all enemies.
+    ``near`` are the cells next to the player. No enemy enters a cell with a transmission.
     """
     begins = ~movers.waiting.any()
     waiting = movers.again.where(begins, movers.waiting)
@@ -151,7 +151,7 @@ def _move_one(start: _Start, near: Plane, transmissions: Plane, movers: _Movers)
     slot = waiting.nth(start.draws.below(left, Use.ORDER, movers.moved))
     mine = (jnp.arange(MAX_ENTITIES) == slot) & (left > 0)
     old, type = by_platform(
-        # No sum over slots: a CPU finds one number of each game faster.
+        # A CPU is faster at looking up one number of each game than at a sum over slots.
         lambda *fields: [x.at[slot].get(mode="clip").astype(jnp.int32) for x in fields],
         lambda *fields: [total(jnp.where(mine, x, 0)) for x in fields],
         movers.cell,
@@ -179,20 +179,20 @@ def _move_one(start: _Start, near: Plane, transmissions: Plane, movers: _Movers)
 def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupied: Plane) -> Plane:
     """Where an enemy that is not next to the player goes; no cell if it stays.
 
-    It can enter ``open_cells`` that nobody is on.
+    It can enter ``open_cells`` that are not ``occupied``.
     """
     here = single(cell)
     around = here.neighbors()
-    # On the player's own cell there is no path; nor if the player stands on what is not open to it.
+    # There is no path from the player's own cell, nor to a player on a block, except for glitches.
     source = (single(player) & open_cells).where(cell != player)
-    # Shortest paths over cells that are free or, where there is none, whatever is on them.
+    # Shortest paths over free cells or, if there is none, over all open ones.
     clear, direct = by_platform(
         _one_way_first, _both_ways, source, open_cells & ~occupied, open_cells, around
     )
 
-    # No clear path: the first step of a direct one, if that is free. Else, of the free neighbors,
-    # the one nearest to the player. Each is either one step closer or one step farther than here,
-    # so the nearest are those that come closer, if any.
+    # Without a clear path: the first step of a direct one, if that cell is free. Otherwise the free
+    # neighbor nearest to the player. Each neighbor is one step closer or one step farther, so the
+    # nearest are the closer ones, if any.
     straight = paths.first_neighbor(here, direct) & ~occupied
     free = around & open_cells & ~occupied
     closer = free & _closer(cell, player)
@@ -202,15 +202,15 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
 
 
 def _one_way_first(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -> list[Plane]:
-    """What is met first over free cells and, if nothing is, over open ones."""
+    """The goal's cells met first over free cells and, if there are none, over open ones."""
     clear, _ = paths.first_met(source, free, goal)
-    # Few need it: a search from nowhere is over at once.
+    # Few need the second search, and from an empty set it ends at once.
     direct, _ = paths.first_met(source.where(~clear.any()), open_cells, goal)
     return [clear, direct]
 
 
 def _both_ways(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -> list[Plane]:
-    """The same in one search, for which it may have met something over open cells needlessly."""
+    """Both in one search, the second one even if it is not needed."""
     both = Plane(jnp.stack([free.lo, open_cells.lo]), jnp.stack([free.hi, open_cells.hi]))
     met, _ = jax.vmap(paths.first_met, (None, 0, None))(source, both, goal)
     return [Plane(met.lo[way], met.hi[way]) for way in range(2)]

@@ -1,8 +1,8 @@
 """Enemies and transmissions: one table of slots.
 
-A transmission is an enemy to come, so both live in the same slot, and arriving is a change of
-``kind``. Nothing is ever moved to close a gap: a new entity takes any free slot, and list order is
-kept by the ``order`` stamp: first when it became an enemy, then when it was born.
+A transmission becomes an enemy, so both use the same slots, and arriving changes only ``kind``.
+Entities never move to other slots: a new one takes any free slot. The stamp ``order`` keeps list
+order: enemies by the turn of their arrival, then all by birth.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from hackmatrix.rules.batching import batch_max, join, largest, materialize, sma
 from hackmatrix.rules.planes import Plane
 from ppo_mask.jax_tools import by_platform
 
-# 36 cells bear at most 35 entities one to a cell; PUSH, PULL and WARP can heap up enemies, which
-# makes room for more. 64 slots are two words of bits.
+# One to a cell, there can be 35 entities; PUSH, PULL and WARP can put several enemies on a cell,
+# which makes room for more. 64 slots are two words of bits.
 MAX_ENTITIES = 64
 
 FREE, TRANSMISSION, ENEMY = 0, 1, 2
@@ -75,7 +75,7 @@ class Entities(eqx.Module):
 
     @property
     def place(self) -> Int8[Array, "slots"]:
-        """A number that two entities share when they are of one kind and on one cell."""
+        """A number that is the same for entities of one kind on one cell."""
         return self.cell | jnp.where(self.is_enemy, jnp.int8(64), jnp.int8(0))
 
     def on(self, cell: Int[Array, ""]) -> Bool[Array, "slots"]:
@@ -84,7 +84,7 @@ class Entities(eqx.Module):
 
     def beside(self, cell: Int[Array, ""]) -> Bool[Array, "slots"]:
         """Where an entity is orthogonally next to a cell."""
-        # Bytes are compared with bytes: four times as many at once as in a set of cells.
+        # By comparing bytes, of which vector units take four times as many as of a set's words.
         there = jnp.where(planes.neighbor_flags(cell), cell + np.array(planes.CELL_STEP), -1)
         up, down, left, right = materialize(there, cell < 0)
         return self.on(up) | self.on(down) | self.on(left) | self.on(right)
@@ -100,7 +100,7 @@ class Entities(eqx.Module):
         return Occupied(*(Plane(both.lo[kind], both.hi[kind]) for kind in range(2)))
 
     def on_cells(self, word: UInt16[Array, "slots"]) -> UInt16[Array, "cells"]:
-        """For each cell, all bits of the words of the entities there; free slots' must be 0."""
+        """For each cell, the bitwise or of its entities' words; those of free slots must be 0."""
         index = np.arange(planes.NUM_CELLS, dtype=np.int8)
 
         def look(cell: Array, word: Array) -> Array:
@@ -109,7 +109,7 @@ class Entities(eqx.Module):
         return _over_slots(self.kind != FREE, look, self.cell, word)
 
     def first(self, members: Bool[Array, "slots"]) -> Bool[Array, "slots"]:
-        """The member that comes first in list order; none where there is no member."""
+        """The member that is first in list order; all False if there is no member."""
         order = jnp.where(members, self.order, jnp.uint32(0xFFFFFFFF))
         return members & (order == smallest(order))
 
@@ -117,7 +117,7 @@ class Entities(eqx.Module):
 def first_on_each(
     members: Bool[Array, "slots"], key: Int8[Array, "slots"], order: UInt32[Array, "slots"]
 ) -> Bool[Array, "slots"]:
-    """The members with no earlier member of the same key (a cell, say)."""
+    """Of the members with the same key, such as a cell, the first in list order."""
 
     def look(member: Array, its_key: Array, its_order: Array) -> Array:
         return member & (its_key == key) & (its_order < order)
@@ -130,10 +130,10 @@ def _over_slots(
     look: Callable[..., Shaped[Array, "*n"]],
     *fields: Shaped[Array, "slots"],
 ) -> Shaped[Array, "*n"]:
-    """All bits that are found by looking at the fields of a slot, up to the last member or more."""
+    """The bitwise or of ``look`` at each slot's fields, up to the last member or beyond."""
 
     def in_turns(*fields: Array) -> Array:
-        # Low slots are taken first, so the loop, some slots at a time, ends early.
+        # Entities take low slots first, so the loop ends early.
         used = largest(jnp.where(members, np.arange(1, MAX_ENTITIES + 1), 0))
 
         def some(turn: Array, found: Array) -> Array:
@@ -189,7 +189,7 @@ def full_hp(type: Int8[Array, "*n"]) -> Int8[Array, "*n"]:
 
 
 def arrival_order(arrival: Int[Array, ""], born: UInt32[Array, "slots"]) -> UInt32[Array, "slots"]:
-    """The list order of the enemies that arrive together, later than all before them."""
+    """The list order of enemies that arrive together: after all others, and by birth."""
     return (arrival.astype(jnp.uint32) << ARRIVAL_SHIFT) | (born & MAX_ARRIVALS)
 
 
@@ -212,7 +212,7 @@ class Slots(NamedTuple):
         return bits.lowest(self.lo, self.hi, _WORD_BITS)
 
     def nth(self, rank: Int[Array, ""]) -> Int[Array, ""]:
-        """The slot of the given rank in the set, which must have that many."""
+        """The slot of the given rank in the set, which must be large enough."""
         return bits.nth(self.lo, self.hi, _WORD_BITS, rank)
 
     def with_slot(self, slot: Int[Array, ""], condition: Bool[Array, ""]) -> "Slots":

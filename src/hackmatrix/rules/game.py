@@ -1,4 +1,4 @@
-"""What a game is: one position, taken apart, as the rules see it."""
+"""One position of a game, unpacked: named fields, as the rules use them."""
 
 import dataclasses
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ NUM_STAGES = 8
 MAX_HP = 3
 FIRST_INTERVAL = 12
 NO_PROGRAM = -1
-MAX_TURNS = 1 << 30  # counted; the turn of the next spawn, which is a later one, has room above
+MAX_TURNS = 1 << 30  # counted; the turn of the next spawn can still be larger
 
 Tree = TypeVar("Tree")
 
@@ -44,13 +44,13 @@ class Player(eqx.Module):
 
 
 class Board(eqx.Module):
-    """The 36 cells but for who stands on them."""
+    """The 36 cells, without the entities on them."""
 
     data: Plane  # cells with a data block, hidden ones too
     program_blocks: Plane  # cells with a program block, hidden ones too
     question: Plane  # blocks of either sort whose content is hidden
     pickups: Plane  # cells with a data siphon to pick up
-    exits: Plane  # what looks like the exit; in a game played from its start, ``Game.exit``
+    exits: Plane  # cells that look like the exit; in any real game, only ``Game.exit``
     siphoned: Plane  # cells that have been siphoned
     centers: Plane  # cells on which the player stood when siphoning
     points: Int8[Array, "cells"]  # of a data block, else 0
@@ -67,7 +67,7 @@ class Board(eqx.Module):
 
 
 class Game(eqx.Module):
-    """One position of one game. :class:`hackmatrix.rules.state.State` is what it is kept as."""
+    """One position of one game; between steps it is a :class:`hackmatrix.rules.state.State`."""
 
     stage: Int[Array, ""]  # 1 to 8
     turn: Int[Array, ""]  # enemy turns played in this stage; MAX_TURNS is as many or more
@@ -83,15 +83,15 @@ class Game(eqx.Module):
     interval: Int[Array, ""]  # turns between scheduled spawns
     next_task: Int[Array, ""]  # the turn of the next scheduled spawn
     pending: Int[Array, ""]  # transmissions that siphoned blocks will bring in the next enemy turn
-    births: Int[Array, ""]  # transmissions that came into being so far; see :class:`Entities`
-    arrivals: Int[Array, ""]  # enemy turns in which one arrived
+    births: Int[Array, ""]  # transmissions spawned so far; see :class:`Entities`
+    arrivals: Int[Array, ""]  # enemy turns in which a transmission arrived
     steps: Int[Array, ""]  # actions taken in this episode; 2^31 - 1 is as many or more
     undo_length: Int[Array, ""]  # positions of this stage that UNDO can go back through
     undo_newest: Int[Array, ""]  # where in the history the newest of them is
 
 
 def build(cls: type[Tree], **fields: Any) -> Tree:
-    """A module of these fields, which must be all, without ``__init__`` and its checks."""
+    """Makes a module from all of its fields, without ``__init__`` and its checks."""
     module = object.__new__(cls)
     for name, value in fields.items():
         object.__setattr__(module, name, value)
@@ -102,7 +102,7 @@ def replace(tree: Tree, **fields: Any) -> Tree:
     """A copy of a module with some fields changed.
 
     Like ``dataclasses.replace`` without ``__init__`` and its checks, and many times faster than
-    ``eqx.tree_at``: rules change fields a hundred times a step, and that is traced.
+    ``eqx.tree_at``: rules change fields a hundred times a step, which takes time to trace.
     """
     names = [field.name for field in dataclasses.fields(tree)]  # pyright: ignore[reportArgumentType]
     if unknown := fields.keys() - set(names):
@@ -130,7 +130,7 @@ def empty_board() -> Board:
 def blank_game() -> Game:
     """Stage 1 with nothing on it; the player at the bottom left, the exit at the top right.
 
-    The ways to the exit are yet to be found.
+    The ways to the exit are not computed yet.
     """
     zero, counts = jnp.int32(0), ("turn", "atk_uses", "pending", "births", "arrivals", "steps")
     return Game(

@@ -1,4 +1,4 @@
-"""Walking and attacking; and how the player does harm, with programs too."""
+"""Walking and attacking; damage and kills, by attacks and programs."""
 
 from typing import NamedTuple
 
@@ -23,16 +23,15 @@ class Moved(NamedTuple):
     """What a move led to."""
 
     game: Game
-    kills: Int[Array, ""]  # that count
-    walked: Bool[Array, ""]  # the player did not attack but walk
-    picked_up: Bool[Array, ""]  # it walked onto a data siphon
+    kills: Int[Array, ""]  # entities destroyed that count
+    walked: Bool[Array, ""]  # instead of attacking
+    picked_up: Bool[Array, ""]  # a data siphon
 
 
 def move(
     game: Game, occupied: Occupied, direction: Int[Array, ""], condition: Bool[Array, ""]
 ) -> Moved:
-    """The player attacks whom it sees in a direction, or else walks there, where the condition
-    holds."""
+    """Where the condition holds, the player attacks whom it sees in a direction, or walks there."""
     target = _target(game, occupied, direction)
     hit_transmission, hit_enemy = materialize(stack_scalars(target), game.steps < 0)
     attacks = condition & ((hit_transmission >= 0) | (hit_enemy >= 0))
@@ -57,10 +56,10 @@ def move(
 def _target(
     game: Game, occupied: Occupied, direction: Int[Array, ""]
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """Whom a move hits: a cell with a transmission, or else one with an enemy, or else none.
+    """Whom a move would attack.
 
     Returns:
-        The transmission's cell and the enemy's cell; at least one of the two is -1, none.
+        The cell of a transmission and the cell of an enemy; one of them, or both, are -1 for none.
     """
     enemies, transmissions = occupied
     solid = enemies | transmissions | game.board.blocks
@@ -79,11 +78,11 @@ def hurt(table: Entities, hit: Bool[Array, " slots"], damage: Int[Array, ""]) ->
 def bury(
     table: Entities, gone: Bool[Array, " slots"], counted: Bool[Array, " slots"]
 ) -> tuple[Entities, Int[Array, ""]]:
-    """Takes enemies without hp off the table, and all those that are gone.
+    """Removes enemies without hp, and the entities that are ``gone``.
 
     Returns:
-        The others, and how many count as destroyed by the player: those without hp and those that
-        are ``counted``, but for what the schedule brought.
+        The table, and how many the player is rewarded for: those without hp and those that are
+        ``counted``, except what the schedule brought.
     """
     dead = table.is_enemy & (table.hp <= 0)
     kills = total((dead | counted) & ~table.from_task)

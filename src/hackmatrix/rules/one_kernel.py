@@ -1,13 +1,13 @@
 """Loops as single kernels on a CPU.
 
-XLA's CPU compiler makes a kernel of each operation of a loop's body and starts one after another in
-every turn. Where the rules loop over a few games, starting them takes longer than what they do. A
-call that is marked as small is compiled to one kernel with all that is in it; the compiler itself
-makes such calls of loops over less than a kilobyte (``SmallWhileLoopHoistingPass``). Such a kernel
-runs on one core and is written with less care, so that it is not for loops over a whole batch.
+XLA's CPU compiler makes a kernel of each operation in a loop's body and launches one after another
+in every iteration. Where the rules loop over a few games, the launches take longer than the work. A
+call that is marked as small is compiled to one kernel; the compiler itself marks loops over less
+than a kilobyte (``SmallWhileLoopHoistingPass``). Such a kernel runs on one core and is less
+optimized, so it is not for loops over a whole batch.
 
-The mark means nothing elsewhere and changes no result. As it is no promise of XLA's, it is written
-for the versions that it was tried with, and only where a program is for a CPU.
+The mark changes no result. XLA does not promise to keep it, so it is set only in programs for CPUs,
+by the versions of jaxlib that it was tried with.
 """
 
 import logging
@@ -25,9 +25,9 @@ from jaxtyping import Array
 _Carry = TypeVar("_Carry")
 
 MARKED = version("jaxlib").startswith(("0.10.", "0.11."))
-"""Whether programs for CPUs are marked: it was tried with this version."""
+"""Whether loops are marked: this version of jaxlib was tried."""
 
-# The call must not be inlined before the compiler comes to what the other one means.
+# The second mark keeps the call from being inlined before the compiler reads the first.
 _MARKS = ("xla_cpu_small_call", "true"), ("inlineable", "false")
 
 
@@ -36,8 +36,8 @@ def while_loop(
 ) -> _Carry:
     """``jax.lax.while_loop``, on a CPU as one kernel.
 
-    A turn must be without what a CPU has other code for than XLA's own: sorts, scatters, products
-    of matrices, sums of bytes or floats.
+    Its body must hold nothing that XLA hands to a library on a CPU: no sorts, scatters, products of
+    matrices, or sums of bytes or floats.
     """
     return _in_one_kernel(lambda start: lax.while_loop(some_left, turn, start), start)
 
@@ -50,10 +50,10 @@ def fori_loop(
 
 
 def _in_one_kernel(loop: Callable[[_Carry], _Carry], start: _Carry) -> _Carry:
-    # The loop alone is the call, as where the compiler makes one itself: calls of anything else
-    # have ended the process.
+    # The call holds the loop alone, as when the compiler makes one itself: marked calls of anything
+    # else have crashed.
     leaves, structure = jax.tree.flatten(jax.jit(loop)(start))
-    # A mark on one result is a mark on the call that it comes from.
+    # Marking one result marks the call that it comes from.
     return jax.tree.unflatten(structure, [_mark.bind(leaves[0]), *leaves[1:]])
 
 
@@ -73,7 +73,7 @@ def _mark_call(context: mlir.LoweringRuleContext, result: Any) -> list[Any]:
 
 mlir.register_lowering(_mark, lambda context, result: [result])
 if MARKED:
-    # Not cached: in a function that stands for the mark, the call would not be seen.
+    # Not cached: JAX would put the mark into a function of its own, where it does not see the call.
     mlir.register_lowering(_mark, _mark_call, platform="cpu", cacheable=False)
 else:
     logging.getLogger(__name__).warning(

@@ -1,4 +1,4 @@
-"""Ways and lines over the grid, as floods of bit planes.
+"""Shortest paths and lines of sight on the grid, as floods of bit planes.
 
 A breadth-first search grows a set of cells by its neighbors until it meets its goal.
 """
@@ -18,8 +18,8 @@ from ppo_mask.jax_tools import by_platform
 
 Flood = TypeVar("Flood")
 
-# Steps that an accelerator takes before it looks whether they reached anything. Few floods of a
-# whole batch need more: ways are seldom longer.
+# Steps that an accelerator takes at a time before it checks whether anything new was reached. Few
+# paths are longer.
 _AT_ONCE = 12
 
 
@@ -28,13 +28,13 @@ def _grow(
     start: Flood,
     while_loop: Callable[..., Any] = lax.while_loop,
 ) -> Flood:
-    """Lets a flood grow until no flood of the batch does.
+    """Lets a flood grow until no flood of the batch grows any more.
 
     Args:
-        turn: takes so many steps, and says what the last one reached that was not reached before.
-            When nothing more is reached, steps change nothing.
-        start: what is reached without a step.
-        while_loop: JAX's own or, for few games, one in one kernel.
+        turn: takes a number of steps, and returns the flood and what its last step newly reached.
+            When nothing new is reached, further steps change nothing.
+        start: the flood before the first step.
+        while_loop: JAX's or, for few games, :func:`hackmatrix.rules.one_kernel.while_loop`.
     """
 
     steps = by_platform(lambda: 1, lambda: _AT_ONCE)
@@ -50,8 +50,8 @@ def first_met(start: Plane, free: Plane, goal: Plane) -> tuple[Plane, Int[Array,
     """Floods from ``start`` over ``free`` cells until it meets ``goal``.
 
     Returns:
-        The cells of the goal that are met first, and the steps it took to get there; none and 0 if
-        the flood never gets there.
+        The cells of the goal that are met first, and in how many steps; no cell and 0 if the flood
+        never meets the goal.
     """
 
     def step(flood: tuple[Plane, Array]) -> tuple[Plane, Array]:
@@ -84,9 +84,9 @@ def reach(start: Plane, free: Plane) -> Plane:
 
 
 def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
-    """From each cell the steps of the shortest walk to the exit that enters no block.
+    """The steps of the shortest walk from each cell to the exit that enters no block; 0 for none.
 
-    A walk may begin on a block. 0 where there is none.
+    The walk may begin on a block.
     """
     start, free = single(exit), ~blocks
 
@@ -98,7 +98,7 @@ def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
         for number in range(1, steps + 1):
             new = (start | (reached & free)).neighbors() & ~reached
             reached = reached | new
-            # In which step of this turn each cell was reached, in binary: no step writes numbers.
+            # The number of the step in which a cell was reached, as planes of its binary digits.
             digits = [d | new if number >> place & 1 else d for place, d in enumerate(digits)]
         in_turn = [jnp.where(d.flags(), jnp.int8(1 << i), 0) for i, d in enumerate(digits)]
         number = sum(in_turn[1:], in_turn[0])
@@ -110,14 +110,14 @@ def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
 
 
 def manhattan(a: Int[Array, "*#n"], b: Int[Array, "*#n"]) -> Int[Array, "*n"]:
-    """The distance of two cells in steps, blocks not counted."""
+    """The distance of two cells in steps, as if there were no blocks."""
     (a_row, a_col), (b_row, b_col) = row_and_col(a), row_and_col(b)
     return jnp.abs(a_row - b_row) + jnp.abs(a_col - b_col)
 
 
 @jax.jit
 def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
-    """What is seen up, down, left and right of a cell: up to the first opaque cell, it included."""
+    """The cells seen up, down, left and right of a cell, to the first opaque one inclusive."""
     rays: list[Plane] = []
     for move in (Plane.up, Plane.down, Plane.left, Plane.right):
         front, ray = cell, cell & ~cell

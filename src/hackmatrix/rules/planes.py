@@ -1,9 +1,8 @@
 """Sets of cells as bits.
 
 The grid's 36 cells are numbered ``6 * row + col``. A :class:`Plane` is a set of them, 18 bits
-(three rows) in each of two ``uint32``: union, intersection and the neighbors of a whole set are a
+(three rows) in each of two ``uint32``. Union, intersection and the neighbors of a whole set are a
 few bit operations, which vector units do for many environments at once.
-``tests/hackmatrix/rules/test_planes.py`` compares every operation with sets of (row, col) pairs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,7 +43,7 @@ _BITS = _words_of_each([[cell] for cell in range(NUM_CELLS)])
 
 
 class Plane(NamedTuple):
-    """A set of cells; ``lo`` holds rows 0 to 2, ``hi`` rows 3 to 5. Fields of one shape, any."""
+    """A set of cells, or a batch of sets; ``lo`` holds rows 0 to 2, ``hi`` rows 3 to 5."""
 
     lo: UInt32[Array, "*batch"]
     hi: UInt32[Array, "*batch"]
@@ -106,7 +105,7 @@ class Plane(NamedTuple):
 
     @jax.jit
     def around(self) -> "Plane":
-        """The cells next to a cell of the set, diagonals too, the set's own cells left out."""
+        """The cells next to a cell of the set, diagonally too, without the set's own cells."""
         wide = self | self.left() | self.right()
         return (wide | wide.up() | wide.down()) & ~self
 
@@ -119,7 +118,7 @@ class Plane(NamedTuple):
         return bits.only(self.lo, self.hi, _WORD_BITS)
 
     def nth(self, rank: Integer[Array, "*batch"]) -> Int[Array, "*batch"]:
-        """The cell of the given rank (0 is the smallest) in the set, which must have that many."""
+        """The cell of the given rank (0 is the smallest) in the set, which must be large enough."""
         return bits.nth(self.lo, self.hi, _WORD_BITS, rank)
 
     @jax.jit
@@ -145,12 +144,12 @@ def pack(flags: Bool[Array, "*batch 36"]) -> Plane:
 
 
 def union(cells: Integer[Array, " n"], members: Bool[Array, "*sets n"]) -> Plane:
-    """The set of the cells of all members; for several sets of members, as many."""
+    """The cells of all members; for several sets of members, as many sets of cells."""
     return Plane(*bits.union(cells, members, _WORD_BITS))
 
 
 def constant(cells: "list[int] | range | set[int]") -> Plane:
-    """A set known when the program is written."""
+    """A constant set."""
     return Plane(*map(jnp.uint32, _words(cells)))
 
 
@@ -185,8 +184,8 @@ def column(index: Integer[Array, ""]) -> Plane:
 def row_and_col(
     cell: Integer[Array, "*cells"],
 ) -> tuple[Integer[Array, "*cells"], Integer[Array, "*cells"]]:
-    """A cell's row and column, in its type; unspecified for what is no cell."""
-    # By a product: compilers give each division a kernel of its own, and vector units have none.
+    """A cell's row and column, in the cell's type; unspecified for other numbers."""
+    # By a product: vector units have no division.
     sixth = (cell.astype(jnp.int16) * jnp.int16(43)) >> 8
     row = sixth.astype(cell.dtype)
     return row, cell - SIZE * row

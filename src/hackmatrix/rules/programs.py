@@ -138,7 +138,7 @@ class Program(IntEnum):
         "takes back your actions since the last enemy turn; a second UNDO takes back that enemy "
         "turn, too",
         "takes the turn back",
-        useful=lambda now: now.game.undo_length > 0)  # its effect is :func:`.history.undo`
+        useful=lambda now: now.game.undo_length > 0)  # its effect is in `history`
     STEP = Card("STEP", 0, 3, 4,
         "the next enemy turn does not happen",
         "enemies miss a turn",

@@ -35,15 +35,15 @@ _SUMS = tuple(np.cumsum((0.0, *STAGE_REWARDS[:-1])).tolist())  # of so many stag
 
 
 class Events(NamedTuple):
-    """What a step brought that cannot be read off the positions before and after it."""
+    """What happened in a step that the positions before and after it do not show."""
 
-    kills: Int[Array, ""]  # enemies and transmissions that count as destroyed by the player
+    kills: Int[Array, ""]  # enemies and transmissions destroyed by the player that count
     picked_up: Bool[Array, ""]  # the player walked onto a data siphon
     completed: Bool[Array, ""]  # the stage was completed
     won: Bool[Array, ""]  # so was the game
     died: Bool[Array, ""]  # hp is 0 after the enemy turn
     wasted_reset: Bool[Array, ""]  # RESET was run at hp 2
-    lost_yield: Int[Array, ""]  # what a SIPHON did not bring that a better place would have
+    lost_yield: Int[Array, ""]  # how much more SIPHON would have brought from a better place
 
 
 class Shaping(eqx.Module):
@@ -51,10 +51,10 @@ class Shaping(eqx.Module):
 
     Attributes:
         weights: a factor for each component, in the order of ``COMPONENTS``; None for 1 each.
-        program_bonus: for each program earned; what UNDO takes back is taken off again.
-        distance_potential: a step away from the exit takes what a step towards it gives. So walking
-            to and fro earns nothing; in the original's reward, a step away is free. (Ng et al.
-            1999, "Policy invariance under reward transformations".)
+        program_bonus: for each program earned; UNDO takes it back.
+        distance_potential: a step away from the exit costs what a step toward it earns, so walking
+            to and fro earns nothing. In the original's reward a step away is free. (Ng et al. 1999,
+            "Policy invariance under reward transformations".)
 
     Example:
         >>> import hackmatrix as hm
@@ -67,8 +67,7 @@ class Shaping(eqx.Module):
 
 
 class Standing(NamedTuple):
-    """What of a position is compared with the next one; fields as in a game and its player, and
-    how many programs are owned."""
+    """The numbers of a position that the reward compares with the next position's."""
 
     stage: Int[Array, ""]
     hp: Int[Array, ""]
@@ -80,7 +79,7 @@ class Standing(NamedTuple):
 
 
 def standing(game: Game) -> Standing:
-    """How a position compares with others."""
+    """A position's numbers."""
     player = game.player
     return Standing(
         game.stage,

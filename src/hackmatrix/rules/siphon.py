@@ -1,4 +1,4 @@
-"""Siphoning: what it takes, and how much less than a better place would have brought."""
+"""Siphoning: what it brings, and how much more a better place would have brought."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,14 +14,14 @@ _SUM_BITS = 8
 
 
 def siphon(game: Game) -> Game:
-    """Siphons the player's cell and its neighbors; ending the turn is the caller's."""
+    """Siphons the player's cell and its neighbors. The caller ends the turn."""
     board, player = game.board, game.player
     here = single(player.cell)
     fresh = (here | here.neighbors()) & ~board.siphoned
     taken_blocks = (fresh & board.blocks).flags()
     taken_ground = (fresh & ~board.blocks).flags()
     found = _programs_as_bits(board, (fresh & board.program_blocks).flags())
-    # Five cells at most and less than 16 of each: one sum has a byte for each of the four.
+    # At most five cells with less than 16 of each: one sum holds all four, a byte each.
     amounts = (
         (board.points, (fresh & board.data).flags()),
         (board.credits, taken_ground),
@@ -67,11 +67,11 @@ def _programs_as_bits(board: Board, where: Bool[Array, " cells"]) -> UInt32[Arra
 
 
 def lost_yield(game: Game) -> Int[Array, ""]:
-    """Credits and energy that siphoning from a strictly better place would have brought.
+    """How much more credits and energy a strictly better place would have brought.
 
-    Better means the same data points and new programs, at least as much of both resources and more
-    of one; where the player's place has data or programs, only places that reach all its blocks
-    count. Of each resource it is the most that any better place would have brought.
+    A better place brings the same data points and new programs, no less of either resource, and
+    more of one. If the player's place brings data or programs, a better one also reaches all its
+    blocks. Credits and energy are each the most that any better place brings.
     """
     board = game.board
     fresh = ~board.siphoned
@@ -100,8 +100,8 @@ def lost_yield(game: Game) -> Int[Array, ""]:
 def _yields(game: Game) -> UInt32[Array, "4 cells"]:
     """What siphoning from each cell would bring: credits, energy, points and programs.
 
-    Points and programs are words that are equal where these are: three bits count each of the nine
-    possible points (a place reaches five cells), one bit stands for each program.
+    Points and programs are words to compare: three bits count the blocks of each of the nine
+    possible points (a place reaches five cells), and each program has one bit.
     """
     board = game.board
     fresh = ~board.siphoned
@@ -120,5 +120,5 @@ def _yields(game: Game) -> UInt32[Array, "4 cells"]:
     for row, col in ((2, 1), (0, 1), (1, 0), (1, 2)):
         part = padded[:, row : row + SIZE, col : col + SIZE]
         reached = jnp.where(are_programs, reached | part, reached + part)
-    # In memory: each cell's is compared with the player's.
+    # In memory: all cells are compared with the player's.
     return materialize(reached.reshape(-1, NUM_CELLS), game.steps < 0)

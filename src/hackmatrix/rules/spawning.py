@@ -1,4 +1,4 @@
-"""How transmissions come into being."""
+"""Spawning transmissions."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
@@ -23,12 +23,12 @@ _MANY = 1 << (ARRIVAL_SHIFT - 1)
 
 
 def is_due(game: Game) -> Bool[Array, ""]:
-    """Whether something comes into being after an enemy turn."""
+    """Whether transmissions spawn after an enemy turn."""
     return _is_scheduled(game) | (game.pending > 0)
 
 
 def spawn_due(game: Game, draws: Draws) -> Game:
-    """What comes after an enemy turn: the scheduled transmission, then siphoned blocks' ones."""
+    """Spawns what comes after an enemy turn: by the schedule, then from siphoned blocks."""
     scheduled = _is_scheduled(game)
     game = spawn(game, draws, scheduled, game.pending, from_siphon=True)
     return replace(
@@ -49,10 +49,11 @@ def spawn(
     others: Int[Array, ""],
     from_siphon: bool,
 ) -> Game:
-    """One transmission with ``from_task`` if that is on, then ``others`` more, one after another.
+    """Spawns one transmission by the schedule if ``from_task``, then ``others`` more.
 
-    Each takes a cell uniformly among the empty ones out of the line of fire; if there is none,
-    among the empty ones; if there is none, nothing spawns, nor where all slots are taken.
+    Each, one after another, takes a cell drawn uniformly from the empty ones out of the line of
+    fire or, if there are none, from all empty ones. Nothing spawns without an empty cell or a free
+    slot.
     """
     player = single(game.player.cell)
     enemies, transmissions = game.entities.occupied()
@@ -62,7 +63,7 @@ def spawn(
     vacant = ~(solid | player | transmissions)
     free = slot_set(game.entities.kind == FREE)
     count = jnp.minimum(jnp.minimum(others + from_task, vacant.size()), free.size())
-    # Stamps of list order begin again before they are too large, when nobody has one.
+    # Stamps of list order begin at 0 again when no entity has one, so that they stay small.
     births = jnp.where(transmissions.any() | (game.births < _MANY), game.births, 0)
     arrivals = jnp.where(enemies.any() | (game.arrivals < _MANY), game.arrivals, 0)
 

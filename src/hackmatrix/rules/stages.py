@@ -1,4 +1,4 @@
-"""Setting up a stage: its layout and its first transmissions, which are expensive and rare."""
+"""Setting up a stage: its layout and its first transmissions. It is expensive, and rare."""
 
 from typing import NamedTuple
 
@@ -31,16 +31,16 @@ CORNERS = (0, 5, 30, 35)
 _MIN_BLOCKS, _MAX_BLOCKS = 5, 11
 _MAX_POINTS = 9
 _QUESTION_ONE_IN = 10
-_AMOUNT_CHANCES = (2, 11, 20)  # of 20: for 3, for 2 or more, for 1 or more
-# A valid layout is found in 12 draws on average where 11 blocks are wanted. On a crowded board
-# there may be none with so many blocks; after this many draws one fewer is tried.
+_AMOUNT_CHANCES = (2, 11, 20)  # of 20: for 3, for at least 2, for at least 1
+# With 11 blocks, a valid layout takes 12 draws on average. On a crowded board no layout may be
+# valid; after this many draws one block fewer is tried.
 _PATIENCE = 1024
-# Layouts drawn at a time, on a CPU and elsewhere; they divide the patience.
+# Layouts drawn at a time, on a CPU and elsewhere; each divides _PATIENCE.
 _FEW, _MANY = 8, 64
 
 
 def set_up(game: Game, draws: Draws) -> Game:
-    """The stage ``game.stage`` from its beginning, around the player and the living enemies."""
+    """Sets up ``game.stage`` around the player and the living enemies."""
     exit, board = _lay_out(draws, game.player.cell, game.entities)
     interval = FIRST_INTERVAL + 1 - game.stage
     game = replace(
@@ -104,16 +104,15 @@ class _Search(NamedTuple):
 
     number: Int[Array, ""]  # of blocks wanted
     draws: Int[Array, ""]  # layouts drawn so far
-    blocks: Plane  # the first valid layout, once there is one
-    valid: Bool[Array, ""]  # whether there is
-    missing: Bool[Array, ""]  # some game of the batch has none; the same for all
+    blocks: Plane  # the first valid layout, once one is found
+    valid: Bool[Array, ""]  # one was found
+    missing: Bool[Array, ""]  # some game of the batch has not found one; the same for all
 
 
 def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plane:
-    """The cells of the stage's blocks: drawn whole, again and again, until the layout is valid.
+    """The cells of the stage's blocks, as whole layouts drawn until one is valid.
 
-    Several layouts are drawn at once and the first valid one is taken, as if they had been drawn
-    one after another.
+    Several layouts are drawn at once, and the first valid one of them is taken.
     """
     enemies, transmissions = entities.occupied()
     taken = enemies | transmissions | constant(list(CORNERS))
@@ -143,9 +142,9 @@ def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plan
 
 
 def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:
-    """Whether all other cells are connected, the exit as an end only, and no block is walled in.
+    """Whether all other cells are connected, not through the exit, and no block is walled in.
 
-    The original looks from cell (0, 0), and so does walk through an exit that lies there.
+    The original searches from cell (0, 0), so an exit there does not block the search.
     """
     ground = ~blocks
     end = single(exit).where(exit != 0)
@@ -177,8 +176,8 @@ def _take_at_once(
     """The same without a loop, for accelerators."""
     index = np.arange(_MAX_BLOCKS)
     drawn = draws.below(room.size() - index, Use.BLOCK_CELL, layout * _MAX_BLOCKS + index)
-    # Each is a rank among the cells that are left. Put back the cells that were taken before, the
-    # last one first, and it is a rank among all.
+    # Each draw is a rank among the cells that were left. Counting the cells that were taken before,
+    # the last of them first, makes it a rank among all.
     rank = drawn
     for taken in reversed(range(_MAX_BLOCKS - 1)):
         rank = rank + ((index > taken) & (rank >= drawn[taken]))
@@ -187,18 +186,17 @@ def _take_at_once(
 
 
 def _different_programs(draws: Draws, cells: Plane) -> Int[Array, "cells"]:
-    """A program for each cell of the set, none twice; for the others, no matter which."""
-    # The n-th cell gets the program that is n-th in a random order; equal words, one in 2^26, are
-    # in their own order.
+    """A different program for each cell of the set; any for the other cells."""
+    # The n-th cell gets the n-th program of a random order. The number in the low bits breaks ties.
     words = draws.word(Use.PROGRAM, np.arange(NUM_PROGRAMS))
     words = (words & jnp.uint32(~63 & 0xFFFFFFFF)) | np.arange(NUM_PROGRAMS, dtype=np.uint32)
     place = total(words[None, :] < words[:, None])
-    number = (cells & before_each()).size()  # of cells of the set before it
+    number = (cells & before_each()).size()  # how many cells of the set come before it
     return total(jnp.where(place == number[:, None], np.arange(NUM_PROGRAMS), 0))
 
 
 def _renumbered(table: Entities) -> UInt32[Array, " slots"]:
-    """The same list order in small numbers, so that the stamps of a new stage start afresh."""
+    """The same list order in small stamps, so that a new stage's stamps start from 0."""
     alive = table.kind != 0
     earlier = (table.order[None, :] < table.order[:, None]) & alive[None, :]
     same_kind = table.kind[None, :] == table.kind[:, None]

@@ -1,4 +1,4 @@
-"""How a game begins: as the original's do, or, in training, in a later stage and with more."""
+"""How a game begins: like the original's or, in training, in a later stage or with a head start."""
 
 from typing import Any, NamedTuple
 
@@ -14,31 +14,30 @@ from hackmatrix.rules.programs import NUM_PROGRAMS
 from hackmatrix.rules.stages import CORNERS
 
 _BONUSES = ((10, 0, 0), (0, 11, 0), (0, 0, 1))  # credits, energy, data siphons
-_ONE = 1 << 16  # chances are multiples of one part in so many
+_ONE = 1 << 16  # chances are multiples of 1 / _ONE
 _BIT = np.uint32(1) << np.arange(NUM_PROGRAMS, dtype=np.uint32)
 
 MOST_GIVEN = 10_000
-"""The most of anything that a head start gives: a game keeps some numbers in 16 bits."""
+"""The most of anything that a head start gives: some numbers have 16 bits."""
 
 Amount = Float[Array, ""] | float | int
 
 
 class HeadStart(eqx.Module):
-    """What some games begin with beside what the original gives.
+    """What some training games begin with in addition.
 
-    An agent that has never owned a program does not know what one is worth, and nothing teaches it:
-    earning one brings enemies now and pays stages later. In games that begin with some it learns
-    that. All numbers may be traced, so that a curriculum can change them. Amounts are cut off at
-    10,000.
+    Earning a program brings enemies now and pays off stages later, so an agent that has never owned
+    one rarely learns what it is worth. In games that begin with programs it does. A curriculum can
+    change all numbers, for they may be traced. Amounts over 10,000 count as 10,000.
 
     Attributes:
-        share: of the games that have a head start, 0 to 1.
-        programs: each game draws a chance of up to this, 0 to 1, with which it owns each program.
-        credits: up to so many more.
-        energy: up to so many more.
-        data_siphons: up to so many more.
-        attack: up to so much more.
-        score: up to so many points for each stage before the one that the game begins in.
+        share: the share of games with a head start, 0 to 1.
+        programs: each game draws a chance between 0 and this, and owns each program with it.
+        credits: the most credits added.
+        energy: the most energy added.
+        data_siphons: the most data siphons added.
+        attack: the most attack added.
+        score: the most points added for each stage before the first one.
 
     Example:
         >>> import hackmatrix as hm
@@ -58,8 +57,8 @@ class Start(NamedTuple):
     """How games begin.
 
     Attributes:
-        stage_weights: how often in each stage; None for always in stage 1.
-        head_start: None for what the original gives.
+        stage_weights: how often in each stage, relative to the others; None for always in stage 1.
+        head_start: None for none.
     """
 
     stage_weights: Float[Array, "stages"] | None
@@ -67,7 +66,7 @@ class Start(NamedTuple):
 
 
 def first_position(draws: Draws, start: Start) -> Game:
-    """A new game whose first stage is yet to be set up."""
+    """A new game, before its first stage is set up."""
     game = blank_game()
     corner = jnp.array(CORNERS, jnp.int32)[draws.below(len(CORNERS), Use.CORNER)]
     bonus = draws.below(len(_BONUSES), Use.BONUS)
@@ -82,7 +81,7 @@ def first_position(draws: Draws, start: Start) -> Game:
 
 
 def _draw_stage(draws: Draws, weights: Float[Array, "stages"]) -> Int[Array, ""]:
-    # Whole numbers add up exactly, in any order: a stage without weight is never drawn.
+    # In integers, whose sums are exact, so that a stage of weight 0 is never drawn.
     shares = jnp.ceil(weights / jnp.sum(weights) * _ONE).astype(jnp.int32)
     index = np.arange(NUM_STAGES)
     up_to = total(jnp.where(index <= index[:, None], shares, 0))

@@ -32,7 +32,7 @@ class Chance(Protocol):
 
 
 class Dice:
-    """Chance as a generator of random numbers has it."""
+    """Chance from a random number generator."""
 
     def __init__(self, seed: int):
         self._random = Random(seed)
@@ -44,7 +44,7 @@ class Dice:
 
 
 class Content(NamedTuple):
-    """What is on a cell, but for who stands there."""
+    """What is on a cell, without enemies and transmissions."""
 
     kind: int = EMPTY
     points: int = 0

@@ -1,4 +1,8 @@
-"""The programs: when each is useful, and what it does; and how the player does harm."""
+"""The programs: when each is useful, and what it does; damage and kills.
+
+Prices and names are those of :mod:`hackmatrix.rules.programs`, which the recordings check. What a
+program does is written here independently, or comparing the fast game with it would show nothing.
+"""
 
 from collections.abc import Iterable
 

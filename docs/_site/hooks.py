@@ -78,18 +78,20 @@ def all_settings() -> str:
     groups: dict[str, list[str]] = {}
     for name, setting in settings(DEFAULTS).items():
         groups.setdefault(setting.group, []).append(_row(setting, plain[name]))
-    head = "| flag | default | | |\n|---|---|---|---|\n"
-    names = {"environment": "HackMatrix"}
+    head = "| flag | default | takes | | |\n|---|---|---|---|---|\n"
+    groups["HackMatrix"] = groups.pop("environment")
+    titles = {group: group.capitalize() for group in groups}
+    titles |= {"ppo": "PPO", "HackMatrix": "HackMatrix"}
     return "\n".join(
-        f"## {names.get(group, group.capitalize())}\n\n{head}{''.join(rows)}"
-        for group, rows in groups.items()
+        f"## {titles[group]}\n\n{head}{''.join(rows)}" for group, rows in groups.items()
     )
 
 
 def _row(setting: Setting, plain: Setting) -> str:
+    flags = ", ".join(f"`{flag}`" for flag in setting.flags)
     default = f"`{plain.default}`"
     if setting.default != plain.default:
         default += f"; HackMatrix `{setting.default}`"
-    flags = ", ".join(f"`{flag}`" for flag in setting.flags)
+    takes = ", ".join(filter(None, (setting.type, setting.rules.limits)))
     mark = "resume" if setting.rules.changeable else ""
-    return f"| {flags} | {default} | {setting.rules.help} | {mark} |\n"
+    return f"| {flags} | {default} | {takes} | {setting.rules.help} | {mark} |\n"

@@ -12,11 +12,6 @@ ACTION_NAMES = ("up", "down", "left", "right", "siphon", *(card.name for card in
 """The name of each action, by its number."""
 
 
-def price(credits: int, energy: int) -> str:
-    """Credits and energy as text, such as ``3c 2e``; empty for nothing."""
-    return " ".join(f"{n}{letter}" for n, letter in ((credits, "c"), (energy, "e")) if n)
-
-
 def find_action(name: str) -> int | None:
     """The number of an action by its name, in upper or lower case; None for an unknown name."""
     names = [each.lower() for each in ACTION_NAMES]
@@ -25,7 +20,4 @@ def find_action(name: str) -> int | None:
 
 def program_price(action: int) -> str:
     """The price of a program's action; empty for other actions."""
-    if action < FIRST_PROGRAM:
-        return ""
-    card = CARDS[action - FIRST_PROGRAM]
-    return price(card.credits, card.energy)
+    return CARDS[action - FIRST_PROGRAM].price if action >= FIRST_PROGRAM else ""

@@ -205,7 +205,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         valid = in_range & state.valid[jnp.clip(action, 0, NUM_ACTIONS - 1)]
         act = _parts(action, valid)
         start = state.game
-        draws = draws.materialize(start.steps < 0)
+        draws = replace(draws, words=materialize(draws.words, start.steps < 0))
         # Most actions are moves. Only the games that take another one pay for it.
         nothing = jnp.int32(0)
         unmoved = _Run(state.packed, rewards.standing(start), nothing, nothing).flat()

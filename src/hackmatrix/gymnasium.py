@@ -22,8 +22,9 @@ from hackmatrix.env import MIN_UNDO_DEPTH, HackMatrix
 from hackmatrix.observation import bounds
 from hackmatrix.render.picture import pixels
 from hackmatrix.render.scene import scene
-from hackmatrix.render.sheet import ALL_CARD_ROWS, sheet
+from hackmatrix.render.sheet import rows_of, sheet
 from hackmatrix.render.text import colored, text
+from hackmatrix.rules.programs import NUM_PROGRAMS
 from hackmatrix.rules.state import State
 from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
 
@@ -97,7 +98,7 @@ def _make_game(
 
 def _make_pixels(state: State) -> UInt8[np.ndarray, "height width 3"]:
     # All pictures of a film must have the same size.
-    return pixels(sheet(scene(state), card_rows=ALL_CARD_ROWS))
+    return pixels(sheet(scene(state), card_rows=rows_of(NUM_PROGRAMS)))
 
 
 def _print(state: State) -> None:

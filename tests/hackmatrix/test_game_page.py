@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from hackmatrix.actions import price
 from hackmatrix.rules.programs import CARDS
 from hackmatrix.rules.rewards import COMPONENTS, STAGE_REWARDS
 from source import ROOT, load
@@ -40,8 +39,7 @@ def test_every_picture_is_drawn_and_shown():
 
 def test_the_table_of_programs_is_the_games():
     assert table("Programs") == [
-        [card.name, price(card.credits, card.energy), card.text, str(card.spawn_count)]
-        for card in CARDS
+        [card.name, card.price, card.text, str(card.spawn_count)] for card in CARDS
     ]
 
 

@@ -16,7 +16,7 @@ from hackmatrix.play.replay import watch
 from hackmatrix.render.frames import Frame
 from hackmatrix.render.page import Replay, page
 from hackmatrix.render.picture import gif
-from hackmatrix.render.sheet import sheet
+from hackmatrix.render.sheet import rows_of, sheet
 from hackmatrix.render.text import colored
 from ppo_mask.checkpoints import expand_user
 from ppo_mask.errors import RunError
@@ -105,8 +105,7 @@ def _files(options: argparse.Namespace, n: int) -> Iterator[tuple[str, bool]]:
 
 def film(replay: Replay, fps: float) -> bytes:
     """A replay as an animated GIF."""
-    most = max(len(frame.scene.programs) for frame in replay.frames)
-    rows = -(-max(most, 1) // 6)
+    rows = rows_of(max(len(frame.scene.programs) for frame in replay.frames))
     drawings = [sheet(frame.scene, caption(frame), card_rows=rows) for frame in replay.frames]
     return gif(drawings, fps)
 

@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from hackmatrix.actions import ACTION_NAMES, price, program_price
+from hackmatrix.actions import ACTION_NAMES, program_price
 from hackmatrix.render import charts
 from hackmatrix.render.frames import Frame
 from hackmatrix.render.shapes import Drawing
@@ -105,7 +105,7 @@ def _frame(frame: Frame, drawings: dict[str, int]) -> dict[str, Any]:
     return {
         "cells": [drawings.setdefault(inside(cell), len(drawings)) for cell in board(scene)],
         "values": [*(f"{value}" for _, value in scene.values()), "  ".join(scene.flags())],
-        "programs": [f"{card.name} {price(card.credits, card.energy)}" for card in cards],
+        "programs": [f"{card.name} {card.price}" for card in cards],
         "allowed": frame.allowed,
         "action": frame.action,
         "choice": decision and decision.action,

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hackmatrix.actions import price
 from hackmatrix.positions import DATA, EXIT, PICKUP, QUESTION_DATA, QUESTION_PROGRAM, dump
 from hackmatrix.rules.entities import CRYPTOG, TYPES
 from hackmatrix.rules.game import MAX_HP, NUM_STAGES
 from hackmatrix.rules.planes import SIZE
-from hackmatrix.rules.programs import CARDS
+from hackmatrix.rules.programs import CARDS, amounts
 from hackmatrix.rules.state import State
 
 
@@ -37,6 +36,12 @@ class Enemy:
     from_siphon: bool
     from_task: bool
 
+    @property
+    def marks(self) -> str:
+        """A sign for each of the last four that holds."""
+        origin = "s" * self.from_siphon + "t" * self.from_task
+        return "!" * self.stunned + "z" * bool(self.disabled) + origin
+
 
 @dataclass(frozen=True)
 class Transmission:
@@ -53,6 +58,11 @@ class Transmission:
     type: str | None
     from_siphon: bool
     from_task: bool
+
+    @property
+    def marks(self) -> str:
+        """A sign for each of the last two that holds."""
+        return "s" * self.from_siphon + "t" * self.from_task
 
 
 @dataclass(frozen=True)
@@ -279,7 +289,7 @@ def describe(cell: Cell) -> str:
     if cell.block:
         facts.append(_block_words(cell.block))
     facts += ["exit"] * cell.exit + ["data siphon"] * cell.pickup
-    facts += [price(cell.credits, cell.energy)] if cell.credits or cell.energy else []
+    facts += filter(None, [amounts(cell.credits, cell.energy)])
     facts += ["siphoned"] * cell.siphoned + ["siphoned from here"] * cell.center
     return ", ".join(facts)
 

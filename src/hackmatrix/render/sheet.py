@@ -1,6 +1,5 @@
 """A scene as a drawing: the player's values, the board, the programs owned."""
 
-from hackmatrix.actions import price
 from hackmatrix.render.scene import Scene
 from hackmatrix.render.shapes import Box, Drawing, Group, Label, Length, Polygon, Shape
 from hackmatrix.render.tiles import (
@@ -18,17 +17,20 @@ from hackmatrix.render.tiles import (
 )
 from hackmatrix.rules.game import MAX_HP
 from hackmatrix.rules.planes import SIZE
-from hackmatrix.rules.programs import CARDS, NUM_PROGRAMS
+from hackmatrix.rules.programs import CARDS
 
 _MARGIN = 26
 _LINE = 26
 _BOARD = SIZE * TILE
 _CARDS_A_ROW = 6
-ALL_CARD_ROWS = -(-NUM_PROGRAMS // _CARDS_A_ROW)
-"""Rows for all programs."""
 _CARD_HEIGHT = 34
 _HEADER = 78
 _VALUE_COLORS = {"credits": CREDITS, "energy": ENERGY, "siphons": SIPHON, "stage": EXIT}
+
+
+def rows_of(programs: int) -> int:
+    """The rows that so many programs take; of none, the one that says so."""
+    return -(-max(programs, 1) // _CARDS_A_ROW)
 
 
 def board(scene: Scene, x: Length = 0, y: Length = 0) -> list[Group]:
@@ -55,10 +57,10 @@ def sheet(scene: Scene, caption: str = "", *, card_rows: int | None = None) -> D
         middle = n * TILE + TILE / 2
         parts.append(Label(_MARGIN / 2, top + _BOARD - middle, str(n), 14, DIM))
         parts.append(Label(_MARGIN + middle, top + _BOARD + _MARGIN / 2, str(n), 14, DIM))
-    rows = -(-len(scene.programs) // _CARDS_A_ROW) if card_rows is None else card_rows
+    rows = rows_of(len(scene.programs)) if card_rows is None else card_rows
     y = top + _BOARD + _MARGIN
     parts += _programs(scene, y)
-    y += max(rows, 1) * _CARD_HEIGHT
+    y += rows * _CARD_HEIGHT
     if caption:
         parts.append(Label(_MARGIN, y + _LINE / 2, caption, 17, INK, centered=False))
         y += _LINE
@@ -99,13 +101,12 @@ def _programs(scene: Scene, y: Length) -> list[Group | Shape]:
     cards: list[Group | Shape] = []
     for n, number in enumerate(scene.programs):
         card = CARDS[number]
-        cost = price(card.credits, card.energy)
         at_x = _MARGIN + n % _CARDS_A_ROW * TILE
         at_y = y + n // _CARDS_A_ROW * _CARD_HEIGHT
         shapes = (
             Box(1.5, 2, 97, _CARD_HEIGHT - 4, "#2a1d40", 6, COLORS["glitch"], 1),
             Label(7, _CARD_HEIGHT / 2, card.name, 13, INK, centered=False),
-            Label(78, _CARD_HEIGHT / 2, cost, 11, CREDITS),
+            Label(78, _CARD_HEIGHT / 2, card.price, 11, CREDITS),
         )
-        cards.append(Group(at_x, at_y, f"program {card.name}, price {cost}", shapes))
+        cards.append(Group(at_x, at_y, f"program {card.name}, price {card.price}", shapes))
     return cards

@@ -13,10 +13,9 @@ What: ``EXIT``, ``siphon`` (a pickup), ``[5] x5`` a data block of 5 points that 
 import os
 import sys
 
-from hackmatrix.actions import price
 from hackmatrix.render.scene import Block, Cell, Enemy, Scene, Transmission, scene
 from hackmatrix.rules.planes import SIZE
-from hackmatrix.rules.programs import CARDS
+from hackmatrix.rules.programs import CARDS, amounts
 from hackmatrix.rules.state import State, as_text
 
 CELL_WIDTH = 11
@@ -110,17 +109,12 @@ def _crowd(cell: Cell, room: int) -> str:
 
 
 def _enemy(enemy: Enemy, length: int) -> str:
-    flags = "!" * enemy.stunned + "z" * bool(enemy.disabled)
-    return f"{enemy.type[:length]}{enemy.hp}{flags}{_origin(enemy)}"
+    return f"{enemy.type[:length]}{enemy.hp}{enemy.marks}"
 
 
 def _coming(each: Transmission, alone: bool) -> str:
     name = (each.type or "")[: 6 if alone else 1]
-    return f">{each.turns}{name}{_origin(each)}"
-
-
-def _origin(entity: Enemy | Transmission) -> str:
-    return "s" * entity.from_siphon + "t" * entity.from_task
+    return f">{each.turns}{name}{each.marks}"
 
 
 def _what(cell: Cell) -> str:
@@ -128,7 +122,7 @@ def _what(cell: Cell) -> str:
     name, parts = "EXIT" * cell.exit + "siphon" * cell.pickup, list[str]()
     if cell.block:
         name, parts = _block(cell.block)
-    parts += [price(cell.credits, cell.energy), "-" * cell.siphoned + "*" * cell.center]
+    parts += [amounts(cell.credits, cell.energy), "-" * cell.siphoned + "*" * cell.center]
     rest = " ".join(filter(None, parts))
     if len(name) + len(rest) >= CELL_WIDTH:
         rest = rest.replace(" ", "")
@@ -150,7 +144,7 @@ def _programs(scene: Scene) -> list[str]:
     cards = [CARDS[number] for number in scene.programs]
     if not cards:
         return ["no programs"]
-    entries = [f"{card.name} {price(card.credits, card.energy)}".ljust(18) for card in cards]
+    entries = [f"{card.name} {card.price}".ljust(18) for card in cards]
     lines = range(0, len(entries), _PROGRAMS_A_LINE)
     return ["".join(entries[n : n + _PROGRAMS_A_LINE]).rstrip() for n in lines]
 

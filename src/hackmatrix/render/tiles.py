@@ -119,16 +119,12 @@ def _player(x: Length, y: Length, r: Length) -> list[Shape]:
 
 def _enemy(enemy: Enemy, x: Length, y: Length, r: Length) -> list[Shape]:
     color = COLORS[enemy.type]
-    marks = "!" * enemy.stunned + "z" * bool(enemy.disabled)
-    marks += "s" * enemy.from_siphon + "t" * enemy.from_task
     shapes: list[Shape] = [
         _body(enemy.type, x, y, r),
         Label(x, y + (r * 0.12 if enemy.type == "daemon" else 0), str(enemy.hp), r, _DARK),
         Label(x, y + r + 8, enemy.type, 13 if r > 18 else 9, color),
     ]
-    if marks:
-        shapes.append(Label(x + 1.35 * r, y - 0.2 * r, marks, 0.7 * r, CREDITS))
-    return shapes
+    return [*shapes, *_marks(enemy.marks, x, y, r)]
 
 
 def _body(type: str, x: Length, y: Length, r: Length) -> Polygon:
@@ -147,14 +143,17 @@ def _body(type: str, x: Length, y: Length, r: Length) -> Polygon:
 
 def _transmission(each: Transmission, x: Length, y: Length, r: Length) -> list[Shape]:
     color = COLORS[each.type] if each.type else COMING
-    marks = "s" * each.from_siphon + "t" * each.from_task
-    shapes: list[Shape] = [
+    return [
         Disc(x, y, r, "", color, r / 8),
         Disc(x, y, r * 0.72, "", color, r / 16),
         Label(x, y, str(each.turns), r * 0.8, color),
         Label(x, y + r + 8, each.type or "coming", 13 if r > 18 else 9, color),
+        *_marks(each.marks, x, y, r),
     ]
-    return [*shapes, Label(x + 1.35 * r, y - 0.2 * r, marks, 0.7 * r, CREDITS)][: 5 if marks else 4]
+
+
+def _marks(marks: str, x: Length, y: Length, r: Length) -> list[Shape]:
+    return [Label(x + 1.35 * r, y - 0.2 * r, marks, 0.7 * r, CREDITS)] if marks else []
 
 
 def _ring(

@@ -12,9 +12,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Integer, Key, UInt32
+from jaxtyping import Array, Int, Integer, Key, UInt32
 
-from hackmatrix.rules import batching
 from hackmatrix.rules.game import build
 
 _GOLDEN = 0x9E3779B9  # 2^32 / golden ratio, odd: consecutive numbers land far apart
@@ -62,10 +61,6 @@ class Draws(eqx.Module):
         """The draws of each key, with one call of the generator, which is slow to compile."""
         many = jax.vmap(cls)(jnp.stack(keys))
         return tuple(build(cls, words=row) for row in many.words)
-
-    def materialize(self, never: Bool[Array, ""]) -> "Draws":
-        """The same draws; see :func:`hackmatrix.rules.batching.materialize`."""
-        return build(Draws, words=batching.materialize(self.words, never))
 
     def word(
         self, use: Use, number: Integer[Array | np.ndarray, "*shape"] | int = 0

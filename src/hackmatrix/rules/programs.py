@@ -74,6 +74,11 @@ class Card(NamedTuple):
     adds: Rule[Mapping[str, Any]] | None = None
     sets: Rule[Mapping[str, Any]] | None = None
 
+    @property
+    def price(self) -> str:
+        """Credits and energy as text."""
+        return amounts(self.credits, self.energy)
+
 
 class Program(IntEnum):
     """A program's number, and its row; its action is 5 more."""
@@ -209,6 +214,11 @@ class Program(IntEnum):
 
 CARDS = tuple(program.card for program in Program)
 NUM_PROGRAMS = len(CARDS)
+
+
+def amounts(credits: int, energy: int) -> str:
+    """Credits and energy as text, such as ``3c 2e``; empty for nothing."""
+    return " ".join(f"{n}{letter}" for n, letter in ((credits, "c"), (energy, "e")) if n)
 
 
 def owned_flags(owned: UInt32[Array, ""]) -> Bool[Array, "programs"]:

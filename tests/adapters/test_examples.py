@@ -111,7 +111,7 @@ def test_an_error_of_the_game_ends_the_run_in_one_line(capfd):
     [
         (ELSEWHERE, ["--name", "Pendulum-v1"], "Pendulum-v1 of gymnax has actions of Box("),
         (ELSEWHERE, ["--opponent", "self"], "gymnax has no opponents: leave opponent out"),
-        (ELSEWHERE, ["--lr", "cosine"], "--lr must be a number, got 'cosine'"),
+        (ELSEWHERE, ["--lr", "cosine"], "--learning-rate must be a number, got 'cosine'"),
         (PYTHON, ["--env-id", "Pendulum-v1"], "Pendulum-v1 has actions of Box("),
         (PYTHON, ["--env-id", "Nothing-v0"], "there is no 'Nothing-v0' for gymnasium.make: "),
         (PYTHON, [*GAME, "--num-seeds", "2"], "an environment that lives in Python trains one se"),

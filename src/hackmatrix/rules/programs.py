@@ -95,13 +95,11 @@ class Program(IntEnum):
     # fmt: off
     # Name, credits, energy, spawn count; what it does, in full and in short; when; and the effect.
     PUSH = Card("PUSH", 0, 2, 4,
-        "every enemy moves one cell away from you, over blocks too",
-        "enemies: a cell away",
+        "every enemy moves one cell away from you, over blocks too", "enemies: a cell away",
         useful=lambda now: now.enemies.any(),
         pushes=1)
     PULL = Card("PULL", 0, 2, 4,
-        "every enemy moves one cell toward you",
-        "enemies: a cell nearer",
+        "every enemy moves one cell toward you", "enemies: a cell nearer",
         useful=lambda now: now.enemies.any(),
         pushes=-1)
     CRASH = Card("CRASH", 3, 2, 6,
@@ -111,64 +109,51 @@ class Program(IntEnum):
         destroys=lambda now: now.around,
         clears=lambda now: now.around)
     WARP = Card("WARP", 2, 2, 5,
-        "you jump onto a random enemy or transmission and destroy it",
-        "jump onto one, kill it",
+        "you jump onto a random enemy or transmission and destroy it", "jump onto one, kill it",
         useful=lambda now: now.enemies.any() | now.transmissions.any(),
         destroys=lambda now: now.of_kind_and_cell(now.drawn),
         sets=lambda now: {"cell": now.table.cell[now.drawn]})
     POLY = Card("POLY", 1, 1, 3,
-        "every enemy becomes one of another type; damage stays",
-        "enemies change type",
+        "every enemy becomes one of another type; damage stays", "enemies change type",
         useful=lambda now: now.enemies.any(),
         entities=lambda now: now.other_types())
     WAIT = Card("WAIT", 0, 1, 1,
-        "ends the turn",
-        "ends the turn")  # which the environment does
+        "ends the turn", "ends the turn")  # which the environment does
     DEBUG = Card("DEBUG", 3, 0, 4,
-        "hits every enemy on a block",
-        "hits enemies on blocks",
+        "hits every enemy on a block", "hits enemies on blocks",
         useful=lambda now: (now.enemies & now.board.blocks).any(),
         hits=lambda now: now.board.blocks)
     ROW = Card("ROW", 3, 1, 2,
-        "hits every enemy in your row",
-        "hits all in your row",
+        "hits every enemy in your row", "hits all in your row",
         useful=lambda now: (now.enemies & row(now.player.row)).any(),
         hits=lambda now: row(now.player.row))
     COL = Card("COL", 3, 1, 2,
-        "hits every enemy in your column",
-        "hits all in your column",
+        "hits every enemy in your column", "hits all in your column",
         useful=lambda now: (now.enemies & column(now.player.col)).any(),
         hits=lambda now: column(now.player.col))
     UNDO = Card("UNDO", 1, 0, 3,
         "takes back your actions since the last enemy turn; a second UNDO takes back that enemy "
-        "turn, too",
-        "takes the turn back",
+        "turn, too", "takes the turn back",
         useful=lambda now: now.game.undo_length > 0)  # its effect is in `history`
     STEP = Card("STEP", 0, 3, 4,
-        "the next enemy turn does not happen",
-        "enemies miss a turn",
+        "the next enemy turn does not happen", "enemies miss a turn",
         sets=lambda now: {"step_pending": True})
     SIPH_PLUS = Card("SIPH+", 5, 0, 7,
-        "a data siphon",
-        "one more data siphon",
+        "a data siphon", "one more data siphon",
         adds=lambda now: {"data_siphons": 1})
     EXCH = Card("EXCH", 4, 0, 3,
-        "4 energy",
-        "4 energy",  # useful with four credits, which are its price
+        "4 energy", "4 energy",  # useful with four credits, which are its price
         adds=lambda now: {"energy": 4})
     SHOW = Card("SHOW", 2, 0, 2,
-        "shows cryptogs, for this stage",
-        "shows cryptogs",
+        "shows cryptogs, for this stage", "shows cryptogs",
         useful=lambda now: ~now.game.show,
         sets=lambda now: {"show": True})
     RESET = Card("RESET", 0, 4, 2,
-        "3 hp",
-        "back to 3 hp",
+        "3 hp", "back to 3 hp",
         useful=lambda now: now.player.hp < MAX_HP,
         sets=lambda now: {"hp": MAX_HP})
     CALM = Card("CALM", 2, 4, 6,
-        "no scheduled transmissions in this stage",
-        "ends the schedule",
+        "no scheduled transmissions in this stage", "ends the schedule",
         useful=lambda now: ~now.game.calm,
         sets=lambda now: {"calm": True})
     D_BOM = Card("D_BOM", 3, 0, 4,
@@ -179,34 +164,28 @@ class Program(IntEnum):
         hits=lambda now: now.table.cells_of(now.nearest_daemon).around(),
         damage=1)
     DELAY = Card("DELAY", 1, 2, 4,
-        "every transmission comes 3 turns later",
-        "all come 3 turns later",
+        "every transmission comes 3 turns later", "all come 3 turns later",
         useful=lambda now: now.transmissions.any(),
         entities=lambda now: now.later(3))
     ANTI_V = Card("ANTI-V", 3, 0, 4,
-        "hits every virus for 1",
-        "hits viruses, for 1",
+        "hits every virus for 1", "hits viruses, for 1",
         useful=lambda now: now.lives(VIRUS),
         hits=lambda now: now.table.type == VIRUS,
         damage=1)
     SCORE = Card("SCORE", 0, 5, 5,
-        "score: 8 less the stage you are in",
-        "points: 8 - stage",
+        "score: 8 less the stage you are in", "points: 8 - stage",
         useful=lambda now: now.game.stage < NUM_STAGES,
         adds=lambda now: {"score": NUM_STAGES - now.game.stage})
     REDUC = Card("REDUC", 2, 1, 3,
-        "every block that is not siphoned brings one transmission less",
-        "blocks bring 1 less",
+        "every block that is not siphoned brings one transmission less", "blocks bring 1 less",
         useful=lambda now: now.any_block_brings_some,
         reduces=lambda now: now.board.blocks & ~now.board.siphoned)
     ATK_PLUS = Card("ATK+", 4, 4, 8,
-        "attack 1 higher, for the rest of the game; twice a stage at most",
-        "attack 1 higher",
+        "attack 1 higher, for the rest of the game; twice a stage at most", "attack 1 higher",
         useful=lambda now: now.game.atk_uses < 2,
         adds=lambda now: {"attack": 1, "atk_uses": 1})
     HACK = Card("HACK", 2, 2, 4,
-        "hits every enemy on a siphoned cell",
-        "hits on siphoned cells",
+        "hits every enemy on a siphoned cell", "hits on siphoned cells",
         useful=lambda now: now.board.siphoned.any(),
         hits=lambda now: now.board.siphoned)
     # fmt: on

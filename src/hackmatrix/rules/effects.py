@@ -1,4 +1,4 @@
-"""What the table of programs comes to: when each can be run, and what the one that runs does."""
+"""The table of programs, folded: when each can be run, and what the one that runs does."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -46,7 +46,7 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
     runs = [program == each for each in Program]
 
     def column(of: Callable[[Card], Rule[_Value] | None]) -> list[tuple[Array, _Value]]:
-        """What the rows have in a column, each with whether its program is the one that runs."""
+        """The values of a column, each with whether its row's program is the one that runs."""
         rules = ((runs[each], of(each.card)) for each in Program)
         return [(flag, rule(now)) for flag, rule in rules if rule is not None]
 
@@ -83,7 +83,7 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
 
 
 def _members(table: Entities, whom: Sequence[tuple[Array, Whom]]) -> Bool[Array, " slots"]:
-    """The slots that are meant, or whose cells are, where the flag beside them is on."""
+    """The entities that are selected, by slot or by cell, where the flag beside them is on."""
     cells = [(flag, them) for flag, them in whom if isinstance(them, Plane)]
     slots = [them & flag for flag, them in whom if not isinstance(them, Plane)]
     return reduce(or_, [_union(cells).has(table.cell), *slots])
@@ -101,10 +101,11 @@ def _push(
     away: Bool[Array, ""],
     nearer: Bool[Array, ""],
 ) -> tuple[Int8[Array, " slots"], Bool[Array, " slots"]]:
-    """Where all are after enemies were moved away from the player, or nearer, or not at all.
+    """Moves enemies away from the player, or nearer, or not at all.
 
     Returns:
-        The cells; and of those that are gone, the first enemy and the first transmission on each.
+        The cell of each slot; and of those that are gone, the first enemy and the first
+        transmission on each cell.
     """
     wanted, can_go = _wanted_cells(table, player, away)
     goes = away | nearer

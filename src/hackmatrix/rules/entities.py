@@ -189,7 +189,7 @@ def full_hp(type: Int8[Array, "*n"]) -> Int8[Array, "*n"]:
 
 
 def arrival_order(arrival: Int[Array, ""], born: UInt32[Array, "slots"]) -> UInt32[Array, "slots"]:
-    """The list order of enemies that arrive together: after all others, and by birth."""
+    """The list order of enemies that arrive together: after all others, in the order of birth."""
     return (arrival.astype(jnp.uint32) << ARRIVAL_SHIFT) | (born & MAX_ARRIVALS)
 
 

@@ -171,13 +171,13 @@ def pack(game: Game) -> Packed:
 
 @jax.jit
 def pack_moved(game: Game, slow: UInt32[Array, " slow"]) -> Packed:
-    """The position, packed, where only moves have changed it; ``slow`` is as it was before."""
+    """Packs a position that only moves have changed, so that ``slow`` is as it was before."""
     return _packed(_words_of(game, _NUMBERS, _PLANES), slow, game.entities)
 
 
 @jax.jit
 def pack_spawned(game: Game, packed: Packed) -> Packed:
-    """The position, packed, where only spawns have changed it from the given one."""
+    """Packs a position that differs from ``packed`` only by spawns."""
 
     def renewed(numbers: Array, words: _Words, first: int = 0) -> Array:
         changed = (
@@ -276,7 +276,7 @@ def _join(values: dict[str, Any], widths: dict[str, int], dtype: Any) -> Array:
 
 
 def _split(number: Array, widths: dict[str, int], dtype: Any) -> dict[str, Array]:
-    """The fields that :func:`_join` joined: flags, and numbers of that type."""
+    """The inverse of :func:`_join`: flags, and numbers of the given type."""
     fields: dict[str, Array] = {}
     for name, shift, width in _laid_out(widths):
         part = number >> shift if shift else number

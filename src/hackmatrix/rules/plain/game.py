@@ -210,12 +210,12 @@ def distances(goal: Cell, free: set[Cell]) -> dict[Cell, int]:
 
 
 def cells_of(entities: Iterable[Entity]) -> set[Cell]:
-    """Where they are."""
+    """The cells of the entities."""
     return {entity.cell for entity in entities}
 
 
 def on(entities: Iterable[Entity], cells: Iterable[Cell]) -> list[Entity]:
-    """Those that are on the cells."""
+    """The entities on the cells."""
     cells = set(cells)
     return [entity for entity in entities if entity.cell in cells]
 

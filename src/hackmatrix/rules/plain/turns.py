@@ -166,7 +166,7 @@ def _number(cell: Cell) -> int:
 
 
 def _blocks(game: Game, chance: Chance) -> list[Cell]:
-    """The cells of the stage's blocks: drawn whole, again and again, until they are valid."""
+    """The cells of the stage's blocks, as whole layouts drawn until one is valid."""
     taken = {*CORNERS, *cells_of(game.enemies), *cells_of(game.transmissions)}
     room = [cell for cell in BOARD if cell not in taken]
     number = min(chance(range(5, 12), Use.BLOCK_COUNT), len(room))

@@ -93,7 +93,7 @@ def collected(num_envs: int, num_steps: int = 128) -> Subject:
         model = eqx.combine(arrays, static)
         state, transitions = rollout.collect(env, model, state, rollout_key, num_steps)
         # The sum keeps the compiler from leaving out what is only kept.
-        kept = jax.tree.leaves((transitions.observation, transitions.log_prob, transitions.reward))
+        kept = jax.tree.leaves((transitions.decision, transitions.reward))
         return key, arrays, state, sum(jnp.sum(x, dtype=jnp.float32) for x in kept)
 
     state = eqx.filter_jit(rollout.start_rollout)(env, model, jax.random.key(1))

@@ -15,7 +15,6 @@ from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.ppo import (
     Batch,
     RolloutState,
-    ShufflePlan,
     bootstrap_values,
     collect,
     estimate_advantages,
@@ -34,12 +33,13 @@ optimizer = optax.chain(
 
 def loss(model: pm.MLPActorCritic, batch: Batch) -> Array:
     """PPO's loss of a minibatch, whose arrays have axes [rows, …]. Put your own here."""
-    distribution, value = jax.vmap(model)(batch.observation, batch.action_mask)
-    log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, batch.action)
+    old = batch.decision
+    distribution, value = jax.vmap(model)(old.observation, old.action_mask)
+    log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, old.action)
     entropy = jax.vmap(lambda d: d.entropy())(distribution).mean()
 
     advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std() + 1e-8)
-    ratio = jnp.exp(log_prob - batch.log_prob)
+    ratio = jnp.exp(log_prob - old.log_prob)
     clipped = jnp.clip(ratio, 1 - config.clip_eps, 1 + config.clip_eps)
     pg_loss = -jnp.minimum(ratio * advantage, clipped * advantage).mean()
     vf_loss = 0.5 * jnp.square(value - batch.return_).mean()
@@ -58,25 +58,18 @@ def update(
 
     # Estimate how much better than expected each action was. A truncated episode is worth what its
     # last state promised; what follows it in the rollout belongs to the next episode.
-    next_value = jnp.concatenate([transitions.value[1:], bootstrap_values(model, rollout)[None]])
+    value = transitions.decision.value
+    next_value = jnp.concatenate([value[1:], bootstrap_values(model, rollout)[None]])
     advantage = estimate_advantages(
         transitions.reward,
-        transitions.value,
+        value,
         jnp.where(transitions.truncated, transitions.final_value, next_value),
         transitions.terminated,
         transitions.truncated,
         config.gamma,
         config.gae_lambda,
     )
-    batch = Batch(  # axes [T, E, …]
-        observation=transitions.observation,
-        action_mask=transitions.action_mask,
-        action=transitions.action,
-        log_prob=transitions.log_prob,
-        value=transitions.value,
-        advantage=advantage,
-        return_=advantage + transitions.value,
-    )
+    batch = Batch(transitions.decision, advantage, return_=advantage + value)  # axes [T, E, …]
 
     # Learn: several passes over the rollout, a gradient step for each minibatch of T·E rows.
     params, static = eqx.partition(model, eqx.is_inexact_array)
@@ -88,7 +81,7 @@ def update(
         step, opt_state = optimizer.update(gradient, opt_state, params)
         return (optax.apply_updates(params, step), opt_state), None
 
-    rows = shuffle_rows(ShufflePlan.make(config, model), shuffle_key)  # [gradient steps, 1, rows]
+    rows = shuffle_rows(config, model, shuffle_key)  # [gradient steps, 1, rows]
     (params, opt_state), _ = jax.lax.scan(gradient_step, (params, opt_state), rows[:, 0])
     return eqx.combine(params, static), opt_state, rollout, key, transitions.reward.mean()
 

@@ -60,7 +60,7 @@ _BEST = """
 import json
 import jax
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split
+from ppo_mask.ppo import PPOConfig, can_split
 from ppo_mask.devices.cpu import best_count
 configs = [
     dict(num_envs=64), dict(num_envs=255), dict(num_envs=256), dict(num_envs=400),
@@ -69,8 +69,7 @@ configs = [
 ]
 model = MLPActorCritic(1, 2, 1, 1, key=jax.random.key(0))
 def best(config):
-    plan = ShufflePlan.make(config, model)
-    return best_count(plan.num_envs, lambda count: can_split(plan, count))
+    return best_count(config.num_envs, lambda count: can_split(config, model, count))
 print(json.dumps([best(PPOConfig(**config)) for config in configs]))
 """
 

@@ -6,7 +6,7 @@ import pytest
 import on_devices
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.ppo import PPOConfig, ShufflePlan, check_devices
+from ppo_mask.ppo import PPOConfig, check_devices
 from virtual_devices import printed_with
 
 
@@ -60,7 +60,7 @@ def test_no_more_devices_than_there_are():
     ],
 )
 def test_an_uneven_split_is_refused_with_a_reason(config, devices, message):
-    plan = ShufflePlan.make(PPOConfig(**config), MLPActorCritic(1, 2, 1, 1, key=jax.random.key(0)))
+    parts = PPOConfig(**config), MLPActorCritic(1, 2, 1, 1, key=jax.random.key(0))
     with pytest.raises(ValueError, match=message):
-        check_devices(plan, devices)
-    check_devices(plan, 1)
+        check_devices(*parts, devices)
+    check_devices(*parts, 1)

@@ -12,7 +12,7 @@ from corridor import DEFAULTS, TASK
 from environments import Scripted
 from ppo_mask.envs import VectorEnv, probes
 from ppo_mask.networks import GRUActorCritic, Memory, MLPActorCritic, Policy, advance, forward
-from ppo_mask.ppo import PPOConfig, ShufflePlan, bootstrap_values, collect, start_rollout
+from ppo_mask.ppo import PPOConfig, bootstrap_values, check_devices, collect, start_rollout
 from ppo_mask.runner import default_network, main
 from ppo_mask.training import Trainer, evaluate
 
@@ -55,8 +55,9 @@ def played():
     roll = eqx.filter_jit(lambda state, key: collect(vector_env, model, state, key, 12))
     before, _ = roll(start_rollout(vector_env, model, key), key)
     after, transitions = roll(before, jax.random.key(2))
+    decision = transitions.decision
     seen, actions, ended = map(
-        np.asarray, (transitions.observation, transitions.action, transitions.ended)
+        np.asarray, (decision.observation, decision.action, transitions.ended)
     )
 
     @jax.jit
@@ -78,11 +79,12 @@ def test_a_rollout_is_what_single_steps_make(played):
     model, before, after, transitions, (log_prob, value, hiddens) = played
     assert (before.hidden != 0).any()  # An episode continues over the border.
     assert transitions.terminated.any()
-    np.testing.assert_allclose(transitions.log_prob, log_prob, atol=1e-5)
-    np.testing.assert_allclose(transitions.value, value, atol=1e-5)
-    begins = np.asarray(transitions.observation[1:, :, 0]) == 0  # Nothing is remembered there.
+    decision = transitions.decision
+    np.testing.assert_allclose(decision.log_prob, log_prob, atol=1e-5)
+    np.testing.assert_allclose(decision.value, value, atol=1e-5)
+    begins = np.asarray(decision.observation[1:, :, 0]) == 0  # Nothing is remembered there.
     first = float(model(jnp.zeros(1), MASK)[1])
-    np.testing.assert_allclose(transitions.value[1:][begins], first, atol=1e-5)
+    np.testing.assert_allclose(decision.value[1:][begins], first, atol=1e-5)
     last = np.where(transitions.ended[-1][:, None], 0, hiddens[-1])
     np.testing.assert_allclose(after.hidden, last, atol=1e-5)
     following = jax.jit(jax.vmap(lambda *x: advance(model, *x)[1]))
@@ -100,12 +102,13 @@ def test_forward_repeats_the_outputs_of_the_rollout(played):
     @jax.jit
     def outputs(rows, hidden):
         memory = Memory(hidden, rows.ended)
-        distribution, value = forward(model, rows.observation, rows.action_mask, memory)
-        return jax.vmap(jax.vmap(lambda d, a: d.log_prob(a)))(distribution, rows.action), value
+        old = rows.decision
+        distribution, value = forward(model, old.observation, old.action_mask, memory)
+        return jax.vmap(jax.vmap(lambda d, a: d.log_prob(a)))(distribution, old.action), value
 
     log_prob, value = outputs(rows, before.hidden)
-    np.testing.assert_allclose(log_prob, rows.log_prob, atol=1e-5)
-    np.testing.assert_allclose(value, rows.value, atol=1e-5)
+    np.testing.assert_allclose(log_prob, rows.decision.log_prob, atol=1e-5)
+    np.testing.assert_allclose(value, rows.decision.value, atol=1e-5)
 
 
 def test_a_truncated_episode_is_bootstrapped_with_its_memory(played):
@@ -177,7 +180,7 @@ def test_indivisible_environments_are_refused():
     with pytest.raises(ValueError, match=message):
         Trainer(AnyEnd(), config).init(make_gru(), jax.random.key(0))
     model = MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0))
-    assert ShufflePlan.make(config, model).batch_size == config.batch_size
+    check_devices(config, model, 1)
 
 
 def _gru_for(env, network, key):

@@ -5,7 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppo_mask.ppo import ShufflePlan, cache_sized_parts, shuffle_rows
+from ppo_mask.networks import MLPActorCritic
+from ppo_mask.ppo import PPOConfig, cache_sized_parts, shuffle_rows
+
+MODEL = MLPActorCritic(1, 2, 1, 1, key=jax.random.key(0))
 
 
 @pytest.mark.parametrize(
@@ -27,8 +30,8 @@ def test_parts_stay_as_they_are_on_an_accelerator(monkeypatch):
 
 
 def test_every_epoch_has_all_rows_once_in_an_order_of_its_own():
-    plan = ShufflePlan(6, 10, num_minibatches=4, update_epochs=3, gradient_accumulation=1)
-    rows = shuffle_rows(plan, jax.random.key(0))
+    config = PPOConfig(num_envs=6, num_steps=10, num_minibatches=4, update_epochs=3)
+    rows = shuffle_rows(config, MODEL, jax.random.key(0))
     assert rows.shape == (12, 1, 15)
     orders = np.asarray(rows).reshape(3, 60)
     np.testing.assert_array_equal(np.sort(orders), np.tile(np.arange(60), (3, 1)))
@@ -36,8 +39,8 @@ def test_every_epoch_has_all_rows_once_in_an_order_of_its_own():
 
 
 def test_every_order_is_as_likely():
-    plan = ShufflePlan(1, 3, num_minibatches=1, update_epochs=6000, gradient_accumulation=1)
-    orders = np.asarray(shuffle_rows(plan, jax.random.key(1))).reshape(6000, 3)
+    config = PPOConfig(num_envs=1, num_steps=3, num_minibatches=1, update_epochs=6000)
+    orders = np.asarray(shuffle_rows(config, MODEL, jax.random.key(1))).reshape(6000, 3)
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert len(counts) == 6
     assert (abs(counts - 1000) < 6 * np.sqrt(6000 * (1 / 6) * (5 / 6))).all()

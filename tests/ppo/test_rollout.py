@@ -39,10 +39,10 @@ def test_observation_is_from_before_the_action(last, final_value):
     transitions = _collect(jnp.array([0, 0, last]))
     steps = np.array([0, 1, 2, 0, 1, 2, 0])
     ends = steps == 2
-    assert (transitions.observation[..., 0] == steps[:, None]).all()
-    assert (transitions.value == 100 + steps[:, None]).all()
+    assert (transitions.decision.observation[..., 0] == steps[:, None]).all()
+    assert (transitions.decision.value == 100 + steps[:, None]).all()
     assert (transitions.reward == steps[:, None] + 1).all()
-    assert (transitions.action == np.where(ends, last, 0)[:, None]).all()
+    assert (transitions.decision.action == np.where(ends, last, 0)[:, None]).all()
     assert (transitions.ended == ends[:, None]).all()
     assert (transitions.final_value == np.where(ends, final_value, 0)[:, None]).all()
 
@@ -56,7 +56,7 @@ def test_the_next_rollout_continues_where_the_last_one_stopped():
         seen.append(transitions)
     joined = jax.tree.map(lambda *x: jnp.concatenate(x)[:, 0], *seen)
     steps = np.arange(12) % 5
-    np.testing.assert_array_equal(joined.observation[:, 0], steps)
+    np.testing.assert_array_equal(joined.decision.observation[:, 0], steps)
     np.testing.assert_array_equal(joined.episode_length, steps + 1)
     np.testing.assert_array_equal(joined.episode_return, (steps + 1) * (steps + 2) // 2)
 

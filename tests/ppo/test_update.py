@@ -69,7 +69,7 @@ def test_first_minibatch_has_the_policy_that_acted():
         np.testing.assert_allclose(diagnostics.pg_loss[0], 0, atol=1e-5)  # mean of advantages
         assert (diagnostics.approx_kl[1:] > 0).all()
         # The statistics are those of all that was acted on.
-        observation, far = rollout.observation
+        observation, far = rollout.decision.observation
         np.testing.assert_array_equal(far, 30 * observation + 50)
         seen.append(np.float64(far).reshape(-1, 3))
         [moments] = learner.model.network.moments
@@ -95,7 +95,7 @@ def test_the_value_learns_scaled_rewards_and_a_rollout_keeps_them_as_they_are():
     scale = jax.jit(ppo.RewardScaler.scale)
     _, scaled = scale(ppo.RewardScaler(8), rollout.reward, rollout.ended, 0.0)
     assert scaled.max() > 1.5
-    expected = np.square(scaled - rollout.value).mean() / 2
+    expected = np.square(scaled - rollout.decision.value).mean() / 2
     np.testing.assert_allclose(diagnostics.vf_loss[:2].mean(), expected, rtol=1e-3)
 
 
@@ -169,12 +169,15 @@ def test_clipping_is_by_global_norm_and_adams_eps_is_1e5():
 
 def _batch(key, n=64):
     keys = jax.random.split(key, 6)
-    return ppo.Batch(
+    decision = ppo.Decision(
         observation=jax.random.normal(keys[0], (n, 4)),
         action_mask=jax.random.bernoulli(keys[1], 0.5, (n, 6)).at[:, 2].set(True),
         action=jnp.full(n, 2),
         log_prob=-jax.random.uniform(keys[2], (n,), minval=0.5, maxval=3.0),
         value=jax.random.normal(keys[3], (n,)),
+    )
+    return ppo.Batch(
+        decision,
         advantage=jax.random.normal(keys[4], (n,)),
         return_=jax.random.normal(keys[5], (n,)),
     )
@@ -188,13 +191,15 @@ def test_loss_equals_the_formulas_in_float64(clip_value):
 
     @eqx.filter_jit
     def run(model, batch):
-        distribution, value = jax.vmap(model)(batch.observation, batch.action_mask)
+        old = batch.decision
+        distribution, value = jax.vmap(model)(old.observation, old.action_mask)
         return jax.vmap(lambda d: d.probs)(distribution), value, *ppo.ppo_loss(model, batch, config)
 
     probs, value, total, metrics = run(model, batch)
     probs, value = np.float64(probs), np.float64(value)
     old_log_prob, old_value, advantage, return_ = (
-        np.float64(x) for x in (batch.log_prob, batch.value, batch.advantage, batch.return_)
+        np.float64(x)
+        for x in (batch.decision.log_prob, batch.decision.value, batch.advantage, batch.return_)
     )
     ratio = probs[:, 2] / np.exp(old_log_prob)
     pg = -np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage).mean()

@@ -22,7 +22,7 @@ OFTEN = ("--log-interval", "2", "--save-interval", "4")
 def loss(network: Any, batch: Any, config: Any) -> Any:
     """PPO's, and a metric more."""
     total, metrics = ppo_loss(network, batch, config)
-    return total, metrics | {"rows": jnp.float32(batch.action.shape[0])}
+    return total, metrics | {"rows": jnp.float32(batch.advantage.shape[0])}
 
 
 def one_step(

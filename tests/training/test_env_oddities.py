@@ -90,15 +90,14 @@ def test_numbers_of_python_and_numpy_and_integers_will_do(reward):
 def test_values_of_few_bits_are_learned_in_float32(dtype):
     # In 16 bits the mean of so many squared errors is one of 256 numbers.
     rows = 1000
-    batch = pm.ppo.Batch(
+    decision = pm.ppo.Decision(
         observation=jnp.ones(rows),
         action_mask=jnp.ones((rows, 2), bool),
         action=jnp.zeros(rows, jnp.int32),
         log_prob=jnp.full(rows, jnp.log(0.5)),
         value=jnp.zeros(rows),
-        advantage=jnp.zeros(rows),
-        return_=jnp.linspace(0, 1, rows),
     )
+    batch = pm.ppo.Batch(decision, jnp.zeros(rows), return_=jnp.linspace(0, 1, rows))
     model = Model(jnp.float32(1 / 3), dtype)
     _, metrics = jax.jit(lambda: pm.ppo.ppo_loss(model, batch, pm.PPOConfig()))()
     exact = np.float64(jnp.asarray(1 / 3, dtype))
@@ -106,7 +105,9 @@ def test_values_of_few_bits_are_learned_in_float32(dtype):
     np.testing.assert_allclose(metrics["vf_loss"], expected, rtol=1e-5)
     one = jnp.ones(1), jnp.ones(2, bool), ()
     _, value, _ = jax.eval_shape(lambda: advance(model, *one))
-    _, values = jax.eval_shape(lambda: forward(model, batch.observation, batch.action_mask, None))
+    _, values = jax.eval_shape(
+        lambda: forward(model, decision.observation, decision.action_mask, None)
+    )
     assert value.dtype == values.dtype == jnp.float32
 
 

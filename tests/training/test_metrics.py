@@ -84,14 +84,14 @@ def lines_and_by_hand(env: Walks) -> list[tuple[dict[str, float], dict[str, floa
         rollout, diagnostics = jax.device_get((rollout, diagnostics))
         for t in range(STEPS):
             for e in range(ENVS):
-                reward, action = float(rollout.reward[t, e]), int(rollout.action[t, e])
+                reward, action = float(rollout.reward[t, e]), int(rollout.decision.action[t, e])
                 length = int(rollout.info["length"][t, e])
                 returns[e] += reward
                 lengths[e] += 1
                 now = {"reward": reward, "seen/longest": length}
                 now |= {name: float(rollout.info[name][t, e]) for name in PARTS}
                 now |= {f"actions/{n}": float(action == n) for n in range(3)}
-                now["max_entropy"] = math.log(sum(map(bool, rollout.action_mask[t, e])))
+                now["max_entropy"] = math.log(sum(map(bool, rollout.decision.action_mask[t, e])))
                 if rollout.terminated[t, e] or rollout.truncated[t, e]:
                     now |= {"return": returns[e], "length": lengths[e], "drawn": length}
                     returns[e], lengths[e] = 0.0, 0

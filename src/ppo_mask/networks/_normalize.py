@@ -157,7 +157,7 @@ def update_statistics(model: AbstractActorCritic, observation: ArrayTree) -> Abs
 
     Args:
         model: any.
-        observation: as in :class:`~ppo_mask.ppo.Transition`; its leaves have axes [steps, envs,
+        observation: as in :class:`~ppo_mask.ppo.Decision`; its leaves have axes [steps, envs,
             …].
     """
     _, unpack, network = split_features(model)

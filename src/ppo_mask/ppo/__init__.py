@@ -8,16 +8,10 @@ Out: the next state, the rollout, and :class:`UpdateDiagnostics`.
 from ._config import MAX_COUNT, REFERENCE_BATCH, RULES, PPOConfig, Rules, Scaling
 from ._gae import estimate_advantages
 from ._loss import Batch, ppo_loss
-from ._minibatches import (
-    ShufflePlan,
-    cache_sized_parts,
-    can_split,
-    check_devices,
-    gather_rows,
-    shuffle_rows,
-)
+from ._minibatches import cache_sized_parts, can_split, check_devices, gather_rows, shuffle_rows
 from ._reward_scaler import RewardScaler
 from ._rollout import (
+    Decision,
     RolloutState,
     Transition,
     bootstrap_values,
@@ -41,13 +35,13 @@ __all__ = [
     "RULES",
     "Algorithm",
     "Batch",
+    "Decision",
     "LearnerState",
     "PPOConfig",
     "RewardScaler",
     "RolloutState",
     "Rules",
     "Scaling",
-    "ShufflePlan",
     "Transition",
     "UpdateDiagnostics",
     "bootstrap_values",

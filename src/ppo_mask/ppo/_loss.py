@@ -6,11 +6,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Scalar
+from jaxtyping import Array, Float, Scalar
 
-from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic, Memory, forward
 from ppo_mask.ppo._config import PPOConfig
+from ppo_mask.ppo._rollout import Decision
 
 
 class Batch(eqx.Module):
@@ -20,21 +20,13 @@ class Batch(eqx.Module):
     steps, …], and rows of it [rows, steps, …].
 
     Attributes:
-        observation: that was acted on, as in :class:`~ppo_mask.ppo.Transition`.
-        action_mask: the mask that was acted under.
-        action: that was drawn; if MultiDiscrete, ``[*batch, parts]``.
-        log_prob: of the action, under the policy that drew it.
-        value: the model's estimate when it acted.
-        advantage: how much better the action was than ``value``.
-        return_: ``value + advantage``, the value's target.
+        decision: what the model saw and chose.
+        advantage: how much better the action was than ``decision.value``.
+        return_: the value's target, ``decision.value + advantage``.
         memory: hidden states and ends of episodes; None for a model without a hidden state.
     """
 
-    observation: ArrayTree
-    action_mask: Bool[Array, "*batch actions"]
-    action: Int[Array, "*batch"] | Int[Array, "*batch parts"]
-    log_prob: Float[Array, "*batch"]
-    value: Float[Array, "*batch"]
+    decision: Decision
     advantage: Float[Array, "*batch"]
     return_: Float[Array, "*batch"]
     memory: Memory | None = None
@@ -50,7 +42,7 @@ def ppo_loss(
 
     Args:
         network: the trainable network, without the model's feature extractor.
-        batch: rows of a rollout; observations are the network's inputs.
+        batch: rows of a rollout, with the network's inputs as observations.
         config: hyperparameters.
 
     Returns:
@@ -58,12 +50,13 @@ def ppo_loss(
         ``pg_loss``, ``vf_loss``, ``entropy``, ``approx_kl`` and ``clip_frac``, which
         :class:`~ppo_mask.ppo.UpdateDiagnostics` describes.
     """
-    distribution, value = forward(network, batch.observation, batch.action_mask, batch.memory)
-    log_prob = vmap_axes(lambda d, a: d.log_prob(a), value.ndim)(distribution, batch.action)
+    old = batch.decision
+    distribution, value = forward(network, old.observation, old.action_mask, batch.memory)
+    log_prob = vmap_axes(lambda d, a: d.log_prob(a), value.ndim)(distribution, old.action)
     entropy = vmap_axes(lambda d: d.entropy(), value.ndim)(distribution).mean()
 
     # The policy.
-    log_ratio = log_prob - batch.log_prob
+    log_ratio = log_prob - old.log_prob
     ratio = jnp.exp(log_ratio)
     clipped_ratio = jnp.clip(ratio, 1 - config.clip_eps, 1 + config.clip_eps)
     pg_loss = -jnp.minimum(ratio * batch.advantage, clipped_ratio * batch.advantage).mean()
@@ -71,8 +64,8 @@ def ppo_loss(
     # The value.
     error = jnp.square(value - batch.return_)
     if config.clip_value:
-        moved = jnp.clip(value - batch.value, -config.clip_eps, config.clip_eps)
-        error = jnp.maximum(error, jnp.square(batch.value + moved - batch.return_))
+        moved = jnp.clip(value - old.value, -config.clip_eps, config.clip_eps)
+        error = jnp.maximum(error, jnp.square(old.value + moved - batch.return_))
     vf_loss = 0.5 * error.mean()
 
     total_loss = pg_loss + config.vf_coef * vf_loss - config.ent_coef * entropy

@@ -7,7 +7,6 @@ make a minibatch does not depend on the number of devices.
 """
 
 import math
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,128 +23,106 @@ _ROWS_IN_CACHE = 1024
 """Of 256 floats each: a megabyte, which a core of a server has for itself, and a laptop's about."""
 
 
-class ShufflePlan(NamedTuple):
-    """How a rollout is shuffled into minibatches, and the unit that is shuffled.
-
-    The unit is a single step, or an environment's whole rollout for a recurrent network, which
-    learns through time; ``num_steps`` is 1 then.
-
-    Attributes:
-        num_envs: environments side by side.
-        num_steps: units of each environment in a rollout.
-        num_minibatches: gradient steps per epoch.
-        update_epochs: passes over all units.
-        gradient_accumulation: equal parts of a minibatch.
-    """
-
-    num_envs: int
-    num_steps: int
-    num_minibatches: int
-    update_epochs: int
-    gradient_accumulation: int
-
-    @classmethod
-    def make(cls, config: PPOConfig, model: AbstractActorCritic) -> "ShufflePlan":
-        """Makes the plan for a model.
-
-        Args:
-            config: hyperparameters.
-            model: to be trained.
-
-        Raises:
-            FieldError: the model is recurrent, and minibatches do not divide the environments.
-        """
-        (minibatches, epochs), parts = config.scaling, config.gradient_accumulation
-        recurrent = is_recurrent(model)
-        if recurrent:
-            check_divides(
-                "num_minibatches",
-                minibatches * parts,
-                "the environments, whose whole rollouts a recurrent network learns from,",
-                config.num_envs,
-                times="gradient accumulation" if parts > 1 else "",
-            )
-        steps = 1 if recurrent else config.num_steps
-        return cls(config.num_envs, steps, minibatches, epochs, parts)
-
-    @property
-    def batch_size(self) -> int:
-        """Units of a rollout."""
-        return self.num_envs * self.num_steps
-
-    @property
-    def num_groups(self) -> int:
-        """Groups of environments of which every minibatch has equally many units."""
-        return (
-            self.num_envs * math.gcd(self.num_steps, self.num_minibatches) // self.num_minibatches
-        )
-
-
-def check_devices(plan: ShufflePlan, count: int) -> None:
-    """Checks that a number of devices can have equal shares of environments and minibatches.
+def check_devices(config: PPOConfig, model: AbstractActorCritic, count: int) -> None:
+    """Checks that each device can have an equal share of the environments and of every minibatch.
 
     Args:
-        plan: how the rollout is shuffled.
+        config: hyperparameters.
+        model: to be trained.
         count: of the devices.
 
     Raises:
-        ValueError: they cannot; the message names the number that does not divide.
+        ValueError: a device cannot; or the model is recurrent, and its environments cannot be
+            divided among minibatches. The message names the number that does not divide.
     """
-    envs, groups, minibatches = plan.num_envs, plan.num_groups, plan.num_minibatches
-    if envs % count:
+    if config.num_envs % count:
         raise ValueError(
-            f"{envs} environments cannot be split over {count} devices; "
-            f"{max(envs // count, 1) * count} could"
+            f"{config.num_envs} environments cannot be split over {count} devices; "
+            f"{max(config.num_envs // count, 1) * count} could"
         )
+    units, minibatches = _units(config, model), config.scaling.num_minibatches
+    groups = _num_groups(config, units)
     if groups % count:
         raise ValueError(
-            f"{minibatches} minibatches of {plan.num_steps} steps of {envs} environments can be "
+            f"{minibatches} minibatches of {units} steps of {config.num_envs} environments can be "
             f"split over {math.gcd(groups, count)} devices at most, not {count}; a number of "
             "minibatches that divides the steps has no such limit"
         )
     check_divides(
         "gradient_accumulation",
-        plan.gradient_accumulation,
+        config.gradient_accumulation,
         f"the rows of a minibatch on each of {count} devices",
-        plan.batch_size // minibatches // count,
+        config.num_envs * units // minibatches // count,
     )
 
 
-def can_split(plan: ShufflePlan, count: int) -> bool:
+def can_split(config: PPOConfig, model: AbstractActorCritic, count: int) -> bool:
     """Whether a number of devices can have equal shares: :func:`check_devices` as a boolean."""
     try:
-        check_devices(plan, count)
+        check_devices(config, model, count)
     except ValueError:
         return False
     return True
 
 
+def _units(config: PPOConfig, model: AbstractActorCritic) -> int:
+    """How many units of each environment are shuffled.
+
+    A unit is a single step, or the whole rollout for a recurrent network, which learns through
+    time.
+    """
+    if not is_recurrent(model):
+        return config.num_steps
+    parts = config.gradient_accumulation
+    check_divides(
+        "num_minibatches",
+        config.scaling.num_minibatches * parts,
+        "the environments, whose whole rollouts a recurrent network learns from,",
+        config.num_envs,
+        times="gradient accumulation" if parts > 1 else "",
+    )
+    return 1
+
+
+def _num_groups(config: PPOConfig, units: int) -> int:
+    """Groups of environments of which every minibatch has equally many units."""
+    minibatches = config.scaling.num_minibatches
+    return config.num_envs * math.gcd(units, minibatches) // minibatches
+
+
 def shuffle_rows(
-    plan: ShufflePlan, key: Key[Array, ""], mesh: Mesh | None = None
+    config: PPOConfig, model: AbstractActorCritic, key: Key[Array, ""], mesh: Mesh | None = None
 ) -> Int[Array, "gradient_steps parts rows"]:
     """Draws the rows of each gradient step's minibatch; every epoch has all rows once.
 
     Args:
-        plan: how the rollout is shuffled.
+        config: hyperparameters.
+        model: to be trained.
         key: draws the order.
         mesh: of the devices that the environments are split over, if there are several.
 
     Returns:
         Row numbers, ``step · envs + env``, in the parts of gradient accumulation. On a mesh the
         last axis is split, and each device counts its own environments from its first.
+
+    Raises:
+        ValueError: the model is recurrent, and its environments cannot be divided among
+            minibatches.
     """
-    size = plan.num_envs // plan.num_groups
-    steps, parts = plan.update_epochs * plan.num_minibatches, plan.gradient_accumulation
+    units = _units(config, model)
+    num_groups = _num_groups(config, units)
+    size = config.num_envs // num_groups
+    minibatches, update_epochs = config.scaling
 
     def shuffle(words: Array) -> Array:
         epochs, groups, _ = words.shape
         # The order of random words is a random one, but for one pair in 2^32 that is equal.
         step, env = jnp.divmod(jnp.argsort(words, axis=-1).astype(jnp.int32), size)
         env += size * jnp.arange(groups, dtype=jnp.int32)[None, :, None]
-        rows = (step * groups * size + env).reshape(epochs, groups, plan.num_minibatches, -1)
-        return rows.swapaxes(1, 2).reshape(steps, parts, -1)
+        rows = (step * groups * size + env).reshape(epochs, groups, minibatches, -1)
+        return rows.swapaxes(1, 2).reshape(config.gradient_steps, config.gradient_accumulation, -1)
 
-    words = random_bits(key, plan.update_epochs, plan.num_groups, plan.num_steps * size)
+    words = random_bits(key, update_epochs, num_groups, units * size)
     return shard_over_envs(mesh, shuffle, (1,), 2)(words)
 
 

@@ -37,16 +37,30 @@ class RolloutState(eqx.Module):
     hidden: ArrayTree
 
 
+class Decision(eqx.Module):
+    """What the model saw and chose; all of it is from **before** the action takes effect.
+
+    Attributes:
+        observation: its features, if the model is an
+            :class:`~ppo_mask.networks.AbstractFeatureActorCritic`.
+        action_mask: True where an action was allowed.
+        action: drawn from the policy; if MultiDiscrete, ``[*batch, parts]``.
+        log_prob: of the action, under the policy that drew it.
+        value: the model's estimate.
+    """
+
+    observation: ArrayTree
+    action_mask: Bool[Array, "*batch actions"]
+    action: Int[Array, "*batch"] | Int[Array, "*batch parts"]
+    log_prob: Float[Array, "*batch"]
+    value: Float[Array, "*batch"]
+
+
 class Transition(eqx.Module):
     """One step of every environment; stacked over time, a rollout.
 
     Attributes:
-        observation: from **before** the action; its features, if the model is an
-            :class:`~ppo_mask.networks.AbstractFeatureActorCritic`.
-        action_mask: from before the action.
-        action: that was drawn; if MultiDiscrete, ``[*batch, parts]``.
-        log_prob: of the action, under the policy that drew it.
-        value: the model's estimate for the state before the action.
+        decision: what led to the step.
         reward: of the action.
         terminated: the action ended its episode in a terminal state.
         truncated: the action's episode was cut off.
@@ -57,11 +71,7 @@ class Transition(eqx.Module):
         episode_length: steps of the step's episode, up to this one.
     """
 
-    observation: ArrayTree
-    action_mask: Bool[Array, "*batch actions"]
-    action: Int[Array, "*batch"] | Int[Array, "*batch parts"]
-    log_prob: Float[Array, "*batch"]
-    value: Float[Array, "*batch"]
+    decision: Decision
     reward: Float[Array, "*batch"]
     terminated: Bool[Array, "*batch"]
     truncated: Bool[Array, "*batch"]
@@ -142,11 +152,7 @@ def _act(
     log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
     vector_state, timestep = vector_env.step_with(keys[1:], state.vector_state, action)
     transition = Transition(
-        observation=kept,
-        action_mask=state.action_mask,
-        action=action,
-        log_prob=log_prob,
-        value=value,
+        Decision(kept, state.action_mask, action, log_prob, value),
         reward=timestep.reward,
         terminated=timestep.terminated,
         truncated=timestep.truncated,

@@ -27,7 +27,7 @@ from ppo_mask.networks import (
 from ppo_mask.ppo._config import PPOConfig
 from ppo_mask.ppo._gae import estimate_advantages
 from ppo_mask.ppo._loss import Batch, ppo_loss, vmap_axes
-from ppo_mask.ppo._minibatches import ShufflePlan, cache_sized_parts, gather_rows, shuffle_rows
+from ppo_mask.ppo._minibatches import cache_sized_parts, check_devices, gather_rows, shuffle_rows
 from ppo_mask.ppo._own_parts import WrongPart, checked_advantage, checked_loss
 from ppo_mask.ppo._reward_scaler import RewardScaler
 from ppo_mask.ppo._rollout import RolloutState, Transition, bootstrap_values, collect
@@ -149,7 +149,7 @@ def init_learner(
         ValueError: the model is recurrent, and the environments cannot be divided among
             minibatches.
     """
-    ShufflePlan.make(config, model)  # Refuses what cannot be shuffled.
+    check_devices(config, model, 1)
     if config.precision == "bfloat16":
         model = to_bfloat16(model)
     if config.normalize_observations:
@@ -194,7 +194,7 @@ def update(
     )
     if config.normalize_observations:
         # Only now: the gradient steps must get the inputs that the rollout was acted on with.
-        model = update_statistics(model, transitions.observation)
+        model = update_statistics(model, transitions.decision.observation)
     state = LearnerState(model, opt_state, rollout, key, state.num_updates + 1, scaler)
     return state, transitions, diagnostics
 
@@ -221,13 +221,14 @@ def estimate(
     Raises:
         ValueError: a custom estimator does not return an advantage for each step.
     """
-    next_value = jnp.concatenate([transitions.value[1:], last_value[None]])
+    value = transitions.decision.value
+    next_value = jnp.concatenate([value[1:], last_value[None]])
     scaler, reward = state.reward_scaler, transitions.reward
     if scaler is not None:
         scaler, reward = scaler.scale(reward, transitions.ended, config.gamma)
     advantage = algorithm.advantage_estimator(
         reward,
-        transitions.value,
+        value,
         jnp.where(transitions.truncated, transitions.final_value, next_value),
         transitions.terminated,
         transitions.truncated,
@@ -235,15 +236,7 @@ def estimate(
         config.gae_lambda,
     )
     advantage = checked_advantage(advantage, reward)
-    batch = Batch(
-        observation=transitions.observation,
-        action_mask=transitions.action_mask,
-        action=transitions.action,
-        log_prob=transitions.log_prob,
-        value=transitions.value,
-        advantage=advantage,
-        return_=advantage + transitions.value,
-    )
+    batch = Batch(transitions.decision, advantage, return_=advantage + value)
     if is_recurrent(state.model):
         batch = jax.tree.map(lambda x: x.swapaxes(0, 1), batch)
         memory = Memory(state.rollout.hidden, transitions.ended.swapaxes(0, 1))
@@ -293,8 +286,10 @@ def learn(
 
         def loss_of_params(params: ArrayTree, batch: Batch) -> tuple[Scalar, dict[str, Scalar]]:
             _, unpack, network = split_features(eqx.combine(params, static))
-            inputs = vmap_axes(unpack, batch.log_prob.ndim)(batch.observation)
-            batch = dataclasses.replace(batch, observation=inputs)
+            decision = batch.decision
+            inputs = vmap_axes(unpack, decision.log_prob.ndim)(decision.observation)
+            decision = dataclasses.replace(decision, observation=inputs)
+            batch = dataclasses.replace(batch, decision=decision)
             return checked_loss(algorithm.loss(network, batch, config))
 
         def of_part(part: tuple[Array, Array]) -> ArrayTree:
@@ -327,11 +322,11 @@ def learn(
         None if config.target_kl is None else lambda out: out[0]["approx_kl"] > config.target_kl,
         gradient_step,
         (params, state.opt_state),
-        (shuffle_rows(ShufflePlan.make(config, state.model), key, mesh), lrs),
+        (shuffle_rows(config, state.model, key, mesh), lrs),
     )
     diagnostics = _diagnostics(
         losses,
-        explained_variance=_explained_variance(batch.value, batch.return_),
+        explained_variance=_explained_variance(batch.decision.value, batch.return_),
         grad_norm=grad_norm,
         lr=lrs if algorithm.optimizer is None else None,
         gradient_steps=steps_taken.astype(jnp.float32),

@@ -29,7 +29,7 @@ from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError, describe_os_error
 from ppo_mask.networks import AbstractActorCritic, describe_network
-from ppo_mask.ppo import PPOConfig, ShufflePlan, can_split, check_devices
+from ppo_mask.ppo import PPOConfig, can_split, check_devices
 from ppo_mask.runner import commands
 from ppo_mask.runner._folders import open_folders, seed_configs
 from ppo_mask.runner._plan import SHARED, Plan, make_plan
@@ -157,19 +157,15 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         log_in()
     run_key, _ = run_keys(config)
     model = first_model(task, config.network, env, run_key)
-    shuffle_plan = _shuffle_plan(ppo, model)
-    mesh = _mesh(config.run, shuffle_plan) if alone else None
+    _check_devices(ppo, model, 1)
+    mesh = _mesh(config.run, ppo, model) if alone else None
     if config.run.auto_tune:
         plan = dataclasses.replace(
             plan, config=_tuned(task, config, env, curriculum, model, run_key, mesh)
         )
         config, ppo = plan.config, plan.config.ppo
-        shuffle_plan = _shuffle_plan(ppo, model)
     num_devices = 1 if mesh is None else mesh.size
-    try:
-        check_devices(shuffle_plan, num_devices)
-    except ValueError as error:
-        raise RunError(f"{as_run_error(error)}; --num-devices says how many to use") from error
+    _check_devices(ppo, model, num_devices)
     updates = ppo.total_updates(config.run.total_timesteps)  # Of tuned batches, perhaps.
     profiled = _profiled_update(plan, updates)
     trainer = make_trainer(task, config, env, curriculum, mesh)
@@ -241,24 +237,25 @@ def enable_compilation_cache() -> None:
             jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
 
 
-def _mesh(run: RunSettings, shuffle_plan: ShufflePlan) -> Mesh | None:
+def _mesh(run: RunSettings, ppo: PPOConfig, model: AbstractActorCritic) -> Mesh | None:
     if is_multiprocess() and (run.num_devices is not None or run.auto_tune):
         flag = "--auto-tune" if run.auto_tune else "--num-devices"
         raise RunError(f"{flag} does not go with several processes, which use all their devices")
     try:
         count = run.num_devices
         if count is None and not is_multiprocess():
-            count = cores.best_count(shuffle_plan.num_envs, lambda n: can_split(shuffle_plan, n))
+            count = cores.best_count(ppo.num_envs, lambda n: can_split(ppo, model, n))
         return make_mesh(count)
     except ValueError as error:
         raise as_run_error(error) from error
 
 
-def _shuffle_plan(ppo: PPOConfig, model: AbstractActorCritic) -> ShufflePlan:
+def _check_devices(ppo: PPOConfig, model: AbstractActorCritic, count: int) -> None:
     try:
-        return ShufflePlan.make(ppo, model)
+        check_devices(ppo, model, count)
     except ValueError as error:
-        raise as_run_error(error) from error
+        advice = "; --num-devices says how many to use" if count > 1 else ""
+        raise RunError(f"{as_run_error(error)}{advice}") from error
 
 
 def _profiled_update(plan: Plan[Any], total_updates: int) -> int | None:

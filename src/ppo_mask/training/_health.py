@@ -67,11 +67,11 @@ def examine(
     """
     losses = {name: _finite(x) for name, x in diagnostics.named.items()}
     parameters = {name: _finite(x) for name, x in _parameters(learner.model).items()}
-    allowed = allows_action(transitions.action_mask, num_actions).all()
+    allowed = allows_action(transitions.decision.action_mask, num_actions).all()
     reward = _finite(transitions.reward)
     health = Health(allowed, jnp.array(True), reward, losses, parameters)
     # The observations are the bulk of a rollout: read again only to find what went wrong.
-    observations = (transitions.observation, learner.rollout.observation)
+    observations = (transitions.decision.observation, learner.rollout.observation)
     observation = jax.lax.cond(health.good, lambda _: jnp.array(True), _finite, observations)
     return eqx.tree_at(lambda h: h.observation, health, observation)
 

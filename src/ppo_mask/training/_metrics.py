@@ -62,8 +62,8 @@ class MetricTotals(eqx.Module):
         diagnostics: for each the sum over the updates of means over the gradient steps taken; but
             ``lr`` is the last gradient step's.
         max_entropy: sum over the updates of the largest entropy that the masks leave room for:
-            the mean over the steps of the logarithm of how many actions were allowed; of several
-            choices at once, the sum of their logarithms.
+            the mean over the steps of the logarithm of how many actions were allowed; if
+            MultiDiscrete, the sum over the parts.
     """
 
     steps: StepTotals
@@ -147,9 +147,10 @@ def add_update(
         metrics: by name.
         transitions: the rollout.
         diagnostics: of the update.
-        num_actions: of the environment; None: those of one choice.
+        num_actions: of the environment; None: as many as the mask is long.
     """
-    num_actions = transitions.action_mask.shape[-1] if num_actions is None else num_actions
+    decision = transitions.decision
+    num_actions = decision.action_mask.shape[-1] if num_actions is None else num_actions
     everything = jnp.ones_like(transitions.terminated)
 
     def add(old: Array, new: Array) -> Array:
@@ -159,12 +160,12 @@ def add_update(
     summed = jax.tree.map(add, totals.diagnostics, diagnostics)
     if diagnostics.lr is not None:
         summed = eqx.tree_at(lambda d: d.lr, summed, diagnostics.lr[-1])
-    allowed = count_allowed(transitions.action_mask, num_actions)
+    allowed = count_allowed(decision.action_mask, num_actions)
     possible = jnp.log(allowed.astype(jnp.float32))
     if isinstance(num_actions, tuple):
         possible = possible.sum(axis=-1)
     return MetricTotals(
-        steps=add_steps(totals.steps, metrics, transitions.action, transitions, everything),
+        steps=add_steps(totals.steps, metrics, decision.action, transitions, everything),
         updates=totals.updates + 1,
         diagnostics=summed,
         max_entropy=totals.max_entropy + possible.mean(),

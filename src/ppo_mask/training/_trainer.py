@@ -21,7 +21,6 @@ from ppo_mask.ppo import (
     LearnerState,
     PPOConfig,
     RolloutState,
-    ShufflePlan,
     UpdateDiagnostics,
     check_devices,
     init_learner,
@@ -199,7 +198,7 @@ class Trainer(AbstractTrainer):
                 seen the bad state.
         """
         config, mesh = self.config, self.mesh
-        check_devices(ShufflePlan.make(config, state.model), 1 if mesh is None else mesh.size)
+        check_devices(config, state.model, 1 if mesh is None else mesh.size)
         total_updates = config.total_updates(total_timesteps)
         unlogged = int(state.totals.updates)
         run = Run(config, int(state.update), total_updates, callbacks, unlogged)

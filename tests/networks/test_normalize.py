@@ -101,10 +101,13 @@ def test_only_floats_of_a_tree_are_normalized_and_clipped():
     assert value(model, jnp.array([-99, 6]), 0, 1) == pytest.approx(-10 + 3)
 
 
-def test_that_there_is_nothing_to_normalize_is_told(capsys):
+def test_what_is_not_normalized_is_named(capsys):
     network = _Shows(jnp.ones(()))
-    add_normalization(network, {"n": jnp.ones((3, 2), jnp.int32), "x": jnp.ones((3, 1))})
+    add_normalization(network, {"b": jnp.ones((3, 2), bool), "x": jnp.ones((3, 1))})
     assert capsys.readouterr().err == ""
+    add_normalization(network, {"n": jnp.ones((3, 2), jnp.int32), "x": jnp.ones((3, 1))})
+    line = "normalize_observations leaves integers as they are: n (int32)"
+    assert capsys.readouterr().err == f"warning: {line}\n"
     add_normalization(network, {"n": jnp.ones((3, 2), jnp.int32), "b": jnp.ones((3, 1), bool)})
     line = "normalize_observations does nothing: it is for floats, and all is bool, int32 here"
     assert capsys.readouterr().err == f"warning: {line}\n"

@@ -22,6 +22,8 @@ from ppo_mask.runner import NetworkSettings, default_network, enable_compilation
 from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState
 from same_run import log
 
+RETURN = "train/mean_episode_return"
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
@@ -29,7 +31,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     more = ("--total-timesteps", "50_000", "--num-envs", "16", "--num-steps", "32", "--lr", "0.01")
     often = ("--eval-interval", "40", "--eval-episodes", "16", "--log-interval", "2")
     where = ("--checkpoint-dir", str(parent), "--run-name", "run", "--ent-coef", "0.01")
-    assert main(corridor.TASK, corridor.DEFAULTS, [*where, *more, *often]) == 0
+    with jax.debug_key_reuse(True):
+        assert main(corridor.TASK, corridor.DEFAULTS, [*where, *more, *often]) == 0
     return RunFolder(parent / "run")
 
 
@@ -149,14 +152,24 @@ def test_saving_by_updates_or_time_and_once_at_the_end(
 def test_the_score_is_the_evaluation_or_else_the_mean_return() -> None:
     store = FakeStore()
     figures = {
-        2: {"train/mean_episode_return": 1.0},
+        2: {RETURN: 1.0},
         3: {"train/entropy": 0.5},
         4: {"eval/mean_episode_return": 5.0},
-        5: {"train/mean_episode_return": 2.0},
+        5: {RETURN: 2.0},
     }
     drive(Saver(store, {}, every_updates=1), 5, figures)
     plain = [(1, None), (2, 1.0), (3, 1.0), (5, 2.0)]
     assert store.saved == sorted([*((*each, False) for each in plain), (4, 5.0, True)])
+
+
+def test_a_line_of_short_episodes_only_has_no_score() -> None:
+    store = FakeStore()
+    figures = {
+        update: {"train/num_episodes": n, "train/mean_episode_length": x, RETURN: -x}
+        for update, (n, x) in enumerate([(3.0, 5.0), (1.0, 40.0), (1.0, 15.0), (2.0, 8.0)], start=1)
+    }
+    drive(Saver(store, {}, every_updates=1), 4, figures)
+    assert [score for _, score, _ in store.saved] == [None, -40.0, -40.0, -8.0]
 
 
 def test_the_default_network_has_the_sizes_asked_for() -> None:

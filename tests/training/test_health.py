@@ -127,6 +127,13 @@ def test_losses_and_parameters_are_named() -> None:
     assert str(describe(health, 2)).startswith("not finite: vf_loss; observations and rewards are")
     health = eqx.tree_at(lambda h: h.parameters["critic.0.bias"], health, bad)
     assert "vf_loss and 1 of 8 parameters (the first: critic.0.bias);" in str(describe(health, 2))
+    for place, words in (
+        (lambda h: h.reward_scale, "normalize_rewards divides by"),
+        (lambda h: h.parameters["network.moments.0.variance"], "cannot hold the variance"),
+    ):
+        moments = {"network.moments.0.variance": jnp.array(True)}
+        also = eqx.tree_at(lambda h: h.parameters, health, health.parameters | moments)
+        assert words in str(describe(eqx.tree_at(place, also, bad), 2))
     # One of several runs side by side is enough.
     many = jax.tree.map(lambda x: jnp.stack([x, jnp.array(True)]), health)
     assert describe(many, 2) == describe(health, 2)

@@ -8,7 +8,7 @@ import pytest
 
 import ppo_mask as pm
 import programs
-from ppo_mask.training import select_seed, train_seeds
+from ppo_mask.training import _seeds, select_seed, train_seeds
 
 
 def train(program, updates, states=None, **options):
@@ -59,6 +59,12 @@ def test_a_seed_that_cannot_go_on_is_named():
         train(program, 3, states)
     with pytest.raises(ValueError, match="log_interval must be at least 1, got 0"):
         train(program, 3, log_interval=0)
+
+
+def test_means_are_over_the_seeds_that_have_the_metric():
+    lines = [{"a": 1.0}, {"a": 3.0, "train/mean_episode_return": 5.0}]
+    means = {"a": 2.0, "train/mean_episode_return": 5.0, "seeds/return_std": 0.0}
+    assert _seeds._means(lines) == means
 
 
 def test_callbacks_see_one_seed_and_those_of_all_see_means():

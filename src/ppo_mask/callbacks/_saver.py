@@ -20,14 +20,15 @@ class Saver(Callback):
 
     A state that an evaluation finds to be the best so far is saved at once; its score is the mean
     return of that evaluation. The score of any other checkpoint is the mean return of the last
-    whole log line, if the checkpoint is one of every so many: one that a stop has made has none, so
-    that a stop does not change which is the best.
+    whole log line that counts: one whose episodes have half as many steps as the line, or more.
+    Other lines know short episodes only, as the first ones of a run do. A checkpoint that a stop
+    has made between two intervals has no score, so that a stop does not change which is the best.
 
     Where saving fails a warning says so, and the next checkpoint is the next try.
 
     Args:
         store: where to.
-        description: what to put beside the arrays.
+        description: goes beside the arrays.
         every_minutes: time between checkpoints.
         every_updates: updates between checkpoints, in place of the time.
 
@@ -50,6 +51,7 @@ class Saver(Callback):
         self._saved_at = 0.0
         self._saved_update: int | None = None
         self._training_return: float | None = None
+        self._logged_updates = 0
         self._evaluated: dict[int, float] = {}  # The last update that was, and its return.
         self._failure: RunError | None = None
 
@@ -63,6 +65,7 @@ class Saver(Callback):
         wait_for_all("cleaned")
         self._saved_at = time.monotonic()
         self._saved_update = run.start_update
+        self._logged_updates = run.logged_updates
         if run.start_update in self._store.steps():
             resumed = read_description(self._store.path(run.start_update))
             self._training_return = resumed.get("training_return")
@@ -70,8 +73,11 @@ class Saver(Callback):
     def on_log(self, run: Run, record: LogRecord) -> None:
         if _EVALUATION in record.values:
             self._evaluated = {record.update: record.values[_EVALUATION]}
-        if not record.partial:
-            self._training_return = record.values.get(_TRAINING, self._training_return)
+        if not record.partial and any(name.startswith("train/") for name in record.values):
+            steps = (record.update - self._logged_updates) * run.config.batch_size
+            self._logged_updates = record.update
+            if _steps_of_episodes(record.values, otherwise=steps) >= steps / 2:
+                self._training_return = record.values.get(_TRAINING, self._training_return)
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         due = self._is_planned(run.update)
@@ -124,3 +130,9 @@ class Saver(Callback):
         except RunError as error:
             self._failure = error
         self._saved_at = time.monotonic()
+
+
+def _steps_of_episodes(values: Mapping[str, float], otherwise: int) -> float | int:
+    """Steps of the episodes that ended in a log line, which may have begun before it."""
+    episodes, length = "train/num_episodes", "train/mean_episode_length"
+    return values[episodes] * values[length] if {episodes, length} <= values.keys() else otherwise

@@ -95,7 +95,7 @@ class NormalizedActorCritic(AbstractWrappedActorCritic):
         key: not used.
 
     Attributes:
-        network: what is trained.
+        network: the trainable network.
         moments: of each float leaf, in the order of ``jax.tree.leaves``.
     """
 
@@ -109,7 +109,7 @@ class NormalizedActorCritic(AbstractWrappedActorCritic):
         *,
         key: Key[Array, ""] | None = None,
     ):
-        del key  # Nothing here is random; a saved network is rebuilt with a key.
+        del key  # Loading rebuilds every network with a key; nothing here is random.
         self.network = network
         self.moments = tuple(RunningMoments(shape) for shape in shapes)
 
@@ -135,17 +135,25 @@ def add_normalization(model: AbstractActorCritic, observation: ArrayTree) -> Abs
 
     Args:
         model: to be trained; one that is normalized already stays as it is.
-        observation: any batch of observations, for their shapes. If none of it is a float, there
-            is nothing to normalize, which a warning says.
+        observation: any batch of observations, for their shapes. Only floats are normalized; a
+            warning names the integers among them.
     """
     features, unpack, network = split_features(model)
     if isinstance(network, NormalizedActorCritic):
         return model
     inputs = jax.eval_shape(jax.vmap(lambda x: unpack(features(x))), observation)
     shapes = [x.shape[1:] for x in _floats(inputs)]
+    leaves = jax.tree_util.tree_leaves_with_path(inputs)
+    integers = [
+        f"{jax.tree_util.keystr(path, simple=True, separator='.')} ({x.dtype})".strip()
+        for path, x in leaves
+        if jnp.issubdtype(x.dtype, jnp.integer)
+    ]
     if not shapes:
-        dtypes = ", ".join(sorted({str(x.dtype) for x in jax.tree.leaves(inputs)}))
+        dtypes = ", ".join(sorted({str(x.dtype) for _, x in leaves}))
         warn(f"normalize_observations does nothing: it is for floats, and all is {dtypes} here")
+    elif integers:
+        warn(f"normalize_observations leaves integers as they are: {', '.join(integers)}")
     network = NormalizedActorCritic(network, shapes)
     return replace_network(model, network)
 

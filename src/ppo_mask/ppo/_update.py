@@ -119,14 +119,14 @@ class UpdateDiagnostics(eqx.Module):
 
     @property
     def named(self) -> dict[str, Any]:
-        """All metrics by name, without those that are None."""
+        """All metrics by name, except those that are None."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         metrics = fields | fields.pop("extra")
         return {name: value for name, value in metrics.items() if value is not None}
 
 
 _LOSSES = ("total_loss", "pg_loss", "vf_loss", "entropy", "approx_kl", "clip_frac")
-"""What every loss must return."""
+"""Metrics that every loss must return."""
 
 
 def init_learner(
@@ -276,7 +276,7 @@ def learn(
     tx = algorithm.make_optimizer(config)
     params, static = trainable(state.model)
 
-    # What may be traced is an argument to what each device runs: its own rows, one sum at the end.
+    # shard_map's function closes over no traced value, so those are its arguments.
     arrays, rest = eqx.partition((static, config), eqx.is_array)
 
     def gradient(
@@ -301,7 +301,7 @@ def learn(
             mesh, mean_over_parts(of_part, cache_sized_parts((rows, advantage), mesh))
         )
 
-    @jax.named_scope("gradient_step")  # What profiles call it.
+    @jax.named_scope("gradient_step")  # Its name in profiles.
     def gradient_step(carry: ArrayTree, step: tuple[Array, Array]) -> tuple[ArrayTree, ArrayTree]:
         params, opt_state = carry
         rows, lr = step
@@ -346,6 +346,8 @@ def _diagnostics(losses: dict[str, Array], **others: Any) -> UpdateDiagnostics:
 
 
 def _standardized(advantage: Float[Array, "*rows"]) -> Float[Array, "*rows"]:
+    if advantage.size == 1:  # It would become 0, and teach nothing.
+        return advantage
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
 

@@ -39,7 +39,6 @@ from ppo_mask.runner._streams import outliving_the_screen
 from ppo_mask.runner._task import (
     Task,
     first_model,
-    first_state,
     make_parts,
     make_trainer,
     own_callbacks,
@@ -155,13 +154,14 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         raise RunError("--num-seeds does not go with several processes: give each its --seed")
     if config.logging.wandb and is_process_0():
         log_in()
-    run_key, _ = run_keys(config)
-    model = first_model(task, config.network, env, run_key)
+    # As `init_seeds` splits the key of each seed.
+    model_key, init_key = jax.random.split(run_keys(config)[0])
+    model = first_model(task, config.network, env, model_key)
     _check_devices(ppo, model, 1)
     mesh = _mesh(config.run, ppo, model) if alone else None
     if config.run.auto_tune:
         plan = dataclasses.replace(
-            plan, config=_tuned(task, config, env, curriculum, model, run_key, mesh)
+            plan, config=_tuned(task, config, env, curriculum, model, init_key, mesh)
         )
         config, ppo = plan.config, plan.config.ppo
     num_devices = 1 if mesh is None else mesh.size
@@ -174,7 +174,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     configs = seed_configs(config)
     keys = [run_keys(each) for each in configs]
     if of_seeds is None:
-        state = _first_or_restored(task, plan, trainer, model, run_key)
+        state = _first_or_restored(task, plan, trainer, model, init_key)
         model = state.model
     else:
         make_model = partial(task.new_model, env, config.network)
@@ -290,7 +290,8 @@ def _tuned(
         made = make_trainer(task, sized(num_envs), env, curriculum, mesh)
         return require_ppo(made, "--auto-tune")
 
-    best = fastest(map(trainer, SIZES), lambda trainer: first_state(trainer, model, key))
+    # Each size begins with the same key, and so does the run.
+    best = fastest(map(trainer, SIZES), lambda x: x.init(model, jax.random.clone(key)))
     return sized(best.config.num_envs)
 
 
@@ -302,7 +303,7 @@ def _first_or_restored(
     key: Key[Array, ""],
 ) -> TrainState:
     def begin(key: Key[Array, ""]) -> TrainState:
-        return first_state(trainer, model, key)
+        return trainer.init(model, key)
 
     if plan.folder is None:
         first = begin(key)

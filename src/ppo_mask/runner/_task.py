@@ -207,27 +207,18 @@ def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:
 def first_model(
     task: Task[Any], network: NetworkSettings, env: AbstractEnv[Any], key: Key[Array, ""]
 ) -> AbstractActorCritic:
-    """The network that a run of that key begins with.
+    """A new network of a task.
 
     Raises:
         RunError: the task has no such network, or it is one that cannot be saved.
     """
-    model_key, _ = jax.random.split(key)
     # Operation by operation, it would take seconds to compile.
-    model = eqx.filter_jit(lambda key: task.new_model(env, network, key))(model_key)
+    model = eqx.filter_jit(lambda key: task.new_model(env, network, key))(key)
     try:
         architecture_of(model)  # Here, and not at the first save.
     except ValueError as error:
         raise RunError(str(error)) from error
     return model
-
-
-def first_state(
-    trainer: AbstractTrainer, model: AbstractActorCritic, key: Key[Array, ""]
-) -> TrainState:
-    """The first state of a run, with the :func:`first_model` of the same key."""
-    _, init_key = jax.random.split(key)
-    return trainer.init(model, init_key)
 
 
 def with_initial_policy(task: Task[Any], network: NetworkSettings, state: TrainState) -> TrainState:

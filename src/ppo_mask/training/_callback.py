@@ -1,4 +1,4 @@
-"""Callbacks, what a training run gives them, and one that keeps the log lines in memory."""
+"""The callback interface, its arguments, and a callback that keeps log lines in memory."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,6 +56,7 @@ class Run:
         total_updates: when the run ends.
         start_update: updates done before it began, 0 unless it was resumed.
         update: updates done.
+        logged_updates: updates before it began that are in whole log lines.
         stop_reason: why it is to stop, or None.
 
     Args:
@@ -77,9 +78,9 @@ class Run:
         self.stop_reason: str | None = None
         self.update = start_update
         self._callbacks = callbacks
-        self._unlogged_updates = unlogged_updates
+        self.logged_updates = start_update - unlogged_updates
 
-    # A check takes a lock of beartype's, and what a signal interrupts may hold it.
+    # Type checks take a lock of beartype's, which the interrupted code may hold.
     @no_type_check
     def request_stop(self, reason: str) -> None:
         """Ends the run in good order after the running chunk.
@@ -104,7 +105,7 @@ class Run:
             partial: see :class:`LogRecord`.
 
         Raises:
-            ValueError: a metric has a name that a log line has of its own, or is no number.
+            ValueError: a metric is no number, or its name is reserved for log lines.
         """
         check_logged_names(values)
         step = self.update * self.config.batch_size
@@ -115,7 +116,7 @@ class Run:
     def keeps(self, env_steps: int, names: Iterable[str]) -> bool:
         """Whether a resumed run keeps a log line that an earlier process wrote.
 
-        It drops those of updates that will be done again, and partial ones.
+        A run drops lines of updates that it will do again, and partial lines.
 
         Args:
             env_steps: of the line.
@@ -124,7 +125,7 @@ class Run:
         Returns:
             Whether the line stays.
         """
-        if env_steps == self.start_step and self._unlogged_updates:
+        if env_steps == self.start_step and self.logged_updates < self.start_update:
             return not any(name.startswith("train/") for name in names)
         return env_steps <= self.start_step
 
@@ -220,7 +221,7 @@ class History(Callback):
         """A metric at each log line; NaN where a line does not have it.
 
         Raises:
-            KeyError: no line has it; the message names those that there are.
+            KeyError: no line has it; the message names the known ones.
         """
         if name not in self.names:
             raise KeyError(f"there is no metric {name}; there are {', '.join(self.names)}")

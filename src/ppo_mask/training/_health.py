@@ -13,14 +13,19 @@ from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import LearnerState, Transition, UpdateDiagnostics
 
+_LARGEST_DEVIATION = 1e15
+"""Of returns: float32 squares no more than 1e19, and tells apart no more than seven digits."""
+
 
 class Health(eqx.Module):
-    """What was healthy in an update, part by part. One more axis for each vmap.
+    """Which parts of an update were healthy. Each vmap adds an axis.
 
     Attributes:
         allowed: every mask allowed an action, and each of its parts one.
         observation: all observations were finite numbers.
         reward: all rewards were.
+        reward_scale: the deviation by which rewards are normalized, if they are, leaves room for
+            any but the largest.
         losses: each metric of the update was, by the names of
             :class:`~ppo_mask.ppo.UpdateDiagnostics`.
         parameters: each array of the model was, by its place in the model.
@@ -29,6 +34,7 @@ class Health(eqx.Module):
     allowed: Bool[Array, "*runs"]
     observation: Bool[Array, "*runs"]
     reward: Bool[Array, "*runs"]
+    reward_scale: Bool[Array, "*runs"]
     losses: dict[str, Bool[Array, "*runs"]]
     parameters: dict[str, Bool[Array, "*runs"]]
 
@@ -42,10 +48,10 @@ class Health(eqx.Module):
 
 
 def all_healthy(model: AbstractActorCritic, diagnostics: UpdateDiagnostics) -> Health:
-    """Nothing is wrong yet: for this model, and an update of such diagnostics."""
+    """The health before the first update."""
     true = jnp.array(True)
     parameters = dict.fromkeys(_parameters(model), true)
-    return Health(true, true, true, dict.fromkeys(diagnostics.named, true), parameters)
+    return Health(true, true, true, true, dict.fromkeys(diagnostics.named, true), parameters)
 
 
 def examine(
@@ -63,21 +69,23 @@ def examine(
         num_actions: of its masks.
 
     Returns:
-        What was healthy.
+        Which parts were healthy.
     """
     losses = {name: _finite(x) for name, x in diagnostics.named.items()}
     parameters = {name: _finite(x) for name, x in _parameters(learner.model).items()}
     allowed = allows_action(transitions.decision.action_mask, num_actions).all()
     reward = _finite(transitions.reward)
-    health = Health(allowed, jnp.array(True), reward, losses, parameters)
-    # The observations are the bulk of a rollout: read again only to find what went wrong.
+    true, scaler = jnp.array(True), learner.reward_scaler
+    reward_scale = true if scaler is None else scaler.moments.deviation < _LARGEST_DEVIATION
+    health = Health(allowed, true, reward, reward_scale, losses, parameters)
+    # Observations are most of a rollout, so they are read again only if something is wrong.
     observations = (transitions.decision.observation, learner.rollout.observation)
-    observation = jax.lax.cond(health.good, lambda _: jnp.array(True), _finite, observations)
+    observation = jax.lax.cond(health.good, lambda _: true, _finite, observations)
     return eqx.tree_at(lambda h: h.observation, health, observation)
 
 
 def describe(health: Health, num_actions: NumActions) -> str | None:
-    """What is wrong and what may help, in one line; None if nothing is.
+    """The first problem and its remedy, in one line; None if all is well.
 
     Args:
         health: of an update.
@@ -91,8 +99,19 @@ def describe(health: Health, num_actions: NumActions) -> str | None:
     for name, good in (("an observation", health.observation), ("a reward", health.reward)):
         if not np.all(good):
             return f"the environment gave {name} that is not finite; look for where it divides"
+    if not np.all(health.reward_scale):
+        return (
+            "normalize_rewards divides by the deviation of the returns, which one reward has made "
+            f"larger than {_LARGEST_DEVIATION:.0e}, so all others are lost; scale or clip rewards "
+            "in the environment"
+        )
     losses = [name for name, good in health.losses.items() if not np.all(good)]
     parameters = [name for name, good in health.parameters.items() if not np.all(good)]
+    if any(".moments." in f".{name}" for name in parameters):
+        return (
+            "normalize_observations cannot hold the variance of an observation, which is too large "
+            "to be squared in float32; scale or clip observations in the environment"
+        )
     parts = ", ".join(losses)
     if parameters:
         number = f"{len(parameters)} of {len(health.parameters)} parameters"
@@ -104,7 +123,7 @@ def describe(health: Health, num_actions: NumActions) -> str | None:
 
 
 def describe_empty_mask(num_actions: NumActions) -> str:
-    """That a mask allowed nothing, and what the environment must do instead."""
+    """The message for a mask that allowed nothing."""
     if isinstance(num_actions, int):
         return "an action mask was all False; the environment must always allow an action"
     return (

@@ -29,8 +29,8 @@ def init_seeds(
 ) -> TrainState:
     """The beginnings of several runs: a train state whose arrays have a leading axis ``seeds``.
 
-    That of ``key`` is ``trainer.init(make_model(model_key), init_key)`` with ``model_key, init_key
-    = jax.random.split(key)``.
+    The run of ``key`` begins with ``trainer.init(make_model(model_key), init_key)``, where
+    ``model_key, init_key = jax.random.split(key)``.
 
     Args:
         trainer: the same for all.
@@ -69,11 +69,13 @@ def train_seeds(
 
     Args:
         trainer: the same for all; on one device.
-        states: from :func:`init_seeds`, or what an earlier call returned. It stays usable.
+        states: from :func:`init_seeds` or an earlier call. It stays usable.
         total_timesteps: environment steps of each seed's run, as :meth:`Trainer.train` counts them.
-        callbacks: for each seed those that look at it, as they would at a run of its own.
-        of_all: these get the seeds' means, and ``seeds/return_std``, the population standard
-            deviation of ``train/mean_episode_return`` over the seeds; their state is that of all.
+        callbacks: for each seed, the callbacks that see it as a run by itself.
+        of_all: these get the mean of each metric over the seeds that have it, and
+            ``seeds/return_std``, the population standard deviation of
+            ``train/mean_episode_return`` over the seeds. They get the stacked state, with a leading
+            axis of seeds.
         log_interval: updates between log lines; there is one more at the end.
 
     Returns:
@@ -163,7 +165,8 @@ class _OfSeed(Callback):
 
 def _means(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The mean of each metric over the seeds that have it."""
-    values = {name: [line[name] for line in lines if name in line] for name in lines[0]}
+    names = dict.fromkeys(name for line in lines for name in line)
+    values = {name: [line[name] for line in lines if name in line] for name in names}
     means = {name: float(np.mean(of_seeds)) for name, of_seeds in values.items()}
     if returns := values.get("train/mean_episode_return"):
         means["seeds/return_std"] = float(np.std(returns))

@@ -1,4 +1,4 @@
-"""Callbacks: what looks at a run between two chunks of updates.
+"""Callbacks, which look at a run between two chunks of updates.
 
 In: the run, its state and its log lines. Out: a console table, files, checkpoints, warnings. Each
 is a :class:`~ppo_mask.training.Callback`, and works without the runner.

@@ -75,7 +75,7 @@ class ConsoleLog(Callback):
             ("steps/s", "-" if speed is None else f"{speed:,.0f}"),
             ("left", self._time_left(run)),
         ]
-        # A program may head a column of its own like one of these: both are shown.
+        # A list, since a custom column may have the heading of one of these.
         row += [(head, _number(record.values.get(name))) for head, name in self._columns.items()]
         widths = [12 if head == "steps" else max(9, len(head) + 1) for head, _ in row]
         if self._rows % _HEADER_EVERY == 0:

@@ -20,7 +20,7 @@ class Check:
         needs: metrics that it looks at.
         is_bad: whether they look bad.
         patience: log lines in a row that must look bad before it is said.
-        message: what is wrong and what helps, in one line, with places for the metrics.
+        message: the problem and its remedy in one line, with places for the metrics.
     """
 
     needs: tuple[str, ...]

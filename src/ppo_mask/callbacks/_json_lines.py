@@ -49,7 +49,7 @@ class JsonLines(Callback):
 
 
 def read_rows(path: Path, run: Run) -> dict[int, dict[str, float]]:
-    """What a resumed run has logged so far: metrics by environment step, of those that stay."""
+    """The metrics, by environment step, of the log lines that a resumed run keeps."""
     rows: dict[int, dict[str, float]] = {}
     for line in filter(None, _read_lines(path) if path.exists() else ()):
         metrics = {name: x for name, x in line.items() if name not in ("step", "update")}

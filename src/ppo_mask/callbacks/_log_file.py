@@ -10,8 +10,8 @@ from ppo_mask.errors import warn
 class LogFile:
     """A file that is appended to, also when the disk is full for a while.
 
-    What cannot be written is kept, with a warning, and tried again with what comes next. So the
-    file never has a torn line in its middle.
+    If writing fails, it warns, keeps the content, and writes it with the next. So the file never
+    has a torn line in its middle.
 
     Args:
         path: of the file, which may be there already.
@@ -23,7 +23,7 @@ class LogFile:
         self._unwritten = b""
 
     def append(self, content: bytes) -> None:
-        """Adds something to the end, and whatever could not be added before."""
+        """Appends the content, after any that could not be written before."""
         was_behind = bool(self._unwritten)
         self._unwritten += content
         try:
@@ -42,7 +42,7 @@ class LogFile:
             self._unwritten = b""
 
     def close(self) -> None:
-        """Tries once more what could not be written; a warning says so if it is lost."""
+        """Tries once more to write what is left; warns if it is lost."""
         if self._unwritten:
             self.append(b"")
         if self._unwritten:

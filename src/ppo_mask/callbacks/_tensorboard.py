@@ -26,8 +26,8 @@ _Summary: Any = vars(summary_pb2)["Summary"]
 class TensorBoard(Callback):
     """Event files for TensorBoard; the axis is environment steps.
 
-    A resumed run replaces the files of earlier processes by one that holds what the log has. So
-    TensorBoard shows every point once, whatever was dropped, lost or damaged; earlier points get
+    A resumed run replaces the files of earlier processes by one that it makes from the log. So
+    TensorBoard shows every point once, whatever was dropped, lost or damaged. Earlier points get
     the wall time of the resume.
 
     Args:

@@ -1,9 +1,9 @@
 """Log lines and checkpoints sent to Weights & Biases, an optional extra.
 
-W&B's history can only grow: what has been sent for a step cannot be replaced. So a row is sent when
-no more can come for its step, and a resumed run compares what W&B has with its own log: rows that
-W&B lost in a kill are sent again, and where it has rows that the run has dropped, the W&B run is
-wound back. A server that cannot wind back gets the whole history in a new W&B run.
+W&B's history can only grow: a row that was sent cannot be replaced. So a row is sent only when its
+step is complete, and a resumed run compares W&B's history with its own log. It sends rows again
+that W&B lost in a kill. If W&B has rows that the run has dropped, the W&B run is rewound; a server
+that cannot rewind gets the whole history in a new W&B run.
 """
 
 import json
@@ -60,7 +60,7 @@ class WandB(Callback):
         entity: a user or team on W&B; None for the account's default.
         config: the settings to show there.
         history: the file of :class:`JsonLines`, which comes before this callback.
-        checkpoints: what to make artifacts of; None for no artifacts.
+        checkpoints: become artifacts; None for no artifacts.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Checkpoints: what of a run lies on disk or in a bucket, and how it is read again.
+"""Checkpoints: the files of a run on disk or in a bucket.
 
 In: a state. Out: a folder that a kill at any moment leaves whole, from which the run resumes to the
 bit, or its policy is loaded. Nothing that is loaded can run code.

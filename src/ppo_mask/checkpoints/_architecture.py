@@ -1,7 +1,7 @@
 """The architecture of a network as JSON holds it: names of classes, and their hyperparameters.
 
-What JSON has no form for is an object with one key, ``{"tuple": [...]}`` or, where a dictionary's
-keys are not all text, ``{"dict": [[key, value], ...]}``. Numbers of NumPy become Python's.
+A tuple is stored as ``{"tuple": [...]}``, and a dictionary whose keys are not all text as
+``{"dict": [[key, value], ...]}``. NumPy's scalars become Python's.
 """
 
 import json
@@ -21,11 +21,11 @@ _SHOWN = 100  # characters of a value, in an error
 
 
 class UnknownNetwork(Exception):
-    """The name of a class that is not known."""
+    """The name of an unknown class."""
 
 
 def architecture_of(model: AbstractActorCritic) -> dict[str, Any]:
-    """The architecture of a network, as :func:`load_policy` builds it again.
+    """The architecture of a network, from which :func:`load_policy` rebuilds it.
 
     Args:
         model: any network.
@@ -42,7 +42,7 @@ def architecture_of(model: AbstractActorCritic) -> dict[str, Any]:
     name = type(model).__name__
     try:
         again = eqx.filter_eval_shape(build, json.loads(json.dumps(architecture)), classes)
-    # A constructor of somebody's own may fail in any way.
+    # A custom constructor may raise anything.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
     else:
@@ -60,7 +60,7 @@ def build(architecture: Any, classes: Mapping[str, Any]) -> AbstractActorCritic:
 
     Args:
         architecture: from :func:`architecture_of`.
-        classes: by name, those that it may be made of.
+        classes: that it may be made of, by name.
 
     Raises:
         UnknownNetwork: it is made of another.
@@ -102,13 +102,12 @@ def is_architecture_of(saved: Any, model: AbstractActorCritic) -> bool:
         return True
     try:
         return _stored(eqx.filter_eval_shape(build, saved, classes), "", "", {}) == asked
-    except Exception:  # A constructor of somebody's own may fail in any way.
+    except Exception:  # A custom constructor may raise anything.
         return False
 
 
 def _stored(value: Any, network: str, name: str, classes: dict[str, Any]) -> Any:
-    """A value as JSON holds it; ``name`` is what it is called in the hyperparameters of
-    ``network``."""
+    """A value as JSON; ``name`` is its place in the hyperparameters of ``network``."""
     if isinstance(value, AbstractActorCritic):
         network = type(value).__name__
         if classes.setdefault(network, type(value)) is not type(value):

@@ -1,4 +1,4 @@
-"""Files that a kill or a full disk leaves whole."""
+"""Writes files that a kill, a power cut or a full disk leaves whole."""
 
 import os
 import zlib
@@ -18,7 +18,7 @@ def write_whole(path: Path, content: bytes) -> None:
     Raises:
         RunError: it cannot be written.
     """
-    path = path.resolve()  # What a link points to is replaced, not the link.
+    path = path.resolve()  # Replaces the target of a link, not the link.
     # TensorBoard reads every file with "tfevents" in its name: this one must not be left as one.
     new = path.with_name(f".{zlib.crc32(os.fsencode(path.name)):x}.new")
     try:

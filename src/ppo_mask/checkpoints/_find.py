@@ -1,4 +1,4 @@
-"""From what a user calls a run to its folder on this machine."""
+"""Finds the folder of a run that a user names."""
 
 import os
 import re
@@ -10,11 +10,11 @@ from ppo_mask.errors import RunError
 
 
 def local_path(place: str) -> Path:
-    """The local path of a run or checkpoint; what is at a URL is fetched first.
+    """The local path of a run or checkpoint, which is fetched if it is a URL.
 
     Raises:
-        RunError: there is no run at that URL, it is damaged, or it cannot be reached; or no path
-            can be like that.
+        RunError: there is no run at that URL, it is damaged or cannot be reached; or the system
+            refuses the path.
     """
     return _fetch(place)[1] if is_url(place) else _known_path(place)
 

@@ -19,21 +19,21 @@ _held: set[Path] = set()
 
 
 def this_process() -> str:
-    """This process, in words for a user who looks for it."""
+    """This process, as an error message names it."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 @contextmanager
 def hold(folder: Path) -> Generator[None]:
-    """Keeps others from training a run; a process that is killed holds nothing any more.
+    """Keeps other processes from training a run, until it ends or this process does.
 
-    Where the file system has no locks, or nothing can be written, nobody is kept from anything.
+    It does nothing on a file system without locks, or where it cannot write.
 
     Args:
         folder: of the run.
 
     Raises:
-        RunError: somebody else trains it.
+        RunError: another process trains it.
     """
     folder = folder.resolve()
     # The system's lock is the process's: it says nothing about two of its threads.
@@ -60,7 +60,7 @@ def _lock(folder: Path) -> int | None:
         try:
             # Not flock: children, which inherit that, may live longer than this process.
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Else whoever had it has deleted the file since.
+            # Otherwise the last holder has deleted the file since.
             if os.path.samestat(os.fstat(descriptor), (folder / LOCK).stat()):
                 os.truncate(descriptor, 0)
                 os.write(descriptor, this_process().encode())

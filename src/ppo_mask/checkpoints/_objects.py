@@ -1,4 +1,4 @@
-"""A bucket: folders of objects, as fsspec shows them. Nothing there is ever half written.
+"""A bucket, which fsspec shows as folders of objects. No object is ever half written.
 
 fsspec comes with Orbax; the packages for the kinds of object stores are extras.
 """
@@ -21,7 +21,7 @@ class MissingError(RunError):
 @final
 @dataclass(frozen=True)
 class Bucket:
-    """A folder of folders in an object store; what does not work there raises a RunError.
+    """A folder of folders in an object store; its failures are RunErrors.
 
     Attributes:
         url: of the folder.
@@ -46,7 +46,7 @@ class Bucket:
         return [path.rstrip("/").rpartition("/")[2] for path in found]
 
     def files(self, folder: str) -> dict[str, int]:
-        """By their paths in the folder, what is in it and how many bytes of each."""
+        """The sizes in bytes of all objects in a folder, by path."""
         found: dict[str, Any] = self._do("find", self._path(folder), detail=True)
         sizes = {x.removeprefix(self._path(folder, "")): found[x]["size"] for x in found}
         # Objects may have any name; a file is to be in the folder.
@@ -107,7 +107,7 @@ def open_bucket(place: str) -> tuple[Bucket, list[str]]:
     if not parts or {".", ".."} & set(parts):
         raise RunError(f"{url} is not the URL of a folder of runs, such as gs://bucket/runs")
     if "::" in url:
-        # To fsspec it is: what is written would not be where it is looked for.
+        # fsspec would write to another place than the one that it reads from.
         raise RunError(f"{url} is a chain of URLs; give one URL without ::")
     try:
         # Imported here: most runs need no bucket.

@@ -1,4 +1,4 @@
-"""How a trained policy is saved and loaded by itself."""
+"""Saves and loads policies."""
 
 import json
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ def save_policy(model: ModelLike, path: str | Path) -> None:
 
 
 def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] = ()) -> Policy:
-    """Loads a policy from a run, from a checkpoint, or from what :func:`save_policy` wrote.
+    """Loads a policy from a run, a checkpoint, or a folder of :func:`save_policy`.
 
     Args:
         path: the folder of a run, whose newest checkpoint is loaded; or of a checkpoint, or of a
@@ -86,7 +86,7 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
         The policy.
 
     Raises:
-        RunError: there is no readable checkpoint, or it holds a network that is not known.
+        RunError: there is no readable checkpoint, or it holds an unknown network.
 
     Example:
         >>> import tempfile
@@ -113,7 +113,7 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
 
 
 def load_weights(path: str | Path, model: AbstractActorCritic) -> AbstractActorCritic:
-    """A network with a saved policy's weights: to train on from where that one ended.
+    """A network with a saved policy's weights, to train it further.
 
     Args:
         path: as :func:`load_policy` takes it.

@@ -1,4 +1,4 @@
-"""The folder of a run: its name, and what is where in it."""
+"""The folder of a run: its name and its content."""
 
 import dataclasses
 import os
@@ -22,7 +22,7 @@ LATEST = "latest"
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """What lies where in a run's folder.
+    """The paths in a run's folder.
 
     Attributes:
         path: of the folder.
@@ -73,7 +73,7 @@ class RunFolder:
 
 
 def cache_folder() -> Path:
-    """Where this user's programs keep what can be made or fetched again.
+    """The folder of this user's cache.
 
     Raises:
         RunError: the user has no home folder.
@@ -90,7 +90,7 @@ def expand_user(text: str) -> str:
     """A path with ``~`` or ``~user`` at its beginning replaced by that user's home folder.
 
     Raises:
-        RunError: there is no such user, or no home folder is known.
+        RunError: the user or the home folder is unknown.
     """
     path = os.path.expanduser(text)
     if path.startswith("~"):
@@ -159,7 +159,7 @@ def copy_run(run: RunFolder, step: int, path: Path) -> RunFolder:
     Raises:
         RunError: it cannot be written.
     """
-    # One more folder inside, so that a search for runs does not find what is not complete.
+    # One more level, so that a search for runs does not find an incomplete copy.
     scratch = path.with_name(f".{path.name}.copying")
     copy = RunFolder(scratch / path.name)
     try:

@@ -1,15 +1,14 @@
 """Where runs are kept: in a folder on this machine and, if it has a URL, in a bucket as well.
 
-A run in a bucket has the same files as its local folder, in which it is trained like any other. An
-object store can neither rename nor append, so what is complete is the same there as on a disk: a
-checkpoint whose description is there. A description is put after all else of its checkpoint, which
-is put after the logs, and is the first of it to be deleted. So whatever is interrupted, all
-checkpoints there are whole, and no log is behind them.
+A run in a bucket has the same files as its local folder, in which it is trained like any other. As
+on a disk, a checkpoint is complete if and only if its description is there. A push writes the logs
+first, then the arrays of a checkpoint, then its description; and it deletes the description first.
+So after any interruption all checkpoints there are whole, and no log is behind them.
 
 A process that begins or resumes a run puts its name into ``writer``, and notes it in ``.writer`` in
-the local folder. Whoever finds another name there before it writes has been overtaken, and writes
-nothing. And where the two are the same nobody has written since: the local folder is what counts.
-Otherwise the bucket does.
+the local folder. A process that finds another name there has been overtaken, and writes nothing. If
+the two names are equal, no other process has written since, and the local folder is the newer one;
+otherwise the bucket is.
 
 Of several processes, only process 0 writes. The others read, each into a folder of its own that is
 gone when it ends.
@@ -39,14 +38,14 @@ from ppo_mask.errors import RunError, warn
 
 _WRITER = "writer"
 _CHECKPOINT = re.compile(r"checkpoints/(\d+)/")
-# What is being written has a name that begins with a dot. W&B's own files are made again from the
+# Files that are being written begin with a dot. W&B's own files are made again from the
 # log.
 _NOT_COPIED = re.compile(r"(.*/)?\.|(checkpoints|wandb|writer)(/|$)")
 _LOGS = ("config.yaml", "metrics.jsonl", "tensorboard/", "wandb.json")
 
 
 def is_url(place: str) -> bool:
-    """Whether this is no local path."""
+    """Whether this is a URL, not a local path."""
     return "://" in place
 
 
@@ -85,8 +84,8 @@ def _scratch() -> Path:
 class Storage:
     """A folder of runs, and perhaps its copy in a bucket.
 
-    All that reaches the bucket raises a RunError where that does not work. Without one there is
-    nothing to copy.
+    Methods that use the bucket raise a RunError if it cannot be reached. Without a bucket they copy
+    nothing.
 
     Attributes:
         folder: holds a folder per run, on this machine.
@@ -106,7 +105,7 @@ class Storage:
         return str(self.folder / name) if self.url is None else f"{self.url}/{name}"
 
     def runs(self) -> dict[str, str]:
-        """The names that are taken, here or in the store, and the place of each."""
+        """The runs here and in the bucket: the place of each, by name."""
         here = [path.name for path in self.folder.glob("[!.]*")]
         there = [] if self.bucket is None else self.bucket.folders()
         return {name: self.place(name) for name in (*here, *there)}
@@ -137,16 +136,16 @@ class Storage:
         return max(times)[2]
 
     def steps(self, name: str) -> list[int]:
-        """The steps of the checkpoints of a run that are complete in the bucket, in order."""
+        """The steps of a run's complete checkpoints in the bucket, in order."""
         return [] if self.bucket is None else _steps(self.bucket.files(name))
 
     @_using_disk()
     def pull(self, name: str) -> Path:
-        """Makes a run's local folder what the bucket, if there is one, has of it.
+        """Updates a run's local folder from the bucket, if there is one.
 
-        The local folder is left as it is if nobody else has written to the bucket since, and the
-        bucket has no later checkpoint. Otherwise the bucket counts; a local folder that goes
-        further is kept under another name.
+        The local folder stays if no other process has written to the bucket since, and the bucket
+        has no later checkpoint. Otherwise it is replaced; a local folder that goes further is kept
+        under another name.
 
         Returns:
             The local folder.
@@ -204,16 +203,16 @@ class Storage:
                 name, ours = folder.path.name, _noted_writer(folder)
                 shutil.rmtree(folder.path)
                 with suppress(RunError):
-                    # Another process may have been faster: what is there is its.
+                    # Another process may have been faster, and own the files.
                     if bucket.read(name, _WRITER) in (None, ours):
                         bucket.delete(name, bucket.files(name))
             raise
 
     def take_over(self, folder: RunFolder) -> None:
-        """Has this process alone write to a run in the bucket, if there is one, from now on.
+        """Makes this process the only writer of a run in the bucket, if there is one.
 
-        Then makes the bucket what the local folder is: what came after the checkpoint that is
-        resumed from is gone there as well.
+        Then pushes the local folder: whatever came after the checkpoint that is resumed from is
+        deleted from the bucket, too.
 
         Raises:
             RunError: the bucket cannot be written to.
@@ -222,16 +221,16 @@ class Storage:
             return
         name, me = folder.path.name, f"{this_process()}, {secrets.token_hex(8)}".encode()
         write_whole(folder.path / f".{_WRITER}", me)
-        # First: by its settings a run can begin anew.
+        # First, since a run can begin anew by its settings.
         _put(self.bucket, folder, [folder.config.name])
         self.bucket.write(name, _WRITER, me)
         self.push(folder)
 
     def catch_up(self, folder: RunFolder) -> None:
-        """Copies what an earlier process could not, if nobody has written to the bucket since.
+        """Pushes a run that an earlier process could not, if no other has written to it since.
 
         Raises:
-            RunError: the bucket cannot be written to, or somebody is training the run.
+            RunError: the bucket cannot be written to, or a process is training the run.
         """
         ours = _noted_writer(folder)
         if self.bucket and ours and ours == self.bucket.read(folder.path.name, _WRITER):
@@ -240,7 +239,7 @@ class Storage:
 
     @_using_disk()
     def push(self, folder: RunFolder) -> None:
-        """Makes the bucket, if there is one, what a run's local folder is.
+        """Copies a run's local folder to the bucket, if there is one.
 
         Raises:
             RunError: another process has taken the run over there; nothing of it is overwritten.
@@ -255,8 +254,8 @@ class Storage:
             )
         here, there, steps = _local_files(folder), bucket.files(name), folder.checkpoints.steps()
         have = [step for step in steps if _is_there(bucket, folder, step, there)]
-        # What came after the point that was resumed from must not count as complete meanwhile. What
-        # is no longer kept here counts until all else is there.
+        # Checkpoints after the resumed one must not count meanwhile. Older ones that are no longer
+        # kept here count until the newer ones are there.
         newest = max(steps, default=-1)
         other = [x for x in _steps(there) if x > newest or (x in steps and x not in have)]
         bucket.delete(name, map(_description, reversed(other)))
@@ -277,7 +276,7 @@ def _put(bucket: Bucket, folder: RunFolder, paths: Sequence[str]) -> None:
 
 
 def _fetch(bucket: Bucket, local: RunFolder, there: Mapping[str, int], to: Path) -> None:
-    """Gets all that is complete; what the local folder has is copied."""
+    """Copies complete checkpoints and logs, from the local folder where that has them."""
     to.mkdir()
     wanted = [path for path in there if _step(path) is None and path != _WRITER]
     for step in _steps(there):
@@ -291,7 +290,7 @@ def _fetch(bucket: Bucket, local: RunFolder, there: Mapping[str, int], to: Path)
 
 
 def _is_there(bucket: Bucket, folder: RunFolder, step: int, there: Mapping[str, int]) -> bool:
-    """Whether the bucket has a checkpoint of a local folder: one of the same description."""
+    """Whether the bucket has the same checkpoint, by its description."""
     path, local = _description(step), folder.checkpoints.path(step) / DESCRIPTION
     in_both = path in there and local.exists()
     return in_both and local.read_bytes() == bucket.read(folder.path.name, path)
@@ -303,7 +302,7 @@ def _step(path: str) -> int | None:
 
 
 def _steps(files: Mapping[str, int]) -> list[int]:
-    """Of the checkpoints that are complete, in order."""
+    """The steps of complete checkpoints, in order."""
     found = {step for path in files if (step := _step(path)) is not None}
     return sorted(step for step in found if _description(step) in files)
 
@@ -318,13 +317,13 @@ def _is_log(path: str) -> bool:
 
 
 def _local_files(folder: RunFolder) -> dict[str, int]:
-    """What is copied beside checkpoints, and how many bytes of each."""
+    """The sizes of the files that are copied beside checkpoints."""
     files = (x for x in sorted(folder.path.rglob("*")) if x.is_file() and not x.is_symlink())
     sizes = {x.relative_to(folder.path).as_posix(): x.stat().st_size for x in files}
     return {path: sizes[path] for path in sizes if not _NOT_COPIED.match(path)}
 
 
 def _noted_writer(folder: RunFolder) -> bytes | None:
-    """Who was the writer of a run when it was last trained in this folder."""
+    """The writer of the run when it was last trained in this folder."""
     path = folder.path / f".{_WRITER}"
     return path.read_bytes() if path.exists() else None

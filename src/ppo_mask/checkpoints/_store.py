@@ -2,8 +2,8 @@
 
 A checkpoint of step ``n`` is the folder ``n``. It is complete if and only if ``description.json``
 is in it: that is written last, and deleted first. It holds the shape, dtype and checksum of every
-array. The folder is written under another name, read again, and renamed if it is what was to be
-saved. Only arrays and JSON are read: loading a checkpoint runs no code from it.
+array. The folder is written under another name, read back and compared, and then renamed. Only
+arrays and JSON are read: loading a checkpoint runs no code from it.
 
 Of several processes, process 0 writes, and the others wait for it; any can read.
 """
@@ -76,12 +76,12 @@ class CheckpointStore:
         return max(ranks := self._ranks(), key=lambda step: (ranks[step], step), default=None)
 
     def would_be_best(self, score: float, evaluated: bool) -> bool:
-        """Whether a checkpoint of such a score would be the best; see :meth:`save`."""
+        """Whether a checkpoint with this score would be the best; see :meth:`save`."""
         rank = _rank(score, evaluated)
         return rank is not None and all(rank >= other for other in self._ranks().values())
 
     def what_is_kept(self) -> str:
-        """The newest checkpoint, in words that may end an error message."""
+        """The newest checkpoint, as the end of an error message."""
         newest = self.newest()
         if not is_process_0():
             return "process 0 says what the last good checkpoint is"
@@ -97,22 +97,22 @@ class CheckpointStore:
         score: float | None = None,
         evaluated: bool = False,
     ) -> Path:
-        """Writes a checkpoint, then deletes those that need not be kept.
+        """Writes a checkpoint, then deletes older ones.
 
-        Where several processes share the state, all must call it; the first one writes.
+        If several processes share the state, all must call it; process 0 writes.
 
         Args:
             step: its number; there must be none of this number yet.
             state: any tree; its arrays are written, all else is left out.
             description: anything JSON can hold.
             score: how good the state is; the one with the best is kept.
-            evaluated: whether the score is that of an evaluation of this very state.
+            evaluated: whether the score comes from an evaluation of this very state.
 
         Returns:
             The checkpoint's folder.
 
         Raises:
-            RunError: it cannot be written; those that there are stay as they are.
+            RunError: it cannot be written; the others stay as they are.
         """
         scored = {"score": score, "evaluated": evaluated}
         write_checkpoint(self.path(step), state, {**description, **scored})
@@ -130,13 +130,13 @@ class CheckpointStore:
                 _delete(self.path(later))
 
     def clean(self) -> None:
-        """Deletes what a killed process left half written or half deleted."""
+        """Deletes checkpoints that a killed process left half written or half deleted."""
         for path in self.directory.glob("*"):
             if path.name.startswith(_SAVING) or (path.name.isdecimal() and _is_half_deleted(path)):
                 shutil.rmtree(path, ignore_errors=True)
 
     def _ranks(self) -> dict[int, tuple[bool, float]]:
-        """By step, for those that have a score."""
+        """The ranks, by step, of the checkpoints that have a score."""
         ranks: dict[int, tuple[bool, float]] = {}
         for step in self.steps():
             with suppress(RunError):  # One that is damaged is never the best.
@@ -161,10 +161,10 @@ def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> 
         description: anything JSON can hold.
 
     Raises:
-        RunError: it cannot be written, or is not what was to be saved; there is nothing then.
+        RunError: it cannot be written, or differs when read back; nothing is left of it then.
     """
     leaves = named_arrays(state)
-    # Keys as the numbers they are made of. Of what is split over processes each gets the whole.
+    # Keys as their words. Every process gathers the whole of arrays that are split over processes.
     arrays = {
         name: to_host(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
         for name, leaf in leaves.items()
@@ -177,8 +177,8 @@ def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> 
     def write() -> None:
         from ppo_mask.checkpoints import _orbax  # Takes long to import; see there.
 
-        # A name that Orbax can write, whatever the checkpoint is to be called; and one that no
-        # other try has, since after a failure Orbax may still be at work in its folder.
+        # A name that Orbax can write, and that no other try has: after a failure Orbax may still be
+        # at work in its folder.
         unread = path.with_name(f"{_SAVING}{secrets.token_hex(4)}")
         try:
             unread.mkdir(parents=True)
@@ -199,7 +199,7 @@ def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> 
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """What a checkpoint says about itself; see :meth:`CheckpointStore.save`.
+    """Reads a checkpoint's description; see :meth:`CheckpointStore.save`.
 
     Raises:
         RunError: there is no complete checkpoint, or it is damaged.
@@ -228,7 +228,7 @@ def restore(path: Path, like: Tree, prefix: str = "") -> Tree:
     Args:
         path: of the checkpoint.
         like: has the structure, shapes and dtypes; its arrays may be ``jax.ShapeDtypeStruct``.
-        prefix: of the checkpoint's names, to restore a part of what was saved.
+        prefix: of the names in the checkpoint, to restore only a part of it.
 
     Raises:
         RunError: there is no checkpoint, it is damaged, or it does not fit ``like``.
@@ -245,7 +245,7 @@ def restore(path: Path, like: Tree, prefix: str = "") -> Tree:
 def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, npt.NDArray[Any]]:
     """The arrays of a checkpoint by name, all or some, compared with their checksums.
 
-    Random keys come as the numbers they are made of.
+    Random keys come as their words.
 
     Raises:
         RunError: there is no checkpoint, or it is damaged.
@@ -282,11 +282,11 @@ def _read_arrays(
 
 
 def named_arrays(tree: Any) -> dict[str, Any]:
-    """The array leaves of a tree by their place in it, such as ``model.actor.0.weight``."""
+    """The array leaves of a tree by their path, such as ``model.actor.0.weight``."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, _is_array))
     named: dict[str, Any] = {}
     for path, leaf in leaves:
-        # A tree that is one array has no place to be called by.
+        # A tree that is a single array has an empty path.
         name = jax.tree_util.keystr(path, simple=True, separator=".") or "array"
         # Keys may have dots, as in {"a": {"b": x}, "a.b": y}; the second is "a.b#2" then.
         numbered = (f"{name}#{number}" for number in itertools.count(2))
@@ -303,7 +303,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _is_small(dtype: np.dtype[Any]) -> bool:
-    """Whether it is of a byte and not NumPy's, such as uint4: Orbax does not know all of these."""
+    """Whether it is a one-byte type that NumPy lacks, such as uint4; Orbax lacks some of these."""
     return dtype.itemsize == 1 and dtype.isbuiltin != 1
 
 
@@ -323,7 +323,7 @@ def _from_numpy(array: npt.NDArray[Any], described: dict[str, Any], like: Any) -
     leaf = jnp.array(array)
     if _is_key(like):
         leaf = jax.random.wrap_key_data(leaf, impl=described["key_implementation"])
-    # An array that is bound to a device only now would make every program compile once more.
+    # Committed to a device only where `like` is; otherwise every program would compile once more.
     bound = eqx.is_array(like) and like.committed
     return jax.device_put(leaf, like.sharding) if bound else leaf
 

@@ -1,8 +1,8 @@
 """A CPU's cores as devices, each of which plays its own environments.
 
-XLA divides an operation among cores where it is large; most of an environment's are small, or loops
-that wait for their own results. With a device for each core a program runs on all of them at once
-(docs/running_elsewhere.md says how much it gives).
+XLA splits large operations over cores. Most operations of environments are small, or loops whose
+turns wait for each other. With a device for each core, a program runs on all cores at once
+(docs/running_elsewhere.md has measurements).
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import jax
 
 ENVS_PER_CORE = 128
-"""The fewest for which another core was found to be worth using."""
+"""Fewer do not make up for the cost of one more device (measured)."""
 
 _MOST = 16
 _OPTION, _XLA_FLAG = "jax_num_cpu_devices", "xla_force_host_platform_device_count"
@@ -20,8 +20,8 @@ _OPTION, _XLA_FLAG = "jax_num_cpu_devices", "xla_force_host_platform_device_coun
 def make_devices() -> None:
     """Gives JAX one device for each core of the CPU; call it before JAX is used for anything.
 
-    Nothing changes where JAX has been used, or where the number is set: by ``JAX_NUM_CPU_DEVICES``,
-    or by XLA's own flag. Devices of an accelerator come first all the same.
+    It does nothing if JAX has started already, or if ``JAX_NUM_CPU_DEVICES`` or XLA's own flag sets
+    the number. An accelerator's devices still come first.
     """
     if _XLA_FLAG in os.environ.get("XLA_FLAGS", "") or _number() >= 0:
         return

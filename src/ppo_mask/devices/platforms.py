@@ -27,7 +27,7 @@ def require_platform() -> None:
 
 
 def platform_of(mesh: Mesh | None) -> str:
-    """The platform that a program is for; not every program is for the process's first device.
+    """The platform that a program is compiled for.
 
     Args:
         mesh: the devices that the program runs on; None for JAX's default device.

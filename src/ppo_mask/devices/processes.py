@@ -1,8 +1,8 @@
 """Several processes, on one host or on several, that train together as one run.
 
-Each runs the same program on its own devices, and JAX connects them. What the processes do between
-two chunks of updates must be the same in all, so what depends on a clock, a signal or a file is
-decided by one of them, which sends its decision to the others.
+Each runs the same program on its own devices, and JAX connects them. Between two chunks of updates
+all must do the same. So process 0 decides whatever depends on a clock, a signal or a file, and
+sends its decision to the others.
 """
 
 import os
@@ -92,14 +92,14 @@ def is_process_0() -> bool:
 
 
 def broadcast_from_0(number: int) -> int:
-    """Sends process 0's number to all. All processes must call it."""
+    """Returns process 0's number in every process. All processes must call it."""
     if not is_multiprocess():
         return number
     return _from_words(multihost_utils.broadcast_one_to_all(_to_words(number)))
 
 
 def _to_words(number: int) -> np.ndarray:
-    """A number of 64 bits in two of 32, which is what JAX sends."""
+    """A 64-bit number as two 32-bit words, since JAX sends no 64-bit numbers."""
     return np.array([number], np.int64).view(np.uint32)
 
 
@@ -108,7 +108,7 @@ def _from_words(words: Any) -> int:
 
 
 def broadcast_text_from_0(make: Callable[[], str], what: str) -> str:
-    """Sends a text of process 0 to all. All processes must call it.
+    """Returns process 0's text in every process. All processes must call it.
 
     Args:
         make: makes the text; only process 0 calls it.
@@ -140,7 +140,7 @@ def broadcast_text_from_0(make: Callable[[], str], what: str) -> str:
 
 
 def on_process_0(act: Callable[[], None], what: str) -> None:
-    """Has process 0 do something, while the others wait; as :func:`broadcast_text_from_0`."""
+    """Runs ``act`` on process 0, while the others wait; errors as :func:`broadcast_text_from_0`."""
 
     def make() -> str:
         act()
@@ -150,12 +150,13 @@ def on_process_0(act: Callable[[], None], what: str) -> None:
 
 
 def on_all_processes(make: Callable[[], Result], what: str) -> Result:
-    """Does something in every process: in all, or in none. All processes must call it.
+    """Runs ``make`` on every process, and raises in all if it fails in one.
 
-    Without it, a process in which something failed would end, and the others wait for it.
+    Otherwise the process in which it failed would end, and the others would wait for it. All
+    processes must call it.
 
     Args:
-        make: does it; nothing in it may wait for other processes.
+        make: must not wait for other processes.
         what: names the attempt in an error, as in "another process could not <what>".
 
     Returns:

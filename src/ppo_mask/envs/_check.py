@@ -1,4 +1,4 @@
-"""Tests an environment for the laws of the protocol."""
+"""Tests whether an environment keeps the laws of the protocol."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from ppo_mask.envs._shapes import Env, require, require_env, shapes_of
 from ppo_mask.envs.actions import NumActions, action_shape, random_action
 from ppo_mask.jax_tools import split_key
 
-# Environments side by side. All that is batched is of so many, for compiling takes longest here.
+# Environments side by side. All batches have this size, since compiling takes longest here.
 _NUM_ENVS = 8
 # Rows of the batched calls that the laws are tested with.
 _ROWS = 8 * _NUM_ENVS
@@ -35,9 +35,8 @@ def check_env(
     Args:
         env: the environment.
         key: for the play; fixed by default.
-        num_steps: in each of 8 environments; best enough for some episodes to end.
-        deterministic: whether the environment declares that it draws nothing, so that its key has
-            no effect.
+        num_steps: in each of 8 environments; enough, if possible, for some episodes to end.
+        deterministic: the environment claims to ignore its keys.
 
     Raises:
         ProtocolError: a law is broken.
@@ -84,7 +83,7 @@ def _rows_of(batched: Callable[..., Any], *args: Any) -> Any:
 
 
 def _first_state(env: AbstractEnv[Any], reset: Callable[..., Any], key: Key[Array, ""]) -> Any:
-    """A state that an episode starts with, of an environment whose types are right."""
+    """A first state, after its types are checked."""
     shapes_of(env)
     state, first = reset(key)
     require(not first.terminated, "reset must not give terminated")
@@ -94,7 +93,7 @@ def _first_state(env: AbstractEnv[Any], reset: Callable[..., Any], key: Key[Arra
 
 @dataclass(frozen=True)
 class _Play:
-    """Random play, in NumPy arrays [steps, envs, …]; ``state`` is that before the action."""
+    """Random play, in NumPy arrays [steps, envs, …]; ``state`` is from before the action."""
 
     state: Any
     before: TimeStep
@@ -163,13 +162,13 @@ def _check_masks(play: _Play, count: NumActions) -> None:
 
 
 def _parts_of(mask: Any, count: NumActions) -> list[np.ndarray]:
-    """The parts of masks ``[…, actions]``: one, or one for each choice."""
+    """The parts of masks ``[…, actions]``: one, or if MultiDiscrete several."""
     parts = (count,) if isinstance(count, int) else count
     return np.split(mask, np.cumsum(parts)[:-1], axis=-1)
 
 
 def _as_actions(parts: list[np.ndarray], count: NumActions) -> np.ndarray:
-    """Actions of what each part of them is."""
+    """Joins the parts of actions."""
     actions = parts[0] if isinstance(count, int) else np.stack(parts, axis=-1)
     return actions.astype(np.int32)
 
@@ -200,7 +199,7 @@ def _require_pure(name: str, function: Callable[..., Any], *args: Any) -> None:
     # Tracing is cheap and shows what Python adds. Programs that differ in print may yet be equal,
     # so only the numbers decide.
     def program() -> str:
-        # JAX remembers what it has traced, by function: hence a new one each time.
+        # A new function each time, since JAX caches traces by function.
         traced = jax.make_jaxpr(lambda *args: function(*args))(*args)
         return re.sub("0x[0-9a-f]+", "", str(traced))
 
@@ -246,7 +245,7 @@ def _check_step_and_reset(
     for name in ("observation", "action_mask"):
         law = f"step_and_reset must give reset's {name} where the episode ended, else step's"
         require(_close(getattr(following, name), getattr(wanted, name)), law)
-    # What has no meaning in a state may differ. What an agent observes from there on may not.
+    # States may differ in unused parts, but not in what the agent observes from there on.
     count = env.num_actions
     action = [np.argmax(part, axis=-1) for part in _parts_of(wanted.action_mask, count)]
     action = _as_actions(action, count)
@@ -289,7 +288,7 @@ def _check_forbidden_actions(
     rows = partly[np.linspace(0, len(partly) - 1, _ROWS).astype(int)]
     action: list[np.ndarray] = []
     for part in _parts_of(mask[rows], count):
-        # Not always the first that is forbidden: another one in each row.
+        # A different forbidden action in each row, not always the first.
         rank = np.arange(_ROWS)[:, None] + np.arange(part.shape[-1])
         action.append(np.argmax(np.where(part, -1, rank % part.shape[-1]), axis=-1))
     states = _flat_rows(play.state, rows)

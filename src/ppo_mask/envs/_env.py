@@ -1,4 +1,4 @@
-"""The environment protocol: what an environment is, and nothing about learning.
+"""The environment protocol, which knows nothing about learning.
 
 An environment is a pure pair of functions, ``reset`` and ``step``, over one episode at a time.
 Randomness comes in as a key argument, never from the state; batching, auto-reset and episode
@@ -22,11 +22,11 @@ State = TypeVar("State")
 if TYPE_CHECKING:
     _Given = jax.typing.ArrayLike
 else:
-    _Given = Any  # What does not fit is named in one line.
+    _Given = Any  # Checked below, with advice.
 
 
 def _as_array(name: str, given: Any) -> Array:
-    """An array of a field; numbers of Python's and NumPy's arrays become arrays of JAX's."""
+    """Converts a field of Python's numbers or NumPy's arrays to JAX's arrays."""
     if isinstance(given, jax.Array):
         return given
     try:
@@ -78,16 +78,16 @@ def _wrong(name: str, given: str, wanted: str) -> ProtocolError:
 
 
 class TimeStep(eqx.Module):
-    """The result of ``reset`` or ``step``, as an agent and its learner need it.
+    """The result of ``reset`` or ``step``, for an agent and its learner.
 
-    Numbers and flags of Python's and arrays of NumPy's become arrays of JAX's; a reward of integers
-    becomes one of float32, and an OrderedDict a dict.
+    Python's numbers and flags and NumPy's arrays become JAX's arrays, an integer reward becomes
+    float32, and an OrderedDict a dict.
 
     Attributes:
         observation: any tree of arrays, of the same structure, shapes and dtypes at every step.
         action_mask: True where an action is allowed. Required. Each part of it (there is one,
             unless actions are MultiDiscrete) allows something; after the end of an episode all.
-        reward: of the step just taken; what ``reset`` gives is not used.
+        reward: of the step just taken; ``reset``'s is not used.
         terminated: the episode ended in a terminal state, whose value is 0.
         truncated: the episode was cut off (a step limit); its last state still has a value.
         info: per-step facts for metrics, the same keys and shapes from ``reset`` and ``step``.
@@ -125,7 +125,7 @@ class AbstractEnv(eqx.Module, Generic[State]):
     - ``reset`` and ``step`` are deterministic in their arguments; the key is used, not stored.
     - States, observations and infos keep their structure, shapes and dtypes.
     - ``step`` never resets: after an episode has ended its result is unspecified.
-    - An action outside the mask must not crash; what it does is the environment's to document.
+    - An action outside the mask must not crash; the environment documents its effect.
 
     Attributes:
         num_actions: length of the mask; actions are 0 to ``num_actions`` - 1. Or a tuple ``(a, b,
@@ -154,7 +154,7 @@ class AbstractEnv(eqx.Module, Generic[State]):
         1 1.0 [ True  True]
     """
 
-    # NumActions; Any, so that a type checker lets an environment say which of the two it is.
+    # NumActions. Any, so that a type checker lets an environment narrow it.
     num_actions: eqx.AbstractVar[Any]
 
     @abstractmethod
@@ -179,12 +179,12 @@ class AbstractEnv(eqx.Module, Generic[State]):
             action: from 0 to ``num_actions`` - 1; if MultiDiscrete, one for each part.
 
         Returns:
-            The next state, and what it gives the agent.
+            The next state and its timestep.
         """
 
 
 class Next(eqx.Module, Generic[State]):
-    """Where the next action is to be taken: in a new episode if the step ended one.
+    """The place of the next action: in a new episode if the step ended one.
 
     Attributes:
         state: the environment's.
@@ -198,9 +198,9 @@ class Next(eqx.Module, Generic[State]):
 
 
 class AbstractSelfResettingEnv(AbstractEnv[State]):
-    """An environment with a step and reset in one, cheaper than one after the other.
+    """An environment whose step and reset in one are cheaper than one after the other.
 
-    For work that a step and a reset share, such as drawing a level. Optional: only
+    They may share work, such as drawing a level. Optional: only
     :class:`ppo_mask.envs.VectorEnv`, which has the only auto-reset, calls it.
 
     Example:
@@ -236,6 +236,6 @@ class AbstractSelfResettingEnv(AbstractEnv[State]):
             action: from 0 to ``num_actions`` - 1; if MultiDiscrete, one for each part.
 
         Returns:
-            The timestep that ``step(step_key, state, action)`` gives; and what it leads to, or what
-            ``reset(reset_key)`` gives where the episode has ended.
+            The timestep of ``step(step_key, state, action)``; and what follows it: that step's
+            state, or ``reset(reset_key)``'s where the episode has ended.
         """

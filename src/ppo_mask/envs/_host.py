@@ -1,4 +1,4 @@
-"""Environments that do not live in JAX: stepped on the host, in place."""
+"""Environments outside of JAX, which are stepped on the host, in place."""
 
 from abc import abstractmethod
 from typing import Any, TypeVar
@@ -13,11 +13,11 @@ State = TypeVar("State")
 
 
 class AbstractHostEnv(AbstractSelfResettingEnv[State]):
-    """An environment whose true state is outside of JAX, such as one written in Python.
+    """An environment whose state is outside of JAX, such as one written in Python.
 
-    A step changes it in place: an earlier state cannot be stepped again. So it is stepped and reset
-    as a batch only, by :meth:`step_and_reset`, and a wrapper of it needs that method too, as
-    :class:`TimeLimit` and :class:`FlatObservation` have it.
+    A step changes the state in place, so an earlier state cannot be stepped again. Environments are
+    stepped and reset only as a batch, by :meth:`step_and_reset`. A wrapper needs that method, too,
+    as :class:`TimeLimit` and :class:`FlatObservation` have it.
     """
 
     @abstractmethod
@@ -34,26 +34,26 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
         Args:
             step_key: as for ``step``.
             reset_key: as for ``reset``.
-            state: what this method or ``reset`` returned last.
+            state: from the last ``step`` or ``reset``.
             action: from 0 to ``num_actions`` - 1; if MultiDiscrete, one for each part.
             cut: truncates the episode after this step, if the step does not end it.
         """
 
     @abstractmethod
     def take_failure(self) -> Exception | None:
-        """Returns what broke the environment, once; None if nothing did.
+        """Returns the error that broke the environment, once; None if there is none.
 
-        Compiled code cannot raise. From the failure on, steps give rewards of NaN and masks that
-        allow nothing, which ends a loop soon; whoever waits for it asks here why.
+        Compiled code cannot raise. After a failure, steps give rewards of NaN and masks that allow
+        nothing, which soon ends the loop; its caller asks here for the reason.
         """
 
     @abstractmethod
     def release(self) -> None:
-        """Says that the batch of episodes begun last is not stepped any more."""
+        """Tells that nobody steps the last batch of episodes any more."""
 
 
 def host_env_in(env: AbstractEnv[Any]) -> AbstractHostEnv[Any] | None:
-    """The environment on the host that an environment is, or wraps; None if there is none."""
+    """The host environment in an environment and its wrappers; None if there is none."""
 
     def on_host(leaf: Any) -> bool:
         return isinstance(leaf, AbstractHostEnv)

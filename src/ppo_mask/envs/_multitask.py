@@ -21,12 +21,11 @@ _TASK = "task"
 class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
     """Several environments of equal shapes, one of which is drawn for each episode.
 
-    ``info["task"]`` is its index. The policy does not get it: what distinguishes tasks has to be in
-    their observations.
+    ``info["task"]`` is its index. The policy does not see it, so observations must show the policy
+    whatever it needs to tell tasks apart.
 
-    Environments that differ only in the values of array fields are run as one, at the cost of one.
-    Others are switched between, and under ``vmap`` that runs all of them in every row and keeps one
-    result: fine for a few, or for cheap ones.
+    Environments that differ only in the values of array fields cost as much as one. For others,
+    ``vmap`` runs all of them in every row and keeps one result: fine for a few, or for cheap ones.
 
     Attributes:
         envs: the environments: equal numbers of actions, and states, observations and infos of
@@ -36,7 +35,7 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
         num_actions: of each of the environments.
 
     Raises:
-        ValueError: the environments differ in what must be equal; the message names it.
+        ValueError: the environments do not have equal shapes; the message names the difference.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
@@ -110,7 +109,7 @@ def _add_task(timestep: TimeStep, task: Int[Array, ""]) -> TimeStep:
 
 
 def _shapes(env: AbstractEnv[Any]) -> dict[str, str]:
-    """Descriptions of what must be equal in all environments, by name."""
+    """Descriptions, by name, of everything that all environments must have in common."""
     state, timestep = trace_call("reset", env.reset, jax.random.key(0))
     parts = {
         "num_actions": str(env.num_actions),

@@ -1,4 +1,4 @@
-"""What an environment is and gives, found out without running it."""
+"""The shapes and types of an environment, found by tracing and without running it."""
 
 import inspect
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from ppo_mask.jax_tools import ArrayTree, describe_shapes
 if TYPE_CHECKING:
     Env: TypeAlias = AbstractEnv[Any]
 else:
-    Env = Any  # Checked by require_env, which says what to do instead.
+    Env = Any  # require_env checks it, with advice.
 
 _UNTRACEABLE = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
 
 
 def require_env(env: Any) -> None:
-    """Makes sure that something is an environment, with a number of actions.
+    """Checks that something is an environment with a number of actions.
 
     Raises:
         RunError: it is something else.
@@ -47,8 +47,8 @@ def trace_call(name: str, call: Callable[..., Any], *args: Any) -> tuple[Any, An
     """The shapes of the state and the timestep that ``reset`` or ``step`` returns.
 
     Args:
-        name: which of the two it is.
-        call: it.
+        name: "reset" or "step".
+        call: the method.
         args: its arguments, or their shapes.
 
     Returns:
@@ -89,7 +89,7 @@ class Shapes(NamedTuple):
 
 
 def shapes_of(env: Env) -> Shapes:
-    """Traces ``reset`` and ``step``, and makes sure that their types obey the protocol.
+    """Traces ``reset`` and ``step``, and checks that their types obey the protocol.
 
     Args:
         env: the environment.
@@ -134,7 +134,7 @@ def require_same_types(what: str, reset: Any, step: Any) -> None:
 
 
 def _require_counts(count: Any) -> None:
-    """Makes sure that a number of actions is one, or a tuple of some."""
+    """Checks that ``num_actions`` is a number, or a tuple of numbers."""
     parts: Any = count if isinstance(count, tuple) else (count,)
     if parts and all(isinstance(n, int) and n >= 1 for n in parts):
         return

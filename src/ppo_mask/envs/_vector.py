@@ -46,7 +46,7 @@ class VectorTimeStep(eqx.Module):
         terminated: the step ended its episode in a terminal state.
         truncated: the step's episode was cut off.
         info: of the step taken.
-        final_observation: what the step led to; equals ``observation`` where no episode ended.
+        final_observation: after the step; equals ``observation`` where no episode ended.
         episode_return: undiscounted sum of the rewards of the step's episode, up to this step.
         episode_length: steps of the step's episode, up to this one.
     """
@@ -71,8 +71,8 @@ class VectorEnv(eqx.Module, Generic[State]):
     """``num_envs`` copies of an environment, each reset when its episode ends.
 
     A reset runs only for the environments that need it (:func:`ppo_mask.jax_tools.rarely`), so that
-    an expensive one does not slow the others down. Outside of ``jax.jit``, each operation would be
-    compiled and run alone, and some in each call anew; in a loop, compile what calls :meth:`step`.
+    an expensive one does not slow the others down. Outside of ``jax.jit`` each operation is
+    compiled and run alone, some of them anew in each call; so compile the caller of :meth:`step`.
 
     Attributes:
         env: the environment.
@@ -107,7 +107,7 @@ class VectorEnv(eqx.Module, Generic[State]):
         """Starts an episode in every environment.
 
         Args:
-            key: is split for the environments.
+            key: split over the environments.
 
         Returns:
             The state and the timestep, whose arrays have a leading axis ``envs``.
@@ -130,7 +130,7 @@ class VectorEnv(eqx.Module, Generic[State]):
         """Takes one action in every environment and starts new episodes where one has ended.
 
         Args:
-            key: is split for the environments' steps and resets.
+            key: split over the environments' steps and resets.
             state: of all environments.
             actions: one for each; if MultiDiscrete, ``[envs, parts]``.
 
@@ -148,7 +148,7 @@ class VectorEnv(eqx.Module, Generic[State]):
         state: VectorState[State],
         actions: Int[Array, "envs *parts"],
     ) -> tuple[VectorState[State], VectorTimeStep]:
-        """Takes a :meth:`step` of all environments or of some, such as those of one device.
+        """Takes a :meth:`step` of some environments, such as one device's.
 
         Args:
             keys: for the step of each environment, and for its reset.
@@ -196,7 +196,7 @@ class VectorEnv(eqx.Module, Generic[State]):
 
         def fresh(operand: tuple[ArrayTree, Key[Array, ""]]) -> Next[State]:
             state, timestep = eqx.combine(operand[0], static).reset(operand[1])
-            # Nobody else would see: what is reset's goes no further than here.
+            # Reset's info is dropped here, so only this check can see a difference.
             require_same_types("timestep.info", timestep.info, final.info)
             return Next(state, timestep.observation, timestep.action_mask)
 
@@ -206,7 +206,7 @@ class VectorEnv(eqx.Module, Generic[State]):
 
 
 def _with_float32_reward(timestep: TimeStep) -> TimeStep:
-    """Whatever the type in which an environment gives rewards, here they enter, to be summed up."""
+    """Rewards of any type become float32 here, to be summed."""
     return eqx.tree_at(lambda t: t.reward, timestep, timestep.reward.astype(jnp.float32))
 
 

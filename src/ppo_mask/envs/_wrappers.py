@@ -1,4 +1,4 @@
-"""Environments made from environments."""
+"""Wrappers of environments."""
 
 import dataclasses
 from collections.abc import Callable
@@ -55,14 +55,14 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         self.num_actions = env.num_actions
 
     def reset(self, key: Key[Array, ""]) -> tuple[tuple[State, Int[Array, ""]], TimeStep]:
-        """Starts an episode, of 0 steps so far."""
+        """Starts an episode and its count of steps."""
         state, timestep = self.env.reset(key)
         return (state, jnp.zeros((), jnp.int32)), timestep
 
     def step(
         self, key: Key[Array, ""], state: tuple[State, Int[Array, ""]], action: ActionLike
     ) -> tuple[tuple[State, Int[Array, ""]], TimeStep]:
-        """Takes one action, and truncates the episode if it is the last and did not end it."""
+        """Takes one action, and truncates the episode at the limit unless it has ended."""
         inner, steps = state
         inner, timestep = self.env.step(key, inner, as_action(action, self.num_actions))
         cut = (steps + 1 >= self.max_steps) & ~timestep.terminated

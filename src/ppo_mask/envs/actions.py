@@ -23,7 +23,7 @@ Action: TypeAlias = Int[Array, ""] | Int[Array, " parts"]
 """An action: a number, or one for each part."""
 
 ActionLike: TypeAlias = IntScalarLike | Int[Array, " parts"] | Int[np.ndarray, " parts"]
-"""An action as somebody may write it: a whole number of any kind, or an array of them."""
+"""An action as callers may write it: a whole number of any kind, or an array of them."""
 
 
 def mask_length(num_actions: NumActions) -> int:
@@ -60,10 +60,10 @@ def describe_actions(num_actions: NumActions) -> str:
 
 
 def split_parts(row: Any, num_actions: tuple[int, ...]) -> Iterator[tuple[slice, Any]]:
-    """Cuts what has a number for each action into its parts.
+    """Splits the last axis, of actions, into MultiDiscrete's parts.
 
-    Parts of one size that follow each other stay together, in one array: what is computed of them
-    is computed at once, and nothing is padded.
+    Neighboring parts of one size come together as one array, so that they are computed at once
+    without padding.
 
     Args:
         row: an array of JAX's or NumPy's ``[*batch, actions]``.

@@ -1,4 +1,4 @@
-"""Tiny environments with answers known on paper, which show what part of a learner is wrong.
+"""Tiny environments with known answers, which show which part of a learner is wrong.
 
 Each isolates one thing that has to work; try them in order. With discount γ:
 

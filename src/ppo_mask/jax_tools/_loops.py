@@ -1,4 +1,4 @@
-"""Loops that ``jax.lax`` does not have; where no loop is needed they compile none."""
+"""``scan`` with early stopping, and a memory-saving mean over parts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -57,10 +57,10 @@ def scan_until(
     carry: ArrayTree,
     xs: ArrayTree,
 ) -> tuple[ArrayTree, ArrayTree, Int[Array, ""]]:
-    """``jax.lax.scan`` that ends before the first step that it should not take.
+    """``jax.lax.scan`` that ends before the first step for which ``stop`` holds.
 
     Args:
-        stop: from a step's output to whether that step should not have been taken; None takes all.
+        stop: from a step's output to whether to stop before that step; None takes all steps.
         step: from a carry and an entry of ``xs`` to the next carry and an output, as for scan.
         carry: before the first step.
         xs: arrays with a leading axis, one entry for each step.

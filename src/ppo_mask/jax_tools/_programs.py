@@ -1,4 +1,4 @@
-"""How functions become programs: alone or within others, for a platform, under settings."""
+"""How functions are compiled: inlined or alone, for which platform, under which settings."""
 
 import functools
 import math
@@ -13,7 +13,7 @@ from jaxtyping import Array, Key, UInt32
 Function = TypeVar("Function", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
-# Part of the keys of JAX's caches: what was traced for one platform is not used for another.
+# Part of the keys of JAX's caches: a trace for one platform is not used for another.
 _platform: Any = jax.make_user_context(None)
 
 
@@ -23,9 +23,9 @@ def jit_inline(function: Function) -> Function:
     Within another function that is compiled, it is traced as if it were not decorated. For
     functions of many operations: called on their own, each operation would be compiled alone.
 
-    As with ``equinox.filter_jit``, arrays are traced, NumPy's numbers too. All else is part of the
-    program, must be hashable, and is told apart by ``==``: 1 and 1.0 are one. So make those numbers
-    arrays before that change from call to call, or whose type matters.
+    As with ``equinox.filter_jit``, arrays and NumPy's scalars are traced. Every other argument is
+    static: hashable, and compared by ``==``, so 1 and 1.0 are the same. Pass a number that changes
+    from call to call, or whose type matters, as an array.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
@@ -37,7 +37,7 @@ def jit_inline(function: Function) -> Function:
     """
     compiled = eqx.filter_jit(function, inline=True)  # pyright: ignore
 
-    # A function still, and a method of a class: jax.jit takes no method that filter_jit has made.
+    # A plain function: filter_jit's own result, as a method, cannot be passed to jax.jit.
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         return compiled(*args, **kwargs)
@@ -49,11 +49,11 @@ def jit_inline(function: Function) -> Function:
 def number_settings(
     x64: bool = False, dtypes: str = "standard", ranks: str = "allow"
 ) -> Generator[None]:
-    """Has what is traced in it mean what it means under JAX's default settings.
+    """Traces the code inside under JAX's default number settings.
 
     For code that relies on them: a program may have set ``jax_enable_x64``, or have made
-    ``jax_numpy_dtype_promotion`` or ``jax_numpy_rank_promotion`` strict. It may be used as a
-    decorator, too. Arrays that come from outside are to have types of 32 bits.
+    ``jax_numpy_dtype_promotion`` or ``jax_numpy_rank_promotion`` strict. Arrays from outside must
+    have 32-bit types. A decorator, too.
 
     Args:
         x64: as ``jax_enable_x64``.
@@ -71,7 +71,7 @@ def number_settings(
 
 
 def keep_settings(function: Function) -> Function:
-    """Has a function traced under the settings of now, whenever it will be traced."""
+    """Returns the function, to be traced later under the number settings in force now."""
     config = jax.config
     now = number_settings(
         config.jax_enable_x64,  # pyright: ignore[reportAttributeAccessIssue]
@@ -82,7 +82,7 @@ def keep_settings(function: Function) -> Function:
 
 
 def for_platform(platform: str) -> AbstractContextManager[None]:
-    """Has what is traced in it be for a platform; all else is for JAX's default device.
+    """Traces the code inside for a platform; other code is for JAX's default device.
 
     Args:
         platform: as JAX names it: "cpu", "gpu", "tpu".
@@ -111,8 +111,8 @@ def by_platform(
 ) -> Result:
     """Computes ``on_cpu(*operands)`` in a program for a CPU, ``elsewhere(*operands)`` in others.
 
-    Only what is chosen is traced. A program that is lowered for another platform than it was traced
-    for (:func:`for_platform`) computes the same, in the way that is the slower one there.
+    Only the chosen function is traced. A program that is lowered for another platform than it was
+    traced for (:func:`for_platform`) gives the same result, only more slowly.
 
     Args:
         on_cpu: a CPU computes little at a time, and starts kernels quickly.

@@ -34,24 +34,24 @@ def rarely(
     cost: Int[Array, ""] | int = 0,
     short: bool = False,
 ) -> Result:
-    """Computes ``function(operand)`` where ``predicate`` holds; elsewhere it is ``otherwise``.
+    """A conditional for expensive, seldom needed work, which stays cheap under ``vmap``.
 
-    Means the same as ``lax.cond(predicate, function, lambda _: otherwise, operand)``, batched or
-    not, but under ``vmap`` the function runs only as often as the predicate holds (rounded up to
-    whole chunks). Not differentiable in reverse mode.
+    The result is that of ``lax.cond(predicate, function, lambda _: otherwise, operand)``, batched
+    or not. Under ``vmap`` the function runs only for members whose predicate holds, rounded up to
+    whole chunks. Not differentiable in reverse mode.
 
     Args:
         predicate: whether to run the function.
         function: pure, and closing over no traced value; everything it needs is in ``operand``.
-        operand: the function's argument, a tree of arrays. An array that is in ``otherwise``, too,
-            is changed in place; others are copied where their memory would be needed.
+        operand: the function's argument, a tree of arrays. Arrays that are also in ``otherwise``
+            are changed in place, without a copy.
         otherwise: the result where the predicate is False, of the function's result's structure.
         share: one member in so many is expected to need the function at a time; the chunk size.
         cost: 0 to 255, greater for members for which the function's loops run longer. Members of
             like cost are served together, so that the short ones need not wait for the long ones.
-        short: the function takes an accelerator little time, for however many members. There it
-            runs for all of them: picking some takes it as long as what it does for them. So it must
-            end for all, and soon, those included that have no need of it.
+        short: on an accelerator, run the function for all members, because picking some would take
+            longer than the function itself. So it must end, and soon, for members that do not need
+            it, too.
 
     Returns:
         A tree of the structure of ``otherwise``.

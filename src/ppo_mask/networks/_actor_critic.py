@@ -1,4 +1,4 @@
-"""What PPO trains: policies with a value function, with a hidden state or without."""
+"""Interfaces of actor-critics: plain, recurrent, wrapped, with a feature extractor."""
 
 import dataclasses
 from abc import abstractmethod
@@ -119,7 +119,7 @@ class AbstractWrappedActorCritic(AbstractActorCritic):
     """A network with something around it; recurrent if, and only if, the network is.
 
     Attributes:
-        network: what is wrapped.
+        network: the wrapped network.
     """
 
     network: eqx.AbstractVar[AbstractActorCritic]
@@ -143,11 +143,11 @@ class AbstractWrappedActorCritic(AbstractActorCritic):
 
 
 class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
-    """A network behind a fixed feature extractor, which holds nothing to train.
+    """A network behind a fixed feature extractor without parameters.
 
-    Features are computed once for each step and kept in the rollout; a minibatch unpacks them each
-    time that it is learned from. What the library puts around a network, such as normalization,
-    goes between the two: the extractor reads the observation as the environment wrote it.
+    The rollout keeps features, computed once for each step, and each minibatch unpacks them. The
+    library's wrappers, such as normalization, go between extractor and network: the extractor reads
+    the observation as the environment wrote it.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
@@ -167,7 +167,7 @@ class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
 
     @abstractmethod
     def features(self, observation: ArrayTree) -> ArrayTree:
-        """Computes what a rollout keeps of one observation, as small as can be."""
+        """Computes one observation's features; a rollout keeps them, so they should be small."""
 
     @abstractmethod
     def unpack(self, features: ArrayTree) -> ArrayTree:
@@ -233,12 +233,12 @@ def is_recurrent(model: AbstractActorCritic) -> bool:
 
 
 class Parts(NamedTuple):
-    """A model, split into what is fixed and what is trained.
+    """A model, split into its fixed and its trainable part.
 
     Attributes:
-        features: from an observation to what a rollout keeps of it.
-        unpack: from that to the network's input.
-        network: what is trained, with what the library put around it.
+        features: from an observation to its features, which a rollout keeps.
+        unpack: from features to the network's input.
+        network: the trainable network, with the library's wrappers.
     """
 
     features: Callable[[ArrayTree], ArrayTree]
@@ -249,8 +249,8 @@ class Parts(NamedTuple):
 def split_features(model: AbstractActorCritic) -> Parts:
     """Splits a model into its fixed feature extractor and the trainable network.
 
-    A model without an extractor has one that changes nothing. Of extractors in each other, all but
-    the innermost one's ``unpack`` count as ``features``.
+    A model without an extractor gets the identity. Nested extractors are composed: only the
+    innermost ``unpack`` is not a part of ``features``.
     """
     if not isinstance(model, AbstractFeatureActorCritic):
         return Parts(lambda observation: observation, lambda features: features, model)
@@ -268,7 +268,7 @@ def replace_network(
 
 
 class Memory(eqx.Module):
-    """What a recurrent model's outputs in a rollout depend on, beside the observations.
+    """The inputs of a recurrent model in a rollout, beside the observations.
 
     Attributes:
         hidden: its hidden state before the rollout's first step.
@@ -282,11 +282,11 @@ class Memory(eqx.Module):
 def reset_hidden(
     model: AbstractActorCritic, ended: Bool[Array, "*envs"], hidden: ArrayTree
 ) -> ArrayTree:
-    """Resets hidden states to those of an episode's start where an episode has ended.
+    """Resets hidden states where an episode has ended.
 
     Args:
-        model: whose hidden states they are.
-        ended: True where one has.
+        model: gives the initial hidden state.
+        ended: True where an episode has ended.
         hidden: arrays with the axes of ``ended`` before their own.
     """
 

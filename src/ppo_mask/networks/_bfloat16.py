@@ -23,25 +23,25 @@ from ppo_mask.networks._normalize import NormalizedActorCritic
 class BFloat16ActorCritic(AbstractWrappedActorCritic):
     """Any network, computed in bfloat16.
 
-    Parameters are kept in float32, for the optimizer, and rounded for each use; so are the floats
-    of the observation and of a hidden state. The results are float32: the logits that are masked,
-    the value, and the hidden state for the next step.
+    Parameters stay in float32 for the optimizer and are rounded for each use, as are the floats of
+    the observation and of the hidden state. The results are float32: the logits, the value, and the
+    hidden state for the next step.
 
     A layer of the network may ask for float32 sums of its bfloat16 products, by
     ``preferred_element_type``, and continue in float32; :class:`~ppo_mask.networks.MLPActorCritic`
-    does. Gradients are summed up in float32 then.
+    does. Then gradients, too, are summed in float32.
 
     Args:
         key: not used.
 
     Attributes:
-        network: what is trained.
+        network: the trainable network.
     """
 
     network: AbstractActorCritic
 
     def __init__(self, network: AbstractActorCritic, *, key: Key[Array, ""] | None = None):
-        del key  # Nothing here is random; a saved network is rebuilt with a key.
+        del key  # Loading rebuilds every network with a key; nothing here is random.
         self.network = network
 
     def advance(
@@ -55,7 +55,7 @@ class BFloat16ActorCritic(AbstractWrappedActorCritic):
 
 
 def to_bfloat16(model: AbstractActorCritic) -> AbstractActorCritic:
-    """Wraps a model's network in a :class:`BFloat16ActorCritic`, if it is in none.
+    """Wraps a model's network in a :class:`BFloat16ActorCritic`, unless it is in one.
 
     Features and normalization stay in float32.
     """

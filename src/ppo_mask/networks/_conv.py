@@ -21,25 +21,25 @@ _MOST_PLANES_FIRST, _SMALLEST_IMAGE = 4, 16  # Colors, or frames one behind the 
 
 @final
 class ConvActorCritic(AbstractActorCritic):
-    """Convolutions over one image or board of the observation, for the policy and the value both.
+    """Convolutions over one image or board of the observation, shared by policy and value.
 
     Kernels are 3 × 3. An image is halved by a layer of stride 2 as long as a side is longer than 12
-    cells; at least two layers are convolutions. All other arrays of the observation join what comes
-    out. Then there is one hidden layer, and a head each. Weights start orthogonal, as in
+    cells; at least two layers are convolutions. Their output and all other arrays of the
+    observation are joined; one hidden layer and two heads follow. Weights start orthogonal, as in
     :class:`~ppo_mask.networks.MLPActorCritic`.
 
     Args:
         key: draws the weights.
 
     Attributes:
-        grid_shape: rows, columns and channels. The first array of such a shape is the grid; of
-            bytes, it is divided by 255. Where the first axis is of 4 at most and the others of 16
-            at least, channels come first, as in stacked frames.
+        grid_shape: rows, columns and channels. The first array of such a shape is the grid; bytes
+            are divided by 255. If the first axis has at most 4 entries and the others at least 16,
+            channels come first, as in stacked frames.
         other_size: numbers in the rest of the observation.
         num_actions: logits of the policy; if MultiDiscrete, a tuple with those of each part.
         channels: of each convolution.
         hidden_dim: width of the hidden layer.
-        convolutions: from the grid on.
+        convolutions: the convolutions, from the grid on.
         hidden: the hidden layer.
         actor: the policy's head.
         critic: the value's head.

@@ -48,7 +48,7 @@ def network_for(
 
 
 def describe_network(model: AbstractActorCritic, env: Any, observation: Any = None) -> str:
-    """What a network made of an environment's observation, in one line.
+    """Describes in one line how a network reads an environment's observation.
 
     Args:
         model: any.

@@ -19,7 +19,8 @@ from ppo_mask.jax_tools import IntScalarLike, number_settings
 class AbstractMaskedDistribution(eqx.Module):
     """A distribution over the actions that a mask allows, and over no others.
 
-    :class:`MaskedCategorical` is of one choice, :class:`MaskedMultiCategorical` of several at once.
+    :class:`MaskedCategorical` is for Discrete actions, :class:`MaskedMultiCategorical` for
+    MultiDiscrete ones.
 
     Attributes:
         mask: True where an action is allowed; if MultiDiscrete, part after part.
@@ -30,7 +31,7 @@ class AbstractMaskedDistribution(eqx.Module):
     @property
     @abstractmethod
     def choices(self) -> NumActions:
-        """How many actions there are: a number, or a tuple of those of each part."""
+        """The number of actions; if MultiDiscrete, a tuple with the number of each part."""
 
     def check_choices(self, num_actions: NumActions) -> None:
         """Makes sure that the actions are an environment's.
@@ -39,7 +40,7 @@ class AbstractMaskedDistribution(eqx.Module):
             num_actions: of the environment.
 
         Raises:
-            ValueError: they are other ones.
+            ValueError: they are not.
         """
         if self.choices != num_actions:
             raise ValueError(
@@ -75,7 +76,7 @@ class MaskedCategorical(AbstractMaskedDistribution):
 
     An action outside the mask has probability exactly 0, is never drawn, and its logit receives a
     gradient of exactly 0 (Huang and Ontañón 2022, arXiv:2006.14171). All is computed in float32,
-    whatever the logits' type.
+    whatever the type of the logits.
 
     Args:
         logits: log-probabilities of all actions, up to a constant.
@@ -104,7 +105,7 @@ class MaskedCategorical(AbstractMaskedDistribution):
         if not isinstance(mask, Tracer) and not np.asarray(mask).any():
             raise ValueError("action mask is all False: at least one action must be allowed")
         logits = logits.astype(jnp.float32)
-        # Not -inf: differences of infinities are NaN in the gradients of what follows.
+        # Not -inf: gradients would have differences of infinities, which are NaN.
         logits = jnp.where(mask, logits, jnp.finfo(jnp.float32).min)
         self.mask = mask
         self._unmasked = dist.Categorical(logits=logits)
@@ -214,7 +215,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """How many actions each part has."""
+        """The number of actions of each part."""
         return self.num_actions
 
     @property
@@ -235,7 +236,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
                 f"action has {action.size} parts; there are {describe_actions(self.num_actions)}"
             )
         total = self._each_part(lambda part, number: part.log_prob(number), action).sum()
-        # Of several that are forbidden the sum would be infinite.
+        # The sum of several forbidden ones would be infinite.
         return jnp.maximum(total, jnp.finfo(jnp.float32).min)
 
     def entropy(self) -> Float[Array, ""]:
@@ -275,12 +276,12 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
 def masked_distribution(
     logits: Float[Array, " logits"], mask: Bool[Array, " actions"], num_actions: NumActions
 ) -> AbstractMaskedDistribution:
-    """The distribution for an environment's actions: of one choice, or of several at once.
+    """The distribution for an environment's actions, Discrete or MultiDiscrete.
 
     Args:
         logits: of all actions.
         mask: True where an action is allowed.
-        num_actions: a number, or a tuple of one for each part.
+        num_actions: a number; if MultiDiscrete, a tuple with the number of each part.
 
     Raises:
         ValueError: see :class:`MaskedCategorical` and :class:`MaskedMultiCategorical`.

@@ -19,7 +19,7 @@ from ppo_mask.networks.layers import activate, affine, check_sizes, check_takes,
 class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
     """A layer, a gated recurrent unit, and a head for the policy and for the value.
 
-    The GRU is that of Cho et al. 2014 (arXiv:1406.1078). All weights start orthogonal: with gain √2
+    The GRU of Cho et al. 2014 (arXiv:1406.1078). All weights start orthogonal: with gain √2
     before the unit, 1 in it, 0.01 for the policy's head, 1 for the value's; biases start at 0.
 
     Args:
@@ -30,11 +30,11 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         num_actions: logits of the policy; if MultiDiscrete, a tuple with those of each part.
         hidden_dim: numbers in the hidden state, and width of the first layer.
         layer_norm: the unit's input is normalized to mean 0 and variance 1 before its tanh.
-        policy_gain: what the hidden state is multiplied by before the policy's head; see
+        policy_gain: factor on the hidden state before the policy's head; see
             :class:`~ppo_mask.networks.MLPActorCritic`.
         encoder: the first layer.
-        gates: the unit's weights of its input; reset, update and candidate in one layer.
-        recurrent_gates: its weights of the hidden state.
+        gates: the unit's weights for its input; reset, update and candidate in one layer.
+        recurrent_gates: the unit's weights for the hidden state.
         actor: the policy's head.
         critic: the value's head.
 

@@ -60,10 +60,10 @@ class MLPActorCritic(AbstractFlatActorCritic):
     separate networks better). Weights start orthogonal with gain √2, 0.01 for the policy's head so
     that it starts uniform, 1 for the value's; biases start at 0.
 
-    Adam moves a weight by about the learning rate a step, but by much less where the gradient is
-    under its epsilon of 1e-5. On long and sparse observations that is where the policy's hidden
-    layers begin: their gradient comes through a head that starts at 0.01. ``layer_norm`` and
-    ``policy_gain`` make it larger by making the layers' inputs larger.
+    Adam moves a weight by about the learning rate a step, but by much less if the gradient is under
+    its epsilon of 1e-5. On long and sparse observations the policy's hidden layers begin with such
+    gradients, which come through a head of gain 0.01. ``layer_norm`` and ``policy_gain`` enlarge
+    them by enlarging the layers' inputs.
 
     Args:
         key: draws the weights.
@@ -76,10 +76,10 @@ class MLPActorCritic(AbstractFlatActorCritic):
         layer_norm: hidden layers are normalized to mean 0 and variance 1 before their tanh
             (Ba et al. 2016, arXiv:1607.06450), without weights for it. Not for observations
             of one or two numbers, whose size it would hide.
-        policy_gain: what the last hidden layer is multiplied by before the policy's head.
-        shared_layers: so many of the first hidden layers are one and the same for both. Where an
-            observation is long, the first layer is most of the cost, and sharing it halves that.
-        trunk: the layers that are shared.
+        policy_gain: factor on the last hidden layer before the policy's head.
+        shared_layers: number of first hidden layers that policy and value share. For a long
+            observation the first layer is most of the cost, and sharing it halves that.
+        trunk: the shared layers.
         actor: the policy's other layers.
         critic: the value's other layers.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     ModelLike: TypeAlias = "AbstractActorCritic | Policy"
     MaskLike: TypeAlias = Array | np.ndarray | Sequence[bool] | Sequence[int]
 else:
-    ModelLike = MaskLike = Any  # What does not fit is named in one line.
+    ModelLike = MaskLike = Any  # Checked below, with advice.
 
 
 @final

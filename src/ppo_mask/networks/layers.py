@@ -1,4 +1,4 @@
-"""Linear layers as the library's networks have them, for networks of your own."""
+"""The linear layers of the library's networks, for custom ones."""
 
 import math
 from typing import Any
@@ -19,14 +19,14 @@ def linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Li
     Args:
         n_in: numbers that go in.
         n_out: numbers that come out.
-        gain: what the orthogonal matrix is multiplied by; √2 is common before a tanh.
+        gain: factor on the orthogonal matrix; √2 is common before a tanh.
         key: draws the weights.
     """
     return layer_of(gain * _orthogonal(key, n_out, n_in))
 
 
 def layer_of(weight: Float[Array, "n_out n_in"]) -> eqx.nn.Linear:
-    """A layer of these weights and biases of 0."""
+    """A layer with given weights and biases of 0."""
     n_out, n_in = weight.shape
     layer = eqx.filter_eval_shape(lambda: eqx.nn.Linear(n_in, n_out, key=jax.random.key(0)))
     return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(n_out, jnp.float32)))
@@ -57,9 +57,9 @@ def activate(
 ) -> Float[Array, " n_out"]:
     """Applies a layer and tanh.
 
-    Outputs have mean 0 where the weights of every input, and the biases, have it over the outputs.
-    So the mean is taken of the weights: there are fewer of them than outputs in a batch, and
-    neither outputs nor their gradients are read once more for it.
+    To give outputs mean 0, the mean over outputs is subtracted from the weights of each input and
+    from the biases: there are fewer weights than outputs in a batch, and neither outputs nor their
+    gradients are read once more.
 
     Args:
         layer: with a bias, as :func:`linear` makes it.

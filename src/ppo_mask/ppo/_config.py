@@ -31,7 +31,7 @@ RULES = "ppo_mask.rules"
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """What a setting is for, and which values it may have.
+    """The purpose of a setting, and its allowed values.
 
     Attributes:
         help: one line for a command line's ``--help``.
@@ -86,7 +86,7 @@ class Rules:
 
 
 class Scaling(NamedTuple):
-    """What an update does with its batch.
+    """The number of minibatches and epochs of an update.
 
     Attributes:
         num_minibatches: parts that the batch is cut into.
@@ -115,17 +115,17 @@ def scale(batch_size: int, num_minibatches: int | None, update_epochs: int | Non
 
 
 def check_divides(field: str, parts: int, what: str, whole: int, times: str = "") -> None:
-    """Makes sure that something can be cut into equal parts.
+    """Checks that a number divides another.
 
     Args:
-        field: holds the number of parts.
-        parts: how many.
-        what: is cut, for the error.
-        whole: its size.
-        times: another number that the field's is multiplied by, in words; empty for none.
+        field: has the divisor, or a factor of it.
+        parts: the divisor.
+        what: the name of the dividend, for the error.
+        whole: the dividend.
+        times: the other factor in words; empty for none.
 
     Raises:
-        FieldError: it cannot; the message has the largest number that can.
+        FieldError: it does not; the message has the largest number that does.
     """
     if whole % parts:
         largest = min(parts - 1, whole)
@@ -135,7 +135,7 @@ def check_divides(field: str, parts: int, what: str, whole: int, times: str = ""
 
 
 def _number(value: Any) -> Any:
-    """Makes plain floats of Python's and numpy's numbers, and float32 of JAX's scalars."""
+    """Converts Python's and NumPy's numbers to float, and JAX's scalars to float32."""
     if isinstance(value, (int, np.number)):
         return float(value)
     return value.astype(jnp.float32) if eqx.is_array(value) and value.shape == () else value
@@ -174,7 +174,7 @@ class PPOConfig(eqx.Module):
             another, to save memory; divides a minibatch. The gradient is the same.
         update_epochs: passes over the batch; None as for ``num_minibatches``.
         clip_eps: how far the probability ratio may move from 1 before it is clipped.
-        clip_value: whether the value may move at most ``clip_eps`` per update too.
+        clip_value: whether the value, too, may move by at most ``clip_eps`` per update.
         vf_coef: weight of the value loss.
         ent_coef: weight of the entropy bonus.
         max_grad_norm: the gradient's largest global norm; longer ones are scaled down.
@@ -182,8 +182,8 @@ class PPOConfig(eqx.Module):
             shows an ``approx_kl`` of more than this; parameters do not move after that.
         precision: "float32" or "bfloat16", for the network's matrix work
             (:class:`ppo_mask.networks.BFloat16ActorCritic`); all else is float32.
-        normalize_observations: whether the network gets observations of mean 0 and variance 1,
-            where they are floats (:class:`ppo_mask.networks.NormalizedActorCritic`).
+        normalize_observations: whether the network gets floats of the observation with mean 0 and
+            variance 1 (:class:`ppo_mask.networks.NormalizedActorCritic`).
         normalize_rewards: whether rewards are divided by the discounted return's deviation
             (:class:`ppo_mask.ppo.RewardScaler`). Values are then learned in that unit;
             rewards and returns on the log stay the environment's own.
@@ -332,7 +332,7 @@ def _violation(value: Any, field: dataclasses.Field[Any]) -> str:
 
 
 def _schedule_violation(schedule: Any) -> str:
-    """What a schedule must be, where it is something else."""
+    """What is wrong with a schedule, if anything."""
     wanted = "a schedule that JAX can trace: from the gradient step's number to one number"
     try:
         with number_settings():  # Optax relies on JAX's defaults.

@@ -1,9 +1,9 @@
-"""Minibatches: which steps of a rollout a gradient step learns from.
+"""Minibatches: the steps of a rollout from which a gradient step learns.
 
 Environments are in groups, and a minibatch has equally many steps of every group, drawn without
-replacement. A group is as small as that allows; mostly it is a single environment. So a device that
-has whole groups has its share of every minibatch, and needs no data of the others; and which steps
-make a minibatch does not depend on the number of devices.
+replacement. A group is as small as that allows, mostly a single environment. So a device with whole
+groups has its share of every minibatch without data of the other devices, and the number of devices
+does not change the minibatches.
 """
 
 import math
@@ -116,7 +116,7 @@ def shuffle_rows(
 
     def shuffle(words: Array) -> Array:
         epochs, groups, _ = words.shape
-        # The order of random words is a random one, but for one pair in 2^32 that is equal.
+        # Sorting random words gives a random order; one pair in 2^32 is equal.
         step, env = jnp.divmod(jnp.argsort(words, axis=-1).astype(jnp.int32), size)
         env += size * jnp.arange(groups, dtype=jnp.int32)[None, :, None]
         rows = (step * groups * size + env).reshape(epochs, groups, minibatches, -1)
@@ -136,7 +136,7 @@ def cache_sized_parts(parts: ArrayTree, mesh: Mesh | None = None) -> ArrayTree:
         mesh: of the devices that the program is for; None for JAX's default device.
 
     Returns:
-        The same rows in the same order, with more parts where that many divide them.
+        The same rows in the same order, in more parts if a number of them divides the rows.
     """
     count, rows = jax.tree.leaves(parts)[0].shape[:2]
     fewest, most = -(-rows // _ROWS_IN_CACHE), 2 * rows // _ROWS_IN_CACHE

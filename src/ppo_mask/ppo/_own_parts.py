@@ -1,4 +1,4 @@
-"""What a loss and an advantage estimator of somebody's own must return, in one line."""
+"""Checks the return values of custom losses and advantage estimators."""
 
 from typing import Any, cast
 
@@ -9,11 +9,11 @@ from ppo_mask.errors import RunError
 
 
 class WrongPart(RunError, ValueError):
-    """A part of PPO that somebody replaced returns something else than PPO's own does."""
+    """A custom loss or advantage estimator returned something that PPO cannot use."""
 
 
 def checked_loss(result: Any) -> tuple[Scalar, dict[str, Scalar]]:
-    """What a loss returned, with metrics of any numbers as arrays.
+    """Checks what a loss returned, and makes its numbers arrays.
 
     Raises:
         WrongPart: it is not a number, and numbers by name.
@@ -35,7 +35,7 @@ def checked_loss(result: Any) -> tuple[Scalar, dict[str, Scalar]]:
 def checked_advantage(
     result: Any, reward: Float[Array, "steps envs"]
 ) -> Float[Array, "steps envs"]:
-    """What an advantage estimator returned, in float32.
+    """Checks what an advantage estimator returned, and makes it float32.
 
     Raises:
         WrongPart: it is not a number for each reward.

@@ -56,7 +56,7 @@ class RewardScaler(eqx.Module):
             return jnp.where(ended, 0, running), running
 
         running, returns = jax.lax.scan(step, self.discounted_return, (reward, ended))
-        # Environments first: so those of several devices need not be brought together.
+        # Environments first, so that devices need not exchange data.
         moments = self.moments.update(returns.swapaxes(0, 1).reshape(-1))
         scaler = eqx.tree_at(lambda s: (s.discounted_return, s.moments), self, (running, moments))
         return scaler, jnp.clip(reward / moments.deviation, -_LIMIT, _LIMIT)

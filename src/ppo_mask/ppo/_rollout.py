@@ -135,7 +135,7 @@ def collect(
     return shard_over_envs(mesh, act, (None, 0, 2), (0, 1))(arrays, state, keys)
 
 
-@jax.named_scope("environment_step")  # What profiles call it.
+@jax.named_scope("environment_step")  # Its name in profiles.
 def _act(
     vector_env: VectorEnv[Any],
     model: AbstractActorCritic,
@@ -216,7 +216,7 @@ def _values_where(
 ) -> Float[Array, " envs"]:
     """Estimates values only in the rows wanted; the others are 0."""
     weights, static = eqx.partition(model, eqx.is_array)
-    # Nothing is left to choose where an episode has ended: the protocol's mask there is all True.
+    # The protocol's mask after the end of an episode.
     everything = jnp.ones_like(action_mask[0])
 
     def value(operand: ArrayTree) -> Float[Array, ""]:

@@ -1,4 +1,4 @@
-"""Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347), in order of events."""
+"""One update of proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347)."""
 
 import dataclasses
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from ppo_mask.ppo._rollout import RolloutState, Transition, bootstrap_values, co
 
 
 class Algorithm(eqx.Module):
-    """The parts of PPO that can be replaced; without arguments it is PPO as published.
+    """The replaceable parts of PPO; without arguments it is PPO as published.
 
     Attributes:
         optimizer: any optax transformation, which then has its own step sizes, clipping and
@@ -50,7 +50,7 @@ class Algorithm(eqx.Module):
     advantage_estimator: Callable[..., Any] = eqx.field(static=True, default=estimate_advantages)
 
     def make_optimizer(self, config: PPOConfig) -> optax.GradientTransformation:
-        """The optimizer given, or clipping and Adam, whose steps are not yet scaled by a rate."""
+        """The optimizer, or clipping and Adam without their learning rate."""
         if self.optimizer is not None:
             return self.optimizer
         return optax.chain(
@@ -59,10 +59,10 @@ class Algorithm(eqx.Module):
 
 
 class LearnerState(eqx.Module):
-    """Everything that one update hands to the next.
+    """The state between two updates.
 
     Attributes:
-        model: being trained.
+        model: the policy and value function.
         opt_state: the optimizer's state.
         rollout: where the last rollout stopped.
         key: for the next updates.
@@ -139,7 +139,7 @@ def init_learner(
     """Makes the state before the first update.
 
     Args:
-        model: to be trained; it is wrapped as the config's precision and normalization ask.
+        model: to be trained; wrapped for the config's precision and normalization.
         rollout: the environments' start.
         config: hyperparameters.
         key: for the updates.
@@ -193,7 +193,7 @@ def update(
         config, state, batch, epochs_key, total_updates, mesh, algorithm
     )
     if config.normalize_observations:
-        # Only now: the gradient steps must get the inputs that the rollout was acted on with.
+        # Only now, so that gradient steps get the same inputs as the rollout.
         model = update_statistics(model, transitions.decision.observation)
     state = LearnerState(model, opt_state, rollout, key, state.num_updates + 1, scaler)
     return state, transitions, diagnostics
@@ -271,7 +271,7 @@ def learn(
         The model, the optimizer's state, and the update's metrics.
 
     Raises:
-        ValueError: a custom loss returns something else, or not all that every loss must return.
+        ValueError: a custom loss does not return a loss and the required metrics.
     """
     tx = algorithm.make_optimizer(config)
     params, static = trainable(state.model)
@@ -356,7 +356,7 @@ def _learning_rates(
 ) -> Float[Array, " gradient_steps"]:
     """Learning rates of the gradient steps of the update after the first ``num_updates``."""
     if callable(config.learning_rate):
-        # As an optimizer of optax counts: in 31 bits, and no further at their end.
+        # Optax counts in an int32, too, and stops at its end.
         most = (2**31 - 1) // config.gradient_steps - 1
         first = jnp.minimum(num_updates, most) * config.gradient_steps
         steps = first + jnp.arange(config.gradient_steps, dtype=jnp.int32)

@@ -1,8 +1,8 @@
 """Curricula: an environment that changes in the course of a run.
 
-Most are functions ``(env, progress) -> env`` that shift weights between starting points, as a
-:class:`Schedule` gives them. An :class:`AbstractCurriculum` has a memory besides: what it has seen
-of training so far. That of :class:`SelfPlay` is a copy of the learner.
+Most are functions ``(env, progress) -> env`` that shift weights between starting points, which a
+:class:`Schedule` gives. An :class:`AbstractCurriculum` also has a memory of the training so far.
+The memory of :class:`SelfPlay` is a copy of the learner.
 """
 
 from abc import abstractmethod
@@ -42,17 +42,17 @@ class AbstractCurriculum(eqx.Module):
         """The memory before the first update, a tree of arrays; nothing by default.
 
         Args:
-            model: what is to be trained.
+            model: before training.
         """
         return ()
 
     def renew(
         self, memory: ArrayTree, model: AbstractActorCritic, updates: Real[Array, ""]
     ) -> ArrayTree:
-        """The memory that an update begins with; by default what the last one left.
+        """The memory that an update begins with; by default unchanged.
 
         Args:
-            memory: before; what is returned has the same shapes and types.
+            memory: after the last update; the result must have the same shapes and types.
             model: as it is now.
             updates: done so far.
         """
@@ -117,7 +117,7 @@ class SelfPlay(AbstractCurriculum):
     A renewal is a change of values; nothing is compiled again. An episode under way goes on against
     the new copy.
 
-    What is evaluated is the environment as it was given, with whatever opponent it has there.
+    Evaluations use the environment as it was given, with its own opponent.
 
     Attributes:
         where: from the environment to the part of it that the copy takes the place of, as for

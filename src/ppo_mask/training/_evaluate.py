@@ -1,4 +1,4 @@
-"""How well a policy plays, in environments of its own."""
+"""Evaluates a policy in separate environments."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,8 +88,8 @@ def evaluate(
 ) -> EvaluationResult:
     """Plays ``num_episodes`` whole episodes, always under the action mask.
 
-    Each environment plays a number of episodes that is settled beforehand. (To take the first
-    episodes to end, whichever they are, would favor short ones.)
+    Each environment plays a fixed number of episodes, because the first episodes to end would be
+    the short ones.
 
     Args:
         model: the policy, or its network.
@@ -98,11 +98,11 @@ def evaluate(
         num_episodes: how many.
         greedy: play the likeliest action instead of drawing one.
         num_envs: side by side; by default one per episode, at most 256.
-        max_steps: where to cut an episode off, for a policy that runs in circles.
-        metrics: metrics of your own, by name.
+        max_steps: cuts an episode off, for policies that run in circles.
+        metrics: custom metrics, by name.
 
     Returns:
-        Returns, lengths and metrics; its numbers are plain Python ones, its arrays NumPy's.
+        Returns, lengths and metrics, as Python's numbers and NumPy's arrays.
 
     Raises:
         ValueError: a number that cannot work, a metric with a name that the library uses, or a
@@ -161,7 +161,7 @@ class _Record(eqx.Module):
 class _Playing(eqx.Module):
     rollout: RolloutState
     key: Key[Array, ""]
-    # The number, among all, of the episode that each environment plays: it goes up by `num_envs`.
+    # The episode that each environment plays, numbered over all; it goes up by `num_envs`.
     episode: Int[Array, " envs"]
     record: _Record
     totals: StepTotals
@@ -195,7 +195,7 @@ def _play(
             action = jax.vmap(lambda d, k: d.sample(k))(distribution, action_keys)
         vector_state, timestep = vector_env.step(step_key, rollout.vector_state, action)
 
-        # Beyond the last episode there is no row; what is written there is dropped.
+        # Episodes past the last one have no row: "drop" leaves them out.
         row = jnp.where(timestep.ended, playing.episode, num_episodes)
 
         def note(old: Array, new: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What trains, and the plain Python loop around chunks of updates: when to log, look and stop."""
+"""The trainer interface, and the Python loop around chunks of updates: when to log and stop."""
 
 import gc
 import os
@@ -32,18 +32,18 @@ _STOPPING = (
 
 
 class AbstractTrainer(eqx.Module):
-    """What a run of the command line asks of a trainer; :class:`Trainer` is the library's.
+    """The interface of trainers for the command line; :class:`Trainer` is the library's.
 
-    One of your own, whose ``train`` calls :func:`run_loop`, gets callbacks, logs and checkpoints.
+    A custom trainer whose ``train`` calls :func:`run_loop` gets callbacks, logs and checkpoints.
     """
 
     @abstractmethod
     def init(self, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
-        """The state of a run that begins; traced, too, for the shapes of its arrays.
+        """Makes the first state of a run. It is also traced, for the shapes of its arrays.
 
         Args:
-            model: what is to be trained.
-            key: of everything random in the run.
+            model: the network to train.
+            key: for everything random in the run.
         """
 
     @abstractmethod
@@ -71,7 +71,7 @@ def run_loop(
     """Runs until all updates are done or somebody asks for a stop.
 
     Args:
-        run: what callbacks are given.
+        run: for the callbacks.
         state: where it begins.
         callbacks: called in this order.
         log_interval: updates between log lines; there is one more at the very end.
@@ -156,7 +156,7 @@ def _signals_stop(run: Run) -> Generator[None]:
 
     For the main thread only. A signal that is ignored, as SIGHUP is under ``nohup``, stays so.
 
-    What a second one does is printed at the first, by process 0.
+    At the first one, process 0 prints what a second one would do.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

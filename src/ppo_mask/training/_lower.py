@@ -14,7 +14,7 @@ from ppo_mask.training._trainer import Trainer, run_chunk
 def lower_chunk(trainer: Trainer, state: TrainState) -> jax.stages.Lowered:
     """Traces and lowers :func:`run_chunk` as training runs it: same arguments, same donation.
 
-    Nothing is computed, and no array is put on the mesh's devices; they need not be there.
+    It computes nothing and puts no array on the mesh's devices, which need not exist here.
 
     Args:
         trainer: its mesh says which devices the program is for, also where it is only one.

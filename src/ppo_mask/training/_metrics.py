@@ -1,4 +1,4 @@
-"""Metrics of a run, gathered inside the compiled loop from one log line to the next."""
+"""Metrics of a run, summed in the compiled loop from one log line to the next."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -14,7 +14,7 @@ from ppo_mask.ppo import Transition, UpdateDiagnostics
 
 
 class Metric(eqx.Module):
-    """A metric that you define: a number per step, and how the numbers of many steps become one.
+    """A custom metric: a number per step, and how to reduce the numbers of many steps to one.
 
     Example:
         >>> import ppo_mask as pm
@@ -22,9 +22,9 @@ class Metric(eqx.Module):
         >>> first_action = pm.Metric(lambda action, info: action == 0)
 
     Attributes:
-        value: from a step's action and info to a number (or a yes/no). Traced, vmapped. Of several
-            choices at once, the action is ``[parts]``.
-        over: all steps, or only those that ended an episode.
+        value: from a step's action and info to a number or a boolean; traced and vmapped. If
+            MultiDiscrete, the action is ``[parts]``.
+        over: all steps, or only the last steps of episodes.
         reduce: mean or maximum over them.
     """
 
@@ -54,16 +54,16 @@ class StepTotals(eqx.Module):
 
 
 class MetricTotals(eqx.Module):
-    """What has been gathered since the last log line.
+    """Sums since the last log line.
 
     Attributes:
         steps: about the steps taken.
         updates: done.
-        diagnostics: for each the sum over the updates of means over the gradient steps taken; but
-            ``lr`` is the last gradient step's.
-        max_entropy: sum over the updates of the largest entropy that the masks leave room for:
-            the mean over the steps of the logarithm of how many actions were allowed; if
-            MultiDiscrete, the sum over the parts.
+        diagnostics: sums over the updates of the means over their gradient steps; ``lr`` is the
+            last gradient step's.
+        max_entropy: sum over the updates of the largest possible entropy under the masks: the mean
+            over the steps of the logarithm of the number of allowed actions; if MultiDiscrete, of
+            the sum over the parts.
     """
 
     steps: StepTotals
@@ -89,7 +89,7 @@ def empty_totals(metrics: Mapping[str, Metric], diagnostics: UpdateDiagnostics) 
     """Totals of nothing yet.
 
     Args:
-        metrics: those that are gathered.
+        metrics: by name.
         diagnostics: of any update, or their shapes, or totals of them.
     """
     return MetricTotals(
@@ -107,7 +107,15 @@ def add_steps(
     result: Transition | VectorTimeStep,
     counted: Bool[Array, "*batch"],
 ) -> StepTotals:
-    """Adds steps, of any batch shape: actions, what came of them, and which of them count."""
+    """Adds steps of any batch shape.
+
+    Args:
+        totals: so far.
+        metrics: by name.
+        action: of each step.
+        result: of each step.
+        counted: whether the step counts.
+    """
     ended = result.ended & counted
 
     def total(x: Array, where: Array) -> Array:

@@ -1,6 +1,6 @@
-"""What is wrong with an environment, a network or a metric, in one line.
+"""Explains in one line why an environment, a network and metrics do not fit.
 
-Nothing is looked for before something has failed: looking traces the environment once more.
+It looks only after something has failed, because looking traces the environment once more.
 """
 
 from collections.abc import Generator, Mapping
@@ -22,7 +22,7 @@ from ppo_mask.training._metrics import Metric
 if TYPE_CHECKING:
     Env: TypeAlias = AbstractEnv[Any]
 else:
-    Env = Any  # Checked by require_env, which says what to do instead.
+    Env = Any  # require_env checks it, with advice.
 
 _OF_TRACING = (TypeError, ValueError, LookupError, AttributeError, TypeCheckError)
 
@@ -31,7 +31,7 @@ _OF_TRACING = (TypeError, ValueError, LookupError, AttributeError, TypeCheckErro
 def explained(
     env: AbstractEnv[Any], model: AbstractActorCritic, metrics: Mapping[str, Metric]
 ) -> Generator[None]:
-    """What fails in here because the parts do not fit fails with one line that names the part.
+    """Replaces the errors of parts that do not fit by one line that names the part.
 
     Args:
         env: the environment.

@@ -1,4 +1,4 @@
-"""Which names a program may give to metrics of its own."""
+"""Which names custom metrics may have."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from ppo_mask.ppo import UpdateDiagnostics
 
 _OF_EACH_LINE = ("step", "update")
 PREFIXES = ("train/", "eval/", "seeds/")
-"""Of the names of the library's metrics, those to come as well."""
+"""The library's own metrics begin with these, future ones too."""
 
 _OF_STEPS = ("num_episodes", "mean_reward", "mean_episode_return", "mean_episode_length")
 _OF_TRAINING = ("max_entropy", "steps_per_second")

@@ -1,4 +1,4 @@
-"""The state of a whole run, and where it lies."""
+"""The state of a whole run, and its place on devices."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,11 +19,11 @@ from ppo_mask.training._metrics import Metric, MetricTotals
 class TrainState(eqx.Module):
     """Everything that changes during a run; checkpoints hold it.
 
-    Its leaves are arrays, typed keys among them, and the model's functions.
+    Its leaves are arrays (some are typed keys) and the model's functions.
 
     Attributes:
         learner: model, optimizer, environments, key and update count.
-        totals: metrics gathered since the last log line.
+        totals: sums of metrics since the last log line.
         memory: of a curriculum that has one, such as the opponent in self-play; else ``()``.
 
     Example:
@@ -75,7 +75,7 @@ def constrain_state(state: TrainState, mesh: Mesh | None) -> TrainState:
 
 
 def shardings_of(state: TrainState, mesh: Mesh) -> TrainState:
-    """Where each array of a state lies, in its place: environments split, all else on each device.
+    """The sharding of each array of a state: environments split, all else on each device.
 
     Args:
         state: of arrays, or of their shapes.
@@ -94,10 +94,10 @@ def shardings_of(state: TrainState, mesh: Mesh) -> TrainState:
 
 
 def replace_totals(state: TrainState, totals: MetricTotals, mesh: Mesh | None) -> TrainState:
-    """Replaces the gathered metrics.
+    """Replaces the sums of metrics.
 
-    The new ones are bound to the devices of the old ones. Else the next chunk would be compiled
-    again, since a program is compiled for where its arguments lie.
+    The new arrays go to the devices of the old ones. Otherwise the next chunk would be compiled
+    again, since a program is compiled for the devices of its arguments.
 
     Args:
         state: a run's.
@@ -118,7 +118,7 @@ def check_state(
     metrics: Mapping[str, Metric],
     memory: ArrayTree,
 ) -> None:
-    """Makes sure that a trainer can continue a state.
+    """Checks that a trainer can continue a state.
 
     Args:
         state: may be traced.
@@ -147,7 +147,7 @@ def check_state(
 
 
 def check_metrics(state: TrainState, diagnostics: UpdateDiagnostics) -> None:
-    """Makes sure that a state gathers the metrics that the loss returns.
+    """Checks that a state has the metrics that the loss returns.
 
     Args:
         state: may be traced.
@@ -178,12 +178,12 @@ def _shapes(tree: Any) -> Any:
 
 
 def is_array_or_shape(leaf: Any) -> bool:
-    """Whether a leaf of a state is an array, or what stands for one that is not there."""
+    """Whether a leaf of a state is an array, or a ``jax.ShapeDtypeStruct`` for one."""
     return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
 def copy_state(state: TrainState) -> TrainState:
-    """The same state in buffers of its own, which may be used up."""
+    """A copy of the state in new buffers, which a program may be given to reuse."""
     arrays, rest = eqx.partition(state, eqx.is_array)
     return eqx.combine(_copies(arrays), rest)
 

@@ -70,7 +70,7 @@ class TrainingError(RuntimeError):
 class Trainer(AbstractTrainer):
     """Trains networks on an environment with masked PPO.
 
-    It holds what does not change during a run; what changes is in the :class:`TrainState`. All of
+    It holds the constants of a run; everything that changes is in the :class:`TrainState`. All of
     it may be given to compiled functions, and :meth:`init` and :meth:`run_updates` are pure: one
     may ``jax.vmap`` them over seeds.
 
@@ -136,14 +136,14 @@ class Trainer(AbstractTrainer):
         self.algorithm = Algorithm() if algorithm is None else algorithm
 
     def init(self, model: ModelLike, key: Key[Array, ""]) -> TrainState:
-        """The state of a run that begins.
+        """Makes the first state of a run.
 
         Args:
-            model: what is to be trained, or a policy of it.
-            key: of everything random in the run.
+            model: the network to train, or a policy of it.
+            key: for everything random in the run.
 
         Raises:
-            ValueError: the model is recurrent, and the environments cannot be dealt out to
+            ValueError: the model is recurrent, and the environments cannot be divided among
                 minibatches; or the loss gives a metric the name of one of the library's.
             RunError: environment, model and metrics do not fit, in one line that says which; or an
                 environment in Python raised something.
@@ -173,7 +173,7 @@ class Trainer(AbstractTrainer):
     ) -> TrainState:
         """Trains until the run has taken ``total_timesteps`` steps, counted from its beginning.
 
-        Neither how the run is cut into chunks nor stopping and resuming changes the result. Ctrl+C
+        Neither the size of chunks nor stopping and resuming changes the result. Ctrl+C
         and SIGTERM end the run in good order after the running chunk; a second Ctrl+C raises
         KeyboardInterrupt.
 
@@ -202,7 +202,7 @@ class Trainer(AbstractTrainer):
         total_updates = config.total_updates(total_timesteps)
         unlogged = int(state.totals.updates)
         run = Run(config, int(state.update), total_updates, callbacks, unlogged)
-        # Chunks use up the buffers of what they are given; the caller's state is spared.
+        # A chunk reuses the buffers of its argument, so the caller keeps his own copy.
         state = copy_state(place_state(state, mesh))
         compiled_for = self.with_values()
 
@@ -217,7 +217,7 @@ class Trainer(AbstractTrainer):
                 host_env = host_env_in(self.env)
                 failure = None if host_env is None else host_env.take_failure()
                 wrong = f"update {int(state.update)}: {failure or wrong}"
-                # What an environment in Python did cannot be done again.
+                # An environment in Python cannot be replayed.
                 if before is not None and host_env is None:
                     memory = self.curriculum.renew(before.memory, before.model, before.update)
                     env_then = self._env_at(before.update, total, memory)
@@ -240,7 +240,7 @@ class Trainer(AbstractTrainer):
             return run_loop(run, state, callbacks, log_interval, advance, log, at_once)
 
     def with_values(self) -> "Trainer":
-        """Itself, with arrays as the config's numbers: a program is compiled for all of them."""
+        """The same with arrays for the config's numbers, so that one program serves all values."""
         config = jax.tree.map(lambda x: jnp.float32(x) if isinstance(x, float) else x, self.config)
         return eqx.tree_at(lambda trainer: trainer.config, self, config)
 
@@ -255,7 +255,7 @@ class Trainer(AbstractTrainer):
             total_updates: of the whole run.
 
         Returns:
-            The state after them, and what was wrong, if anything.
+            The state after them, and its health.
 
         Raises:
             ValueError: a trainer with other parts made the state.
@@ -348,7 +348,7 @@ def run_chunk(
 
 
 def wait_for(health: Health) -> None:
-    """Returns when a chunk is done."""
+    """Waits for a chunk."""
     # Python handles signals only between its own instructions, so wait in Python.
     while not health.allowed.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(_POLL_SECONDS)

@@ -78,7 +78,7 @@ def all_settings() -> str:
     groups: dict[str, list[str]] = {}
     for name, setting in settings(DEFAULTS).items():
         groups.setdefault(setting.group, []).append(_row(setting, plain[name]))
-    head = "| flag | default | takes | | |\n|---|---|---|---|---|\n"
+    head = "| flag | default | | takes | |\n|---|---|---|---|---|\n"
     groups["HackMatrix"] = groups.pop("environment")
     titles = {group: group.capitalize() for group in groups}
     titles |= {"ppo": "PPO", "HackMatrix": "HackMatrix"}
@@ -94,4 +94,4 @@ def _row(setting: Setting, plain: Setting) -> str:
         default += f"; HackMatrix `{setting.default}`"
     takes = ", ".join(filter(None, (setting.type, setting.rules.limits)))
     mark = "resume" if setting.rules.changeable else ""
-    return f"| {flags} | {default} | {takes} | {setting.rules.help} | {mark} |\n"
+    return f"| {flags} | {default} | {setting.rules.help} | {takes} | {mark} |\n"

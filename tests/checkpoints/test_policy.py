@@ -94,8 +94,7 @@ def test_save_policy_refuses_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 FAITHFUL: list[Any] = [
     None, True, 3, -0.0, 1e-320, 10**30, math.inf, -math.inf, "text\n\ud800", "", (), [], {},
-    (1, (2, [3])), [(), None], {1: 2}, {"a": {1: "b"}}, {(1, 2): 3, (1, 1): None},
-    {"tuple": [1]}, {"dict": 1}, {"network": 1, "hyperparameters": 2}, {"network": 1},
+    (1, (2, [3])), [(), None], {"a": {"b": ()}}, {"network": 1},
 ]  # fmt: skip
 
 
@@ -128,7 +127,8 @@ REFUSED: list[Any] = [
     jnp.tanh, len, lambda x: x, partial(len, "a"), jnp.float32, np.dtype("int8"), int,
     Color.RED, signal.SIGINT, Point(1), Text("a"), Path("a"), b"a", {1}, frozenset(), range(3),
     1j, np.complex64(1), np.longdouble(1), np.datetime64("2020"), np.ones(2), object(), ...,
-    collections.OrderedDict(a=1), collections.defaultdict(int), decimal.Decimal(1),
+    collections.OrderedDict(a=1), collections.defaultdict(int), decimal.Decimal(1), {1: 2},
+    {"tuple": [1]},
 ]  # fmt: skip
 
 

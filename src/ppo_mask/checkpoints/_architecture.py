@@ -1,7 +1,6 @@
 """The architecture of a network as JSON holds it: names of classes, and their hyperparameters.
 
-A tuple is stored as ``{"tuple": [...]}``, and a dictionary whose keys are not all text as
-``{"dict": [[key, value], ...]}``. NumPy's scalars become Python's.
+A tuple is stored as ``{"tuple": [...]}``. NumPy's scalars become Python's.
 """
 
 import json
@@ -15,7 +14,7 @@ import numpy as np
 from ppo_mask.checkpoints._store import named_arrays
 from ppo_mask.networks import AbstractActorCritic
 
-_NETWORK, _TUPLE, _DICT = {"network", "hyperparameters"}, {"tuple"}, {"dict"}
+_NETWORK, _TUPLE = {"network", "hyperparameters"}, {"tuple"}
 _PLAIN = (bool, int, float, str)
 _SHOWN = 100  # characters of a value, in an error
 
@@ -74,8 +73,6 @@ def build(architecture: Any, classes: Mapping[str, Any]) -> AbstractActorCritic:
         values = cast(dict[str, Any], value)
         if values.keys() == _TUPLE:
             return tuple(read(values["tuple"]))
-        if values.keys() == _DICT:
-            return {read(key): read(each) for key, each in values["dict"]}
         if values.keys() != _NETWORK:
             return {key: read(each) for key, each in values.items()}
         if (name := values["network"]) not in classes:
@@ -122,13 +119,9 @@ def _stored(value: Any, network: str, name: str, classes: dict[str, Any]) -> Any
         items = [_stored(x, network, f"{name}[{i}]", classes) for i, x in enumerate(value)]
         return items if type(value) is list else {"tuple": items}
     if type(value) is dict:
-        pairs = [
-            [_stored(x, network, f"{name}[{key!r}]", classes) for x in (key, each)]
-            for key, each in value.items()
-        ]
-        is_plain = all(type(key) is str for key in value)
-        is_plain = is_plain and value.keys() not in (_NETWORK, _TUPLE, _DICT)
-        return dict(pairs) if is_plain else {"dict": pairs}
+        if not all(type(key) is str for key in value) or value.keys() in (_NETWORK, _TUPLE):
+            _refuse(network, name, value)
+        return {key: _stored(x, network, f"{name}[{key!r}]", classes) for key, x in value.items()}
     if value is not None and type(value) not in _PLAIN:
         _refuse(network, name, value)
     return value
@@ -143,7 +136,8 @@ def _refuse(network: str, name: str, value: object, but: str = "") -> NoReturn:
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
     raise ValueError(
         f"the hyperparameters of {network} cannot be saved: {name} is {shown}; numbers, text, "
-        f"True, False, None, networks, and lists, tuples and dictionaries of these can{but}"
+        "True, False, None, networks, and lists, tuples and dictionaries (with text as keys) of "
+        f"these can{but}"
     )
 
 

@@ -119,7 +119,7 @@ def test_truncation_equals_the_game_by_hand():
     long = partial(Invalid, length=1000)
     assert follow(GymnasiumEnv(long, max_episode_steps=7), lambda: TimeLimit(long(), 7)) == 24
     limited = partial(gymnasium.make, "Climb-v0", max_episode_steps=5)
-    assert follow(GymnasiumEnv(limited()), limited) > 9
+    assert follow(GymnasiumEnv(limited().spec), limited) > 9
     named = GymnasiumEnv("python_games:Climb-v0", max_episode_steps=5)
     assert follow(named, limited) > 9
 
@@ -242,6 +242,18 @@ class OldWithoutMasks(Old):
         raise AttributeError
 
 
+class Additive(InObservation):
+    """Its mask is what to add to logits."""
+
+    def _look(self):
+        look = super()._look()
+        return look | {"action_mask": (look["action_mask"] - 1) * 1e9}
+
+
+class Blind(Climb):
+    observation_space = property(lambda self: self.table, lambda self, space: None)
+
+
 ONE_GAME = Climb()
 OLD = r"Old\w*: reset must return 2 values \(observation, info\); got dict$"
 TEXT = r"Climb: info\['text'\] must be one number; got 'ignored'"
@@ -257,8 +269,7 @@ WRONG = {
     "reward": r"Wrong: the reward must be one number; got array\(\[1.\]\)$",
     "no reward": r"Wrong: the reward must be one number; got None$",
     "flags": r"Wrong: terminated and truncated must be one boolean each; got \(array\(",
-    "large": r"Wrong: observation\['top'\] holds 8589934599, but it is kept as int32, which holds "
-    r"-2147483648 to 2147483647: give it a space of a wider dtype, such as float32$",
+    "large": r"Wrong: observation\['top'\] holds 8589934599; its space has 0 to 9$",
     "exit": r"Wrong raised SystemExit: bye at .*python_games.py:\d+ \(step\)$",
     "reset": r"Wrong raised RuntimeError: no cards at .*\(reset\)$",
     "nothing": r"Wrong: action_masks\(\) allows no action, though the episode has not ended",
@@ -266,7 +277,7 @@ WRONG = {
     "ragged": r"Wrong: action_masks\(\) is no array; it must be one row of 5 booleans$",
     # NumPy found it, and it is not NumPy's mistake.
     "numpy": r"Wrong raised ValueError: all .* at .*python_games.py:\d+ \(action_masks\)$",
-    "floats": r"Wrong: action_masks\(\) must hold booleans, or 0 and 1; got float64",
+    "floats": r"Wrong: action_masks\(\) must hold booleans, or 0 and 1; got 0\.5$",
 }
 WORKERS = {"num_workers": 2}
 CASES = {
@@ -277,6 +288,11 @@ CASES = {
     "one environment twice": (lambda: ONE_GAME, {}, "Climb: .* the same environment twice"),
     "what no worker can have": (partial(Climb, socket.socket()), WORKERS, UNSENT),
     "nothing in a part": (NothingInAPart, {}, r"NothingInAPart: .* allows no action in part 2"),
+    "a mask to add": (
+        partial(Additive, np.float32),
+        {},
+        r"Additive: observation\[.*\] must hold booleans, or 0 and 1; got -1000000000\.0$",
+    ),
     "too short for its parts": (TooShort, {}, SHORT),
     **{what: (partial(Wrong, what), {}, line) for what, line in WRONG.items()},
     "shape in a worker": (partial(Wrong, "shape"), WORKERS, WRONG["shape"]),
@@ -369,7 +385,15 @@ def test_what_makes_an_environment_gets_its_arguments():
         ("Nowhere-v0", {}, "there is no 'Nowhere-v0' for gymnasium.make: "),
         ("nowhere:Any-v0", {}, "there is no 'nowhere:Any-v0' for gymnasium.make"),
         (3, {}, "an environment is an id, or a function that makes one; got 3"),
-        (Climb(), {}, "one Climb is not enough"),
+        (Climb(), {}, "one Climb is not enough, .* such as the class$"),
+        (
+            gymnasium.make("Climb-v0"),
+            {},
+            r"one Climb is .* give a function that makes one as you want it, such as lambda: "
+            r"gymnasium\.make\('Climb-v0'\)$",
+        ),
+        (dict, {}, "what should make a Env of Gymnasium made a dict$"),
+        (Blind, {}, r"Blind raised AttributeError: .*'table' at .*test_from_gymnasium.py"),
         ("Pendulum-v1", {}, r"Pendulum-v1 has actions of Box\(.*must be Discrete or MultiDiscrete"),
         (lambda: Spaces(SAYS), {}, r"Spaces: observation\['say'\] is of Text"),
         (partial(Wrong, "make"), {}, "the environment raised OSError: no such"),
@@ -393,6 +417,31 @@ def test_whole_numbers_do_not_wrap_around(dtype, number):
     env = GymnasiumEnv(lambda: Large(spaces.Box(0, 100, (2,), dtype)))
     with pytest.raises(RunError, match=f"observation holds {number}, but it is kept as u?int"):
         env.reset(KEY)
+
+
+@pytest.mark.parametrize(
+    ("space", "wrong", "line"),
+    [
+        (spaces.Discrete(3), 3, "holds 3; its space has 0 to 2"),
+        (spaces.Discrete(3), -1, "holds -1; its space has 0 to 2"),
+        (spaces.Discrete(3, start=1), 0, "holds 0; its space has 1 to 3"),
+        (spaces.MultiDiscrete([2, 3], start=[5, -1]), [6, 2], "holds 2; its space has -1 to 1"),
+        (spaces.MultiDiscrete([[2, 3], [2, 2]]), [[1, 2], [2, 0]], "holds 2; its space has 0 to 1"),
+        (spaces.Box(0, 100, (2,), np.int8), [1, 200], "holds 200, but it is kept as int8"),
+        (spaces.Box(0, 1, (2,)), [1.0], r"is float64\[1\]; its space says float32\[2\]"),
+    ],
+)
+def test_what_is_not_of_the_space_is_not_encoded(space, wrong, line):
+    with pytest.raises(RunError, match=f"^Spaces: observation {line}"):
+        GymnasiumEnv(lambda: Spaces(space)).encode(wrong)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_what_cannot_be_closed_says_so_once_and_costs_nothing(num_workers, capfd):
+    with GymnasiumEnv(partial(Wrong, "close"), num_workers=num_workers) as env:
+        env.reset(KEY)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert re.fullmatch(r"warning: Wrong raised RuntimeError: stuck at .* \(close\)", line)
 
 
 class OwnWrapper(pm.AbstractEnv):

@@ -61,6 +61,18 @@ def test_mask_in_info_of_a_vector_is_found(mode):
     assert_as_alone(with_cards(GymnasiumEnv.of_vectors, make), Climb)
 
 
+class Own(gymnasium.vector.VectorWrapper):
+    def action_masks(self):
+        return np.array(self.env.unwrapped.call("action_masks"))
+
+
+@pytest.mark.parametrize("inner", [gymnasium.wrappers.vector.RecordEpisodeStatistics, Own])
+def test_masks_are_found_through_the_wrappers_of_a_vector(inner):
+    wrapper = partial(gymnasium.wrappers.vector.ClipReward, min_reward=-9, max_reward=9)
+    make = lambda n: wrapper(inner(sync(Climb, AutoresetMode.NEXT_STEP, n)))  # noqa: E731
+    assert_as_alone(with_cards(GymnasiumEnv.of_vectors, make), Climb)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_limit_of_this_library_cuts_a_vector_off(mode):
     inside = with_cards(GymnasiumEnv.of_vectors, partial(sync, Climb, mode))
@@ -126,11 +138,11 @@ class Unfit(Counter):
     def __init__(self, num_envs, wrong):
         super().__init__(num_envs)
         self.wrong = wrong
-        if wrong == "large":
+        if wrong in ("large", "float"):
             self.single_observation_space = gymnasium.spaces.Box(0, 9, (1,), np.int64)
 
     def _look(self):
-        return np.full((self.num_envs, 1), 2**33 if self.wrong == "large" else 0)
+        return np.full((self.num_envs, 1), {"large": 2**33, "float": 0.5}.get(self.wrong, 0))
 
     def step(self, actions):
         observation, reward, terminated, truncated, info = super().step(actions)
@@ -145,6 +157,10 @@ class Unfit(Counter):
         (
             partial(Unfit, wrong="large"),
             "Unfit: observation holds 8589934592, but it is kept as int32",
+        ),
+        (
+            partial(Unfit, wrong="float"),
+            r"Unfit: observation is float64\[3, 1\]; its space says int32\[3, 1\]",
         ),
         (
             partial(Unfit, wrong="four"),

@@ -241,6 +241,10 @@ class Wrong(Climb):
                 raise SystemExit("bye")
         return observation, reward, terminated, truncated, info
 
+    def close(self):
+        if self.what == "close":
+            raise RuntimeError("stuck")
+
     def action_masks(self):
         mask = super().action_masks()
         if getattr(self, "moves", 0) >= 3:

@@ -20,7 +20,13 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters._shared import StaticObject
 from ppo_mask.adapters.from_gymnasium._host import BEGUN, TERMINATED, TRUNCATED, Answer, Host
-from ppo_mask.adapters.from_gymnasium._makers import attempt, find_maker, is_masked
+from ppo_mask.adapters.from_gymnasium._makers import (
+    attempt,
+    close,
+    find_maker,
+    first_made,
+    is_masked,
+)
 from ppo_mask.adapters.from_gymnasium._spaces import (
     as_row,
     as_tree,
@@ -28,7 +34,7 @@ from ppo_mask.adapters.from_gymnasium._spaces import (
     find_mask_leaf,
     leaves_of,
 )
-from ppo_mask.adapters.from_gymnasium._stepper import Stepper, find_masks, make_arrays
+from ppo_mask.adapters.from_gymnasium._stepper import Stepper, find_masks, make_arrays, read_parts
 from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper, find_masks_of
 from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.devices.platforms import platform_of
@@ -95,7 +101,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
         Args:
             environment: an id that ``gymnasium.make`` knows, such as ``"module:Name-v0"``; a spec;
-                an environment that ``make`` made; or a function that makes one.
+                or a function that makes one.
             num_workers: processes to step the environments in; 0: this one. Worth it where a step
                 takes longer than a message to a process and back.
             max_episode_steps: where to truncate episodes; None: where the environment does.
@@ -114,18 +120,18 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         if num_workers < 0:
             raise ValueError(f"num_workers must be 0 or more, got {num_workers}")
         make, name = find_maker(environment, max_episode_steps, env_kwargs or {})
-        env = attempt(name, make)
+        env = first_made(name, make, gymnasium.Env)
         name = name or type(env.unwrapped).__name__
-        spaces = env.observation_space, env.action_space
+        space, actions = attempt(name, lambda: (env.observation_space, env.action_space))
         has_masks = attempt(name, lambda: is_masked(find_masks(env), env))
-        env.close()
+        close(name, env)
 
         def make_stepper(layout: Any) -> Any:
             if num_workers:
                 return Workers(make, layout, num_workers)
             return Stepper(make, layout, make_arrays(layout), 0, layout["num_envs"])
 
-        self._set_up(name, *spaces, has_masks, make_stepper, flatten, infos)
+        self._set_up(name, space, actions, has_masks, make_stepper, flatten, infos)
 
     @classmethod
     def of_vectors(
@@ -147,18 +153,21 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             ValueError: actions are not discrete, or observations are no arrays.
             RunError: the vector cannot be made.
         """
-        vector = attempt("", lambda: make_vector(1))
-        spaces = vector.single_observation_space, vector.single_action_space
+        vector = first_made("", lambda: make_vector(1), gymnasium.vector.VectorEnv)
+        inner = type(vector.unwrapped).__name__
+        space, actions = attempt(
+            inner, lambda: (vector.single_observation_space, vector.single_action_space)
+        )
         spec = getattr(vector, "spec", None)
-        name = type(vector.unwrapped).__name__ if spec is None else spec.id
+        name = inner if spec is None else spec.id
         has_masks = attempt(name, lambda: is_masked(find_masks_of(vector), vector))
-        vector.close()
+        close(name, vector)
 
         def make_stepper(layout: Any) -> Any:
             return VectorStepper(make_vector, layout, make_arrays(layout))
 
         env = object.__new__(cls)
-        env._set_up(name, *spaces, has_masks, make_stepper, flatten, infos)
+        env._set_up(name, space, actions, has_masks, make_stepper, flatten, infos)
         return env
 
     def _set_up(
@@ -192,7 +201,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             "mask_length": mask_length(count),
             "action_shape": actions.shape,
             "start": actions.start,
-            "leaves": [leaf[:3] for leaf in leaves],
+            "leaves": [leaf[:4] for leaf in leaves],
             "mask_leaf": find_mask_leaf(leaves, mask_length(count)),
             "infos": tuple(infos),
             "num_infos": len(infos),
@@ -298,14 +307,13 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
         Returns:
             The same as in this environment's time steps.
+
+        Raises:
+            RunError: it is not of the environment's space.
         """
-        arrays: list[Array] = []
-        for path, dtype, _, _ in leaves_of(self._space.value):
-            part = observation
-            for key in path:
-                part = part[key]
-            arrays.append(jnp.asarray(part, dtype))
-        return self._observe(tuple(arrays))
+        leaves = self._host.layout["leaves"]
+        arrays = attempt(self._host.name, lambda: read_parts(observation, leaves))
+        return self._observe(tuple(map(jnp.asarray, arrays)))
 
     def _observe(self, arrays: tuple[Array, ...]) -> ArrayTree:
         space = self._space.value
@@ -327,7 +335,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
         def shapes(n: int) -> Answer:
             of = jax.ShapeDtypeStruct
-            parts = tuple([of((n, *shape), dtype) for _, dtype, shape in layout["leaves"]])
+            parts = tuple([of((n, *shape), dtype) for _, dtype, shape, _ in layout["leaves"]])
             reward = of((n, 1 + len(self._infos)), jnp.float32)
             mask = of((n, layout["mask_length"]), jnp.bool_)
             return Answer(of((n, 6), jnp.int32), reward, mask, parts, parts)

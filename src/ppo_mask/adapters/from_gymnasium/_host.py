@@ -201,5 +201,5 @@ class Host:
         numbers[:, :3] = rows[:, :3]
         reward = np.full((n, 1 + layout["num_infos"]), np.nan, np.float32)
         mask = np.zeros((n, layout["mask_length"]), bool)
-        parts = tuple([np.zeros((n, *shape), dtype) for _, dtype, shape in layout["leaves"]])
+        parts = tuple([np.zeros((n, *shape), dtype) for _, dtype, shape, _ in layout["leaves"]])
         return Answer(numbers, reward, mask, parts, parts)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters.from_gymnasium._stepper import check_returned, describe_error
-from ppo_mask.errors import RunError
+from ppo_mask.errors import RunError, warn
 
 
 def is_masked(masks: Any, env: Any) -> bool:
@@ -22,8 +22,30 @@ def attempt(name: str, make: Callable[[], Any]) -> Any:
     """
     try:
         return make()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RunError((name or "the environment") + describe_error(error)) from error
+
+
+def first_made(name: str, make: Callable[[], Any], kind: type) -> Any:
+    """An environment or a vector, to look at.
+
+    Raises:
+        RunError: it cannot be made.
+        ValueError: what is made is another kind of thing.
+    """
+    env = attempt(name, make)
+    if not isinstance(env, kind):
+        wanted = f"a {kind.__name__} of Gymnasium"
+        raise ValueError(f"what should make {wanted} made a {type(env).__name__}")
+    return env
+
+
+def close(name: str, env: Any) -> None:
+    """Closes an environment or a vector; where that fails, a warning says so, and nothing else."""
+    try:
+        attempt(name, env.close)
+    except RunError as error:
+        warn(str(error))
 
 
 def find_maker(
@@ -34,12 +56,12 @@ def find_maker(
 
     limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
     if isinstance(environment, gymnasium.Env):
-        if environment.spec is None:
-            raise ValueError(
-                f"one {type(environment).__name__} is not enough, for several run side by side: "
-                "give a function that makes one, such as the class"
-            )
-        environment = environment.spec
+        spec = environment.spec
+        make = "the class" if spec is None else f"lambda: gymnasium.make({spec.id!r})"
+        raise ValueError(
+            f"one {type(environment.unwrapped).__name__} is not enough, for several run side by "
+            f"side: give a function that makes one as you want it, such as {make}"
+        )
     if isinstance(environment, str):
         try:
             # What it says to import is imported here, and what is registered here is sent along.

@@ -15,11 +15,15 @@ _NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 
 
 class Leaf(NamedTuple):
-    """An array of an observation, and its space: where it is in it, and what it is of."""
+    """An array of an observation, and its space: where it is in it, and what it is of.
+
+    ``span`` are the lowest and the highest numbers of choices, and None for what is no choice.
+    """
 
     path: tuple[Any, ...]
     dtype: str
     shape: tuple[int, ...]
+    span: Any
     space: Any
 
 
@@ -43,17 +47,22 @@ def leaves_of(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
         parts = enumerate(space.spaces)
         return [leaf for key, part in parts for leaf in leaves_of(part, (*path, key))]
     if isinstance(space, spaces.Discrete):
-        return [Leaf(path, "int32", (), space)]
+        return [Leaf(path, "int32", (), _span(space, space.n), space)]
     if isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete):
         dtype = np.dtype(space.dtype).name
         if dtype == "float16":
             dtype = "float32"
-        return [Leaf(path, _NARROWER.get(dtype, dtype), tuple(space.shape), space)]
+        span = _span(space, space.nvec) if isinstance(space, spaces.MultiDiscrete) else None
+        return [Leaf(path, _NARROWER.get(dtype, dtype), tuple(space.shape), span, space)]
     where = "".join(f"[{key!r}]" for key in path)
     raise ValueError(
         f"observation{where} is of {space}; it must be a Box, Discrete, MultiBinary or "
         "MultiDiscrete, or a Dict or Tuple of them"
     )
+
+
+def _span(space: Any, counts: Any) -> Any:
+    return space.start, space.start + counts - 1
 
 
 def find_mask_leaf(leaves: list[Leaf], mask_length: int) -> int | None:

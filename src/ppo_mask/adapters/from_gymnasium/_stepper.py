@@ -4,6 +4,7 @@ It imports neither JAX nor anything of this library, so that a worker starts fas
 Types of what is called in each step are not checked: that takes longer than many a step.
 """
 
+import contextlib
 import mmap
 import os
 import pickle
@@ -34,7 +35,8 @@ def lay_out(layout: Any) -> Any:
 
     Args:
         layout: ``num_envs``, ``action_shape``, ``mask_length``, ``num_infos`` and ``leaves`` (path,
-            dtype, shape); ``mask_leaf``, the leaf that is the mask where nothing else is, or None.
+            dtype, shape, and the lowest and highest numbers where these are choices, or None);
+            ``mask_leaf``, the leaf that is the mask where nothing else is, or None.
     """
     n = layout["num_envs"]
     fields = [
@@ -45,7 +47,7 @@ def lay_out(layout: Any) -> Any:
         ("ends", "bool", (n, 2)),  # Terminated, truncated.
         ("mask", "bool", (n, layout["mask_length"])),
     ]
-    for i, (_, dtype, shape) in enumerate(layout["leaves"]):
+    for i, (_, dtype, shape, _) in enumerate(layout["leaves"]):
         fields += [(f"{name}{i}", dtype, (n, *shape)) for name in ("next", "final")]
     places: list[Any] = []
     size = 0
@@ -121,21 +123,28 @@ def store_numbers(array: Any, where: Any, value: Any, must: Any) -> None:
 
 
 @no_type_check
-def check_kept(kept: Any, value: Any, path: Any) -> None:
+def _check_kept(kept: Any, value: Any, path: Any, span: Any) -> None:
     """Makes sure that whole numbers were kept: NumPy wraps them around without a word.
 
     Raises:
-        UnfitError: one is out of the range in which they are kept.
+        UnfitError: one is out of the range in which they are kept, or of its choices, of which it
+            would be encoded as none.
     """
+    if span is not None:
+        lowest, highest = span
+        wrong = (value < lowest) | (value > highest)
+        if wrong.any():
+            first, *bounds = (np.broadcast_to(x, wrong.shape)[wrong][0] for x in (value, *span))
+            raise UnfitError(
+                f"observation{_where(path)} holds {first}; its space has {bounds[0]} to {bounds[1]}"
+            )
+        return
     if kept.dtype == value.dtype or kept.dtype.kind not in "iu" or value.dtype.kind not in "iu":
         return
-    # A Discrete is a number in every step of many games: NumPy's comparison takes longer than they.
-    same = np.array_equal(kept, value) if value.shape else int(kept) == int(value)
-    if not same:
-        where, range_ = "".join(f"[{key!r}]" for key in path), np.iinfo(kept.dtype)
-        first = value[kept != value][0]
+    if not np.array_equal(kept, value):
+        range_, first = np.iinfo(kept.dtype), value[kept != value][0]
         raise UnfitError(
-            f"observation{where} holds {first}, but it is kept as {kept.dtype}, which holds "
+            f"observation{_where(path)} holds {first}, but it is kept as {kept.dtype}, which holds "
             f"{range_.min} to {range_.max}: give it a space of a wider dtype, such as float32"
         )
 
@@ -161,8 +170,9 @@ def check_mask(mask: Any, count: Any, what: Any) -> Any:
     if array.shape != (length,):
         raise UnfitError(f"{what} has shape {array.shape}; it must be {wanted}")
     if array.dtype != np.bool_:
-        if array.dtype.kind not in "iu" or ((array != 0) & (array != 1)).any():
-            raise UnfitError(f"{what} must hold booleans, or 0 and 1; got {array.dtype}")
+        wrong = (array != 0) & (array != 1)
+        if wrong.any():
+            raise UnfitError(f"{what} must hold booleans, or 0 and 1; got {array[wrong][0]}")
         array = array.astype(bool)
     if not array.any():
         raise UnfitError(f"{what} allows no action, though the episode has not ended")
@@ -193,24 +203,49 @@ def find_masks(env: Any) -> Any:
 
 
 @no_type_check
-def store(array: Any, row: Any, value: Any, path: Any) -> None:
-    """Copies a part of an observation into its row.
+def store(array: Any, rows: Any, value: Any, path: Any, span: Any) -> None:
+    """Copies a part of an observation into its row, or of several into theirs.
 
     Raises:
-        UnfitError: its shape or kind is not the space's.
+        UnfitError: its shape or kind is not the space's, or a number is out of range.
     """
     value = np.asarray(value)
     # Whole numbers are whole numbers, signed or not: what is out of range the space forbids.
     are_whole = value.dtype.kind in "iub" and array.dtype.kind in "iu"
     fits = are_whole or np.can_cast(value.dtype, array.dtype, "same_kind")
-    if value.shape != array.shape[1:] or not fits:
-        where = "".join(f"[{key!r}]" for key in path)
+    shape = array[rows].shape
+    if value.shape != shape or not fits:
         raise UnfitError(
-            f"observation{where} is {value.dtype}{list(value.shape)}; its space says "
-            f"{array.dtype}{list(array.shape[1:])}"
+            f"observation{_where(path)} is {value.dtype}{list(value.shape)}; its space says "
+            f"{array.dtype}{list(shape)}"
         )
-    array[row] = value
-    check_kept(array[row], value, path)
+    array[rows] = value
+    _check_kept(array[rows], value, path, span)
+
+
+@no_type_check
+def read_parts(observation: Any, leaves: Any) -> Any:
+    """The arrays of one observation.
+
+    Raises:
+        UnfitError: see ``store``.
+    """
+    arrays: list[Any] = []
+    for path, dtype, shape, span in leaves:
+        arrays.append(np.zeros(shape, dtype))
+        store(arrays[-1], (), part_of(observation, path), path, span)
+    return arrays
+
+
+def part_of(observation: Any, path: Any) -> Any:
+    """The part of an observation that is at a path."""
+    for key in path:
+        observation = observation[key]
+    return observation
+
+
+def _where(path: Any) -> Any:
+    return "".join(f"[{key!r}]" for key in path)
 
 
 @no_type_check
@@ -224,9 +259,9 @@ class Stepper:
             raise UnfitError("the function that makes it returned the same environment twice")
         self._masks = {row: find_masks(env) for row, env in self._envs.items()}
         self._in_info = False
-        paths = [path for path, _, _ in layout["leaves"]]
-        self._next = [(path, arrays[f"next{i}"]) for i, path in enumerate(paths)]
-        self._final = [(path, arrays[f"final{i}"]) for i, path in enumerate(paths)]
+        leaves = [(path, span) for path, _, _, span in layout["leaves"]]
+        self._next = [(*leaf, arrays[f"next{i}"]) for i, leaf in enumerate(leaves)]
+        self._final = [(*leaf, arrays[f"final{i}"]) for i, leaf in enumerate(leaves)]
 
     def reset(self) -> None:
         """Starts an episode in each, from the seeds."""
@@ -237,9 +272,10 @@ class Stepper:
         self._run(False)
 
     def close(self) -> None:
-        """Closes the environments."""
+        """Closes the environments; one that cannot be closed has said so when the first was."""
         for env in self._envs.values():
-            env.close()
+            with contextlib.suppress(Exception, SystemExit):
+                env.close()
 
     def _run(self, begins: Any) -> None:
         # One function with all in it, since a call is not free, and a step of many games is short.
@@ -262,21 +298,15 @@ class Stepper:
                 value = info.get(name, 0)
                 store_numbers(numbers, (row, i), value, f"info[{name!r}] must be one number")
             if not begins and (terminated or truncated or cuts[row]):
-                for path, array in self._final:
-                    part = observation
-                    for key in path:
-                        part = part[key]
-                    store(array, row, part, path)
+                for path, span, array in self._final:
+                    store(array, row, part_of(observation, path), path, span)
                 observation, info = check_returned(env.reset(), "reset")
-            for path, array in self._next:
-                part = observation
-                for key in path:
-                    part = part[key]
-                value = np.asarray(part)
-                if value.dtype == array.dtype and value.shape == array.shape[1:]:
+            for path, span, array in self._next:
+                value = np.asarray(part_of(observation, path))
+                if span is None and value.dtype == array.dtype and value.shape == array.shape[1:]:
                     array[row] = value
                 else:
-                    store(array, row, value, path)
+                    store(array, row, value, path, span)
             if find_mask is not None:
                 masks[row] = check_mask(find_mask(), count, "action_masks()")
             elif "action_mask" in info:
@@ -285,7 +315,7 @@ class Stepper:
             elif self._in_info:
                 raise UnfitError('info has no "action_mask" here, though it had one before')
             elif seen is not None:
-                mask = arrays[f"next{seen}"][row] != 0
+                mask = arrays[f"next{seen}"][row]
                 masks[row] = check_mask(mask, count, 'observation["action_mask"]')
             else:
                 masks[row] = True

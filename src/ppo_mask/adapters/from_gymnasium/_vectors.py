@@ -1,8 +1,8 @@
 """Steps a vector environment of Gymnasium, whatever its kind of autoreset."""
 
+import contextlib
 import signal
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
 from typing import Any, no_type_check
 
 import numpy as np
@@ -10,11 +10,12 @@ import numpy as np
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters.from_gymnasium._stepper import (
     UnfitError,
-    check_kept,
     check_mask,
     check_returned,
     find_masks,
     first_actions,
+    part_of,
+    store,
     store_numbers,
 )
 
@@ -22,7 +23,7 @@ _OF_MAKE_VEC = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 """What ``gymnasium.make_vec`` notes among an environment's own arguments."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def _deaf_processes() -> Generator[None]:
     """Processes started inside do not hear Ctrl+C, nor that the terminal has been closed.
 
@@ -131,40 +132,29 @@ class VectorStepper:
         self._store_masks(info, masked)
 
     def close(self) -> None:
-        """Closes the vector."""
-        self._vector.close()
+        """Closes the vector; one that cannot be closed has said so when the first was."""
+        with contextlib.suppress(Exception, SystemExit):
+            self._vector.close()
 
     def _arrays_of(self, name: Any) -> Any:
         return [self.arrays[f"{name}{i}"] for i in range(len(self._layout["leaves"]))]
 
     def _store(self, name: Any, observation: Any, rows: Any) -> None:
-        for (path, _, _), array in zip(self._layout["leaves"], self._arrays_of(name), strict=True):
-            part = observation
-            for key in path:
-                part = part[key]
-            part = np.asarray(part)
-            if part.shape != array.shape:
-                where = "".join(f"[{key!r}]" for key in path)
-                raise UnfitError(
-                    f"observation{where} of the vector has shape {part.shape}; its space says "
-                    f"{array.shape}"
-                )
-            array[rows] = part[rows]
-            check_kept(array[rows], part[rows], path)
+        for (path, _, _, span), array in zip(
+            self._layout["leaves"], self._arrays_of(name), strict=True
+        ):
+            store(array, rows, np.asarray(part_of(observation, path))[rows], path, span)
 
     def _store_some(self, name: Any, observation: Any, rows: Any) -> None:
         """The same from final observations: an array of objects, one for each environment."""
         if not isinstance(observation, np.ndarray) or observation.dtype != object:
             self._store(name, observation, rows)
             return
-        for (path, _, _), array in zip(self._layout["leaves"], self._arrays_of(name), strict=True):
+        for (path, _, _, span), array in zip(
+            self._layout["leaves"], self._arrays_of(name), strict=True
+        ):
             for row in np.flatnonzero(rows):
-                part = observation[row]
-                for key in path:
-                    part = part[key]
-                part = np.asarray(part)
-                array[row] = part
-                check_kept(array[row], part, path)
+                store(array, row, part_of(observation[row], path), path, span)
 
     def _store_infos(self, info: Any, rows: Any) -> None:
         for i, name in enumerate(self._layout["infos"], 1):
@@ -188,7 +178,7 @@ class VectorStepper:
         elif self._in_info:
             raise UnfitError('info has no "action_mask" here, though it had one before')
         elif (leaf := self._layout["mask_leaf"]) is not None:
-            masks, what = self._arrays_of("next")[leaf] != 0, 'observation["action_mask"]'
+            masks, what = self._arrays_of("next")[leaf], 'observation["action_mask"]'
         else:
             target[rows] = True
             return
@@ -198,10 +188,12 @@ class VectorStepper:
 
 def find_masks_of(vector: Any) -> Any:
     """A function that gives the masks of all environments; None if there are none to ask for."""
-    own = getattr(vector.unwrapped, "action_masks", None)
-    if own is not None:
-        return own
-    makers, spec = getattr(vector.unwrapped, "env_fns", None), vector.spec
+    inner = vector.unwrapped
+    while not hasattr(vector, "action_masks") and vector is not inner:
+        vector = vector.env
+    if hasattr(vector, "action_masks"):
+        return vector.action_masks
+    makers, spec = getattr(inner, "env_fns", None), inner.spec
     if makers is None:
         return None
     # An AsyncVectorEnv breaks if its environments are asked for what they have not: ask another.
@@ -214,6 +206,6 @@ def find_masks_of(vector: Any) -> Any:
     else:
         return None
     try:
-        return None if find_masks(env) is None else lambda: vector.call("action_masks")
+        return None if find_masks(env) is None else lambda: inner.call("action_masks")
     finally:
         env.close()

@@ -16,7 +16,7 @@ from _pytest.mark.expression import Expression
 
 from compilations import BUDGET, Compilations
 from ppo_mask.runner import enable_compilation_cache
-from ppo_mask.training import run_chunk
+from ppo_mask.training import acknowledge_stop, run_chunk
 
 enable_compilation_cache()
 # JAX keeps what takes a second to compile. Here the same small programs are compiled many times.
@@ -122,6 +122,13 @@ def compiled(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str
 def forgotten() -> None:
     """The training program is compiled again, whoever has compiled the same before."""
     run_chunk._cached.clear_cache()
+
+
+@pytest.fixture(autouse=True)
+def no_stop_is_left() -> Iterator[None]:
+    """A test that stops a run by a signal does not end the next test's."""
+    yield
+    acknowledge_stop()
 
 
 @pytest.fixture(autouse=True, scope="module")

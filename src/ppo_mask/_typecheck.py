@@ -61,14 +61,24 @@ def when_called(function: Callable[..., Any]) -> Callable[..., Any]:
         given = [(name, args[place], hint) for place, name, hint in places if place < len(args)]
         given += [(name, value, hints[name]) for name, value in kwargs.items() if name in hints]
         for name, value, hint in given:
-            if not is_bearable(value, hint):
+            if not _fits(value, hint):
                 raise _wrong_type(where, f"parameter '{name}'", value, hint)
         result = function(*args, **kwargs)
-        if result_hint is not Any and not is_bearable(result, result_hint):
+        if result_hint is not Any and not _fits(result, result_hint):
             raise _wrong_type(where, "the result", result, result_hint)
         return result
 
     return check
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value has a type; scalars of NumPy, and an int in place of a float, will do."""
+    if is_bearable(value, hint):
+        return True
+    import numpy as np  # Only now: an import of the library loads nothing heavy.
+
+    same = value.item() if isinstance(value, np.generic) else value
+    return is_bearable(same, hint) or (type(same) is int and is_bearable(0.0, hint))
 
 
 def _beartype_when_called(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 _LIBRARIES = ("ppo_mask", "hackmatrix", "jax", "equinox", "jaxtyping", "beartype", "contextlib")
 
@@ -39,6 +40,17 @@ class FieldError(ValueError):
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field} {problem}")
         self.field, self.problem = field, problem
+
+
+def check_at_least(limit: float, **numbers: Any) -> None:
+    """Makes sure that numbers are not too small; None passes.
+
+    Raises:
+        FieldError: one is; the message names it.
+    """
+    for name, number in numbers.items():
+        if number is not None and not number >= limit:
+            raise FieldError(name, f"must be at least {limit}, got {number}")
 
 
 class ProtocolError(RunError, AssertionError):

@@ -74,13 +74,10 @@ MISTAKES = {
         lambda: pm.ppo.Algorithm(optimizer=optax.adam),  # pyright: ignore
         "Algorithm: parameter 'optimizer' is adam, not GradientTransformation | None",
     ),
-    "setting": (
-        lambda: pm.PPOConfig(num_envs="4"),
-        "PPOConfig: parameter 'num_envs' is '4', not int",
-    ),  # pyright: ignore
+    "size": (lambda: pm.TimeLimit(ENV, "4"), "TimeLimit: parameter 'max_steps' is '4', not int"),  # pyright: ignore
     "task": (lambda: Task(ENV), "Task: parameter 'make_env' is MaskedLocks("),  # pyright: ignore
     "game": (lambda: HackMatrix(undo_depth="eight"), "undo_depth"),  # pyright: ignore
-    "many": (lambda: pm.PPOConfig(num_envs="4" * 9999), "44..., not int"),  # pyright: ignore
+    "many": (lambda: pm.TimeLimit(ENV, "4" * 9999), "44..., not int"),  # pyright: ignore
 }
 
 

@@ -1,6 +1,8 @@
 """A run from its command line to the policy that it leaves."""
 
 import dataclasses
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import corridor
 import counting
 from corridor import Corridor
 from counting import Bias, train
-from ppo_mask.callbacks import Saver, _evaluator
+from ppo_mask.callbacks import Evaluator, JsonLines, Profiler, Saver, _evaluator
 from ppo_mask.checkpoints import CheckpointStore, RunFolder, load_policy, read_description
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
@@ -130,6 +132,41 @@ def drive(saver: Saver, updates: int, figures: dict[int, dict[str, float]]) -> N
 def test_a_description_that_json_cannot_hold_is_refused() -> None:
     with pytest.raises(TypeError, match="float32 is not JSON serializable"):
         Saver(FakeStore(), {"lr": np.float32(1)})
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Evaluator(Corridor(6), jax.random.key(0), 0), "every_updates must be at least 1"),
+        (
+            lambda: Evaluator(Corridor(6), jax.random.key(0), 1, num_episodes=0),
+            "num_episodes must be at least 1, got 0",
+        ),
+        (lambda: Saver(FakeStore(), {}, every_updates=-1), "every_updates must be at least 1"),
+        (lambda: Saver(FakeStore(), {}, every_minutes=0), "every_minutes must be more than 0"),
+        (lambda: CheckpointStore(Path("nowhere"), keep=0), "keep must be at least 1, got 0"),
+        (lambda: Profiler(Path("nowhere"), 0), "update must be at least 1, got 0"),
+        (lambda: PPOConfig().total_updates(-5), "total_timesteps must be at least 1, got -5"),
+    ],
+)
+def test_impossible_intervals_are_refused_before_anything_runs(
+    make: Callable[[], Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+def test_numbers_of_numpy_are_as_good_as_pythons(tmp_path: Path) -> None:
+    config = PPOConfig(np.int64(4), 4, gamma=1, anneal_lr=np.bool_(True))  # pyright: ignore
+    assert config == PPOConfig(4, 4, gamma=1.0, anneal_lr=True)
+    assert (type(config.num_envs), type(config.gamma)) == (int, float)
+    trainer = counting.CountingTrainer(None, config)
+    state = trainer.init(Bias(3, key=jax.random.key(0)), jax.random.key(1))
+    store, log_interval = FakeStore(), np.int64(2)
+    callbacks = [JsonLines(tmp_path / "a"), Saver(store, {}, 5, np.int32(3))]  # pyright: ignore
+    trainer.train(state, np.int64(96), callbacks=callbacks, log_interval=log_interval)  # pyright: ignore
+    assert [step for step, *_ in store.saved] == [3, 6]
+    assert [json.loads(x)["update"] for x in (tmp_path / "a").read_text().splitlines()] == [2, 4, 6]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from ppo_mask.checkpoints import RunFolder, load_policy, read_arrays, read_descr
 from ppo_mask.networks import NormalizedActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import main
-from ppo_mask.training import Callback, Progress, Run, TrainState, _loop as loop
+from ppo_mask.training import Callback, Progress, Run, TrainState, _loop as loop, acknowledge_stop
 from same_run import assert_same_run, log, newest, tensorboard_points
 from waiting import wait_until
 
@@ -255,6 +255,41 @@ def test_a_signal_saves_and_ends_in_good_order(
     assert printed.err.count("press Ctrl+C again to end at once, without saving\n") == 1
     assert read_description(newest(folder))["update"] == last
     assert log(folder)[-1]["update"] == last // 5 * 5
+
+
+class Press(Callback):
+    """Sends a signal at the first update."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+
+    def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
+        signal.raise_signal(self.number)
+
+
+def test_a_script_of_several_runs_ends_after_the_one_that_a_signal_stops() -> None:
+    trainer = CountingTrainer(None, PPOConfig(num_envs=4, num_steps=4))
+    start = trainer.init(Bias(2, key=jax.random.key(0)), jax.random.key(1))
+
+    def updates(*callbacks: Callback) -> int:
+        return int(trainer.train(start, 64, callbacks=callbacks).update)
+
+    for number, error in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)):
+        assert updates(Press(number)) == 1
+        with pytest.raises(error) as caught:
+            updates()
+        assert number == signal.SIGINT or getattr(caught.value, "code", None) == 128 + number
+        assert updates() == 4  # It was caught, so the program means to go on.
+    assert updates(Press(signal.SIGINT)) == 1
+    acknowledge_stop()
+    assert updates() == 4
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    try:
+        assert updates(Press(signal.SIGTERM)) == 1
+        assert (updates(), heard) == (4, [signal.SIGTERM])
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize("first", [True, False])

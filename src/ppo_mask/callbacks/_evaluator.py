@@ -8,7 +8,7 @@ from jaxtyping import Array, Key
 
 from ppo_mask.devices.sharding import addressable
 from ppo_mask.envs import AbstractEnv
-from ppo_mask.errors import RunError, first_line
+from ppo_mask.errors import RunError, check_at_least, first_line
 from ppo_mask.training import (
     Callback,
     Metric,
@@ -38,7 +38,7 @@ class Evaluator(Callback):
         metrics: metrics of your own by name, logged under ``eval/``.
 
     Raises:
-        ValueError: a metric has a name that the library uses.
+        ValueError: a number is below 1, or a metric has a name that the library uses.
     """
 
     def __init__(
@@ -50,6 +50,9 @@ class Evaluator(Callback):
         max_steps: int = 1000,
         metrics: Mapping[str, Metric] | None = None,
     ) -> None:
+        check_at_least(
+            1, every_updates=every_updates, num_episodes=num_episodes, max_steps=max_steps
+        )
         self._env = env
         self._key = key
         self._every = every_updates

@@ -23,7 +23,7 @@ class JsonLines(Callback):
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = path.absolute()
         self._file: LogFile | None = None
 
     def on_start(self, run: Run, state: TrainState) -> None:

@@ -18,7 +18,7 @@ class LogFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = path.absolute()  # An environment may change the working directory.
         self._size = path.stat().st_size if path.exists() else 0
         self._unwritten = b""
 

@@ -6,7 +6,7 @@ from typing import final
 
 import jax
 
-from ppo_mask.errors import first_line, warn
+from ppo_mask.errors import check_at_least, first_line, warn
 from ppo_mask.training import Callback, Progress, Run, TrainState
 
 
@@ -21,7 +21,8 @@ class Profiler(Callback):
     """
 
     def __init__(self, directory: Path, update: int) -> None:
-        self._directory = directory
+        check_at_least(1, update=update)
+        self._directory = directory.absolute()
         self._update = update
         self._tracing = False
 

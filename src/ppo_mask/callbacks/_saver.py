@@ -7,7 +7,7 @@ from typing import Any, final
 
 from ppo_mask.checkpoints import CheckpointStore, read_description
 from ppo_mask.devices.processes import broadcast_from_0, is_process_0, wait_for_all
-from ppo_mask.errors import RunError, warn
+from ppo_mask.errors import FieldError, RunError, check_at_least, warn
 from ppo_mask.training import Callback, LogRecord, Progress, Run, TrainingError, TrainState
 
 _EVALUATION, _TRAINING = "eval/mean_episode_return", "train/mean_episode_return"
@@ -33,6 +33,7 @@ class Saver(Callback):
         every_updates: updates between checkpoints, in place of the time.
 
     Raises:
+        FieldError: no time, or no update, is between two checkpoints.
         TypeError: JSON cannot hold the description.
     """
 
@@ -43,6 +44,9 @@ class Saver(Callback):
         every_minutes: float = 10.0,
         every_updates: int | None = None,
     ) -> None:
+        check_at_least(1, every_updates=every_updates)
+        if not every_minutes > 0:
+            raise FieldError("every_minutes", f"must be more than 0, got {every_minutes}")
         json.dumps(description)  # Here, and not at the first save.
         self._store = store
         self._description = description

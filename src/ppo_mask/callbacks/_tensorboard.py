@@ -37,8 +37,8 @@ class TensorBoard(Callback):
     """
 
     def __init__(self, directory: Path, history: Path | None = None) -> None:
-        self._directory = directory
-        self._history = history
+        self._directory = directory.absolute()
+        self._history = history and history.absolute()
         self._file: LogFile | None = None
 
     def on_start(self, run: Run, state: TrainState) -> None:

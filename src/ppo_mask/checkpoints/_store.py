@@ -29,7 +29,7 @@ import numpy.typing as npt
 from ppo_mask.checkpoints._files import flush, flush_folder
 from ppo_mask.devices.processes import is_process_0, on_process_0
 from ppo_mask.devices.sharding import to_host
-from ppo_mask.errors import RunError, first_line, warn
+from ppo_mask.errors import RunError, check_at_least, first_line, warn
 
 Tree = TypeVar("Tree")
 
@@ -51,6 +51,7 @@ class CheckpointStore:
     keep: int
 
     def __init__(self, directory: Path, keep: int = 3) -> None:
+        check_at_least(1, keep=keep)
         self.directory = directory.absolute()
         self.keep = keep
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from ppo_mask.errors import FieldError, RunError
+from ppo_mask.errors import FieldError, RunError, check_at_least
 from ppo_mask.jax_tools import number_settings
 
 PRECISIONS = ("float32", "bfloat16")
@@ -141,9 +141,14 @@ def _number(value: Any) -> Any:
     return value.astype(jnp.float32) if eqx.is_array(value) and value.shape == () else value
 
 
+def _of_python(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _fixed(default: Any, help: str, **rules: Any) -> Any:
     """A field that shapes the compiled program."""
-    return eqx.field(static=True, default=default, metadata={RULES: Rules(help, **rules)})
+    metadata = {RULES: Rules(help, **rules)}
+    return eqx.field(static=True, converter=_of_python, default=default, metadata=metadata)
 
 
 def _rate(default: float | None, help: str, **rules: Any) -> Any:
@@ -283,9 +288,11 @@ class PPOConfig(eqx.Module):
         """The updates of a run of so many environment steps, rounded up.
 
         Raises:
-            RunError: an int32 cannot count them.
+            FieldError: there are no steps.
+            RunError: an int32 cannot count the updates.
         """
-        updates = -(-total_timesteps // self.batch_size)
+        check_at_least(1, total_timesteps=total_timesteps)
+        updates = -(-int(total_timesteps) // self.batch_size)
         if updates > MAX_COUNT:
             raise RunError(
                 f"{total_timesteps:,} steps are {updates:,} updates of {self.batch_size:,}, and a "
@@ -323,7 +330,8 @@ def _violation(value: Any, field: dataclasses.Field[Any]) -> str:
     if isinstance(field.default, str):
         return "" if str(value) in rules.one_of else " or ".join(rules.one_of)
     if field.metadata.get("static"):
-        return rules.violation(value) if isinstance(value, int) else "a whole number"
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return rules.violation(cast(int, value)) if whole else "a whole number"
     if isinstance(value, float):
         return rules.violation(value)
     # The values of an array are unknown while it is traced.

@@ -54,6 +54,7 @@ from ppo_mask.training import (
     Trainer,
     TrainingError,
     TrainState,
+    acknowledge_stop,
     init_seeds,
     select_seed,
     train_seeds,
@@ -136,7 +137,9 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
             copied to its storage.
     """
     with contextlib.ExitStack() as held:
-        return _execute(task, plan, held)
+        reason = _execute(task, plan, held)
+    acknowledge_stop()  # Whoever called knows by the reason.
+    return reason
 
 
 def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.ExitStack) -> str:

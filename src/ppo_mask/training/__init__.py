@@ -10,7 +10,7 @@ from ._callback import Callback, History, LogRecord, Progress, Run
 from ._curriculum import AbstractCurriculum, Curriculum, Schedule, SelfPlay
 from ._evaluate import evaluate
 from ._health import all_healthy, describe
-from ._loop import AbstractTrainer, run_loop
+from ._loop import AbstractTrainer, acknowledge_stop, run_loop
 from ._lower import lower_chunk
 from ._metrics import Metric, add_update, empty_totals, summarize
 from ._names import PREFIXES, check_metric_names
@@ -34,6 +34,7 @@ __all__ = [
     "TrainState",
     "Trainer",
     "TrainingError",
+    "acknowledge_stop",
     "add_update",
     "all_healthy",
     "check_metric_names",

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Real
 
 from ppo_mask.envs import AbstractEnv
+from ppo_mask.errors import check_at_least
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic
 
@@ -125,7 +126,7 @@ class SelfPlay(AbstractCurriculum):
         every: updates that a copy plays for.
 
     Raises:
-        ValueError: ``every`` is below 1.
+        FieldError: ``every`` is below 1.
 
     Example:
         >>> import ppo_mask as pm
@@ -140,8 +141,7 @@ class SelfPlay(AbstractCurriculum):
     every: int = eqx.field(static=True, default=10)
 
     def __check_init__(self) -> None:
-        if self.every < 1:
-            raise ValueError(f"every must be at least 1, got {self.every}")
+        check_at_least(1, every=self.every)
 
     def init(self, model: AbstractActorCritic) -> AbstractActorCritic:
         """The first copy."""

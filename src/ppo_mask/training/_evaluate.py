@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs import TimeLimit, VectorEnv, host_env_in, require_env
 from ppo_mask.envs.actions import allows_action
-from ppo_mask.errors import RunError
+from ppo_mask.errors import RunError, check_at_least
 from ppo_mask.jax_tools import zeros_from_shapes
 from ppo_mask.networks import AbstractActorCritic, ModelLike, advance, as_model
 from ppo_mask.ppo import MAX_COUNT, RolloutState, next_rollout_state, start_rollout
@@ -118,8 +118,7 @@ def evaluate(
         >>> pm.evaluate(model, env, jax.random.key(1), num_episodes=4).mean_length
         3.0
     """
-    if num_episodes < 1:
-        raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
+    check_at_least(1, num_episodes=num_episodes, num_envs=num_envs, max_steps=max_steps)
     num_envs = min(num_episodes, 256) if num_envs is None else num_envs
     metrics = dict(metrics or {})
     check_metric_names(metrics)

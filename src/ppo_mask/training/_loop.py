@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 from abc import abstractmethod
@@ -15,7 +16,7 @@ import equinox as eqx
 from jaxtyping import Array, Key
 
 from ppo_mask.devices.processes import broadcast_from_0, is_process_0, reason_of_any
-from ppo_mask.errors import RunError
+from ppo_mask.errors import RunError, check_at_least
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import MAX_COUNT
 from ppo_mask.training._callback import Callback, Progress, Run
@@ -82,11 +83,13 @@ def run_loop(
         largest_chunk: updates between two looks, at most.
 
     Raises:
-        ValueError: ``log_interval`` is below 1.
+        FieldError: ``log_interval`` is below 1.
         RunError: an int32 cannot count the steps of a log line.
+        KeyboardInterrupt, SystemExit: a signal stopped the run before; see
+            :func:`acknowledge_stop`.
     """
-    if log_interval < 1:
-        raise ValueError(f"log_interval must be at least 1, got {log_interval}")
+    _raise_earlier_stop()
+    check_at_least(1, log_interval=log_interval)
     steps = min(log_interval, run.total_updates) * run.config.batch_size
     if steps > MAX_COUNT:
         raise RunError(
@@ -104,7 +107,7 @@ def run_loop(
             log_at = min(run.total_updates, (run.update // log_interval + 1) * log_interval)
             wishes = [callback.next_update(run.update) for callback in callbacks]
             until = min([log_at, *(wish for wish in wishes if wish and wish > run.update)])
-            n = broadcast_from_0(min(pace, until - run.update, largest_chunk or pace))
+            n = int(broadcast_from_0(min(pace, until - run.update, largest_chunk or pace)))
 
             started = time.perf_counter()
             state = advance(state, n)
@@ -126,7 +129,33 @@ def run_loop(
             stop = reason_of_any(run.stop_reason)
         for callback in callbacks:
             callback.on_stop(run, state, stop or "finished")
+    reason = stop or run.stop_reason or ""
+    if reason in signal.Signals.__members__ and not hasattr(sys, "ps1"):  # Not in a notebook.
+        _stopped_by.append(signal.Signals[reason])
     return state
+
+
+_stopped_by: list[signal.Signals] = []
+
+
+def acknowledge_stop() -> None:
+    """Lets a program train on after a signal has stopped a run.
+
+    Ctrl+C and SIGTERM are meant for the whole program. So the next run of a script does not begin:
+    it hands the signal to the program's own handler, or raises KeyboardInterrupt or SystemExit. A
+    program that looks at how a run ended says so by this; notebooks need not.
+    """
+    _stopped_by.clear()
+
+
+def _raise_earlier_stop() -> None:
+    if not _stopped_by or threading.current_thread() is not threading.main_thread():
+        return
+    number = _stopped_by[-1]
+    acknowledge_stop()
+    if signal.getsignal(number) == signal.SIG_DFL:
+        raise SystemExit(128 + number)  # Unlike the signal itself, it lets the program clean up.
+    signal.raise_signal(number)
 
 
 @contextmanager

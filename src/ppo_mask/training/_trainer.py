@@ -173,9 +173,9 @@ class Trainer(AbstractTrainer):
     ) -> TrainState:
         """Trains until the run has taken ``total_timesteps`` steps, counted from its beginning.
 
-        Neither the size of chunks nor stopping and resuming changes the result. Ctrl+C
-        and SIGTERM end the run in good order after the running chunk; a second Ctrl+C raises
-        KeyboardInterrupt.
+        Neither the size of chunks nor stopping and resuming changes the result. Ctrl+C and SIGTERM
+        end the run in good order after the running chunk, and the program where it would train next
+        (:func:`acknowledge_stop`); a second Ctrl+C raises KeyboardInterrupt.
 
         Args:
             state: from :meth:`init`, or from a checkpoint. It stays usable.

@@ -99,6 +99,17 @@ def test_the_value_learns_scaled_rewards_and_a_rollout_keeps_them_as_they_are():
     np.testing.assert_allclose(diagnostics.vf_loss[:2].mean(), expected, rtol=1e-3)
 
 
+def test_a_truncated_step_is_bootstrapped_with_its_final_value():
+    rows, no = jnp.zeros((3, 1)), jnp.zeros((3, 1), bool)
+    value, final = jnp.array([[1.0], [2.0], [4.0]]), jnp.array([[0.0], [10.0], [0.0]])
+    decision = ppo.Decision(rows, no[..., None], rows.astype(jnp.int32), rows, value)
+    lengths = rows.astype(jnp.int32)
+    rollout = ppo.Transition(decision, rows, no, final > 0, final, {}, rows, lengths)
+    config, learner = pm.PPOConfig(gamma=0.5, gae_lambda=0.0), programs.locks().start.learner
+    _, batch = parts_of_update.estimate(config, learner, rollout, jnp.ones(1), ppo.Algorithm())
+    np.testing.assert_array_equal(batch.return_[:, 0], [1, 5, 0.5])
+
+
 def test_gradient_steps_end_before_target_kl_is_passed():
     numbers = {"learning_rate": 1e-2, "ent_coef": 0.15}
     free = _diagnostics(target_kl=1e9, **numbers)

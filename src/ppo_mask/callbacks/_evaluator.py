@@ -30,12 +30,12 @@ class Evaluator(Callback):
 
     Args:
         env: the environment.
-        key: each evaluation's is folded from it and the update, so that resuming changes none.
+        key: each evaluation folds the update into it, so that resuming changes none.
         every_updates: updates between evaluations.
         num_episodes: of an evaluation.
-        max_steps: where to cut an episode off. A greedy policy may run in circles without end,
-            and all wait for the longest episode.
-        metrics: metrics of your own by name, logged under ``eval/``.
+        max_steps: cuts an episode off. A greedy policy may run in circles, and all wait for the
+            longest episode.
+        metrics: custom metrics by name, logged under ``eval/``.
 
     Raises:
         ValueError: a number is below 1, or a metric has a name that the library uses.

@@ -8,7 +8,7 @@ from typing import final
 from ppo_mask.errors import warn
 from ppo_mask.training import Callback, LogRecord, Run
 
-# A metric that wavers about its limit is one onset: it has recovered after so many good lines.
+# A metric has recovered after so many good lines; so one that wavers is warned of once.
 _RECOVERED_AFTER = 3
 
 
@@ -19,7 +19,7 @@ class Check:
     Attributes:
         needs: metrics that it looks at.
         is_bad: whether they look bad.
-        patience: log lines in a row that must look bad before it is said.
+        patience: consecutive bad log lines before the warning.
         message: the problem and its remedy in one line, with places for the metrics.
     """
 
@@ -73,13 +73,12 @@ class HealthChecks(Callback):
     """Warns when a metric looks unhealthy: once, and again only after it has recovered.
 
     A healthy run has ``approx_kl`` from 0.01 to 0.06, ``clip_frac`` under 0.3, and an entropy over
-    1 with four or five allowed actions. What makes a run stop, such as a loss that is not finite,
-    is no warning but a :class:`~ppo_mask.training.TrainingError`.
+    1 with four or five allowed actions. A loss that is not finite, and whatever else stops a run,
+    raises :class:`~ppo_mask.training.TrainingError` instead.
 
     Args:
-        report: what to do with a warning, one line of text; by default it is printed to standard
-            error.
-        checks: what to look at.
+        report: gets each warning, a line of text; by default it is printed to standard error.
+        checks: to make.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Files that a log is appended to."""
+"""A file that a log is appended to."""
 
 from pathlib import Path
 from typing import final

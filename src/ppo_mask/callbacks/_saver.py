@@ -1,4 +1,4 @@
-"""When a run is saved."""
+"""Saves a run."""
 
 import json
 import time
@@ -21,13 +21,13 @@ class Saver(Callback):
     A state that an evaluation finds to be the best so far is saved at once; its score is the mean
     return of that evaluation. The score of any other checkpoint is the mean return of the last
     whole log line that counts: one whose episodes have half as many steps as the line, or more.
-    Other lines know short episodes only, as the first ones of a run do. A checkpoint that a stop
+    Other lines see short episodes only, as the first lines of a run do. A checkpoint that a stop
     has made between two intervals has no score, so that a stop does not change which is the best.
 
-    Where saving fails a warning says so, and the next checkpoint is the next try.
+    If saving fails, it warns, and tries again at the next checkpoint.
 
     Args:
-        store: where to.
+        store: of the checkpoints.
         description: goes beside the arrays.
         every_minutes: time between checkpoints.
         every_updates: updates between checkpoints, in place of the time.
@@ -103,7 +103,7 @@ class Saver(Callback):
                 self._save(run, state)
 
     def check(self) -> None:
-        """Makes sure that a run which has ended is saved.
+        """Checks, after the end of a run, that it is saved.
 
         Raises:
             TrainingError: it is not.

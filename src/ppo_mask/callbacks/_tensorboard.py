@@ -58,8 +58,8 @@ class TensorBoard(Callback):
         name = f"events.out.tfevents.{now}.{socket.gethostname()}.{by}"
         self._file = LogFile(self._directory / name)
         self._write(_Event(file_version="brain.Event:2"))
-        # Makes a TensorBoard that is open forget what it has read from here on; at a run's first
-        # event of this kind it does not.
+        # An open TensorBoard drops what it has read of these steps. It does so from the second such
+        # event of a run on, hence one in each file.
         self._write(_Event(step=first, session_log=_SessionLog(status=_SessionLog.START)))
         for step in sorted(rows):
             self._write_metrics(step, rows[step])

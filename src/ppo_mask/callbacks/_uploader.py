@@ -1,4 +1,4 @@
-"""Copies runs to where they are kept."""
+"""Pushes runs to their bucket."""
 
 import time
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ _PAUSES = (2.0, 5.0)  # Seconds between tries at the end; a VM that is preempted
 class Uploader(Callback):
     """Pushes runs to their storage whenever there is a new checkpoint, and when they stop.
 
-    Comes after the callbacks that save. Where that fails a warning says so, and the next checkpoint
-    is the next try. All processes of a run have one; that of process 0 does the work.
+    Comes after the callbacks that save. If a push fails, it warns, and tries again at the next
+    checkpoint. All processes of a run have one; that of process 0 does the work.
 
     Args:
         storage: of the runs.
@@ -49,7 +49,7 @@ class Uploader(Callback):
         self._failed_on_0 = bool(broadcast_from_0(bool(self._failures)))
 
     def check(self) -> None:
-        """Makes sure that runs which have ended are in their storage as a whole.
+        """Checks, after the end of runs, that their storage has all of them.
 
         Raises:
             TrainingError: one is not.

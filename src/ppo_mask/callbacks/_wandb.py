@@ -34,7 +34,7 @@ def import_wandb() -> Any:
 
 
 def log_in() -> None:
-    """Makes sure, before a run begins, that W&B will take it; on a terminal it may ask for a key.
+    """Logs in to W&B before a run begins; on a terminal it may ask for a key.
 
     Raises:
         RunError: the package or an account is missing.
@@ -51,7 +51,7 @@ class WandB(Callback):
     """A run on W&B; the axis is environment steps.
 
     The newest checkpoint, and the best, become a versioned artifact when the run stops in good
-    order. A partial last line is in the run's summary only: it may yet become a part of another.
+    order. A partial last line is in the run's summary only, since a resumed run may complete it.
 
     Args:
         folder: of the run, whose name is the run's name on W&B. ``wandb.json`` in it holds the
@@ -157,7 +157,7 @@ class WandB(Callback):
         return None
 
     def _init(self, **which: str) -> Any:
-        # Not the process's one current run: a search has many in a process.
+        # Not W&B's single global run: a search has several runs in a process.
         return self._wandb.init(
             **self._options,
             **which,

@@ -1,7 +1,6 @@
 """Writes files that a kill, a power cut or a full disk leaves whole."""
 
 import os
-import zlib
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,8 +18,7 @@ def write_whole(path: Path, content: bytes) -> None:
         RunError: it cannot be written.
     """
     path = path.resolve()  # Replaces the target of a link, not the link.
-    # TensorBoard reads every file with "tfevents" in its name: this one must not be left as one.
-    new = path.with_name(f".{zlib.crc32(os.fsencode(path.name)):x}.new")
+    new = path.with_name(f".{path.name}.new")
     try:
         with new.open("wb") as file:
             file.write(content)
@@ -35,7 +33,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def flush(folder: Path) -> None:
-    """Has the system put all of it on the disk: after a power failure, too, it is whole."""
+    """Writes a folder's files through to the disk, so that a power cut loses nothing."""
     for path in folder.rglob("*"):
         if path.is_dir():
             flush_folder(path)
@@ -46,7 +44,7 @@ def flush(folder: Path) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Has the system put on the disk which files are in a folder."""
+    """Writes a folder's list of files through to the disk."""
     with suppress(OSError):  # Not all file systems can.
         descriptor = os.open(folder, os.O_RDONLY)
         try:

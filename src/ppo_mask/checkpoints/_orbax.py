@@ -1,7 +1,7 @@
 """A checkpoint's arrays, as Orbax writes and reads them.
 
-A module of its own, imported when the first checkpoint is saved or read: Orbax takes a third of a
-second to import, which a run's first update need not wait for.
+Imported only when the first checkpoint is saved or read, since importing Orbax takes a third of a
+second.
 """
 
 import logging
@@ -24,8 +24,8 @@ from ppo_mask.errors import RunError
 
 _PLAIN = re.compile(r"[\w/.,+=@%#~ -]{1,500}", re.ASCII)
 
-# Where something cannot be read or written, threads print a traceback of it too, and TensorStore
-# one of an event loop that is closed by then; both also long after the error was raised.
+# After a failure Orbax's threads log a traceback of it too, and TensorStore one of a closed event
+# loop, both perhaps long after the error was raised.
 logging.getLogger("absl").addFilter(
     lambda record: not record.pathname.endswith("orbax/checkpoint/_src/futures/future.py")
 )
@@ -47,7 +47,7 @@ def write(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Writes arrays by name into a new folder.
 
     Args:
-        path: of the folder, whose parent there is and has a plain name.
+        path: of the folder; its parent must exist and have a plain name.
         arrays: by name.
     """
     with _plain(path.parent.parent) as plain:
@@ -56,7 +56,7 @@ def write(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    """Some of the arrays that were written, by name."""
+    """Reads some of the arrays, by name."""
     wanted = ocp.args.PyTreeRestore(
         item=dict.fromkeys(names, 0),  # pyright: ignore[reportCallIssue]
         restore_args={name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names},
@@ -67,7 +67,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]
 
 
 def _checkpointer() -> ocp.Checkpointer:
-    """Of several processes each reads or writes for itself, and waits for no other."""
+    """A checkpointer of this process alone, which waits for no other."""
     me = jax.process_index()
     alone = ocp.options.MultiprocessingOptions(
         primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
@@ -77,7 +77,7 @@ def _checkpointer() -> ocp.Checkpointer:
 
 
 def in_short(error: Exception) -> str:
-    """Why something failed, without the paths that Orbax and TensorStore put around it."""
+    """The reason of an error, without the paths that Orbax and TensorStore put around it."""
     text = str(error).partition("\n")[0]
     number = re.search(r"os_error_code='(\d+)'|^\[Errno (\d+)\]", text)
     reason = os.strerror(int(number[1] or number[2])) if number else text[:200]
@@ -88,8 +88,8 @@ def in_short(error: Exception) -> str:
 def _plain(path: Path) -> Generator[Path]:
     """The path, or a link to it if Orbax or TensorStore would not take the path as it is.
 
-    They have their own ideas of brackets and stars (patterns), backslashes, ``gs:/``, bytes that
-    are no text, and a length that leaves no room for the names of their files.
+    They take brackets and stars for patterns, and have rules of their own for backslashes,
+    ``gs:/``, bytes that are no text, and long paths.
     """
     if _PLAIN.fullmatch(str(path)):
         yield path

@@ -32,7 +32,7 @@ class RunFolder:
 
     @property
     def config(self) -> Path:
-        """The settings, everything filled in."""
+        """The settings, with all defaults filled in."""
         return self.path / "config.yaml"
 
     @property
@@ -57,7 +57,7 @@ class RunFolder:
 
     @property
     def is_empty(self) -> bool:
-        """Whether this is a run that was ended before its first checkpoint, or before anything."""
+        """Whether the run ended before its first checkpoint, or before it wrote anything."""
         if self.config.is_file() or (self.path / LOCK).is_file():
             found = self.checkpoints.directory.glob("*")
             return not any(path.name.isdecimal() for path in found)
@@ -104,13 +104,13 @@ def expand_user(text: str) -> str:
 def create_run_folders(
     parent: Path, taken: Mapping[str, str], name: str | None, suffixes: Sequence[str | None]
 ) -> list[RunFolder]:
-    """Makes the folders of new runs; without a name, of today's date and a running number.
+    """Makes the folders of new runs; without a name, one is generated from the date.
 
-    By its name a run may take the folder of one that was ended before its first checkpoint.
+    With a name, a run may reuse the folder of one that ended before its first checkpoint.
 
     Args:
         parent: holds the folders.
-        taken: names of the runs that there are, and where they are.
+        taken: the places of existing runs, by name.
         name: of the runs.
         suffixes: put after the name, one for each run; None for the name alone.
 
@@ -129,8 +129,8 @@ def create_run_folders(
             if name is not None and RunFolder(path).is_empty:
                 made.append(RunFolder(path))
                 continue
-            # Another process has made it since. Its name counts as taken, but for that nothing is
-            # lost: without a name of its own the run takes the next number.
+            # Another process has made it since, so its name is taken; a generated name takes the
+            # next number.
             for folder in made:
                 with suppress(OSError):
                     folder.path.rmdir()
@@ -192,7 +192,7 @@ def check_run_name(name: str, flag: str) -> None:
 
 
 def check_new_run(name: str, taken: Mapping[str, str]) -> None:
-    """Makes sure that a run's name is not ``taken``, but by a local run without a checkpoint.
+    """Checks that a run's name is free, or ``taken`` by a local run without a checkpoint.
 
     Raises:
         RunError: it is.

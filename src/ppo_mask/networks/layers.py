@@ -124,7 +124,7 @@ def size_of(observation: Any) -> int:
 
 
 def check_takes(observation_size: int, x: Float[Array, " features"]) -> None:
-    """Makes sure that an observation fits a network.
+    """Checks that an observation fits a network.
 
     Raises:
         ValueError: it has another size.

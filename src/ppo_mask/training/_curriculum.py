@@ -67,7 +67,7 @@ class AbstractCurriculum(eqx.Module):
 
         Args:
             env: as it was given. Only values of array fields may change: nothing is compiled again.
-            progress: updates done of updates in all: 0 in the first, less than 1 in the last.
+            progress: share of the run's updates that are done; 0 in the first, under 1 in the last.
             memory: that the update begins with.
         """
 
@@ -77,7 +77,7 @@ class AbstractCurriculum(eqx.Module):
         """The memory after a rollout; by default as before.
 
         Args:
-            memory: before it; what is returned has the same shapes and types.
+            memory: before the rollout; the result must have the same shapes and types.
             info: of its steps, with axes [steps, envs, …].
             ended: the steps that ended an episode.
         """
@@ -90,7 +90,7 @@ Curriculum = Callable[[AbstractEnv[Any], Float[Array, ""]], AbstractEnv[Any]] | 
 
 
 def as_curriculum(curriculum: Curriculum | None) -> AbstractCurriculum:
-    """A function, or none, as a curriculum that remembers nothing."""
+    """A curriculum without a memory, from a function or None."""
     if isinstance(curriculum, AbstractCurriculum):
         return curriculum
     return _Forgetful(_unchanged if curriculum is None else curriculum)
@@ -121,9 +121,9 @@ class SelfPlay(AbstractCurriculum):
     Evaluations use the environment as it was given, with its own opponent.
 
     Attributes:
-        where: from the environment to the part of it that the copy takes the place of, as for
+        where: from the environment to the part that the copy replaces, as for
             ``equinox.tree_at``.
-        every: updates that a copy plays for.
+        every: updates between renewals.
 
     Raises:
         FieldError: ``every`` is below 1.
@@ -177,5 +177,5 @@ class Schedule(eqx.Module):
     until: Float[Array, " phases-1"]
 
     def __call__(self, progress: Float[Array, ""]) -> Float[Array, " starts"]:
-        """The weights at this progress; where one phase ends the next has begun."""
+        """The weights at this progress; the end of a phase belongs to the next one."""
         return self.weights[jnp.sum(progress >= self.until, dtype=jnp.int32)]

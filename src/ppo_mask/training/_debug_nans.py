@@ -15,7 +15,7 @@ from ppo_mask.envs import AbstractEnv, VectorEnv
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.ppo import Algorithm, LearnerState, PPOConfig, update as ppo_update
 
-# The line that is named is the user's code or ours, not that of these packages.
+# The named line is in the user's code or ours, not in these packages.
 _PACKAGES_BELOW = ("jax", "jaxtyping", "equinox", "beartype", "optax", "distreqx")
 _LIBRARIES = Path(jaxtyping.__file__).parents[1]
 _PYTHON = Path(sysconfig.get_path("stdlib"))
@@ -30,7 +30,7 @@ def find_first_nan(
 ) -> str | None:
     """The first operation of the learner's next update that makes a NaN, and its line of code.
 
-    A NaN that ``where`` puts aside counts too: one that reaches no value, but may reach a gradient.
+    A NaN behind a ``where`` counts, too: it reaches no value, but may reach a gradient.
     Compiles the update again, which takes several times as long as usual.
 
     Args:
@@ -41,7 +41,7 @@ def find_first_nan(
         algorithm: optimizer, loss and advantage estimator.
 
     Returns:
-        One line; None if there is no NaN. (A value may be infinite and make none.)
+        One line; None if there is no NaN. (Infinite values may make none.)
     """
     arrays, static = eqx.partition(learner, eqx.is_array)
 

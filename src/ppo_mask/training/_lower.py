@@ -17,7 +17,7 @@ def lower_chunk(trainer: Trainer, state: TrainState) -> jax.stages.Lowered:
     It computes nothing and puts no array on the mesh's devices, which need not exist here.
 
     Args:
-        trainer: its mesh says which devices the program is for, also where it is only one.
+        trainer: has a mesh, even of one device, of the devices that the program is for.
         state: shapes are enough, from ``eqx.filter_eval_shape``.
 
     Raises:

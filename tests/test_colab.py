@@ -34,6 +34,7 @@ def said(cell: nbformat.NotebookNode) -> str:
     return "".join(out.get("text", " ".join(out.get("data", ()))) for out in cell.outputs)
 
 
+@pytest.mark.nightly  # Its commands have tests of their own.
 @pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without a GPU's program to ask: the small numbers, wherever the test runs.

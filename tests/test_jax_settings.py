@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -14,6 +13,7 @@ import pytest
 
 import any_settings
 import ppo_mask as pm
+import programs
 from environments import Scripted
 from hackmatrix.env import HackMatrix
 from hackmatrix.task import TASK, GameSettings
@@ -27,9 +27,9 @@ SETTINGS = {
 SETTINGS["all"] = {name: value for each in SETTINGS.values() for name, value in each.items()}
 
 
-def run(folder: Path, what: str, **settings: str) -> dict[str, Any]:
+def run(*names: str, **settings: str) -> Any:
     program = subprocess.run(
-        [sys.executable, any_settings.__file__, str(folder), what],
+        [sys.executable, any_settings.__file__, *names],
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
@@ -40,10 +40,9 @@ def run(folder: Path, what: str, **settings: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.nightly  # Whole programs take minutes; what is traced of them is tested below.
-@pytest.mark.parametrize("what", ["probes", "game"])
-def test_programs_do_the_same_under_all_settings(tmp_path, what):
-    usual = run(tmp_path, what)  # Its policies are what the other one loads.
-    assert run(tmp_path, what, **SETTINGS["all"]) == usual
+@pytest.mark.parametrize("names", [["doors", "gru"], ["game"]])
+def test_programs_do_the_same_under_all_settings(names):
+    assert run(*names, **SETTINGS["all"]) == run(*names)
 
 
 # What the others refuse they refuse together too; with wide numbers alone, nothing is refused.
@@ -91,7 +90,7 @@ def test_game_is_traced_under_any_setting(setting, network, curriculum):
 @pytest.mark.parametrize("probe", [pm.envs.probes.MaskedLocks, pm.envs.probes.MaskedDoors])
 def test_every_option_is_traced_under_any_setting(setting, probe):
     env = pm.TimeLimit(probe(), 3)
-    options = {**any_settings.EVERYTHING, "learning_rate": jnp.asarray(1e-3)}
+    options = {**programs.EVERYTHING, "precision": "bfloat16", "learning_rate": jnp.float32(1e-3)}
     assert_traces(env, lambda key: pm.MLPActorCritic.for_env(env, key=key), **options)
 
 

@@ -72,13 +72,8 @@ def when_called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value has a type; scalars of NumPy, and an int in place of a float, will do."""
-    if is_bearable(value, hint):
-        return True
-    import numpy as np  # Only now: an import of the library loads nothing heavy.
-
-    same = value.item() if isinstance(value, np.generic) else value
-    return is_bearable(same, hint) or (type(same) is int and is_bearable(0.0, hint))
+    """Whether a value has a type; an int will do for a float, as for other checkers."""
+    return is_bearable(value, hint) or (type(value) is int and is_bearable(0.0, hint))
 
 
 def _beartype_when_called(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,6 +94,7 @@ def _wrong_type(where: str, what: str, value: Any, hint: Any) -> WrongType:
     shown = value.__name__ if inspect.isfunction(value) else eqx.tree_pformat(value)
     text = hint.__name__ if isinstance(hint, type) else str(hint)
     wanted = re.sub(r"(?:\w+\.)+(?=[A-Za-z_])", "", text.replace("~", ""))
+    wanted = wanted.replace("SupportsIndex", "int")  # Of Python or NumPy.
     instead = "; jax.random.key(0) makes one" if wanted == "Key[Array, '']" else ""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         print_bindings()

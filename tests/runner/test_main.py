@@ -1,7 +1,6 @@
 """A run from its command line to the policy that it leaves."""
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import corridor
 import counting
 from corridor import Corridor
 from counting import Bias, train
-from ppo_mask.callbacks import Evaluator, JsonLines, Profiler, Saver, _evaluator
+from ppo_mask.callbacks import Evaluator, Profiler, Saver, _evaluator
 from ppo_mask.checkpoints import CheckpointStore, RunFolder, load_policy, read_description
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig
@@ -156,17 +155,16 @@ def test_impossible_intervals_are_refused_before_anything_runs(
         make()
 
 
-def test_numbers_of_numpy_are_as_good_as_pythons(tmp_path: Path) -> None:
+def test_numbers_of_numpy_are_as_good_as_pythons() -> None:
     config = PPOConfig(np.int64(4), 4, gamma=1, anneal_lr=np.bool_(True))  # pyright: ignore
     assert config == PPOConfig(4, 4, gamma=1.0, anneal_lr=True)
     assert (type(config.num_envs), type(config.gamma)) == (int, float)
-    trainer = counting.CountingTrainer(None, config)
-    state = trainer.init(Bias(3, key=jax.random.key(0)), jax.random.key(1))
-    store, log_interval = FakeStore(), np.int64(2)
-    callbacks = [JsonLines(tmp_path / "a"), Saver(store, {}, 5, np.int32(3))]  # pyright: ignore
-    trainer.train(state, np.int64(96), callbacks=callbacks, log_interval=log_interval)  # pyright: ignore
-    assert [step for step, *_ in store.saved] == [3, 6]
-    assert [json.loads(x)["update"] for x in (tmp_path / "a").read_text().splitlines()] == [2, 4, 6]
+    assert config.total_updates(np.int64(96)) == 6
+    model = MLPActorCritic.for_env(Corridor(6), key=jax.random.key(0), hidden_dim=np.int64(8))
+    assert type(model.hidden_dim) is int
+    store = FakeStore()
+    drive(Saver(store, {}, 5, np.int32(3)), 6, {})
+    assert [(step, type(step)) for step, *_ in store.saved] == [(3, int), (6, int)]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Evaluation during a run."""
 
 from collections.abc import Mapping
-from typing import Any, final
+from typing import Any, SupportsIndex, final
 
 import jax
 from jaxtyping import Array, Key
@@ -45,19 +45,17 @@ class Evaluator(Callback):
         self,
         env: AbstractEnv[Any],
         key: Key[Array, ""],
-        every_updates: int,
-        num_episodes: int = 64,
-        max_steps: int = 1000,
+        every_updates: SupportsIndex,
+        num_episodes: SupportsIndex = 64,
+        max_steps: SupportsIndex = 1000,
         metrics: Mapping[str, Metric] | None = None,
     ) -> None:
-        check_at_least(
-            1, every_updates=every_updates, num_episodes=num_episodes, max_steps=max_steps
-        )
         self._env = env
         self._key = key
-        self._every = every_updates
-        self._num_episodes = num_episodes
-        self._max_steps = max_steps
+        self._every, self._num_episodes = int(every_updates), int(num_episodes)
+        self._max_steps = int(max_steps)
+        numbers = {"num_episodes": self._num_episodes, "max_steps": self._max_steps}
+        check_at_least(1, every_updates=self._every, **numbers)
         self._metrics = dict(metrics or {})
         check_metric_names(self._metrics)
 

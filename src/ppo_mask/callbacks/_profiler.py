@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import final
+from typing import SupportsIndex, final
 
 import jax
 
@@ -20,10 +20,10 @@ class Profiler(Callback):
         update: which; the first of a run is 1.
     """
 
-    def __init__(self, directory: Path, update: int) -> None:
-        check_at_least(1, update=update)
+    def __init__(self, directory: Path, update: SupportsIndex) -> None:
+        check_at_least(1, update=int(update))
         self._directory = directory.absolute()
-        self._update = update
+        self._update = int(update)
         self._tracing = False
 
     def next_update(self, update: int) -> int | None:

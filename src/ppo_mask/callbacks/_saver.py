@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Mapping
-from typing import Any, final
+from typing import Any, SupportsIndex, final
 
 from ppo_mask.checkpoints import CheckpointStore, read_description
 from ppo_mask.devices.processes import broadcast_from_0, is_process_0, wait_for_all
@@ -42,8 +42,9 @@ class Saver(Callback):
         store: CheckpointStore,
         description: Mapping[str, Any],
         every_minutes: float = 10.0,
-        every_updates: int | None = None,
+        every_updates: SupportsIndex | None = None,
     ) -> None:
+        every_updates = None if every_updates is None else int(every_updates)
         check_at_least(1, every_updates=every_updates)
         if not every_minutes > 0:
             raise FieldError("every_minutes", f"must be more than 0, got {every_minutes}")

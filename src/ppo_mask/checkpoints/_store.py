@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, SupportsIndex, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -50,10 +50,10 @@ class CheckpointStore:
     directory: Path
     keep: int
 
-    def __init__(self, directory: Path, keep: int = 3) -> None:
-        check_at_least(1, keep=keep)
+    def __init__(self, directory: Path, keep: SupportsIndex = 3) -> None:
+        check_at_least(1, keep=int(keep))
         self.directory = directory.absolute()
-        self.keep = keep
+        self.keep = int(keep)
 
     def path(self, step: int) -> Path:
         """Where the checkpoint of a step is, or would be."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import equinox as eqx
 import jax
@@ -45,7 +45,8 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
     max_steps: int = eqx.field(static=True)
     num_actions: NumActions = eqx.field(static=True)
 
-    def __init__(self, env: AbstractEnv[State], max_steps: int):
+    def __init__(self, env: AbstractEnv[State], max_steps: SupportsIndex):
+        max_steps = int(max_steps)
         if max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {max_steps}")
         if max_steps > _MOST_STEPS:

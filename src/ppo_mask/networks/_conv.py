@@ -12,7 +12,14 @@ from ppo_mask.envs.actions import NumActions, mask_length
 from ppo_mask.jax_tools import ArrayTree, flat_numbers
 from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
-from ppo_mask.networks.layers import affine, check_sizes, linear, observation_shapes, size_of
+from ppo_mask.networks.layers import (
+    affine,
+    check_sizes,
+    linear,
+    observation_shapes,
+    of_python,
+    size_of,
+)
 
 _LARGEST = 12  # Cells of a side; larger images are halved.
 _SMALLEST = 3  # Cells of a side; on fewer there is nothing to convolve.
@@ -113,7 +120,7 @@ class ConvActorCritic(AbstractActorCritic):
         if shape is None:
             raise ValueError("the observation has no array of rows, columns and channels")
         others = size_of(observation) - math.prod(shape)
-        return cls(shape, others, env.num_actions, key=key, **hyperparameters)
+        return cls(shape, others, env.num_actions, key=key, **of_python(**hyperparameters))
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

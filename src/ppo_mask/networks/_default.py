@@ -1,6 +1,6 @@
 """The network for an environment where no other is asked for, and a network in words."""
 
-from typing import Any
+from typing import Any, SupportsIndex
 
 from jaxtyping import Array, Key
 
@@ -18,9 +18,9 @@ def network_for(
     env: Any,
     *,
     key: Key[Array, ""],
-    hidden_dim: int = 256,
-    num_layers: int = 2,
-    shared_layers: int = 0,
+    hidden_dim: SupportsIndex = 256,
+    num_layers: SupportsIndex = 2,
+    shared_layers: SupportsIndex = 0,
 ) -> AbstractActorCritic:
     """The default network: convolutions where the observation has an image or a board, else an MLP.
 

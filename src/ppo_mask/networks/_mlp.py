@@ -17,6 +17,7 @@ from ppo_mask.networks.layers import (
     check_takes,
     linear,
     observation_shapes,
+    of_python,
     size_of,
 )
 
@@ -41,7 +42,8 @@ class AbstractFlatActorCritic(AbstractActorCritic):
             ValueError: the observation has no numbers.
         """
         make: Any = cls
-        return make(size_of(observation_shapes(env)), env.num_actions, key=key, **hyperparameters)
+        sizes = of_python(**hyperparameters)
+        return make(size_of(observation_shapes(env)), env.num_actions, key=key, **sizes)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from ppo_mask.envs import require_env, trace_call
@@ -82,6 +83,11 @@ def _centered(parameters: Float[Array, "n_out *n_in"]) -> Float[Array, "n_out *n
 
 def _type_of_sums(x: Array) -> Any:
     return max(x.dtype, jnp.dtype(jnp.float32), key=lambda dtype: dtype.itemsize)
+
+
+def of_python(**values: Any) -> dict[str, Any]:
+    """The values, with Python's numbers in place of NumPy's scalars, which would be traced."""
+    return {name: x.item() if isinstance(x, np.generic) else x for name, x in values.items()}
 
 
 def check_sizes(network: Any, *names: str) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, SupportsIndex, cast
 
 import equinox as eqx
 import jax
@@ -284,18 +284,19 @@ class PPOConfig(eqx.Module):
         """Gradient steps per update."""
         return self.scaling.num_minibatches * self.scaling.update_epochs
 
-    def total_updates(self, total_timesteps: int) -> int:
+    def total_updates(self, total_timesteps: SupportsIndex) -> int:
         """The updates of a run of so many environment steps, rounded up.
 
         Raises:
             FieldError: there are no steps.
             RunError: an int32 cannot count the updates.
         """
-        check_at_least(1, total_timesteps=total_timesteps)
-        updates = -(-int(total_timesteps) // self.batch_size)
+        steps = int(total_timesteps)
+        check_at_least(1, total_timesteps=steps)
+        updates = -(-steps // self.batch_size)
         if updates > MAX_COUNT:
             raise RunError(
-                f"{total_timesteps:,} steps are {updates:,} updates of {self.batch_size:,}, and a "
+                f"{steps:,} steps are {updates:,} updates of {self.batch_size:,}, and a "
                 f"run has at most {MAX_COUNT:,}: take larger batches"
             )
         return updates

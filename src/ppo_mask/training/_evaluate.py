@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, SupportsIndex
 
 import equinox as eqx
 import jax
@@ -79,11 +79,11 @@ def evaluate(
     model: ModelLike,
     env: Env,
     key: Key[Array, ""],
-    num_episodes: int,
+    num_episodes: SupportsIndex,
     *,
     greedy: bool = True,
-    num_envs: int | None = None,
-    max_steps: int = 10_000,
+    num_envs: SupportsIndex | None = None,
+    max_steps: SupportsIndex = 10_000,
     metrics: Mapping[str, Metric] | None = None,
 ) -> EvaluationResult:
     """Plays ``num_episodes`` whole episodes, always under the action mask.
@@ -118,6 +118,8 @@ def evaluate(
         >>> pm.evaluate(model, env, jax.random.key(1), num_episodes=4).mean_length
         3.0
     """
+    num_episodes, max_steps = int(num_episodes), int(max_steps)
+    num_envs = None if num_envs is None else int(num_envs)
     check_at_least(1, num_episodes=num_episodes, num_envs=num_envs, max_steps=max_steps)
     num_envs = min(num_episodes, 256) if num_envs is None else num_envs
     metrics = dict(metrics or {})

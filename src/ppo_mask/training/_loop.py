@@ -107,7 +107,7 @@ def run_loop(
             log_at = min(run.total_updates, (run.update // log_interval + 1) * log_interval)
             wishes = [callback.next_update(run.update) for callback in callbacks]
             until = min([log_at, *(wish for wish in wishes if wish and wish > run.update)])
-            n = int(broadcast_from_0(min(pace, until - run.update, largest_chunk or pace)))
+            n = broadcast_from_0(min(pace, until - run.update, largest_chunk or pace))
 
             started = time.perf_counter()
             state = advance(state, n)

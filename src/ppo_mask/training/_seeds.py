@@ -5,7 +5,7 @@ only several seeds show how well PPO solves a problem.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, SupportsIndex, final
 
 import equinox as eqx
 import jax
@@ -56,11 +56,11 @@ def init_seeds(
 def train_seeds(
     trainer: Trainer,
     states: TrainState,
-    total_timesteps: int,
+    total_timesteps: SupportsIndex,
     *,
     callbacks: Sequence[Sequence[Callback]] = (),
     of_all: Sequence[Callback] = (),
-    log_interval: int = 10,
+    log_interval: SupportsIndex = 10,
 ) -> tuple[TrainState, list[History]]:
     """Trains all seeds until each has taken ``total_timesteps`` steps.
 
@@ -126,7 +126,8 @@ def train_seeds(
         empty = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_seeds, *x.shape)), empty)
         return replace_totals(state, empty, None)
 
-    states = run_loop(run, copy_state(states), [*of_seed, *of_all], log_interval, advance, log)
+    on_run = [*of_seed, *of_all]
+    states = run_loop(run, copy_state(states), on_run, int(log_interval), advance, log)
     return states, histories
 
 

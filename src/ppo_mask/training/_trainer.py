@@ -3,7 +3,7 @@
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, SupportsIndex
 
 import equinox as eqx
 import jax
@@ -165,10 +165,10 @@ class Trainer(AbstractTrainer):
     def train(
         self,
         state: TrainState,
-        total_timesteps: int,
+        total_timesteps: SupportsIndex,
         *,
         callbacks: Sequence[Callback] = (),
-        log_interval: int = 10,
+        log_interval: SupportsIndex = 10,
         debug_nans: bool = False,
     ) -> TrainState:
         """Trains until the run has taken ``total_timesteps`` steps, counted from its beginning.
@@ -237,7 +237,7 @@ class Trainer(AbstractTrainer):
         # To find a NaN, one update at a time.
         at_once = 1 if debug_nans else None
         with explained(self.env, state.model, self.metrics):
-            return run_loop(run, state, callbacks, log_interval, advance, log, at_once)
+            return run_loop(run, state, callbacks, int(log_interval), advance, log, at_once)
 
     def with_values(self) -> "Trainer":
         """The same with arrays for the config's numbers, so that one program serves all values."""

@@ -56,7 +56,8 @@ def test_a_run_in_a_bucket_goes_on_to_the_bit_wherever_there_is_only_the_bucket(
     both[1].send_signal(signal.SIGTERM)
     finish(both, 128 + signal.SIGTERM)
     stopped_at = bucket.steps(name)[-1]
-    assert [x["update"] for x in log(RunFolder(bucket.pull(name)))][-1] == stopped_at
+    last = log(RunFolder(bucket.pull(name)))[-1]["update"]
+    assert last == stopped_at // 2 * 2  # It may have stopped between two log lines.
 
 
 def test_a_run_that_one_host_cannot_read_is_refused_in_one_line_each(

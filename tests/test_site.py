@@ -180,6 +180,14 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert {link: what for link, what in found.items() if what} == {}
 
 
+@pytest.mark.parametrize("page", ["architecture", "implementation_details"])
+def test_files_that_a_page_names_exist(page: str) -> None:
+    named = re.findall(r"`((?:\w+/)+\w+\.py)`", (ROOT / "docs" / f"{page}.md").read_text())
+    roots = (ROOT, ROOT / "src" / "ppo_mask")
+    assert named
+    assert [x for x in named if not any((root / x).is_file() for root in roots)] == []
+
+
 def test_links_that_lead_nowhere_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     page = tmp_path / "a.md"

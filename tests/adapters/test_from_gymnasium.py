@@ -19,6 +19,7 @@ from playing import draw_allowed, learned, played_on_host
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
 from ppo_mask.errors import RunError
+from ppo_mask.training import Progress, Run
 from python_games import Climb, InInfo, InObservation, Invalid, InvalidParts, Spaces, Wrong
 
 DOORS = pm.envs.probes.MaskedDoors()
@@ -206,7 +207,7 @@ def test_workers_learn_the_same_and_evaluations_do_not_disturb():
                     pm.evaluate(state.model, env, KEY, 5, max_steps=9).episode_return.tolist()
                     for _ in range(2)
                 ]
-            assert len(env._host._sessions) == 2  # Batches that are over are used again.
+            assert len(env._host._sessions) == 1  # That of the training.
         models.append(state.model.actor)
         assert (results[0], results[2]) == (results[1], results[3])
     jax.tree.map(np.testing.assert_array_equal, *models)
@@ -330,6 +331,48 @@ def test_an_error_ends_init_training_or_an_evaluation_and_one_can_go_on(monkeypa
         with pytest.raises(RunError, match="^" + line):
             program.trainer.init(program.start.model, KEY)
     program.train(1)
+
+
+class StopsItself(Climb):
+    """Asks its run to stop, or is interrupted, and notes how many there are."""
+
+    run, alive, most, steps, interrupt = None, 0, 0, 0, False
+
+    def __init__(self):
+        super().__init__()
+        StopsItself.alive += 1
+        StopsItself.most = max(StopsItself.most, StopsItself.alive)
+
+    def step(self, action):
+        StopsItself.steps += 1
+        if self.interrupt:
+            raise KeyboardInterrupt
+        if self.run is not None:
+            self.run.request_stop("SIGTERM")
+        return super().step(action)
+
+    def close(self):
+        StopsItself.alive -= 1
+
+
+def test_an_evaluation_closes_its_few_environments_and_a_stop_cuts_it(monkeypatch):
+    env, history = GymnasiumEnv(StopsItself), pm.History()
+    run = Run(pm.PPOConfig(num_envs=2), 0, 3, [history])
+    state, progress = programs.host().start, Progress(1, 3, 0, 1.0)
+    evaluator = pm.callbacks.Evaluator(env, KEY, 1, 60)
+    evaluator.on_chunk(run, state, progress)
+    assert [record.values["eval/num_episodes"] for record in history.records] == [60]
+    assert (StopsItself.alive, StopsItself.most) == (0, 2)
+    monkeypatch.setattr(StopsItself, "run", run)
+    monkeypatch.setattr(StopsItself, "steps", 0)
+    evaluator.on_chunk(run, state, progress)
+    assert len(history.records) == 1
+    assert (StopsItself.alive, StopsItself.steps) == (0, 2 * 16)
+    # Ctrl+C in the middle of a step is none of the environment's errors.
+    monkeypatch.setattr(StopsItself, "interrupt", True)
+    with pytest.raises(KeyboardInterrupt):
+        pm.evaluate(state.model, env, KEY, 60, num_envs=2, max_steps=1000)
+    assert StopsItself.alive == 0
 
 
 def test_an_error_of_a_single_environment_is_raised_at_once():

@@ -82,11 +82,12 @@ def test_a_limit_of_this_library_cuts_a_vector_off(mode):
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_async_vector_equals_its_environments_and_outlives_the_terminal(mode):
     with with_cards(GymnasiumEnv.of_vectors, partial(spawned, mode)) as env:
-        pm.VectorEnv(env, 3).reset(KEY)
+        vector = pm.VectorEnv(env, 3)
+        state, timestep = vector.reset(KEY)
         for process in multiprocessing.active_children():
             for number in (signal.SIGINT, signal.SIGHUP):
                 os.kill(process.pid, number)
-        env.release()  # The same processes play.
+        vector.step(KEY, state, timestep.action_mask.argmax(axis=1))
         assert_as_alone(env, Climb)
 
 

@@ -21,7 +21,7 @@ LONG = "x" * 300
 LIMITS = {
     ("at least 1", "0"): "num-envs num-steps update-epochs gradient-accumulation hidden-dim "
     "num-layers total-timesteps log-interval save-interval eval-interval eval-episodes "
-    "eval-max-steps num-seeds",
+    "eval-max-steps eval-num-envs num-seeds",
     ("more than 0", "0"): "clip-eps target-kl max-grad-norm save-interval-minutes",
     ("at least 0", "-1"): "learning-rate gae-lambda ent-coef vf-coef seed profile",
     ("at most 1", "1.1"): "gamma gae-lambda",

@@ -88,6 +88,12 @@ def test_an_episode_is_cut_off_at_max_steps_and_says_so():
     assert 0.86 < result.values["eval/share"] < 0.94  # Drawn, each 9 of 10 times.
 
 
+def test_it_can_be_ended_between_its_steps():
+    calls = iter([None, None])
+    with pytest.raises(StopIteration):
+        play(403, num_envs=8, between=lambda: next(calls))
+
+
 @pytest.mark.parametrize(("make", "greedy"), [(programs.locks, True), (programs.doors, False)])
 def test_plays_under_the_mask_always(make, greedy):
     # An untrained policy that broke the mask once would end its episode before the last lock.

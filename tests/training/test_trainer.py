@@ -181,6 +181,15 @@ def test_a_second_ctrl_c_interrupts_at_once():
     assert recorder.events == ["start", "chunk", "close"]
 
 
+def test_a_second_ctrl_c_does_not_interrupt_jax_while_it_compiles():
+    # Python would crash at its end. The frame that is interrupted is one of that module.
+    compiler = {"__name__": "jax._src.compiler", "press": press(signal.SIGINT, signal.SIGINT)}
+    exec("def compile(*progress): press(*progress)", compiler)
+    recorder = Recorder(1, compiler["compile"])
+    programs.locks().train(10, callbacks=[recorder], log_interval=4)
+    assert recorder.events == ["start", "chunk", "stop: SIGINT", "close"]
+
+
 class Broken(pm.AbstractEnv):
     """From its tenth step on, shows what cannot be: which of three, is an array."""
 

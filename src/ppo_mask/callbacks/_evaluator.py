@@ -6,8 +6,9 @@ from typing import Any, SupportsIndex, final
 import jax
 from jaxtyping import Array, Key
 
+from ppo_mask.devices.processes import reason_of_any
 from ppo_mask.devices.sharding import addressable
-from ppo_mask.envs import AbstractEnv
+from ppo_mask.envs import AbstractEnv, host_env_in
 from ppo_mask.errors import RunError, check_at_least, first_line
 from ppo_mask.training import (
     Callback,
@@ -21,12 +22,16 @@ from ppo_mask.training import (
 )
 
 
+class _Cut(Exception):
+    """The run is to stop, and an evaluation with it."""
+
+
 @final
 class Evaluator(Callback):
     """Evaluates the greedy policy every so often, in separate environments, and logs the result.
 
     Comes before the callback that saves, which scores checkpoints by it. It uses one device; of
-    several processes each does the same.
+    several processes each does the same. A stop cuts it short: then nothing is logged.
 
     Args:
         env: the environment.
@@ -36,6 +41,8 @@ class Evaluator(Callback):
         max_steps: cuts an episode off. A greedy policy may run in circles, and all wait for the
             longest episode.
         metrics: custom metrics by name, logged under ``eval/``.
+        num_envs: side by side; by default as :func:`ppo_mask.evaluate` has them, but of an
+            environment in Python no more than train.
 
     Raises:
         ValueError: a number is below 1, or a metric has a name that the library uses.
@@ -49,13 +56,15 @@ class Evaluator(Callback):
         num_episodes: SupportsIndex = 64,
         max_steps: SupportsIndex = 1000,
         metrics: Mapping[str, Metric] | None = None,
+        num_envs: SupportsIndex | None = None,
     ) -> None:
         self._env = env
         self._key = key
         self._every, self._num_episodes = int(every_updates), int(num_episodes)
         self._max_steps = int(max_steps)
+        self._num_envs = None if num_envs is None else int(num_envs)
         numbers = {"num_episodes": self._num_episodes, "max_steps": self._max_steps}
-        check_at_least(1, every_updates=self._every, **numbers)
+        check_at_least(1, every_updates=self._every, num_envs=self._num_envs, **numbers)
         self._metrics = dict(metrics or {})
         check_metric_names(self._metrics)
 
@@ -65,6 +74,14 @@ class Evaluator(Callback):
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         if run.update % self._every == 0:
             key = jax.random.fold_in(self._key, run.update)
+            num_envs = self._num_envs
+            if num_envs is None and host_env_in(self._env) is not None:
+                num_envs = min(self._num_episodes, run.config.num_envs)
+
+            def look() -> None:
+                if reason_of_any(run.stop_reason) is not None:
+                    raise _Cut
+
             try:
                 result = evaluate(
                     addressable(state.model),
@@ -73,7 +90,11 @@ class Evaluator(Callback):
                     self._num_episodes,
                     max_steps=self._max_steps,
                     metrics=self._metrics,
+                    num_envs=num_envs,
+                    between=look,
                 )
+            except _Cut:
+                return
             # Such as a mask that allows no action, or more episodes than there is memory for.
             except (RunError, ValueError, jax.errors.JaxRuntimeError) as error:
                 raise TrainingError(

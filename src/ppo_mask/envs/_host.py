@@ -49,7 +49,7 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
 
     @abstractmethod
     def release(self) -> None:
-        """Tells that nobody steps the last batch of episodes any more."""
+        """Closes the environments of the batch of episodes that began last."""
 
 
 def host_env_in(env: AbstractEnv[Any]) -> AbstractHostEnv[Any] | None:

@@ -60,6 +60,13 @@ class LoggingSettings:
     eval_episodes: int = setting(
         64, "episodes of an evaluation", at_least=1, at_most=MAX_COUNT, changeable=True
     )
+    eval_num_envs: int | None = setting(
+        None,
+        "environments of an evaluation; none: one per episode, at most 256, or as many as train "
+        "where they are in Python",
+        at_least=1,
+        changeable=True,
+    )
     eval_max_steps: int = setting(
         1000,
         "steps after which an evaluation cuts an episode off",

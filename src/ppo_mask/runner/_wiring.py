@@ -63,6 +63,7 @@ def callbacks_for(
                 log.eval_interval,
                 num_episodes=log.eval_episodes,
                 max_steps=log.eval_max_steps,
+                num_envs=log.eval_num_envs,
                 metrics=task.metrics,
             )
         )

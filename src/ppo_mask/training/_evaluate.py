@@ -1,6 +1,6 @@
 """Evaluates a policy in separate environments."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, SupportsIndex
@@ -27,6 +27,11 @@ from ppo_mask.training._metrics import (
 )
 from ppo_mask.training._mistakes import Env, explained
 from ppo_mask.training._names import check_metric_names
+
+_MOST_ENVS, _MOST_HOST_ENVS = 256, 8
+
+# Steps of a compiled program. The clock has no say: several processes must take equally many.
+_CHUNK, _HOST_CHUNK = 256, 16
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,7 @@ def evaluate(
     num_envs: SupportsIndex | None = None,
     max_steps: SupportsIndex = 10_000,
     metrics: Mapping[str, Metric] | None = None,
+    between: Callable[[], None] = lambda: None,
 ) -> EvaluationResult:
     """Plays ``num_episodes`` whole episodes, always under the action mask.
 
@@ -97,9 +103,11 @@ def evaluate(
         key: for the episodes, and for the actions if they are drawn.
         num_episodes: how many.
         greedy: play the likeliest action instead of drawing one.
-        num_envs: side by side; by default one per episode, at most 256.
+        num_envs: side by side; by default one per episode, at most 256, or 8 of an environment in
+            Python, which are closed afterwards.
         max_steps: cuts an episode off, for policies that run in circles.
         metrics: custom metrics, by name.
+        between: called every few steps, such as to end it all by raising something.
 
     Returns:
         Returns, lengths and metrics, as Python's numbers and NumPy's arrays.
@@ -121,19 +129,27 @@ def evaluate(
     num_episodes, max_steps = int(num_episodes), int(max_steps)
     num_envs = None if num_envs is None else int(num_envs)
     check_at_least(1, num_episodes=num_episodes, num_envs=num_envs, max_steps=max_steps)
-    num_envs = min(num_episodes, 256) if num_envs is None else num_envs
+    host_env = host_env_in(env)
+    most, chunk = (_MOST_ENVS, _CHUNK) if host_env is None else (_MOST_HOST_ENVS, _HOST_CHUNK)
+    num_envs = min(num_episodes, most) if num_envs is None else num_envs
     metrics = dict(metrics or {})
     check_metric_names(metrics)
     model = as_model(model)
     require_env(env)
     vector_env = VectorEnv(TimeLimit(env, max_steps), num_envs)
-    with explained(env, model, metrics):
-        played = _play(model, vector_env, key, num_episodes, greedy, metrics)
-    record, totals = jax.device_get(played)
-    if (host_env := host_env_in(env)) is not None:
-        host_env.release()
-        if (failure := host_env.take_failure()) is not None:
-            raise failure
+    try:
+        with explained(env, model, metrics):
+            playing, goes_on = _begin(model, vector_env, key, num_episodes, metrics), True
+            while goes_on:
+                between()
+                playing, goes_on = _play(model, vector_env, playing, greedy, metrics, chunk)
+                goes_on = bool(goes_on)
+        record, totals = jax.device_get((playing.record, playing.totals))
+    finally:
+        if host_env is not None:
+            host_env.release()
+    if host_env is not None and (failure := host_env.take_failure()) is not None:
+        raise failure
     if not record.allowed:
         raise ValueError(describe_empty_mask(env.num_actions))
     if (steps := record.episode_length.sum(dtype=np.int64)) > MAX_COUNT:
@@ -169,15 +185,38 @@ class _Playing(eqx.Module):
 
 
 @eqx.filter_jit
-def _play(
+def _begin(
     model: AbstractActorCritic,
     vector_env: VectorEnv[Any],
     key: Key[Array, ""],
     num_episodes: int,
+    metrics: dict[str, Metric],
+) -> _Playing:
+    reset_key, key = jax.random.split(key)
+    rollout = start_rollout(vector_env, model, reset_key)
+    info = jax.eval_shape(lambda k: vector_env.env.reset(k)[1].info, reset_key)
+    record = _Record(
+        jnp.zeros(num_episodes, jnp.float32),
+        jnp.zeros(num_episodes, jnp.int32),
+        jnp.zeros(num_episodes, bool),
+        zeros_from_shapes(info, num_episodes),
+        jnp.array(True),
+    )
+    episode = jnp.arange(vector_env.num_envs, dtype=jnp.int32)
+    return _Playing(rollout, key, episode, record, empty_step_totals(metrics))
+
+
+@eqx.filter_jit
+def _play(
+    model: AbstractActorCritic,
+    vector_env: VectorEnv[Any],
+    playing: _Playing,
     greedy: bool,
     metrics: dict[str, Metric],
-) -> tuple[_Record, StepTotals]:
-    num_envs = vector_env.num_envs
+    num_steps: int,
+) -> tuple[_Playing, Bool[Array, ""]]:
+    """Takes some steps, or fewer if all is played then; returns whether there is more to play."""
+    num_envs, num_episodes = vector_env.num_envs, len(playing.record.truncated)
 
     def is_playing(playing: _Playing) -> Bool[Array, ""]:
         return (playing.episode < num_episodes).any() & playing.record.allowed
@@ -219,18 +258,9 @@ def _play(
             add_steps(playing.totals, metrics, action, timestep, counted),
         )
 
-    reset_key, key = jax.random.split(key)
-    rollout = start_rollout(vector_env, model, reset_key)
-    info = jax.eval_shape(lambda k: vector_env.env.reset(k)[1].info, reset_key)
-    record = _Record(
-        jnp.zeros(num_episodes, jnp.float32),
-        jnp.zeros(num_episodes, jnp.int32),
-        jnp.zeros(num_episodes, bool),
-        zeros_from_shapes(info, num_episodes),
-        jnp.array(True),
+    _, playing = jax.lax.while_loop(
+        lambda carry: (carry[0] < num_steps) & is_playing(carry[1]),
+        lambda carry: (carry[0] + 1, step(carry[1])),
+        (jnp.int32(0), playing),
     )
-    playing = _Playing(
-        rollout, key, jnp.arange(num_envs, dtype=jnp.int32), record, empty_step_totals(metrics)
-    )
-    playing = jax.lax.while_loop(is_playing, step, playing)
-    return playing.record, playing.totals
+    return playing, is_playing(playing)

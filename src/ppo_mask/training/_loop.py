@@ -179,6 +179,16 @@ def _closing(callbacks: Sequence[Callback]) -> Generator[None]:
             callback.close()
 
 
+@no_type_check
+def _interrupt(_: int, frame: FrameType | None) -> None:
+    """Ends at once. While JAX compiles, that would crash Python: then after it, in good order."""
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "jax._src.compiler":
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def _signals_stop(run: Run) -> Generator[None]:
     """Ctrl+C, SIGTERM and SIGHUP (a closed terminal) ask for a stop; a second Ctrl+C interrupts.
@@ -198,7 +208,7 @@ def _signals_stop(run: Run) -> Generator[None]:
     def ask(number: int, _: FrameType | None) -> None:
         nonlocal prints
         run.request_stop(signal.Signals(number).name)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _interrupt)
         if prints:
             prints = False
             # Not print: it fails where the signal came in the middle of another one.

@@ -44,7 +44,6 @@ class _Session:
 
     def __init__(self, stepper: Any, count: int) -> None:
         self.stepper = stepper
-        self.released = False
         self.used = 0
         # What is answered: session, slot and a serial number, of which every step has another, so
         # that an old state is known; and how the episodes stand.
@@ -72,7 +71,7 @@ class Host:
         self._sessions: dict[int, _Session] = {}
         self._failure: BaseException | None = None
         self._clock = 0
-        self._last: _Session | None = None
+        self._last = 0  # The session that began last.
         self._is_over = False
         self._lock = threading.Lock()
 
@@ -95,6 +94,8 @@ class Host:
         if error is None:
             return None
         self.close()  # Whatever state they are in.
+        if isinstance(error, KeyboardInterrupt):
+            raise error
         of_worker = isinstance(error, WorkerError)
         line = self.name + (str(error) if of_worker else describe_error(error))
         failure = RunError(line)
@@ -103,8 +104,9 @@ class Host:
 
     def release(self) -> None:
         """See :meth:`ppo_mask.envs.AbstractHostEnv.release`."""
-        if self._last is not None:
-            self._last.released = True
+        with self._lock:
+            if (session := self._sessions.pop(self._last, None)) is not None:
+                session.stepper.close()
 
     def close(self) -> None:
         """Closes all environments."""
@@ -155,9 +157,10 @@ class Host:
         return self._read(session, begun=False)
 
     def _open(self, count: int, seeds: Any) -> _Session:
-        stepper = self._make_room(count)
-        if stepper is None:
-            stepper = self._make_stepper(self.layout | {"num_envs": count})
+        if len(self._sessions) == _MANY:
+            oldest = min(self._sessions, key=lambda number: self._sessions[number].used)
+            self._sessions.pop(oldest).stepper.close()
+        stepper = self._make_stepper(self.layout | {"num_envs": count})
         session = _Session(stepper, count)
         # Of no other process, for a resumed run has that one's numbers.
         number = 1 + secrets.randbits(30)
@@ -166,23 +169,8 @@ class Host:
         stepper.reset()
         self._clock += 1
         session.used = self._clock
-        self._sessions[number] = self._last = session
+        self._sessions[number], self._last = session, number
         return session
-
-    def _make_room(self, count: int) -> Any:
-        """Ends the batches that are not needed; returns one's stepper if it is of that size."""
-        by_use = sorted(self._sessions, key=lambda number: self._sessions[number].used)
-        old = [number for number in by_use if self._sessions[number].released]
-        rest = [number for number in by_use if number not in old]
-        old += rest[: max(0, len(rest) - _MANY + 1)]
-        kept = None
-        for number in old:
-            session = self._sessions.pop(number)
-            if kept is None and len(session.rows) == count:
-                kept = session.stepper
-            else:
-                session.stepper.close()
-        return kept
 
     @no_type_check
     def _read(self, session: _Session, *, begun: bool) -> Answer:

@@ -1,12 +1,13 @@
 """PPO with action masks on JAX and Equinox: ``import ppo_mask as pm``.
 
-What most programs need is here, and everything is in a room: :mod:`~ppo_mask.envs`,
-:mod:`~ppo_mask.networks`, :mod:`~ppo_mask.ppo` and :mod:`~ppo_mask.training` are the flow from a
-step of an environment to a gradient; :mod:`~ppo_mask.callbacks`, :mod:`~ppo_mask.checkpoints`,
-:mod:`~ppo_mask.runner`, :mod:`~ppo_mask.devices`, :mod:`~ppo_mask.adapters` and
-:mod:`~ppo_mask.jax_tools` stand around it. Rooms are imported when they are first used.
+This package repeats the names that most programs need. All names are in its subpackages, the
+rooms: :mod:`~ppo_mask.envs`, :mod:`~ppo_mask.networks`, :mod:`~ppo_mask.ppo` and
+:mod:`~ppo_mask.training` lead from a step of an environment to a gradient step;
+:mod:`~ppo_mask.callbacks`, :mod:`~ppo_mask.checkpoints`, :mod:`~ppo_mask.runner`,
+:mod:`~ppo_mask.devices`, :mod:`~ppo_mask.adapters` and :mod:`~ppo_mask.jax_tools` support them.
+Each room is imported on first use.
 
-Shapes and dtypes of every public function are checked at trace time by jaxtyping and beartype.
+jaxtyping and beartype check the shapes and dtypes of every public function at trace time.
 """
 
 import importlib
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# Where the names of the face are looked for, from what is light to what is heavy.
+# The rooms whose names are repeated here; a name is looked up in the quickest imports first.
 _ROOMS_OF_THE_FACE = ("jax_tools", "envs", "networks", "ppo", "training", "checkpoints")
 _OTHER_ROOMS = ("adapters", "callbacks", "devices", "runner")
 
@@ -123,7 +124,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         for room in map(__getattr__, _ROOMS_OF_THE_FACE):
             if name in room.__all__:
-                globals()[name] = getattr(room, name)  # The next access does not come here.
+                globals()[name] = getattr(room, name)  # Later accesses skip this function.
                 return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

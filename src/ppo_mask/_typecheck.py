@@ -1,4 +1,4 @@
-"""Run-time checks of types for a whole package, made only for what is called."""
+"""Run-time type checks for a whole package, built only for functions that are called."""
 
 import contextlib
 import inspect
@@ -12,24 +12,24 @@ from beartype.door import is_bearable
 from jaxtyping import AnnotationError, TypeCheckError, install_import_hook, print_bindings
 
 _COLLECTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-_SHOWN = 100  # characters of a value or a type, in an error
+_SHOWN = 100  # the most characters of a value or a type in an error
 
 
 class WrongType(TypeCheckError, AnnotationError):
-    """An argument or a result of another type than its annotation, in one line.
+    """A one-line error: an argument or a result does not have its annotated type.
 
-    An AnnotationError as well, for jaxtyping lets these pass as they are: what else a checker of
-    types raises becomes a hundred lines, of all arguments and all annotations.
+    It is also an AnnotationError, because jaxtyping lets these through unchanged. It expands other
+    errors of a type checker to a hundred lines about all arguments and annotations.
     """
 
 
 def check_types(package: str, *, but: str | None = None) -> None:
-    """Has all functions of a package checked by jaxtyping and beartype, once it is imported.
+    """Installs an import hook that has jaxtyping and beartype check a package's functions.
 
     Args:
-        package: its name.
-        but: the name of a package in it whose functions are not: small ones of plain Python, for
-            which checking takes longer than what they do.
+        package: the package's name.
+        but: the name of a subpackage to leave unchecked, such as one of small Python functions that
+            take less time than their checks.
     """
     finder: Any = install_import_hook(package, f"{__name__}.{when_called.__name__}").hook  # pyright: ignore
     if but is not None:
@@ -40,11 +40,11 @@ def check_types(package: str, *, but: str | None = None) -> None:
 
 
 def when_called(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``beartype(function)``, without a checker of its own.
+    """Does what ``beartype(function)`` does, without compiling a checker for each function.
 
-    beartype writes and compiles one for each function. That was a third of an import and a tenth
-    of tracing a program, and most of a library's functions are never called in one process. The
-    types are few: beartype's checkers of them are made when first needed, and kept.
+    Those checkers took a third of the import and a tenth of the tracing, though a process calls
+    few of a library's functions. There are fewer types than functions: beartype builds a checker
+    for a type on first use, and caches it.
     """
     code, hints = function.__code__, dict(function.__annotations__)
     where = function.__qualname__.removesuffix(".__init__")
@@ -72,7 +72,7 @@ def when_called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value has a type; an int will do for a float, as for other checkers."""
+    """Whether a value has a type; an int passes as a float, as in other type checkers."""
     return is_bearable(value, hint) or (type(value) is int and is_bearable(0.0, hint))
 
 
@@ -89,12 +89,12 @@ def _beartype_when_called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrong_type(where: str, what: str, value: Any, hint: Any) -> WrongType:
-    import equinox as eqx  # Only now: an import of the library loads nothing heavy.
+    import equinox as eqx  # Imported late: importing the library stays fast.
 
     shown = value.__name__ if inspect.isfunction(value) else eqx.tree_pformat(value)
     text = hint.__name__ if isinstance(hint, type) else str(hint)
     wanted = re.sub(r"(?:\w+\.)+(?=[A-Za-z_])", "", text.replace("~", ""))
-    wanted = wanted.replace("SupportsIndex", "int")  # Of Python or NumPy.
+    wanted = wanted.replace("SupportsIndex", "int")  # An int of Python or NumPy.
     instead = "; jax.random.key(0) makes one" if wanted == "Key[Array, '']" else ""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         print_bindings()

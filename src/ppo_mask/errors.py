@@ -1,4 +1,4 @@
-"""Errors and warnings of one line."""
+"""One-line errors and warnings."""
 
 import inspect
 import os
@@ -16,11 +16,11 @@ _LIBRARIES = ("ppo_mask", "hackmatrix", "jax", "equinox", "jaxtyping", "beartype
 class RunError(Exception):
     """An error that the user can correct.
 
-    The message is one line that names what is wrong and what would be right. Command lines print it
-    without a traceback and exit with a code that is not 0.
+    The message is one line that names the mistake and a fix. Command lines print it without a
+    traceback and exit with a nonzero code.
 
     Args:
-        message: the text; line breaks become spaces.
+        message: the error's text; line breaks become spaces.
     """
 
     def __init__(self, message: str) -> None:
@@ -28,13 +28,13 @@ class RunError(Exception):
 
 
 class FieldError(ValueError):
-    """A field of a config has a value that cannot work.
+    """A field of a config has an invalid value.
 
-    The message begins with the field's name. A command line puts its flag there.
+    The message begins with the field's name, which a command line replaces with its flag.
 
     Args:
-        field: its name.
-        problem: what is wrong with its value, such as "must be at least 1, got 0".
+        field: the field's name.
+        problem: what is wrong with the value, such as "must be at least 1, got 0".
     """
 
     def __init__(self, field: str, problem: str) -> None:
@@ -43,10 +43,10 @@ class FieldError(ValueError):
 
 
 def check_at_least(limit: float, **numbers: Any) -> None:
-    """Makes sure that numbers are not too small; None passes.
+    """Checks that numbers are at least ``limit``; None passes.
 
     Raises:
-        FieldError: one is; the message names it.
+        FieldError: a number is smaller; the message names it.
     """
     for name, number in numbers.items():
         if number is not None and not number >= limit:
@@ -54,12 +54,12 @@ def check_at_least(limit: float, **numbers: Any) -> None:
 
 
 class ProtocolError(RunError, AssertionError):
-    """An environment breaks a law of the protocol; the message is one line and names it."""
+    """An environment breaks a law of the protocol; the one-line message names the law."""
 
 
 @contextmanager
 def short_tracebacks() -> Generator[None]:
-    """Errors of one line leave without the hundred lines of JAX's frames that they came through."""
+    """Re-raises a ``RunError`` without JAX's frames in its traceback."""
     try:
         yield
     except RunError as error:
@@ -67,13 +67,13 @@ def short_tracebacks() -> Generator[None]:
 
 
 def user_line(trace: TracebackType | None = None) -> str:
-    """The innermost line of a program that is in no library, as `` (walk.py, line 12)``.
+    """Finds the innermost stack frame in the user's own code, as `` (walk.py, line 12)``.
 
     Args:
-        trace: of an error; None for where the caller is called from.
+        trace: an error's traceback; None for the current stack.
 
     Returns:
-        The line in parentheses, after a space; empty if there is none.
+        File and line in parentheses, after a space; empty if there is no such frame.
     """
     here = inspect.currentframe()
     calls = reversed([*traceback.walk_tb(trace)]) if trace else traceback.walk_stack(here)
@@ -93,12 +93,12 @@ def warn(message: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line; its type, if it says nothing."""
+    """Returns the first line of an error's message; if that is empty, the name of its type."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 
 def describe_os_error(error: OSError) -> str:
-    """What the system refused; without a file's name it is what was being written, or printed."""
+    """Describes in one line what the system refused; without a file name it was a write."""
     reason = error.strerror or error
     if error.filename is None:
         return f"cannot write: {reason}"

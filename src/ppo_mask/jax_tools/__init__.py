@@ -1,12 +1,13 @@
-"""Tools for JAX, for environments and learners.
+"""Tools for JAX programs, used by environments and learners.
 
-:func:`rarely` computes something expensive for the few members of a batch that need it,
-:func:`one_for_all` is for conditions that a whole batch shares, :func:`by_platform` chooses between
-two ways to compute the same, :func:`jit_inline` is for functions that are called from compiled code
-and on their own, :func:`scan_until` and :func:`mean_over_parts` are loops, :func:`number_settings`
-is for code that relies on JAX's default settings, :func:`plain_dicts` and :func:`strong_types` make
-different ways to write a tree one, and :func:`check_types` checks the annotations of a package when
-its functions are traced.
+- :func:`rarely` runs an expensive branch only for the few members of a batch that need it.
+- :func:`one_for_all` reduces a condition to one value for a whole batch.
+- :func:`by_platform` chooses between two implementations of a function.
+- :func:`jit_inline` compiles a function, or inlines it where the caller is compiled.
+- :func:`scan_until` and :func:`mean_over_parts` are loops.
+- :func:`number_settings` traces code under JAX's default number settings.
+- :func:`plain_dicts` and :func:`strong_types` convert trees to one form.
+- :func:`check_types` has the annotations of a package checked while its functions are traced.
 """
 
 from .._typecheck import check_types

@@ -14,11 +14,11 @@ def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree
     """Computes the mean of ``function`` over parts, one after another, to save memory.
 
     Args:
-        function: from a part to a tree of floats.
+        function: maps a part to a tree of floats.
         parts: arrays with a leading axis, one entry for each part.
 
     Returns:
-        The mean, a tree as the function gives it.
+        The mean, with the structure and dtypes of the function's result.
     """
 
     def part(index: int) -> ArrayTree:
@@ -27,7 +27,7 @@ def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree
     num_parts = len(jax.tree.leaves(parts)[0])
     if num_parts == 1:
         return function(part(0))
-    function = jax.jit(function)  # So that it is traced once: for its shapes, and for the loop.
+    function = jax.jit(function)  # Traced once for both its shapes and the loop.
     shapes = jax.eval_shape(lambda: function(part(0)))
     nothing = zeros_from_shapes(jax.eval_shape(_widened, shapes))
 
@@ -43,7 +43,7 @@ def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree
 
 
 def _widened(tree: ArrayTree) -> ArrayTree:
-    """Makes short floats float32: a sum of many would lose what is added, or overflow."""
+    """Casts floats of fewer than 32 bits to float32: their sums would lose terms, or overflow."""
     return jax.tree.map(lambda x: x.astype(jnp.float32) if _is_short(x) else x, tree)
 
 
@@ -57,12 +57,12 @@ def scan_until(
     carry: ArrayTree,
     xs: ArrayTree,
 ) -> tuple[ArrayTree, ArrayTree, Int[Array, ""]]:
-    """``jax.lax.scan`` that ends before the first step for which ``stop`` holds.
+    """Runs ``jax.lax.scan`` up to the first step for which ``stop`` holds, and discards that step.
 
     Args:
-        stop: from a step's output to whether to stop before that step; None takes all steps.
-        step: from a carry and an entry of ``xs`` to the next carry and an output, as for scan.
-        carry: before the first step.
+        stop: maps a step's output to whether to discard that step and stop; None takes all steps.
+        step: maps a carry and an entry of ``xs`` to the next carry and an output, as in ``scan``.
+        carry: the initial carry.
         xs: arrays with a leading axis, one entry for each step.
 
     Returns:

@@ -13,15 +13,15 @@ from jaxtyping import Array, Key, UInt32
 Function = TypeVar("Function", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
-# Part of the keys of JAX's caches: a trace for one platform is not used for another.
+# JAX's caches have it in their keys: a trace for one platform is not used for another.
 _platform: Any = jax.make_user_context(None)
 
 
 def jit_inline(function: Function) -> Function:
-    """Compiles a function where it is called on its own, as ``equinox.filter_jit`` does.
+    """Compiles a function if its caller is not compiled, as ``equinox.filter_jit`` does.
 
-    Within another function that is compiled, it is traced as if it were not decorated. For
-    functions of many operations: called on their own, each operation would be compiled alone.
+    In a compiled caller the function is traced as if it were not decorated. Use it for functions
+    of many operations: a caller that is not compiled would otherwise compile each operation alone.
 
     As with ``equinox.filter_jit``, arrays and NumPy's scalars are traced. Every other argument is
     static: hashable, and compared by ``==``, so 1 and 1.0 are the same. Pass a number that changes
@@ -37,7 +37,7 @@ def jit_inline(function: Function) -> Function:
     """
     compiled = eqx.filter_jit(function, inline=True)  # pyright: ignore
 
-    # A plain function: filter_jit's own result, as a method, cannot be passed to jax.jit.
+    # A plain function, because a method made by filter_jit cannot be passed to jax.jit.
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         return compiled(*args, **kwargs)
@@ -51,9 +51,9 @@ def number_settings(
 ) -> Generator[None]:
     """Traces the code inside under JAX's default number settings.
 
-    For code that relies on them: a program may have set ``jax_enable_x64``, or have made
-    ``jax_numpy_dtype_promotion`` or ``jax_numpy_rank_promotion`` strict. Arrays from outside must
-    have 32-bit types. A decorator, too.
+    Use it for code that relies on these defaults, because a program may have set
+    ``jax_enable_x64``, or have made ``jax_numpy_dtype_promotion`` or ``jax_numpy_rank_promotion``
+    strict. Arrays from outside must have 32-bit types. It also works as a decorator.
 
     Args:
         x64: as ``jax_enable_x64``.
@@ -71,7 +71,7 @@ def number_settings(
 
 
 def keep_settings(function: Function) -> Function:
-    """Returns the function, to be traced later under the number settings in force now."""
+    """Wraps a function, so that it is later traced under the number settings in force now."""
     config = jax.config
     now = number_settings(
         config.jax_enable_x64,  # pyright: ignore[reportAttributeAccessIssue]
@@ -82,7 +82,7 @@ def keep_settings(function: Function) -> Function:
 
 
 def for_platform(platform: str) -> AbstractContextManager[None]:
-    """Traces the code inside for a platform; other code is for JAX's default device.
+    """Traces the code inside for a platform; other code is traced for JAX's default device.
 
     Args:
         platform: as JAX names it: "cpu", "gpu", "tpu".
@@ -99,7 +99,7 @@ def for_platform(platform: str) -> AbstractContextManager[None]:
 
 
 def default_platform() -> str:
-    """The platform of JAX's default device."""
+    """Returns the platform of JAX's default device."""
     chosen: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     if chosen is None:
         return jax.default_backend()
@@ -115,17 +115,17 @@ def by_platform(
     traced for (:func:`for_platform`) gives the same result, only more slowly.
 
     Args:
-        on_cpu: a CPU computes little at a time, and starts kernels quickly.
-        elsewhere: gives the same. An accelerator computes much at a time, but each kernel and each
-            turn of a loop waits for the one before, however little is in it.
-        operands: of both.
+        on_cpu: the form for a CPU, which computes little at a time but starts kernels quickly.
+        elsewhere: the form for accelerators, with the same result. They compute much at a time,
+            but each kernel and each iteration of a loop waits for the one before.
+        operands: the arguments of the chosen function.
     """
     platform = _platform.value or default_platform()
     return (on_cpu if platform == "cpu" else elsewhere)(*operands)
 
 
-# XLA's CPU compiler takes two or three times as long for the rounds of JAX's generator over several
-# axes as over one axis of as many numbers, and they are most of such a program.
+# XLA's CPU compiler takes two or three times as long for JAX's random generator over several axes
+# as over one axis of the same size, and the generator is most of such a program.
 
 
 def split_key(key: Key[Array, ""], *shape: int) -> Key[Array, "..."]:
@@ -134,5 +134,5 @@ def split_key(key: Key[Array, ""], *shape: int) -> Key[Array, "..."]:
 
 
 def random_bits(key: Key[Array, ""], *shape: int) -> UInt32[Array, "..."]:
-    """Draws random words as ``jax.random.bits(key, shape)`` does."""
+    """Samples random 32-bit words as ``jax.random.bits(key, shape)`` does."""
     return jax.random.bits(key, (math.prod(shape),), jax.numpy.uint32).reshape(shape)

@@ -1,8 +1,8 @@
 """Conditionals that stay cheap under ``vmap``.
 
 ``jax.vmap`` turns ``lax.cond`` into ``select``: both branches run for every member of the batch.
-A branch that is expensive but seldom taken, such as drawing a new level, then costs its full price
-on every step. :func:`rarely` gathers the few members that need the branch, runs it on them alone, a
+An expensive branch that is seldom taken, such as generating a new level, then runs at full cost on
+every step. :func:`rarely` gathers the few members that need the branch, runs it on them alone, a
 fixed number at a time, and scatters the results back. It costs nothing when no member needs it.
 """
 
@@ -38,20 +38,20 @@ def rarely(
 
     The result is that of ``lax.cond(predicate, function, lambda _: otherwise, operand)``, batched
     or not. Under ``vmap`` the function runs only for members whose predicate holds, rounded up to
-    whole chunks. Not differentiable in reverse mode.
+    whole chunks. It is not differentiable in reverse mode.
 
     Args:
         predicate: whether to run the function.
         function: pure, and closing over no traced value; everything it needs is in ``operand``.
         operand: the function's argument, a tree of arrays. Arrays that are also in ``otherwise``
             are changed in place, without a copy.
-        otherwise: the result where the predicate is False, of the function's result's structure.
-        share: one member in so many is expected to need the function at a time; the chunk size.
-        cost: 0 to 255, greater for members for which the function's loops run longer. Members of
-            like cost are served together, so that the short ones need not wait for the long ones.
+        otherwise: the result where the predicate is False, structured as the function's result.
+        share: about one member in ``share`` needs the function at a time. This sets the size of a
+            chunk.
+        cost: 0 to 255, higher for members whose loops in the function run longer. Members of
+            similar cost share a chunk, so that short loops do not wait for long ones.
         short: on an accelerator, run the function for all members, because picking some would take
-            longer than the function itself. So it must end, and soon, for members that do not need
-            it, too.
+            longer than the function itself. It must then end soon for all of them.
 
     Returns:
         A tree of the structure of ``otherwise``.
@@ -70,13 +70,13 @@ def rarely(
 
     given, structure = jax.tree.flatten(operand)
     base = jax.tree.leaves(otherwise)
-    # An argument that is part of `otherwise`, too, is read from where the results are written: a
-    # member is served once, so it is still there, and a batch need not be kept as it was.
+    # An argument that is also in `otherwise` is read from the array of results: each member is
+    # served once, so its entry is still the old one, and the batch needs no copy.
     places = [next((i for i, x in enumerate(base) if x is leaf), None) for leaf in given]
     in_place = [i for i in places if i is not None]
 
     @jax.jit  # traced once, for the unbatched and the batched form
-    @keep_settings  # which may be other ones when the caller's program is batched
+    @keep_settings  # which may have changed when the caller's program is batched
     def run(*leaves: Any) -> Result:
         shared, others = iter(leaves[: len(in_place)]), iter(leaves[len(in_place) :])
         ordered = [next(others if i is None else shared) for i in places]
@@ -91,27 +91,27 @@ def rarely(
 
     @single.def_vmap
     def _(size: int, batched: Any, predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:  # pyright: ignore
-        # What all members share, such as a network's parameters, is neither copied nor gathered.
+        # Arrays that all members share, such as parameters, are neither copied nor gathered.
         per_member = tuple(batched[3:])
         own = _broadcast(size, tuple(batched[:3]), (predicate, cost, otherwise))
         out = _batch(run, in_place, per_member, share, short)(*own, *leaves)
         return out, jax.tree.map(lambda _: True, out)
 
     leaves = (leaf for leaf, i in zip(given, places, strict=True) if i is None)
-    # If all members cost the same, none comes before another.
+    # If all members cost the same, their order does not matter.
     costs = None if isinstance(cost, int) else jnp.asarray(cost, jnp.int32)
     return single(predicate, costs, otherwise, *leaves)
 
 
 def one_for_all(pick: Callable[[Array], Array], value: Shaped[Array, ""]) -> Shaped[Array, ""]:
-    """Shares one value among all members of a batch; without ``jax.vmap`` it is the value itself.
+    """Reduces a value to one for all members of a batch; without ``jax.vmap`` returns the value.
 
-    For the conditions of loops and branches: with one for each member, ``vmap`` would run every
-    branch, and make a select of every turn of a loop. Works under nested ``vmap``, too.
+    Use it for the conditions of loops and branches: with a condition for each member, ``vmap``
+    runs every branch, and adds a select to every iteration of a loop. Nested ``vmap`` works, too.
 
     Args:
-        pick: reduces the values of a batch, on one axis, to one of their type; such as ``jnp.any``.
-        value: the member's.
+        pick: reduces a vector, the values of a batch, to one of the same type; such as ``jnp.any``.
+        value: the value of one member.
     """
 
     @custom_vmap
@@ -133,7 +133,7 @@ def _batch(
     share: int,
     short: bool,
 ) -> Callable[..., Any]:
-    """`single` for a batch; leaf i of the operand has a batch axis where ``per_member[i]``."""
+    """Returns `single` for a batch; leaf i of the operand has a batch axis if ``per_member[i]``."""
 
     @custom_vmap
     def many(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
@@ -159,7 +159,7 @@ def _batch(
             _broadcast(size, b, x) if s else x
             for s, b, x in zip(spread, batched, args, strict=True)
         )
-        if shared_batched:  # Each batch has its own shared values (seeds, say): one after another.
+        if shared_batched:  # Batches (of seeds, say) with shared values of their own run in turn.
             out = jax.lax.map(lambda each: many(*each), args)
         else:  # A batch of batches is one larger batch.
             members = args[0].shape[1]
@@ -175,7 +175,7 @@ def _batch(
 
 def _broadcast(size: int, batched: Any, tree: Any) -> Any:
     def spread(x: ArrayLike, batched: bool) -> Array:
-        # A constant comes as a NumPy value where a loop around the call is what is batched.
+        # A constant arrives as a NumPy value if a loop around the call is batched.
         x = jnp.asarray(x)
         return x if batched else jnp.broadcast_to(x, (size, *x.shape))
 
@@ -185,9 +185,10 @@ def _broadcast(size: int, batched: Any, tree: Any) -> Any:
 def _waiting(
     predicate: Bool[Array, " batch"], cost: Int[Array, " batch"] | None, padding: int
 ) -> UInt32[Array, " padded"]:
-    """The members for which the predicate holds, costly ones first, then nobody.
+    """Lists the members for which the predicate holds, costly ones first, then padding.
 
-    One sort of one array: a member's cost and its index share a word; :func:`_rows` has the index.
+    A member's cost and its index share a word, so that one sort of one array is enough;
+    :func:`_rows` extracts the index.
     """
     batch = predicate.shape[0]
     if batch > 1 << _INDEX_BITS:
@@ -201,7 +202,7 @@ def _waiting(
 
 
 def _rows(waiting: UInt32[Array, " n"], batch: int) -> UInt32[Array, " n"]:
-    """Indices of the waiting members in the batch; past its end for nobody."""
+    """Returns the indices of the waiting members in the batch; padding has one past its end."""
     return jnp.where(waiting == _NOBODY, batch, waiting & ((1 << _INDEX_BITS) - 1))
 
 
@@ -222,10 +223,10 @@ def _serve_in_chunks(
         return waiting[served] != _NOBODY
 
     def serve(carry: tuple[Array, Array, Any]) -> tuple[Array, Array, Any]:
-        # The waiting members are carried along so that they lie in memory, not in each use.
+        # The list is a part of the carry, so that XLA stores it instead of computing it per use.
         served, waiting, out = carry
         rows = _rows(jax.lax.dynamic_slice(waiting, (served,), (chunk,)), batch)
-        # After the last one any member's arguments will do: their results are not written.
+        # Padding takes some member's arguments; its results are not written.
         picked = jnp.minimum(rows, batch - 1)
         base = jax.tree.leaves(out)
         args = [

@@ -1,4 +1,4 @@
-"""Trees of arrays: their types and shapes, and the one form that compiled programs get."""
+"""Trees of arrays: their types and shapes, and conversion to one form for compiled programs."""
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,17 +16,17 @@ else:
 
 # Not Int[ArrayLike, ""]: that lets NumPy's floats pass.
 IntScalarLike: TypeAlias = Int[Array, ""] | Int[np.ndarray, ""] | np.integer[Any] | int
-"""A whole number: one of Python's or NumPy's, or an array of shape []. An action is one."""
+"""An integer of Python or NumPy, or an integer array of shape []; actions have this type."""
 
 
 def describe_shapes(tree: Any) -> dict[str, str]:
-    """Describes the dtype and shape of each leaf, by its place in the tree.
+    """Describes the dtype and shape of each leaf, by its path in the tree.
 
     Args:
-        tree: of arrays, or of ``jax.ShapeDtypeStruct``.
+        tree: a tree of arrays, or of ``jax.ShapeDtypeStruct``.
 
     Returns:
-        Such as ``{".reward": "float32[]"}``.
+        A dictionary such as ``{".reward": "float32[]"}``.
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f"{x.dtype}{list(x.shape)}" for path, x in leaves}
@@ -37,13 +37,13 @@ def zeros_from_shapes(shapes: Any, *leading: int) -> ArrayTree:
 
     Args:
         shapes: a tree of ``jax.ShapeDtypeStruct``.
-        leading: sizes of axes that each array has before its own.
+        leading: sizes of axes to put before each array's own.
     """
     return jax.tree.map(lambda x: jnp.zeros((*leading, *x.shape), x.dtype), shapes)
 
 
 def plain_dicts(tree: Any) -> Any:
-    """The same tree with ``dict`` for ``OrderedDict``, which JAX flattens in another order."""
+    """Replaces each ``OrderedDict`` in a tree with a ``dict``: JAX flattens the two differently."""
 
     def plain(node: Any) -> Any:
         if not isinstance(node, OrderedDict):
@@ -54,14 +54,14 @@ def plain_dicts(tree: Any) -> Any:
 
 
 def strong_types(tree: Any) -> Any:
-    """The same tree with arrays for numbers of Python's and NumPy's, and without weak types."""
+    """Converts the Python and NumPy numbers in a tree to arrays, and removes weak types."""
     return jax.tree.map(_strong, tree)
 
 
 def flat_numbers(observation: ArrayTree) -> Float[Array, " features"]:
-    """Joins all numbers of an observation to one vector, in the order of its tree.
+    """Concatenates all numbers of an observation into one vector, in the order of its tree.
 
-    They become float32. One flat array of floats alone stays as it is.
+    Numbers become float32. An observation that is a single vector of floats stays as it is.
 
     Args:
         observation: any tree of arrays.

@@ -42,6 +42,12 @@ def test_a_run_begins_with_the_weights(trained: Path, name: str, seeds: int) -> 
     assert with_initial_policy(task, NetworkSettings(), state) is state
 
 
+def test_no_run_has_the_name_of_a_policy(trained: Path, tmp_path: Path, capsys) -> None:
+    task = dataclasses.replace(TASK, policies={"known": trained})
+    assert main(task, DEFAULTS, flags(tmp_path, 2, "--run-name", "known")) == 2
+    assert "--run-name cannot be known: this program has such" in capsys.readouterr().err
+
+
 def test_it_resumes_without_them(trained: Path, tmp_path: Path) -> None:
     policy = tmp_path / "policy"
     shutil.copytree(trained, policy)

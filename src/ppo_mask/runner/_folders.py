@@ -1,4 +1,4 @@
-"""The folders of what is planned: made, or the one that is resumed."""
+"""Makes the folders of new runs, or takes over the folder of the run to resume."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -16,7 +16,7 @@ Environment = TypeVar("Environment")
 
 
 def seed_configs(config: RunConfig[Environment]) -> list[RunConfig[Environment]]:
-    """The settings of each run of ``--num-seeds``: their seeds count up from ``--seed``."""
+    """The config of each of ``--num-seeds`` runs, with seeds counting up from ``--seed``."""
     first = config.run.seed
     return [merge(config, {"seed": first + n}) for n in range(config.run.num_seeds)]
 
@@ -24,18 +24,20 @@ def seed_configs(config: RunConfig[Environment]) -> list[RunConfig[Environment]]
 def open_folders(
     plan: Plan[Environment], configs: Sequence[RunConfig[Environment]], held: ExitStack
 ) -> list[RunFolder]:
-    """Makes the folders of new runs, or rewinds the one that is resumed; writes their settings.
+    """Makes the folders of new runs, or rewinds the run to resume, and writes ``config.yaml``.
+
+    All processes must call this; all get the same folders.
 
     Args:
-        plan: what to do.
-        configs: of each run.
-        held: locks on the runs, until it is closed.
+        plan: says which runs.
+        configs: one for each run.
+        held: holds the locks on the runs until it is closed.
 
     Returns:
-        A folder for each run; all processes must ask, and get the same.
+        A folder for each run.
 
     Raises:
-        RunError: a folder cannot be made, somebody else trains the run, or the storage cannot be
+        RunError: a folder cannot be made, another process trains the run, or the storage cannot be
             written to.
     """
     run, storage = plan.config.run, plan.storage

@@ -71,15 +71,14 @@ def main(
     prog: str | None = None,
     with_commands: bool = True,
 ) -> int:
-    """Trains as the command line asks; a program is ``raise SystemExit(main(task, defaults))``.
+    """Runs a training program's command line: ``raise SystemExit(main(task, defaults))``.
 
-    With ``evaluate``, ``watch``, ``plot``, ``inspect`` or ``compare`` as the first word it does
-    that instead.
-
-    Whatever the user can put right is one line on standard error.
+    The first word may be ``evaluate``, ``watch``, ``plot``, ``inspect`` or ``compare`` instead of
+    ``train``, which may be left out. An error that the user can correct is one line on standard
+    error.
 
     Args:
-        task: what is to be learned.
+        task: the environment, its networks and its metrics.
         defaults: of all settings.
         arguments: the command line; None for the process's own.
         description: what the program does, for ``--help``.
@@ -87,8 +86,8 @@ def main(
         with_commands: whether the first word may be a command.
 
     Returns:
-        The exit code: 0 at the end of the run, 128 + n if signal n ended it (in good order), 2 if
-        nothing was done, 1 if training broke off or its end could not be saved.
+        The exit code: 0 at the end of the run, 128 + n after signal n, which saves first, 2 if
+        nothing was done, 1 if training failed or the last state could not be saved.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if with_commands and words and words[0] in commands.NAMES:
@@ -119,22 +118,21 @@ def main(
 
 
 def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
-    """Does what is planned: one run, or one for each of several seeds, side by side.
+    """Executes a plan: one run, or several seeds in one compiled program.
 
-    Each seed has a folder, and is what ``--seed`` of it alone would be; so any of them can be
-    resumed, watched and evaluated like any other run.
+    Each seed has a folder of its own, and can be resumed, watched and evaluated like any run.
 
     Args:
-        task: what is to be learned.
+        task: the environment, its networks and its metrics.
         plan: from :func:`make_plan`.
 
     Returns:
-        Why it ended: "finished", or a signal's name.
+        Why training ended: "finished", or a signal's name.
 
     Raises:
-        RunError: what is planned cannot be; nothing has been written.
-        TrainingError: see :meth:`Trainer.train`; or the run's end could not be saved, or not be
-            copied to its storage.
+        RunError: the plan cannot be executed; nothing has been written.
+        TrainingError: see :meth:`Trainer.train`; or the last state could not be saved, or copied to
+            its bucket.
     """
     with contextlib.ExitStack() as held:
         reason = _execute(task, plan, held)
@@ -149,6 +147,8 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     if (old := plan.folder) is not None and plan.update >= updates:
         print(f"nothing to do: {old.path} has {plan.update * ppo.batch_size:,} steps")
         return "finished"
+    if (name := config.run.run_name) in task.policies:
+        raise RunError(f"--run-name cannot be {name}: this program has such a policy")
     env, curriculum = make_parts(task, config.environment)
     if not all_agree(plan.update):
         raise RunError(f"the processes found different checkpoints; {SHARED}")
@@ -283,7 +283,7 @@ def _tuned(
     key: Key[Array, ""],
     mesh: Mesh | None,
 ) -> RunConfig[Environment]:
-    """The settings with as many environments as these devices do best with."""
+    """The config with the number of environments that these devices are fastest with."""
 
     def sized(num_envs: int) -> RunConfig[Environment]:
         scaled = {"num_minibatches": None, "update_epochs": None}

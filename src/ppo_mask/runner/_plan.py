@@ -42,16 +42,15 @@ SHARED = "several processes need a folder, or a bucket, that all of them can rea
 
 @dataclasses.dataclass(frozen=True)
 class Plan(Generic[Environment]):
-    """What to do.
+    """A new run, or one to resume, with its settings.
 
     Attributes:
-        config: the settings, everything filled in, and paths absolute.
-        typed: the stored settings that hold paths, by name, as they were typed.
-        folder: of the run to resume; None for a new one, or one that never was saved.
+        config: the settings, with every number filled in and paths absolute.
+        typed: paths as the user typed them, by the names of their settings.
+        folder: of the run to resume; None for a new run, or for one without a checkpoint.
         update: of the checkpoint to resume from; 0 for a new run.
-        storage: what keeps the run.
-        copy: the folder that the run is copied to first, and resumed in; None to resume it where it
-            is.
+        storage: the folder or bucket that keeps the run.
+        copy: the folder to copy the run to before it is resumed there; None to resume in place.
     """
 
     config: RunConfig[Environment]
@@ -62,7 +61,7 @@ class Plan(Generic[Environment]):
     copy: Path | None = None
 
     def stored(self, config: RunConfig[Environment]) -> dict[str, dict[str, Any]]:
-        """The settings of one of the plan's runs, as its folder and its checkpoints keep them."""
+        """What ``config.yaml`` and the checkpoints keep of a run's settings."""
         return {
             group: {name: self.typed.get(name, value) for name, value in values.items()}
             for group, values in as_dict(config).items()
@@ -76,10 +75,10 @@ def make_plan(
     prog: str | None = None,
     presets: Path | None = None,
 ) -> Plan[Environment]:
-    """Reads the command line and whatever it points to. Writes nothing, but that a bucket gets what
-    an earlier process could not copy to it.
+    """Reads the command line, the files it names, and the run to resume.
 
-    Joins the run's other processes, if there are any.
+    It writes nothing, except that it completes a bucket that an earlier process left incomplete. It
+    connects to the run's other processes, if there are any.
 
     Args:
         defaults: the program's.
@@ -89,7 +88,7 @@ def make_plan(
         presets: a folder of YAML files that ``--preset`` chooses from.
 
     Raises:
-        RunError: it asks for something that cannot be.
+        RunError: the command line, or a file it names, asks for something impossible.
     """
     defaults = check(defaults)
     flags = parse_flags(defaults, arguments, description, prog, _describe_presets(presets))
@@ -115,18 +114,18 @@ def make_plan(
 
 
 def read_stored(folder: RunFolder, update: int, config: RunConfig[Any]) -> dict[str, Any]:
-    """The settings that a run was trained with.
+    """Reads the settings that a run was trained with.
 
-    A ``config.yaml`` that a crash has damaged, or emptied, is replaced by the checkpoint's own
-    description, with a warning.
+    If a crash has emptied or damaged ``config.yaml``, the checkpoint's own description has them; a
+    warning says so.
 
     Args:
         folder: of the run.
-        update: of the checkpoint, which a run that never was saved does not have: 0.
+        update: of the checkpoint; 0 for a run without one.
         config: knows the settings.
 
     Raises:
-        RunError: it has none, or it is another program's.
+        RunError: the run has no readable settings, or is another program's.
     """
     saved: dict[str, Any] = {}
     if update:
@@ -145,7 +144,7 @@ def read_stored(folder: RunFolder, update: int, config: RunConfig[Any]) -> dict[
 
 
 def _on_all(choose: Callable[[], Plan[Environment]]) -> Plan[Environment]:
-    """What process 0 chooses, and then the others: all must be able to read the run."""
+    """Lets process 0 choose first, then the others, who must be able to read the same run."""
     chosen: list[Plan[Environment]] = []
     on_process_0(lambda: chosen.append(choose()), "plan the run")
 
@@ -197,7 +196,7 @@ def _choose(
 
 
 def _settle(config: RunConfig[Environment]) -> tuple[RunConfig[Environment], dict[str, Any]]:
-    """The config with everything filled in and paths absolute, and these as they were typed."""
+    """Fills in all numbers and makes paths absolute; returns the typed paths beside the config."""
     full = absolute(resolve(config))
     now, typed = settings(full), settings(resolve(config))
     return full, {name: plain(x.value) for name, x in typed.items() if x.value != now[name].value}

@@ -18,20 +18,20 @@ Config = TypeVar("Config")
 
 
 def check(config: Config) -> Config:
-    """A program's own defaults, converted and checked as if they were read.
+    """Converts and checks a program's own defaults, as if they were read from a file.
 
     Raises:
-        RunError: one has another type, or is not within its limits; or as for :func:`settings`.
+        RunError: a default has another type or is outside its limits; or see :func:`settings`.
     """
     known = settings(config).values()
     return merge(config, {x.name: x.convert(x.value, x.flags[0]) for x in known})
 
 
 def merge(config: Config, values: Mapping[str, Any]) -> Config:
-    """The config with some values replaced by others that were read.
+    """Replaces values of a config by others that were read.
 
     Raises:
-        RunError: they do not go together.
+        RunError: the values contradict each other.
     """
     by_group: dict[str, dict[str, Any]] = {}
     for name, each in settings(config).items():
@@ -48,22 +48,24 @@ def merge(config: Config, values: Mapping[str, Any]) -> Config:
 
 
 def as_run_error(error: ValueError) -> RunError:
-    """The error as a line for the command line, with a flag where it names a field."""
+    """Turns an error into a line for the command line, with the flag in place of the field."""
     if isinstance(error, FieldError):
         return RunError(f"{flag_for(error.field)} {error.problem}")
     return RunError(str(error))
 
 
 def read_values(config: Any, content: object, source: str) -> dict[str, Any]:
-    """The settings in what YAML or JSON holds: flat or grouped, with dashes or underscores.
+    """Reads settings from the content of a YAML or JSON file.
+
+    They may be flat or in groups; names may have dashes or underscores.
 
     Args:
         config: knows the settings.
         content: plain values by name.
-        source: where they are from, for errors.
+        source: the file's name, for errors.
 
     Raises:
-        RunError: an unknown setting, one that is given twice, or a value that cannot be.
+        RunError: a setting is unknown or given twice, or a value is not allowed.
     """
     known = settings(config)
     names = {name: each for each in known.values() for name in (each.name, each.rules.alias)}
@@ -90,7 +92,7 @@ def read_values(config: Any, content: object, source: str) -> dict[str, Any]:
 
 
 def read_yaml(path: Path, config: Any) -> dict[str, Any]:
-    """The settings in a YAML file; see :func:`read_values`."""
+    """Reads settings from a YAML file; see :func:`read_values`."""
     content = load_yaml(path)
     return read_values(config, {} if content is None else content, str(path))
 
@@ -107,7 +109,7 @@ def parse_flags(
     prog: str | None = None,
     epilog: str = "",
 ) -> dict[str, Any]:
-    """Reads the settings that a command line gives. ``--help`` prints all and exits.
+    """Reads settings from a command line. ``--help`` prints all settings and exits.
 
     Args:
         config: knows the settings and, for ``--help``, their defaults.
@@ -117,7 +119,7 @@ def parse_flags(
         epilog: what ``--help`` ends with, line by line.
 
     Raises:
-        RunError: an unknown flag, or a value that cannot be.
+        RunError: a flag is unknown, or a value is not allowed.
     """
     parser = _Parser(
         prog=prog,
@@ -157,12 +159,13 @@ def parse_flags(
 
 
 def absolute(config: Config) -> Config:
-    """The config with its paths made absolute: an environment may change the working directory.
+    """Makes the paths in a config absolute, because environments may change the working directory.
 
-    URLs stay. So does a word that names no file where a name would do as well.
+    URLs stay as they are. So does a word without a file of that name, in a setting that also takes
+    names.
 
     Raises:
-        RunError: a path begins with the ``~`` of a user without a home folder.
+        RunError: a path begins with ``~user``, and there is no such user.
     """
 
     def full(value: Any, is_path: bool) -> Any:

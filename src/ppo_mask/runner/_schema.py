@@ -26,27 +26,31 @@ from ppo_mask.ppo import RULES, Rules
 
 
 class Structured(ABC):
-    """A setting's type of more than one value: its flag names a YAML file that holds it.
+    """A type of setting with structure, such as a list of phases. Its flag names a YAML file.
 
-    A ``--config`` file, and the ``config.yaml`` of a run, may hold the value itself.
+    In a ``--config`` file, and in the ``config.yaml`` of a run, the structure itself may stand.
     """
 
     @classmethod
     def from_text(cls, text: str) -> "Structured":
-        """From a flag's value, the name of a YAML file.
+        """Makes one from a flag's value: the name of a YAML file.
 
         Raises:
-            RunError: see :meth:`from_plain`; or there is no such file.
+            RunError: there is no such file, or see :meth:`from_plain`.
         """
         return cls.from_plain(load_yaml(Path(text)), text)
 
     @classmethod
     @abstractmethod
     def from_plain(cls, plain: object, called: str) -> "Structured":
-        """From what YAML holds.
+        """Makes one from the content of a YAML file.
+
+        Args:
+            plain: lists, dictionaries and plain values.
+            called: the setting's name, for errors.
 
         Raises:
-            RunError: it cannot be; the message names the setting as ``called``.
+            RunError: the content does not fit; one line that begins with ``called``.
         """
 
     @abstractmethod
@@ -197,10 +201,14 @@ class Setting:
         return written(self.value)
 
     def convert(self, raw: object, called: str) -> Any:
-        """A plain value in the setting's type and within its limits.
+        """Converts a plain value, or text, to the setting's type, and checks its limits.
+
+        Args:
+            raw: from a flag, YAML or Python.
+            called: the setting's name, for errors.
 
         Raises:
-            RunError: it cannot be; the message names the setting as ``called``.
+            RunError: the value is not allowed; one line that begins with ``called``.
         """
         raw = raw.item() if isinstance(raw, np.generic) else raw
         if self.optional and (raw is None or (isinstance(raw, str) and raw.lower() == "none")):
@@ -284,10 +292,10 @@ class _Loader(yaml.SafeLoader):
 
 
 def load_yaml(path: Path) -> Any:
-    """What a YAML file holds.
+    """Reads a YAML file.
 
     Raises:
-        RunError: it cannot be read, or gives a key twice.
+        RunError: the file cannot be read, or has a key twice.
     """
     try:
         with open(expand_user(str(path)), encoding="utf-8") as file:
@@ -299,10 +307,10 @@ def load_yaml(path: Path) -> Any:
 
 
 def finite_number(raw: object, called: str) -> float:
-    """A number from what YAML or a flag holds.
+    """Converts a plain value, or text, to a finite number.
 
     Raises:
-        RunError: it is none; the message names it as ``called``.
+        RunError: it is none; one line that begins with ``called``.
     """
     try:
         value = _SIMPLE[float].read(raw)

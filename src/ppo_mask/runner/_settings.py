@@ -1,6 +1,6 @@
-"""The settings of a run that know no environment, with the library's defaults.
+"""The settings of every run, and the library's defaults.
 
-A program brings a group for its environment, and changes defaults where it knows better::
+A program adds a group for its environment, and may change defaults::
 
     RunConfig(MySettings(), PPOConfig(ent_coef=0.15))
 """
@@ -28,8 +28,8 @@ class NetworkSettings:
     """The policy and value network.
 
     Attributes:
-        offered: the networks to choose from, empty for any. No setting itself: the runner fills it
-            in from :class:`ppo_mask.runner.Task`.
+        offered: the names allowed for ``network``; empty for any. Not a setting: the runner takes
+            them from :class:`ppo_mask.runner.Task`.
     """
 
     network: str = setting("default", "which of the program's networks", one_of="offered")
@@ -48,7 +48,7 @@ class NetworkSettings:
 
 @dataclasses.dataclass(frozen=True)
 class LoggingSettings:
-    """What is written down, and how often."""
+    """What is logged, and how often."""
 
     log_interval: int = setting(10, "updates between log lines", at_least=1, changeable=True)
     eval_interval: int | None = setting(
@@ -89,7 +89,7 @@ class LoggingSettings:
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointSettings:
-    """When the run is saved. It always is at the end, on Ctrl+C and on SIGTERM."""
+    """When checkpoints are saved, beside those at the end, on Ctrl+C and on SIGTERM."""
 
     save_interval_minutes: float = setting(
         10.0, "minutes between checkpoints", above=0, changeable=True
@@ -113,7 +113,7 @@ class RunSettings:
         at_least=1,
         changeable=True,
     )
-    seed: int = setting(0, "of everything random", at_least=0, at_most=MAX_SEED)
+    seed: int = setting(0, "seed of all randomness", at_least=0, at_most=MAX_SEED)
     checkpoint_dir: str = _unstored(
         "checkpoints",
         "what holds a folder per run: a folder, or one in a bucket (gs://..., s3://...)",
@@ -181,12 +181,12 @@ class RunConfig(Generic[Environment]):
 
 
 def resolve(config: RunConfig[Environment]) -> RunConfig[Environment]:
-    """The config with the numbers of minibatches and epochs filled in."""
+    """Fills in the numbers of minibatches and epochs by the batch's size."""
     return merge(config, config.ppo.scaling._asdict())
 
 
 def describe_batch(ppo: PPOConfig) -> str:
-    """What an update learns from, in half a line."""
+    """The batch of an update in half a line."""
     return (
         f"{ppo.num_envs} envs x {ppo.num_steps} steps = {ppo.batch_size:,}; "
         f"{ppo.scaling.num_minibatches} minibatches, {ppo.scaling.update_epochs} epochs"

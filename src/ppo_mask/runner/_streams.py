@@ -1,4 +1,4 @@
-"""A screen that may go away while a run trains: a closed terminal, a pipe without a reader."""
+"""Printing that survives a closed terminal and a pipe without a reader."""
 
 import io
 import os
@@ -10,9 +10,9 @@ from typing import Any, cast
 
 @contextmanager
 def outliving_the_screen() -> Generator[None]:
-    """Inside, printing never fails: what cannot be printed any more is dropped.
+    """Inside, printing never fails: output that has nowhere to go is dropped.
 
-    A character that the screen's encoding does not have is printed as its escape sequence.
+    Characters that the terminal's encoding lacks are printed as escape sequences.
     """
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (cast(Any, _Tolerant(stream)) for stream in before)
@@ -23,7 +23,7 @@ def outliving_the_screen() -> Generator[None]:
 
 
 class _Tolerant:
-    """A text stream without errors; it is the stream itself for all else."""
+    """A text stream whose ``write`` and ``flush`` never fail."""
 
     def __init__(self, stream: Any) -> None:
         # Without a console, or where a shell has closed it, there is no stream.

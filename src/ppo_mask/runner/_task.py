@@ -1,4 +1,4 @@
-"""What a program trains on, and from which state it begins."""
+"""The task of a training program, and the first state of a run."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -57,22 +57,21 @@ MakeModel: TypeAlias = Callable[[AbstractEnv[Any], NetworkSettings, Array], Abst
 
 @dataclasses.dataclass(frozen=True)
 class Task(Generic[Environment]):
-    """What is to be learned.
+    """An environment, the networks to train on it, and what to log.
 
     Attributes:
-        make_env: the environment from its settings; a ValueError becomes a line about a wrong
-            setting.
-        make_model: the network for it, called "default".
-        networks: several by name, in place of ``make_model``; ``--network`` chooses one. The first
-            is taken where nothing is chosen.
-        metrics: metrics of its own to log.
-        console_columns: heading to metric, for the columns of the console's table.
-        curriculum: from the environment's settings, how it changes as training proceeds.
-            Evaluation is always in the one that ``make_env`` makes.
-        algorithm: from all settings of a run, the optimizer, loss and advantage estimator.
-        callbacks: more callbacks, made from all settings of a run.
-        trainer: called as :class:`~ppo_mask.training.Trainer` is; for trainers of your own, and for
-            tests of runs that need not learn.
+        make_env: makes the environment from its settings. The message of a ValueError becomes the
+            line that the command line ends with.
+        make_model: makes the network, which is called "default".
+        networks: several networks by name, in place of ``make_model``; ``--network`` chooses one,
+            and the first is the default.
+        metrics: more metrics to log, by name.
+        console_columns: more columns of the console's table: the metric of each heading.
+        curriculum: makes the curriculum from the environment's settings. Evaluations always use the
+            environment that ``make_env`` makes.
+        algorithm: makes the optimizer, loss and advantage estimator from all settings.
+        callbacks: makes more callbacks from all settings.
+        trainer: is called like :class:`~ppo_mask.training.Trainer`; for a trainer of your own.
         presets: a folder of YAML files, as ``--config`` takes them, that ``--preset`` chooses from
             by name; None for none.
         policies: saved policies that come with the program, by a name for ``--initial-policy``.
@@ -111,7 +110,7 @@ class Task(Generic[Environment]):
         """The network that the settings ask for.
 
         Raises:
-            RunError: the task has no network of that name, or what makes it makes something else.
+            RunError: the task has no network of that name, or its function makes something else.
         """
         makers = self._makers
         name = next(iter(makers)) if network.network == _UNNAMED else network.network
@@ -130,8 +129,8 @@ def make_parts(
     """The environment and its curriculum, from the environment's settings.
 
     Raises:
-        RunError: a setting is wrong, what is made is no environment, a metric of the task has a
-            name that it cannot have, or a column of the console is of no metric.
+        RunError: a setting is wrong, ``make_env`` makes something else, a metric has a reserved
+            name, or a column of the console shows an unknown metric.
     """
     try:
         parts = task.make_env(environment), task.curriculum(environment)
@@ -144,7 +143,7 @@ def make_parts(
 
 
 def _check_columns(task: Task[Any]) -> None:
-    """Makes sure that each column is of a metric of the task, or may be of the library's."""
+    """Checks that each column shows a metric of the task, or could show one of the library."""
     for heading, name in task.console_columns.items():
         if name not in task.metrics and not name.startswith(PREFIXES):
             there = ", ".join([*task.metrics, *(f"{prefix}..." for prefix in PREFIXES)])
@@ -159,7 +158,7 @@ def own_callbacks(task: Task[Environment], config: RunConfig[Environment]) -> li
     """The task's callbacks for a run.
 
     Raises:
-        RunError: it gives something else.
+        RunError: ``Task.callbacks`` returns something else.
     """
     made: Any = task.callbacks(config)
     if not isinstance(made, Sequence) or not all(isinstance(x, Callback) for x in made):
@@ -177,7 +176,7 @@ def make_trainer(
     """The trainer of a run, with the :func:`make_parts` of its settings.
 
     Raises:
-        RunError: the task gives no algorithm.
+        RunError: ``Task.algorithm`` returns something else.
     """
     algorithm: Any = task.algorithm(config)
     if not isinstance(algorithm, Algorithm):
@@ -188,10 +187,10 @@ def make_trainer(
 
 
 def require_ppo(trainer: AbstractTrainer, flag: str) -> Trainer:
-    """The library's trainer, for what no other can do.
+    """Checks that a trainer is the library's, which a flag needs.
 
     Raises:
-        RunError: it is another; the message names the flag.
+        RunError: it is another trainer; the message names the flag.
     """
     if not isinstance(trainer, Trainer):
         raise RunError(f"{flag} needs the library's Trainer, not a {type(trainer).__name__}")

@@ -1,4 +1,4 @@
-"""How many environments suit a device: tried out."""
+"""Measures how many environments a device is fastest with."""
 
 import os
 import time
@@ -23,13 +23,13 @@ def fastest(
     report: Callable[[str], None] = print,
     memory: int | None = None,
 ) -> Trainer:
-    """The trainer whose updates make the most environment steps per second.
+    """Finds the trainer with the most environment steps per second, over whole updates.
 
-    Whole updates are measured. The search ends where a size does not fit into memory, or is not
-    faster by a tenth than the best before it.
+    The search ends at the first size that does not fit into memory, or that is less than a tenth
+    faster than the best so far.
 
     Args:
-        trainers: from few environments to many; the first is taken to fit.
+        trainers: from few environments to many; the first is assumed to fit.
         begin: makes a run's first state.
         report: is given a line for each size.
         memory: bytes of a device that may be used; None for most of what it has.

@@ -1,4 +1,4 @@
-"""What looks at a run of the command line: logs, warnings, evaluations, checkpoints."""
+"""The callbacks of a run: logs, warnings, evaluations, checkpoints."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ def callbacks_for(
     evaluation_key: Key[Array, ""],
     device: str,
 ) -> list[Callback]:
-    """What looks at a run. Saving comes last: a checkpoint is never newer than the log.
+    """The callbacks of a run. Saving comes last: a checkpoint is never newer than the log.
 
     Of several processes, process 0 writes the logs; all evaluate and save. One of several
     seeds leaves the console to all of them.

@@ -1,4 +1,4 @@
-"""``compare``: what runs have come to, side by side, and which of their settings differ."""
+"""``compare``: results of runs side by side, and the settings in which they differ."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,11 @@ _NONE = "-"
 def add_compare(commands: Any) -> None:
     """Adds the command to a command line."""
     parser = add_command(
-        commands, "compare", _run, "print what runs have come to, side by side", needs_device=False
+        commands,
+        "compare",
+        _run,
+        "print results of runs side by side, and how their settings differ",
+        needs_device=False,
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="names, folders or URLs of runs")
     add_folder(parser)

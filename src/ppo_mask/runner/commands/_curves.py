@@ -58,12 +58,12 @@ def read_log(path: Path) -> Log:
 
 
 def mean_of(logs: Sequence[Log]) -> tuple[Log, Band]:
-    """The mean of several runs, and what is between the lowest and the highest of them.
+    """The mean of several runs, and the band from the lowest to the highest.
 
-    Values are interpolated to the steps of the first run, as far as all runs go.
+    Values are interpolated to the steps of the first run, up to the shortest run's end.
 
     Args:
-        logs: of runs that differ in their seed.
+        logs: of runs that differ only in their seed.
     """
     means: Log = {}
     band: Band = {}
@@ -139,13 +139,13 @@ def draw(
 
 
 def _shown(name: str) -> str:
-    """A name as Matplotlib is to draw it: no formula, and no secret of the legend's."""
+    """A name that Matplotlib draws literally: no formula, and not hidden from the legend."""
     plain = "".join(x if x.isprintable() else "\ufffd" for x in name).replace("$", r"\$")
     return f" {plain}" if plain.startswith("_") else plain
 
 
 def html(svg: bytes, title: str) -> bytes:
-    """A page that holds a drawing and needs nothing else."""
+    """A page with an SVG drawing in it, and nothing to fetch."""
     # Without the XML declaration before it.
     drawing = svg.decode()
     drawing = drawing[drawing.index("<svg") :]

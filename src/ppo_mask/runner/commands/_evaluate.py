@@ -1,4 +1,4 @@
-"""``evaluate``: how well a run's policy plays."""
+"""``evaluate``: plays episodes with a run's policy."""
 
 import argparse
 import json
@@ -45,7 +45,7 @@ def add_evaluate(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> No
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """The options that say which run."""
+    """Adds the options that choose a run."""
     parser.add_argument(
         "run",
         nargs="?",
@@ -57,7 +57,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def add_play(parser: argparse.ArgumentParser) -> None:
-    """The options that say how it plays."""
+    """Adds the options for how the policy plays."""
     add_seed(parser)
     parser.add_argument(
         "--sample",

@@ -1,4 +1,4 @@
-"""``inspect``: what a checkpoint holds, and whether it is whole."""
+"""``inspect``: prints what a checkpoint holds, and verifies it."""
 
 import argparse
 from pathlib import Path
@@ -29,7 +29,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def find_checkpoint(target: str, checkpoints: str) -> Path:
-    """The checkpoint that is meant; of a run, its newest.
+    """Finds a checkpoint; of a run, its newest.
 
     Raises:
         RunError: there is none.
@@ -39,7 +39,7 @@ def find_checkpoint(target: str, checkpoints: str) -> Path:
 
 
 def report(path: Path) -> list[str]:
-    """What a checkpoint holds, line by line; every array has been read and compared with its sum.
+    """Describes a checkpoint line by line, after every array has passed its checksum.
 
     Raises:
         RunError: it is damaged.

@@ -1,4 +1,4 @@
-"""A run that was trained: its environment, its policy and its settings."""
+"""Loads a trained run: its environment, its policy and its settings."""
 
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -22,14 +22,14 @@ Environment = TypeVar("Environment")
 
 @dataclass(frozen=True)
 class TrainedRun(Generic[Environment]):
-    """What :func:`load_run` gives.
+    """A trained run.
 
     Attributes:
-        folder: where it is.
+        folder: of the run.
         update: of the checkpoint that the policy is from.
         config: all settings.
-        env: the environment, as it is evaluated in.
-        policy: what it has learned.
+        env: the environment, as in evaluations.
+        policy: the trained policy.
     """
 
     folder: RunFolder
@@ -48,16 +48,16 @@ def load_run(
     place: str = LATEST,
     parent: str = "checkpoints",
 ) -> TrainedRun[Environment]:
-    """Loads a run that a task's program has trained.
+    """Loads a run that this program has trained.
 
     Args:
         task: the program's.
         defaults: the program's.
         place: the run's folder, name or URL, one checkpoint in it, or "latest".
-        parent: where names are looked for, and "latest".
+        parent: the folder or URL in which names and "latest" are looked up.
 
     Raises:
-        RunError: there is no such run, or it is another program's.
+        RunError: there is no such run, or another program trained it.
 
     Example:
         ``run = load_run(task, defaults, "checkpoints/first")``, then

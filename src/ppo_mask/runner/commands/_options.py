@@ -1,4 +1,4 @@
-"""What the commands' options have in common."""
+"""Options that several commands share, and how commands run."""
 
 import argparse
 import io
@@ -20,7 +20,7 @@ Run = Callable[[argparse.Namespace], int]
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser whose errors are a ``RunError``."""
+    """A parser that raises ``RunError`` in place of exiting."""
 
     def error(self, message: str) -> NoReturn:
         """Raises it."""
@@ -30,7 +30,7 @@ class CommandParser(argparse.ArgumentParser):
 def run_commands(
     parser: argparse.ArgumentParser, words: list[str], start: Callable[[], None]
 ) -> int:
-    """Does what the words after a program's name ask.
+    """Runs the command that the words after a program's name ask for.
 
     Args:
         parser: knows the commands, each made with :func:`add_command`.
@@ -70,7 +70,7 @@ def run_commands(
 
 
 def _flush_or_drop() -> None:
-    """Prints the rest; if that cannot be, Python must not try once more when it ends."""
+    """Flushes standard output; if that fails, keeps Python from trying again at exit."""
     if sys.stdout is None:
         return
     try:
@@ -82,7 +82,7 @@ def _flush_or_drop() -> None:
 def add_command(
     commands: Any, name: str, run: Run, help: str, *, needs_device: bool = True
 ) -> argparse.ArgumentParser:
-    """A command and what it does, and whether JAX is started for it."""
+    """Adds a command; ``needs_device`` says whether JAX is started for it."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=help, description=f"{help[0].upper()}{help[1:]}.", allow_abbrev=False
     )
@@ -91,13 +91,13 @@ def add_command(
 
 
 def add_latest(parser: argparse.ArgumentParser) -> None:
-    """The options for the newest run."""
+    """Adds the options for the newest run."""
     parser.add_argument("--latest", action="store_true", help="the newest run there is")
     add_folder(parser)
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    """The option that says where the newest run is looked for."""
+    """Adds the option for the folder in which runs are looked up."""
     parser.add_argument(
         "--checkpoint-dir",
         type=expand_user,
@@ -108,11 +108,11 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
 
 
 def run_folders(places: Sequence[str], parent: str) -> list[RunFolder]:
-    """The runs that are meant, with a checkpoint or without.
+    """Finds runs, with a checkpoint or without.
 
     Args:
         places: paths, URLs, names of runs in ``parent``, or "latest".
-        parent: where names are looked for.
+        parent: the folder or URL in which names are looked up.
 
     Raises:
         RunError: there is no such run.
@@ -126,7 +126,7 @@ def run_folders(places: Sequence[str], parent: str) -> list[RunFolder]:
 
 
 def add_seed(parser: argparse.ArgumentParser, what: str = "") -> None:
-    """The option of a seed, and what it is of."""
+    """Adds the option for a seed; ``what`` says what it seeds."""
     help = f"{what} (default: 0)".lstrip()
     parser.add_argument("--seed", type=number(0, MAX_SEED), default=0, metavar="N", help=help)
 
@@ -149,14 +149,14 @@ def number(at_least: int, at_most: int = MAX_COUNT) -> Callable[[str], int]:
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:
-    """The option that lets files be replaced."""
+    """Adds the option that allows to replace files."""
     parser.add_argument(
         "-f", "--force", action="store_true", help="replace files that exist already"
     )
 
 
 def refuse_existing(paths: Iterable[str], force: bool) -> None:
-    """Says, before the work is done, that its result could not be written.
+    """Refuses to begin work whose result could not be written.
 
     Raises:
         RunError: a file exists already, and ``force`` does not allow to replace it.
@@ -198,12 +198,12 @@ def _existing(path: str) -> RunError:
 
 
 def tell(message: str) -> None:
-    """Something about the work, which is no part of the output."""
+    """Prints a message on standard error, apart from a command's output."""
     print(message, file=sys.stderr, flush=True)
 
 
 def columns(rows: Iterable[Sequence[str]]) -> str:
-    """Rows of words as text in columns; an empty row is an empty line."""
+    """Formats rows of words as aligned columns; an empty row is an empty line."""
     rows = [list(row) for row in rows]
     count = max(len(row) for row in rows)
     widths = [

@@ -84,7 +84,7 @@ def _run(options: argparse.Namespace, titles: Mapping[str, str]) -> int:
 
 
 def by_label(folders: Sequence[RunFolder]) -> dict[str, RunFolder]:
-    """The runs by what to call each: its name, or its path where two have one name."""
+    """Labels runs by name, or by path where two have the same name."""
     names = [folder.path.name for folder in folders]
     return {str(f.path) if names.count(f.path.name) > 1 else f.path.name: f for f in folders}
 
@@ -98,7 +98,7 @@ def settings_of(folder: RunFolder) -> dict[str, Any]:
 def means_of_seeds(
     folders: Sequence[RunFolder], logs: Sequence[Log]
 ) -> tuple[dict[str, Log], dict[str, Band]]:
-    """The mean and the band of runs whose settings differ in the seed alone, by a common name."""
+    """Groups runs whose settings differ only in the seed, and takes each group's mean and band."""
     groups: dict[str, list[int]] = {}
     for place, folder in enumerate(folders):
         settings = settings_of(folder)

@@ -135,7 +135,7 @@ def test_a_run_killed_beyond_its_last_checkpoint(
     train(tmp_path, 21, "--resume", "latest", "--lr", "0.5")
     assert_history_is_right(server, folder)
     assert (run_id(folder) == first) == winds_back
-    assert ("does not wind run" in capsys.readouterr().err) != winds_back
+    assert ("cannot rewind run" in capsys.readouterr().err) != winds_back
     again = train(tmp_path / "whole", 21, *often)
     assert sorted(server.history[run_id(folder)]) == sorted(server.history[run_id(again)])
 

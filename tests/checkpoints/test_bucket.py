@@ -194,7 +194,7 @@ def test_a_policy_is_loaded_from_its_url(machine: Path) -> None:
         assert policy.model.hyperparameters == {"num_actions": 3}
     with pytest.raises(RunError, match=f"there is no run {URL}/walk"):
         pm.load_policy(f"{URL}/walk")
-    with pytest.raises(RunError, match=f"no checkpoint {URL}/run/checkpoints/7; the run's are: 2"):
+    with pytest.raises(RunError, match=f"no checkpoint {URL}/run/checkpoints/7; the run has: 2"):
         pm.load_policy(f"{URL}/run/checkpoints/7")
 
 

@@ -1,7 +1,7 @@
 """Callbacks, which look at a run between two chunks of updates.
 
 In: the run, its state and its log lines. Out: a console table, files, checkpoints, warnings. Each
-is a :class:`~ppo_mask.training.Callback`, and works without the runner.
+callback is a :class:`~ppo_mask.training.Callback`, and works without the runner.
 """
 
 from ._console import ConsoleLog, print_banner

@@ -1,4 +1,4 @@
-"""A run on the screen: a table that grows line by line, and a progress bar."""
+"""Shows a run on the console: a table that grows line by line, and a progress bar."""
 
 import time
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _COLUMNS = {
 
 
 def print_banner(facts: Mapping[str, str]) -> None:
-    """Prints the facts about a run, and that compiling begins.
+    """Prints facts about a run, and a line that compilation begins.
 
     Args:
         facts: text by name.
@@ -32,11 +32,10 @@ def print_banner(facts: Mapping[str, str]) -> None:
 
 @final
 class ConsoleLog(Callback):
-    """A table with a row per log line; on a terminal, a progress bar below it.
+    """Prints a table with a row per log line; on a terminal, a progress bar below it.
 
     Args:
-        columns: heading to metric, such as ``{"won": "stats/win_rate"}``: columns after the usual
-            ones.
+        columns: extra columns, from heading to metric, such as ``{"won": "stats/win_rate"}``.
         console: where to print; standard output if None.
     """
 
@@ -75,7 +74,7 @@ class ConsoleLog(Callback):
             ("steps/s", "-" if speed is None else f"{speed:,.0f}"),
             ("left", self._time_left(run)),
         ]
-        # A list, since a custom column may have the heading of one of these.
+        # A list, not a dict, since a custom column may repeat one of these headings.
         row += [(head, _number(record.values.get(name))) for head, name in self._columns.items()]
         widths = [12 if head == "steps" else max(9, len(head) + 1) for head, _ in row]
         if self._rows % _HEADER_EVERY == 0:
@@ -115,7 +114,7 @@ class ConsoleLog(Callback):
         pace = (time.monotonic() - self._began) / done
         try:
             return str(timedelta(seconds=round(pace * (run.total_updates - run.update))))
-        except OverflowError:  # A run of no end, more than two million years.
+        except OverflowError:  # More than two million years, for a run without end.
             return "-"
 
     def _print(self, line: str) -> None:

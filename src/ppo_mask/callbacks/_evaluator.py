@@ -1,4 +1,4 @@
-"""Evaluation during a run."""
+"""Evaluates the policy during a run."""
 
 from collections.abc import Mapping
 from typing import Any, SupportsIndex, final
@@ -23,26 +23,27 @@ from ppo_mask.training import (
 
 
 class _Cut(Exception):
-    """The run is to stop, and an evaluation with it."""
+    """Breaks an evaluation off, because the run is asked to stop."""
 
 
 @final
 class Evaluator(Callback):
-    """Evaluates the greedy policy every so often, in separate environments, and logs the result.
+    """Evaluates the greedy policy at intervals, in separate environments, and logs the result.
 
-    Comes before the callback that saves, which scores checkpoints by it. It uses one device; of
-    several processes each does the same. A stop cuts it short: then nothing is logged.
+    Put it before the :class:`Saver`, which scores checkpoints by the result. It uses one device; if
+    there are several processes, each runs the same evaluation. If the run is asked to stop, the
+    evaluation breaks off and logs nothing.
 
     Args:
         env: the environment.
-        key: each evaluation folds the update into it, so that resuming changes none.
+        key: each evaluation folds the update's number into it, so that resuming changes no result.
         every_updates: updates between evaluations.
-        num_episodes: of an evaluation.
-        max_steps: cuts an episode off. A greedy policy may run in circles, and all wait for the
-            longest episode.
+        num_episodes: episodes in each evaluation.
+        max_steps: truncates an episode. A greedy policy may run in circles, and an evaluation lasts
+            as long as its longest episode.
         metrics: custom metrics by name, logged under ``eval/``.
-        num_envs: side by side; by default as :func:`ppo_mask.evaluate` has them, but of an
-            environment in Python no more than train.
+        num_envs: environments side by side; by default as for :func:`ppo_mask.evaluate`, but for an
+            environment in Python at most as many as in training.
 
     Raises:
         ValueError: a number is below 1, or a metric has a name that the library uses.
@@ -95,7 +96,7 @@ class Evaluator(Callback):
                 )
             except _Cut:
                 return
-            # Such as a mask that allows no action, or more episodes than there is memory for.
+            # Such as a mask that allows no action, or more episodes than memory can hold.
             except (RunError, ValueError, jax.errors.JaxRuntimeError) as error:
                 raise TrainingError(
                     f"evaluation at update {run.update}: {first_line(error)}"

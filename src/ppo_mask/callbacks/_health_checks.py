@@ -1,4 +1,4 @@
-"""Warnings about a run that learns badly, with advice."""
+"""Warns about a run that learns badly, with advice."""
 
 import dataclasses
 import math
@@ -8,19 +8,19 @@ from typing import final
 from ppo_mask.errors import warn
 from ppo_mask.training import Callback, LogRecord, Run
 
-# A metric has recovered after so many good lines; so one that wavers is warned of once.
+# A metric has recovered after this many good lines, so a metric that wavers gets one warning.
 _RECOVERED_AFTER = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One thing to look at in every log line.
+    """A check of every log line.
 
     Attributes:
-        needs: metrics that it looks at.
-        is_bad: whether they look bad.
+        needs: the metrics to check.
+        is_bad: from their values to whether they look bad.
         patience: consecutive bad log lines before the warning.
-        message: the problem and its remedy in one line, with places for the metrics.
+        message: the problem and its remedy in one line, a format string for the values.
     """
 
     needs: tuple[str, ...]
@@ -73,12 +73,12 @@ class HealthChecks(Callback):
     """Warns when a metric looks unhealthy: once, and again only after it has recovered.
 
     A healthy run has ``approx_kl`` from 0.01 to 0.06, ``clip_frac`` under 0.3, and an entropy over
-    1 with four or five allowed actions. A loss that is not finite, and whatever else stops a run,
-    raises :class:`~ppo_mask.training.TrainingError` instead.
+    1 with four or five allowed actions. Problems that stop a run, such as a loss that is not
+    finite, raise :class:`~ppo_mask.training.TrainingError` instead.
 
     Args:
-        report: gets each warning, a line of text; by default it is printed to standard error.
-        checks: to make.
+        report: called with each warning, a line of text; prints to standard error by default.
+        checks: the checks of each log line.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ def _finite(name: str) -> Check:
 
 
 class _Watch:
-    """A check, and the log lines so far."""
+    """A check, and how the last log lines fared in it."""
 
     def __init__(self, check: Check) -> None:
         self._check = check
@@ -112,7 +112,7 @@ class _Watch:
         self._warned = False
 
     def look(self, values: Mapping[str, float]) -> str | None:
-        """The warning, if this line is the one to warn at."""
+        """Returns the warning that this log line triggers, or None."""
         check = self._check
         if any(name not in values for name in check.needs):
             return None

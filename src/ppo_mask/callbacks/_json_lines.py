@@ -1,7 +1,7 @@
-"""Log lines as JSON, one object each, and how they are read again.
+"""Writes log lines as JSON objects, and reads them again.
 
-A resumed run appends to its log. Before it does it drops the lines of updates that it will do
-again, a partial last line, and lines that a kill or a power cut damaged.
+A resumed run appends to its log. First it drops the lines of updates that it will repeat, a partial
+last line, and lines that a kill or a power cut damaged.
 """
 
 import json
@@ -17,9 +17,9 @@ from ppo_mask.training import Callback, LogRecord, Run, TrainState
 
 @final
 class JsonLines(Callback):
-    """One JSON object a log line: the metrics by name, ``step`` (environment steps), ``update``.
+    """Writes a JSON object per log line: ``step`` (environment steps), ``update`` and metrics.
 
-    A metric that is no finite number is null.
+    A metric that is not finite becomes null.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,7 +34,7 @@ class JsonLines(Callback):
             if damaged := lines.count(None):
                 warn(f"dropped the damaged lines of {self._path}: {damaged} of {len(lines)}")
         self._file = LogFile(self._path)
-        self._file.append(b"")  # So that there is one.
+        self._file.append(b"")  # So that the file exists.
 
     def on_log(self, run: Run, record: LogRecord) -> None:
         if self._file is None:
@@ -49,7 +49,7 @@ class JsonLines(Callback):
 
 
 def read_rows(path: Path, run: Run) -> dict[int, dict[str, float]]:
-    """The metrics, by environment step, of the log lines that a resumed run keeps."""
+    """Reads the log lines that a resumed run keeps: their metrics, by environment step."""
     rows: dict[int, dict[str, float]] = {}
     for line in filter(None, _read_lines(path) if path.exists() else ()):
         metrics = {name: x for name, x in line.items() if name not in ("step", "update")}
@@ -60,7 +60,7 @@ def read_rows(path: Path, run: Run) -> dict[int, dict[str, float]]:
 
 
 def _read_lines(path: Path) -> list[dict[str, Any] | None]:
-    """The log lines that :class:`JsonLines` wrote; None for each that is damaged."""
+    """Reads the log lines that :class:`JsonLines` wrote; None for each damaged line."""
     *whole, torn = path.read_bytes().split(b"\n")
     return [_parse(line) for line in (*whole, *([torn] if torn else []))]
 

@@ -1,4 +1,4 @@
-"""A file that a log is appended to."""
+"""An append-only file for a log."""
 
 from pathlib import Path
 from typing import final
@@ -8,13 +8,13 @@ from ppo_mask.errors import warn
 
 @final
 class LogFile:
-    """A file that is appended to, also when the disk is full for a while.
+    """An append-only file that survives a disk that is full for a while.
 
-    If writing fails, it warns, keeps the content, and writes it with the next. So the file never
-    has a torn line in its middle.
+    If a write fails, it warns, keeps the content, and writes it before the next content. So the
+    file never has a torn line in its middle.
 
     Args:
-        path: of the file, which may be there already.
+        path: of the file, which may exist already.
     """
 
     def __init__(self, path: Path) -> None:
@@ -23,13 +23,13 @@ class LogFile:
         self._unwritten = b""
 
     def append(self, content: bytes) -> None:
-        """Appends the content, after any that could not be written before."""
+        """Appends the content, after any content that earlier writes could not append."""
         was_behind = bool(self._unwritten)
         self._unwritten += content
         try:
             with self._path.open("ab") as file:
                 if file.tell() > self._size:
-                    file.truncate(self._size)  # A try that failed got so far.
+                    file.truncate(self._size)  # Drops what a failed write got into the file.
                 file.write(self._unwritten)
         except OSError as error:
             if not was_behind:
@@ -42,7 +42,7 @@ class LogFile:
             self._unwritten = b""
 
     def close(self) -> None:
-        """Tries once more to write what is left; warns if it is lost."""
+        """Tries once more to write any unwritten content; warns if that fails."""
         if self._unwritten:
             self.append(b"")
         if self._unwritten:

@@ -1,4 +1,4 @@
-"""A trace of one update, for TensorBoard and Perfetto."""
+"""Traces one update, for TensorBoard and Perfetto."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +12,14 @@ from ppo_mask.training import Callback, Progress, Run, TrainState
 
 @final
 class Profiler(Callback):
-    """Traces one update with JAX's profiler. Comes first, so that it traces little else.
+    """Traces one update with JAX's profiler.
+
+    Put it before the other callbacks, so that it traces little of them.
 
     Args:
-        directory: where the trace goes: ``plugins/profile/<time>/``, as TensorBoard wants it, with
+        directory: the trace goes to its ``plugins/profile/<time>/``, where TensorBoard looks, with
             a ``perfetto_trace.json.gz`` for https://ui.perfetto.dev.
-        update: which; the first of a run is 1.
+        update: the update's number; a run's first is 1.
     """
 
     def __init__(self, directory: Path, update: SupportsIndex) -> None:
@@ -48,10 +50,10 @@ class Profiler(Callback):
             )
 
     def _try(self, act: Callable[[], None]) -> bool:
-        """Whether it worked; a run is worth more than its trace."""
+        """Whether it worked; a failure is only a warning, since the run matters more."""
         try:
             act()
-        # The profiler raises all kinds, on a full disk or a folder's odd name.
+        # The profiler raises many classes of errors, as on a full disk or an odd folder name.
         except Exception as error:
             what = f"cannot trace update {self._update} into {self._directory}"
             warn(f"{what}: {first_line(error)}")

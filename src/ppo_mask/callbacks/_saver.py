@@ -1,4 +1,4 @@
-"""Saves a run."""
+"""Saves a run's checkpoints."""
 
 import json
 import time
@@ -16,24 +16,24 @@ _PAUSES = (2.0, 5.0)  # Seconds between tries at the end.
 
 @final
 class Saver(Callback):
-    """Saves a run now and then, and when it stops. Comes after the callbacks that log.
+    """Saves checkpoints at intervals and when the run stops. Put it after callbacks that log.
 
-    A state that an evaluation finds to be the best so far is saved at once; its score is the mean
-    return of that evaluation. The score of any other checkpoint is the mean return of the last
-    whole log line that counts: one whose episodes have half as many steps as the line, or more.
-    Other lines see short episodes only, as the first lines of a run do. A checkpoint that a stop
-    has made between two intervals has no score, so that a stop does not change which is the best.
+    If an evaluation finds the best mean return so far, the state is saved at once. The score of an
+    evaluated checkpoint is that mean return. The score of any other is the mean return of the last
+    complete log line whose ended episodes have at least half as many steps as the line; other
+    lines, such as a run's first, saw short episodes only. With ``every_updates``, a checkpoint that
+    a stop makes between two intervals has no score, so a stop does not change which is best.
 
-    If saving fails, it warns, and tries again at the next checkpoint.
+    If a save fails, it warns, and tries again at the next checkpoint.
 
     Args:
-        store: of the checkpoints.
-        description: goes beside the arrays.
+        store: for the checkpoints.
+        description: saved beside the arrays.
         every_minutes: time between checkpoints.
-        every_updates: updates between checkpoints, in place of the time.
+        every_updates: updates between checkpoints, instead of the time.
 
     Raises:
-        FieldError: no time, or no update, is between two checkpoints.
+        FieldError: ``every_minutes`` or ``every_updates`` is too small.
         TypeError: JSON cannot hold the description.
     """
 
@@ -57,7 +57,7 @@ class Saver(Callback):
         self._saved_update: int | None = None
         self._training_return: float | None = None
         self._logged_updates = 0
-        self._evaluated: dict[int, float] = {}  # The last update that was, and its return.
+        self._evaluated: dict[int, float] = {}  # The last evaluated update, and its mean return.
         self._failure: RunError | None = None
 
     def next_update(self, update: int) -> int | None:
@@ -104,10 +104,10 @@ class Saver(Callback):
                 self._save(run, state)
 
     def check(self) -> None:
-        """Checks, after the end of a run, that it is saved.
+        """Checks, after a run has stopped, that its last state is saved.
 
         Raises:
-            TrainingError: it is not.
+            TrainingError: the last save failed.
         """
         if self._failure is not None:
             raise TrainingError(f"{self._failure}; {self._store.what_is_kept()}")
@@ -138,6 +138,6 @@ class Saver(Callback):
 
 
 def _steps_of_episodes(values: Mapping[str, float], otherwise: int) -> float | int:
-    """Steps of the episodes that ended in a log line, which may have begun before it."""
+    """Counts the steps of the episodes that ended in a log line, even those before the line."""
     episodes, length = "train/num_episodes", "train/mean_episode_length"
     return values[episodes] * values[length] if {episodes, length} <= values.keys() else otherwise

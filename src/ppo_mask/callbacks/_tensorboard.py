@@ -1,4 +1,4 @@
-"""TensorBoard's event files, which a resumed run writes anew from its own log."""
+"""Writes TensorBoard's event files; a resumed run writes them anew from its log."""
 
 import os
 import socket
@@ -16,7 +16,7 @@ from ppo_mask.callbacks._log_file import LogFile
 from ppo_mask.errors import RunError
 from ppo_mask.training import Callback, LogRecord, Run, TrainState
 
-# Protocol buffers make their classes at run time, where no type checker sees them.
+# Protocol buffers make their classes at run time, so no type checker knows them.
 _Event: Any = vars(event_pb2)["Event"]
 _SessionLog: Any = vars(event_pb2)["SessionLog"]
 _Summary: Any = vars(summary_pb2)["Summary"]
@@ -24,16 +24,16 @@ _Summary: Any = vars(summary_pb2)["Summary"]
 
 @final
 class TensorBoard(Callback):
-    """Event files for TensorBoard; the axis is environment steps.
+    """Writes event files for TensorBoard; the horizontal axis is environment steps.
 
-    A resumed run replaces the files of earlier processes by one that it makes from the log. So
+    A resumed run replaces the files of earlier processes by a file that it writes from its log. So
     TensorBoard shows every point once, whatever was dropped, lost or damaged. Earlier points get
     the wall time of the resume.
 
     Args:
         directory: for the files.
-        history: the file of :class:`JsonLines`, which comes before this callback. Without it, a
-            resumed run leaves earlier files as they are.
+        history: the file of a :class:`JsonLines`, which must come before this callback. Without it,
+            a resumed run leaves earlier files as they are.
     """
 
     def __init__(self, directory: Path, history: Path | None = None) -> None:
@@ -52,14 +52,14 @@ class TensorBoard(Callback):
                     path.unlink()
         except OSError as error:
             raise RunError(f"cannot write to {self._directory}: {error.strerror}") from error
-        # tensorboardX's SummaryWriter hands events to a thread, which a full disk ends; soon after
-        # it blocks the run. Its names of files hold whole seconds, hence the rest.
+        # Not tensorboardX's SummaryWriter: a full disk ends its thread, and soon blocks the run.
+        # The process and the update make the name unique within a second.
         now, by = f"{time.time():.0f}", f"{os.getpid()}.{run.start_update}"
         name = f"events.out.tfevents.{now}.{socket.gethostname()}.{by}"
         self._file = LogFile(self._directory / name)
         self._write(_Event(file_version="brain.Event:2"))
-        # An open TensorBoard drops what it has read of these steps. It does so from the second such
-        # event of a run on, hence one in each file.
+        # It makes an open TensorBoard drop the points that it has read from `first` on. TensorBoard
+        # ignores a run's first such event, so every file has one.
         self._write(_Event(step=first, session_log=_SessionLog(status=_SessionLog.START)))
         for step in sorted(rows):
             self._write_metrics(step, rows[step])

@@ -1,4 +1,4 @@
-"""Pushes runs to their bucket."""
+"""Pushes runs to a bucket."""
 
 import time
 from collections.abc import Sequence
@@ -9,19 +9,19 @@ from ppo_mask.devices.processes import broadcast_from_0, is_process_0
 from ppo_mask.errors import RunError, warn
 from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState
 
-_PAUSES = (2.0, 5.0)  # Seconds between tries at the end; a VM that is preempted has about 30.
+_PAUSES = (2.0, 5.0)  # Seconds between tries at the end; a preempted VM has about 30.
 
 
 @final
 class Uploader(Callback):
-    """Pushes runs to their storage whenever there is a new checkpoint, and when they stop.
+    """Pushes runs to a bucket after every checkpoint, and when they stop.
 
-    Comes after the callbacks that save. If a push fails, it warns, and tries again at the next
-    checkpoint. All processes of a run have one; that of process 0 does the work.
+    Put it after every :class:`Saver`. If a push fails, it warns, and tries again at the next
+    checkpoint. Every process of a run needs an uploader; that of process 0 does the work.
 
     Args:
         storage: of the runs.
-        folders: of the runs, on this machine.
+        folders: the runs' local folders.
     """
 
     def __init__(self, storage: Storage, folders: Sequence[RunFolder]) -> None:
@@ -49,10 +49,10 @@ class Uploader(Callback):
         self._failed_on_0 = bool(broadcast_from_0(bool(self._failures)))
 
     def check(self) -> None:
-        """Checks, after the end of runs, that their storage has all of them.
+        """Checks, after the runs have stopped, that the bucket has all of them.
 
         Raises:
-            TrainingError: one is not.
+            TrainingError: the last push of a run failed.
         """
         behind = [
             f"{failure}; {folder.path} has the whole run, and --resume "

@@ -1,9 +1,9 @@
-"""Log lines and checkpoints sent to Weights & Biases, an optional extra.
+"""Sends log lines and checkpoints to Weights & Biases, an optional extra.
 
-W&B's history can only grow: a row that was sent cannot be replaced. So a row is sent only when its
-step is complete, and a resumed run compares W&B's history with its own log. It sends rows again
-that W&B lost in a kill. If W&B has rows that the run has dropped, the W&B run is rewound; a server
-that cannot rewind gets the whole history in a new W&B run.
+W&B's history is append-only, so a row is sent only when its step is complete. A resumed run
+compares W&B's history with its own log, and sends again the rows that W&B lost in a kill. If W&B
+has rows that the run has dropped, the W&B run is rewound; a server that cannot rewind gets the
+whole history in a new W&B run.
 """
 
 import json
@@ -19,7 +19,7 @@ from ppo_mask.training import Callback, LogRecord, Run, TrainState
 
 
 def import_wandb() -> Any:
-    """The package ``wandb``.
+    """Imports the package ``wandb``.
 
     Raises:
         RunError: it is not installed.
@@ -48,19 +48,20 @@ def log_in() -> None:
 
 @final
 class WandB(Callback):
-    """A run on W&B; the axis is environment steps.
+    """Logs a run to W&B; the horizontal axis is environment steps.
 
-    The newest checkpoint, and the best, become a versioned artifact when the run stops in good
-    order. A partial last line is in the run's summary only, since a resumed run may complete it.
+    When the run stops in good order, its newest and its best checkpoint become versions of an
+    artifact. A partial last log line goes to the W&B run's summary only, since a resumed run may
+    complete it.
 
     Args:
-        folder: of the run, whose name is the run's name on W&B. ``wandb.json`` in it holds the
-            run's id there, by which a resumed run finds it again.
+        folder: of the run; its name is also the run's name on W&B. Its file ``wandb.json`` holds
+            the W&B run's id, so that a resumed run continues the same W&B run.
         project: on W&B.
         entity: a user or team on W&B; None for the account's default.
-        config: the settings to show there.
-        history: the file of :class:`JsonLines`, which comes before this callback.
-        checkpoints: become artifacts; None for no artifacts.
+        config: the settings to show on W&B.
+        history: the file of a :class:`JsonLines`, which must come before this callback.
+        checkpoints: to upload as artifacts; None for no artifacts.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class WandB(Callback):
         self._run = None
 
     def _open(self, last: int) -> Any:
-        """The run on W&B, with no rows after step ``last``."""
+        """Opens the run on W&B, with no rows after step ``last``."""
         file, known = self._folder / "wandb.json", None
         if file.exists():
             try:
@@ -150,14 +151,11 @@ class WandB(Callback):
                 return run
             run.finish()
             reason = "it still has later steps"
-        warn(
-            f"W&B does not wind run {known} back ({reason}): the whole history goes to a new run "
-            "there"
-        )
+        warn(f"W&B cannot rewind run {known} ({reason}): the whole history goes to a new W&B run")
         return None
 
     def _init(self, **which: str) -> Any:
-        # Not W&B's single global run: a search has several runs in a process.
+        # Not W&B's one global run: a hyperparameter search has several runs in a process.
         return self._wandb.init(
             **self._options,
             **which,

@@ -1,7 +1,7 @@
 """Checkpoints: the files of a run on disk or in a bucket.
 
-In: a state. Out: a folder that a kill at any moment leaves whole, from which the run resumes to the
-bit, or its policy is loaded. Nothing that is loaded can run code.
+In: a state. Out: a folder that survives a kill at any moment. From it the run resumes bit for bit,
+or its policy loads. Loading runs no code from the files.
 """
 
 from ._architecture import architecture_of

@@ -1,6 +1,6 @@
-"""The architecture of a network as JSON holds it: names of classes, and their hyperparameters.
+"""Stores a network's architecture as JSON: names of classes, and their hyperparameters.
 
-A tuple is stored as ``{"tuple": [...]}``. NumPy's scalars become Python's.
+A tuple is stored as ``{"tuple": [...]}``. NumPy scalars become Python scalars.
 """
 
 import json
@@ -16,15 +16,15 @@ from ppo_mask.networks import AbstractActorCritic
 
 _NETWORK, _TUPLE = {"network", "hyperparameters"}, {"tuple"}
 _PLAIN = (bool, int, float, str)
-_SHOWN = 100  # characters of a value, in an error
+_SHOWN = 100  # An error shows so many characters of a value.
 
 
 class UnknownNetwork(Exception):
-    """The name of an unknown class."""
+    """A stored architecture names an unknown class."""
 
 
 def architecture_of(model: AbstractActorCritic) -> dict[str, Any]:
-    """The architecture of a network, from which :func:`load_policy` rebuilds it.
+    """Describes a network's architecture, so that :func:`load_policy` can rebuild it.
 
     Args:
         model: any network.
@@ -33,8 +33,8 @@ def architecture_of(model: AbstractActorCritic) -> dict[str, Any]:
         The names of its classes and their hyperparameters, nested as the networks are.
 
     Raises:
-        ValueError: a hyperparameter cannot be stored, or they make another network than this one.
-            The message is one line and names it.
+        ValueError: a hyperparameter cannot be stored, or the hyperparameters build a different
+            network. The message is one line and names the hyperparameter or the array.
     """
     classes: dict[str, Any] = {}
     architecture = _stored(model, "", "", classes)
@@ -55,14 +55,14 @@ def architecture_of(model: AbstractActorCritic) -> dict[str, Any]:
 
 
 def build(architecture: Any, classes: Mapping[str, Any]) -> AbstractActorCritic:
-    """A network of an architecture, with any weights.
+    """Builds a network from its architecture, with arbitrary weights.
 
     Args:
         architecture: from :func:`architecture_of`.
-        classes: that it may be made of, by name.
+        classes: the classes that it may name, by name.
 
     Raises:
-        UnknownNetwork: it is made of another.
+        UnknownNetwork: it names another class.
     """
 
     def read(value: Any) -> Any:
@@ -84,13 +84,12 @@ def build(architecture: Any, classes: Mapping[str, Any]) -> AbstractActorCritic:
 
 
 def is_architecture_of(saved: Any, model: AbstractActorCritic) -> bool:
-    """Whether a saved architecture makes networks like this one.
+    """Whether a saved architecture is that of this network.
 
-    A hyperparameter that it does not name, because the class had none of this name yet, is the
-    constructor's default.
+    A hyperparameter that the class has gained since the save has the constructor's default.
 
     Args:
-        saved: from :func:`architecture_of`, by way of JSON.
+        saved: from :func:`architecture_of`, read back from JSON.
         model: any network; the shapes of its arrays are enough.
     """
     classes: dict[str, Any] = {}
@@ -104,7 +103,7 @@ def is_architecture_of(saved: Any, model: AbstractActorCritic) -> bool:
 
 
 def _stored(value: Any, network: str, name: str, classes: dict[str, Any]) -> Any:
-    """A value as JSON; ``name`` is its place in the hyperparameters of ``network``."""
+    """Converts a value to JSON; ``name`` is its place in the hyperparameters of ``network``."""
     if isinstance(value, AbstractActorCritic):
         network = type(value).__name__
         if classes.setdefault(network, type(value)) is not type(value):

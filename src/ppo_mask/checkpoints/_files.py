@@ -1,4 +1,4 @@
-"""Writes files that a kill, a power cut or a full disk leaves whole."""
+"""Writes files so that a kill, a power cut or a full disk leaves them whole."""
 
 import os
 from contextlib import suppress
@@ -8,16 +8,16 @@ from ppo_mask.errors import RunError
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes or replaces a file; a kill or a power cut leaves the old or the new one, whole.
+    """Writes or replaces a file; a kill or a power cut leaves the old file or the new one whole.
 
     Args:
         path: of the file.
         content: all of it.
 
     Raises:
-        RunError: it cannot be written.
+        RunError: the file cannot be written.
     """
-    path = path.resolve()  # Replaces the target of a link, not the link.
+    path = path.resolve()  # Replaces a link's target, not the link.
     new = path.with_name(f".{path.name}.new")
     try:
         with new.open("wb") as file:
@@ -33,7 +33,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def flush(folder: Path) -> None:
-    """Writes a folder's files through to the disk, so that a power cut loses nothing."""
+    """Flushes a folder's files to the disk, so that a power cut loses nothing."""
     for path in folder.rglob("*"):
         if path.is_dir():
             flush_folder(path)
@@ -44,8 +44,8 @@ def flush(folder: Path) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Writes a folder's list of files through to the disk."""
-    with suppress(OSError):  # Not all file systems can.
+    """Flushes a folder's list of files to the disk."""
+    with suppress(OSError):  # Not all file systems can do this.
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -10,27 +10,26 @@ from ppo_mask.errors import RunError
 
 
 def local_path(place: str) -> Path:
-    """The local path of a run or checkpoint, which is fetched if it is a URL.
+    """Returns the local path of a run or checkpoint; fetches it first if it is at a URL.
 
     Raises:
-        RunError: there is no run at that URL, it is damaged or cannot be reached; or the system
-            refuses the path.
+        RunError: the URL has no run, or a damaged one, or cannot be reached; or the system refuses
+            the path.
     """
     return _fetch(place)[1] if is_url(place) else _known_path(place)
 
 
 def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder, int, Storage]:
-    """The run, the step of the checkpoint, and the storage that ``--resume`` means.
+    """Finds the run, the checkpoint's step and the storage that a value of ``--resume`` names.
 
     Args:
         place: the path or the URL of a run or of one of its checkpoints; the name of a run in
-            ``parent``; or "latest".
-        parent: where names are looked for, and "latest": the run whose newest checkpoint is the
-            newest of all.
-        or_empty: whether a run without a checkpoint will do; the step is then 0.
+            ``parent``; or "latest", the run in ``parent`` that was saved last.
+        parent: the folder or URL to search for names and for "latest".
+        or_empty: whether to accept a run without a checkpoint; the step is then 0.
 
     Raises:
-        RunError: there is no such run or checkpoint, or as :func:`local_path`.
+        RunError: there is no such run or checkpoint, or for the reasons of :func:`local_path`.
     """
     if place == LATEST:
         storage = _runs_in(parent)
@@ -60,7 +59,7 @@ def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder
 
 
 def _may_be_a_name(place: str) -> bool:
-    """Whether it is no path; only then a bucket is asked, which takes a while."""
+    """Whether the place can be a run's name; only then is the bucket asked, which is slow."""
     return Path(place).name == place and not os.path.exists(place)
 
 
@@ -69,7 +68,7 @@ def _runs_in(parent: str) -> Storage:
 
 
 def _known_path(place: str) -> Path:
-    """A path that the system can look at, whether there is something or not."""
+    """Returns the path, after a check that the system accepts it, whether it exists or not."""
     path = Path(expand_user(place))
     try:
         path.stat()
@@ -91,5 +90,5 @@ def _fetch(url: str) -> tuple[Storage, Path]:
     steps = folder.checkpoints.steps()
     if int(parts[3]) not in steps:
         has = ", ".join(map(str, steps)) or "none"
-        raise RunError(f"there is no checkpoint {url}; the run's are: {has}")
+        raise RunError(f"there is no checkpoint {url}; the run has: {has}")
     return storage, folder.checkpoints.path(int(parts[3]))

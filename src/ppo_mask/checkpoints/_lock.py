@@ -19,24 +19,25 @@ _held: set[Path] = set()
 
 
 def this_process() -> str:
-    """This process, as an error message names it."""
+    """Names this process for an error message."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 @contextmanager
 def hold(folder: Path) -> Generator[None]:
-    """Keeps other processes from training a run, until it ends or this process does.
+    """Keeps others from training a run, until the ``with`` block or this process ends.
 
-    It does nothing on a file system without locks, or where it cannot write.
+    On a file system without locks, or without permission to write, it does not lock out other
+    processes.
 
     Args:
         folder: of the run.
 
     Raises:
-        RunError: another process trains it.
+        RunError: another process, or another thread of this one, is training the run.
     """
     folder = folder.resolve()
-    # The system's lock is the process's: it says nothing about two of its threads.
+    # The system's lock belongs to a process, so it does not keep two threads of it apart.
     if folder in _held:
         raise _taken(folder, this_process())
     descriptor = _lock(folder)
@@ -58,9 +59,9 @@ def _lock(folder: Path) -> int | None:
         except OSError:
             return None
         try:
-            # Not flock: children, which inherit that, may live longer than this process.
+            # Not flock: child processes would inherit the lock, and may outlive this process.
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Otherwise the last holder has deleted the file since.
+            # False if the last holder has deleted the file since it was opened.
             if os.path.samestat(os.fstat(descriptor), (folder / LOCK).stat()):
                 os.truncate(descriptor, 0)
                 os.write(descriptor, this_process().encode())
@@ -79,6 +80,6 @@ def _lock(folder: Path) -> int | None:
 
 def _taken(folder: Path, holder: str) -> RunError:
     return RunError(
-        f"run {folder} is being trained by {holder}; wait for its end, or give another "
+        f"run {folder} is being trained by {holder}; wait until it ends, or give another "
         "--checkpoint-dir to train a copy of it"
     )

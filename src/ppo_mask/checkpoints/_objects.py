@@ -1,6 +1,6 @@
-"""A bucket, which fsspec shows as folders of objects. No object is ever half written.
+"""Reads and writes a bucket through fsspec. No object is ever half written.
 
-fsspec comes with Orbax; the packages for the kinds of object stores are extras.
+fsspec comes with Orbax; the package for each kind of object store is an extra.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -21,7 +21,7 @@ class MissingError(RunError):
 @final
 @dataclass(frozen=True)
 class Bucket:
-    """A folder of folders in an object store; its failures are RunErrors.
+    """A folder of run folders in an object store; failures to reach it raise a RunError.
 
     Attributes:
         url: of the folder.
@@ -34,11 +34,11 @@ class Bucket:
     root: str
 
     def folders(self) -> list[str]:
-        """The names of the folders."""
+        """Lists the names of the folders."""
         try:
             found: list[str] = self._do("ls", self.root, detail=False)
         except MissingError:
-            # Nothing has been written there yet; but the bucket itself must be there.
+            # Nothing has been written to the folder yet, but the bucket itself must exist.
             with _reaching(self.url), suppress(PermissionError):
                 if top := self.root.partition("/")[0]:
                     self.store.ls(top, detail=False)
@@ -46,14 +46,14 @@ class Bucket:
         return [path.rstrip("/").rpartition("/")[2] for path in found]
 
     def files(self, folder: str) -> dict[str, int]:
-        """The sizes in bytes of all objects in a folder, by path."""
+        """Lists the objects in a folder: their sizes in bytes, by path."""
         found: dict[str, Any] = self._do("find", self._path(folder), detail=True)
         sizes = {x.removeprefix(self._path(folder, "")): found[x]["size"] for x in found}
-        # Objects may have any name; a file is to be in the folder.
+        # An object may have any name, even one whose local file would be outside the folder.
         return {x: sizes[x] for x in sizes if x == str(PurePosixPath("/", x))[1:] and ".." not in x}
 
     def read(self, folder: str, path: str) -> bytes | None:
-        """The content of an object; None if there is none."""
+        """Reads an object; None if it does not exist."""
         try:
             return self._do("cat_file", self._path(folder, path))
         except MissingError:
@@ -63,7 +63,7 @@ class Bucket:
         """Writes or replaces an object."""
         target = self._path(folder, path)
         if getattr(self.store, "local_file", False):
-            # Unlike an object, a file is there before its content is; so it is put there whole.
+            # Unlike an object, a file exists before it is whole, so it is written, then renamed.
             self._do("pipe_file", f"{target}.new", content)
             self._do("mv", f"{target}.new", target)
         else:
@@ -96,10 +96,10 @@ class Bucket:
 
 
 def open_bucket(place: str) -> tuple[Bucket, list[str]]:
-    """The bucket at a URL such as ``gs://bucket/runs``, and the parts of that.
+    """Opens the bucket at a URL such as ``gs://bucket/runs``; also returns the URL's parts.
 
     Raises:
-        RunError: it is no such URL, or the package for its kind is not installed.
+        RunError: it is no such URL, or the package for its scheme is not installed.
     """
     url = place.rstrip("/")
     scheme, _, path = url.partition("://")
@@ -107,10 +107,10 @@ def open_bucket(place: str) -> tuple[Bucket, list[str]]:
     if not parts or {".", ".."} & set(parts):
         raise RunError(f"{url} is not the URL of a folder of runs, such as gs://bucket/runs")
     if "::" in url:
-        # fsspec would write to another place than the one that it reads from.
+        # fsspec would not read such a URL from where it wrote to it.
         raise RunError(f"{url} is a chain of URLs; give one URL without ::")
     try:
-        # Imported here: most runs need no bucket.
+        # Imported here, since most runs need no bucket.
         from fsspec import get_filesystem_class
         from fsspec.core import url_to_fs
 
@@ -121,10 +121,10 @@ def open_bucket(place: str) -> tuple[Bucket, list[str]]:
         raise RunError(f"{scheme}:// needs a package that is not installed: {hint}") from error
     except ValueError as error:
         raise RunError(
-            f"{url}: there is no {scheme}://; gs:// and s3:// are known, and what fsspec knows"
+            f"{url}: unknown scheme {scheme}://; give gs://, s3://, or another that fsspec knows"
         ) from error
     with _reaching(url):
-        # Folders are something that only a local file system has.
+        # Only a local file system needs its folders to be made.
         options = {"auto_mkdir": True} if scheme in ("file", "local") else {}
         store, root = url_to_fs(url, **options)
     return Bucket(url, store, str(root)), [scheme, *parts]
@@ -134,7 +134,7 @@ def open_bucket(place: str) -> tuple[Bucket, list[str]]:
 def _reaching(url: str) -> Generator[None]:
     try:
         yield
-    # Each driver raises errors of its own.
+    # Each driver has its own classes of errors.
     except Exception as error:
         kind = MissingError if isinstance(error, FileNotFoundError) else RunError
         reason = first_line(error)[:200]

@@ -1,7 +1,6 @@
-"""A checkpoint's arrays, as Orbax writes and reads them.
+"""Writes and reads a checkpoint's arrays with Orbax.
 
-Imported only when the first checkpoint is saved or read, since importing Orbax takes a third of a
-second.
+Only the first save or read imports this file, since importing Orbax takes a third of a second.
 """
 
 import logging
@@ -24,8 +23,8 @@ from ppo_mask.errors import RunError
 
 _PLAIN = re.compile(r"[\w/.,+=@%#~ -]{1,500}", re.ASCII)
 
-# After a failure Orbax's threads log a traceback of it too, and TensorStore one of a closed event
-# loop, both perhaps long after the error was raised.
+# Long after Orbax has raised an error, its threads may log a traceback of it, and TensorStore may
+# print one of a closed event loop. These lines silence both.
 logging.getLogger("absl").addFilter(
     lambda record: not record.pathname.endswith("orbax/checkpoint/_src/futures/future.py")
 )
@@ -33,7 +32,7 @@ warnings.filterwarnings("ignore", r"coroutine '\w*Handler\.", RuntimeWarning)
 _print_unraisable = sys.unraisablehook
 
 
-# It may be called where beartype's lock is taken: see `Run.request_stop`.
+# Python may call it while beartype's lock is held: see `Run.request_stop`.
 @no_type_check
 def _print_other(unraisable: Any) -> None:
     if str(unraisable.exc_value) != "Event loop is closed":
@@ -47,7 +46,7 @@ def write(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Writes arrays by name into a new folder.
 
     Args:
-        path: of the folder; its parent must exist and have a plain name.
+        path: the folder. Its parent must exist and have a name of plain characters.
         arrays: by name.
     """
     with _plain(path.parent.parent) as plain:
@@ -67,7 +66,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]
 
 
 def _checkpointer() -> ocp.Checkpointer:
-    """A checkpointer of this process alone, which waits for no other."""
+    """Makes a checkpointer for this process alone, which waits for no other process."""
     me = jax.process_index()
     alone = ocp.options.MultiprocessingOptions(
         primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
@@ -77,7 +76,7 @@ def _checkpointer() -> ocp.Checkpointer:
 
 
 def in_short(error: Exception) -> str:
-    """The reason of an error, without the paths that Orbax and TensorStore put around it."""
+    """Returns the reason of an error, without the paths that Orbax and TensorStore add."""
     text = str(error).partition("\n")[0]
     number = re.search(r"os_error_code='(\d+)'|^\[Errno (\d+)\]", text)
     reason = os.strerror(int(number[1] or number[2])) if number else text[:200]
@@ -86,10 +85,10 @@ def in_short(error: Exception) -> str:
 
 @contextmanager
 def _plain(path: Path) -> Generator[Path]:
-    """The path, or a link to it if Orbax or TensorStore would not take the path as it is.
+    """Yields the path, or a link to it if Orbax or TensorStore would misread the path.
 
-    They take brackets and stars for patterns, and have rules of their own for backslashes,
-    ``gs:/``, bytes that are no text, and long paths.
+    Both treat brackets and stars as patterns, and have special rules for backslashes, ``gs:/``,
+    bytes that are not text, and long paths.
     """
     if _PLAIN.fullmatch(str(path)):
         yield path
@@ -101,13 +100,13 @@ def _plain(path: Path) -> Generator[Path]:
 
 
 def _plain_scratch() -> TemporaryDirectory[str]:
-    for parent in (None, "/tmp", "/var/tmp"):  # None is where TMPDIR says, which may be odd too.
+    for parent in (None, "/tmp", "/var/tmp"):  # None means TMPDIR, which may be unusual too.
         with suppress(OSError):
             scratch = TemporaryDirectory(prefix="ppo_mask-", dir=parent)
             if _PLAIN.fullmatch(scratch.name):
                 return scratch
             scratch.cleanup()
     raise RunError(
-        "a path with unusual characters needs a folder for temporary files whose path has none and "
-        "that can be written to; set TMPDIR to one"
+        "a path with unusual characters needs a writable folder for temporary files whose own path "
+        "has only plain characters; set TMPDIR to one"
     )

@@ -44,11 +44,11 @@ def save_policy(model: ModelLike, path: str | Path) -> None:
 
     Args:
         model: the network, such as ``state.model`` after training, or a policy of it.
-        path: a new folder. It holds the arrays, and the names and sizes of the networks.
+        path: a new folder. It will hold the arrays, and the names and sizes of the networks.
 
     Raises:
-        RunError: there is something at the path, or it is a URL; or that is no network.
-        ValueError: the network cannot be loaded again; see :func:`architecture_of`.
+        RunError: the path exists or is a URL; or the model is no network.
+        ValueError: the network could not be loaded again; see :func:`architecture_of`.
 
     Example:
         >>> import tempfile
@@ -69,18 +69,18 @@ def save_policy(model: ModelLike, path: str | Path) -> None:
         raise RunError(f"there is something at {path} already; a policy needs a new folder")
     model = as_model(model)
     architecture = architecture_of(model)
-    # The arrays have the names that they have in a run's checkpoint.
+    # Nested, so that the arrays have the same names as in a run's checkpoint.
     write_checkpoint(path, {"learner": {"model": model}}, {"architecture": architecture})
 
 
 def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] = ()) -> Policy:
-    """Loads a policy from a run, a checkpoint, or a folder of :func:`save_policy`.
+    """Loads a policy from a run, a checkpoint, or a folder that :func:`save_policy` wrote.
 
     Args:
-        path: the folder of a run, whose newest checkpoint is loaded; or of a checkpoint, or of a
-            saved policy. It may be a URL in a bucket.
-        networks: classes, beside the library's own, that the policy may be made of. A checkpoint
-            holds its networks' names and sizes, and no code.
+        path: the folder or URL of a run (its newest checkpoint is loaded), of a checkpoint, or of a
+            saved policy.
+        networks: custom network classes that the policy may use. A checkpoint holds its networks'
+            names and sizes, and no code.
 
     Returns:
         The policy.
@@ -113,18 +113,18 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
 
 
 def load_weights(path: str | Path, model: AbstractActorCritic) -> AbstractActorCritic:
-    """A network with a saved policy's weights, to train it further.
+    """Loads a saved policy's weights into a network, to train it further.
 
     Args:
-        path: as :func:`load_policy` takes it.
-        model: of the policy's architecture, such as ``trainer.init(...).model``. Its arrays may be
+        path: as for :func:`load_policy`.
+        model: has the policy's architecture, such as ``trainer.init(...).model``. Its arrays may be
             ``jax.ShapeDtypeStruct``.
 
     Returns:
         The model with all its arrays from the policy.
 
     Raises:
-        RunError: there is no readable checkpoint, or it is of another architecture.
+        RunError: there is no readable checkpoint, or it has another architecture.
 
     Example:
         >>> import tempfile
@@ -147,7 +147,7 @@ def load_weights(path: str | Path, model: AbstractActorCritic) -> AbstractActorC
 
 
 def _checkpoint_of(path: str | Path) -> Path:
-    """The checkpoint that a policy is in; of a run, the newest."""
+    """Returns the path of the checkpoint to load; for a run, its newest."""
     path = local_path(str(path))
     if not RunFolder(path).config.is_file():
         return path
@@ -158,7 +158,7 @@ def _checkpoint_of(path: str | Path) -> Path:
 
 
 def _words(architecture: Any) -> str:
-    """An architecture in one line."""
+    """Describes an architecture in one line."""
     if not isinstance(architecture, dict) or "network" not in architecture:
         return json.dumps(architecture)
     of: dict[str, Any] = architecture["hyperparameters"]

@@ -1,4 +1,4 @@
-"""The folder of a run: its name and its content."""
+"""The folder of a run: its name and its files."""
 
 import dataclasses
 import os
@@ -42,17 +42,17 @@ class RunFolder:
 
     @property
     def tensorboard(self) -> Path:
-        """The folder of the event files."""
+        """The folder of TensorBoard's event files."""
         return self.path / "tensorboard"
 
     @property
     def profile(self) -> Path:
-        """The folder of traces."""
+        """The folder of the profiler's traces."""
         return self.path / "profile"
 
     @property
     def checkpoints(self) -> CheckpointStore:
-        """The checkpoints."""
+        """The run's checkpoints."""
         return CheckpointStore(self.path / "checkpoints")
 
     @property
@@ -73,21 +73,21 @@ class RunFolder:
 
 
 def cache_folder() -> Path:
-    """The folder of this user's cache.
+    """Returns the folder of this user's cache.
 
     Raises:
         RunError: the user has no home folder.
     """
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ppo_mask"
-    except RuntimeError as error:  # Neither HOME is set, nor is the user known to the system.
+    except RuntimeError as error:  # HOME is not set, and the system does not know the user.
         raise RunError(
             "there is no home folder for the cache; set HOME or XDG_CACHE_HOME"
         ) from error
 
 
 def expand_user(text: str) -> str:
-    """A path with ``~`` or ``~user`` at its beginning replaced by that user's home folder.
+    """Replaces ``~`` or ``~user`` at the beginning of a path by that user's home folder.
 
     Raises:
         RunError: the user or the home folder is unknown.
@@ -106,16 +106,16 @@ def create_run_folders(
 ) -> list[RunFolder]:
     """Makes the folders of new runs; without a name, one is generated from the date.
 
-    With a name, a run may reuse the folder of one that ended before its first checkpoint.
+    A run with a given name may reuse the folder of a run that ended before its first checkpoint.
 
     Args:
-        parent: holds the folders.
+        parent: the folder to make them in.
         taken: the places of existing runs, by name.
         name: of the runs.
-        suffixes: put after the name, one for each run; None for the name alone.
+        suffixes: one for each run, to put after the name; None for the name alone.
 
     Raises:
-        RunError: there is a run of such a name, or a folder cannot be made.
+        RunError: a run of such a name exists, or a folder cannot be made.
     """
     chosen = name or _next_free(taken)
     names = [f"{chosen}-{suffix}" if suffix else chosen for suffix in suffixes]
@@ -129,8 +129,8 @@ def create_run_folders(
             if name is not None and RunFolder(path).is_empty:
                 made.append(RunFolder(path))
                 continue
-            # Another process has made it since, so its name is taken; a generated name takes the
-            # next number.
+            # Another process has just made this folder, so the name is taken. A generated name
+            # gets the next number.
             for folder in made:
                 with suppress(OSError):
                     folder.path.rmdir()
@@ -143,23 +143,23 @@ def create_run_folders(
 
 
 def copy_run(run: RunFolder, step: int, path: Path) -> RunFolder:
-    """Copies a run as far as one of its checkpoints; a kill leaves the whole copy or none.
+    """Copies a run up to one of its checkpoints; a kill leaves the whole copy or none.
 
-    Left out are its traces, its run on W&B and TensorBoard's files, which are made anew when the
-    copy is resumed; what its log has of later steps is dropped then.
+    It leaves out the profiler's traces, the run on W&B and TensorBoard's files. Resuming the copy
+    makes TensorBoard's files anew, and drops log lines of later steps.
 
     Args:
         run: the run, which stays as it is.
-        step: of the last checkpoint that is copied.
-        path: of the copy's folder; there must be none yet.
+        step: of the last checkpoint to copy.
+        path: the copy's folder, which must not exist yet.
 
     Returns:
         The copy.
 
     Raises:
-        RunError: it cannot be written.
+        RunError: the copy cannot be written.
     """
-    # One more level, so that a search for runs does not find an incomplete copy.
+    # One level deeper, so that a search for runs does not find an incomplete copy.
     scratch = path.with_name(f".{path.name}.copying")
     copy = RunFolder(scratch / path.name)
     try:
@@ -180,10 +180,10 @@ def copy_run(run: RunFolder, step: int, path: Path) -> RunFolder:
 
 
 def check_run_name(name: str, flag: str) -> None:
-    """Makes sure that a name makes one folder, and means nothing else to ``--resume``.
+    """Checks that a run's name is a plain folder name, and that ``--resume`` takes it as a name.
 
     Raises:
-        RunError: it does not; the message calls it ``flag``.
+        RunError: it is not; the message calls the name ``flag``.
     """
     if name == LATEST or name.startswith(("~", "-")):
         raise RunError(f"{flag} cannot be {name!r}, which means something else to --resume")
@@ -192,10 +192,10 @@ def check_run_name(name: str, flag: str) -> None:
 
 
 def check_new_run(name: str, taken: Mapping[str, str]) -> None:
-    """Checks that a run's name is free, or ``taken`` by a local run without a checkpoint.
+    """Checks that no run has this name, except a local run without a checkpoint.
 
     Raises:
-        RunError: it is.
+        RunError: a run has it.
     """
     place = taken.get(name)
     if place and not RunFolder(Path(place)).is_empty:

@@ -1,17 +1,17 @@
-"""Where runs are kept: in a folder on this machine and, if it has a URL, in a bucket as well.
+"""Where runs are kept: in a local folder and, if the storage has a URL, in a bucket as well.
 
-A run in a bucket has the same files as its local folder, in which it is trained like any other. As
-on a disk, a checkpoint is complete if and only if its description is there. A push writes the logs
-first, then the arrays of a checkpoint, then its description; and it deletes the description first.
-So after any interruption all checkpoints there are whole, and no log is behind them.
+Training writes to the local folder, and a push copies it to the bucket. As on a disk, a checkpoint
+is complete if and only if its description exists. A push writes the logs first, then a checkpoint's
+arrays, then its description; a deletion begins with the description. So after any interruption
+every complete checkpoint in the bucket is whole, and the logs reach at least as far.
 
-A process that begins or resumes a run puts its name into ``writer``, and notes it in ``.writer`` in
-the local folder. A process that finds another name there has been overtaken, and writes nothing. If
-the two names are equal, no other process has written since, and the local folder is the newer one;
-otherwise the bucket is.
+A process that begins or resumes a run writes its name to ``writer`` in the bucket, and to
+``.writer`` in the local folder. If the bucket has another name, another process has taken the run
+over: this one writes nothing, and the bucket is newer than the local folder. If the names are
+equal, the local folder is the newer one.
 
-Of several processes, only process 0 writes. The others read, each into a folder of its own that is
-gone when it ends.
+Of several processes, only process 0 writes. Each of the others reads into a folder of its own,
+which is deleted when the process ends.
 """
 
 import atexit
@@ -38,22 +38,22 @@ from ppo_mask.errors import RunError, warn
 
 _WRITER = "writer"
 _CHECKPOINT = re.compile(r"checkpoints/(\d+)/")
-# Files that are being written begin with a dot. W&B's own files are made again from the
+# Names of files that are being written begin with a dot. W&B's own files are made again from the
 # log.
 _NOT_COPIED = re.compile(r"(.*/)?\.|(checkpoints|wandb|writer)(/|$)")
 _LOGS = ("config.yaml", "metrics.jsonl", "tensorboard/", "wandb.json")
 
 
 def is_url(place: str) -> bool:
-    """Whether this is a URL, not a local path."""
+    """Whether a place is a URL, not a local path."""
     return "://" in place
 
 
 def open_storage(place: str) -> "Storage":
-    """The storage of runs at a path, or at a URL such as ``gs://bucket/runs``.
+    """Opens the storage of runs at a path, or at a URL such as ``gs://bucket/runs``.
 
     Raises:
-        RunError: it is no such URL, or the package for its kind is not installed.
+        RunError: it is no such URL, or the package for its scheme is not installed.
     """
     if not is_url(place):
         return Storage(Path(place).absolute())
@@ -84,12 +84,12 @@ def _scratch() -> Path:
 class Storage:
     """A folder of runs, and perhaps its copy in a bucket.
 
-    Methods that use the bucket raise a RunError if it cannot be reached. Without a bucket they copy
+    Methods that use the bucket raise a RunError if they cannot reach it. Without a bucket they copy
     nothing.
 
     Attributes:
-        folder: holds a folder per run, on this machine.
-        bucket: has the copy; None if there is none.
+        folder: the local folder, with a folder for each run.
+        bucket: holds the copy; None if there is none.
     """
 
     folder: Path
@@ -97,21 +97,21 @@ class Storage:
 
     @property
     def url(self) -> str | None:
-        """Of the copy; None if there is none."""
+        """The URL of the bucket's copy; None without a bucket."""
         return None if self.bucket is None else self.bucket.url
 
     def place(self, name: str) -> str:
-        """The path or the URL of a run."""
+        """Returns the URL of a run; without a bucket, its path."""
         return str(self.folder / name) if self.url is None else f"{self.url}/{name}"
 
     def runs(self) -> dict[str, str]:
-        """The runs here and in the bucket: the place of each, by name."""
+        """Lists the runs in the folder and in the bucket: the place of each, by name."""
         here = [path.name for path in self.folder.glob("[!.]*")]
         there = [] if self.bucket is None else self.bucket.folders()
         return {name: self.place(name) for name in (*here, *there)}
 
     def newest(self) -> str:
-        """The run that was saved last; if none has a checkpoint yet, the one that began last.
+        """Returns the run that was saved last, or began last if none has a checkpoint yet.
 
         Raises:
             RunError: there is none.
@@ -121,7 +121,7 @@ class Storage:
             for config in self.folder.glob("*/config.yaml"):
                 checkpoints, name = RunFolder(config.parent).checkpoints, config.parent.name
                 times.append((False, config.stat().st_mtime, name))
-                with suppress(RunError):  # One that is damaged is not looked for.
+                with suppress(RunError):  # A damaged checkpoint does not count.
                     if (step := checkpoints.newest()) is not None:
                         times.append((True, read_description(checkpoints.path(step))["time"], name))
         else:
@@ -136,16 +136,16 @@ class Storage:
         return max(times)[2]
 
     def steps(self, name: str) -> list[int]:
-        """The steps of a run's complete checkpoints in the bucket, in order."""
+        """Lists the steps of a run's complete checkpoints in the bucket, in order."""
         return [] if self.bucket is None else _steps(self.bucket.files(name))
 
     @_using_disk()
     def pull(self, name: str) -> Path:
         """Updates a run's local folder from the bucket, if there is one.
 
-        The local folder stays if no other process has written to the bucket since, and the bucket
-        has no later checkpoint. Otherwise it is replaced; a local folder that goes further is kept
-        under another name.
+        The local folder stays if no other process has taken the run over, and the bucket has no
+        later checkpoint. Otherwise the bucket's files replace it; if its checkpoints go further
+        than the bucket's, it is kept under another name.
 
         Returns:
             The local folder.
@@ -168,7 +168,7 @@ class Storage:
             fresh, old = RunFolder(Path(scratch, "fresh")), Path(scratch, "old")
             try:
                 _fetch(bucket, local, there, fresh.path)
-            except MissingError:  # The run is being trained, and has deleted it since.
+            except MissingError:  # The run is being trained, and has just deleted a file.
                 if bucket.files(name).keys() == there.keys():
                     raise
                 return self.pull(name)
@@ -186,10 +186,11 @@ class Storage:
         return local.path
 
     def claim(self, folders: Sequence[RunFolder]) -> None:
-        """Takes the names of new runs; see :meth:`take_over`.
+        """Reserves the names of new runs in the bucket; see :meth:`take_over`.
 
         Raises:
-            RunError: a name is taken, or the bucket cannot be written to; the folders are gone.
+            RunError: a name is taken, or the bucket cannot be written to. The local folders are
+                deleted.
         """
         if (bucket := self.bucket) is None:
             return
@@ -203,7 +204,7 @@ class Storage:
                 name, ours = folder.path.name, _noted_writer(folder)
                 shutil.rmtree(folder.path)
                 with suppress(RunError):
-                    # Another process may have been faster, and own the files.
+                    # Unless another process was faster, and owns the files.
                     if bucket.read(name, _WRITER) in (None, ours):
                         bucket.delete(name, bucket.files(name))
             raise
@@ -211,8 +212,8 @@ class Storage:
     def take_over(self, folder: RunFolder) -> None:
         """Makes this process the only writer of a run in the bucket, if there is one.
 
-        Then pushes the local folder: whatever came after the checkpoint that is resumed from is
-        deleted from the bucket, too.
+        Then it pushes the local folder, and so deletes from the bucket whatever is later than the
+        checkpoint to resume from.
 
         Raises:
             RunError: the bucket cannot be written to.
@@ -221,13 +222,13 @@ class Storage:
             return
         name, me = folder.path.name, f"{this_process()}, {secrets.token_hex(8)}".encode()
         write_whole(folder.path / f".{_WRITER}", me)
-        # First, since a run can begin anew by its settings.
+        # The settings go first: with them alone, the run can begin anew.
         _put(self.bucket, folder, [folder.config.name])
         self.bucket.write(name, _WRITER, me)
         self.push(folder)
 
     def catch_up(self, folder: RunFolder) -> None:
-        """Pushes a run that an earlier process could not, if no other has written to it since.
+        """Pushes what an earlier process could not push, if no other has taken the run over.
 
         Raises:
             RunError: the bucket cannot be written to, or a process is training the run.
@@ -242,7 +243,7 @@ class Storage:
         """Copies a run's local folder to the bucket, if there is one.
 
         Raises:
-            RunError: another process has taken the run over there; nothing of it is overwritten.
+            RunError: another process has taken the run over; its files stay as they are.
         """
         if (bucket := self.bucket) is None:
             return
@@ -254,8 +255,8 @@ class Storage:
             )
         here, there, steps = _local_files(folder), bucket.files(name), folder.checkpoints.steps()
         have = [step for step in steps if _is_there(bucket, folder, step, there)]
-        # Checkpoints after the resumed one must not count meanwhile. Older ones that are no longer
-        # kept here count until the newer ones are there.
+        # First, checkpoints later than the resumed one stop being complete. Older ones that the
+        # local folder has pruned stay complete until the newer ones are in the bucket.
         newest = max(steps, default=-1)
         other = [x for x in _steps(there) if x > newest or (x in steps and x not in have)]
         bucket.delete(name, map(_description, reversed(other)))
@@ -265,7 +266,7 @@ class Storage:
             files = [x.relative_to(folder.path).as_posix() for x in root.rglob("*") if x.is_file()]
             _put(bucket, folder, [path for path in files if path != _description(step)])
             bucket.write(name, _description(step), (root / DESCRIPTION).read_bytes())
-        # A push that was killed may have left a part of a checkpoint, too.
+        # Also deletes parts of checkpoints that a killed push left.
         gone = [x for x in there if _is_log(x) and x not in here]
         gone += [x for x in there if (step := _step(x)) is not None and step not in steps]
         bucket.delete(name, sorted(gone, key=lambda path: not path.endswith(DESCRIPTION)))
@@ -276,7 +277,7 @@ def _put(bucket: Bucket, folder: RunFolder, paths: Sequence[str]) -> None:
 
 
 def _fetch(bucket: Bucket, local: RunFolder, there: Mapping[str, int], to: Path) -> None:
-    """Copies complete checkpoints and logs, from the local folder where that has them."""
+    """Copies logs and complete checkpoints; takes the checkpoints that ``local`` has from there."""
     to.mkdir()
     wanted = [path for path in there if _step(path) is None and path != _WRITER]
     for step in _steps(there):
@@ -290,7 +291,7 @@ def _fetch(bucket: Bucket, local: RunFolder, there: Mapping[str, int], to: Path)
 
 
 def _is_there(bucket: Bucket, folder: RunFolder, step: int, there: Mapping[str, int]) -> bool:
-    """Whether the bucket has the same checkpoint, by its description."""
+    """Whether bucket and local folder have the same checkpoint, judged by its description."""
     path, local = _description(step), folder.checkpoints.path(step) / DESCRIPTION
     in_both = path in there and local.exists()
     return in_both and local.read_bytes() == bucket.read(folder.path.name, path)
@@ -302,7 +303,7 @@ def _step(path: str) -> int | None:
 
 
 def _steps(files: Mapping[str, int]) -> list[int]:
-    """The steps of complete checkpoints, in order."""
+    """Lists the steps of complete checkpoints, in order."""
     found = {step for path in files if (step := _step(path)) is not None}
     return sorted(step for step in found if _description(step) in files)
 
@@ -312,18 +313,18 @@ def _description(step: int) -> str:
 
 
 def _is_log(path: str) -> bool:
-    """Whether a file grows with the run: a resumed run cuts it back to its checkpoint."""
+    """Whether a file belongs to the logs, which a resumed run cuts back to its checkpoint."""
     return path.startswith(_LOGS)
 
 
 def _local_files(folder: RunFolder) -> dict[str, int]:
-    """The sizes of the files that are copied beside checkpoints."""
+    """Lists the files to copy beside checkpoints: their sizes, by path."""
     files = (x for x in sorted(folder.path.rglob("*")) if x.is_file() and not x.is_symlink())
     sizes = {x.relative_to(folder.path).as_posix(): x.stat().st_size for x in files}
     return {path: sizes[path] for path in sizes if not _NOT_COPIED.match(path)}
 
 
 def _noted_writer(folder: RunFolder) -> bytes | None:
-    """The writer of the run when it was last trained in this folder."""
+    """Reads who wrote to the bucket when the run was last trained in this local folder."""
     path = folder.path / f".{_WRITER}"
     return path.read_bytes() if path.exists() else None

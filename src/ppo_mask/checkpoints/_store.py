@@ -1,11 +1,11 @@
 """Checkpoints on a disk: named arrays written by Orbax, and a description in JSON.
 
-A checkpoint of step ``n`` is the folder ``n``. It is complete if and only if ``description.json``
-is in it: that is written last, and deleted first. It holds the shape, dtype and checksum of every
-array. The folder is written under another name, read back and compared, and then renamed. Only
-arrays and JSON are read: loading a checkpoint runs no code from it.
+The checkpoint of step ``n`` is the folder ``n``. It is complete if and only if it contains
+``description.json``, which is written last and deleted first, and holds the shape, dtype and
+checksum of every array. A save writes the folder under another name, reads it back, compares the
+arrays, and renames it. Loading reads only arrays and JSON, and runs no code from a checkpoint.
 
-Of several processes, process 0 writes, and the others wait for it; any can read.
+Of several processes, process 0 writes, and the others wait for it; every process can read.
 """
 
 import itertools
@@ -43,8 +43,8 @@ class CheckpointStore:
     """The checkpoints of one run, in one folder.
 
     Attributes:
-        directory: the folder; it is made with the first checkpoint.
-        keep: how many of the newest are kept, beside the one with the best score.
+        directory: the folder; the first save makes it.
+        keep: how many of the newest checkpoints to keep, beside the one with the best score.
     """
 
     directory: Path
@@ -56,23 +56,23 @@ class CheckpointStore:
         self.keep = int(keep)
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint of a step is, or would be."""
+        """Returns the path of a step's checkpoint, whether it exists or not."""
         return self.directory / str(step)
 
     def steps(self) -> list[int]:
-        """The steps of all complete checkpoints, in order."""
+        """Lists the steps of all complete checkpoints, in order."""
         found = (path.parent.name for path in self.directory.glob(f"*/{DESCRIPTION}"))
         return sorted(int(name) for name in found if name.isdecimal())
 
     def newest(self) -> int | None:
-        """The step of the newest checkpoint, if there is one."""
+        """Returns the step of the newest checkpoint, or None if there is none."""
         return max(self.steps(), default=None)
 
     def best(self) -> int | None:
-        """The step of the checkpoint with the best score, if one has a score.
+        """Returns the step of the checkpoint with the best score, or None if none has a score.
 
-        Scores of evaluations come before others, which are not comparable with them. Of equal ones
-        the newest is the best.
+        A score from an evaluation beats any score from training, since the two are not comparable.
+        Of equal scores, the newest wins.
         """
         return max(ranks := self._ranks(), key=lambda step: (ranks[step], step), default=None)
 
@@ -82,7 +82,7 @@ class CheckpointStore:
         return rank is not None and all(rank >= other for other in self._ranks().values())
 
     def what_is_kept(self) -> str:
-        """The newest checkpoint, as the end of an error message."""
+        """Names the newest checkpoint, as the end of an error message."""
         newest = self.newest()
         if not is_process_0():
             return "process 0 says what the last good checkpoint is"
@@ -103,17 +103,17 @@ class CheckpointStore:
         If several processes share the state, all must call it; process 0 writes.
 
         Args:
-            step: its number; there must be none of this number yet.
-            state: any tree; its arrays are written, all else is left out.
+            step: the checkpoint's number, which must be new.
+            state: any tree; only its arrays are saved.
             description: anything JSON can hold.
-            score: how good the state is; the one with the best is kept.
-            evaluated: whether the score comes from an evaluation of this very state.
+            score: how good the state is; the checkpoint with the best score is kept.
+            evaluated: whether the score comes from an evaluation of exactly this state.
 
         Returns:
             The checkpoint's folder.
 
         Raises:
-            RunError: it cannot be written; the others stay as they are.
+            RunError: the checkpoint cannot be written; older ones stay as they are.
         """
         scored = {"score": score, "evaluated": evaluated}
         write_checkpoint(self.path(step), state, {**description, **scored})
@@ -131,16 +131,16 @@ class CheckpointStore:
                 _delete(self.path(later))
 
     def clean(self) -> None:
-        """Deletes checkpoints that a killed process left half written or half deleted."""
+        """Deletes checkpoints that a killed process left partly written or partly deleted."""
         for path in self.directory.glob("*"):
             if path.name.startswith(_SAVING) or (path.name.isdecimal() and _is_half_deleted(path)):
                 shutil.rmtree(path, ignore_errors=True)
 
     def _ranks(self) -> dict[int, tuple[bool, float]]:
-        """The ranks, by step, of the checkpoints that have a score."""
+        """Ranks the checkpoints that have a score, by step."""
         ranks: dict[int, tuple[bool, float]] = {}
         for step in self.steps():
-            with suppress(RunError):  # One that is damaged is never the best.
+            with suppress(RunError):  # A damaged checkpoint is never the best.
                 about = read_description(self.path(step))
                 rank = _rank(about.get("score"), about.get("evaluated", False))
                 ranks |= {} if rank is None else {step: rank}
@@ -157,15 +157,16 @@ def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> 
     """Writes one checkpoint; see :meth:`CheckpointStore.save`.
 
     Args:
-        path: the folder, in which there must be no checkpoint yet.
-        state: any tree; its arrays are written.
+        path: the checkpoint's folder, which must hold no checkpoint yet.
+        state: any tree; only its arrays are saved.
         description: anything JSON can hold.
 
     Raises:
-        RunError: it cannot be written, or differs when read back; nothing is left of it then.
+        RunError: it cannot be written, or differs when read back; no part of it is left.
     """
     leaves = named_arrays(state)
-    # Keys as their words. Every process gathers the whole of arrays that are split over processes.
+    # Random keys become their key data. An array that is sharded over processes is gathered whole
+    # on each of them.
     arrays = {
         name: to_host(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
         for name, leaf in leaves.items()
@@ -178,12 +179,12 @@ def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> 
     def write() -> None:
         from ppo_mask.checkpoints import _orbax  # Takes long to import; see there.
 
-        # A name that Orbax can write, and that no other try has: after a failure Orbax may still be
-        # at work in its folder.
+        # A name that Orbax can write, and a new one for each try: after a failure Orbax may still
+        # be writing to its folder.
         unread = path.with_name(f"{_SAVING}{secrets.token_hex(4)}")
         try:
             unread.mkdir(parents=True)
-            # Orbax refuses arrays without elements; their shape is in the description.
+            # Orbax refuses arrays without elements; the description holds their shapes.
             _orbax.write(unread / ARRAYS, {n: _writable(x) for n, x in arrays.items() if x.size})
             _read_arrays(unread, described, list(described))
             (unread / DESCRIPTION).write_text(json.dumps(about), encoding="utf-8")
@@ -224,12 +225,12 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def restore(path: Path, like: Tree, prefix: str = "") -> Tree:
-    """A tree with the arrays of a checkpoint, and all else as in ``like``.
+    """Restores a tree: arrays from the checkpoint, and everything else from ``like``.
 
     Args:
         path: of the checkpoint.
         like: has the structure, shapes and dtypes; its arrays may be ``jax.ShapeDtypeStruct``.
-        prefix: of the names in the checkpoint, to restore only a part of it.
+        prefix: restores only the arrays whose names in the checkpoint begin with it.
 
     Raises:
         RunError: there is no checkpoint, it is damaged, or it does not fit ``like``.
@@ -244,9 +245,9 @@ def restore(path: Path, like: Tree, prefix: str = "") -> Tree:
 
 
 def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of a checkpoint by name, all or some, compared with their checksums.
+    """Reads a checkpoint's arrays by name, all or some, and compares them with their checksums.
 
-    Random keys come as their words.
+    Random keys come as their key data.
 
     Raises:
         RunError: there is no checkpoint, or it is damaged.
@@ -265,7 +266,7 @@ def _read_arrays(
         arrays: dict[str, npt.NDArray[Any]] = _orbax.read_arrays(path / ARRAYS, written)
     except RunError:
         raise
-    # Orbax and TensorStore raise errors of all kinds for what they cannot read.
+    # Orbax and TensorStore raise errors of many classes for files that they cannot read.
     except Exception as error:
         raise RunError(f"checkpoint {path} is damaged: {_orbax.in_short(error)}") from error
     for name in written:
@@ -283,13 +284,13 @@ def _read_arrays(
 
 
 def named_arrays(tree: Any) -> dict[str, Any]:
-    """The array leaves of a tree by their path, such as ``model.actor.0.weight``."""
+    """Names the array leaves of a tree by their paths, such as ``model.actor.0.weight``."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, _is_array))
     named: dict[str, Any] = {}
     for path, leaf in leaves:
         # A tree that is a single array has an empty path.
         name = jax.tree_util.keystr(path, simple=True, separator=".") or "array"
-        # Keys may have dots, as in {"a": {"b": x}, "a.b": y}; the second is "a.b#2" then.
+        # Keys may contain dots: in {"a": {"b": x}, "a.b": y} the second array becomes "a.b#2".
         numbered = (f"{name}#{number}" for number in itertools.count(2))
         named[next(x for x in itertools.chain([name], numbered) if x not in named)] = leaf
     return named
@@ -304,7 +305,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _is_small(dtype: np.dtype[Any]) -> bool:
-    """Whether it is a one-byte type that NumPy lacks, such as uint4; Orbax lacks some of these."""
+    """Whether a dtype has one byte and NumPy lacks it, such as uint4; Orbax lacks some of these."""
     return dtype.itemsize == 1 and dtype.isbuiltin != 1
 
 
@@ -320,11 +321,11 @@ def _describe(leaf: Any) -> dict[str, Any]:
 
 
 def _from_numpy(array: npt.NDArray[Any], described: dict[str, Any], like: Any) -> Any:
-    # A copy that JAX owns, since training donates its buffers.
+    # Copied to buffers that JAX owns, since training donates them.
     leaf = jnp.array(array)
     if _is_key(like):
         leaf = jax.random.wrap_key_data(leaf, impl=described["key_implementation"])
-    # Committed to a device only where `like` is; otherwise every program would compile once more.
+    # Committed to a device only if `like` is; otherwise every program would compile once more.
     bound = eqx.is_array(like) and like.committed
     return jax.device_put(leaf, like.sharding) if bound else leaf
 

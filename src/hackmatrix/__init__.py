@@ -4,7 +4,7 @@ from ppo_mask.jax_tools import check_types as _check_types
 
 _check_types("hackmatrix", but="hackmatrix.rules.plain")
 
-from hackmatrix import render as render  # noqa: E402 - the hook comes first; states show themselves
+from hackmatrix import render as render  # noqa: E402 - after the hook; lets states draw themselves
 from hackmatrix.env import HackMatrix  # noqa: E402
 from hackmatrix.rules.rewards import Shaping  # noqa: E402
 from hackmatrix.rules.starts import HeadStart  # noqa: E402

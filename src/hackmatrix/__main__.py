@@ -4,7 +4,7 @@ from hackmatrix.cli import main
 
 
 def run() -> None:
-    """The program ``hackmatrix``."""
+    """Runs the program ``hackmatrix``."""
     raise SystemExit(main())
 
 

@@ -13,7 +13,7 @@ ACTION_NAMES = ("up", "down", "left", "right", "siphon", *(card.name for card in
 
 
 def find_action(name: str) -> int | None:
-    """The number of an action by its name, in upper or lower case; None for an unknown name."""
+    """Finds an action's number by its name, in upper or lower case; None if it is unknown."""
     names = [each.lower() for each in ACTION_NAMES]
     return names.index(name.lower()) if name.lower() in names else None
 

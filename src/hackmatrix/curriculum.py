@@ -1,6 +1,6 @@
 """What differs in training games: where they begin, and what is rewarded.
 
-Evaluation is always in the original's game.
+Evaluations always play the original game.
 """
 
 import dataclasses
@@ -32,8 +32,8 @@ class TrainingGames(eqx.Module):
     """A :data:`ppo_mask.training.Curriculum` for the game.
 
     Attributes:
-        stages: a weight for each stage that games may begin in; None for always in stage 1.
-        head_start: what some games begin with in addition.
+        stages: the relative frequency of each starting stage; None for always stage 1.
+        head_start: extras that some games begin with.
         shaping: how the reward differs from the original's.
     """
 
@@ -54,7 +54,7 @@ class TrainingGames(eqx.Module):
 class AdaptiveStages(AbstractCurriculum):
     """Lets some games begin where there is most to learn: in stages completed half the time.
 
-    It remembers how many games lately completed each stage, and how many died in it. A stage that
+    It counts how many games lately completed each stage, and how many died in it. A stage that
     is completed with probability p gets the weight p (1 - p).
 
     Attributes:
@@ -67,7 +67,7 @@ class AdaptiveStages(AbstractCurriculum):
 
     @number_settings()
     def init(self, model: AbstractActorCritic) -> Float[Array, "2 stages"]:
-        """Nothing remembered yet: how many games completed each stage, and how many died in it."""
+        """Starts both counts at 0: games that completed each stage, and games that died in it."""
         del model
         return jnp.zeros((2, NUM_STAGES))
 
@@ -110,7 +110,7 @@ class RewardWeights(Structured):
     """Factors of reward components, as a setting: ``kills=0.5,step_penalty=0``, or a YAML file.
 
     Attributes:
-        factors: by component; 1 for those that are not named.
+        factors: a factor for each named component; the others get 1.
     """
 
     factors: Mapping[str, float]

@@ -1,12 +1,12 @@
 """HackMatrix in Gymnasium: importing this module registers ``HackMatrix-v0``.
 
-``gymnasium.make("hackmatrix.gymnasium:HackMatrix-v0")`` imports it first. Gymnasium since 1.0 does
-not look for environments in installed packages.
+``gymnasium.make("hackmatrix.gymnasium:HackMatrix-v0")`` imports this module itself. Gymnasium since
+1.0 does not look for environments in installed packages.
 
 >>> env = gymnasium.make("HackMatrix-v0", max_steps=200)  # doctest: +SKIP
 """
 
-# First, for if Gymnasium is missing, its error says what to install.
+# Imported first: if Gymnasium is missing, its error says what to install.
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
 
 # isort: split
@@ -72,8 +72,7 @@ def make_vector_env(
     Args:
         num_envs: the number of games.
         max_steps: see :class:`hackmatrix.HackMatrix`.
-        max_episode_steps: the same, by the name that ``gymnasium.make`` has for it; the lower of
-            the two is the limit.
+        max_episode_steps: Gymnasium's name for ``max_steps``; the lower of the two is the limit.
         undo_depth: see :class:`hackmatrix.HackMatrix`.
         starting_weights: see :class:`hackmatrix.HackMatrix`.
         render_mode: ``ansi``, ``rgb_array``, or None.
@@ -110,7 +109,7 @@ _OPTIONS: dict[str, Any] = {
     "observation_space": gymnasium.spaces.Box(*bounds(), dtype=np.float32),
     "renderers": _RENDERERS,
 }
-# gymnasium.make reads this, and makes modes such as rgb_array_list of it.
+# gymnasium.make reads these modes, and derives others such as rgb_array_list.
 make_env.metadata = {"render_modes": [*_RENDERERS]}  # pyright: ignore[reportFunctionMemberAccess]
 
 gymnasium.register(

@@ -26,28 +26,31 @@ from ppo_mask.training import Curriculum, Metric
 
 def _given(default: int, what: str) -> Any:
     return setting(
-        default, f"a head start: up to {what}", at_least=0, at_most=MOST_GIVEN, changeable=True
+        default, f"head start: up to this {what}", at_least=0, at_most=MOST_GIVEN, changeable=True
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class GameSettings:
-    """HackMatrix. The settings from the curriculum on are for training games only: evaluations play
-    the original game, with its reward.
+    """The game, and how training games differ from it.
+
+    ``curriculum`` and all settings below it are for training games only: evaluations play the
+    original game, with its reward.
 
     Attributes:
         undo_depth: positions that UNDO can go back through in a stage.
         max_steps: actions after which a game is cut off; None for no limit.
         time_aware: whether the network sees how many actions the game has taken.
-        curriculum: starting stages and their weights by progress; None for always in stage 1.
-        adaptive_starts: share of the games that begin in a stage completed half the time.
+        curriculum: starting stages and their weights by progress; None for always stage 1.
+        adaptive_starts: share of the games whose starting stage is sampled to favor stages
+            completed half the time.
         head_start: share of the games that begin with more than the original gives.
-        given_programs: a game with a head start draws a chance between 0 and this, and owns each
-            program with it.
+        given_programs: each game with a head start samples a probability between 0 and this, and
+            owns each program with that probability.
         given_credits: the most credits that a head start adds.
         given_energy: the most energy that a head start adds.
         given_siphons: the most data siphons that a head start adds.
-        given_score: the most points, for each stage before the first, that a head start adds.
+        given_score: the most points that a head start adds for each stage skipped.
         reward_weights: factors of the reward's components; None for 1 each.
         program_bonus: reward for each program earned.
         distance_potential: whether a step away from the exit costs what a step toward it earns.
@@ -65,29 +68,29 @@ class GameSettings:
     )
     adaptive_starts: float = setting(
         0.0,
-        "share of training games that begin in a stage by how much there is to learn in it: most "
-        "of all one that is completed half the time",
+        "share of training games whose starting stage is sampled by how much there is to learn "
+        "in it: most often a stage completed half the time",
         at_least=0,
         at_most=1,
     )
     head_start: float = setting(
         0.0,
-        "share of training games that begin with what the given-... settings say",
+        "share of training games that begin with the extras of the given-... settings",
         at_least=0,
         at_most=1,
         changeable=True,
     )
     given_programs: float = setting(
         0.3,
-        "a head start: chance of up to this, drawn for each game, to own each program",
+        "head start: own each program with a probability of up to this, sampled for each game",
         at_least=0,
         at_most=1,
         changeable=True,
     )
-    given_credits: int = _given(10, "so many credits more")
-    given_energy: int = _given(10, "so much energy more")
-    given_siphons: int = _given(2, "so many data siphons more")
-    given_score: int = _given(3, "so many points for each stage before")
+    given_credits: int = _given(10, "many credits")
+    given_energy: int = _given(10, "much energy")
+    given_siphons: int = _given(2, "many data siphons")
+    given_score: int = _given(3, "many points for each stage skipped")
     reward_weights: RewardWeights | None = setting(
         None,
         "factors of reward components in training, as kills=0.5,step_penalty=0, or a YAML file; "
@@ -133,7 +136,7 @@ def _is_time_aware(env: AbstractEnv[Any]) -> bool:
 
 
 def _without_time(env: AbstractEnv[Any], hidden_dim: int) -> int:
-    """The width of a network that is not time-aware; refuses a time-aware game."""
+    """Returns ``hidden_dim``; refuses a time-aware game, as the network does not read the time."""
     if _is_time_aware(env):
         raise RunError("--time-aware is for the networks mlp and recurrent alone")
     return hidden_dim
@@ -156,8 +159,8 @@ METRICS: dict[str, Metric] = {
     ),
     "stats/win_rate": Metric(lambda action, info: info["won"], over="episodes"),
 }
-"""Means per step of the 15 reward components and of the kinds of action; stages and wins of the
-episodes that ended."""
+"""Per step: means of the 15 reward components and of each kind of action. Per episode: stages and
+wins."""
 
 TASK = Task[GameSettings](
     lambda game: HackMatrix(
@@ -199,20 +202,20 @@ DEFAULTS = RunConfig(
 
 
 def game_settings(stored: Mapping[str, Any], source: str) -> GameSettings:
-    """The game's settings in the environment's settings of a run.
+    """Reads the game's settings from the environment settings of a run.
 
-    Settings that another program has added are left out.
+    Ignores settings that another program has added.
 
     Args:
         stored: plain values by name.
         source: names the run in errors.
 
     Raises:
-        RunError: there are none of the game's, or one has an invalid value.
+        RunError: they are not the game's, or a value is invalid.
     """
     if "undo_depth" not in stored:
         has = ", ".join(stored) or "no settings"
-        raise RunError(f"{source} is not of HackMatrix: its environment has {has}")
+        raise RunError(f"{source} is not a HackMatrix run: its environment has {has}")
     names = {field.name for field in dataclasses.fields(GameSettings)}
     known = {name: value for name, value in stored.items() if name in names}
     return merge(DEFAULTS, read_values(DEFAULTS, known, source)).environment

@@ -169,4 +169,4 @@ def test_the_game_refuses_a_run_of_another_program(runs, capsys):
     for command in ("evaluate", "watch"):
         assert cli.main([command, str(runs / "b")]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert "is not of HackMatrix: its environment has length" in line
+        assert "is not a HackMatrix run: its environment has length" in line

@@ -1,12 +1,12 @@
 """An actor-critic with one set of weights for all cells of the board.
 
-An MLP's first layer has weights for each number of each cell, so it has to learn on each of the 36
-cells what an enemy is. Here it is learned once. Shared weights turn a cell's channels into its
+An MLP's first layer has weights for each channel of each cell, so it has to learn on each of the 36
+cells what an enemy is. This network learns it once. Shared weights turn a cell's channels into its
 *code*, and then the codes of the cell and its neighbors into the next code, as a convolution does.
-Only after that does it matter where the cell is, relative to the player.
+Later layers have separate weights for each cell, by its place relative to the player.
 
-The player's own numbers, its lines of fire and its ways to the exit are 74 numbers, beside 576 of
-codes. Each group has a layer and a layer norm of its own, so that neither drowns the other.
+The player's own numbers, its lines of fire and its ways to the exit are 74 numbers; the codes are
+576. Each group has a layer and a layer norm of its own, so that neither drowns the other.
 """
 
 from typing import Any, NamedTuple, final
@@ -68,7 +68,7 @@ def neighbor_sums(
     """Sums the codes of each cell's neighbors on the board.
 
     Args:
-        codes: of the cells, the player's first.
+        codes: the cells' codes, the player's cell first.
         place: the player's row and column, which tell where the edges of the board are.
     """
     rows, cols = (jnp.arange(SIZE) + place[:, None].astype(jnp.int32)) % SIZE
@@ -85,7 +85,7 @@ def neighbor_sums(
 
 
 class _Codes(eqx.Module):
-    """Makes the codes of the cells, with weights that all cells share."""
+    """Computes the codes of the cells, with weights that all cells share."""
 
     own: eqx.nn.Linear
     again: eqx.nn.Linear
@@ -106,7 +106,7 @@ class _Codes(eqx.Module):
 
 
 class _Tower(eqx.Module):
-    """From the cells' codes and the player's own numbers to the logits or the value."""
+    """Computes the logits or the value from the cells' codes and the player's own numbers."""
 
     board: eqx.nn.Linear
     player: eqx.nn.Linear
@@ -144,9 +144,10 @@ class BoardNetwork(AbstractActorCritic):
     :class:`ppo_mask.networks.MLPActorCritic` with layer norm and a policy gain of 10.
 
     Attributes:
-        hidden_dim: width of the hidden layers; the first is half as wide again, for the player.
+        hidden_dim: width of the hidden layers; the first has half as many units more, which read
+            the player's own numbers.
         num_layers: hidden layers after the codes.
-        code_size: numbers in a cell's code.
+        code_size: size of a cell's code.
     """
 
     hidden_dim: int = eqx.field(static=True)
@@ -217,5 +218,5 @@ class BoardActorCritic(AbstractFeatureActorCritic):
         return view(observation)
 
     def unpack(self, features: BoardView) -> BoardView:
-        """The features as they are: the network reads the bytes."""
+        """Returns the features as they are: the network reads the bytes."""
         return features

@@ -30,8 +30,8 @@ class PlayerCenteredMLP(AbstractFeatureActorCritic):
 
     Attributes:
         network: gets the features as floats; an MLP by default.
-        time_aware: whether the number of actions taken is a feature, too, with which a policy that
-            always takes its likeliest action can leave a loop. The environment must be time-aware.
+        time_aware: whether the number of actions taken is a feature, too: with it, a greedy policy
+            can leave a loop. The environment must be time-aware.
     """
 
     network: AbstractActorCritic
@@ -77,9 +77,9 @@ def player_centered_gru(
     """Makes a :class:`PlayerCenteredMLP` with a GRU in place of the MLP.
 
     Args:
-        hidden_dim: numbers in the hidden state.
+        hidden_dim: size of the hidden state.
         time_aware: see :class:`PlayerCenteredMLP`.
-        key: draws the weights.
+        key: initializes the weights.
     """
     size = NUM_FEATURES_WITH_TIME if time_aware else NUM_FEATURES
     network = GRUActorCritic(size, NUM_ACTIONS, hidden_dim, True, _POLICY_GAIN, key=key)
@@ -89,7 +89,7 @@ def player_centered_gru(
 
 @final
 class FlatActorCritic(AbstractFeatureActorCritic):
-    """Any network on the flat observation; rollouts store compact ones if the game gives those.
+    """Feeds any network flat observations; rollouts store compact ones if the game gives those.
 
     Args:
         key: not used.
@@ -101,11 +101,11 @@ class FlatActorCritic(AbstractFeatureActorCritic):
     network: AbstractActorCritic
 
     def __init__(self, network: AbstractActorCritic, *, key: Key[Array, ""] | None = None):
-        del key  # Nothing here is random; a saved network is rebuilt with a key.
+        del key  # Nothing here is random, but loading a saved network passes a key.
         self.network = network
 
     def features(self, observation: Observation) -> Observation:
-        """The observation as it is: a compact one is smaller than the flat one."""
+        """Returns the observation as it is: a compact one is smaller than the flat one."""
         return observation
 
     def unpack(self, features: Observation) -> Float[Array, " observation"]:
@@ -119,7 +119,7 @@ def flat_mlp(hidden_dim: int = 256, num_layers: int = 2, *, key: Key[Array, ""])
     Args:
         hidden_dim: width of the hidden layers.
         num_layers: hidden layers of each MLP.
-        key: draws the weights.
+        key: initializes the weights.
     """
     return FlatActorCritic(
         MLPActorCritic(OBSERVATION_SIZE, NUM_ACTIONS, hidden_dim, num_layers, key=key)

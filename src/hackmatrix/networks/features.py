@@ -1,9 +1,9 @@
-"""The input of the default network: the board from where the player stands.
+"""Features for the default network: the board relative to the player.
 
-In the flat observation the player is two numbers and everything else is tied to cells of the board,
-so "an enemy to my left" is a different pattern on each of the 36 cells, and a plain MLP has to
-learn each of them. The features are computed from the observation alone and leave nothing out,
-except amounts that no game reaches (:meth:`Features.packed`).
+In the flat observation the player's place is two numbers and everything else is tied to cells, so
+"an enemy to my left" is a different pattern on each of the 36 cells, and a plain MLP has to learn
+each of them. The features are computed from the observation alone and lose nothing but amounts
+that no game reaches (:meth:`Features.packed`).
 """
 
 from collections.abc import Iterable
@@ -41,11 +41,11 @@ from hackmatrix.rules.programs import NUM_PROGRAMS
 from ppo_mask.jax_tools import jit_inline, number_settings
 
 PARTS = 36
-"""The integer that stands for 1: channels of cells are multiples of 1/3, 1/4 or 1/9."""
+"""The integer that stands for 1.0. Channels of cells are multiples of 1/3, 1/4 or 1/9."""
 
 _DISTANCE_SCALE = 10.0
 _PLAIN = np.setdiff1d(np.arange(CHANNELS), np.arange(CHANNELS)[channels("program")])
-# The channels that describe whom a player sees along a line.
+# The channels that describe the enemy or transmission that a move would attack.
 _TARGET_FIELDS = ("enemy_type", "enemy_hp", "stunned", "from_siphon", "turns")
 _TARGET = [i for name in _TARGET_FIELDS for i in range(CHANNELS)[channels(name)]]
 
@@ -55,7 +55,7 @@ NUM_FEATURES = NUM_AROUND_PLAYER + NUM_CELLS * (CHANNELS - NUM_PROGRAMS) + NUM_P
 
 NUM_FEATURES_WITH_TIME = NUM_FEATURES + 1
 
-# Time counts actions in eights, up to 1,016; 256 actions are 1.
+# The time feature counts units of 8 actions, at most 127 units; 256 actions become 1.0.
 _ACTIONS_AT_ONCE, _MOST_TIME, _TIME_SCALE = 8, 127, 32.0
 
 # What each packed feature is divided by.
@@ -66,23 +66,23 @@ _ONE_WITH_TIME = np.append(_ONE, np.float32(_TIME_SCALE))
 
 
 class Features(NamedTuple):
-    """An observation as the player sees it, in integers.
+    """An observation relative to the player, as integers.
 
-    ``PARTS`` stands for 1, except in the player's own numbers and the distance.
+    ``PARTS`` stands for 1.0, except in the player's own numbers and the distance.
 
     Attributes:
-        player: the player's own numbers, undivided, and the programs it owns.
+        player: the player's own numbers, not yet scaled, and a flag for each program it owns.
         cells: the board's cells without their programs, rolled so that the player's cell is the
-            first. Cell 6 r + c is r rows above and c columns to the right of it; beyond an edge the
-            board continues at the opposite side.
-        programs: for each program, the place of its block: rows above and columns to the right of
-            the player, in widths of the board, and 1; zeros if there is none. A stage has no
-            program twice.
+            first. Cell 6 r + c is r rows above and c columns to the right of it; at its edges the
+            board wraps around.
+        programs: for each program, where its block is: rows above and columns to the right of the
+            player, as fractions of the board's width, then 1; zeros if there is no block. No stage
+            has a program twice.
         targets: for each direction, the channels of the enemy or transmission that a move would
             attack; zeros for none.
         edges: for each direction, whether the board ends there.
         ways: for each direction, whether a shortest walk to the exit begins with it.
-        distance: the length of that walk, in steps.
+        distance: the length of a shortest walk to the exit, in steps.
     """
 
     player: UInt16[Array, " player_features"]
@@ -108,7 +108,7 @@ class Features(NamedTuple):
 
 @number_settings()
 def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
-    """Packed features as floats, in the order of :class:`Features`; then the time, if packed."""
+    """Converts packed features to floats, in the order of :class:`Features`; any time is last."""
     return packed.astype(jnp.float32) / _ONE_WITH_TIME[: packed.size]
 
 
@@ -135,7 +135,7 @@ def _join(values: Iterable[Array]) -> Int8[Array, " n"]:
 @number_settings()
 @jit_inline
 def features(observation: Observation) -> Features:
-    """The features of one observation."""
+    """Computes the features of one observation."""
     compact = compress(observation)
     row, col = place_of(compact)
     cell = SIZE * row + col
@@ -156,7 +156,7 @@ def features(observation: Observation) -> Features:
 def in_parts(
     words: UInt32[Array, "words cells"], number: slice | np.ndarray = slice(None)
 ) -> Int8[Array, "cells channels"]:
-    """Channels of all cells, ``PARTS`` for 1; see :func:`cell_channels`."""
+    """Channels of all cells, in units of 1 / ``PARTS``; see :func:`cell_channels`."""
     return (cell_channels(words, number) * (PARTS // divisors(number))).astype(jnp.int8)
 
 
@@ -183,8 +183,8 @@ def roll(observation: CompactObservation) -> UInt32[Array, "words cells"]:
 def _programs(
     words: UInt32[Array, " cells"], row: Int[Array, ""], col: Int[Array, ""]
 ) -> Int8[Array, "programs 3"]:
-    # Cells are numbered from 1. For each binary digit of these numbers, `held` has the programs on
-    # the cells whose number has that digit. As a program is on one cell only, that spells the cell.
+    # Cells are numbered from 1. For each binary digit, `held` has the programs on the cells whose
+    # number has that digit set. A program is on one cell, so its digits spell the cell's number.
     bit = np.arange(NUM_CELLS.bit_length(), dtype=np.uint32)
     in_number = (np.arange(1, NUM_CELLS + 1) >> bit[:, None]) & 1 != 0
     held = join(jnp.where(in_number, words, 0))
@@ -213,7 +213,7 @@ def _targets(
 def ways_to_exit(
     here: Plane, blocks: Plane, exit: Plane
 ) -> tuple[Bool[Array, " directions"], Int[Array, ""]]:
-    """Whether a shortest walk to the exit begins with each direction, and its length in steps."""
+    """Finds the directions that begin a shortest walk to the exit, and its length in steps."""
     first, steps = paths.first_met(exit, ~blocks, here.neighbors())
     ways = jnp.stack([(there & first).any() for there in here.shifts()])
     return ways, jnp.where(first.any(), steps + 1, 0)

@@ -112,7 +112,7 @@ def test_train_is_the_trainer_under_its_own_name(capsys):
 def test_a_runs_game_settings_are_checked_and_others_left_out():
     stored = {"undo_depth": 12, "of_another_program": 3}
     assert game_settings(stored, "run a") == GameSettings(undo_depth=12)
-    with pytest.raises(RunError, match="run a is not of HackMatrix: its environment has length"):
+    with pytest.raises(RunError, match="run a is not a HackMatrix run: its environment has length"):
         game_settings({"length": 3}, "run a")
     with pytest.raises(RunError, match="run a: undo_depth must be a whole number"):
         game_settings({"undo_depth": "deep"}, "run a")

@@ -1,7 +1,7 @@
-"""A CPU's cores as devices, each of which plays its own environments.
+"""A CPU's cores as JAX devices, each with its own environments.
 
-XLA splits large operations over cores. Most operations of environments are small, or loops whose
-turns wait for each other. With a device for each core, a program runs on all cores at once
+XLA splits only large operations over cores, and most operations of environments are small or are
+sequential loops. With a device for each core, a program runs on all cores at once
 (docs/running_elsewhere.md has measurements).
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import jax
 
 ENVS_PER_CORE = 128
-"""Fewer do not make up for the cost of one more device (measured)."""
+"""With fewer environments, one more device costs more than it gains (measured)."""
 
 _MOST = 16
 _OPTION, _XLA_FLAG = "jax_num_cpu_devices", "xla_force_host_platform_device_count"
@@ -21,14 +21,14 @@ def make_devices() -> None:
     """Gives JAX one device for each core of the CPU; call it before JAX is used for anything.
 
     It does nothing if JAX has started already, or if ``JAX_NUM_CPU_DEVICES`` or XLA's own flag sets
-    the number. An accelerator's devices still come first.
+    the number. An accelerator, if there is one, stays JAX's default.
     """
     if _XLA_FLAG in os.environ.get("XLA_FLAGS", "") or _number() >= 0:
         return
     try:
         jax.config.update(_OPTION, min(_cores(), _MOST))
     except RuntimeError:
-        return  # JAX has started, and keeps the devices that it has.
+        return  # JAX has started and keeps its devices.
 
 
 def best_count(num_envs: int, divides: Callable[[int], bool]) -> int | None:
@@ -36,10 +36,10 @@ def best_count(num_envs: int, divides: Callable[[int], bool]) -> int | None:
 
     Args:
         num_envs: environments side by side.
-        divides: from a number of devices to whether a run can be split over them.
+        divides: maps a number of devices to whether a run can be split over them.
 
     Returns:
-        The number; None where JAX's devices are no cores.
+        The number of cores; None where JAX's devices are not cores.
     """
     if _number() < 0 or jax.default_backend() != "cpu":
         return None

@@ -1,4 +1,4 @@
-"""The platform that JAX runs on: a CPU, a GPU, a TPU."""
+"""The platform that JAX runs on: a CPU, a GPU or a TPU."""
 
 import os
 
@@ -10,10 +10,10 @@ from ppo_mask.jax_tools import default_platform
 
 
 def require_platform() -> None:
-    """Starts JAX on the platform that it was asked for.
+    """Starts JAX on the requested platform.
 
     Raises:
-        RunError: this machine does not have it; one line, where JAX may say nothing at all.
+        RunError: JAX finds no such platform; the message is there even where JAX gives none.
     """
     try:
         jax.devices()
@@ -27,13 +27,13 @@ def require_platform() -> None:
 
 
 def platform_of(mesh: Mesh | None) -> str:
-    """The platform that a program is compiled for.
+    """Returns the platform that a program is compiled for.
 
     Args:
         mesh: the devices that the program runs on; None for JAX's default device.
 
     Returns:
-        As JAX names it: "cpu", "gpu", "tpu".
+        JAX's name of it: "cpu", "gpu" or "tpu".
     """
     if mesh is not None:
         return mesh.devices.flat[0].platform

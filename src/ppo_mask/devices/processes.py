@@ -1,8 +1,8 @@
 """Several processes, on one host or on several, that train together as one run.
 
-Each runs the same program on its own devices, and JAX connects them. Between two chunks of updates
-all must do the same. So process 0 decides whatever depends on a clock, a signal or a file, and
-sends its decision to the others.
+Each process runs the same program on its own devices, and JAX connects them. Between two chunks of
+updates all processes must decide the same. So process 0 makes every decision that depends on a
+clock, a signal or a file, and sends it to the others.
 """
 
 import os
@@ -30,18 +30,19 @@ _NUMBER, _COUNT, _ADDRESS = "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINA
 def connect(wanted: bool | None) -> bool:
     """Joins the other processes of the run; call it before JAX is used for anything.
 
-    JAX finds them by itself on TPU pods, under Slurm, in Kubernetes jobs and under Open MPI. Where
-    there is nothing of that kind, set three variables: ``JAX_COORDINATOR_ADDRESS`` (host:port of
-    process 0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``.
+    JAX finds them by itself on TPU pods, under Slurm, in Kubernetes jobs and under Open MPI.
+    Elsewhere, set three environment variables: ``JAX_COORDINATOR_ADDRESS`` (host:port of process
+    0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``.
 
     Args:
-        wanted: whether to connect; None connects where the environment shows that there are others.
+        wanted: whether to connect; None connects if environment variables or TPU chips show that
+            there are other processes.
 
     Returns:
         Whether this process is connected.
 
     Raises:
-        RunError: the others cannot be found.
+        RunError: the other processes cannot be found.
     """
     if jax.distributed.is_initialized():
         return True
@@ -69,7 +70,7 @@ def connect(wanted: bool | None) -> bool:
 def _expected() -> bool:
     if _COUNT in os.environ:
         return True
-    # Set by srun for each of its tasks; a batch script has only what it asked for.
+    # Set by srun for each of its tasks; a batch script by itself is one task.
     if int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
         return True
     chips = [*Path("/dev").glob("accel*"), *Path("/dev/vfio").glob("[0-9]*")]
@@ -82,7 +83,7 @@ def is_multiprocess() -> bool:
 
 
 def process_index() -> int:
-    """The number of this process, from 0; asks for no device if there is only one process."""
+    """Returns this process's number, from 0; with a single process it does not start JAX."""
     return jax.process_index() if jax.distributed.is_initialized() else 0
 
 
@@ -115,19 +116,19 @@ def broadcast_text_from_0(make: Callable[[], str], what: str) -> str:
         what: names the attempt in an error, as in "process 0 could not <what>".
 
     Raises:
-        RunError: from ``make``; in the others, that process 0 failed to ``what``.
+        RunError: ``make`` raised it; in other processes, the message says what process 0 could not.
     """
     if not is_multiprocess():
         return make()
     text, failure = "", None
-    # The processes of CPUs wait 30 s for each other to connect, but without end once they are.
+    # Connect before ``make``, which may take long: on CPUs, connecting times out after 30 s.
     broadcast_from_0(0)
     if is_process_0():
         try:
             text = make()
         except RunError as error:
             failure = error
-    # Paths may be no text; Python has them as half of a character then.
+    # Paths may have bytes that are not text, which Python keeps as lone surrogates.
     content = text.encode(errors="surrogateescape")
     size = broadcast_from_0(-1 if failure is not None else len(content))
     if failure is not None:
@@ -140,7 +141,7 @@ def broadcast_text_from_0(make: Callable[[], str], what: str) -> str:
 
 
 def on_process_0(act: Callable[[], None], what: str) -> None:
-    """Runs ``act`` on process 0, while the others wait; errors as :func:`broadcast_text_from_0`."""
+    """Runs ``act`` on process 0 while the others wait; raises as :func:`broadcast_text_from_0`."""
 
     def make() -> str:
         act()
@@ -150,9 +151,9 @@ def on_process_0(act: Callable[[], None], what: str) -> None:
 
 
 def on_all_processes(make: Callable[[], Result], what: str) -> Result:
-    """Runs ``make`` on every process, and raises in all if it fails in one.
+    """Runs ``make`` on every process, and raises on all if it fails on one.
 
-    Otherwise the process in which it failed would end, and the others would wait for it. All
+    Without this, a process on which ``make`` fails would end while the others wait for it. All
     processes must call it.
 
     Args:
@@ -163,7 +164,7 @@ def on_all_processes(make: Callable[[], Result], what: str) -> Result:
         This process's result.
 
     Raises:
-        RunError: from ``make``; in processes where it did not fail, that it did in another.
+        RunError: ``make`` raised it, on this process or on another.
     """
     result: list[Result] = []
     failure = None
@@ -191,7 +192,7 @@ def reason_of_any(reason: str | None) -> str | None:
     """Shares a reason to stop the run. All processes must call it.
 
     Args:
-        reason: this process's: the name of a signal, or a text; None if it has none.
+        reason: this process's reason: the name of a signal, or a text; None if it has none.
 
     Returns:
         This process's reason, else one of another process, else None.
@@ -208,6 +209,6 @@ def reason_of_any(reason: str | None) -> str | None:
 
 
 def wait_for_all(what: str) -> None:
-    """Returns when all processes have called it with the same ``what``."""
+    """Waits until all processes have called it with the same ``what``."""
     if is_multiprocess():
         multihost_utils.sync_global_devices(what)

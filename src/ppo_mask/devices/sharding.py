@@ -1,10 +1,10 @@
 """Environments split over devices; everything else is replicated.
 
-Data parallelism by JAX's own sharding: one compiled program on a one-dimensional mesh of devices.
-Each device acts in its own environments and gathers its own rows of every minibatch; a gradient
-step takes the mean of the devices' gradients. The random numbers of an environment, and which of
-its steps are in which minibatch, do not depend on the number of devices; so neither does the
-result, but for float rounding.
+This is data parallelism by JAX's sharding: one compiled program on a one-dimensional mesh of
+devices. Each device acts in its own environments and gathers its own rows of every minibatch; a
+gradient step takes the mean of the devices' gradients. The random numbers of an environment, and
+which of its steps are in which minibatch, do not depend on the number of devices. So the result
+does not either, except for float rounding.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,14 +29,14 @@ def make_mesh(num_devices: int | None = None) -> Mesh | None:
     """Makes a mesh of devices.
 
     Args:
-        num_devices: how many of JAX's devices, from the first; None takes all, those of other
-            processes too.
+        num_devices: how many of JAX's devices to take, from the first; None takes all, including
+            those of other processes.
 
     Returns:
-        The mesh; None for a single device, which needs none.
+        The mesh; None for a single device, which needs no mesh.
 
     Raises:
-        FieldError: there are not so many devices.
+        FieldError: there are fewer devices.
     """
     devices = jax.devices()
     count = len(devices) if num_devices is None else num_devices
@@ -48,10 +48,10 @@ def make_mesh(num_devices: int | None = None) -> Mesh | None:
 def mesh_of(devices: Sequence[Any]) -> Mesh:
     """Makes a mesh of given devices.
 
-    A mesh of one device gives the same program as no mesh, and says which device it is for.
+    A mesh of one device gives the same program as no mesh, but also names the device.
 
     Args:
-        devices: in this order.
+        devices: the devices in the order of the mesh.
     """
     return Mesh(np.array(devices), (ENVS,), axis_types=(AxisType.Auto,))
 
@@ -59,17 +59,17 @@ def mesh_of(devices: Sequence[Any]) -> Mesh:
 def shard_over_envs(
     mesh: Mesh | None, function: Callable[..., Any], in_axes: Any, out_axes: Any
 ) -> Callable[..., Any]:
-    """Has each device run a function on its own environments.
+    """Makes each device run a function on its own environments.
 
     Args:
-        mesh: of the devices; None leaves the function as it is.
-        function: from trees of arrays to trees of arrays. It closes over no traced value.
-        in_axes: for each argument the axis of its environments, along which it is split; None for
-            an argument that every device has whole.
-        out_axes: the same of the result, or of each part of it.
+        mesh: the devices; None leaves the function as it is.
+        function: maps trees of arrays to trees of arrays, and closes over no traced value.
+        in_axes: for each argument, the axis of environments along which it is split; None for an
+            argument that every device has whole.
+        out_axes: the same for the result, or for each part of it.
 
     Returns:
-        The function, from whole arrays to whole arrays.
+        A function of whole arrays, which returns whole arrays.
     """
     if mesh is None or mesh.size == 1:
         return function
@@ -80,7 +80,7 @@ def shard_over_envs(
     in_specs, out_specs = (
         jax.tree.map(spec, axes, is_leaf=lambda axis: axis is None) for axes in (in_axes, out_axes)
     )
-    # Without check_vma: loops over what one device has are written as if there were only one.
+    # check_vma would reject our loops, which are written as if there were a single device.
     return jax.shard_map(
         function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
     )
@@ -89,38 +89,38 @@ def shard_over_envs(
 def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
     """Averages a tree of arrays over the devices, inside of :func:`shard_over_envs`.
 
-    One sum of all arrays' numbers. With one for each array, two of them may wait at once, and on a
-    CPU with more devices than cores all threads come to wait for one that has no thread to run on.
+    A single collective averages all arrays. With one for each array, two may wait at once; on a CPU
+    with more devices than cores, all threads can then wait for a device that has no thread left.
 
     Args:
-        mesh: of the devices; None leaves the tree as it is.
-        tree: of arrays of floats, each device's own.
+        mesh: the devices; None leaves the tree as it is.
+        tree: this device's tree of float arrays.
     """
     if mesh is None or mesh.size == 1:
         return tree
     numbers, apart = ravel_pytree(tree)
-    # In float32 at least: a sum of short floats would lose what is added, or overflow.
+    # In float32 at least: sums of shorter floats would lose terms, or overflow.
     wide = numbers.astype(jnp.promote_types(numbers.dtype, jnp.float32))
     return apart(jax.lax.pmean(wide, ENVS).astype(numbers.dtype))
 
 
 def env_sharding(mesh: Mesh) -> NamedSharding:
-    """The sharding of an array whose first axis are the environments."""
+    """Returns the sharding of an array whose first axis is environments."""
     return NamedSharding(mesh, PartitionSpec(ENVS))
 
 
 def replicated_sharding(mesh: Mesh) -> NamedSharding:
-    """The sharding of an array that every device has whole."""
+    """Returns the sharding of an array that every device has whole."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def device_put(tree: Any, shardings: Any) -> Any:
     """Distributes the arrays of a tree over devices, as ``jax.device_put`` does.
 
-    It also works where several processes share the mesh; each has the same whole tree then.
+    It also works where several processes share the mesh; each process passes the same whole tree.
 
     Args:
-        tree: any; leaves that are no arrays stay as they are.
+        tree: any tree; leaves that are not arrays stay as they are.
         shardings: the same tree with a sharding in place of each array.
     """
 
@@ -136,7 +136,7 @@ def device_put(tree: Any, shardings: Any) -> Any:
 
 
 def replicate(tree: Any, mesh: Mesh | None) -> Any:
-    """Puts the arrays of a tree on every device of the mesh; without a mesh they stay."""
+    """Copies the arrays of a tree to every device of the mesh; without a mesh they stay."""
     if mesh is None:
         return tree
     return device_put(

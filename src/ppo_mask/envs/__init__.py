@@ -1,9 +1,9 @@
 """Environments: the protocol of reset and step, and many environments side by side.
 
 In: a key and an action. Out: a :class:`TimeStep`, with the mask of the next action.
-:class:`VectorEnv` makes a batch of an environment and has the library's only auto-reset.
+:class:`VectorEnv` runs a batch of copies of an environment, and has the library's only auto-reset.
 :func:`check_env` tests an environment for the protocol's laws; :mod:`~ppo_mask.envs.probes` are
-small ones whose answers are known on paper. :mod:`~ppo_mask.envs.actions` says what an action is.
+small environments with known answers; :mod:`~ppo_mask.envs.actions` defines actions.
 """
 
 from ppo_mask.errors import ProtocolError

@@ -17,9 +17,9 @@ from ppo_mask.envs._shapes import Env, require, require_env, shapes_of
 from ppo_mask.envs.actions import NumActions, action_shape, random_action
 from ppo_mask.jax_tools import split_key
 
-# Environments side by side. All batches have this size, since compiling takes longest here.
+# Environments side by side. All batches have this size, because compiling takes most of the time.
 _NUM_ENVS = 8
-# Rows of the batched calls that the laws are tested with.
+# States, each with an action, that the laws are tested on.
 _ROWS = 8 * _NUM_ENVS
 
 
@@ -34,13 +34,13 @@ def check_env(
 
     Args:
         env: the environment.
-        key: for the play; fixed by default.
-        num_steps: in each of 8 environments; enough, if possible, for some episodes to end.
-        deterministic: the environment claims to ignore its keys.
+        key: the random key of the play; fixed by default.
+        num_steps: steps to play in each of 8 environments; some episodes should end in them.
+        deterministic: whether the environment claims to ignore its keys.
 
     Raises:
         ProtocolError: a law is broken.
-        RunError: it is no environment.
+        RunError: ``env`` is not an environment.
 
     Example:
         >>> import ppo_mask as pm
@@ -56,7 +56,7 @@ def check_env(
     require(host_env_in(env) is None, outside)
     key = jax.random.key(0) if key is None else key
     keys = jax.random.split(key, 2 + _ROWS)
-    # Not jit(env.reset): a method of an environment that holds arrays cannot be hashed.
+    # Not jit(env.reset), because a method of an environment that holds arrays cannot be hashed.
     alone = jax.jit(lambda key: env.reset(key)), jax.jit(lambda *args: env.step(*args))
     state = _first_state(env, alone[0], keys[0])
     count = env.num_actions
@@ -74,7 +74,7 @@ def check_env(
 
 
 def _rows_of(batched: Callable[..., Any], *args: Any) -> Any:
-    """Calls a function of batches for ``_ROWS`` rows; the results are NumPy arrays."""
+    """Calls a batched function on all ``_ROWS`` rows, and returns NumPy arrays."""
     parts = [
         batched(*jax.tree.map(lambda x, at=at: x[at : at + _NUM_ENVS], args))
         for at in range(0, _ROWS, _NUM_ENVS)
@@ -83,7 +83,7 @@ def _rows_of(batched: Callable[..., Any], *args: Any) -> Any:
 
 
 def _first_state(env: AbstractEnv[Any], reset: Callable[..., Any], key: Key[Array, ""]) -> Any:
-    """A first state, after its types are checked."""
+    """Checks the types of ``reset`` and ``step``, then resets; returns the state."""
     shapes_of(env)
     state, first = reset(key)
     require(not first.terminated, "reset must not give terminated")
@@ -93,7 +93,7 @@ def _first_state(env: AbstractEnv[Any], reset: Callable[..., Any], key: Key[Arra
 
 @dataclass(frozen=True)
 class _Play:
-    """Random play, in NumPy arrays [steps, envs, …]; ``state`` is from before the action."""
+    """Random play as NumPy arrays [steps, envs, …]; ``state`` is the one before the action."""
 
     state: Any
     before: TimeStep
@@ -101,13 +101,13 @@ class _Play:
     after: TimeStep
 
     def some(self) -> tuple[Any, Any]:
-        """States and the actions taken in them, evenly from all of the play."""
+        """Picks states and the actions taken in them, evenly spaced over the play."""
         rows = np.linspace(0, self.after.reward.size - 1, _ROWS).astype(int)
         return _flat_rows((self.state, self.action), rows)
 
 
 def _flat_rows(tree: Any, rows: np.ndarray) -> Any:
-    """Rows of arrays [steps, envs, …], counted over both axes."""
+    """Picks rows of arrays [steps, envs, …], numbered over both axes."""
     return jax.tree.map(lambda x: x.reshape(len(x) * x.shape[1], *x.shape[2:])[rows], tree)
 
 
@@ -131,7 +131,7 @@ def _play(
 
 @partial(jax.jit, static_argnames="count")
 def _decide(key: Any, mask: Any, count: NumActions) -> Any:
-    """Random allowed actions, and keys for the step and the reset of each environment."""
+    """Samples allowed actions, and splits keys for each environment's step and reset."""
     keys = split_key(key, 3, len(mask))
     actions = jax.vmap(partial(random_action, num_actions=count))(keys[0], mask)
     return actions, keys[1], keys[2]
@@ -162,7 +162,7 @@ def _check_masks(play: _Play, count: NumActions) -> None:
 
 
 def _parts_of(mask: Any, count: NumActions) -> list[np.ndarray]:
-    """The parts of masks ``[…, actions]``: one, or if MultiDiscrete several."""
+    """Splits masks ``[…, actions]`` into parts: several if MultiDiscrete, else one."""
     parts = (count,) if isinstance(count, int) else count
     return np.split(mask, np.cumsum(parts)[:-1], axis=-1)
 
@@ -179,7 +179,7 @@ def _finite(tree: Any) -> bool:
 
 
 def _close(one: Any, other: Any) -> bool:
-    """Equal, but for rounding in another order."""
+    """Whether two trees are equal up to float rounding."""
 
     def close(x: Any, y: Any) -> bool:
         if jnp.issubdtype(x.dtype, jnp.inexact):
@@ -196,16 +196,16 @@ def _check_purity(env: AbstractEnv[Any], key: Key[Array, ""], state: Any) -> Non
 
 
 def _require_pure(name: str, function: Callable[..., Any], *args: Any) -> None:
-    # Tracing is cheap and shows what Python adds. Programs that differ in print may yet be equal,
-    # so only the numbers decide.
+    # Tracing is cheap and shows impure Python. Programs that print differently may still be equal,
+    # so the results decide.
     def program() -> str:
-        # A new function each time, since JAX caches traces by function.
+        # A new function each time, because JAX caches traces by function.
         traced = jax.make_jaxpr(lambda *args: function(*args))(*args)
         return re.sub("0x[0-9a-f]+", "", str(traced))
 
     if program() != program():
         results = [jax.jit(lambda *args: function(*args))(*args) for _ in range(2)]
-        require(_close(*results), f"{name} must be pure: twice the same call, two results")
+        require(_close(*results), f"{name} must be pure: two equal calls gave two results")
 
 
 def _check_batching(
@@ -231,7 +231,7 @@ def _check_step_and_reset(
     play: _Play,
     starts: tuple[Any, TimeStep],
 ) -> None:
-    # Steps that end an episode, at most half of each batch, and others.
+    # Alternate steps that end an episode with steps that do not.
     continues = ~(play.after.terminated | play.after.truncated).reshape(-1)
     rows = np.argsort(continues, stable=True)
     rows = np.stack([rows[: _ROWS // 2], rows[-(_ROWS // 2) :]], axis=1).reshape(-1)
@@ -280,7 +280,7 @@ def _varies(tree: Any) -> bool:
 def _check_forbidden_actions(
     keys: Key[Array, " rows"], play: _Play, step: Callable[..., Any], count: NumActions
 ) -> None:
-    """Plays one forbidden action in states that have some."""
+    """Plays one forbidden action in each of several states that have any."""
     mask = play.before.action_mask.reshape(-1, play.before.action_mask.shape[-1])
     partly = np.flatnonzero(~mask.all(axis=-1))
     if len(partly) == 0:
@@ -294,6 +294,6 @@ def _check_forbidden_actions(
     states = _flat_rows(play.state, rows)
     _, after = _rows_of(step, keys, states, _as_actions(action, count))
     allowed = [part.any(axis=-1).all() for part in _parts_of(after.action_mask, count)]
-    require(all(allowed), "action_mask is all False after a forbidden one")
+    require(all(allowed), "action_mask is all False after a forbidden action")
     require(np.isfinite(after.reward).all(), "reward must be finite after a forbidden action")
     require(_finite(after.observation), "observation must be finite after a forbidden action")

@@ -1,8 +1,8 @@
 """The environment protocol, which knows nothing about learning.
 
-An environment is a pure pair of functions, ``reset`` and ``step``, over one episode at a time.
-Randomness comes in as a key argument, never from the state; batching, auto-reset and episode
-statistics are :class:`ppo_mask.envs.VectorEnv`'s work.
+An environment is a pair of pure functions, ``reset`` and ``step``, over one episode at a time.
+Randomness comes in as a key argument, never from the state. :class:`ppo_mask.envs.VectorEnv` adds
+batching, auto-reset and episode statistics.
 """
 
 from abc import abstractmethod
@@ -22,15 +22,15 @@ State = TypeVar("State")
 if TYPE_CHECKING:
     _Given = jax.typing.ArrayLike
 else:
-    _Given = Any  # Checked below, with advice.
+    _Given = Any  # Checked below, where errors say how to mend it.
 
 
 def _as_array(name: str, given: Any) -> Array:
-    """Converts a field of Python's numbers or NumPy's arrays to JAX's arrays."""
+    """Converts a field's Python number or NumPy array to a JAX array."""
     if isinstance(given, jax.Array):
         return given
     try:
-        return jnp.asarray(given, jnp.result_type(given))  # With a type: else it would be weak.
+        return jnp.asarray(given, jnp.result_type(given))  # The explicit dtype is not weak.
     except (TypeError, ValueError):
         raise _wrong(name, f"a {type(given).__name__}", "an array") from None
 
@@ -80,20 +80,21 @@ def _wrong(name: str, given: str, wanted: str) -> ProtocolError:
 class TimeStep(eqx.Module):
     """The result of ``reset`` or ``step``, for an agent and its learner.
 
-    Python's numbers and flags and NumPy's arrays become JAX's arrays, an integer reward becomes
-    float32, and an OrderedDict a dict.
+    The constructor converts Python numbers, Python booleans and NumPy arrays to JAX arrays, an
+    integer reward to float32, and an OrderedDict to a dict.
 
     Attributes:
         observation: any tree of arrays, of the same structure, shapes and dtypes at every step.
-        action_mask: True where an action is allowed. Required. Each part of it (there is one,
-            unless actions are MultiDiscrete) allows something; after the end of an episode all.
-        reward: of the step just taken; ``reset``'s is not used.
+        action_mask: True where an action is allowed. It allows at least one action (if
+            MultiDiscrete, one in each part); after the end of an episode it allows all.
+        reward: of the step just taken. The reward that ``reset`` returns is not used.
         terminated: the episode ended in a terminal state, whose value is 0.
-        truncated: the episode was cut off (a step limit); its last state still has a value.
-        info: per-step facts for metrics, the same keys and shapes from ``reset`` and ``step``.
+        truncated: the episode was cut off, as by a step limit; PPO bootstraps its last value.
+        info: per-step arrays for metrics, with the same keys and shapes from ``reset`` and
+            ``step``.
 
     Raises:
-        ProtocolError: a field has another shape or type; the message is one line and names it.
+        ProtocolError: a field has a wrong shape or type; the one-line message names the field.
 
     Example:
         >>> import jax.numpy as jnp, ppo_mask as pm
@@ -122,15 +123,15 @@ class AbstractEnv(eqx.Module, Generic[State]):
 
     :func:`ppo_mask.envs.check_env` tests an implementation for every law below.
 
-    - ``reset`` and ``step`` are deterministic in their arguments; the key is used, not stored.
+    - ``reset`` and ``step`` are deterministic in their arguments; states do not hold a key.
     - States, observations and infos keep their structure, shapes and dtypes.
     - ``step`` never resets: after an episode has ended its result is unspecified.
     - An action outside the mask must not crash; the environment documents its effect.
 
     Attributes:
-        num_actions: length of the mask; actions are 0 to ``num_actions`` - 1. Or a tuple ``(a, b,
-            …)`` for MultiDiscrete actions: an action is then an array of one number for each part,
-            and the mask is ``a + b + …`` long, part after part, with one allowed in each part.
+        num_actions: length of the mask; actions are 0 to ``num_actions`` - 1. For MultiDiscrete
+            actions it is a tuple ``(a, b, …)``: an action is then an array with one number for each
+            part, and the mask joins the masks of the parts to a length of ``a + b + …``.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp, ppo_mask as pm
@@ -154,7 +155,7 @@ class AbstractEnv(eqx.Module, Generic[State]):
         1 1.0 [ True  True]
     """
 
-    # NumActions. Any, so that a type checker lets an environment narrow it.
+    # A NumActions. Typed as Any, so that type checkers let an environment narrow it.
     num_actions: eqx.AbstractVar[Any]
 
     @abstractmethod
@@ -162,11 +163,10 @@ class AbstractEnv(eqx.Module, Generic[State]):
         """Starts an episode.
 
         Args:
-            key: draws whatever is random about the start.
+            key: for everything that is random about the start.
 
         Returns:
-            The state, any tree of arrays; and a timestep that has not ended, whose reward is not
-            used.
+            The state, which is any tree of arrays; and a timestep of an episode that has not ended.
         """
 
     @abstractmethod
@@ -174,9 +174,9 @@ class AbstractEnv(eqx.Module, Generic[State]):
         """Takes one action.
 
         Args:
-            key: draws whatever is random about the step.
+            key: for everything that is random about the step.
             state: of an episode that has not ended.
-            action: from 0 to ``num_actions`` - 1; if MultiDiscrete, one for each part.
+            action: from 0 to ``num_actions`` - 1; if MultiDiscrete, one number for each part.
 
         Returns:
             The next state and its timestep.
@@ -184,11 +184,11 @@ class AbstractEnv(eqx.Module, Generic[State]):
 
 
 class Next(eqx.Module, Generic[State]):
-    """The place of the next action: in a new episode if the step ended one.
+    """The state before the next action: of a new episode if the step ended one.
 
     Attributes:
-        state: the environment's.
-        observation: of that state.
+        state: the environment's state.
+        observation: the observation of that state.
         action_mask: True where an action is allowed there.
     """
 
@@ -198,10 +198,10 @@ class Next(eqx.Module, Generic[State]):
 
 
 class AbstractSelfResettingEnv(AbstractEnv[State]):
-    """An environment whose step and reset in one are cheaper than one after the other.
+    """An environment with a combined step and reset, cheaper than one after the other.
 
-    They may share work, such as drawing a level. Optional: only
-    :class:`ppo_mask.envs.VectorEnv`, which has the only auto-reset, calls it.
+    They may share work, such as generating a level. Only :class:`ppo_mask.envs.VectorEnv`, which
+    has the library's only auto-reset, calls :meth:`step_and_reset`.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp, ppo_mask as pm
@@ -233,9 +233,9 @@ class AbstractSelfResettingEnv(AbstractEnv[State]):
             step_key: as for ``step``.
             reset_key: as for ``reset``.
             state: of an episode that has not ended.
-            action: from 0 to ``num_actions`` - 1; if MultiDiscrete, one for each part.
+            action: from 0 to ``num_actions`` - 1; if MultiDiscrete, one number for each part.
 
         Returns:
-            The timestep of ``step(step_key, state, action)``; and what follows it: that step's
-            state, or ``reset(reset_key)``'s where the episode has ended.
+            The timestep of ``step(step_key, state, action)``; and the state before the next
+            action: from that step, or from ``reset(reset_key)`` where the episode has ended.
         """

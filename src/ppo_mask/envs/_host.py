@@ -16,8 +16,8 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
     """An environment whose state is outside of JAX, such as one written in Python.
 
     A step changes the state in place, so an earlier state cannot be stepped again. Environments are
-    stepped and reset only as a batch, by :meth:`step_and_reset`. A wrapper needs that method, too,
-    as :class:`TimeLimit` and :class:`FlatObservation` have it.
+    stepped and reset only as a batch, by :meth:`step_and_reset`. A wrapper needs that method, too;
+    :class:`TimeLimit` and :class:`FlatObservation` have it.
     """
 
     @abstractmethod
@@ -35,16 +35,16 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
             step_key: as for ``step``.
             reset_key: as for ``reset``.
             state: from the last ``step`` or ``reset``.
-            action: from 0 to ``num_actions`` - 1; if MultiDiscrete, one for each part.
-            cut: truncates the episode after this step, if the step does not end it.
+            action: from 0 to ``num_actions`` - 1; if MultiDiscrete, one number for each part.
+            cut: whether to truncate the episode after this step, unless the step ends it.
         """
 
     @abstractmethod
     def take_failure(self) -> Exception | None:
-        """Returns the error that broke the environment, once; None if there is none.
+        """Returns and clears the error that broke the environment; None if there is none.
 
         Compiled code cannot raise. After a failure, steps give rewards of NaN and masks that allow
-        nothing, which soon ends the loop; its caller asks here for the reason.
+        nothing, which soon ends the training loop. Its caller then asks this method for the reason.
         """
 
     @abstractmethod
@@ -53,7 +53,7 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
 
 
 def host_env_in(env: AbstractEnv[Any]) -> AbstractHostEnv[Any] | None:
-    """The host environment in an environment and its wrappers; None if there is none."""
+    """Returns the host environment that ``env`` is or wraps; None if there is none."""
 
     def on_host(leaf: Any) -> bool:
         return isinstance(leaf, AbstractHostEnv)
@@ -62,7 +62,7 @@ def host_env_in(env: AbstractEnv[Any]) -> AbstractHostEnv[Any] | None:
 
 
 def step_in_place(env: AbstractEnv[Any], *arguments: Any) -> tuple[TimeStep, Next[Any]]:
-    """Calls ``step_and_reset`` of an environment on the host or of a wrapper of one.
+    """Calls ``step_and_reset`` of a host environment or of a wrapper of one.
 
     Raises:
         ValueError: the wrapper has no such method.

@@ -19,20 +19,20 @@ _TASK = "task"
 
 
 class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
-    """Several environments of equal shapes, one of which is drawn for each episode.
+    """Several environments of equal shapes, one of which is sampled for each episode.
 
-    ``info["task"]`` is its index. The policy does not see it, so observations must show the policy
-    whatever it needs to tell tasks apart.
+    ``info["task"]`` is the environment's index. The policy does not see the index, so observations
+    must show whatever tells the tasks apart.
 
     Environments that differ only in the values of array fields cost as much as one. For others,
     ``vmap`` runs all of them in every row and keeps one result: fine for a few, or for cheap ones.
 
     Attributes:
-        envs: the environments: equal numbers of actions, and states, observations and infos of
-            equal structure, shapes and dtypes.
-        weights: how often each is drawn, relative to the others: not negative, not all 0. None:
-            equally often. A curriculum may change them.
-        num_actions: of each of the environments.
+        envs: the environments. They have equal numbers of actions, and states, observations and
+            infos of equal structure, shapes and dtypes.
+        weights: relative probabilities of the environments, not negative and not all 0. None makes
+            them equal. A curriculum may change them.
+        num_actions: the number of actions of every environment.
 
     Raises:
         ValueError: the environments do not have equal shapes; the message names the difference.
@@ -74,7 +74,7 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
                     raise ValueError(f"{name} is {was} in environment 0 but {is_} in {number}")
 
     def reset(self, key: Key[Array, ""]) -> tuple[tuple[Int[Array, ""], ArrayTree], TimeStep]:
-        """Starts an episode of an environment drawn by the weights."""
+        """Samples an environment by the weights, and starts an episode of it."""
         task_key, reset_key = jax.random.split(key)
         if self.weights is None:
             task = jax.random.randint(task_key, (), 0, len(self.envs), jnp.int32)
@@ -94,7 +94,7 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
         return (task, inner), _add_task(timestep, task)
 
     def _run(self, task: Int[Array, ""], call: Callable[..., Any], *args: Any) -> Any:
-        """``call(env, *args)`` with the task's environment."""
+        """Returns ``call(env, *args)`` for the task's environment."""
         arrays, statics = zip(*(eqx.partition(env, eqx.is_array) for env in self.envs), strict=True)
         kinds = {str(jax.tree.map(lambda x: (x.shape, x.dtype), each)) for each in arrays}
         if len(kinds) == 1 and all(eqx.tree_equal(statics[0], each) for each in statics):
@@ -109,7 +109,7 @@ def _add_task(timestep: TimeStep, task: Int[Array, ""]) -> TimeStep:
 
 
 def _shapes(env: AbstractEnv[Any]) -> dict[str, str]:
-    """Descriptions, by name, of everything that all environments must have in common."""
+    """Describes, by name, everything in which the environments must agree."""
     state, timestep = trace_call("reset", env.reset, jax.random.key(0))
     parts = {
         "num_actions": str(env.num_actions),

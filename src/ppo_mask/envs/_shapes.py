@@ -16,17 +16,17 @@ from ppo_mask.jax_tools import ArrayTree, describe_shapes
 if TYPE_CHECKING:
     Env: TypeAlias = AbstractEnv[Any]
 else:
-    Env = Any  # require_env checks it, with advice.
+    Env = Any  # Checked by require_env, whose errors say how to mend it.
 
 _UNTRACEABLE = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
 
 
 def require_env(env: Any) -> None:
-    """Checks that something is an environment with a number of actions.
+    """Checks that ``env`` is an environment with a valid ``num_actions``.
 
     Raises:
-        RunError: it is something else.
-        ProtocolError: ``num_actions`` is no number of actions.
+        RunError: ``env`` is not an environment.
+        ProtocolError: ``num_actions`` is neither a positive int nor a tuple of these.
     """
     if isinstance(env, type) and issubclass(env, AbstractEnv):
         name = env.__name__
@@ -44,7 +44,7 @@ def require_env(env: Any) -> None:
 
 
 def trace_call(name: str, call: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
-    """The shapes of the state and the timestep that ``reset`` or ``step`` returns.
+    """Traces ``reset`` or ``step`` for the shapes of the state and the timestep it returns.
 
     Args:
         name: "reset" or "step".
@@ -52,10 +52,10 @@ def trace_call(name: str, call: Callable[..., Any], *args: Any) -> tuple[Any, An
         args: its arguments, or their shapes.
 
     Returns:
-        ``jax.ShapeDtypeStruct`` in place of arrays.
+        The state and the timestep, with ``jax.ShapeDtypeStruct`` in place of arrays.
 
     Raises:
-        ProtocolError: it cannot be compiled, or returns something else; one line.
+        ProtocolError: the method cannot be compiled, or returns something else.
     """
 
     def checked(*args: Any) -> tuple[Any, Any]:
@@ -68,7 +68,7 @@ def trace_call(name: str, call: Callable[..., Any], *args: Any) -> tuple[Any, An
             return jax.eval_shape(checked, *args)
         except _UNTRACEABLE as error:
             reason = str(error).splitlines()[0].rstrip(".")
-            instead = "; jnp.where and jax.lax.cond choose by a value of JAX's"
+            instead = "; use jnp.where or jax.lax.cond to branch on a traced value"
             is_choice = isinstance(error, jax.errors.TracerBoolConversionError)
             raise ProtocolError(
                 f"{name} cannot be compiled by jax.jit: {reason}{user_line(error.__traceback__)}"
@@ -77,11 +77,11 @@ def trace_call(name: str, call: Callable[..., Any], *args: Any) -> tuple[Any, An
 
 
 class Shapes(NamedTuple):
-    """``jax.ShapeDtypeStruct`` in place of arrays.
+    """An environment's state and timestep, with ``jax.ShapeDtypeStruct`` in place of arrays.
 
     Attributes:
-        state: of one environment.
-        timestep: of one step.
+        state: the state of one environment.
+        timestep: the timestep of one step.
     """
 
     state: ArrayTree
@@ -95,8 +95,8 @@ def shapes_of(env: Env) -> Shapes:
         env: the environment.
 
     Raises:
-        ProtocolError: they do not; one line.
-        RunError: it is no environment.
+        ProtocolError: the types do not.
+        RunError: ``env`` is not an environment.
     """
     require_env(env)
     count: Any = env.num_actions

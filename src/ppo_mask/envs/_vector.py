@@ -36,8 +36,8 @@ class VectorTimeStep(eqx.Module):
     """The :class:`TimeStep` of ``envs`` environments at once, with episode statistics.
 
     ``observation`` and ``action_mask`` are for the next action: where an episode has just ended,
-    they are the **new** episode's. Everything else belongs to the step just taken, so that a
-    truncated episode can be bootstrapped from ``final_observation`` and a terminated one is not.
+    they are the **new** episode's. Everything else belongs to the step just taken: where it
+    truncated an episode, PPO bootstraps from ``final_observation``.
 
     Attributes:
         observation: for the next action.
@@ -46,7 +46,7 @@ class VectorTimeStep(eqx.Module):
         terminated: the step ended its episode in a terminal state.
         truncated: the step's episode was cut off.
         info: of the step taken.
-        final_observation: after the step; equals ``observation`` where no episode ended.
+        final_observation: the step's own; equals ``observation`` where no episode ended.
         episode_return: undiscounted sum of the rewards of the step's episode, up to this step.
         episode_length: steps of the step's episode, up to this one.
     """
@@ -63,7 +63,7 @@ class VectorTimeStep(eqx.Module):
 
     @property
     def ended(self) -> Bool[Array, " envs"]:
-        """Where the step ended an episode, either way."""
+        """True where the step terminated or truncated its episode."""
         return self.terminated | self.truncated
 
 
@@ -71,12 +71,12 @@ class VectorEnv(eqx.Module, Generic[State]):
     """``num_envs`` copies of an environment, each reset when its episode ends.
 
     A reset runs only for the environments that need it (:func:`ppo_mask.jax_tools.rarely`), so that
-    an expensive one does not slow the others down. Outside of ``jax.jit`` each operation is
-    compiled and run alone, some of them anew in each call; so compile the caller of :meth:`step`.
+    expensive resets do not slow the others down. Outside of ``jax.jit`` each operation is compiled
+    and run alone, and some are compiled again in each call; so compile the caller of :meth:`step`.
 
     Attributes:
         env: the environment.
-        num_envs: how many run side by side.
+        num_envs: number of copies.
 
     Raises:
         ValueError: ``num_envs`` is below 1.
@@ -100,7 +100,7 @@ class VectorEnv(eqx.Module, Generic[State]):
 
     @property
     def num_actions(self) -> NumActions:
-        """The number of actions of each environment; if MultiDiscrete, a tuple of them."""
+        """The number of actions of each environment; if MultiDiscrete, a tuple with each part's."""
         return self.env.num_actions
 
     def reset(self, key: Key[Array, ""]) -> tuple[VectorState[State], VectorTimeStep]:
@@ -132,7 +132,7 @@ class VectorEnv(eqx.Module, Generic[State]):
         Args:
             key: split over the environments' steps and resets.
             state: of all environments.
-            actions: one for each; if MultiDiscrete, ``[envs, parts]``.
+            actions: one for each environment; if MultiDiscrete, ``[envs, parts]``.
 
         Returns:
             The state and the timestep, whose arrays have a leading axis ``envs``.
@@ -148,10 +148,10 @@ class VectorEnv(eqx.Module, Generic[State]):
         state: VectorState[State],
         actions: Int[Array, "envs *parts"],
     ) -> tuple[VectorState[State], VectorTimeStep]:
-        """Takes a :meth:`step` of some environments, such as one device's.
+        """Does a :meth:`step` of some of the environments, such as those of one device.
 
         Args:
-            keys: for the step of each environment, and for its reset.
+            keys: for each environment's step, and for its reset.
             state: of these environments.
             actions: one for each of them, as in :meth:`step`.
 
@@ -191,7 +191,7 @@ class VectorEnv(eqx.Module, Generic[State]):
             return step_in_place(self.env, step_key, reset_key, state, action)
         state, final = self.env.step(step_key, state, action)
 
-        # An environment's arrays are passed on: they may change during a run.
+        # The environment's arrays are operands, because they may change during a run.
         arrays, static = eqx.partition(self.env, eqx.is_array)
 
         def fresh(operand: tuple[ArrayTree, Key[Array, ""]]) -> Next[State]:
@@ -206,7 +206,7 @@ class VectorEnv(eqx.Module, Generic[State]):
 
 
 def _with_float32_reward(timestep: TimeStep) -> TimeStep:
-    """Rewards of any type become float32 here, to be summed."""
+    """Casts rewards to float32, so that they can be summed."""
     return eqx.tree_at(lambda t: t.reward, timestep, timestep.reward.astype(jnp.float32))
 
 

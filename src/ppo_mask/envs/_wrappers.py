@@ -26,10 +26,10 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
     Attributes:
         env: the environment.
         max_steps: the most steps of an episode.
-        num_actions: the environment's.
+        num_actions: the environment's number of actions.
 
     Raises:
-        ValueError: ``max_steps`` is below 1, or has more than 31 bits.
+        ValueError: ``max_steps`` is below 1, or above 2³¹ - 1.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
@@ -95,7 +95,7 @@ class FlatObservation(AbstractEnv[State]):
         env: the environment.
         of: picks a part of the observation, such as ``lambda observation: observation.grid``; None:
             all of it.
-        num_actions: the environment's.
+        num_actions: the environment's number of actions.
         observation_size: length of the vector.
 
     Example:
@@ -148,7 +148,7 @@ class FlatObservation(AbstractEnv[State]):
 
 
 def flatten(observation: ArrayTree) -> Float[Array, " features"]:
-    """Joins all arrays of an observation to one float32 vector, in the order of its tree.
+    """Concatenates all arrays of an observation into a float32 vector, in the order of its tree.
 
     Booleans become 0 and 1; other numbers keep their values.
     """

@@ -1,8 +1,8 @@
-"""What an action is: Discrete or, in Gymnasium's word, MultiDiscrete.
+"""What an action is: Discrete or MultiDiscrete, as in Gymnasium.
 
-``num_actions`` of an environment or a network says it. With a number, an action is a number below
-it. With a tuple ``(a, b, …)``, an action is MultiDiscrete: it has one number for each part, and the
-mask is one row of ``a + b + …`` booleans, part after part.
+The ``num_actions`` of an environment or a network decides. If it is a number, an action is an
+integer below it. If it is a tuple ``(a, b, …)``, an action is MultiDiscrete: it has one integer for
+each part, and the mask joins the masks of the parts to one row of ``a + b + …`` booleans.
 """
 
 import itertools
@@ -17,17 +17,17 @@ from jaxtyping import Array, Bool, Int, Key
 from ppo_mask.jax_tools import IntScalarLike, number_settings
 
 NumActions: TypeAlias = int | tuple[int, ...]
-"""How many actions there are; if they are MultiDiscrete, of each part."""
+"""The number of actions; if MultiDiscrete, a tuple with the number of each part."""
 
 Action: TypeAlias = Int[Array, ""] | Int[Array, " parts"]
-"""An action: a number, or one for each part."""
+"""An action: an integer; if MultiDiscrete, one for each part."""
 
 ActionLike: TypeAlias = IntScalarLike | Int[Array, " parts"] | Int[np.ndarray, " parts"]
-"""An action as callers may write it: a whole number of any kind, or an array of them."""
+"""An action as callers may pass it: an integer of any type, or an array of integers."""
 
 
 def mask_length(num_actions: NumActions) -> int:
-    """How long a mask is: the sum of the parts.
+    """Returns the length of a mask: the sum over the parts.
 
     Example:
         >>> from ppo_mask.envs.actions import mask_length
@@ -38,12 +38,12 @@ def mask_length(num_actions: NumActions) -> int:
 
 
 def action_shape(num_actions: NumActions) -> tuple[int, ...]:
-    """The shape of one action: ``()``, or ``(parts,)``."""
+    """Returns the shape of one action: ``()``; if MultiDiscrete, ``(parts,)``."""
     return () if isinstance(num_actions, int) else (len(num_actions),)
 
 
 def describe_actions(num_actions: NumActions) -> str:
-    """The actions in words.
+    """Describes an environment's actions in words.
 
     Example:
         >>> from ppo_mask.envs.actions import describe_actions
@@ -60,17 +60,17 @@ def describe_actions(num_actions: NumActions) -> str:
 
 
 def split_parts(row: Any, num_actions: tuple[int, ...]) -> Iterator[tuple[slice, Any]]:
-    """Splits the last axis, of actions, into MultiDiscrete's parts.
+    """Splits the last axis, which holds the actions, into MultiDiscrete parts.
 
-    Neighboring parts of one size come together as one array, so that they are computed at once
-    without padding.
+    Neighboring parts of equal size form one array, so that they are computed at once without
+    padding.
 
     Args:
-        row: an array of JAX's or NumPy's ``[*batch, actions]``.
-        num_actions: of each part.
+        row: a JAX or NumPy array ``[*batch, actions]``.
+        num_actions: the number of actions of each part.
 
     Yields:
-        Which parts they are, and an array ``[*batch, parts, size]``.
+        A slice of parts, and their array ``[*batch, parts, size]``.
     """
     part = start = 0
     for size, run in itertools.groupby(num_actions):
@@ -83,7 +83,7 @@ def split_parts(row: Any, num_actions: tuple[int, ...]) -> Iterator[tuple[slice,
 def count_allowed(
     mask: Bool[Array, "*batch actions"], num_actions: NumActions
 ) -> Int[Array, "*counts"]:
-    """How many actions a mask allows: ``[*batch]``, or in each part, ``[*batch, parts]``."""
+    """Counts the actions that a mask allows: in all, or in each part if MultiDiscrete."""
     if isinstance(num_actions, int):
         return mask.sum(axis=-1, dtype=jnp.int32)
     parts = [part.sum(axis=-1, dtype=jnp.int32) for _, part in split_parts(mask, num_actions)]
@@ -93,7 +93,7 @@ def count_allowed(
 def allows_action(
     mask: Bool[Array, "*batch actions"], num_actions: NumActions
 ) -> Bool[Array, "*batch"]:
-    """Whether a mask allows an action, and so has one in each part."""
+    """Whether a mask allows at least one action; if MultiDiscrete, one in each part."""
     if isinstance(num_actions, int):
         return mask.any(axis=-1)
     return (count_allowed(mask, num_actions) > 0).all(axis=-1)
@@ -102,7 +102,7 @@ def allows_action(
 def random_action(
     key: Key[Array, ""], mask: Bool[Array, " actions"], num_actions: NumActions
 ) -> Action:
-    """Draws an allowed action, each as likely as the others."""
+    """Samples an allowed action, all with equal probability."""
     with number_settings():
         scores = jnp.where(mask, jax.random.uniform(key, mask.shape), -1)
     if isinstance(num_actions, int):
@@ -112,10 +112,10 @@ def random_action(
 
 
 def as_action(action: Any, num_actions: NumActions) -> Action:
-    """An action as an array of int32.
+    """Converts an action to an int32 array.
 
     Raises:
-        ValueError: it has not one number for each part; the message is one line.
+        ValueError: a MultiDiscrete action does not have one integer for each part.
     """
     if isinstance(num_actions, int):
         return _as_number(action)

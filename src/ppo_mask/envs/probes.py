@@ -1,6 +1,6 @@
-"""Tiny environments with known answers, which show which part of a learner is wrong.
+"""Tiny environments with known answers, which show what part of a learner is wrong.
 
-Each isolates one thing that has to work; try them in order. With discount γ:
+Each environment tests one thing that must work; try them in order. γ is the discount:
 
 ================== ============================================================ ==================
 environment        what must work                                               the answer
@@ -12,8 +12,8 @@ EndlessOrOver      truncation is bootstrapped, termination is not               
 ActionValue        the advantage reaches the policy                             plays 1, V = 1
 MatchObservation   the observation reaches the policy                           a = o, V = 1
 MaskedLocks        the mask reaches the policy, and is obeyed                   return ``length``
-MaskedDoors        so does each part of it, if actions are MultiDiscrete        return ``length``
-RememberedCue      the hidden state lasts, and is learned through time          plays o(0), return 1
+MaskedDoors        the same for each part of a MultiDiscrete mask               return ``length``
+RememberedCue      the hidden state lasts, gradients flow through time          plays o(0), return 1
 ================== ============================================================ ==================
 """
 
@@ -54,7 +54,7 @@ def _sign(key: Key[Array, ""]) -> Float[Array, ""]:
 
 
 class _OneStep(AbstractEnv[Float[Array, ""]]):
-    """An episode of one step; the state is the observation, 1 or -1."""
+    """An environment with episodes of one step; the state is the observation, 1 or -1."""
 
     num_actions: int = eqx.field(static=True, default=2)
 
@@ -63,7 +63,7 @@ class _OneStep(AbstractEnv[Float[Array, ""]]):
         """The reward of the step."""
 
     def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
-        """Draws the observation."""
+        """Samples the observation."""
         observation = _sign(key)
         return observation, _timestep(observation)
 
@@ -86,7 +86,7 @@ class ConstantValue(_OneStep):
 
 @final
 class ObservationValue(_OneStep):
-    """One step, the reward is the observation."""
+    """One step; the reward is the observation."""
 
     def _reward(self, observation: Float[Array, ""], action: Float[Array, ""]) -> Float[Array, ""]:
         return observation
@@ -102,7 +102,7 @@ class ActionValue(_OneStep):
 
 @final
 class MatchObservation(_OneStep):
-    """One step, reward 1 if the action is 1 where the observation is 1 and 0 where it is -1."""
+    """One step; reward 1 for action 1 at observation 1 and for action 0 at -1, else -1."""
 
     def _reward(self, observation: Float[Array, ""], action: Float[Array, ""]) -> Float[Array, ""]:
         return observation * (2.0 * action - 1.0)
@@ -115,14 +115,14 @@ class Discounting(AbstractEnv[Float[Array, ""]]):
     num_actions: int = eqx.field(static=True, default=2)
 
     def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
-        """Starts at 0."""
+        """Starts with observation 0."""
         del key
         return jnp.zeros((), jnp.float32), _timestep(jnp.zeros((), jnp.float32))
 
     def step(
         self, key: Key[Array, ""], state: Float[Array, ""], action: IntScalarLike
     ) -> tuple[Float[Array, ""], TimeStep]:
-        """From 0 to 1, from 1 to the end."""
+        """Steps from observation 0 to 1, and from 1 to the end of the episode."""
         del key, action
         return jnp.ones((), jnp.float32), _timestep(
             jnp.ones((), jnp.float32), reward=state, terminated=state == 1
@@ -131,10 +131,10 @@ class Discounting(AbstractEnv[Float[Array, ""]]):
 
 @final
 class EndlessOrOver(AbstractEnv[Float[Array, ""]]):
-    """Reward 1 per step, always the same observation, and each episode stops after one step.
+    """Episodes of one step, with reward 1 and always the same observation.
 
-    If that is a truncation, rewards would have continued forever: V = 1/(1-γ). If it is a
-    termination, that was all: V = 1.
+    If episodes are truncated, rewards would have continued forever: V = 1/(1-γ). If they terminate,
+    there is only the one reward: V = 1.
 
     Attributes:
         truncates: whether episodes are truncated; else they terminate.
@@ -151,24 +151,24 @@ class EndlessOrOver(AbstractEnv[Float[Array, ""]]):
     def step(
         self, key: Key[Array, ""], state: Float[Array, ""], action: IntScalarLike
     ) -> tuple[Float[Array, ""], TimeStep]:
-        """Ends it, by truncation or by termination."""
+        """Truncates or terminates the episode."""
         del key, action
         return state, _timestep(state, 1.0, not self.truncates, self.truncates)
 
 
 @final
 class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
-    """``length`` locks in a row; two keys are allowed for each, and only the mask says which.
+    """``length`` locks in a row; each lock allows two keys, and only the mask shows them.
 
-    One of the two is drawn from the lower half of the actions and one from the upper half; the
-    observation, 1 or -1, says which half's opens the lock, for a reward of 1. The other one passes
-    the lock without a reward; a forbidden key ends the episode. Obeying the mask and the
-    observation gives a return of ``length``. Without the mask no policy gets more than
-    1/(keys - 1) on average, whatever it learns, since each lock draws its allowed keys.
+    Each lock samples one allowed key from the lower half of the actions and one from the upper
+    half. The upper key opens the lock if the observation is 1, the lower key if it is -1, for a
+    reward of 1. The other allowed key passes the lock without a reward; a forbidden key ends the
+    episode. A policy that obeys the mask and the observation gets a return of ``length``. Without
+    the mask no policy gets more than 1/(keys - 1) on average, because the keys are random.
 
     Attributes:
-        length: locks.
-        keys: in each half of the actions.
+        length: number of locks.
+        keys: number of keys in each half of the actions.
         num_actions: 2 · ``keys``.
     """
 
@@ -182,7 +182,7 @@ class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
         self.num_actions = 2 * keys
 
     def reset(self, key: Key[Array, ""]) -> tuple[tuple[Array, Array, Array], TimeStep]:
-        """At the first lock."""
+        """Starts at the first lock."""
         return self._lock(key, jnp.zeros((), jnp.int32))
 
     def step(
@@ -210,15 +210,15 @@ class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
 
 @final
 class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
-    """``length`` doors in a row, of several locks each, which are all opened by one action.
+    """``length`` doors in a row; an action tries one key in each lock of a door.
 
-    A lock is one of :class:`MaskedLocks`, with its own number of keys and its own number in the
-    observation; the reward is 1 if all of a door's locks open. One forbidden key ends the episode.
-    A policy that obeys the masks and ignores the observation gets ``length`` / 2 ** locks.
+    A lock works as in :class:`MaskedLocks`, with a number of keys and an entry of the observation
+    of its own. The reward is 1 if all locks of a door open. One forbidden key ends the episode. A
+    policy that obeys the mask and ignores the observation gets ``length`` / 2 ** locks on average.
 
     Attributes:
-        length: doors.
-        num_actions: keys of each lock, at least 2.
+        length: number of doors.
+        num_actions: number of keys of each lock, at least 2.
     """
 
     length: int = eqx.field(static=True)
@@ -229,7 +229,7 @@ class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
         self.num_actions = keys
 
     def reset(self, key: Key[Array, ""]) -> tuple[tuple[Array, Array, Array], TimeStep]:
-        """At the first door."""
+        """Starts at the first door."""
         state = self._door(key, jnp.zeros((), jnp.int32))
         return state, self._show(state, jnp.array(False), jnp.array(False))
 
@@ -246,7 +246,7 @@ class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
         return state, self._show(state, allowed & right, ~allowed | (opened + 1 >= self.length))
 
     def _places(self) -> tuple[Int[np.ndarray, " locks"], Int[np.ndarray, " locks"]]:
-        """Where each lock's keys begin in the mask, and how many are in their lower half."""
+        """Returns each lock's first key in the mask, and the size of its lower half of keys."""
         keys = np.array(self.num_actions, np.int32)
         return np.cumsum(keys, dtype=np.int32) - keys, keys // 2
 
@@ -273,10 +273,10 @@ class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
 
 @final
 class RememberedCue(AbstractEnv[tuple[Array, Array]]):
-    """The first observation, 1 or -1, is the cue; then there are ``delay`` zeros.
+    """The first observation, 1 or -1, is the cue; ``delay`` zeros follow.
 
-    The action at the last of them has reward 1 if it is 1 after the cue 1 or 0 after the cue -1,
-    else -1. A policy without a memory gets 0 on average.
+    At the last zero, action 1 after cue 1 and action 0 after cue -1 have reward 1, the others -1. A
+    policy without a memory gets 0 on average.
 
     Attributes:
         delay: steps after the cue, at least 1.
@@ -293,7 +293,7 @@ class RememberedCue(AbstractEnv[tuple[Array, Array]]):
     def step(
         self, key: Key[Array, ""], state: tuple[Array, Array], action: IntScalarLike
     ) -> tuple[tuple[Array, Array], TimeStep]:
-        """Shows nothing; the last action ends the episode."""
+        """Shows a zero; the action at the last zero ends the episode."""
         del key
         cue, taken = state
         last = taken == self.delay

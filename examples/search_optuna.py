@@ -102,9 +102,11 @@ def main(arguments: Sequence[str] | None = None) -> optuna.Study:
     study.optimize(lambda trial: objective(trial, flags), flags.trials, catch=(TrainingError,))
     finished = [t for t in study.trials if t.state == optuna.trial.TrialState.COMPLETE]
     print(f"{len(finished)} of {len(study.trials)} trials ran to their end")
-    print(f"best return {study.best_value:.3f} with {study.best_params}")
+    if finished:
+        print(f"best return {study.best_value:.3f} with {study.best_params}")
     return study
 
 
 if __name__ == "__main__":
-    main()
+    done = main().get_trials(states=[optuna.trial.TrialState.COMPLETE])
+    raise SystemExit(0 if done else 1)

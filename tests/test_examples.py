@@ -56,6 +56,19 @@ def test_search_prunes_and_resumes(
     assert f"best return {study.best_value:.3f}" in capsys.readouterr().out
 
 
+def test_search_in_which_every_trial_fails_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = load("search_optuna")
+
+    def fail(*_: object) -> float:
+        raise pm.TrainingError("update 1: the loss is not finite")
+
+    monkeypatch.setattr(search, "objective", fail)
+    search.main(["--trials", "2"])
+    assert capsys.readouterr().out == "0 of 2 trials ran to their end\n"
+
+
 @pytest.mark.optimized
 def test_a_sweep_is_one_program(
     capsys: pytest.CaptureFixture[str], compiled: Callable[[], list[str]]

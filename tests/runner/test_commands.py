@@ -47,6 +47,19 @@ def test_a_run_is_evaluated(runs, capsys):
     assert int(table.split("cut off")[1].split()[0]) > 5
 
 
+def test_a_saved_policy_is_evaluated_and_watched(runs, tmp_path, capsys):
+    pm.save_policy(load_run(TASK, DEFAULTS, str(runs / "a-seed0")).policy, tmp_path / "policy")
+    assert call("evaluate", tmp_path / "policy", "--episodes=2", "--max-steps=1", "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["update"], printed["eval/num_episodes"]) == (None, 2)
+    assert call("watch", tmp_path / "policy", "--max-steps=1") == 0
+
+
+def test_json_has_no_nan():
+    printed = commands.to_json({"a": float("nan"), "b": [float("inf"), 1.5]})
+    assert json.loads(printed, parse_constant=pytest.fail) == {"a": None, "b": [None, 1.5]}
+
+
 def test_a_run_is_watched(runs, capsys):
     assert call("watch", runs / "a-seed0", "--seed=3", "--max-steps=3") == 0
     text = capsys.readouterr().out

@@ -2,13 +2,12 @@
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from hackmatrix.cli.options import add_limit, add_players, agents
 from hackmatrix.play.evaluation import Estimate, Evaluation, measure
-from ppo_mask.runner.commands import add_command, add_seed, columns, number, tell
+from ppo_mask.runner.commands import add_command, add_seed, columns, number, tell, to_json
 
 _BAR = 10
 
@@ -31,7 +30,7 @@ def _run(options: argparse.Namespace) -> int:
         tell(f"{options.episodes:,} games by {agent.name} ...")
         results.append(measure(agent, options.seed, options.episodes, options.max_steps))
     if options.json:
-        print(json.dumps([dataclasses.asdict(result) for result in results], indent=2))
+        print(to_json([dataclasses.asdict(result) for result in results]))
     else:
         print(table(results))
     return 0

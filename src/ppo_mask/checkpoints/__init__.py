@@ -8,7 +8,7 @@ from ._architecture import architecture_of
 from ._files import write_whole
 from ._find import find_run, local_path
 from ._lock import hold
-from ._policy import load_policy, load_weights, save_policy
+from ._policy import is_saved_policy, load_policy, load_weights, save_policy
 from ._run_folder import (
     LATEST,
     RunFolder,
@@ -36,6 +36,7 @@ __all__ = [
     "expand_user",
     "find_run",
     "hold",
+    "is_saved_policy",
     "is_url",
     "load_policy",
     "load_weights",

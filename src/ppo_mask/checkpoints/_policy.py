@@ -16,7 +16,7 @@ from ppo_mask.checkpoints._architecture import (
 from ppo_mask.checkpoints._find import local_path
 from ppo_mask.checkpoints._run_folder import RunFolder, expand_user
 from ppo_mask.checkpoints._storage import is_url
-from ppo_mask.checkpoints._store import read_description, restore, write_checkpoint
+from ppo_mask.checkpoints._store import DESCRIPTION, read_description, restore, write_checkpoint
 from ppo_mask.errors import RunError
 from ppo_mask.networks import (
     AbstractActorCritic,
@@ -71,6 +71,12 @@ def save_policy(model: ModelLike, path: str | Path) -> None:
     architecture = architecture_of(model)
     # Nested, so that the arrays have the same names as in a run's checkpoint.
     write_checkpoint(path, {"learner": {"model": model}}, {"architecture": architecture})
+
+
+def is_saved_policy(place: str) -> bool:
+    """Whether :func:`save_policy` wrote this folder, which is no checkpoint of a run."""
+    path = Path(expand_user(place))
+    return (path / DESCRIPTION).is_file() and "update" not in read_description(path)
 
 
 def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] = ()) -> Policy:

@@ -129,13 +129,13 @@ def evaluate(
     num_episodes, max_steps = int(num_episodes), int(max_steps)
     num_envs = None if num_envs is None else int(num_envs)
     check_at_least(1, num_episodes=num_episodes, num_envs=num_envs, max_steps=max_steps)
+    require_env(env)
     host_env = host_env_in(env)
     most, chunk = (_MOST_ENVS, _CHUNK) if host_env is None else (_MOST_HOST_ENVS, _HOST_CHUNK)
     num_envs = min(num_episodes, most) if num_envs is None else num_envs
     metrics = dict(metrics or {})
     check_metric_names(metrics)
     model = as_model(model)
-    require_env(env)
     vector_env = VectorEnv(TimeLimit(env, max_steps), num_envs)
     try:
         with explained(env, model, metrics):

@@ -30,6 +30,7 @@ from ._options import (
     refuse_existing,
     run_commands,
     tell,
+    to_json,
     write,
 )
 from ._plot import add_plot
@@ -57,6 +58,7 @@ __all__ = [
     "refuse_existing",
     "run_commands",
     "tell",
+    "to_json",
     "write",
 ]
 

@@ -1,7 +1,6 @@
 """``evaluate``: plays episodes with a run's policy."""
 
 import argparse
-import json
 from typing import Any
 
 import jax
@@ -11,7 +10,14 @@ from ppo_mask.errors import RunError
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 from ppo_mask.runner.commands._load import TrainedRun, load_run
-from ppo_mask.runner.commands._options import add_command, add_folder, add_seed, columns, number
+from ppo_mask.runner.commands._options import (
+    add_command,
+    add_folder,
+    add_seed,
+    columns,
+    number,
+    to_json,
+)
 from ppo_mask.training import evaluate
 
 
@@ -51,7 +57,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=LATEST,
         metavar="RUN",
-        help="a run's folder, name or URL, or a checkpoint in it (default: latest)",
+        help="a run's folder, name or URL, a checkpoint in it, or a saved policy (default: latest)",
     )
     add_folder(parser)
 
@@ -82,9 +88,10 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
         raise RunError(str(error)) from error
     if options.json:
         about = {"run": str(run.folder.path), "update": run.update}
-        print(json.dumps(about | result.values, indent=2))
+        print(to_json(about | result.values))
         return 0
-    print(f"{run.folder.path}, update {run.update:,}: {options.episodes:,} episodes\n")
+    of = "" if run.update is None else f", update {run.update:,}"
+    print(f"{run.folder.path}{of}: {options.episodes:,} episodes\n")
     spread = f"{result.mean_return:.4g}, deviation {result.std_return:.4g}"
     rows = [["return", spread], ["cut off", f"{int(result.truncated.sum()):,}"]]
     names = [name for name in result.values if not name.endswith(("episodes", "episode_return"))]

@@ -1,13 +1,23 @@
 """Loads a trained run: its environment, its policy and its settings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, Key
 
-from ppo_mask.checkpoints import LATEST, RunFolder, find_run, load_weights
+from ppo_mask.checkpoints import (
+    LATEST,
+    RunFolder,
+    expand_user,
+    find_run,
+    is_saved_policy,
+    load_policy,
+    load_weights,
+)
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, Policy
@@ -26,20 +36,21 @@ class TrainedRun(Generic[Environment]):
 
     Attributes:
         folder: of the run.
-        update: of the checkpoint that the policy is from.
+        update: of the checkpoint that the policy is from; None of a saved policy.
         config: all settings.
         env: the environment, as in evaluations.
         policy: the trained policy.
     """
 
     folder: RunFolder
-    update: int
+    update: int | None
     config: RunConfig[Environment]
     env: AbstractEnv[Any]
     policy: Policy
 
     def __repr__(self) -> str:
-        return f"TrainedRun({self.folder.path.name}, update {self.update}, {self.policy})"
+        of = "" if self.update is None else f", update {self.update}"
+        return f"TrainedRun({self.folder.path.name}{of}, {self.policy})"
 
 
 def load_run(
@@ -53,7 +64,8 @@ def load_run(
     Args:
         task: the program's.
         defaults: the program's.
-        place: the run's folder, name or URL, one checkpoint in it, or "latest".
+        place: the run's folder, name or URL, one checkpoint in it, or "latest"; or what
+            ``save_policy`` wrote, which plays in the environment of the defaults.
         parent: the folder or URL in which names and "latest" are looked up.
 
     Raises:
@@ -63,8 +75,13 @@ def load_run(
         ``run = load_run(task, defaults, "checkpoints/first")``, then
         ``pm.evaluate(run.policy, run.env, jax.random.key(0), 100)``.
     """
-    folder, update, _ = find_run(place, parent)
     offered = task.offer(defaults)
+    if is_saved_policy(place):
+        config = resolve(offered)
+        env, _ = make_parts(task, config.environment)
+        policy = load_policy(place, _networks(task, env, config))
+        return TrainedRun(RunFolder(Path(expand_user(place))), None, config, env, policy)
+    folder, update, _ = find_run(place, parent)
     try:
         stored = merge(offered, read_stored(folder, update, offered))
     except RunError as error:
@@ -79,3 +96,16 @@ def load_run(
     like = eqx.filter_eval_shape(model, jax.random.key(0))
     policy = Policy(load_weights(folder.checkpoints.path(update), like))
     return TrainedRun(folder, update, config, env, policy)
+
+
+def _networks(
+    task: Task[Any], env: AbstractEnv[Any], config: RunConfig[Any]
+) -> list[type[AbstractActorCritic]]:
+    """The classes of the task's networks."""
+
+    def made(name: str) -> AbstractActorCritic:
+        settings = replace(config.network, network=name)
+        make = partial(task.new_model, env, settings)
+        return eqx.filter_eval_shape(make, jax.random.key(0))
+
+    return [type(made(name)) for name in config.network.offered]

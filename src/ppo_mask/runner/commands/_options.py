@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import json
 import os
 import signal
 import sys
@@ -195,6 +196,12 @@ def write(path: str, content: bytes, force: bool) -> None:
 
 def _existing(path: str) -> RunError:
     return RunError(f"{path} exists already; nothing was written (--force replaces it)")
+
+
+def to_json(content: Any) -> str:
+    """JSON, which has no NaN and no infinity: they become null."""
+    finite = json.loads(json.dumps(content), parse_constant=lambda _: None)
+    return json.dumps(finite, indent=2)
 
 
 def tell(message: str) -> None:

@@ -1,4 +1,4 @@
-"""HackMatrix as an environment: the phases of a step, in their order."""
+"""HackMatrix as an environment. ``HackMatrix._turn`` has the phases of a step, in order."""
 
 from typing import NamedTuple, TypeAlias
 
@@ -34,20 +34,20 @@ class _Action(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """What SIPHON or a program led to."""
+    """The result of SIPHON or a program."""
 
     packed: Packed  # the position after it
-    before: rewards.Standing  # of the position before, which is changed in place
-    kills: Int[Array, ""]  # entities destroyed that count
+    before: rewards.Standing  # the numbers of the position before, which is overwritten
+    kills: Int[Array, ""]  # destroyed entities that are rewarded
     lost_yield: Int[Array, ""]  # how much more SIPHON would have brought from a better place
 
     def flat(self) -> "_FlatRun":
-        """All numbers as one array, which is quicker to gather and to write back."""
+        """Stacks all numbers into one array, which is quicker to gather and to write back."""
         return self.packed, stack_scalars([*self.before, self.kills, self.lost_yield])
 
     @classmethod
     def of_flat(cls, flat: "_FlatRun") -> "_Run":
-        """:meth:`flat` backwards."""
+        """The inverse of :meth:`flat`."""
         packed, (*before, kills, lost_yield) = flat
         return cls(packed, rewards.Standing(*before), kills, lost_yield)
 
@@ -58,7 +58,7 @@ _FlatRun: TypeAlias = tuple[Packed, Int[Array, "numbers"]]
 class _Turn(NamedTuple):
     """A step, without the new stage or the new game that may follow."""
 
-    packed: Packed  # a stage that was entered is not set up yet
+    packed: Packed  # the position; a new stage is not set up yet
     altered: Bool[Array, ""]  # the board may have changed
     remembered: Bool[Array, ""]  # the position goes into the history
     draws: Draws
@@ -94,17 +94,18 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     Attributes:
         undo_depth: positions that UNDO can go back through in a stage, at least 8.
         max_steps: actions after which an episode is truncated; None for no limit.
-        starting_weights: for training, how often a new game begins in each stage, relative to the
-            others (a weight below 1/65536 of their sum counts as that); None for always in stage 1.
-            A later stage has its own layout, transmissions and interval, but the player is that of
-            a new game, and there are no enemies yet.
-        head_start: for training, what some games begin with in addition.
+        starting_weights: for training, the relative frequency of each starting stage (rounded up to
+            multiples of 1/65536 of their sum); None for always stage 1. A game that begins in a
+            later stage has that stage's layout, transmissions and interval, but the player of a new
+            game, and no enemies yet.
+        head_start: for training, extras that some games begin with.
         shaping: for training, how the reward differs from the original's. The components in
             ``info`` are always the original's.
         compact: whether observations are compact: a twentieth of the bytes, and quicker to write.
             The networks in :mod:`hackmatrix` take either form.
-        time_aware: whether they are a :class:`~hackmatrix.observation.TimeAwareObservation`, which
-            has the number of actions taken, too (Pardo et al. 2018, arXiv:1712.00378).
+        time_aware: whether an observation is a
+            :class:`~hackmatrix.observation.TimeAwareObservation`, which adds the number of actions
+            taken (Pardo et al. 2018, arXiv:1712.00378).
     """
 
     undo_depth: int = eqx.field(default=MIN_UNDO_DEPTH, static=True)
@@ -134,7 +135,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     @number_settings()
     @jit_inline
     def reset(self, key: Key[Array, ""]) -> tuple[State, TimeStep]:
-        """A new game."""
+        """Starts a new game."""
         draws = Draws(key)
         game = set_up(first_position(draws, self._start), draws)
         off = jnp.bool_(False)
@@ -148,7 +149,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     def step(
         self, key: Key[Array, ""], state: State, action: IntScalarLike
     ) -> tuple[State, TimeStep]:
-        """One action and, if it ends the turn, the enemy turn."""
+        """Plays an action and, if it ends the turn, the enemy turn."""
         return self._step(key, state, jnp.asarray(action, jnp.int32))
 
     @jit_inline
@@ -168,11 +169,11 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         state: State,
         action: IntScalarLike,
     ) -> tuple[TimeStep, Next[State]]:
-        """A step and, if it ended the game, a new game; one call sets up the stage for both."""
+        """Plays a step and, if it ends the game, starts a new one; both share one stage set-up."""
         draws, fresh = Draws.of_each(step_key, reset_key)
         turn = self._turn(draws, state, jnp.asarray(action, jnp.int32))
         last = packed = turn.packed
-        if self.max_steps is not None:  # The last step may enter a stage: its observation is seen.
+        if self.max_steps is not None:  # The last observation may be of a stage just entered.
             last = rarely(turn.new_stage & turn.ended, _enter_stage, (packed, turn.draws), packed)
         begins = turn.new_stage | turn.ended
         packed = rarely(
@@ -193,7 +194,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     def _next(
         self, state: State, turn: _Turn, packed: Packed, begins: Bool[Array, ""]
     ) -> Next[State]:
-        """What the agent sees after a turn; ``begins`` says whether a stage has been set up."""
+        """The state, observation and mask after a turn; ``begins`` flags a newly set-up stage."""
         game = packed.game
         ground = rarely(turn.altered | begins, _ground, packed, state.ground, short=True)
         rows = history.push(state.history, packed, game, turn.remembered)
@@ -206,7 +207,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         act = _parts(action, valid)
         start = state.game
         draws = replace(draws, words=materialize(draws.words, start.steps < 0))
-        # Most actions are moves. Only the games that take another one pay for it.
+        # Most actions are moves. Other actions are computed only for the games that take one.
         nothing = jnp.int32(0)
         unmoved = _Run(state.packed, rewards.standing(start), nothing, nothing).flat()
         given = (*unmoved, state.history, draws, action)
@@ -267,7 +268,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     @number_settings()
     @jit_inline
     def observe(self, state: State) -> Observation:
-        """What the player sees of a position, in the environment's form of observation."""
+        """The observation of a position, in the form that this environment uses."""
         return self._seen(state.game, state.ground)
 
     def _seen(
@@ -289,7 +290,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
 
 @number_settings()
 def new_state(game: Game, undo_depth: int) -> State:
-    """The state of a position without a history: there is nothing to undo."""
+    """Makes the state of a position, with nothing to undo."""
     steps = paths.exit_steps(game.board.blocks, game.exit)
     return _first_state(replace(game, board=replace(game.board, exit_steps=steps)), undo_depth)
 
@@ -325,7 +326,8 @@ def _valid_actions(game: Game, occupied: Occupied) -> Bool[Array, "actions"]:
 def _offered(state: State) -> Bool[Array, "actions"]:
     """The mask: the valid actions or, if there are none, all.
 
-    A player who is walled in and has nothing to run has no valid action, and any ends the episode.
+    A player who is walled in and has nothing to run has no valid action; any action then ends the
+    episode.
     """
     return state.valid | ~anywhere(state.valid)
 
@@ -340,7 +342,7 @@ def _info(
 
 
 def _parts(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:
-    """The parts of an action; an invalid one is neither a move nor SIPHON nor a program."""
+    """Splits an action; an invalid one is neither a move nor SIPHON nor a program."""
     is_move = valid & (action < SIPHON_ACTION)
     return _Action(
         moves=is_move,
@@ -356,7 +358,7 @@ def _enter_stage(operand: tuple[Packed, Draws]) -> Packed:
 
 
 def _enter_stage_or_begin(operand: tuple[Packed, Draws, Draws, Bool[Array, ""], Start]) -> Packed:
-    """The stage that was entered or, where the game is over, a new game."""
+    """Sets up the stage that was entered or, where the game is over, a new game."""
     packed, draws, fresh, over, start = operand
     game = choose(over, first_position(fresh, start), packed.game)
     return pack(set_up(game, choose(over, fresh, draws)))
@@ -365,7 +367,7 @@ def _enter_stage_or_begin(operand: tuple[Packed, Draws, Draws, Bool[Array, ""], 
 def _run(
     operand: tuple[Packed, Int[Array, "numbers"], history.Rows, Draws, Int[Array, ""]],
 ) -> _FlatRun:
-    """SIPHON or a program, a valid one."""
+    """Runs SIPHON or a program; the action must be valid."""
     packed, numbers, rows, draws, action = operand
     game, before = packed.game, _Run.of_flat((packed, numbers)).before
     _, _, siphons, program = _parts(action, jnp.bool_(True))

@@ -1,7 +1,7 @@
 """What the player sees: 1,545 numbers, or the same in a twentieth of the memory.
 
-Each number of an observation is an integer divided by a constant. The compact form has the
-integers: those of the player, and for each cell two words, whose fields are the cell's 42 channels.
+Each number of an observation is an integer divided by a constant. The compact form stores the
+integers: the player's, and two words for each cell, whose fields are the cell's 42 channels.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -25,9 +25,9 @@ class PlayerNumber(NamedTuple):
     Attributes:
         name: the value's name.
         least: the value that becomes 0.
-        span: how much more becomes 1.
+        span: the difference from ``least`` that becomes 1.
         cut: whether larger values become 1, too.
-        limited: whether it is never over 1; other values have up to 16 bits.
+        limited: whether the result is at most 1; if not, ``value`` has up to 16 bits.
     """
 
     name: str
@@ -42,7 +42,7 @@ class PlayerNumber(NamedTuple):
         return (jnp.minimum(steps, self.span) if self.cut else steps).astype(jnp.uint16)
 
     def formula(self) -> str:
-        """The number as text."""
+        """The scaling as text."""
         less = f"({self.name}-{self.least})" if self.least else self.name
         number = less if self.span == 1 else f"{less}/{self.span}"
         return f"min({number}, 1)" if self.cut else number
@@ -60,7 +60,7 @@ PLAYER_NUMBERS = (
     PlayerNumber("show"),
     PlayerNumber("calm"),
 )
-"""In the order of an observation."""
+"""The player's numbers, in the order of an observation."""
 
 PLAYER_FEATURES = len(PLAYER_NUMBERS)
 CHANNELS = 42
@@ -68,11 +68,11 @@ NUM_PLAYER_FEATURES = PLAYER_FEATURES + NUM_PROGRAMS
 OBSERVATION_SIZE = NUM_PLAYER_FEATURES + NUM_CELLS * CHANNELS
 
 _ENEMY_BITS = 8  # type, hp, stunned and from_siphon, next to each other in a cell's first word
-_MAX_TURNS = 4  # a transmission's turns left are seen up to here
+_MAX_TURNS = 4  # if a transmission has more turns left, this many are shown
 
 
 class Field(NamedTuple):
-    """A field in the two words of a cell: one number, or some flags next to each other."""
+    """A field in the two words of a cell: one number, or some adjacent flags."""
 
     word: int
     shift: int  # of its lowest bit
@@ -100,7 +100,7 @@ CELL_FIELDS = {
     "exit": Field(1, 20),
     "center": Field(1, 21),
 }
-"""In the order of their channels."""
+"""The fields of a cell, in the order of their channels."""
 
 
 # For each channel of a cell: its word, its lowest bit there, its mask, and its divisor.
@@ -184,29 +184,29 @@ def cell_channels(
 
 
 def divisors(number: slice | np.ndarray = slice(None)) -> np.ndarray:
-    """What a flat observation divides the integers of :func:`cell_channels` by."""
+    """The divisors that turn the integers of :func:`cell_channels` into a flat observation."""
     return _DIVISOR[number]
 
 
 Observation: TypeAlias = Float[Array, "observation"] | CompactObservation | TimeAwareObservation
-"""What the player sees, in each of the three forms of :class:`~hackmatrix.HackMatrix`."""
+"""An observation in any of the three forms that :class:`~hackmatrix.HackMatrix` has."""
 
 
 def compact(
     game: Game, ground: UInt32[Array, "words cells"], among_few: bool = False
 ) -> CompactObservation:
-    """What the player sees, in compact form.
+    """Makes the compact observation of a position.
 
     Args:
         game: the position.
         ground: its board's words, see :func:`ground_words`.
-        among_few: whether the batch is small, and not worth sorting by what needs work.
+        among_few: whether the batch is so small that ``rarely`` does not pay off.
     """
     return CompactObservation(_player_steps(game), game.owned, _cell_words(game, ground, among_few))
 
 
 def with_time(seen: CompactObservation, game: Game) -> TimeAwareObservation:
-    """What the player sees, and the number of actions that the game has taken."""
+    """Adds the number of actions taken to an observation."""
     return TimeAwareObservation(seen, jnp.minimum(game.steps, (1 << 16) - 1).astype(jnp.uint16))
 
 
@@ -217,7 +217,7 @@ DIVISORS = np.concatenate(
         np.tile(divisors(), NUM_CELLS),
     ]
 ).astype(np.float32)
-"""What a flat observation divides its integers by."""
+"""The divisors that turn integers into a flat observation."""
 
 
 @number_settings()
@@ -301,23 +301,23 @@ def _cell_words(
     enemies = table.is_enemy
     # Few positions have two enemies on a cell.
     crowded = total(enemies) != table.occupied().enemies.size()
-    if among_few:  # Without members the search ends at once.
+    if among_few:  # If no game is crowded, the search ends at once.
         sorted_out = first_on_each(enemies & crowded, table.cell, table.order)
         first = jnp.where(crowded, sorted_out, enemies)
     else:
         operand = (enemies, table.cell, table.order)
         first = rarely(crowded, lambda x: first_on_each(*x), operand, enemies, short=True)
-    # At most one enemy and one transmission a cell, so their bits fit in one number.
+    # A cell shows at most one enemy and one transmission, so their bits fit in one number.
     shown = table.on_cells(_entity_bits(game, first)).astype(jnp.uint32)
     enemy = (shown & ((1 << _ENEMY_BITS) - 1)) << CELL_FIELDS["enemy_type"].shift
     transmission = _field("turns", shown >> _ENEMY_BITS)
-    # In memory, or each of the 42 channels would compute the words again.
+    # Materialized, or each of the 42 channels would recompute the words.
     words = ground | jnp.where(np.arange(2)[:, None] == 0, enemy, transmission)
     return materialize(words, game.steps < 0)
 
 
 def _entity_bits(game: Game, first: Bool[Array, "slots"]) -> UInt16[Array, "slots"]:
-    """What is seen of each entity; ``first`` are the enemies first in list order on their cells."""
+    """The visible facts of each entity as bits; ``first`` flags each cell's first enemy."""
     table = game.entities
     # A hidden cryptog still hides the enemies after it in list order.
     visible = first & visible_enemies(game)

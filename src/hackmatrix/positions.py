@@ -10,7 +10,7 @@ A position is a dictionary of numbers and lists:
 program block, 3 question block holding data, 4 question block holding a program, 5 data siphon, 6
 exit), ``enemies [[type, row, col, hp, disabled, stunned, from_siphon, from_task] …]`` and
 ``transmissions [[row, col, turns, type, from_siphon, from_task] …]``, both in list order, with
-types 0 virus, 1 daemon, 2 glitch, 3 cryptog. The history for UNDO is no part of a position.
+types 0 virus, 1 daemon, 2 glitch, 3 cryptog. A position does not include the history for UNDO.
 
 No stage of a game has a program twice. The rules allow it in a position, but the features of the
 default network do not say where such a program is.
@@ -44,8 +44,8 @@ __all__ = ["dump", "dump_all", "load", "load_all"]
 
 EMPTY, DATA, PROGRAM, QUESTION_DATA, QUESTION_PROGRAM, PICKUP, EXIT = range(7)
 
-# For each list the names of its values, in order, with their bounds. The names are those of the
-# rules' fields, except that there a row and a column are one field, the cell.
+# The names of each list's values, in order, with their bounds. They are the names of the rules'
+# fields, but the rules have one field, the cell, for a row and a column.
 _Entry = dict[str, tuple[int, int]]
 _LARGE = (1 << 15) - 1
 _FLAG, _INDEX, _AMOUNT = (0, 1), (0, SIZE - 1), (0, _LARGE)
@@ -76,7 +76,7 @@ _CELL: _Entry = {
     "siphoned": _FLAG,
     "center": _FLAG,
 }
-_HALF = NUM_CELLS // 2  # of the cells are in each word of a plane
+_HALF = NUM_CELLS // 2  # cells in each word of a plane
 _NOTHING = [EMPTY, 0, NO_PROGRAM, 0, 0, 0, 0, 0]
 _TYPE = (0, NUM_TYPES - 1)
 _ORIGIN: _Entry = {"from_siphon": _FLAG, "from_task": _FLAG}
@@ -90,17 +90,17 @@ _ENEMY: _Entry = {
 }
 _TRANSMISSION: _Entry = {**_PLACE, "turns": (1, _LARGE), "type": _TYPE, **_ORIGIN}
 FIELD_OF = {"step": "step_pending"}
-"""The names of numbers in positions that differ from those of the game's fields."""
+"""The game's field for each number that has another name in positions."""
 
 
 def dump(state: State) -> dict[str, Any]:
-    """The position of a state."""
+    """Returns the position of a state."""
     (position,) = _positions(jax.tree.map(lambda x: x[None], jax.device_get(state.game)))
     return position
 
 
 def dump_all(states: State) -> list[dict[str, Any]]:
-    """The positions of a batch of states; see :func:`dump`."""
+    """Returns the positions of a batch of states; see :func:`dump`."""
     return _positions(jax.device_get(states.game))
 
 
@@ -152,17 +152,17 @@ def _rows(entry: _Entry, fields: Mapping[str, Any], cell: Any) -> list[Any]:
 
 
 def load(position: Mapping[str, Any], undo_depth: int = MIN_UNDO_DEPTH) -> State:
-    """The state of a position, with an empty history.
+    """Makes the state of a position, with an empty history.
 
     Raises:
         ValueError: a key is missing or unknown, a value is out of range, or a cell is given twice;
-            the message is one line and names it.
+            the message is one line and names the key, value or cell.
     """
     return _to_state(_game(position), _checked_depth(undo_depth))
 
 
 def load_all(positions: Sequence[Mapping[str, Any]], undo_depth: int = MIN_UNDO_DEPTH) -> State:
-    """The states of several positions as one batch; see :func:`load`."""
+    """Makes the states of several positions as one batch; see :func:`load`."""
     undo_depth = _checked_depth(undo_depth)
     games = [_game(position) for position in positions]
     return _to_states(jax.tree.map(lambda *x: np.stack(x), *games), undo_depth)
@@ -178,7 +178,7 @@ def _checked_depth(undo_depth: int) -> int:
 
 
 def _game(position: Mapping[str, Any]) -> Game:
-    """The position, unpacked, as NumPy arrays."""
+    """Reads a position into an unpacked game of NumPy arrays."""
     names = {*_NUMBERS, "exit", "player", "owned", "cells", "enemies", "transmissions"}
     for problem, keys in (
         ("lacks", names - position.keys()),
@@ -263,9 +263,7 @@ def _load_entities(position: Mapping[str, Any]) -> dict[str, np.ndarray]:
     enemies, transmissions = position["enemies"], position["transmissions"]
     number = len(enemies) + len(transmissions)
     if number > MAX_ENTITIES:
-        raise ValueError(
-            f"enemies and transmissions: {number} of them, at most {MAX_ENTITIES} have room"
-        )
+        raise ValueError(f"enemies and transmissions: got {number}, but at most {MAX_ENTITIES} fit")
     entries = [
         _checked("enemies", values, _ENEMY)
         | {"kind": ENEMY, "order": (1 << ARRIVAL_SHIFT) + n, "turns": 0}

@@ -1,9 +1,9 @@
 """The game in plain Python: its rules as a person reads them.
 
 This is the game; the rest of :mod:`hackmatrix.rules` is the same for thousands of games at once.
-Recordings of the original hold these rules to the original, and the fast game is held to them.
+Tests compare these rules with recordings of the original, and the fast rules with these.
 
-A :class:`Game` is changed in place. Whatever is random is asked of a :class:`Chance`.
+A :class:`Game` changes in place. All randomness comes from a :class:`Chance`.
 
 Example:
     >>> from hackmatrix.rules import plain

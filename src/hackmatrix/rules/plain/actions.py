@@ -62,7 +62,7 @@ def step(game: Game, action: int, chance: Chance) -> Result:
         _siphon(game)
     elif program is not None:
         run_program(game, program, chance, result)
-    player = game.player  # UNDO brings another one back.
+    player = game.player  # UNDO has replaced it.
     arrives = result.walked or program is Program.WARP
     if arrives and player.cell == game.exit:
         _complete_stage(game, chance, result)
@@ -132,7 +132,7 @@ def exit_distance(game: Game) -> int:
 def _reward(
     game: Game, before: Player, stage: int, distance: int, result: Result
 ) -> dict[str, float]:
-    """The components, of the player, its stage and its distance to the exit before the action."""
+    """The reward's components; ``before``, ``stage`` and ``distance`` precede the action."""
     player = game.player
     lost = before.hp - player.hp
     resources = player.credits + player.energy
@@ -158,7 +158,7 @@ def _reward(
 
 
 def lost_yield(game: Game) -> int:
-    """Credits and energy that siphoning from a strictly better place would have brought."""
+    """The additional credits and energy from siphoning at a strictly better place."""
     here, blocks = game.player.cell, game.blocks()
     credits, energy, points, programs = _yield(game, here)
     mine = set(_siphon_cells(here)) & blocks - game.siphoned()

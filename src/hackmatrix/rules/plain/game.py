@@ -14,7 +14,7 @@ T = TypeVar("T")
 Cell = tuple[int, int]  # row and column; row 0 is at the bottom
 Position = dict[str, Any]  # as in :mod:`hackmatrix.positions`
 
-DIRECTIONS = ((1, 0), (-1, 0), (0, -1), (0, 1))  # up, down, left, right: also the order of trying
+DIRECTIONS = ((1, 0), (-1, 0), (0, -1), (0, 1))  # up, down, left, right, tried in this order
 BOARD: tuple[Cell, ...] = tuple((row, col) for row in range(6) for col in range(6))
 CORNERS: tuple[Cell, ...] = ((0, 0), (0, 5), (5, 0), (5, 5))
 EMPTY, DATA, PROGRAM, QUESTION_DATA, QUESTION_PROGRAM, PICKUP, EXIT = range(7)
@@ -24,21 +24,21 @@ LAST_STAGE = 8
 
 
 class Chance(Protocol):
-    """Chooses uniformly; ``number`` tells choices of one step for the same use apart."""
+    """Chooses uniformly; ``number`` distinguishes choices in one step that have the same use."""
 
     def __call__(self, options: Sequence[T], use: Use, number: int = 0) -> T:
-        """One of the options."""
+        """Chooses one of the options."""
         ...
 
 
 class Dice:
-    """Chance from a random number generator."""
+    """A :class:`Chance` that uses Python's random number generator."""
 
     def __init__(self, seed: int):
         self._random = Random(seed)
 
     def __call__(self, options: Sequence[T], use: Use, number: int = 0) -> T:
-        """One of the options."""
+        """Chooses one of the options."""
         del use, number
         return self._random.choice(options)
 
@@ -57,28 +57,28 @@ class Content(NamedTuple):
 
     @property
     def holds_data(self) -> bool:
-        """It is a data block, perhaps a hidden one."""
+        """Whether it is a data block, hidden or not."""
         return self.kind in (DATA, QUESTION_DATA)
 
     @property
     def holds_program(self) -> bool:
-        """It is a program block, perhaps a hidden one."""
+        """Whether it is a program block, hidden or not."""
         return self.kind in (PROGRAM, QUESTION_PROGRAM)
 
     @property
     def is_question(self) -> bool:
-        """It is a block whose content is hidden."""
+        """Whether it is a block whose content is hidden."""
         return self.kind in (QUESTION_DATA, QUESTION_PROGRAM)
 
     @property
     def is_block(self) -> bool:
-        """It is a block of any sort."""
+        """Whether it is a block of any sort."""
         return DATA <= self.kind <= QUESTION_PROGRAM
 
 
 @dataclass(eq=False, slots=True)
 class Entity:
-    """An enemy, or a transmission: an enemy to come in some turns."""
+    """An enemy, or a transmission, which becomes an enemy in some turns."""
 
     type: int
     cell: Cell
@@ -105,7 +105,10 @@ class Player:
 
 @dataclass(slots=True)
 class Game:
-    """One position of one game, and those that UNDO can go back to; lists are in list order."""
+    """One position, and those that UNDO can go back to.
+
+    Enemies are listed by arrival, then by birth; transmissions by birth.
+    """
 
     player: Player
     exit: Cell = (5, 5)
@@ -138,7 +141,7 @@ class Game:
         self.cells[cell] = self.cells[cell]._replace(**values)
 
     def snapshot(self) -> "Game":
-        """The position alone, for the history."""
+        """Copies the position without its history."""
         return replace(
             self,
             player=copy(self.player),
@@ -152,22 +155,22 @@ class Game:
 
 @dataclass(slots=True)
 class Result:
-    """What a step led to; an invalid action leads to nothing else."""
+    """The outcome of a step; an invalid action has no other outcome."""
 
     invalid_action: bool = False
     completed: bool = False  # the stage
     won: bool = False
     died: bool = False
-    kills: int = 0  # enemies and transmissions destroyed by the player that count
+    kills: int = 0  # destroyed entities that are rewarded
     picked_up: bool = False
     walked: bool = False
     wasted_reset: bool = False
-    lost_yield: int = 0  # what a siphon did not bring that a better place would have
+    lost_yield: int = 0  # how much more SIPHON would have brought from a better place
     reward: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
     def over(self) -> bool:
-        """The game has ended."""
+        """Whether the game has ended."""
         return self.won or self.died or self.invalid_action
 
 
@@ -187,18 +190,18 @@ def around(cell: Cell) -> list[Cell]:
 
 
 def ray(cell: Cell, direction: Cell) -> list[Cell]:
-    """The cells from one to the edge."""
+    """The cells beyond a cell in a direction, up to the edge."""
     steps = [(cell[0] + n * direction[0], cell[1] + n * direction[1]) for n in range(1, 6)]
     return [step for step in steps if step in BOARD]
 
 
 def manhattan(a: Cell, b: Cell) -> int:
-    """Steps between two cells where nothing is in the way."""
+    """The steps between two cells on an empty board."""
     return abs(a[0] - b[0]) + abs(a[1] - b[1])
 
 
 def distances(goal: Cell, free: set[Cell]) -> dict[Cell, int]:
-    """Steps to the goal over free cells, of which the goal is one."""
+    """The steps to the goal from each cell that reaches it over free cells."""
     found, queue = {goal: 0}, deque([goal])
     while queue:
         cell = queue.popleft()
@@ -224,7 +227,7 @@ _NUMBERS = ("stage", "turn", "show", "calm", "step", "atk_uses", "interval", "ne
 
 
 def load(position: Position) -> Game:
-    """The game of a position."""
+    """Makes the game of a position."""
     row, col, *numbers = position["player"]
     given = {(row, col): Content(*content) for row, col, *content in position["cells"]}
     return Game(
@@ -245,7 +248,7 @@ def load(position: Position) -> Game:
 
 
 def dump(game: Game) -> Position:
-    """The position of a game."""
+    """Returns the position of a game."""
     player = game.player
     return {
         **{name: getattr(game, name) for name in _NUMBERS},

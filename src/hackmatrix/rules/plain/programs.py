@@ -1,7 +1,7 @@
 """The programs: when each is useful, and what it does; damage and kills.
 
-Prices and names are those of :mod:`hackmatrix.rules.programs`, which the recordings check. What a
-program does is written here independently, or comparing the fast game with it would show nothing.
+Prices and names come from :mod:`hackmatrix.rules.programs`; recordings of the original check them.
+Effects are written here independently of the fast rules, so that comparing the two finds errors.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ _UNDONE = (
 
 
 def useful(game: Game) -> dict[Program, bool]:
-    """Of each program, whether it would have some effect; its price is another matter."""
+    """Whether each program would have some effect, whatever its price."""
     player, enemies, transmissions = game.player, cells_of(game.enemies), game.transmissions
     blocks, types = game.blocks(), {enemy.type for enemy in game.enemies}
     siphoned = game.siphoned()
@@ -73,7 +73,7 @@ def useful(game: Game) -> dict[Program, bool]:
 
 
 def run_program(game: Game, program: Program, chance: Chance, result: Result) -> None:
-    """Pays for a program and does what it does."""
+    """Pays for a program and applies its effect."""
     player, enemies = game.player, game.enemies
     player.credits -= program.card.credits
     player.energy -= program.card.energy
@@ -150,12 +150,12 @@ def run_program(game: Game, program: Program, chance: Chance, result: Result) ->
 
 
 def _firsts(entities: list[Entity]) -> list[Entity]:
-    """The first in list order on each cell."""
+    """The first entity in list order on each cell."""
     return list({entity.cell: entity for entity in reversed(entities)}.values())
 
 
 def _push_or_pull(game: Game, push: bool) -> None:
-    """Enemies go away from the player or come nearer; who wants a cell first gets it."""
+    """Moves enemies away from the player or nearer; the first that wants a cell gets it."""
     wanted = [_wanted(enemy.cell, game.player.cell, push) for enemy in game.enemies]
     taken: set[Cell] = set()
     for enemy, cell in zip(game.enemies, wanted, strict=True):
@@ -185,7 +185,7 @@ def hit(game: Game, enemies: list[Entity], damage: int, result: Result) -> None:
 def destroy(
     game: Game, gone: list[Entity], result: Result, counted: Iterable[Entity] | None = None
 ) -> None:
-    """Takes entities off the board; of those that count, what the schedule brought does not."""
+    """Removes entities; rewards ``counted`` ones (default: all) not from the schedule."""
     result.kills += sum(not entity.from_task for entity in (gone if counted is None else counted))
     game.enemies = [enemy for enemy in game.enemies if enemy not in gone]
     game.transmissions = [each for each in game.transmissions if each not in gone]

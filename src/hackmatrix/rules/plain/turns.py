@@ -1,4 +1,4 @@
-"""The enemy turn, and what a stage begins with."""
+"""The enemy turn, and setting up a stage."""
 
 from itertools import count
 
@@ -32,11 +32,11 @@ from hackmatrix.rules.programs import Program
 
 _BONUSES = ((10, 0, 0), (0, 11, 0), (0, 0, 1))  # credits, energy, data siphons
 _AMOUNTS = (*[3] * 2, *[2] * 9, *[1] * 9)
-_PATIENCE = 1024  # layouts that are drawn before one block fewer is tried
+_PATIENCE = 1024  # layouts to sample before trying one block fewer
 
 
 def enemy_turn(game: Game, chance: Chance) -> bool:
-    """What happens at the end of a turn; False if STEP prevents it."""
+    """Plays the enemy turn; returns False if STEP prevents it."""
     if game.step:
         game.step = 0
         return False
@@ -67,7 +67,7 @@ def _arrive(game: Game) -> None:
 
 
 def _act(game: Game, chance: Chance) -> None:
-    """Enemies attack or move in random order; viruses that have not attacked do so twice."""
+    """Enemies attack or move in random order; then viruses that have not attacked act again."""
     player = game.player
     awake = [enemy for enemy in game.enemies if not enemy.disabled and not enemy.stunned]
     attacked: list[Entity] = []
@@ -88,7 +88,7 @@ def _act(game: Game, chance: Chance) -> None:
 
 
 def destination(type: int, cell: Cell, player: Cell, walls: set[Cell], occupied: set[Cell]) -> Cell:
-    """Where an enemy that acts and does not attack goes; ``occupied`` by anybody but itself."""
+    """Where an enemy moves that does not attack; ``occupied`` has all other entities' cells."""
     open_cells = set(BOARD) if type == GLITCH else set(BOARD) - walls
     if cell != player and player in open_cells:
         step = _first_step(cell, player, (open_cells - occupied) | {player})
@@ -102,7 +102,7 @@ def destination(type: int, cell: Cell, player: Cell, walls: set[Cell], occupied:
 
 
 def _first_step(cell: Cell, player: Cell, free: set[Cell]) -> Cell | None:
-    """The first direction that starts a shortest path over free cells."""
+    """The first neighbor that starts a shortest path over free cells; None without a path."""
     far = distances(player, free)
     reachable = [n for n in neighbors(cell) if n in far]
     return min(reachable, key=lambda n: far[n], default=None)  # min takes the first of equals.
@@ -111,7 +111,7 @@ def _first_step(cell: Cell, player: Cell, free: set[Cell]) -> Cell | None:
 def spawn(
     game: Game, chance: Chance, number: int, from_siphon: int = 0, from_task: int = 0
 ) -> None:
-    """One transmission on an empty cell, if possible out of the player's line of fire."""
+    """Spawns a transmission on an empty cell, if possible out of the player's line of fire."""
     player, solid = game.player.cell, game.blocks() | cells_of(game.enemies)
     taken = solid | cells_of(game.transmissions) | {player}
     in_fire: set[Cell] = set()
@@ -132,7 +132,7 @@ def spawn(
 
 
 def new_game(chance: Chance) -> Game:
-    """A new game, in its first stage."""
+    """Begins a new game, in its first stage."""
     cell = chance(CORNERS, Use.CORNER)
     credits, energy, data_siphons = chance(_BONUSES, Use.BONUS)
     game = Game(Player(cell, 3, credits, energy, data_siphons))
@@ -141,7 +141,7 @@ def new_game(chance: Chance) -> Game:
 
 
 def enter_stage(game: Game, stage: int, chance: Chance) -> None:
-    """Lays a stage out around the player and those that are alive."""
+    """Sets up a stage around the player and the surviving enemies and transmissions."""
     game.stage, game.history = stage, []
     game.turn = game.show = game.calm = game.step = game.atk_uses = 0
     game.interval = game.next_task = 13 - stage
@@ -166,7 +166,7 @@ def _number(cell: Cell) -> int:
 
 
 def _blocks(game: Game, chance: Chance) -> list[Cell]:
-    """The cells of the stage's blocks, as whole layouts drawn until one is valid."""
+    """Samples whole layouts until one is valid, and returns the cells of its blocks."""
     taken = {*CORNERS, *cells_of(game.enemies), *cells_of(game.transmissions)}
     room = [cell for cell in BOARD if cell not in taken]
     number = min(chance(range(5, 12), Use.BLOCK_COUNT), len(room))
@@ -182,7 +182,7 @@ def _blocks(game: Game, chance: Chance) -> list[Cell]:
 
 
 def is_valid_layout(blocks: set[Cell], exit: Cell) -> bool:
-    """All other cells are connected, the exit as an end only, and no block is walled in.
+    """Whether all other cells are connected, not through the exit, and no block is walled in.
 
     The original searches from cell (0, 0), so an exit there does not block the search.
     """
@@ -193,7 +193,7 @@ def is_valid_layout(blocks: set[Cell], exit: Cell) -> bool:
 
 
 def _block(number: int, left: list[Program], chance: Chance) -> Content:
-    """A block with data or with one of the programs that are left."""
+    """Samples a block: data, or one of the programs that are left."""
     is_program = chance((True, False), Use.BLOCK_KIND, number)
     hidden = chance((True, *[False] * 9), Use.BLOCK_HIDDEN, number) * (QUESTION_DATA - DATA)
     if is_program:

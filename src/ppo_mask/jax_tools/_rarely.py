@@ -26,8 +26,8 @@ _NOBODY = np.uint32(0xFFFFFFFF)
 
 
 def rarely(
-    predicate: Bool[Array, ""],
-    function: Callable[[Operand], Result],
+    pred: Bool[Array, ""],
+    true_fun: Callable[[Operand], Result],
     operand: Operand,
     otherwise: Result,
     share: int = 32,
@@ -36,22 +36,22 @@ def rarely(
 ) -> Result:
     """A conditional for expensive, seldom needed work, which stays cheap under ``vmap``.
 
-    The result is that of ``lax.cond(predicate, function, lambda _: otherwise, operand)``, batched
-    or not. Under ``vmap`` the function runs only for members whose predicate holds, rounded up to
+    The result is that of ``lax.cond(pred, true_fun, lambda _: otherwise, operand)``, batched or
+    not. Under ``vmap``, ``true_fun`` runs only for members whose ``pred`` holds, rounded up to
     whole chunks. It is not differentiable in reverse mode.
 
     Args:
-        predicate: whether to run the function.
-        function: pure, and closing over no traced value; everything it needs is in ``operand``.
-        operand: the function's argument, a tree of arrays. Arrays that are also in ``otherwise``
-            are changed in place, without a copy.
-        otherwise: the result where the predicate is False, structured as the function's result.
-        share: about one member in ``share`` needs the function at a time. This sets the size of a
+        pred: whether to run ``true_fun``.
+        true_fun: pure, and closing over no traced value; everything it needs is in ``operand``.
+        operand: the argument of ``true_fun``, a tree of arrays. Arrays that are also in
+            ``otherwise`` are changed in place, without a copy.
+        otherwise: the result where ``pred`` is False, structured as the result of ``true_fun``.
+        share: about one member in ``share`` needs ``true_fun`` at a time. This sets the size of a
             chunk.
-        cost: 0 to 255, higher for members whose loops in the function run longer. Members of
+        cost: 0 to 255, higher for members whose loops in ``true_fun`` run longer. Members of
             similar cost share a chunk, so that short loops do not wait for long ones.
-        short: on an accelerator, run the function for all members, because picking some would take
-            longer than the function itself. It must then end soon for all of them.
+        short: on an accelerator, run ``true_fun`` for all members, because picking some would take
+            longer than it does. It must then end soon for all of them.
 
     Returns:
         A tree of the structure of ``otherwise``.
@@ -80,27 +80,27 @@ def rarely(
     def run(*leaves: Any) -> Result:
         shared, others = iter(leaves[: len(in_place)]), iter(leaves[len(in_place) :])
         ordered = [next(others if i is None else shared) for i in places]
-        return function(jax.tree.unflatten(structure, ordered))
+        return true_fun(jax.tree.unflatten(structure, ordered))
 
     @custom_vmap
-    def single(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
+    def single(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
         del cost
         base = jax.tree.leaves(otherwise)
         shared = (base[i] for i in in_place)
-        return jax.lax.cond(predicate, run, lambda *_: otherwise, *shared, *leaves)
+        return jax.lax.cond(pred, run, lambda *_: otherwise, *shared, *leaves)
 
     @single.def_vmap
-    def _(size: int, batched: Any, predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:  # pyright: ignore
+    def _(size: int, batched: Any, pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:  # pyright: ignore
         # Arrays that all members share, such as parameters, are neither copied nor gathered.
         per_member = tuple(batched[3:])
-        own = _broadcast(size, tuple(batched[:3]), (predicate, cost, otherwise))
+        own = _broadcast(size, tuple(batched[:3]), (pred, cost, otherwise))
         out = _batch(run, in_place, per_member, share, short)(*own, *leaves)
         return out, jax.tree.map(lambda _: True, out)
 
     leaves = (leaf for leaf, i in zip(given, places, strict=True) if i is None)
     # If all members cost the same, their order does not matter.
     costs = None if isinstance(cost, int) else jnp.asarray(cost, jnp.int32)
-    return single(predicate, costs, otherwise, *leaves)
+    return single(pred, costs, otherwise, *leaves)
 
 
 def one_for_all(pick: Callable[[Array], Array], value: Shaped[Array, ""]) -> Shaped[Array, ""]:
@@ -136,19 +136,19 @@ def _batch(
     """Returns `single` for a batch; leaf i of the operand has a batch axis if ``per_member[i]``."""
 
     @custom_vmap
-    def many(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
-        chunk = min(predicate.size, max(_MIN_CHUNK, predicate.size // share))
+    def many(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
+        chunk = min(pred.size, max(_MIN_CHUNK, pred.size // share))
 
-        def in_chunks(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
-            waiting = _waiting(predicate, cost, padding=chunk)
+        def in_chunks(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
+            waiting = _waiting(pred, cost, padding=chunk)
             return _serve_in_chunks(run, in_place, per_member, chunk, waiting, otherwise, leaves)
 
-        def all_at_once(predicate: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
+        def all_at_once(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
             del cost
-            return _serve_all(run, in_place, per_member, predicate, otherwise, leaves)
+            return _serve_all(run, in_place, per_member, pred, otherwise, leaves)
 
         elsewhere = all_at_once if short else in_chunks
-        return by_platform(in_chunks, elsewhere, predicate, cost, otherwise, *leaves)
+        return by_platform(in_chunks, elsewhere, pred, cost, otherwise, *leaves)
 
     @many.def_vmap
     def _(size: int, batched: Any, *args: Any) -> Any:  # pyright: ignore
@@ -183,21 +183,21 @@ def _broadcast(size: int, batched: Any, tree: Any) -> Any:
 
 
 def _waiting(
-    predicate: Bool[Array, " batch"], cost: Int[Array, " batch"] | None, padding: int
+    pred: Bool[Array, " batch"], cost: Int[Array, " batch"] | None, padding: int
 ) -> UInt32[Array, " padded"]:
-    """Lists the members for which the predicate holds, costly ones first, then padding.
+    """Lists the members for which ``pred`` holds, costly ones first, then padding.
 
     A member's cost and its index share a word, so that one sort of one array is enough;
     :func:`_rows` extracts the index.
     """
-    batch = predicate.shape[0]
+    batch = pred.shape[0]
     if batch > 1 << _INDEX_BITS:
         raise ValueError(f"a batch may have {1 << _INDEX_BITS:,} members at most, got {batch:,}")
     rank = np.arange(batch, dtype=np.uint32)
     if cost is not None:
         cheapness = (_MAX_COST - jnp.clip(cost, 0, _MAX_COST)).astype(jnp.uint32)
         rank = cheapness << _INDEX_BITS | rank
-    rank = jnp.pad(jnp.where(predicate, rank, _NOBODY), (0, padding), constant_values=_NOBODY)
+    rank = jnp.pad(jnp.where(pred, rank, _NOBODY), (0, padding), constant_values=_NOBODY)
     return jax.lax.sort(rank, is_stable=False)
 
 
@@ -244,17 +244,17 @@ def _serve_all(
     run: Callable[..., Any],
     in_place: list[int],
     per_member: tuple[bool, ...],
-    predicate: Bool[Array, " batch"],
+    pred: Bool[Array, " batch"],
     otherwise: Any,
     leaves: tuple[Any, ...],
 ) -> Any:
     base = jax.tree.leaves(otherwise)
     per_member = (*(True for _ in in_place), *per_member)
     args = [*(base[i] for i in in_place), *leaves]
-    new = _run_each(run, per_member, predicate.size, args)
+    new = _run_each(run, per_member, pred.size, args)
 
     def choose(old: Array, new: Array) -> Array:
-        return jnp.where(predicate.reshape(-1, *(1 for _ in old.shape[1:])), new, old)
+        return jnp.where(pred.reshape(-1, *(1 for _ in old.shape[1:])), new, old)
 
     return jax.tree.map(choose, otherwise, new)
 

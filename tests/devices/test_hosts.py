@@ -10,32 +10,50 @@ from pathlib import Path
 import pytest
 
 from hosts import finish, start, updates
-from ppo_mask.checkpoints import RunFolder, open_storage
-from same_run import assert_same_run, log
-from waiting import wait_until
-
-pytestmark = pytest.mark.slow
+from ppo_mask.checkpoints import RunFolder, open_storage, read_arrays
+from ppo_mask.devices.processes import connect
+from ppo_mask.errors import RunError
+from same_run import assert_same_run, log, newest
+from waiting import PATIENCE, wait_until
 
 OFTEN = ("--log-interval", "2", "--save-interval", "4", "--eval-interval", "4")
 OFTEN += ("--eval-episodes", "2", "--length", "3")
+
+
+def new(parent: Path) -> tuple[str, ...]:
+    return "--checkpoint-dir", str(parent), "--run-name", "run"
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """What two processes that share a disk make of 12 updates at once."""
     parent = tmp_path_factory.mktemp("whole")
-    finish(start("--checkpoint-dir", str(parent), "--run-name", "run", *OFTEN, *updates(12)))
+    finish(start(*new(parent), *OFTEN, *updates(12)))
     return RunFolder(parent / "run")
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_two_processes_learn_what_one_does(tmp_path: Path, whole: RunFolder) -> None:
+    finish(start(*new(tmp_path), *OFTEN, *updates(12), count=1))
+    alone = RunFolder(tmp_path / "run")
+    for ours, theirs in zip(log(whole), log(alone), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-4)
+    ours, theirs = read_arrays(newest(whole)), read_arrays(newest(alone))
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        assert array == pytest.approx(theirs[name], abs=1e-4), name
+
+
+@pytest.mark.slow
 def test_a_run_in_a_bucket_goes_on_to_the_bit_wherever_there_is_only_the_bucket(
     tmp_path: Path, whole: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "looks"))
     bucket = open_storage(f"file://{tmp_path}/bucket/runs")
-    new = ("--checkpoint-dir", str(bucket.url), *OFTEN)
-    ((first, _), (second, _)) = finish(start(*new, *updates(8), disks=tmp_path / "one"))
+    begin = ("--checkpoint-dir", str(bucket.url), *OFTEN)
+    ((first, _), (second, _)) = finish(start(*begin, *updates(8), disks=tmp_path / "one"))
     (name,) = bucket.runs()  # Made up by the first, for all.
     assert f"bucket  {bucket.url}/{name}\n" in first
     assert "bucket" not in second
@@ -60,6 +78,7 @@ def test_a_run_in_a_bucket_goes_on_to_the_bit_wherever_there_is_only_the_bucket(
     assert last == stopped_at // 2 * 2  # It may have stopped between two log lines.
 
 
+@pytest.mark.slow
 def test_a_run_that_one_host_cannot_read_is_refused_in_one_line_each(
     tmp_path: Path, whole: RunFolder
 ) -> None:
@@ -75,3 +94,36 @@ def test_a_run_that_one_host_cannot_read_is_refused_in_one_line_each(
     (_, first), (_, second) = finish(start("--resume", str(tmp_path / "none")), 2)
     assert first == f"error: there is no run or checkpoint {tmp_path}/none\n"
     assert second == "error: process 0 could not plan the run; its message says why\n"
+
+
+@pytest.mark.slow
+def test_a_lost_process_ends_the_other_and_the_run_resumes(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    both = start(*new(tmp_path), *OFTEN, *updates(100_000))
+    wait_until(lambda: folder.checkpoints.steps(), both)
+    both[1].kill()
+    out, err = both[0].communicate(timeout=PATIENCE)
+    # In its own words where a collective fails first, in JAX's where the heartbeat does.
+    assert both[0].returncode in (1, -signal.SIGABRT)
+    assert "another process of this run is gone" in err or "another task died" in err
+    assert f"resume with --resume {folder.path}" in out
+    last = folder.checkpoints.steps()[-1] + 4
+    finish(start("--resume", str(folder.path), *updates(last)))
+    assert folder.checkpoints.steps()[-1] == last
+    logged = [line["update"] for line in log(folder) if "train/entropy" in line]
+    assert logged == list(range(2, last + 1, 2))
+
+
+@pytest.mark.parametrize("given", [{"JAX_NUM_PROCESSES": "2"}, {"JAX_PROCESS_ID": "0"}])
+def test_half_a_description_of_the_others_is_refused(
+    given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RunError, match="go together: set all three or none"):
+        connect(True)
+
+
+def test_no_processes_are_awaited_where_none_are_expected() -> None:
+    connect(None)
+    connect(False)

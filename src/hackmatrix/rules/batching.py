@@ -18,7 +18,7 @@ Carry = TypeVar("Carry")
 
 
 def batch_max(value: Int[Array, ""]) -> Int[Array, ""]:
-    """The largest value in the batch, the same for all its members; the value itself unbatched.
+    """The largest value in the batch, the same for all members; without a batch, the value itself.
 
     A bound for loops: if each member had its own, ``vmap`` would add a select to every iteration.
     """
@@ -34,7 +34,7 @@ def materialize(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Ar
 
     Args:
         value: numbers, not flags.
-        never: False, but not known to be so when the program is compiled.
+        never: False in every run, but no constant to the compiler.
     """
 
     def loop(value: Array) -> Array:
@@ -45,7 +45,7 @@ def materialize(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Ar
     return by_platform(loop, lax.optimization_barrier, value)
 
 
-# At the top level: functions made in each call would be compiled in each call, outside of `jit`.
+# At module level: outside `jit`, functions made in each call would be compiled in each call.
 def _again(carry: tuple[Array, Array]) -> Array:
     return carry[0]
 
@@ -93,7 +93,7 @@ def _reduce(
 
 
 def _short_axes(size: int) -> list[int]:
-    """Sizes of axes whose product is ``size``, each short, as far as it has such divisors."""
+    """Splits ``size`` into factors, each a short axis where its divisors allow."""
     axes: list[int] = []
     while size > _LONGEST_AXIS:
         divisors = (n for n in range(_LONGEST_AXIS, 1, -1) if size % n == 0)
@@ -111,27 +111,27 @@ def total(values: Shaped[Array, "*batch n"]) -> Int[Array, "*batch"]:
 
 
 def anywhere(flags: Bool[Array, "*batch n"]) -> Bool[Array, "*batch"]:
-    """Whether a flag of the last axis is on."""
+    """Whether any flag along the last axis is on."""
     return _reduce(flags, lax.bitwise_or, False)
 
 
 def smallest(values: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch"]:
-    """The smallest value of the last axis, of integers."""
+    """The smallest integer along the last axis."""
     return _reduce(values, lax.min, jnp.iinfo(values.dtype).max)
 
 
 def largest(values: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch"]:
-    """The largest value of the last axis, of integers."""
+    """The largest integer along the last axis."""
     return _reduce(values, lax.max, jnp.iinfo(values.dtype).min)
 
 
 def join(words: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch"]:
-    """Bitwise or over the last axis, of unsigned words or flags."""
+    """Bitwise or of unsigned words or flags, over the last axis."""
     return _reduce(words, lax.bitwise_or, 0)
 
 
 def looked_up(table: Sequence[float], index: Int[Array, ""]) -> Float[Array, ""]:
-    """An entry of a table of two, four, eight … constants, by selects.
+    """``table[index]`` by selects; the length must be a power of two.
 
     XLA's CPU compiler does not vectorize what is fused with a lookup in memory.
     """
@@ -158,7 +158,7 @@ def join_in_pairs(words: Sequence[UInt[Array, "*n"]]) -> UInt[Array, "*n"]:
 def stack_scalars(values: Sequence[Shaped[Array, ""]]) -> Shaped[Array, " n"]:
     """``jnp.stack`` for a few numbers that are cheap to compute.
 
-    XLA's CPU compiler makes a kernel of each number that ``jnp.stack`` is given, and one of this.
+    XLA's CPU compiler makes a kernel for each argument of ``jnp.stack``, and one for all of these.
     """
     return with_entries(jnp.broadcast_to(values[0], len(values)), enumerate(values))
 

@@ -20,7 +20,7 @@ _GOLDEN = 0x9E3779B9  # 2^32 / golden ratio, odd: consecutive numbers land far a
 
 
 class Use(IntEnum):
-    """What a draw is for; each use has its own million of draw numbers."""
+    """What a draw is for; each use has its own range of draw numbers."""
 
     WARP = 0
     POLY = 1
@@ -68,7 +68,7 @@ class Draws(eqx.Module):
         """32 random bits, for the given use and number."""
         x = self.words[0] + _spread(number, use)
         x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
-        # The second word comes in halfway: one mixing for two words of seed.
+        # The second word enters halfway, so one mixing covers both words of the seed.
         x = (x ^ (x >> 15) ^ self.words[1]) * jnp.uint32(0x846CA68B)
         return x ^ (x >> 16)
 
@@ -89,9 +89,9 @@ class Draws(eqx.Module):
 
 
 def _spread(number: Array | np.ndarray | int, use: Use) -> UInt32[Array | np.ndarray, "*shape"]:
-    """The states of a Weyl sequence: the draw's number times a large odd one."""
+    """The states of a Weyl sequence: the draw's number times a large odd constant."""
     first = use * _NUMBERS_PER_USE
-    if isinstance(number, int | np.ndarray):  # Constants: nothing is left to compute.
+    if isinstance(number, int | np.ndarray):  # Constants, computed while tracing.
         numbers = np.asarray(number, np.uint64) + np.uint64(first)
         return np.asarray(numbers * np.uint64(_GOLDEN)).astype(np.uint32)
     return (number.astype(jnp.uint32) + jnp.uint32(first)) * jnp.uint32(_GOLDEN)

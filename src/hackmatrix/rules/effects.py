@@ -1,4 +1,4 @@
-"""The table of programs, folded: when each can be run, and what the one that runs does."""
+"""Folds the table of programs: which are useful, and the effect of the one that runs."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -28,7 +28,7 @@ def useful(game: Game, occupied: Occupied) -> list[Bool[Array, ""]]:
 
 
 def at_hand(game: Game, others: int) -> Bool[Array, "actions"]:
-    """Which programs are owned and can be paid for; before them, ``others`` that need not be."""
+    """Whether each program is owned and affordable; the first ``others`` actions always pass."""
     nothing = [0] * others
     credits = np.array([*nothing, *(card.credits for card in CARDS)], np.int32)
     energy = np.array([*nothing, *(card.energy for card in CARDS)], np.int32)
@@ -40,13 +40,13 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
     """Pays for a program and does what its row says; NO_PROGRAM does nothing.
 
     Returns:
-        The game, whose turn does not end here; and how many entities that count were destroyed.
+        The game, whose turn the caller ends, and the number of destroyed entities to reward.
     """
     now = Situation(game, draws=draws)
     runs = [program == each for each in Program]
 
     def column(of: Callable[[Card], Rule[_Value] | None]) -> list[tuple[Array, _Value]]:
-        """The values of a column, each with whether its row's program is the one that runs."""
+        """The values of a column, each with a flag: whether its row's program runs."""
         rules = ((runs[each], of(each.card)) for each in Program)
         return [(flag, rule(now)) for flag, rule in rules if rule is not None]
 
@@ -70,7 +70,7 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
     board = _on_board(game.board, game.exit, _union(cleared), _union(reduced))
 
     numbers = vars(game) | vars(game.player)
-    for name in ("credits", "energy"):  # The price of no program, at index -1, is the last.
+    for name in ("credits", "energy"):  # Index -1, no program, reads the last price: 0.
         prices = jnp.array([*(getattr(card, name) for card in CARDS), 0], jnp.int32)
         numbers[name] = numbers[name] - prices[program]
     for flag, added in column(lambda card: card.adds):
@@ -83,14 +83,14 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
 
 
 def _members(table: Entities, whom: Sequence[tuple[Array, Whom]]) -> Bool[Array, " slots"]:
-    """The entities that are selected, by slot or by cell, where the flag beside them is on."""
+    """The entities selected by slot or by cell, of those selections whose flag is on."""
     cells = [(flag, them) for flag, them in whom if isinstance(them, Plane)]
     slots = [them & flag for flag, them in whom if not isinstance(them, Plane)]
     return reduce(or_, [_union(cells).has(table.cell), *slots])
 
 
 def _union(cells: Sequence[tuple[Array, Plane]]) -> Plane:
-    """The cells whose flag is on."""
+    """The union of the sets whose flag is on."""
     return reduce(or_, (them.where(flag) for flag, them in cells))
 
 
@@ -104,13 +104,13 @@ def _push(
     """Moves enemies away from the player, or nearer, or not at all.
 
     Returns:
-        The cell of each slot; and of those that are gone, the first enemy and the first
+        The cell of each slot; and of the slots in ``gone``, the first enemy and the first
         transmission on each cell.
     """
     wanted, can_go = _wanted_cells(table, player, away)
     goes = away | nearer
-    # Of those that want a cell only the first in list order gets it. One search finds these and,
-    # where nobody is moved, the first of those that are gone.
+    # Of the enemies that want a cell, only the first in list order gets it. One search finds them
+    # or, where nobody is moved, the first of those that are gone.
     members = jnp.where(goes, can_go, gone)
     first = first_on_each(members, jnp.where(goes, wanted, table.place), table.order)
     return jnp.where(goes & first, wanted, table.cell), first & gone
@@ -146,7 +146,7 @@ def _wanted_cells(
 
 
 def _on_board(board: Board, exit: Int[Array, ""], cleared: Plane, reduced: Plane) -> Board:
-    """The board with cells cleared of their blocks, and others whose blocks bring one less."""
+    """Clears the blocks of some cells, and lowers by one what blocks of other cells spawn."""
     cleared = cleared & board.blocks
     is_cleared, is_reduced = cleared.flags(), reduced.flags()
     spawn_count = jnp.where(is_reduced, jnp.maximum(board.spawn_count - 1, 0), board.spawn_count)

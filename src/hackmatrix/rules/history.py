@@ -1,4 +1,4 @@
-"""UNDO's stack: a ring of the newest positions of this stage, packed."""
+"""UNDO's stack: a ring buffer of the newest positions of this stage, packed."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from hackmatrix.rules.programs import Program, owned_flags
 from hackmatrix.rules.state import PLAYER, Packed, pack, with_fields_of
 
 Rows = Packed
-"""Positions, each array with an axis more in front."""
+"""Packed positions, stacked along a leading axis."""
 
 
 # The numbers that UNDO restores, beside the board and the entities.
@@ -19,19 +19,19 @@ _UNDONE = (*PLAYER, "turn", "owned", "show", "calm", "atk_uses")
 
 
 def no_rows(like: Packed, depth: int) -> Rows:
-    """A history with nothing in it, with room for so many positions like one."""
+    """Makes an empty history with room for ``depth`` positions like ``like``."""
     return jax.tree.map(lambda x: jnp.zeros((depth, *x.shape), x.dtype), like)
 
 
 def depth(rows: Rows) -> int:
-    """How many positions there is room for."""
+    """How many positions fit."""
     return rows.order.shape[-2]
 
 
 def count(game: Game, depth: int, condition: Bool[Array, ""]) -> Game:
-    """The game with one more position in its history, where the condition holds.
+    """Counts one more position in the history, where the condition holds.
 
-    The oldest may drop out. The position itself is written by :func:`push`.
+    The oldest may drop out. :func:`push` writes the position itself.
     """
     newest = jnp.where(condition, lax.rem(game.undo_newest + 1, depth), game.undo_newest)
     length = jnp.where(condition, jnp.minimum(game.undo_length + 1, depth), game.undo_length)
@@ -39,9 +39,9 @@ def count(game: Game, depth: int, condition: Bool[Array, ""]) -> Game:
 
 
 def push(rows: Rows, packed: Packed, game: Game, condition: Bool[Array, ""]) -> Rows:
-    """The history with the position in the place that :func:`count` gave it.
+    """Writes the position to the place that :func:`count` gave it.
 
-    Nothing is written in a stage in which UNDO cannot be run any more: nobody would read it.
+    Writes nothing in a stage where UNDO can no longer be run, as nobody would read it.
     """
     owned = owned_flags(game.owned)[Program.UNDO]
     needed = condition & (owned | anywhere(game.board.program == Program.UNDO))
@@ -51,9 +51,9 @@ def push(rows: Rows, packed: Packed, game: Game, condition: Bool[Array, ""]) -> 
 
 
 def undo(game: Game, rows: Rows, condition: Bool[Array, ""]) -> Packed:
-    """The game, packed. Where the condition holds, it goes back to the newest position.
+    """Packs the game; where the condition holds, it goes back to the history's newest position.
 
-    That position comes off the history; what UNDO leaves alone stays as it is.
+    That position leaves the history. Fields that UNDO does not restore stay as they are.
     """
     places = depth(rows)
     before = lax.rem(game.undo_newest + (places - 1), places)

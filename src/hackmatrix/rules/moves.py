@@ -23,7 +23,7 @@ class Moved(NamedTuple):
     """What a move led to."""
 
     game: Game
-    kills: Int[Array, ""]  # entities destroyed that count
+    kills: Int[Array, ""]  # destroyed entities that are rewarded
     walked: Bool[Array, ""]  # instead of attacking
     picked_up: Bool[Array, ""]  # a data siphon
 
@@ -31,7 +31,7 @@ class Moved(NamedTuple):
 def move(
     game: Game, occupied: Occupied, direction: Int[Array, ""], condition: Bool[Array, ""]
 ) -> Moved:
-    """Where the condition holds, the player attacks whom it sees in a direction, or walks there."""
+    """Where the condition holds, attacks the entity seen in a direction, or walks that way."""
     target = _target(game, occupied, direction)
     hit_transmission, hit_enemy = materialize(stack_scalars(target), game.steps < 0)
     attacks = condition & ((hit_transmission >= 0) | (hit_enemy >= 0))
@@ -56,10 +56,10 @@ def move(
 def _target(
     game: Game, occupied: Occupied, direction: Int[Array, ""]
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """Whom a move would attack.
+    """Finds what a move would attack.
 
     Returns:
-        The cell of a transmission and the cell of an enemy; one of them, or both, are -1 for none.
+        The cell of a transmission and the cell of an enemy, -1 for none; at least one is -1.
     """
     enemies, transmissions = occupied
     solid = enemies | transmissions | game.board.blocks

@@ -25,7 +25,7 @@ from jaxtyping import Array
 _Carry = TypeVar("_Carry")
 
 MARKED = version("jaxlib").startswith(("0.10.", "0.11."))
-"""Whether loops are marked: this version of jaxlib was tried."""
+"""Whether loops are marked: only with the versions of jaxlib that were tried."""
 
 # The second mark keeps the call from being inlined before the compiler reads the first.
 _MARKS = ("xla_cpu_small_call", "true"), ("inlineable", "false")
@@ -50,8 +50,8 @@ def fori_loop(
 
 
 def _in_one_kernel(loop: Callable[[_Carry], _Carry], start: _Carry) -> _Carry:
-    # The call holds the loop alone, as when the compiler makes one itself: marked calls of anything
-    # else have crashed.
+    # The call holds the loop alone, like the calls that the compiler marks itself: marked calls of
+    # anything else have crashed.
     leaves, structure = jax.tree.flatten(jax.jit(loop)(start))
     # Marking one result marks the call that it comes from.
     return jax.tree.unflatten(structure, [_mark.bind(leaves[0]), *leaves[1:]])
@@ -73,7 +73,7 @@ def _mark_call(context: mlir.LoweringRuleContext, result: Any) -> list[Any]:
 
 mlir.register_lowering(_mark, lambda context, result: [result])
 if MARKED:
-    # Not cached: JAX would put the mark into a function of its own, where it does not see the call.
+    # Not cached: JAX would lower the mark in a function of its own, apart from the call.
     mlir.register_lowering(_mark, _mark_call, platform="cpu", cacheable=False)
 else:
     logging.getLogger(__name__).warning(

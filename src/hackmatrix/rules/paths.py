@@ -31,10 +31,10 @@ def _grow(
     """Lets a flood grow until no flood of the batch grows any more.
 
     Args:
-        turn: takes a number of steps, and returns the flood and what its last step newly reached.
-            When nothing new is reached, further steps change nothing.
+        turn: takes a number of steps, and returns the flood and the cells that its last step newly
+            reached. If there are none, further steps change nothing.
         start: the flood before the first step.
-        while_loop: JAX's or, for few games, :func:`hackmatrix.rules.one_kernel.while_loop`.
+        while_loop: JAX's loop or, for few games, :func:`hackmatrix.rules.one_kernel.while_loop`.
     """
 
     steps = by_platform(lambda: 1, lambda: _AT_ONCE)
@@ -84,7 +84,7 @@ def reach(start: Plane, free: Plane) -> Plane:
 
 
 def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
-    """The steps of the shortest walk from each cell to the exit that enters no block; 0 for none.
+    """For each cell, the steps of the shortest walk to the exit around all blocks; 0 for none.
 
     The walk may begin on a block.
     """
@@ -110,14 +110,14 @@ def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
 
 
 def manhattan(a: Int[Array, "*#n"], b: Int[Array, "*#n"]) -> Int[Array, "*n"]:
-    """The distance of two cells in steps, as if there were no blocks."""
+    """The steps between two cells, as if there were no blocks."""
     (a_row, a_col), (b_row, b_col) = row_and_col(a), row_and_col(b)
     return jnp.abs(a_row - b_row) + jnp.abs(a_col - b_col)
 
 
 @jax.jit
 def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
-    """The cells seen up, down, left and right of a cell, to the first opaque one inclusive."""
+    """The cells seen up, down, left and right of a cell, up to and with the first opaque one."""
     rays: list[Plane] = []
     for move in (Plane.up, Plane.down, Plane.left, Plane.right):
         front, ray = cell, cell & ~cell
@@ -132,7 +132,7 @@ def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
 def first_neighbor(cell: Plane, options: Plane) -> Plane:
     """The first of a cell's neighbors, in the order up, down, left, right, that is an option.
 
-    A cell is a set of one; the result is empty if no neighbor is an option.
+    A cell is given as a set of one; the result is empty if no neighbor is an option.
     """
     first = empty()
     for neighbor in reversed(cell.shifts()):

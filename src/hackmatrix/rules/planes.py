@@ -71,11 +71,11 @@ class Plane(NamedTuple):
         return (lax.population_count(self.lo) + lax.population_count(self.hi)).astype(jnp.int32)
 
     def has(self, cell: Integer[Array, "*cells"]) -> Bool[Array, "*cells"]:
-        """Whether the set (a single one) holds each of the cells."""
+        """For each cell, whether this set (unbatched) holds it."""
         return bits.has(self.lo, self.hi, _WORD_BITS, cell)
 
     def up(self) -> "Plane":
-        """Every cell moved one row up; what leaves the grid is gone."""
+        """Every cell moved one row up; cells that leave the grid are dropped."""
         return Plane((self.lo << 6) & _FULL, ((self.hi << 6) & _FULL) | (self.lo >> 12))
 
     def down(self) -> "Plane":
@@ -114,7 +114,7 @@ class Plane(NamedTuple):
         return bits.lowest(self.lo, self.hi, _WORD_BITS)
 
     def only(self) -> Int[Array, "*batch"]:
-        """The cell of a set of one, -1 of the empty set; unspecified for larger ones."""
+        """The only cell of the set; -1 for the empty set, unspecified for larger sets."""
         return bits.only(self.lo, self.hi, _WORD_BITS)
 
     def nth(self, rank: Integer[Array, "*batch"]) -> Int[Array, "*batch"]:
@@ -123,7 +123,7 @@ class Plane(NamedTuple):
 
     @jax.jit
     def flags(self) -> Bool[Array, "*batch 36"]:
-        """One flag a cell, in cell order."""
+        """One flag for each cell, in order."""
         lo, hi = _BITS
         return ((self.lo[..., None] & lo) | (self.hi[..., None] & hi)) != 0
 
@@ -144,7 +144,7 @@ def pack(flags: Bool[Array, "*batch 36"]) -> Plane:
 
 
 def union(cells: Integer[Array, " n"], members: Bool[Array, "*sets n"]) -> Plane:
-    """The cells of all members; for several sets of members, as many sets of cells."""
+    """The set of the members' cells; one set for each leading index of ``members``."""
     return Plane(*bits.union(cells, members, _WORD_BITS))
 
 
@@ -154,12 +154,12 @@ def constant(cells: "list[int] | range | set[int]") -> Plane:
 
 
 def before_each() -> Plane:
-    """For each cell, the set of the cells of smaller numbers."""
+    """For each cell, the set of cells with smaller numbers."""
     return Plane(*map(jnp.array, _words_of_each([range(cell) for cell in range(NUM_CELLS)])))
 
 
 def reach_of_each() -> Plane:
-    """For each cell, the set of it and of the cells orthogonally next to it."""
+    """For each cell, the set of that cell and its orthogonal neighbors."""
     rows_and_cols = [divmod(cell, SIZE) for cell in range(NUM_CELLS)]
     reach = [
         [cell for cell, (r, c) in enumerate(rows_and_cols) if abs(r - row) + abs(c - col) < 2]
@@ -184,8 +184,8 @@ def column(index: Integer[Array, ""]) -> Plane:
 def row_and_col(
     cell: Integer[Array, "*cells"],
 ) -> tuple[Integer[Array, "*cells"], Integer[Array, "*cells"]]:
-    """A cell's row and column, in the cell's type; unspecified for other numbers."""
-    # By a product: vector units have no division.
+    """A cell's row and column, in the cell's dtype; unspecified for numbers beyond the grid."""
+    # By a product: vector units have no integer division.
     sixth = (cell.astype(jnp.int16) * jnp.int16(43)) >> 8
     row = sixth.astype(cell.dtype)
     return row, cell - SIZE * row

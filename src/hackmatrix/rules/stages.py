@@ -1,4 +1,4 @@
-"""Setting up a stage: its layout and its first transmissions. It is expensive, and rare."""
+"""Setting up a stage: its layout and its first transmissions. This is expensive, and rare."""
 
 from typing import NamedTuple
 
@@ -31,11 +31,11 @@ CORNERS = (0, 5, 30, 35)
 _MIN_BLOCKS, _MAX_BLOCKS = 5, 11
 _MAX_POINTS = 9
 _QUESTION_ONE_IN = 10
-_AMOUNT_CHANCES = (2, 11, 20)  # of 20: for 3, for at least 2, for at least 1
-# With 11 blocks, a valid layout takes 12 draws on average. On a crowded board no layout may be
-# valid; after this many draws one block fewer is tried.
+_AMOUNT_CHANCES = (2, 11, 20)  # chances in 20 of an amount of 3, of at least 2, of at least 1
+# With 11 blocks, a valid layout takes 12 samples on average. On a crowded board no layout may be
+# valid; after this many samples the search tries one block fewer.
 _PATIENCE = 1024
-# Layouts drawn at a time, on a CPU and elsewhere; each divides _PATIENCE.
+# Layouts sampled at a time, on a CPU and elsewhere; each divides _PATIENCE.
 _FEW, _MANY = 8, 64
 
 
@@ -103,16 +103,16 @@ class _Search(NamedTuple):
     """The search for a valid layout."""
 
     number: Int[Array, ""]  # of blocks wanted
-    draws: Int[Array, ""]  # layouts drawn so far
+    draws: Int[Array, ""]  # layouts sampled so far
     blocks: Plane  # the first valid layout, once one is found
-    valid: Bool[Array, ""]  # one was found
-    missing: Bool[Array, ""]  # some game of the batch has not found one; the same for all
+    valid: Bool[Array, ""]  # whether one is found
+    missing: Bool[Array, ""]  # whether any game of the batch has none yet; the same for all
 
 
 def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plane:
-    """The cells of the stage's blocks, as whole layouts drawn until one is valid.
+    """Samples whole layouts until one is valid, and returns the cells of its blocks.
 
-    Several layouts are drawn at once, and the first valid one of them is taken.
+    It samples several layouts at once and takes the first valid one.
     """
     enemies, transmissions = entities.occupied()
     taken = enemies | transmissions | constant(list(CORNERS))
@@ -173,11 +173,11 @@ def _take_in_turn(
 def _take_at_once(
     draws: Draws, layout: Int[Array, ""], room: Plane, number: Int[Array, ""]
 ) -> Plane:
-    """The same without a loop, for accelerators."""
+    """Does what :func:`_take_in_turn` does, without a loop, for accelerators."""
     index = np.arange(_MAX_BLOCKS)
     drawn = draws.below(room.size() - index, Use.BLOCK_CELL, layout * _MAX_BLOCKS + index)
-    # Each draw is a rank among the cells that were left. Counting the cells that were taken before,
-    # the last of them first, makes it a rank among all.
+    # Each draw is a rank among the cells that were left. Adding the cells that were taken before,
+    # the last of them first, makes it a rank among all cells of `room`.
     rank = drawn
     for taken in reversed(range(_MAX_BLOCKS - 1)):
         rank = rank + ((index > taken) & (rank >= drawn[taken]))
@@ -186,7 +186,7 @@ def _take_at_once(
 
 
 def _different_programs(draws: Draws, cells: Plane) -> Int[Array, "cells"]:
-    """A different program for each cell of the set; any for the other cells."""
+    """A different program for each cell of the set, and any program for the other cells."""
     # The n-th cell gets the n-th program of a random order. The number in the low bits breaks ties.
     words = draws.word(Use.PROGRAM, np.arange(NUM_PROGRAMS))
     words = (words & jnp.uint32(~63 & 0xFFFFFFFF)) | np.arange(NUM_PROGRAMS, dtype=np.uint32)
@@ -196,7 +196,7 @@ def _different_programs(draws: Draws, cells: Plane) -> Int[Array, "cells"]:
 
 
 def _renumbered(table: Entities) -> UInt32[Array, " slots"]:
-    """The same list order in small stamps, so that a new stage's stamps start from 0."""
+    """Renumbers the stamps of list order, so that a new stage's stamps start from 0."""
     alive = table.kind != 0
     earlier = (table.order[None, :] < table.order[:, None]) & alive[None, :]
     same_kind = table.kind[None, :] == table.kind[:, None]

@@ -1,4 +1,4 @@
-"""How a game begins: like the original's or, in training, in a later stage or with a head start."""
+"""How a game begins: as in the original or, in training, in a later stage or with a head start."""
 
 from typing import Any, NamedTuple
 
@@ -18,21 +18,22 @@ _ONE = 1 << 16  # chances are multiples of 1 / _ONE
 _BIT = np.uint32(1) << np.arange(NUM_PROGRAMS, dtype=np.uint32)
 
 MOST_GIVEN = 10_000
-"""The most of anything that a head start gives: some numbers have 16 bits."""
+"""The largest amount that a head start gives, as some numbers have 16 bits."""
 
 Amount = Float[Array, ""] | float | int
 
 
 class HeadStart(eqx.Module):
-    """What some training games begin with in addition.
+    """Extras that some training games begin with.
 
     Earning a program brings enemies now and pays off stages later, so an agent that has never owned
-    one rarely learns what it is worth. In games that begin with programs it does. A curriculum can
-    change all numbers, for they may be traced. Amounts over 10,000 count as 10,000.
+    one rarely learns what it is worth. It does in games that begin with programs. All numbers may
+    be traced, so a curriculum can change them. Amounts over 10,000 count as 10,000.
 
     Attributes:
         share: the share of games with a head start, 0 to 1.
-        programs: each game draws a chance between 0 and this, and owns each program with it.
+        programs: each game samples a probability between 0 and this, and owns each program with
+            that probability.
         credits: the most credits added.
         energy: the most energy added.
         data_siphons: the most data siphons added.
@@ -57,8 +58,8 @@ class Start(NamedTuple):
     """How games begin.
 
     Attributes:
-        stage_weights: how often in each stage, relative to the others; None for always in stage 1.
-        head_start: None for none.
+        stage_weights: the relative frequency of each starting stage; None for always stage 1.
+        head_start: extras that some games begin with; None for none.
     """
 
     stage_weights: Float[Array, "stages"] | None
@@ -66,7 +67,7 @@ class Start(NamedTuple):
 
 
 def first_position(draws: Draws, start: Start) -> Game:
-    """A new game, before its first stage is set up."""
+    """Makes a new game, before its first stage is set up."""
     game = blank_game()
     corner = jnp.array(CORNERS, jnp.int32)[draws.below(len(CORNERS), Use.CORNER)]
     bonus = draws.below(len(_BONUSES), Use.BONUS)
@@ -81,7 +82,7 @@ def first_position(draws: Draws, start: Start) -> Game:
 
 
 def _draw_stage(draws: Draws, weights: Float[Array, "stages"]) -> Int[Array, ""]:
-    # In integers, whose sums are exact, so that a stage of weight 0 is never drawn.
+    # In integers, whose sums are exact, so that a stage of weight 0 is never sampled.
     shares = jnp.ceil(weights / jnp.sum(weights) * _ONE).astype(jnp.int32)
     index = np.arange(NUM_STAGES)
     up_to = total(jnp.where(index <= index[:, None], shares, 0))

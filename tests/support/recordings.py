@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hackmatrix.rules import plain
 from hackmatrix.rules.rewards import COMPONENTS
 
 DATA = Path(__file__).parents[1] / "data"
@@ -59,16 +58,29 @@ def recorded_outcome(recorded: dict[str, Any]) -> Outcome:
     return Outcome(facts, recorded["mask"], recorded["reward"])
 
 
-def outcome(game: plain.Game, known: Sequence[object], result: plain.Result) -> Outcome:
-    """A step's outcome as it would have been recorded; known are the transmissions before it."""
-    position = plain.dump(game)
-    came = list(zip(position["transmissions"], game.transmissions, strict=True))
-    stayed = [row for row, each in came if each in known]
-    spawned = [[turns, *origin] for (_, _, turns, _, *origin), each in came if each not in known]
-    flags = [not result.invalid_action, result.completed, result.won, result.died]
-    components = [float(result.reward[name]) for name in COMPONENTS]
-    facts = _facts(position, stayed, spawned, flags)
-    return Outcome(facts, sorted(plain.legal(game)), components)
+def outcome(
+    position: dict[str, Any],
+    born: Sequence[bool],
+    flags: dict[str, Any],
+    mask: Sequence[int],
+    reward: dict[str, Any],
+) -> Outcome:
+    """A step's outcome as it would have been recorded.
+
+    Args:
+        position: the one after the step.
+        born: of each transmission in it, whether it appeared in this step.
+        flags: ``invalid_action``, ``stage_completed``, ``won`` and ``died``.
+        mask: the valid actions after the step.
+        reward: the components by name.
+    """
+    came = list(zip(position["transmissions"], born, strict=True))
+    known = [each for each, new in came if not new]
+    spawned = [[turns, *origin] for (_, _, turns, _, *origin), new in came if new]
+    names = ("stage_completed", "won", "died")
+    on = [not flags["invalid_action"], *(bool(flags[name]) for name in names)]
+    components = [float(reward[name]) for name in COMPONENTS]
+    return Outcome(_facts(position, known, spawned, on), sorted(mask), components)
 
 
 def _facts(state: dict[str, Any], known: list[Any], spawned: list[Any], flags: list[bool]) -> str:

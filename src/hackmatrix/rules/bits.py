@@ -1,8 +1,8 @@
 """Small sets of numbers as bits of two words, ``word_bits`` of them in each.
 
 Sets of cells (:mod:`hackmatrix.rules.planes`) and sets of slots (:mod:`hackmatrix.rules.entities`)
-share them. The rules use them hundreds of times a step; under ``jax.jit`` each is traced, batched
-and lowered once for each shape.
+share these functions. The rules call them hundreds of times a step; under ``jax.jit`` each is
+traced, batched and lowered once for each shape.
 
 In XLA, shifting by 32 places or more gives 0 on every device, so no code asks which of the two
 words a number is in.
@@ -50,7 +50,7 @@ def flags_of(word: UInt[Array, ""], count: int) -> Bool[Array, "count"]:
 
 
 def word(values: Sequence[Bool[Array, ""]]) -> UInt32[Array, ""]:
-    """At most 32 flags, one bit each; :func:`flags_of` backwards."""
+    """Packs at most 32 flags, one bit each; the inverse of :func:`flags_of`."""
     return join_in_pairs([value.astype(jnp.uint32) << bit for bit, value in enumerate(values)])
 
 
@@ -87,7 +87,7 @@ def lowest(
 def only(
     lo: UInt32[Array, "*batch"], hi: UInt32[Array, "*batch"], word_bits: int
 ) -> Int[Array, "*batch"]:
-    """The number in a set of one, -1 for the empty set; unspecified for larger ones."""
+    """The only number in the set; -1 for the empty set, unspecified for larger sets."""
     # A sum, as in `nth`.
     half = np.arange(2)
     word = jnp.where(half == 0, lo[..., None], hi[..., None])
@@ -105,7 +105,7 @@ def nth(
     """The number of the given rank (0 is the smallest) in the set, which must be large enough."""
     in_lo = lax.population_count(lo).astype(jnp.int32)
     upper = rank >= in_lo
-    # Both words at once, joined by a sum: the compiler does not compute a sum again for each use.
+    # Both words at once, joined by a sum: the compiler does not recompute a sum for each use.
     half = np.arange(2)
     word = jnp.where(half == 0, lo[..., None], hi[..., None])
     ranks = jnp.where(half == 0, rank[..., None], (rank - in_lo)[..., None])

@@ -48,7 +48,7 @@ def _arrive(game: Game) -> Game:
     arrivals = jnp.minimum(game.arrivals + anywhere(due), MAX_ARRIVALS)
     table = replace(
         table,
-        # In memory, or each word of the sets of cells made from it would compute it again.
+        # Materialized, or each word of the planes made from it would recompute it.
         kind=materialize(jnp.where(due, jnp.int8(ENEMY), table.kind), game.turn < 0),
         hp=jnp.where(due, full_hp(table.type), table.hp),
         disabled=jnp.where(due, jnp.int8(1), table.disabled),
@@ -67,7 +67,7 @@ class _Start(NamedTuple):
     entities: Entities
     waits: Bool[Array, " slots"]  # the enemies to move
     damage: Int[Array, ""]  # attacks so far
-    moves: Int[Array, ""]  # at most so many
+    moves: Int[Array, ""]  # at most this many follow
     draws: Draws
 
 
@@ -81,7 +81,7 @@ class _Movers(NamedTuple):
     again: Slots  # viruses that will act once more in the second step
     second: Bool[Array, ""]  # the second step has begun
     damage: Int[Array, ""]  # attacks so far
-    moved: Int[Array, ""]  # how many; numbers the draws
+    moved: Int[Array, ""]  # turns taken so far; numbers the draws
 
 
 def _act(game: Game, draws: Draws) -> Game:
@@ -100,7 +100,7 @@ def _act(game: Game, draws: Draws) -> Game:
     moves = jnp.where(waits, jnp.where(table.type == VIRUS, 2, 1), 0)
     sums = total(jnp.where(attacks, 1 << _SUM_BITS, moves))
     damage, moves = sums >> _SUM_BITS, sums & ((1 << _SUM_BITS) - 1)
-    # In most games no enemy has to move; those in which some do are played apart.
+    # In most games no enemy moves; `rarely` computes the other games apart.
     cell, damage = rarely(
         moves > 0,
         _move_all,
@@ -138,7 +138,7 @@ def _move_all(start: _Start) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
 
 
 def _move_one(start: _Start, near: Plane, transmissions: Plane, movers: _Movers) -> _Movers:
-    """Moves one of the waiting enemies, uniformly drawn; without any, nothing changes.
+    """Moves a uniformly sampled one of the waiting enemies; without any, nothing changes.
 
     ``near`` are the cells next to the player. No enemy enters a cell with a transmission.
     """
@@ -151,7 +151,7 @@ def _move_one(start: _Start, near: Plane, transmissions: Plane, movers: _Movers)
     slot = waiting.nth(start.draws.below(left, Use.ORDER, movers.moved))
     mine = (jnp.arange(MAX_ENTITIES) == slot) & (left > 0)
     old, type = by_platform(
-        # A CPU is faster at looking up one number of each game than at a sum over slots.
+        # A CPU looks up one number of each game faster than it sums over slots.
         lambda *fields: [x.at[slot].get(mode="clip").astype(jnp.int32) for x in fields],
         lambda *fields: [total(jnp.where(mine, x, 0)) for x in fields],
         movers.cell,
@@ -202,7 +202,7 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
 
 
 def _one_way_first(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -> list[Plane]:
-    """The goal's cells met first over free cells and, if there are none, over open ones."""
+    """The cells of ``goal`` met first over free cells and, if there are none, over open ones."""
     clear, _ = paths.first_met(source, free, goal)
     # Few need the second search, and from an empty set it ends at once.
     direct, _ = paths.first_met(source.where(~clear.any()), open_cells, goal)
@@ -210,7 +210,7 @@ def _one_way_first(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -
 
 
 def _both_ways(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -> list[Plane]:
-    """Both in one search, the second one even if it is not needed."""
+    """Runs both searches of :func:`_one_way_first` as one, even if the second is not needed."""
     both = Plane(jnp.stack([free.lo, open_cells.lo]), jnp.stack([free.hi, open_cells.hi]))
     met, _ = jax.vmap(paths.first_met, (None, 0, None))(source, both, goal)
     return [Plane(met.lo[way], met.hi[way]) for way in range(2)]

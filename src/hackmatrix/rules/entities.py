@@ -1,8 +1,8 @@
 """Enemies and transmissions: one table of slots.
 
-A transmission becomes an enemy, so both use the same slots, and arriving changes only ``kind``.
-Entities never move to other slots: a new one takes any free slot. The stamp ``order`` keeps list
-order: enemies by the turn of their arrival, then all by birth.
+A transmission becomes an enemy in its slot, so an arrival moves nothing. Entities never move to
+other slots, and a new one takes any free slot. The stamp ``order`` keeps list order: enemies by the
+turn of their arrival, then all by birth.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from hackmatrix.rules.batching import batch_max, join, largest, materialize, sma
 from hackmatrix.rules.planes import Plane
 from ppo_mask.jax_tools import by_platform
 
-# One to a cell, there can be 35 entities; PUSH, PULL and WARP can put several enemies on a cell,
-# which makes room for more. 64 slots are two words of bits.
+# With one on each cell there are at most 35 entities; PUSH, PULL and WARP can put several enemies
+# on a cell, which makes room for more. 64 slots are two words of bits.
 MAX_ENTITIES = 64
 
 FREE, TRANSMISSION, ENEMY = 0, 1, 2
@@ -75,16 +75,16 @@ class Entities(eqx.Module):
 
     @property
     def place(self) -> Int8[Array, "slots"]:
-        """A number that is the same for entities of one kind on one cell."""
+        """The cell and the kind, as one number."""
         return self.cell | jnp.where(self.is_enemy, jnp.int8(64), jnp.int8(0))
 
     def on(self, cell: Int[Array, ""]) -> Bool[Array, "slots"]:
-        """Where an entity is on a cell; -1 is none."""
+        """Where an entity is on a cell; nowhere for -1."""
         return self.cell == cell.astype(jnp.int8)
 
     def beside(self, cell: Int[Array, ""]) -> Bool[Array, "slots"]:
         """Where an entity is orthogonally next to a cell."""
-        # By comparing bytes, of which vector units take four times as many as of a set's words.
+        # Compares bytes: vector units take four times as many of them as of a plane's words.
         there = jnp.where(planes.neighbor_flags(cell), cell + np.array(planes.CELL_STEP), -1)
         up, down, left, right = materialize(there, cell < 0)
         return self.on(up) | self.on(down) | self.on(left) | self.on(right)
@@ -117,7 +117,7 @@ class Entities(eqx.Module):
 def first_on_each(
     members: Bool[Array, "slots"], key: Int8[Array, "slots"], order: UInt32[Array, "slots"]
 ) -> Bool[Array, "slots"]:
-    """Of the members with the same key, such as a cell, the first in list order."""
+    """For each key, such as a cell, the member that is first in list order."""
 
     def look(member: Array, its_key: Array, its_order: Array) -> Array:
         return member & (its_key == key) & (its_order < order)
@@ -130,7 +130,7 @@ def _over_slots(
     look: Callable[..., Shaped[Array, "*n"]],
     *fields: Shaped[Array, "slots"],
 ) -> Shaped[Array, "*n"]:
-    """The bitwise or of ``look`` at each slot's fields, up to the last member or beyond."""
+    """The bitwise or of ``look(*fields)`` over slots; may skip those after the last member."""
 
     def in_turns(*fields: Array) -> Array:
         # Entities take low slots first, so the loop ends early.

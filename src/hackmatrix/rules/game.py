@@ -16,7 +16,7 @@ NUM_STAGES = 8
 MAX_HP = 3
 FIRST_INTERVAL = 12
 NO_PROGRAM = -1
-MAX_TURNS = 1 << 30  # counted; the turn of the next spawn can still be larger
+MAX_TURNS = 1 << 30  # `turn` saturates here, with room for a later `next_task`
 
 Tree = TypeVar("Tree")
 
@@ -70,7 +70,7 @@ class Game(eqx.Module):
     """One position of one game; between steps it is a :class:`hackmatrix.rules.state.State`."""
 
     stage: Int[Array, ""]  # 1 to 8
-    turn: Int[Array, ""]  # enemy turns played in this stage; MAX_TURNS is as many or more
+    turn: Int[Array, ""]  # enemy turns played in this stage; saturates at MAX_TURNS
     exit: Int[Array, ""]  # its cell
     player: Player
     board: Board
@@ -85,7 +85,7 @@ class Game(eqx.Module):
     pending: Int[Array, ""]  # transmissions that siphoned blocks will bring in the next enemy turn
     births: Int[Array, ""]  # transmissions spawned so far; see :class:`Entities`
     arrivals: Int[Array, ""]  # enemy turns in which a transmission arrived
-    steps: Int[Array, ""]  # actions taken in this episode; 2^31 - 1 is as many or more
+    steps: Int[Array, ""]  # actions taken in this episode; saturates at 2^31 - 1
     undo_length: Int[Array, ""]  # positions of this stage that UNDO can go back through
     undo_newest: Int[Array, ""]  # where in the history the newest of them is
 
@@ -102,7 +102,7 @@ def replace(tree: Tree, **fields: Any) -> Tree:
     """A copy of a module with some fields changed.
 
     Like ``dataclasses.replace`` without ``__init__`` and its checks, and many times faster than
-    ``eqx.tree_at``: rules change fields a hundred times a step, which takes time to trace.
+    ``eqx.tree_at``: the rules change fields a hundred times a step, each traced.
     """
     names = [field.name for field in dataclasses.fields(tree)]  # pyright: ignore[reportArgumentType]
     if unknown := fields.keys() - set(names):
@@ -130,7 +130,7 @@ def empty_board() -> Board:
 def blank_game() -> Game:
     """Stage 1 with nothing on it; the player at the bottom left, the exit at the top right.
 
-    The ways to the exit are not computed yet.
+    ``exit_steps`` is not computed yet.
     """
     zero, counts = jnp.int32(0), ("turn", "atk_uses", "pending", "births", "arrivals", "steps")
     return Game(

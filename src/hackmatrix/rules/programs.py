@@ -1,7 +1,7 @@
-"""The 23 programs: one row each, which says all that the rules have of a program.
+"""The 23 programs: one row each, with all that the rules need to know about it.
 
-Rows speak of all entities and cells at once. :mod:`hackmatrix.rules.effects` folds them into one
-computation, in which each game runs a program of its own.
+A row's functions return arrays over all entities or cells. :mod:`hackmatrix.rules.effects` folds
+the rows into one computation, in which each game runs its own program.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,25 +36,25 @@ Whom: TypeAlias = Bool[Array, " slots"] | Plane
 
 
 class Card(NamedTuple):
-    """All that there is to a program.
+    """All facts about a program.
 
     Attributes:
-        name: as the original has it.
-        credits: its price.
-        energy: its price.
+        name: its name in the original.
+        credits: its price in credits.
+        energy: its price in energy.
         spawn_count: transmissions that siphoning its block brings.
         text: what it does.
         short: the same in 24 letters, for the screen.
-        useful: whether it would have some effect, without which it cannot be run; None for always.
+        useful: whether it would have some effect: if not, it cannot be run; None for always.
         hits: enemies that lose ``damage`` hp; those that survive are stunned.
-        damage: None for the player's attack.
-        destroys: enemies and transmissions that are gone, whatever their hp.
+        damage: hp that a hit takes; None for the player's attack.
+        destroys: enemies and transmissions that are removed, whatever their hp.
         pushes: 1 if enemies move a cell away from the player, -1 if they come a cell nearer.
         entities: new values of fields of :class:`hackmatrix.rules.entities.Entities`.
-        clears: cells whose blocks are gone.
+        clears: cells whose blocks are removed.
         reduces: cells whose blocks bring one transmission less.
         adds: what is added to numbers of the player and the game.
-        sets: new values of such numbers.
+        sets: new values of numbers of the player and the game.
     """
 
     name: str
@@ -81,12 +81,12 @@ class Card(NamedTuple):
 
 
 class Program(IntEnum):
-    """A program's number, and its row; its action is 5 more."""
+    """A program's number, with its row as ``card``; its action's number is 5 more."""
 
     card: Card
 
     def __new__(cls, *card: Any) -> "Program":
-        """The next program; ``card`` are the fields of its card."""
+        """Makes the next program; ``card`` holds the fields of its :class:`Card`."""
         program = int.__new__(cls, len(cls.__members__))
         program._value_ = int(program)
         program.card = Card(*card)
@@ -206,14 +206,14 @@ def owned_flags(owned: UInt32[Array, ""]) -> Bool[Array, "programs"]:
 
 
 class Situation:
-    """A position as the rows ask about it; what several of them ask is computed once.
+    """Answers the rows' questions about a position; a shared answer is computed once.
 
     Attributes:
         game: the position; ``player``, ``board`` and ``table`` (the entities) are its parts.
     """
 
     def __init__(self, game: Game, occupied: Occupied | None = None, draws: Draws | None = None):
-        """Rows ask about occupied cells only for ``useful``, and draw only for effects."""
+        """Only ``useful`` needs ``occupied``, and only effects need ``draws``."""
         self.game, self.player, self.board = game, game.player, game.board
         self.table, self._occupied, self._draws = game.entities, occupied, draws
 
@@ -252,12 +252,12 @@ class Situation:
         type = jnp.uint16(1) << self.table.type.astype(jnp.uint16)
         types = join(jnp.where(self.table.is_enemy, type, 0))
         found = types | (anywhere(blocks).astype(jnp.uint16) << NUM_TYPES)
-        # In memory: what is fused with a reduction is computed for one game at a time.
+        # Materialized: XLA computes what it fuses with a reduction for one game at a time.
         return bits.flags_of(materialize(found, self.game.steps < 0), NUM_TYPES + 1)
 
     @cached_property
     def nearest_daemon(self) -> Bool[Array, " slots"]:
-        """The daemon nearest to the player, the first in list order of several."""
+        """The daemon nearest to the player; of several, the first in list order."""
         daemons = self.table.is_enemy & (self.table.type == DAEMON)
         steps = paths.manhattan(self.table.cell.astype(jnp.int32), self.player.cell)
         distance = jnp.where(daemons, steps, 99)
@@ -265,22 +265,22 @@ class Situation:
 
     @cached_property
     def drawn(self) -> Int[Array, ""]:
-        """The slot of one enemy or transmission, uniformly drawn; any slot if there is none."""
+        """A uniformly sampled slot with an enemy or transmission; any slot if there is none."""
         slots = slot_set(self.table.kind != FREE)
         return slots.nth(self._given(self._draws).below(slots.size(), Use.WARP))
 
     def of_kind_and_cell(self, slot: Int[Array, ""]) -> Bool[Array, " slots"]:
-        """The enemies, or else the transmissions, that share the cell of one."""
+        """The entities of the same kind and cell as the one in ``slot``."""
         kind, cell = self.table.kind, self.table.cell
         return (kind == kind[slot]) & (cell == cell[slot])
 
     def later(self, turns: int) -> dict[str, Array]:
-        """All transmissions come later, as far as turns can be counted."""
+        """Delays all transmissions, up to the largest number of turns in 16 bits."""
         most = np.iinfo(np.int16).max - turns
         return {"turns": jnp.minimum(self.table.turns, most) + turns}
 
     def other_types(self) -> dict[str, Array]:
-        """Every enemy is of another type; damage carries over, hp beyond full does not."""
+        """Gives every enemy another type; damage carries over, hp beyond full does not."""
         table = self.table
         shift = self._given(self._draws).below(NUM_TYPES - 1, Use.POLY, np.arange(MAX_ENTITIES))
         type = (table.type + 1 + shift.astype(jnp.int8)) & (NUM_TYPES - 1)
@@ -292,5 +292,5 @@ class Situation:
 
     @staticmethod
     def _given(what: _Value | None) -> _Value:
-        assert what is not None, "an effect asked for occupied cells, or a condition drew"
+        assert what is not None, "an effect used `occupied`, or `useful` used `draws`"
         return what

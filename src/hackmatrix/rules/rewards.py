@@ -1,4 +1,4 @@
-"""The reward: 15 components, whose sum it is."""
+"""The reward: the sum of 15 components."""
 
 from typing import NamedTuple
 
@@ -31,16 +31,16 @@ COMPONENTS = (
 
 _DISTANCE_REWARD = 0.05
 STAGE_REWARDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 100.0)
-_SUMS = tuple(np.cumsum((0.0, *STAGE_REWARDS[:-1])).tolist())  # of so many stages
+_SUMS = tuple(np.cumsum((0.0, *STAGE_REWARDS[:-1])).tolist())  # of the first n stages
 
 
 class Events(NamedTuple):
     """What happened in a step that the positions before and after it do not show."""
 
-    kills: Int[Array, ""]  # enemies and transmissions destroyed by the player that count
+    kills: Int[Array, ""]  # destroyed entities that are rewarded
     picked_up: Bool[Array, ""]  # the player walked onto a data siphon
     completed: Bool[Array, ""]  # the stage was completed
-    won: Bool[Array, ""]  # so was the game
+    won: Bool[Array, ""]  # the game was won
     died: Bool[Array, ""]  # hp is 0 after the enemy turn
     wasted_reset: Bool[Array, ""]  # RESET was run at hp 2
     lost_yield: Int[Array, ""]  # how much more SIPHON would have brought from a better place
@@ -51,7 +51,7 @@ class Shaping(eqx.Module):
 
     Attributes:
         weights: a factor for each component, in the order of ``COMPONENTS``; None for 1 each.
-        program_bonus: for each program earned; UNDO takes it back.
+        program_bonus: reward for each program earned; UNDO takes it back.
         distance_potential: a step away from the exit costs what a step toward it earns, so walking
             to and fro earns nothing. In the original's reward a step away is free. (Ng et al. 1999,
             "Policy invariance under reward transformations".)
@@ -79,7 +79,7 @@ class Standing(NamedTuple):
 
 
 def standing(game: Game) -> Standing:
-    """A position's numbers."""
+    """The numbers of a position that the reward needs."""
     player = game.player
     return Standing(
         game.stage,
@@ -104,8 +104,8 @@ def components(before: Standing, after: Game, events: Events) -> dict[str, Float
     """The components by name, in the order of ``COMPONENTS``, for a valid action.
 
     Args:
-        before: where the player stood before the action.
-        after: the position after it: after the enemy turn, or on entering the next stage.
+        before: the numbers before the action.
+        after: the position after the enemy turn, or on entering the next stage.
         events: what happened in between.
     """
 
@@ -120,7 +120,7 @@ def components(before: Standing, after: Game, events: Events) -> dict[str, Float
     closer = jnp.maximum(before.exit_distance - distance, 0)
     table = after.entities
     siphon_killers = table.is_enemy & table.from_siphon & table.beside(new.cell)
-    # In memory: what is fused with a reduction is computed for one game at a time.
+    # Materialized: XLA computes what it fuses with a reduction for one game at a time.
     killers = materialize(total(siphon_killers), new.cell < 0)
     values: dict[str, Array] = {
         "step_penalty": jnp.float32(-0.01),
@@ -149,13 +149,13 @@ def shape(
     after: Game,
     events: Events,
 ) -> Float[Array, ""]:
-    """The reward of a valid action for training.
+    """The training reward of a valid action.
 
     Args:
-        shaping: how it differs from the original's.
-        components: the original's.
-        before: where the player stood before the action.
-        after: the position after it.
+        shaping: how it differs from the original reward.
+        components: the components of the original reward.
+        before: the numbers before the action.
+        after: the position after the action.
         events: what happened in between.
     """
     if shaping.distance_potential:

@@ -21,7 +21,7 @@ def siphon(game: Game) -> Game:
     taken_blocks = (fresh & board.blocks).flags()
     taken_ground = (fresh & ~board.blocks).flags()
     found = _programs_as_bits(board, (fresh & board.program_blocks).flags())
-    # At most five cells with less than 16 of each: one sum holds all four, a byte each.
+    # At most five cells, with less than 16 of each amount: one sum holds all four, a byte each.
     amounts = (
         (board.points, (fresh & board.data).flags()),
         (board.credits, taken_ground),
@@ -67,11 +67,11 @@ def _programs_as_bits(board: Board, where: Bool[Array, " cells"]) -> UInt32[Arra
 
 
 def lost_yield(game: Game) -> Int[Array, ""]:
-    """How much more credits and energy a strictly better place would have brought.
+    """How many more credits and energy a strictly better place would have brought.
 
     A better place brings the same data points and new programs, no less of either resource, and
     more of one. If the player's place brings data or programs, a better one also reaches all its
-    blocks. Credits and energy are each the most that any better place brings.
+    blocks. Credits and energy are each the maximum over all better places.
     """
     board = game.board
     fresh = ~board.siphoned
@@ -120,5 +120,5 @@ def _yields(game: Game) -> UInt32[Array, "4 cells"]:
     for row, col in ((2, 1), (0, 1), (1, 0), (1, 2)):
         part = padded[:, row : row + SIZE, col : col + SIZE]
         reached = jnp.where(are_programs, reached | part, reached + part)
-    # In memory: all cells are compared with the player's.
+    # Materialized: all cells are compared with the player's.
     return materialize(reached.reshape(-1, NUM_CELLS), game.steps < 0)

@@ -28,7 +28,7 @@ def is_due(game: Game) -> Bool[Array, ""]:
 
 
 def spawn_due(game: Game, draws: Draws) -> Game:
-    """Spawns what comes after an enemy turn: by the schedule, then from siphoned blocks."""
+    """Spawns after an enemy turn: first by the schedule, then from siphoned blocks."""
     scheduled = _is_scheduled(game)
     game = spawn(game, draws, scheduled, game.pending, from_siphon=True)
     return replace(
@@ -51,9 +51,8 @@ def spawn(
 ) -> Game:
     """Spawns one transmission by the schedule if ``from_task``, then ``others`` more.
 
-    Each, one after another, takes a cell drawn uniformly from the empty ones out of the line of
-    fire or, if there are none, from all empty ones. Nothing spawns without an empty cell or a free
-    slot.
+    One after another, each takes a uniformly sampled empty cell out of the line of fire or, if
+    there is none, any empty cell. Without an empty cell or a free slot nothing spawns.
     """
     player = single(game.player.cell)
     enemies, transmissions = game.entities.occupied()
@@ -63,7 +62,7 @@ def spawn(
     vacant = ~(solid | player | transmissions)
     free = slot_set(game.entities.kind == FREE)
     count = jnp.minimum(jnp.minimum(others + from_task, vacant.size()), free.size())
-    # Stamps of list order begin at 0 again when no entity has one, so that they stay small.
+    # Stamps of list order restart at 0 when no entity has one, so that they stay small.
     births = jnp.where(transmissions.any() | (game.births < _MANY), game.births, 0)
     arrivals = jnp.where(enemies.any() | (game.arrivals < _MANY), game.arrivals, 0)
 

@@ -1,8 +1,8 @@
-"""A game as it lies in memory between two steps: few arrays, several small numbers to a word.
+"""A game in memory between two steps: few arrays, with several small numbers in a word.
 
-Wherever states are chosen between, copied, gathered or written, each array of a state is a kernel
-of its own, and sixty small arrays would be most of what there is to compile. So a position is
-unpacked (:attr:`Packed.game`), played, and packed again (:func:`pack`).
+Wherever states are selected, copied, gathered or written, each array of a state needs a kernel of
+its own, so sixty small arrays would be most of what is compiled. So a step unpacks a position
+(:attr:`Packed.game`), plays, and packs it again (:func:`pack`).
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -25,10 +25,10 @@ from ppo_mask.jax_tools import number_settings
 # The fields of each word of numbers, lowest bits first, with their widths. Moves and enemy turns
 # change the first group; only spawns, siphons, programs and new stages change the slow one.
 #
-# No number wraps around. A field of less than 16 bits has no larger values. A field of 16 bits
-# stays at its largest (:func:`_join`). A number that grows all game long has a word of its own:
-# steps and turns stay at their largest, births begin again (:mod:`hackmatrix.rules.spawning`), and
-# of the others no game brings so much, as a loaded position has at most 15 bits of them.
+# No number wraps around. In a field of less than 16 bits, all values fit. A field of 16 bits
+# saturates (:func:`_join`). A number that grows all game long has a word of its own: steps and
+# turns saturate, births restart (:mod:`hackmatrix.rules.spawning`), and no game fills 32 bits with
+# any of the others, which have at most 15 bits in a loaded position.
 _NUMBERS = (
     {"cell": 6, "exit": 6, "stage": 4, "hp": 2, "show": 1, "calm": 1, "step_pending": 1},
     {"attack": 16, "data_siphons": 16},
@@ -64,13 +64,13 @@ class Packed(eqx.Module):
     """One position of one game, packed.
 
     Attributes:
-        numbers: those of the game and the player that a move may change.
-        slow: the other numbers, and the board: a word a cell, numbers, sets of cells. Most steps
-            neither change nor read them.
+        numbers: the numbers and sets of cells that a move may change.
+        slow: all that most steps neither change nor read: a word for each cell, then the other
+            numbers and sets of cells.
         facts: the small fields of each entity.
-        wait: a transmission's ``turns``, or for how long an enemy is ``disabled``; see
+        wait: a transmission's ``turns`` or an enemy's ``disabled``; see
             :class:`hackmatrix.rules.entities.Entities`.
-        order: list order.
+        order: each entity's stamp of list order.
     """
 
     numbers: UInt32[Array, " numbers"]
@@ -83,7 +83,7 @@ class Packed(eqx.Module):
     @jax.jit  # Traced once for its many uses.
     @number_settings()
     def game(self) -> Game:
-        """The position, unpacked; of a batch, with its leading axes."""
+        """The position, unpacked; for a batch, with its leading axes."""
         numbers, planes = _fields_of(self.numbers, _NUMBERS, _PLANES)
         others, other_planes = _fields_of(self.slow[..., NUM_CELLS:], _SLOW, _SLOW_PLANES)
         numbers |= others
@@ -117,7 +117,7 @@ def as_text(shown: object) -> str | None:
 
 @singledispatch
 def as_svg(shown: object) -> str | None:
-    """The same as an SVG image; notebooks take None for "no such display"."""
+    """The SVG image that shows an object in a notebook; None if no function is registered."""
     del shown
 
 
@@ -151,7 +151,7 @@ class State(eqx.Module):
         return (as_text(self) if self._is_one else None) or repr(self)
 
     def _repr_svg_(self) -> str | None:
-        """A notebook's picture of one position."""
+        """The SVG image of one position, which notebooks show."""
         return as_svg(self) if self._is_one else None
 
     @property
@@ -162,7 +162,7 @@ class State(eqx.Module):
 
 @jax.jit
 def pack(game: Game) -> Packed:
-    """The position, packed."""
+    """Packs a position."""
     board = game.board
     cells = _join(vars(board) | {"program": board.program + 1}, _CELL, jnp.uint32)
     others = _words_of(game, _SLOW, _SLOW_PLANES)
@@ -171,7 +171,7 @@ def pack(game: Game) -> Packed:
 
 @jax.jit
 def pack_moved(game: Game, slow: UInt32[Array, " slow"]) -> Packed:
-    """Packs a position that only moves have changed, so that ``slow`` is as it was before."""
+    """Packs a position that only moves have changed; ``slow`` is as it was before them."""
     return _packed(_words_of(game, _NUMBERS, _PLANES), slow, game.entities)
 
 
@@ -205,7 +205,7 @@ def _packed(
 
 
 def with_fields_of(packed: Packed, other: Packed, names: Collection[str]) -> Packed:
-    """The position, with the named numbers, the board and the entities of another one."""
+    """The position, but with the named numbers, the board and the entities of ``other``."""
     slow = [np.full(NUM_CELLS, _ALL, np.uint32), _mask(_SLOW, _SLOW_PLANES, names)]
     return Packed(
         numbers=_exchanged(packed.numbers, other.numbers, _mask(_NUMBERS, _PLANES, names)),
@@ -231,7 +231,7 @@ def _mask(words: _Words, planes: Sequence[str], names: Collection[str]) -> np.nd
 def _exchanged(
     words: UInt32[Array, " n"], other: UInt32[Array, " n"], mask: np.ndarray
 ) -> UInt32[Array, " n"]:
-    """The words with the bits of the mask from the others."""
+    """``words``, with the bits in ``mask`` taken from ``other``."""
     return words ^ ((words ^ other) & mask)
 
 
@@ -245,7 +245,7 @@ def _words_of(game: Game, words: _Words, planes: Sequence[str]) -> UInt32[Array,
 def _fields_of(
     numbers: Array, words: _Words, planes: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Plane]]:
-    """The fields and the sets of cells of which :func:`_words_of` made words."""
+    """The inverse of :func:`_words_of`: fields by name, and sets of cells by name."""
     fields: dict[str, Any] = {}
     for i, widths in enumerate(words):
         fields |= _split(numbers[..., i], widths, jnp.int32)
@@ -262,14 +262,14 @@ def _laid_out(widths: dict[str, int]) -> Iterator[tuple[str, int, int]]:
 
 
 def _join(values: dict[str, Any], widths: dict[str, int], dtype: Any) -> Array:
-    """The fields next to each other in one number."""
+    """Packs fields next to each other into one number."""
     parts: list[Array] = []
     for name, shift, width in _laid_out(widths):
         value = values[name].astype(dtype)
         part = value
         if width == _SATURATED:
             part = jnp.minimum(value, (1 << width) - 1)
-        elif width < _SATURATED:  # Of what has no meaning, a free slot's hp, any bits may be set.
+        elif width < _SATURATED:  # A free slot's fields mean nothing, so may not fit.
             part = value & ((1 << width) - 1)
         parts.append(part << shift if shift else part)
     return join_in_pairs(parts)

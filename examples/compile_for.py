@@ -1,13 +1,13 @@
-"""Compiles the training of HackMatrix for TPUs or GPUs that are not here, and says what it takes.
+"""Compiles HackMatrix's training for absent TPUs or GPUs; prints time, memory and collectives.
 
     pip install 'ppo-mask[tpu]'    # or 'ppo-mask[cuda]': the compiler, which runs on any CPU
     python examples/compile_for.py v4-8 --num-envs 4096
     python examples/compile_for.py h100:4 --num-envs 8192 --network board
 
 Takes the flags of ``hackmatrix train``; trains nothing and writes nothing. A TPU's compiler refuses
-what does not fit in its memory; a GPU's does not. Several devices should exchange gradients and a
-few numbers: all-reduces, none larger than the network. For your own task, replace ``TASK`` and
-``DEFAULTS``.
+what does not fit in its memory; a GPU's does not. Several devices should exchange only gradients
+and a few numbers: all-reduces, none larger than the network. For your own task, replace ``TASK``
+and ``DEFAULTS``.
 """
 
 import math
@@ -29,8 +29,8 @@ from ppo_mask.errors import RunError
 from ppo_mask.runner import make_parts, make_plan, make_trainer
 from ppo_mask.training import lower_chunk
 
-# As Google names them, and as JAX does: kind and arrangement of chips. The number in a name counts
-# cores, two to a chip, of v4 and v5p, and chips of v5e and v6e.
+# Google's names for slices, and JAX's: the kind and arrangement of chips. The number in a name
+# counts cores (two in a chip) for v4 and v5p, and chips for v5e and v6e.
 CUBES = {"8": "2x2x1", "16": "2x2x2", "32": "2x2x4"}
 FLAT = {"1": "1x1", "4": "2x2", "8": "2x4"}
 TPUS = {
@@ -38,9 +38,9 @@ TPUS = {
     for kind, shapes in {"v4": CUBES, "v5p": CUBES, "v5e": FLAT, "v6e": FLAT}.items()
     for number, shape in shapes.items()
 }
-# XLA wants to know a GPU as its driver describes it, from NVIDIA's data sheets: capability;
-# multiprocessors; of each, float32 units, threads and KiB of shared memory; KiB of it for a block;
-# MiB of cache; GHz; GB/s and GiB of memory.
+# XLA needs these facts about a GPU, here from NVIDIA's data sheets: compute capability (major,
+# minor); multiprocessors; float32 units, threads and KiB of shared memory in each; KiB of shared
+# memory for a block; MiB of cache; GHz; GB/s and GiB of memory.
 GPUS = {
     "h100": ("9", "0", 132, 128, 2048, 228, 227, 50, 1.98, 3352, 79),
     "a100": ("8", "0", 108, 64, 2048, 164, 163, 40, 1.41, 1555, 39),
@@ -53,13 +53,13 @@ LIBTPU["TPU_WORKER_HOSTNAMES"] = "localhost"
 
 
 def devices_of(name: str) -> list[Any]:
-    """Makes devices that programs can be compiled for, and not run on.
+    """Makes devices that programs can be compiled for, but not run on.
 
     Args:
         name: one of :data:`TPUS`; or one of :data:`GPUS`, with ``:4`` for four in one machine.
 
     Raises:
-        RunError: there are none of that name, or their compiler is not installed.
+        RunError: the name is unknown, or the compiler is not installed.
     """
     gpu = re.fullmatch(rf"({'|'.join(GPUS)})(?::([1-8]))?", name)
     if name not in TPUS and gpu is None:
@@ -98,7 +98,7 @@ def describe_gpu(name: str) -> str:
 
 
 def collectives(program: str) -> dict[str, list[int]]:
-    """The bytes of all exchanges between devices in a program's text, by their kind."""
+    """Finds the collectives in a program's text: the bytes of each, by kind."""
     kinds = "all-gather|all-reduce|all-to-all|collective-[a-z]+|ragged-all-to-all|reduce-scatter"
     found: dict[str, list[int]] = {}
     for shapes, kind in re.findall(rf" = (.*?) ({kinds})(?:-start)?\(", program):

@@ -53,11 +53,11 @@ def update(
     """One update: the next model, optimizer state, environments and key, and the mean reward."""
     key, act_key, shuffle_key = jax.random.split(key, 3)
 
-    # Act: T steps in each of E environments. The mask is a part of what the policy is shown.
+    # Act: T steps in each of E environments. The policy's input includes the mask.
     rollout, transitions = collect(vector_env, model, rollout, act_key, config.num_steps)
 
-    # Estimate how much better than expected each action was. A truncated episode is worth what its
-    # last state promised; what follows it in the rollout belongs to the next episode.
+    # Estimate how much better than expected each action was. At a truncation, bootstrap with the
+    # value of the last observation: the next row of the rollout belongs to the next episode.
     value = transitions.decision.value
     next_value = jnp.concatenate([value[1:], bootstrap_values(model, rollout)[None]])
     advantage = estimate_advantages(

@@ -13,7 +13,7 @@ def main(
 ) -> None:
     """Trains, then plays one game with the trained policy."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=200_000, help="to train (default 200,000)")
+    parser.add_argument("--steps", type=int, default=200_000, help="of training (default 200,000)")
     parser.add_argument("--seed", type=int, default=0, help="of everything (default 0)")
     options = parser.parse_args(arguments)
 

@@ -18,7 +18,7 @@ Layer = tuple[Array, Array]
 
 SIZE, CELLS, CHANNELS, PROGRAMS, PLAYER = 6, 36, 42, 23, 10
 ENEMY, BLOCK, PROGRAM, TURNS, EXIT = slice(4), slice(7, 10), slice(12, 35), 36, 40
-TARGET = [*range(7), TURNS]  # What the network sees of the one whom a move would hit.
+TARGET = [*range(7), TURNS]  # The channels of the entity that a move would hit.
 STEPS = ((1, 0), (-1, 0), (0, -1), (0, 1))  # up, down, left, right
 
 
@@ -42,15 +42,15 @@ class Policy:
         """The action for an observation, float32[1545], under a mask, bool[28].
 
         Args:
-            observation: the flat one.
+            observation: the flat observation.
             action_mask: True where an action is allowed.
-            steps: actions taken in the game, for a policy that is aware of time.
+            steps: actions taken in the game, for a time-aware policy.
         """
         logits = self._run("actor", observation, steps)
         return int(np.argmax(np.where(action_mask, logits, -np.inf)))
 
     def value(self, observation: Array, steps: int = 0) -> float:
-        """The return that is expected."""
+        """The expected return."""
         return float(self._run("critic", observation, steps)[0])
 
     def _run(self, name: str, observation: Array, steps: int) -> Array:
@@ -71,7 +71,7 @@ class Policy:
 
 
 def layers(arrays: dict[str, Array], name: str) -> list[Layer]:
-    """Weight and bias of each layer of ``actor`` or ``critic``, wherever in the network it is."""
+    """Finds the weight and bias of each layer of ``trunk``, ``actor`` or ``critic``."""
     found: dict[int, dict[str, Array]] = {}
     for key, array in arrays.items():
         *_, owner, number, kind = ["", *key.split(".")]
@@ -81,7 +81,7 @@ def layers(arrays: dict[str, Array], name: str) -> list[Layer]:
 
 
 def features(observation: Array) -> Array:
-    """The board from where the player stands."""
+    """Computes the network's features: the board relative to the player."""
     player = observation[: PLAYER + PROGRAMS]
     grid = observation[PLAYER + PROGRAMS :].reshape(SIZE, SIZE, CHANNELS)
     row, col = (round(float(x) * (SIZE - 1)) for x in player[:2])
@@ -112,12 +112,12 @@ def features(observation: Array) -> Array:
 
 
 def on_board(r: int, c: int) -> bool:
-    """Whether there is such a cell."""
+    """Whether the cell is on the board."""
     return 0 <= r < SIZE and 0 <= c < SIZE
 
 
 def distances(blocks: Array, goal: tuple[int, int]) -> dict[tuple[int, int], int]:
-    """Steps to the exit from each cell from which there is a way that enters no block."""
+    """The steps to the goal from each cell that reaches it around the blocks."""
     steps, edge = {goal: 0}, [goal]
     while edge:
         r, c = edge.pop(0)

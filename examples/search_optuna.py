@@ -28,7 +28,7 @@ LOCKS = MaskedLocks()
 
 
 def make(name: str) -> tuple[AbstractEnv[Any], AbstractActorCritic]:
-    """The environment and a fresh network for it. Put your own here."""
+    """Makes the environment and a fresh network for it. Put your own here."""
     key = jax.random.key(0)
     if name == "hackmatrix":
         return HackMatrix(max_steps=1000, compact=True), PlayerCenteredMLP(128, 2, key=key)
@@ -37,7 +37,7 @@ def make(name: str) -> tuple[AbstractEnv[Any], AbstractActorCritic]:
 
 
 class Pruner(Callback):
-    """Tells Optuna of every log line, and ends a run that Optuna gives up."""
+    """Reports every log line to Optuna, and stops a run that Optuna prunes."""
 
     def __init__(self, trial: optuna.Trial) -> None:
         self.trial = trial
@@ -58,9 +58,9 @@ class Pruner(Callback):
 
 
 def objective(trial: optuna.Trial, flags: argparse.Namespace) -> float:
-    """One run; its last mean return."""
+    """Trains once, and returns the last mean return."""
     env, model = make(flags.env)
-    # As arrays, numbers are no part of the compiled program: all trials share it.
+    # Arrays are traced, so all trials share one compiled program.
     config = PPOConfig(
         num_envs=flags.num_envs,
         num_steps=32,
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> optuna.Study:
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--steps", type=int, default=100_000, help="environment steps of a trial")
     parser.add_argument("--num-envs", type=int, default=64)
-    parser.add_argument("--storage", help="a database, that keeps the study for a later search")
+    parser.add_argument("--storage", help="a database that keeps the study for a later search")
     flags = parser.parse_args(arguments)
     enable_compilation_cache()
     study = optuna.create_study(

@@ -2,10 +2,10 @@
 
     python examples/sweep.py
 
-The numbers of ``PPOConfig`` may be arrays of JAX, and ``Trainer.init`` and ``Trainer.run_updates``
-are pure: ``jax.vmap`` trains one agent for each row of the table, and all of it compiles once. What
-decides shapes (``num_envs``, ``num_steps``, ``num_minibatches``, ``update_epochs``, the sizes of a
-network) needs a program of its own for each value.
+The numbers of ``PPOConfig`` may be JAX arrays, and ``Trainer.init`` and ``Trainer.run_updates`` are
+pure: ``jax.vmap`` trains one agent for each row of the table, and all of it compiles once. Settings
+that decide shapes (``num_envs``, ``num_steps``, ``num_minibatches``, ``update_epochs``, the sizes
+of a network) need a compilation for each value.
 """
 
 import itertools
@@ -32,7 +32,7 @@ env = MaskedLocks()
 def train(
     learning_rate: Float[Array, ""], ent_coef: Float[Array, ""], key: Key[Array, ""]
 ) -> tuple[pm.AbstractActorCritic, Bool[Array, ""]]:
-    """One agent, trained with these numbers."""
+    """Trains one agent with these numbers."""
     config = pm.PPOConfig(num_envs=8, num_steps=32, learning_rate=learning_rate, ent_coef=ent_coef)
     trainer = pm.Trainer(env, config)
     model_key, key = jax.random.split(key)
@@ -43,7 +43,7 @@ def train(
 
 
 def main() -> None:
-    """Trains all, evaluates each, and prints a line for each pair of numbers."""
+    """Trains all agents, evaluates each, and prints a line for each pair of numbers."""
     rows = list(itertools.product(LEARNING_RATES, ENT_COEFS, range(SEEDS)))
     learning_rates, ent_coefs, seeds = map(jnp.array, zip(*rows, strict=True))
     models, good = train(learning_rates, ent_coefs, jax.vmap(jax.random.key)(seeds))
@@ -52,7 +52,7 @@ def main() -> None:
         model = pm.training.select_seed(models, row)
         returns.append(pm.evaluate(model, env, jax.random.key(100), 32).mean_return)
     table = np.array(returns).reshape(len(LEARNING_RATES), len(ENT_COEFS), SEEDS)
-    print(f"{len(rows)} agents, {int(good.sum())} of them without a number that is not finite")
+    print(f"{len(rows)} agents, {int(good.sum())} of them with finite numbers throughout")
     for (i, lr), (j, ent_coef) in itertools.product(
         enumerate(LEARNING_RATES), enumerate(ENT_COEFS)
     ):

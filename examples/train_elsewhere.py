@@ -26,33 +26,31 @@ from ppo_mask.training import SelfPlay
 class Elsewhere:
     """The environment."""
 
-    library: str = setting(
-        "gymnax", "where it is from", one_of=("gymnax", "jumanji", "navix", "pgx")
-    )
-    name: str = setting("CartPole-v1", "what its library calls it")
+    library: str = setting("gymnax", "its library", one_of=("gymnax", "jumanji", "navix", "pgx"))
+    name: str = setting("CartPole-v1", "its name in its library")
     opponent: str | None = setting(
         None,
-        "who plays the others in pgx's games of several: random; self, which is a copy of the "
-        "learner; or a saved policy or run",
+        "who plays the other players in a pgx game: random; self, which is a copy of the learner; "
+        "or a saved policy or run",
         is_path=True,
     )
     eval_opponent: str = setting(
         "random",
-        "who does in evaluations, where --opponent is self: random, or a saved policy or run",
+        "the opponent in evaluations if --opponent is self: random, or a saved policy or run",
         is_path=True,
     )
     renew_every: int = setting(10, "updates between two copies of the learner", at_least=1)
 
 
 def find_opponent(name: str | None) -> Opponent | None:
-    """The opponent of that name."""
+    """Loads the opponent of that name."""
     if name is None:
         return None
     return random_opponent if name == "random" else load_policy(name).model
 
 
 def make_env(settings: Elsewhere) -> AbstractEnv[Any]:
-    """The environment as it is evaluated, its observation in a row."""
+    """Makes the environment for evaluations, with a flat observation."""
     if settings.library != "pgx" and settings.opponent is not None:
         raise ValueError(f"{settings.library} has no opponents: leave opponent out, or set it none")
     if settings.library == "gymnax":
@@ -62,7 +60,7 @@ def make_env(settings: Elsewhere) -> AbstractEnv[Any]:
     elif settings.library == "navix":
         env = NavixEnv(settings.name)
     else:
-        # Not in a row: an opponent that is a network sees it as pgx shows it.
+        # Not flattened: an opponent's network needs the observation as pgx gives it.
         is_self = settings.opponent == "self"
         opponent = settings.eval_opponent if is_self else settings.opponent
         return PgxEnv(settings.name, find_opponent(opponent))
@@ -70,14 +68,14 @@ def make_env(settings: Elsewhere) -> AbstractEnv[Any]:
 
 
 def make_curriculum(settings: Elsewhere) -> SelfPlay | None:
-    """Self-play, where it is asked for."""
+    """Makes the self-play curriculum, if ``--opponent self`` asks for it."""
     if settings.library != "pgx" or settings.opponent != "self":
         return None
     return SelfPlay(lambda env: env.opponent, every=settings.renew_every)
 
 
 def make_model(env: AbstractEnv[Any], network: NetworkSettings, key: Array) -> MLPActorCritic:
-    """An MLP with layer norm, for returns of hundreds; see docs/tuning.md."""
+    """Makes an MLP with layer norm, for returns of hundreds; see docs/tuning.md."""
     sizes = {"hidden_dim": network.hidden_dim, "num_layers": network.num_layers}
     return MLPActorCritic.for_env(env, key=key, layer_norm=True, **sizes)
 

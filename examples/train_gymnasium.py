@@ -1,4 +1,4 @@
-"""Trains on an environment of Gymnasium, written in Python, by its id.
+"""Trains on a Gymnasium environment, written in Python, by its id.
 
 pip install 'ppo-mask[gymnasium]'
 python examples/train_gymnasium.py --env-id CartPole-v1 --total-timesteps 100_000
@@ -22,16 +22,14 @@ from ppo_mask.runner import RunConfig, RunSettings, Task, main, setting
 class InPython:
     """The environment."""
 
-    env_id: str = setting(
-        "CartPole-v1", "what gymnasium.make knows it by, such as my_module:Name-v0"
-    )
-    env_kwargs: str = setting("{}", "the arguments to make it with, as an object in JSON")
+    env_id: str = setting("CartPole-v1", "its id in Gymnasium, such as my_module:Name-v0")
+    env_kwargs: str = setting("{}", "its keyword arguments, as an object in JSON")
     num_workers: int = setting(0, "processes to step it in; 0: this one", at_least=0)
     max_episode_steps: int | None = setting(None, "where to truncate episodes", at_least=1)
 
 
 def make_env(settings: InPython) -> GymnasiumEnv:
-    """The environment. Its observation stays as it is: images are for convolutions."""
+    """Makes the environment. Nothing flattens its observation: convolutions need images."""
     return GymnasiumEnv(
         settings.env_id,
         num_workers=settings.num_workers,
@@ -41,7 +39,7 @@ def make_env(settings: InPython) -> GymnasiumEnv:
 
 
 def read_arguments(text: str) -> dict[str, Any]:
-    """The environment's arguments from their text in JSON."""
+    """Parses the environment's arguments from JSON."""
     try:
         return dict(**json.loads(text))
     except (TypeError, ValueError):
@@ -58,5 +56,5 @@ DEFAULTS = RunConfig(
 )
 
 if __name__ == "__main__":
-    sys.path.append(os.getcwd())  # For a module of one's own.
+    sys.path.append(os.getcwd())  # Finds your own module in the current folder.
     raise SystemExit(main(TASK, DEFAULTS, description="Trains on an environment of Gymnasium."))

@@ -77,7 +77,7 @@ def test_a_sweep_is_one_program(
     sweep.main()
     assert sum("train" in name for name in compiled()) == 1
     first, *lines = capsys.readouterr().out.splitlines()
-    assert first == "18 agents, 18 of them without a number that is not finite"
+    assert first == "18 agents, 18 of them with finite numbers throughout"
     assert len(lines) == 6
     assert all(float(line.split("return ")[1].split(",")[0]) > 7 for line in lines)
 

@@ -96,7 +96,7 @@ def _make_game(
 
 
 def _make_pixels(state: State) -> UInt8[np.ndarray, "height width 3"]:
-    # All pictures of a film must have the same size.
+    # All pictures of a recording must have the same size.
     return pixels(sheet(scene(state), card_rows=rows_of(NUM_PROGRAMS)))
 
 

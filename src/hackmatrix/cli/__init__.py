@@ -13,7 +13,7 @@ _TITLES = {"stats/mean_stage": "mean stage", "stats/win_rate": "share of games w
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the command line; its mistakes are raised as ``RunError``."""
+    """The parser of the command line; raises usage errors as ``RunError``."""
     whole = CommandParser(
         prog="hackmatrix",
         description="Train on HackMatrix, and look at the game and at what an agent does in it.",
@@ -37,8 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after the program's name; None for the process's own.
 
     Returns:
-        The exit code: 0, or 2 with one line on standard error, or 130 after Ctrl+C; of ``train``,
-        the trainer's.
+        The exit code: 0, or 2 with one line on standard error, or 130 after Ctrl+C. ``train``
+        returns that of :func:`ppo_mask.runner.main`.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] == "train":

@@ -14,7 +14,7 @@ _BAR = 10
 
 def add_to(commands: Any) -> None:
     """Adds the command to the command line."""
-    parser = add_command(commands, "evaluate", _run, "play many games and say how they went")
+    parser = add_command(commands, "evaluate", _run, "play many games and print statistics")
     add_players(parser, several=True)
     parser.add_argument(
         "--episodes", type=number(1), default=1000, metavar="N", help="games (default: 1000)"

@@ -10,7 +10,7 @@ from ppo_mask.runner.commands import add_latest, add_seed, number
 
 
 def add_players(parser: argparse.ArgumentParser, *, several: bool) -> None:
-    """The options that say who plays."""
+    """Adds the options that say who plays."""
     parser.add_argument(
         "players",
         nargs="*" if several else "?",
@@ -29,12 +29,12 @@ def add_players(parser: argparse.ArgumentParser, *, several: bool) -> None:
     parser.add_argument(
         "--sample",
         action="store_true",
-        help="draw a network's actions from its probabilities instead of taking the likeliest",
+        help="sample a network's actions instead of taking the likeliest",
     )
 
 
 def add_game(parser: argparse.ArgumentParser) -> None:
-    """The options of a game."""
+    """Adds the options of a game."""
     add_seed(parser, "of the first game")
     parser.add_argument(
         "--reveal", action="store_true", help="show what the player cannot see, too"
@@ -42,7 +42,7 @@ def add_game(parser: argparse.ArgumentParser) -> None:
 
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
-    """The option that says how long a game may be."""
+    """Adds the option that says how long a game may be."""
     parser.add_argument(
         "--max-steps",
         type=number(1),
@@ -53,7 +53,7 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
 
 
 def agents(options: argparse.Namespace) -> list[Agent]:
-    """The policies that are to play, in the order of the command line.
+    """Loads the policies that play, in the order of the command line.
 
     Raises:
         RunError: there is none, or one was not found.

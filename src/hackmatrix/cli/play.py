@@ -1,4 +1,4 @@
-"""``play``: a person plays, on the screen that shows policies, too."""
+"""``play``: a person plays, on the screen that also shows policies."""
 
 import argparse
 import sys
@@ -99,7 +99,7 @@ def _title(seed: int, frame: Frame, rest: str) -> str:
 
 
 def _by_words(options: argparse.Namespace) -> int:
-    """Without a terminal: a line of input is an action's name."""
+    """Plays without a terminal: each line of input is an action's name."""
     game = Session(HackMatrix(), options.seed, reveal=options.reveal)
     frame = game.frame()
     _show(options.seed, frame)

@@ -1,4 +1,4 @@
-"""The terminal as a screen with keys, restored in any case."""
+"""The terminal as a full screen with keys, always restored."""
 
 import importlib.util
 import os
@@ -30,8 +30,9 @@ class Terminal:
 
     The terminal is restored however the context is left: by an error, Ctrl+C or SIGTERM, too.
 
-    Python drops an exception that a signal raises during a callback of the garbage collector, of
-    which JAX has one. So a signal is remembered, and raised again when the next key is read.
+    Python drops an exception that a signal handler raises during a callback of the garbage
+    collector, and JAX has such a callback. So the signal is remembered, and its exception raised
+    again when the next key is read.
     """
 
     def __init__(self) -> None:
@@ -91,7 +92,7 @@ class Terminal:
             last = self._read(_ESCAPE_TIME)
         return _SEQUENCES.get(last, "")
 
-    # Not type-checked: that takes a lock of beartype's, which the interrupted code may hold.
+    # Not type-checked: beartype would take a lock that the interrupted code may hold.
     @no_type_check
     def _stop(self, number: int, frame: FrameType | None = None) -> None:
         self._signal = number

@@ -51,7 +51,7 @@ def add_to(commands: Any) -> None:
         "--html", type=expand_user, metavar="FILE", help="write the game as a page instead"
     )
     parser.add_argument(
-        "--gif", type=expand_user, metavar="FILE", help="write the game as a film instead"
+        "--gif", type=expand_user, metavar="FILE", help="write the game as a GIF instead"
     )
     add_force(parser)
 
@@ -123,7 +123,7 @@ def _title(agent: Agent, seed: int, frame: Frame, rest: str) -> str:
 
 
 def _as_text(agent: Agent, play: Callable[[int], Iterator[Frame]], seeds: range) -> None:
-    """Frames one below the other, without pauses."""
+    """Prints frames one below the other, without pauses."""
     color = colored()
     for seed in seeds:
         frames = list[Frame]()

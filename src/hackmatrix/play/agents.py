@@ -25,7 +25,7 @@ class Agent:
     Attributes:
         name: for titles and tables.
         model: the policy.
-        greedy: whether it takes the likeliest action instead of drawing one.
+        greedy: whether it takes the likeliest action instead of sampling one.
         env: the game that it was trained on.
     """
 
@@ -40,7 +40,7 @@ def game_for(model: AbstractActorCritic, undo_depth: int = MIN_UNDO_DEPTH) -> Ha
 
     Args:
         model: the policy.
-        undo_depth: as it was trained with.
+        undo_depth: the depth that it was trained with.
     """
     time_aware = isinstance(model, PlayerCenteredMLP) and model.time_aware
     return HackMatrix(undo_depth, time_aware=time_aware)
@@ -51,8 +51,8 @@ def named_agent(name: str, *, sample: bool = False) -> Agent:
 
     Args:
         name: one of ``POLICIES``.
-        sample: draw a network's actions from its probabilities instead of taking the likeliest.
-            A scripted policy always draws, as its probabilities are meant.
+        sample: whether a network samples its actions instead of taking the likeliest. A scripted
+            policy always samples.
 
     Raises:
         RunError: the name is unknown.
@@ -72,7 +72,7 @@ def load_agent(path: str, checkpoints: str = "checkpoints", *, sample: bool = Fa
     Args:
         path: a run's folder, a checkpoint in it, the URL of one in a bucket, or "latest".
         checkpoints: where "latest" looks.
-        sample: draw actions from the policy's probabilities instead of taking the likeliest.
+        sample: whether the policy samples its actions instead of taking the likeliest.
 
     Raises:
         RunError: there is no readable checkpoint, or the run is of another environment.

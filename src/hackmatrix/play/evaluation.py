@@ -36,11 +36,11 @@ class Evaluation:
     """The results of many games by one policy.
 
     Attributes:
-        name: the policy's.
+        name: the policy's name.
         episodes: games played.
         estimates: of ``return``, ``stage`` (the last one reached), ``score`` (at the end) and
             ``length`` (in actions).
-        win_rate: share of the games won, with Wilson's interval, which holds near 0 and 1, too.
+        win_rate: share of the games won, with Wilson's interval, which is valid near 0 and 1, too.
         cut_off: games that had not ended at the limit of steps.
         stages: how many games ended in stage 1, 2, … 8.
         actions: how often each action was taken per game, by name.
@@ -61,8 +61,8 @@ def measure(agent: Agent, seed: int, episodes: int, max_steps: int = 1000) -> Ev
     Args:
         agent: who plays.
         seed: of the games.
-        episodes: how many.
-        max_steps: where to cut a game off, as a policy may run in circles.
+        episodes: how many games.
+        max_steps: actions after which a game is cut off, as a policy may run in circles.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -95,7 +95,7 @@ def measure(agent: Agent, seed: int, episodes: int, max_steps: int = 1000) -> Ev
 
 
 def mean_estimate(values: np.ndarray) -> Estimate:
-    """The mean of independent values; of fewer than two, the interval is infinite."""
+    """The mean of independent values; with fewer than two, the interval is infinite."""
     mean, number = float(values.mean()), len(values)
     error = math.inf
     if number > 1:

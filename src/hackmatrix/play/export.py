@@ -31,7 +31,7 @@ _FORMAT = 1
 
 
 def export_policy(model: AbstractActorCritic) -> bytes:
-    """The content of the file."""
+    """Makes the content of the file."""
     mlps = [x for x in jax.tree.leaves(model, is_leaf=_is_mlp) if _is_mlp(x)]
     description = {
         "format": _FORMAT,

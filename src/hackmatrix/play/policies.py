@@ -1,7 +1,7 @@
 """Scripted policies: to watch right after installing, and as baselines.
 
-They are actor-critics like any other, so whatever plays a network plays them. They see what the
-player sees: the observation and the mask.
+They are actor-critics, so they play wherever a network can. They see what the player sees: the
+observation and the mask.
 """
 
 from abc import abstractmethod
@@ -20,7 +20,7 @@ from ppo_mask.jax_tools import number_settings
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical
 
 _NO_VALUE = float("nan")
-# The logit of all actions but the best: their probability becomes exactly 0.
+# The logit of every action but the best: its probability becomes exactly 0.
 _NEVER = -1e9
 # More than any distance.
 _FAR = 2.0 * SIZE
@@ -31,7 +31,7 @@ class _AbstractScripted(AbstractActorCritic):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """None."""
+        """Empty: a script has none."""
         return {}
 
     @number_settings()
@@ -119,13 +119,13 @@ class _View:
         self.enemy_hp = cell_channels(compact.cells, hp)[:, 0] / divisors(hp)
 
     def ways(self) -> Bool[Array, " directions"]:
-        """Whether a shortest walk to the exit begins with a direction."""
+        """For each direction, whether a shortest walk to the exit begins with it."""
         return ways_to_exit(single(self.cell), self.blocks, self.exit)[0]
 
     def targets(self) -> tuple[Float[Array, " directions"], Float[Array, " directions"]]:
-        """How far the enemy and the transmission are that an attack would hit, or ``_FAR``.
+        """The distances of the enemy and the transmission that a move would hit; or ``_FAR``.
 
-        More hp count as a little more distance.
+        Each hp counts as a little more distance.
         """
         solid = self.enemies | self.transmissions | self.blocks
         rays = paths.line(single(self.cell), solid)
@@ -137,7 +137,7 @@ class _View:
                 [jnp.where(h.any(), s, _FAR) for h, s in zip(hits, steps, strict=True)]
             )
 
-        # Less than one step for any hp.
+        # Always less than one step.
         tenths = jnp.stack([self.enemy_hp[(ray & self.enemies).lowest()] / 10 for ray in rays])
         enemy = distances(self.enemies & ~self.transmissions)
         return jnp.where(enemy < _FAR, enemy + tenths, _FAR), distances(self.transmissions)

@@ -42,9 +42,9 @@ class Session:
 
         Args:
             env: the rules.
-            seed: of all randomness in it.
+            seed: of all randomness in the game.
             reveal: see :func:`hackmatrix.render.scene.scene`.
-            max_steps: where to cut it off.
+            max_steps: actions after which the game is cut off.
         """
         self._env = env
         self._reveal = reveal
@@ -60,12 +60,12 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the game has ended."""
         return bool(self._end)
 
     @property
     def action_key(self) -> Key[Array, ""]:
-        """The key for drawing the next action."""
+        """The key to sample the next action with."""
         return jax.random.fold_in(self._action_key, self._step)
 
     def act(self, action: int) -> None:
@@ -105,9 +105,9 @@ def watch(
 
     Args:
         agent: who plays.
-        seed: of the game and of the actions, if they are drawn.
+        seed: of the game, and of actions if they are sampled.
         reveal: see :func:`hackmatrix.render.scene.scene`.
-        max_steps: where to cut the game off, as a policy may run in circles.
+        max_steps: actions after which the game is cut off, as a policy may run in circles.
     """
     game = Session(agent.env, seed, reveal=reveal, max_steps=max_steps)
     hidden = initial_hidden(agent.model)
@@ -121,7 +121,7 @@ def watch(
 def record(
     agent: Agent, seed: int, *, reveal: bool = False, max_steps: int | None = 1000
 ) -> Replay:
-    """A whole game by a policy; see :func:`watch`."""
+    """Records a whole game by a policy; see :func:`watch`."""
     frames = list(watch(agent, seed, reveal=reveal, max_steps=max_steps))
     return Replay(agent.name, seed, frames)
 

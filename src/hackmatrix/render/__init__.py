@@ -1,7 +1,7 @@
 """Drawings of positions and games.
 
 :mod:`hackmatrix.render.scene` decides what is seen; everything else only draws that. Importing this
-package lets states show themselves (:mod:`hackmatrix.rules.state`).
+package gives states their text and their SVG image (:mod:`hackmatrix.rules.state`).
 """
 
 from hackmatrix.render.page import page

@@ -42,7 +42,7 @@ def curves(frames: Sequence[Frame], stages: Stages) -> str:
 def components(frames: Sequence[Frame], stages: Stages) -> tuple[str, list[tuple[str, float]]]:
     """A row of marks for each component that was not always 0, and the rows' names and sums.
 
-    The larger a reward is, compared with the others of its row, the stronger is its mark.
+    A mark's opacity grows with its reward's share of the largest reward in the row.
     """
     rows: list[tuple[str, float]] = []
     marks: list[str] = []

@@ -29,9 +29,9 @@ class Frame:
         scene: what is seen.
         allowed: the allowed actions; none if the game is over.
         action: the action that led here; None at the start.
-        rewards: its reward components, all of them; empty at the start.
+        rewards: all reward components of that action; empty at the start.
         return_: the sum of the rewards so far.
-        decision: the policy's; None if a person plays, and if the game is over.
+        decision: the policy's decision; None if a person plays or the game is over.
         end: how the game ended, in a word or two; empty while it runs.
     """
 
@@ -46,5 +46,5 @@ class Frame:
 
     @property
     def reward(self) -> float:
-        """The action's reward."""
+        """The reward of the action that led here."""
         return sum(self.rewards.values(), start=0.0)

@@ -1,6 +1,6 @@
-"""A replay, and the HTML page that shows it, which needs no network and no other file.
+"""A replay, and the HTML page that shows it, which needs no internet and no other file.
 
-The page holds each drawing of a cell once, and for each frame the numbers of its 36 cells.
+The page holds each different drawing of a cell once, and the numbers of 36 drawings for each frame.
 """
 
 import json
@@ -54,7 +54,7 @@ class Replay:
         )
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, for a notebook."""
+        """The page in an iframe, for a notebook."""
         return (
             f'<iframe srcdoc="{escape(page(self))}" width="100%" height="760" '
             'style="border:0"></iframe>'

@@ -13,10 +13,10 @@ from ppo_mask.errors import RunError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Drawn so much larger and then scaled down, because Pillow does not smooth edges.
+# Pictures are drawn this many times larger and scaled down, as Pillow does not smooth edges.
 _OVERSAMPLING = 2
 _PALETTE = 256
-_GROUNDS = 2  # so many of the darkest colors: most edges are against one of them
+_GROUNDS = 2  # colors, the darkest ones, that most edges blend into
 
 
 def png(drawing: Drawing, width: int = 480) -> bytes:
@@ -47,7 +47,7 @@ def gif(drawings: Sequence[Drawing], fps: Length = 4.0, width: int = 420) -> byt
         ValueError: there is no drawing.
     """
     if not drawings:
-        raise ValueError("a film needs at least one drawing")
+        raise ValueError("a GIF needs at least one drawing")
     image_module, _ = _pillow()
     palette = _palette(drawings)
     # One palette for all, so that each frame stores only what has changed.

@@ -125,7 +125,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key !== " " && event.key !== "+" && event.key !== "-") pause();
   keys[event.key]();
 });
-// A browser turns space on a button into a click when the key goes up; the key has been served.
+// Space is handled at keydown, so keep the browser from clicking the button again at keyup.
 byId("play").addEventListener("keyup", (event) => event.key === " " && event.preventDefault());
 const clicks = { first: () => show(0), back: () => show(step - 1), next: () => show(step + 1), end: () => show(last) };
 for (const [id, click] of Object.entries(clicks)) {

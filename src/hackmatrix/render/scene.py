@@ -26,7 +26,7 @@ class Enemy:
         stunned: whether it sits out the next enemy turn.
         disabled: turns that it sits out.
         from_siphon: whether a siphoned block brought it.
-        from_task: whether the schedule brought it; only if everything is revealed.
+        from_task: whether the schedule brought it; False unless everything is revealed.
     """
 
     type: str
@@ -38,7 +38,7 @@ class Enemy:
 
     @property
     def marks(self) -> str:
-        """A sign for each of the last four that holds."""
+        """A sign for each status or origin it has."""
         origin = "s" * self.from_siphon + "t" * self.from_task
         return "!" * self.stunned + "z" * bool(self.disabled) + origin
 
@@ -50,7 +50,7 @@ class Transmission:
     Attributes:
         turns: until it arrives.
         type: of the enemy to come; None if that is not seen.
-        from_siphon: see :class:`Enemy`; only if everything is revealed.
+        from_siphon: see :class:`Enemy`; False unless everything is revealed.
         from_task: see :class:`Enemy`.
     """
 
@@ -61,7 +61,7 @@ class Transmission:
 
     @property
     def marks(self) -> str:
-        """A sign for each of the last two that holds."""
+        """A sign for its origin, if revealed."""
         return "s" * self.from_siphon + "t" * self.from_task
 
 
@@ -91,11 +91,11 @@ class Cell:
     Attributes:
         row: 0 at the bottom.
         col: 0 at the left.
-        block: if there is one.
+        block: its block; None for none.
         pickup: a data siphon lies here.
         exit: it is the exit.
-        credits: seen here.
-        energy: seen here.
+        credits: credits seen here.
+        energy: energy seen here.
         siphoned: it has been siphoned.
         center: the player stood here when siphoning.
         player: the player is here.
@@ -134,8 +134,8 @@ class Scene:
         calm: CALM is on.
         step: STEP is on.
         atk_uses: how often ATK+ was run in this stage.
-        hp: of the player, as are the next five.
-        programs: the numbers of those owned.
+        hp: the player's, like ``credits``, ``energy``, ``siphons``, ``score`` and ``attack``.
+        programs: the numbers of the programs owned.
         cells: all 36, row by row from the bottom left.
         revealed: whether it shows what the player cannot see.
     """
@@ -160,7 +160,7 @@ class Scene:
     revealed: bool
 
     def values(self) -> list[tuple[str, str]]:
-        """The player's values and the stage's, each with its name, in the order to show them."""
+        """The names and values of the player and the stage, in the order to show them."""
         plain = ("credits", "energy", "siphons", "attack", "score")
         return [
             ("hp", f"{self.hp}/{MAX_HP}"),
@@ -194,7 +194,7 @@ def scene(state: State, *, reveal: bool = False) -> Scene:
     """
     batch = state.packed.order.shape[:-1]
     if batch:
-        raise ValueError(f"one state is shown, not a batch of shape {batch}")
+        raise ValueError(f"expected one state, got a batch of shape {batch}")
     position = dump(state)
     _, _, hp, credits, energy, siphons, score, attack = position["player"]
     numbers = ("stage", "turn", "interval", "pending", "atk_uses")

@@ -1,6 +1,6 @@
 """A drawing as plain shapes, from which SVG and pictures are made.
 
-Coordinates go right and down. Labels are centered on their point, or begin at it.
+x grows to the right, y downward. A label is centered on its point, or begins there.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ Length = int | float
 
 @dataclass(frozen=True)
 class Polygon:
-    """A filled polygon; ``stroke`` empty for no outline."""
+    """A filled polygon; an empty ``stroke`` means no outline."""
 
     points: tuple[tuple[Length, Length], ...]
     fill: str
@@ -21,7 +21,7 @@ class Polygon:
 
 @dataclass(frozen=True)
 class Box:
-    """A filled rectangle with round corners; ``fill`` empty for its outline only."""
+    """A filled rectangle with round corners; an empty ``fill`` draws only its outline."""
 
     x: Length
     y: Length
@@ -35,7 +35,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Disc:
-    """A filled circle; ``fill`` empty for its outline only."""
+    """A filled circle; an empty ``fill`` draws only its outline."""
 
     x: Length
     y: Length

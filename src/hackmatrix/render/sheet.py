@@ -29,7 +29,7 @@ _VALUE_COLORS = {"credits": CREDITS, "energy": ENERGY, "siphons": SIPHON, "stage
 
 
 def rows_of(programs: int) -> int:
-    """The rows that so many programs take; of none, the one that says so."""
+    """The rows that this many programs take; without programs, one row says so."""
     return -(-max(programs, 1) // _CARDS_A_ROW)
 
 
@@ -49,7 +49,7 @@ def sheet(scene: Scene, caption: str = "", *, card_rows: int | None = None) -> D
     Args:
         scene: what is seen.
         caption: a line below.
-        card_rows: how many rows of programs there is room for; by default as many as are owned.
+        card_rows: rows to leave for programs; by default as many as the owned ones need.
     """
     top = _MARGIN + _HEADER
     parts: list[Group | Shape] = [*_values(scene), *board(scene, _MARGIN, top)]

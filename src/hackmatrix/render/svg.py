@@ -35,7 +35,7 @@ def drawn(drawing: Drawing) -> str:
 
 
 def group(each: Group) -> str:
-    """A group, at its place."""
+    """Draws a group at its place."""
     return f'<g transform="translate({each.x:g} {each.y:g})">{inside(each)}</g>'
 
 
@@ -46,7 +46,7 @@ def inside(each: Group) -> str:
 
 
 def shape(each: Shape) -> str:
-    """One shape."""
+    """Draws one shape."""
     if isinstance(each, Label):
         anchor = ' text-anchor="middle"' if each.centered else ""
         # The middle of capital letters is about a third of the font's size above the baseline.

@@ -79,7 +79,7 @@ def _pickup(x: Length, y: Length, r: Length) -> list[Shape]:
 
 
 def _pips(credits: int, energy: int) -> list[Shape]:
-    """One for each credit and each unit of energy, upwards from the bottom left corner."""
+    """One pip for each credit and each unit of energy, upward from the bottom left corner."""
     shapes: list[Shape] = []
     for n in range(credits + energy):
         y = 85 - n * (2 * _PIP + 3)

@@ -172,7 +172,7 @@ def test_notebooks_show_a_state_and_not_a_batch():
     jax.make_jaxpr(lambda s: (drawn_inside.append(s._repr_svg_()), jnp.int32(0))[1])(state)
     assert drawn_inside == [None]
     for show in (svg, text):
-        with pytest.raises(ValueError, match="one state is shown, not a batch"):
+        with pytest.raises(ValueError, match="expected one state, got a batch"):
             show(states())
 
 

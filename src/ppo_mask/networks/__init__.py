@@ -1,9 +1,9 @@
-"""Networks: a policy and a value function, under a mask that cannot be forgotten.
+"""Networks: a masked policy and a value function.
 
 In: an observation, a mask and, for recurrent networks, a hidden state. Out: a
 :class:`MaskedCategorical` (for MultiDiscrete actions, a :class:`MaskedMultiCategorical`) and a
-value. Normalization and bfloat16 are wrappers around a network, and networks themselves.
-:mod:`~ppo_mask.networks.layers` are for networks of your own.
+value. Normalization and bfloat16 wrap a network, and the wrappers are networks themselves.
+:mod:`~ppo_mask.networks.layers` has the linear layers, for custom networks.
 """
 
 from ._actor_critic import (

@@ -17,8 +17,8 @@ from ppo_mask.networks._distribution import AbstractMaskedDistribution
 class AbstractActorCritic(eqx.Module):
     """A policy and a value function.
 
-    It is called with one observation; ``jax.vmap`` makes a batch of it. PPO trains its arrays of
-    floats (:func:`trainable`).
+    Call it with one observation; ``jax.vmap`` evaluates a batch. PPO trains its float arrays
+    (:func:`trainable`).
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp, ppo_mask as pm
@@ -46,7 +46,7 @@ class AbstractActorCritic(eqx.Module):
         tuples and dictionaries of these.
 
         ``type(model)(**model.hyperparameters, key=key)`` has the same structure and shapes, so that
-        a saved policy can carry its architecture.
+        a saved policy can store its architecture.
         """
 
     @abstractmethod
@@ -56,7 +56,7 @@ class AbstractActorCritic(eqx.Module):
         """Evaluates one observation.
 
         Args:
-            observation: of one environment.
+            observation: the observation of one environment.
             action_mask: True where an action is allowed.
 
         Returns:
@@ -100,9 +100,9 @@ class AbstractRecurrentActorCritic(AbstractActorCritic):
         """Evaluates one step of an episode.
 
         Args:
-            observation: of one environment.
+            observation: the observation of one environment.
             action_mask: True where an action is allowed.
-            hidden: :meth:`initial_hidden` in an episode's first step, then what the last step gave.
+            hidden: :meth:`initial_hidden` at an episode's first step, then the previous result.
 
         Returns:
             The distribution, the value, and the hidden state for the episode's next step.
@@ -111,12 +111,12 @@ class AbstractRecurrentActorCritic(AbstractActorCritic):
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
-        """Evaluates the first step of an episode, where there is nothing to remember."""
+        """Evaluates the first step of an episode, with the initial hidden state."""
         return self.advance(observation, action_mask, self.initial_hidden())[:2]
 
 
 class AbstractWrappedActorCritic(AbstractActorCritic):
-    """A network with something around it; recurrent if, and only if, the network is.
+    """A wrapper around a network; recurrent if and only if the network is.
 
     Attributes:
         network: the wrapped network.
@@ -126,14 +126,14 @@ class AbstractWrappedActorCritic(AbstractActorCritic):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """The network, and the static fields."""
+        """The network and the static fields."""
         return {"network": self.network, **static_fields(self)}
 
     @abstractmethod
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""], ArrayTree]:
-        """Evaluates one step, as the function :func:`advance` does of any model."""
+        """Evaluates one step, as the function :func:`advance` does."""
 
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
@@ -145,9 +145,9 @@ class AbstractWrappedActorCritic(AbstractActorCritic):
 class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
     """A network behind a fixed feature extractor without parameters.
 
-    The rollout keeps features, computed once for each step, and each minibatch unpacks them. The
-    library's wrappers, such as normalization, go between extractor and network: the extractor reads
-    the observation as the environment wrote it.
+    The rollout stores the features, computed once for each step, and each minibatch unpacks them.
+    The library's wrappers, such as normalization, go between extractor and network, so that the
+    extractor reads the environment's own observation.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
@@ -167,11 +167,11 @@ class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
 
     @abstractmethod
     def features(self, observation: ArrayTree) -> ArrayTree:
-        """Computes one observation's features; a rollout keeps them, so they should be small."""
+        """Computes one observation's features; a rollout stores them, so they should be small."""
 
     @abstractmethod
     def unpack(self, features: ArrayTree) -> ArrayTree:
-        """Makes the network's input of one observation's features."""
+        """Converts one observation's features to the network's input."""
 
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
@@ -182,7 +182,7 @@ class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
 
 
 def static_fields(module: eqx.Module) -> dict[str, Any]:
-    """The static fields of a module by name, in their order: the hyperparameters of most networks.
+    """Returns a module's static fields by name, in order; most networks' hyperparameters are these.
 
     Args:
         module: a network whose constructor has an argument for each of its static fields.
@@ -192,7 +192,7 @@ def static_fields(module: eqx.Module) -> dict[str, Any]:
 
 
 def count_parameters(model: AbstractActorCritic) -> int:
-    """How many floats a model has, trained or not."""
+    """Counts a model's floats, trained or not."""
     return sum(x.size for x in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
 
 
@@ -205,10 +205,10 @@ def advance(
     """Evaluates one step of any model, recurrent or not.
 
     Args:
-        model: any.
-        observation: of one environment.
+        model: any model.
+        observation: the observation of one environment.
         action_mask: True where an action is allowed.
-        hidden: :func:`initial_hidden` in an episode's first step, then what the last step gave.
+        hidden: :func:`initial_hidden` at an episode's first step, then the previous result.
 
     Returns:
         The distribution, the value in float32, and the hidden state for the episode's next step.
@@ -221,7 +221,7 @@ def advance(
 
 
 def initial_hidden(model: AbstractActorCritic) -> ArrayTree:
-    """The hidden state in which a model begins an episode; ``()`` if it has none."""
+    """Returns a model's hidden state at the start of an episode; ``()`` if it has none."""
     while isinstance(model, AbstractWrappedActorCritic):
         model = model.network
     return model.initial_hidden() if isinstance(model, AbstractRecurrentActorCritic) else ()
@@ -236,8 +236,8 @@ class Parts(NamedTuple):
     """A model, split into its fixed and its trainable part.
 
     Attributes:
-        features: from an observation to its features, which a rollout keeps.
-        unpack: from features to the network's input.
+        features: maps an observation to its features, which a rollout stores.
+        unpack: maps features to the network's input.
         network: the trainable network, with the library's wrappers.
     """
 
@@ -249,8 +249,8 @@ class Parts(NamedTuple):
 def split_features(model: AbstractActorCritic) -> Parts:
     """Splits a model into its fixed feature extractor and the trainable network.
 
-    A model without an extractor gets the identity. Nested extractors are composed: only the
-    innermost ``unpack`` is not a part of ``features``.
+    A model without an extractor gets the identity. The ``features`` of nested extractors include
+    every ``unpack`` except the innermost.
     """
     if not isinstance(model, AbstractFeatureActorCritic):
         return Parts(lambda observation: observation, lambda features: features, model)
@@ -263,16 +263,16 @@ def split_features(model: AbstractActorCritic) -> Parts:
 def replace_network(
     model: AbstractActorCritic, network: AbstractActorCritic
 ) -> AbstractActorCritic:
-    """The model with another trainable network behind its feature extractor."""
+    """Replaces the trainable network behind a model's feature extractor."""
     return eqx.tree_at(lambda m: split_features(m).network, model, network)
 
 
 class Memory(eqx.Module):
-    """The inputs of a recurrent model in a rollout, beside the observations.
+    """The inputs of a recurrent model in a rollout, besides observations and masks.
 
     Attributes:
-        hidden: its hidden state before the rollout's first step.
-        ended: True where a step was its episode's last, after which the hidden state is reset.
+        hidden: the model's hidden state before the rollout's first step.
+        ended: True where a step was its episode's last; the hidden state is reset after it.
     """
 
     hidden: ArrayTree
@@ -287,7 +287,7 @@ def reset_hidden(
     Args:
         model: gives the initial hidden state.
         ended: True where an episode has ended.
-        hidden: arrays with the axes of ``ended`` before their own.
+        hidden: arrays whose leading axes are those of ``ended``.
     """
 
     def one(old: Array, initial: Array) -> Array:
@@ -302,14 +302,14 @@ def forward(
     action_mask: Bool[Array, "rows *steps actions"],
     memory: Memory | None,
 ) -> tuple[AbstractMaskedDistribution, Float[Array, "rows *steps"]]:
-    """Evaluates a batch of observations, each with the hidden state that it was acted on with.
+    """Evaluates a batch of observations; a recurrent model runs through the rollout's steps again.
 
     Args:
-        model: any.
+        model: any model.
         observation: with axes [rows, …]; with a memory, [rows, steps, …].
         action_mask: of each observation.
-        memory: of a recurrent model, with axes [rows, …]; None if it is none. Gradients flow back
-            through all steps of an episode that the rollout has.
+        memory: of a recurrent model, with axes [rows, …]; None for other models. Gradients flow
+            back through all steps that an episode has in the rollout.
 
     Returns:
         Distributions and values, with axes [rows, …] or [rows, steps, …].

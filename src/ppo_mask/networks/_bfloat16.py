@@ -1,4 +1,4 @@
-"""A network's matrix work in bfloat16, its parameters in float32 (Micikevicius et al. 2018,
+"""Matrix products in bfloat16, with parameters in float32 (Micikevicius et al. 2018,
 arXiv:1710.03740)."""
 
 from typing import Any, final
@@ -21,15 +21,15 @@ from ppo_mask.networks._normalize import NormalizedActorCritic
 
 @final
 class BFloat16ActorCritic(AbstractWrappedActorCritic):
-    """Any network, computed in bfloat16.
+    """A wrapper that computes any network in bfloat16.
 
     Parameters stay in float32 for the optimizer and are rounded for each use, as are the floats of
     the observation and of the hidden state. The results are float32: the logits, the value, and the
     hidden state for the next step.
 
-    A layer of the network may ask for float32 sums of its bfloat16 products, by
-    ``preferred_element_type``, and continue in float32; :class:`~ppo_mask.networks.MLPActorCritic`
-    does. Then gradients, too, are summed in float32.
+    With ``preferred_element_type``, a layer may sum its bfloat16 products in float32 and continue
+    in float32, as :class:`~ppo_mask.networks.MLPActorCritic` does. Its gradients are then summed in
+    float32, too.
 
     Args:
         key: not used.
@@ -55,7 +55,7 @@ class BFloat16ActorCritic(AbstractWrappedActorCritic):
 
 
 def to_bfloat16(model: AbstractActorCritic) -> AbstractActorCritic:
-    """Wraps a model's network in a :class:`BFloat16ActorCritic`, unless it is in one.
+    """Wraps a model's network in a :class:`BFloat16ActorCritic`, unless it already is.
 
     Features and normalization stay in float32.
     """

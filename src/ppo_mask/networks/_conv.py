@@ -1,4 +1,4 @@
-"""A network for images and boards: convolutions, a layer, and two heads."""
+"""A network for images and boards: convolutions, a hidden layer, and two heads."""
 
 import math
 from typing import Any, final
@@ -21,32 +21,32 @@ from ppo_mask.networks.layers import (
     size_of,
 )
 
-_LARGEST = 12  # Cells of a side; larger images are halved.
-_SMALLEST = 3  # Cells of a side; on fewer there is nothing to convolve.
-_MOST_PLANES_FIRST, _SMALLEST_IMAGE = 4, 16  # Colors, or frames one behind the other, of an image.
+_LARGEST = 12  # Cells per side; larger images are halved.
+_SMALLEST = 3  # Cells per side; a kernel has as many.
+_MOST_PLANES_FIRST, _SMALLEST_IMAGE = 4, 16  # Color channels or stacked frames; cells per side.
 
 
 @final
 class ConvActorCritic(AbstractActorCritic):
     """Convolutions over one image or board of the observation, shared by policy and value.
 
-    Kernels are 3 × 3. An image is halved by a layer of stride 2 as long as a side is longer than 12
-    cells; at least two layers are convolutions. Their output and all other arrays of the
-    observation are joined; one hidden layer and two heads follow. Weights start orthogonal, as in
+    Kernels are 3 × 3. Convolutions of stride 2 halve the image until no side is longer than 12
+    cells; there are at least two convolutions. Their output is concatenated with all other arrays
+    of the observation; one hidden layer and two heads follow. Weights start orthogonal, as in
     :class:`~ppo_mask.networks.MLPActorCritic`.
 
     Args:
-        key: draws the weights.
+        key: the random key of the initial weights.
 
     Attributes:
-        grid_shape: rows, columns and channels. The first array of such a shape is the grid; bytes
-            are divided by 255. If the first axis has at most 4 entries and the others at least 16,
-            channels come first, as in stacked frames.
-        other_size: numbers in the rest of the observation.
-        num_actions: logits of the policy; if MultiDiscrete, a tuple with those of each part.
-        channels: of each convolution.
+        grid_shape: rows, columns and channels. The observation's first array of this shape is the
+            grid; uint8 values are divided by 255. If the first axis has at most 4 entries and the
+            others at least 16, channels come first, as in stacked frames.
+        other_size: number of entries in the rest of the observation.
+        num_actions: number of logits of the policy; if MultiDiscrete, a tuple with each part's.
+        channels: number of channels of each convolution.
         hidden_dim: width of the hidden layer.
-        convolutions: the convolutions, from the grid on.
+        convolutions: the convolutions, in order.
         hidden: the hidden layer.
         actor: the policy's head.
         critic: the value's head.
@@ -104,16 +104,16 @@ class ConvActorCritic(AbstractActorCritic):
 
     @classmethod
     def for_env(cls, env: Any, *, key: Key[Array, ""], **hyperparameters: Any) -> "ConvActorCritic":
-        """Makes a network of the sizes that an environment needs.
+        """Makes a network that fits an environment.
 
         Args:
             env: an :class:`~ppo_mask.envs.AbstractEnv` with a grid in its observation: an array of
                 rows, columns and channels, at least 3 × 3 cells.
-            key: draws the weights.
-            hyperparameters: of the constructor, such as ``hidden_dim``.
+            key: the random key of the initial weights.
+            hyperparameters: other arguments of the constructor, such as ``hidden_dim``.
 
         Raises:
-            ValueError: there is no grid, or no numbers at all.
+            ValueError: the observation has no grid, or no numbers at all.
         """
         observation = observation_shapes(env)
         shape = find_grid(observation)
@@ -153,7 +153,7 @@ class ConvActorCritic(AbstractActorCritic):
 
 
 def find_grid(observation: Any) -> tuple[int, int, int] | None:
-    """The shape of the first array of rows, columns and channels; None if there is none.
+    """Finds the shape of the first array of rows, columns and channels; None if there is none.
 
     Channels come first in an image like ``[4, 84, 84]``.
 
@@ -173,7 +173,7 @@ def _channels_last(shape: tuple[int, int, int]) -> tuple[int, int, int]:
 
 
 def _convolution(n_in: int, n_out: int, stride: int, key: Key[Array, ""]) -> eqx.nn.Conv2d:
-    # "SAME" keeps the size, or halves it.
+    # "SAME" padding: stride 1 keeps the size, and stride 2 halves it.
     layer = eqx.filter_eval_shape(
         lambda: eqx.nn.Conv2d(n_in, n_out, 3, stride, "SAME", key=jax.random.key(0))
     )

@@ -1,4 +1,4 @@
-"""The network for an environment where no other is asked for, and a network in words."""
+"""The default network for an environment, and one-line descriptions of networks."""
 
 from typing import Any, SupportsIndex
 
@@ -11,7 +11,7 @@ from ppo_mask.networks._conv import ConvActorCritic, find_grid
 from ppo_mask.networks._mlp import MLPActorCritic
 from ppo_mask.networks.layers import observation_shapes, size_of
 
-_SHOWN = 4  # arrays of an observation, by name and shape
+_SHOWN = 4  # the most arrays of an observation that are described one by one
 
 
 def network_for(
@@ -22,17 +22,17 @@ def network_for(
     num_layers: SupportsIndex = 2,
     shared_layers: SupportsIndex = 0,
 ) -> AbstractActorCritic:
-    """The default network: convolutions where the observation has an image or a board, else an MLP.
+    """Makes the default network: convolutions for an image or a board, else an MLP.
 
     Args:
         env: an :class:`~ppo_mask.envs.AbstractEnv` with any observation of numbers.
-        key: draws the weights.
+        key: the random key of the initial weights.
         hidden_dim: width of the hidden layers.
         num_layers: hidden layers of an MLP.
-        shared_layers: so many of them are shared by policy and value.
+        shared_layers: number of first hidden layers of an MLP that policy and value share.
 
     Raises:
-        ValueError: the observation has no numbers, or a size cannot be.
+        ValueError: the observation has no numbers, or a size is invalid.
 
     Example:
         >>> import jax, ppo_mask as pm
@@ -51,10 +51,10 @@ def describe_network(model: AbstractActorCritic, env: Any, observation: Any = No
     """Describes in one line how a network reads an environment's observation.
 
     Args:
-        model: any.
-        env: that it is for.
-        observation: the shapes of one of its observations, where they are known; None to trace
-            ``env.reset`` for them.
+        model: any model.
+        env: the environment that the model is for.
+        observation: the shapes of an observation, if they are known; None traces ``env.reset`` for
+            them.
 
     Example:
         >>> import jax, ppo_mask as pm

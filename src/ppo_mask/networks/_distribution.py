@@ -1,4 +1,4 @@
-"""Categorical distributions whose mask cannot be forgotten."""
+"""Categorical distributions that are always made with a mask."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class AbstractMaskedDistribution(eqx.Module):
     MultiDiscrete ones.
 
     Attributes:
-        mask: True where an action is allowed; if MultiDiscrete, part after part.
+        mask: True where an action is allowed; if MultiDiscrete, the parts' masks in one row.
     """
 
     mask: eqx.AbstractVar[Bool[Array, " actions"]]
@@ -34,24 +34,24 @@ class AbstractMaskedDistribution(eqx.Module):
         """The number of actions; if MultiDiscrete, a tuple with the number of each part."""
 
     def check_choices(self, num_actions: NumActions) -> None:
-        """Makes sure that the actions are an environment's.
+        """Checks that there are as many actions as in an environment.
 
         Args:
-            num_actions: of the environment.
+            num_actions: the environment's number of actions.
 
         Raises:
-            ValueError: they are not.
+            ValueError: the numbers differ.
         """
         if self.choices != num_actions:
             raise ValueError(
-                f"the network chooses of {describe_actions(self.choices)}, and the environment has "
+                f"the network has {describe_actions(self.choices)}, and the environment has "
                 f"{describe_actions(num_actions)}"
             )
 
     @property
     @abstractmethod
     def probs(self) -> Float[Array, " actions"]:
-        """Probabilities, as the mask lies; exactly 0 outside the mask."""
+        """Probabilities, in the order of the mask; exactly 0 outside the mask."""
 
     @abstractmethod
     def log_prob(self, action: Any) -> Float[Array, ""]:
@@ -63,30 +63,30 @@ class AbstractMaskedDistribution(eqx.Module):
 
     @abstractmethod
     def mode(self) -> Action:
-        """The likeliest allowed action, the first among equals."""
+        """Returns the most likely allowed action, the first one in a tie."""
 
     @abstractmethod
     def sample(self, key: Key[Array, ""]) -> Action:
-        """Draws an allowed action."""
+        """Samples an allowed action."""
 
 
 @final
 class MaskedCategorical(AbstractMaskedDistribution):
     """A categorical distribution over the allowed actions of one state.
 
-    An action outside the mask has probability exactly 0, is never drawn, and its logit receives a
-    gradient of exactly 0 (Huang and Ontañón 2022, arXiv:2006.14171). All is computed in float32,
-    whatever the type of the logits.
+    An action outside the mask has probability exactly 0, is never sampled, and its logit receives a
+    gradient of exactly 0 (Huang and Ontañón 2022, arXiv:2006.14171). Everything is computed in
+    float32, whatever the dtype of the logits.
 
     Args:
         logits: log-probabilities of all actions, up to a constant.
         mask: True where an action is allowed.
 
     Raises:
-        ValueError: there are more logits than the mask has actions, or fewer; or no action is
-            allowed. The latter only where the mask's values are known, that is outside
-            of compiled code; inside it, :class:`ppo_mask.training.Trainer` and
-            :func:`ppo_mask.training.evaluate` watch over the masks, at no cost per step.
+        ValueError: logits and mask have different lengths, or no action is allowed. The latter is
+            checked only outside of compiled code, where the mask's values are known. Inside it,
+            :class:`ppo_mask.training.Trainer` and :func:`ppo_mask.training.evaluate` check the
+            masks, at no cost per step.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
@@ -112,7 +112,7 @@ class MaskedCategorical(AbstractMaskedDistribution):
 
     @property
     def choices(self) -> int:
-        """How many actions there are."""
+        """The number of actions."""
         return self.mask.shape[-1]
 
     @property
@@ -129,22 +129,22 @@ class MaskedCategorical(AbstractMaskedDistribution):
         return self._unmasked.entropy()
 
     def mode(self) -> Int[Array, ""]:
-        """The likeliest allowed action, the first among equals."""
-        # distreqx's own casts to int8, which is wrong beyond 127 actions.
+        """Returns the most likely allowed action, the first one in a tie."""
+        # distreqx's mode casts to int8, which is wrong beyond 127 actions.
         logits = jnp.where(self.mask, self._unmasked.logits, -jnp.inf)
         return jnp.argmax(logits).astype(jnp.int32)
 
     def sample(self, key: Key[Array, ""]) -> Int[Array, ""]:
-        """Draws an allowed action, from one uniform number by the inverse of the CDF.
+        """Samples an allowed action by inverting the CDF at one uniform number.
 
-        A probability is met to within 2⁻²³, the uniform number's resolution.
+        Frequencies match probabilities to within 2⁻²³, the resolution of the uniform number.
         """
-        # Prefix sums may be added up in any order, so that they can differ where the probability is
-        # 0 and decrease by a rounding error. Hence the mask here, and the top of the CDF (the last
-        # step) counts as above the threshold even where the product below rounds up to it.
+        # XLA may sum prefixes in any order: by a rounding error, the CDF can change where the
+        # probability is 0, or decrease. Hence the mask here, and the top of the CDF counts as above
+        # the threshold even if `draw * top` rounds up to it.
         cdf = jnp.where(self.mask, jnp.cumsum(self.probs), 0)
         top = cdf.max()
-        with number_settings():  # Of 32 bits, that is.
+        with number_settings():  # So that the number has 32 bits.
             draw = jax.random.uniform(key)
         above = (cdf > draw * top) | (cdf >= top)
         return jnp.argmax(self.mask & above).astype(jnp.int32)
@@ -152,24 +152,24 @@ class MaskedCategorical(AbstractMaskedDistribution):
 
 @final
 class MaskedMultiCategorical(AbstractMaskedDistribution):
-    """Distributions over the allowed MultiDiscrete actions, one for each part.
+    """A distribution over the allowed MultiDiscrete actions, with independent parts.
 
-    Each part is a :class:`MaskedCategorical`, with all that it guarantees, and the parts are drawn
-    independently of each other. Logits and mask are one row, part after part, as sb3-contrib has
-    them for Gymnasium's MultiDiscrete. An action is one number for each part.
+    Each part is a :class:`MaskedCategorical`, with the same guarantees. Logits and mask are one
+    row, part after part, as in sb3-contrib for Gymnasium's MultiDiscrete. An action has one number
+    for each part.
 
     Args:
-        logits: of all actions of all parts; of each part up to a constant.
+        logits: log-probabilities of the actions of all parts; each part's up to a constant.
         mask: True where an action is allowed.
-        num_actions: of each part.
+        num_actions: number of actions of each part.
 
     Attributes:
         mask: True where an action is allowed.
-        num_actions: of each part.
+        num_actions: number of actions of each part.
 
     Raises:
-        ValueError: a part has no action, or the row is not as long as all parts; or a part allows
-            no action, where the mask's values are known (see :class:`MaskedCategorical`).
+        ValueError: a part has no actions, logits or mask have a wrong length, or a part allows no
+            action. The last is checked only where :class:`MaskedCategorical` checks it.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
@@ -226,7 +226,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
     def log_prob(
         self, action: Int[Array, " parts"] | Int[np.ndarray, " parts"]
     ) -> Float[Array, ""]:
-        """Log-probability: the sum of the parts'. About -3.4e38 where one is outside the mask.
+        """Log-probability: the sum over the parts; about -3.4e38 if a part is outside the mask.
 
         Raises:
             ValueError: the action has another number of parts.
@@ -236,27 +236,24 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
                 f"action has {action.size} parts; there are {describe_actions(self.num_actions)}"
             )
         total = self._each_part(lambda part, number: part.log_prob(number), action).sum()
-        # The sum of several forbidden ones would be infinite.
+        # The sum over several forbidden parts would be infinite.
         return jnp.maximum(total, jnp.finfo(jnp.float32).min)
 
     def entropy(self) -> Float[Array, ""]:
-        """Entropy in nats: the sum of the parts'."""
+        """Entropy in nats: the sum over the parts."""
         return self._each_part(lambda part: part.entropy()).sum()
 
     def mode(self) -> Int[Array, " parts"]:
-        """The likeliest allowed action of each part, the first among equals."""
+        """Returns the most likely allowed action of each part, the first one in a tie."""
         return self._each_part(lambda part: part.mode())
 
     def sample(self, key: Key[Array, ""]) -> Int[Array, " parts"]:
-        """Draws an allowed action in each part, with a key of its own.
-
-        Each is drawn as :meth:`MaskedCategorical.sample` does.
-        """
+        """Samples an allowed action in each part, by :meth:`MaskedCategorical.sample`."""
         keys = jax.random.split(key, len(self.num_actions))
         return self._each_part(lambda part, key: part.sample(key), keys)
 
     def _each_part(self, function: Callable[..., Array], *rows: Any) -> Array:
-        """Calls ``function(part, …)`` for each part with its elements; joins what it returns."""
+        """Calls ``function(part, …)`` with each part's entries of ``rows``; joins the results."""
 
         def call(logits: Array, mask: Array, *elements: Any) -> Array:
             return function(MaskedCategorical(logits, mask), *elements)
@@ -276,7 +273,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
 def masked_distribution(
     logits: Float[Array, " logits"], mask: Bool[Array, " actions"], num_actions: NumActions
 ) -> AbstractMaskedDistribution:
-    """The distribution for an environment's actions, Discrete or MultiDiscrete.
+    """Makes the distribution over an environment's actions, Discrete or MultiDiscrete.
 
     Args:
         logits: of all actions.

@@ -17,19 +17,20 @@ from ppo_mask.networks.layers import activate, affine, check_sizes, check_takes,
 
 @final
 class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
-    """A layer, a gated recurrent unit, and a head for the policy and for the value.
+    """A layer, a gated recurrent unit, a head for the policy and a head for the value.
 
-    The GRU of Cho et al. 2014 (arXiv:1406.1078). All weights start orthogonal: with gain √2
-    before the unit, 1 in it, 0.01 for the policy's head, 1 for the value's; biases start at 0.
+    The unit is the GRU of Cho et al. 2014 (arXiv:1406.1078). All weights start orthogonal: with
+    gain √2 before the unit, 1 in it, 0.01 for the policy's head, 1 for the value's; biases start
+    at 0.
 
     Args:
-        key: draws the weights.
+        key: the random key of the initial weights.
 
     Attributes:
-        observation_size: numbers in an observation.
-        num_actions: logits of the policy; if MultiDiscrete, a tuple with those of each part.
-        hidden_dim: numbers in the hidden state, and width of the first layer.
-        layer_norm: the unit's input is normalized to mean 0 and variance 1 before its tanh.
+        observation_size: number of entries in an observation.
+        num_actions: number of logits of the policy; if MultiDiscrete, a tuple with each part's.
+        hidden_dim: size of the hidden state, and width of the first layer.
+        layer_norm: whether to normalize the first layer to mean 0 and variance 1 before its tanh.
         policy_gain: factor on the hidden state before the policy's head; see
             :class:`~ppo_mask.networks.MLPActorCritic`.
         encoder: the first layer.
@@ -86,7 +87,7 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         self.critic = linear(hidden_dim, 1, 1.0, keys[8])
 
     def initial_hidden(self) -> Float[Array, " hidden"]:
-        """Zeros, one for each number of the hidden state."""
+        """Returns a hidden state of zeros."""
         return jnp.zeros(self.hidden_dim, jnp.float32)
 
     def advance(
@@ -110,5 +111,5 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
 
 
 def _stacked(size: int, keys: Key[Array, " gates"]) -> eqx.nn.Linear:
-    """One layer of several gates, each orthogonal by itself."""
+    """Makes one layer of several gates, each with orthogonal weights."""
     return layer_of(jnp.concatenate([linear(size, size, 1.0, key).weight for key in keys]))

@@ -25,18 +25,18 @@ _Network = TypeVar("_Network")
 
 
 class AbstractFlatActorCritic(AbstractActorCritic):
-    """A network on all numbers of an observation; its hyperparameters are its static fields."""
+    """A network on the flattened observation; its hyperparameters are its static fields."""
 
     @classmethod
     def for_env(
         cls: type[_Network], env: Any, *, key: Key[Array, ""], **hyperparameters: Any
     ) -> _Network:
-        """Makes a network of the sizes that an environment needs.
+        """Makes a network that fits an environment.
 
         Args:
             env: an :class:`~ppo_mask.envs.AbstractEnv`.
-            key: draws the weights.
-            hyperparameters: of the constructor, such as ``hidden_dim``.
+            key: the random key of the initial weights.
+            hyperparameters: other arguments of the constructor, such as ``hidden_dim``.
 
         Raises:
             ValueError: the observation has no numbers.
@@ -57,27 +57,27 @@ class MLPActorCritic(AbstractFlatActorCritic):
 
     All arrays of the observation are joined to one vector; integers and booleans become floats.
 
-    They share nothing by default: with a shared trunk the value's gradients, which are large early
-    in training, disturb the policy's features (Andrychowicz et al. 2021, arXiv:2006.05990, found
-    separate networks better). Weights start orthogonal with gain √2, 0.01 for the policy's head so
-    that it starts uniform, 1 for the value's; biases start at 0.
+    The MLPs share no layers by default: with a shared trunk the value's gradients, which are large
+    early in training, disturb the policy's features (Andrychowicz et al. 2021, arXiv:2006.05990,
+    found separate networks better). Weights start orthogonal with gain √2, 0.01 for the policy's
+    head so that it starts uniform, 1 for the value's; biases start at 0.
 
-    Adam moves a weight by about the learning rate a step, but by much less if the gradient is under
-    its epsilon of 1e-5. On long and sparse observations the policy's hidden layers begin with such
-    gradients, which come through a head of gain 0.01. ``layer_norm`` and ``policy_gain`` enlarge
-    them by enlarging the layers' inputs.
+    Adam moves a weight by about the learning rate a step, but by much less if the gradient is below
+    its epsilon of 1e-5. On long and sparse observations the policy's hidden layers start with such
+    small gradients, because these pass through a head of gain 0.01. ``layer_norm`` and
+    ``policy_gain`` enlarge the gradients by enlarging the layers' inputs.
 
     Args:
-        key: draws the weights.
+        key: the random key of the initial weights.
 
     Attributes:
-        observation_size: numbers in an observation.
-        num_actions: logits of the policy; if MultiDiscrete, a tuple with those of each part.
+        observation_size: number of entries in an observation.
+        num_actions: number of logits of the policy; if MultiDiscrete, a tuple with each part's.
         hidden_dim: width of the hidden layers.
         num_layers: hidden layers of each MLP.
-        layer_norm: hidden layers are normalized to mean 0 and variance 1 before their tanh
-            (Ba et al. 2016, arXiv:1607.06450), without weights for it. Not for observations
-            of one or two numbers, whose size it would hide.
+        layer_norm: whether to normalize hidden layers to mean 0 and variance 1 before their tanh
+            (Ba et al. 2016, arXiv:1607.06450), without learned scale and offset. Not for
+            observations of one or two numbers, whose magnitude it would hide.
         policy_gain: factor on the last hidden layer before the policy's head.
         shared_layers: number of first hidden layers that policy and value share. For a long
             observation the first layer is most of the cost, and sharing it halves that.

@@ -1,8 +1,7 @@
-"""Running statistics, and observations that are normalized by them.
+"""Running statistics, and normalization of observations by them.
 
-Statistics are part of the train state, and so of checkpoints. They are updated once per update of
-PPO, from its rollout; no gradient flows into them, and a policy that only plays leaves them as they
-are.
+Statistics are part of the train state, and so of checkpoints. Each update of PPO updates them once,
+from its rollout. No gradient flows into them, and a policy that only acts does not change them.
 """
 
 from collections.abc import Sequence
@@ -29,19 +28,19 @@ _LIMIT = 10.0
 
 
 class RunningMoments(eqx.Module):
-    """Mean and variance, by element, of all arrays so far.
+    """The elementwise mean and variance of all arrays so far.
 
-    Batches are merged as Chan, Golub and LeVeque (1983) do, written as a weighted mean: no number
-    grows with the count but the count itself. That one stops growing after 2²⁴ batches, where
-    float32 has no room for one more; from there on, older ones fade slowly as new ones come.
+    Batches are merged as in Chan, Golub and LeVeque (1983), written as a weighted mean, so that
+    only the count grows. It stops growing after 2²⁴ batches, where float32 cannot represent one
+    more; from then on, older batches slowly lose weight.
 
     Args:
-        shape: of one array.
+        shape: the shape of one array.
 
     Attributes:
         mean: 0 at first.
-        variance: of the population; 1 at first.
-        count: of arrays.
+        variance: the population variance; 1 at first.
+        count: number of arrays.
     """
 
     mean: Float[Array, "*shape"]
@@ -55,7 +54,7 @@ class RunningMoments(eqx.Module):
 
     @property
     def deviation(self) -> Float[Array, "*shape"]:
-        """Standard deviation; never quite 0, so that it may be divided by."""
+        """Standard deviation; never quite 0, so that divisions by it are safe."""
         return jnp.sqrt(self.variance + _EPSILON)
 
     def update(self, batch: Float[Array, "batch *shape"]) -> "RunningMoments":
@@ -84,19 +83,19 @@ class RunningMoments(eqx.Module):
 class NormalizedActorCritic(AbstractWrappedActorCritic):
     """A network whose observations are shifted and scaled to mean 0 and variance 1.
 
-    Each number of the observation has statistics of its own, and the result is clipped to ±10.
+    Each entry of the observation has statistics of its own, and the result is clipped to ±10.
     Leaves of the observation that are not floats are passed on as they are.
 
-    The statistics stay as they are until :func:`update_statistics`. PPO calls it after its gradient
-    steps: a rollout is learned from with the statistics that it was acted with.
+    Only :func:`update_statistics` changes the statistics. PPO calls it after its gradient steps, so
+    that acting and learning use the same statistics.
 
     Args:
-        shapes: of each float leaf of an observation, in the order of ``jax.tree.leaves``.
+        shapes: the shape of each float leaf of an observation, in the order of ``jax.tree.leaves``.
         key: not used.
 
     Attributes:
         network: the trainable network.
-        moments: of each float leaf, in the order of ``jax.tree.leaves``.
+        moments: statistics of each float leaf, in the order of ``jax.tree.leaves``.
     """
 
     network: AbstractActorCritic
@@ -131,12 +130,12 @@ class NormalizedActorCritic(AbstractWrappedActorCritic):
 
 
 def add_normalization(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:
-    """Wraps the trainable network in a :class:`NormalizedActorCritic` whose statistics are empty.
+    """Wraps the trainable network in a :class:`NormalizedActorCritic` without statistics yet.
 
     Args:
-        model: to be trained; one that is normalized already stays as it is.
+        model: the model to train; a normalized one stays as it is.
         observation: any batch of observations, for their shapes. Only floats are normalized; a
-            warning names the integers among them.
+            warning names the integer leaves.
     """
     features, unpack, network = split_features(model)
     if isinstance(network, NormalizedActorCritic):
@@ -161,10 +160,10 @@ def add_normalization(model: AbstractActorCritic, observation: ArrayTree) -> Abs
 def update_statistics(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:
     """Merges a rollout into a model's statistics, if it has any.
 
-    It works step by step: a rollout may be hundreds of megabytes.
+    It works step by step to save memory, because a rollout may be hundreds of megabytes.
 
     Args:
-        model: any.
+        model: any model.
         observation: as in :class:`~ppo_mask.ppo.Decision`; its leaves have axes [steps, envs,
             …].
     """
@@ -181,10 +180,10 @@ def update_statistics(model: AbstractActorCritic, observation: ArrayTree) -> Abs
 
 
 def trainable(model: AbstractActorCritic) -> tuple[ArrayTree, Any]:
-    """Splits a model into the arrays that are trained, its floats but for statistics, and the rest.
+    """Splits a model into the arrays to train (all floats except statistics) and the rest.
 
     Returns:
-        The two, each a tree of the model's structure; ``eqx.combine`` makes one of them.
+        Two trees of the model's structure; ``eqx.combine`` joins them.
     """
 
     def is_moments(x: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A trained policy by itself, which acts."""
+"""A trained policy that acts without a trainer."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, final
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     ModelLike: TypeAlias = "AbstractActorCritic | Policy"
     MaskLike: TypeAlias = Array | np.ndarray | Sequence[bool] | Sequence[int]
 else:
-    ModelLike = MaskLike = Any  # Checked below, with advice.
+    ModelLike = MaskLike = Any  # Checked below, where errors say how to mend it.
 
 
 @final
 class Policy(eqx.Module):
     """A policy that takes the most likely of the allowed actions.
 
-    It acts on one observation; ``jax.vmap`` it for many.
+    It acts on one observation; use ``jax.vmap`` for many.
 
     Example:
         >>> import jax
@@ -58,15 +58,15 @@ class Policy(eqx.Module):
         """Chooses an action.
 
         Args:
-            observation: what the environment shows.
-            action_mask: which actions are allowed; ones and zeros will do.
+            observation: the environment's observation.
+            action_mask: True or 1 where an action is allowed, False or 0 elsewhere.
 
         Returns:
             The action's number; if MultiDiscrete, one for each part.
 
         Raises:
-            ValueError: no action is allowed (where the mask's values are known); or the policy is
-                recurrent, so that its action depends on a hidden state.
+            ValueError: no action is allowed (checked only outside of compiled code); or the policy
+                is recurrent, so that its action depends on a hidden state.
         """
         if is_recurrent(self.model):
             raise ValueError("this policy is recurrent: call act, which carries its hidden state")
@@ -76,53 +76,52 @@ class Policy(eqx.Module):
         return f"Policy({type(self.model).__name__}, {count_parameters(self.model):,} parameters)"
 
     def sample(self, observation: TreeLike, action_mask: MaskLike, key: Key[Array, ""]) -> Action:
-        """Draws an action from the policy's probabilities.
+        """Samples an action from the policy's probabilities.
 
         Args:
-            observation: what the environment shows.
-            action_mask: which actions are allowed.
-            key: draws it.
+            observation: the environment's observation.
+            action_mask: True or 1 where an action is allowed, False or 0 elsewhere.
+            key: the random key of the sample.
 
         Returns:
             The action's number; if MultiDiscrete, one for each part.
 
         Raises:
-            ValueError: no action is allowed (where the mask's values are known); or the policy is
-                recurrent, so that its action depends on a hidden state.
+            ValueError: no action is allowed (checked only outside of compiled code); or the policy
+                is recurrent, so that its action depends on a hidden state.
         """
         if is_recurrent(self.model):
-            raise ValueError("this policy is recurrent: draw from what model.advance returns")
+            raise ValueError("this policy is recurrent: sample from what model.advance returns")
         return _act(self.model, observation, action_mask, (), key)[0]
 
     def initial_hidden(self) -> ArrayTree:
-        """The hidden state for the first step of an episode; ``()`` if not recurrent."""
+        """Returns the hidden state for the first step of an episode; ``()`` if not recurrent."""
         return initial_hidden(self.model)
 
     def act(
         self, observation: TreeLike, action_mask: MaskLike, hidden: ArrayTree
     ) -> tuple[Action, ArrayTree]:
-        """Chooses an action, with a network that is recurrent or not.
+        """Chooses an action, whether or not the network is recurrent.
 
         Args:
-            observation: what the environment shows.
-            action_mask: which actions are allowed.
+            observation: the environment's observation.
+            action_mask: True or 1 where an action is allowed, False or 0 elsewhere.
             hidden: from :meth:`initial_hidden` or from the episode's previous step.
 
         Returns:
-            The action's number, or several, and the hidden state for the episode's next step.
+            The action, and the hidden state for the episode's next step.
 
         Raises:
-            ValueError: no action is allowed. Only where the mask's values are known, that is
-                outside of compiled code.
+            ValueError: no action is allowed (checked only outside of compiled code).
         """
         return _act(self.model, observation, action_mask, hidden, None)
 
 
 def as_model(given: Any) -> AbstractActorCritic:
-    """The network that is given, alone or in a :class:`Policy`.
+    """Returns the given network, or the network of the given :class:`Policy`.
 
     Raises:
-        RunError: it is something else.
+        RunError: ``given`` is something else.
     """
     model = given.model if isinstance(given, Policy) else given
     if isinstance(model, AbstractActorCritic):
@@ -144,12 +143,14 @@ def _act(
     observation, mask = _as_observation(observation), _as_mask(action_mask)
     action, hidden, is_allowed = _choose(model, observation, mask, hidden, key)
     if not isinstance(is_allowed, Tracer) and not is_allowed:
-        raise ValueError("the action mask allows no action; there must be one, of each choice")
+        raise ValueError(
+            "the action mask allows no action; it must allow one, in each part if MultiDiscrete"
+        )
     return action, hidden
 
 
 def _as_mask(given: Any) -> Bool[Array, " actions"]:
-    """A mask, also of ones and zeros, as Gymnasium's environments have it."""
+    """Converts a mask to booleans; it may be ones and zeros, as in Gymnasium."""
     mask = given if isinstance(given, jax.Array) else np.asarray(given)
     if mask.ndim > 1:
         raise ValueError(
@@ -157,7 +158,7 @@ def _as_mask(given: Any) -> Bool[Array, " actions"]:
             "jax.vmap(policy) takes many"
         )
     if jnp.issubdtype(mask.dtype, jnp.integer):
-        # Numbers of the allowed actions, say, are no mask.
+        # A list of the allowed actions' numbers, for example, is not a mask.
         if not isinstance(mask, Tracer) and not ((mask == 0) | (mask == 1)).all():
             raise ValueError(f"action_mask must be of True and False or of 1 and 0, got {mask}")
         mask = mask != 0
@@ -167,7 +168,7 @@ def _as_mask(given: Any) -> Bool[Array, " actions"]:
 
 
 def _as_observation(given: Any) -> ArrayTree:
-    """An observation as it was in training; a list of numbers is an array."""
+    """Converts an observation to its form in training; lists of numbers become arrays."""
     return jax.tree.map(_as_array, plain_dicts(given), is_leaf=_is_list_of_numbers)
 
 

@@ -15,19 +15,19 @@ _EPSILON = 1e-5  # added to a variance, as in Flax and PyTorch
 
 
 def linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Linear:
-    """Draws a layer of orthogonal weights (Saxe et al. 2014, arXiv:1312.6120) and biases of 0.
+    """Makes a layer of orthogonal weights (Saxe et al. 2014, arXiv:1312.6120) and biases of 0.
 
     Args:
-        n_in: numbers that go in.
-        n_out: numbers that come out.
+        n_in: size of the input.
+        n_out: size of the output.
         gain: factor on the orthogonal matrix; √2 is common before a tanh.
-        key: draws the weights.
+        key: the random key of the weights.
     """
     return layer_of(gain * _orthogonal(key, n_out, n_in))
 
 
 def layer_of(weight: Float[Array, "n_out n_in"]) -> eqx.nn.Linear:
-    """A layer with given weights and biases of 0."""
+    """Makes a layer with given weights and biases of 0."""
     n_out, n_in = weight.shape
     layer = eqx.filter_eval_shape(lambda: eqx.nn.Linear(n_in, n_out, key=jax.random.key(0)))
     return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(n_out, jnp.float32)))
@@ -38,12 +38,12 @@ def affine(
 ) -> Float[Array, "*batch n_out"]:
     """Applies a layer: ``gain · weight · x + bias``.
 
-    Products are of the weights' type; their sums and the result are float32 or wider.
+    Products have the dtype of the weights; their sums and the result are float32 or wider.
 
     Args:
         layer: with a bias, as :func:`linear` makes it.
         x: a vector, or a batch of them along any axes before the last.
-        gain: multiplies the weights, which are fewer numbers than a batch's ``x``.
+        gain: factor on the weights; a batch of ``x`` would have more numbers to multiply.
     """
     assert layer.bias is not None
     weight = layer.weight if gain == 1 else gain * layer.weight
@@ -58,20 +58,20 @@ def activate(
 ) -> Float[Array, " n_out"]:
     """Applies a layer and tanh.
 
-    To give outputs mean 0, the mean over outputs is subtracted from the weights of each input and
-    from the biases: there are fewer weights than outputs in a batch, and neither outputs nor their
-    gradients are read once more.
+    With ``layer_norm``, each input's weights and the biases are shifted to mean 0 over the outputs,
+    so that the outputs have mean 0. That is cheaper than shifting a batch of outputs: these have
+    more numbers than the weights, and they and their gradients would be read again.
 
     Args:
         layer: with a bias, as :func:`linear` makes it.
         x: one vector.
-        layer_norm: whether outputs are normalized to mean 0 and variance 1 before the tanh.
+        layer_norm: whether to normalize the outputs to mean 0 and variance 1 before the tanh.
     """
     if not layer_norm:
         return jnp.tanh(affine(layer, x))
     centered = jax.tree.map(_centered, layer)
     x = affine(centered, x)
-    # Not jnp.square, whose gradient XLA's CPU compiler leaves to a library that is slow with it.
+    # Not jnp.square, for whose gradient XLA's CPU compiler calls a slow library function.
     variance = (x * x).sum() * (1 / x.size)
     return jnp.tanh(x * jax.lax.rsqrt(variance + _EPSILON))
 
@@ -86,7 +86,7 @@ def _type_of_sums(x: Array) -> Any:
 
 
 def of_python(**values: Any) -> dict[str, Any]:
-    """The values, with Python's numbers in place of NumPy's scalars, which would be traced."""
+    """Converts NumPy scalars, which would be traced, to Python numbers."""
     return {name: x.item() if isinstance(x, np.generic) else x for name, x in values.items()}
 
 
@@ -94,8 +94,8 @@ def check_sizes(network: Any, *names: str) -> None:
     """Checks the sizes of a network.
 
     Args:
-        network: any object.
-        names: of its attributes that are sizes, or tuples of some.
+        network: any object with these attributes.
+        names: names of attributes that are sizes, or tuples of sizes.
 
     Raises:
         ValueError: a size is below 1; the message names it.
@@ -107,11 +107,11 @@ def check_sizes(network: Any, *names: str) -> None:
 
 
 def observation_shapes(env: Any) -> Any:
-    """The shapes and dtypes of an environment's observation, a tree as the observation is.
+    """Traces ``reset`` for a tree with the shapes and dtypes of an environment's observation.
 
     Raises:
-        ValueError: it has no numbers.
-        RunError: it is no environment, or its ``reset`` breaks the protocol.
+        ValueError: the observation has no numbers, or an array of another type.
+        RunError: ``env`` is not an environment, or its ``reset`` breaks the protocol.
     """
     require_env(env)
     observation = trace_call("reset", env.reset, jax.random.key(0))[1].observation
@@ -125,7 +125,7 @@ def observation_shapes(env: Any) -> Any:
 
 
 def size_of(observation: Any) -> int:
-    """How many numbers an observation, or a tree of its shapes, has in all its arrays."""
+    """Counts the numbers in all arrays of an observation, or of a tree of its shapes."""
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(observation))
 
 
@@ -133,16 +133,16 @@ def check_takes(observation_size: int, x: Float[Array, " features"]) -> None:
     """Checks that an observation fits a network.
 
     Raises:
-        ValueError: it has another size.
+        ValueError: the observation has another size.
     """
     if x.size != observation_size:
         raise ValueError(f"it takes observations of {observation_size} numbers, got {x.size}")
 
 
-@eqx.filter_jit  # Operation by operation it takes seconds to compile.
+@eqx.filter_jit  # Compiled operation by operation, it takes seconds.
 def _orthogonal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
-    # One after another for several seeds: XLA's CPU runtime shares a batch of decompositions out
-    # to the threads that wait for it, and on two cores two batches wait for each other forever.
+    # Several seeds run in turn: XLA's CPU runtime gives a batch of decompositions to the threads
+    # that wait for it, and on two cores two batches would wait for each other forever.
     @jax.custom_batching.sequential_vmap
     def draw(key: Array) -> Array:
         return jax.nn.initializers.orthogonal()(key, (rows, columns), jnp.float32)

@@ -58,6 +58,6 @@ def test_annealing_is_right_late_in_a_long_run():
 def test_more_than_can_be_counted_is_refused_in_one_line():
     with pytest.raises(RunError, match="steps are 2,147,483,648 updates of 64, and a run"):
         LOCKS.trainer.train(LOCKS.start, STEPS * MAX_COUNT + 1)
-    with pytest.raises(RunError, match="would be of 2,147,483,648 steps, and has at most"):
+    with pytest.raises(RunError, match="would cover 2,147,483,648 steps, and can cover at"):
         LOCKS.train(2**26, log_interval=2**25)
     assert LOCKS.train(1, log_interval=2**25)[0].update == 1  # No line is so long.

@@ -1,9 +1,9 @@
-"""Training: a run of many updates, its metrics, and the callbacks that see them.
+"""Training: a run of many updates, its metrics, and its callbacks.
 
-In: an environment and a network. :class:`Trainer` runs compiled chunks of updates; between two of
-them callbacks look. Out: a :class:`TrainState`, and metrics on the way. :func:`evaluate` plays
-episodes; :func:`train_seeds` trains several seeds in one program. A :data:`Curriculum` changes the
-environment in the course of a run.
+In: an environment and a network. :class:`Trainer` runs compiled chunks of updates, and calls the
+callbacks between two chunks. Out: a :class:`TrainState`, and metrics on the way. :func:`evaluate`
+plays episodes; :func:`train_seeds` trains several seeds in one program. A :data:`Curriculum`
+changes the environment in the course of a run.
 """
 
 from ._callback import Callback, History, LogRecord, Progress, Run

@@ -19,10 +19,10 @@ class LogRecord:
     Attributes:
         update: updates done.
         env_steps: environment steps done, over all environments.
-        values: metrics by name, such as ``train/entropy``. One that has no value, such as the mean
-            return when no episode ended, is left out.
-        partial: whether it is the last of a run and covers fewer updates than a log line should. If
-            the run is resumed, these updates are a part of its next line.
+        values: metrics by name, such as ``train/entropy``. A metric without a value, such as the
+            mean return if no episode ended, is left out.
+        partial: whether this is the last line of a run and covers fewer than ``log_interval``
+            updates. If the run is resumed, its next line covers these updates again.
     """
 
     update: int
@@ -33,11 +33,11 @@ class LogRecord:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
+    """How far a run has come.
 
     Attributes:
         update: updates done.
-        total_updates: when the run ends.
+        total_updates: updates at the end of the run.
         env_steps: environment steps done, over all environments.
         steps_per_second: environment steps per second in the last chunk, callbacks not counted.
     """
@@ -53,15 +53,15 @@ class Run:
 
     Attributes:
         config: hyperparameters.
-        total_updates: when the run ends.
-        start_update: updates done before it began, 0 unless it was resumed.
+        total_updates: updates at the end of the run.
+        start_update: updates done when ``train`` was called; 0 unless the run was resumed.
         update: updates done.
-        logged_updates: updates before it began that are in whole log lines.
-        stop_reason: why it is to stop, or None.
+        logged_updates: how many of ``start_update`` are covered by complete log lines.
+        stop_reason: why the run is asked to stop, or None.
 
     Args:
-        callbacks: get the log lines.
-        unlogged_updates: how many of the updates done are in no log line, or in a partial one only.
+        callbacks: receive the log lines.
+        unlogged_updates: how many of ``start_update`` are not covered by complete log lines.
     """
 
     def __init__(
@@ -80,32 +80,32 @@ class Run:
         self._callbacks = callbacks
         self.logged_updates = start_update - unlogged_updates
 
-    # Type checks take a lock of beartype's, which the interrupted code may hold.
+    # No type checks: beartype takes a lock, which the interrupted code may hold.
     @no_type_check
     def request_stop(self, reason: str) -> None:
-        """Ends the run in good order after the running chunk.
+        """Asks the run to stop in good order after the current chunk.
 
-        A signal's handler and another thread may call it.
+        Signal handlers and other threads may call it.
 
         Args:
-            reason: why, for ``on_stop``; the first one counts.
+            reason: passed to ``on_stop``; only the first request's reason counts.
         """
         self.stop_reason = self.stop_reason or reason
 
     @property
     def start_step(self) -> int:
-        """Environment steps done before it began."""
+        """Environment steps done when ``train`` was called."""
         return self.start_update * self.config.batch_size
 
     def log(self, values: Mapping[str, Any], partial: bool = False) -> None:
-        """Logs metrics, such as an evaluation's: every callback's ``on_log`` gets them.
+        """Logs metrics, such as an evaluation's: calls every callback's ``on_log`` with them.
 
         Args:
             values: metrics by name; plain numbers or scalar arrays.
             partial: see :class:`LogRecord`.
 
         Raises:
-            ValueError: a metric is no number, or its name is reserved for log lines.
+            ValueError: a metric is not a number, or its name is reserved.
         """
         check_logged_names(values)
         step = self.update * self.config.batch_size
@@ -116,14 +116,14 @@ class Run:
     def keeps(self, env_steps: int, names: Iterable[str]) -> bool:
         """Whether a resumed run keeps a log line that an earlier process wrote.
 
-        A run drops lines of updates that it will do again, and partial lines.
+        A resumed run drops partial lines, and lines of updates that it will repeat.
 
         Args:
-            env_steps: of the line.
-            names: of its metrics.
+            env_steps: the line's environment steps.
+            names: the names of the line's metrics.
 
         Returns:
-            Whether the line stays.
+            Whether to keep the line.
         """
         if env_steps == self.start_step and self.logged_updates < self.start_update:
             return not any(name.startswith("train/") for name in names)
@@ -138,10 +138,10 @@ def _number(name: str, value: Any) -> float:
 
 
 class Callback:
-    """Looks at a run between two compiled chunks. Override what you need; all do nothing here.
+    """Watches a run between two compiled chunks. Override any methods; here they do nothing.
 
-    A state is valid only until the callback returns: the next chunk reuses its buffers. Copy what
-    you keep. Everything in a state is finite whenever a callback sees it.
+    A state is valid only until the callback returns, since the next chunk reuses its buffers. Copy
+    what you keep. Every number in a state that a callback sees is finite.
 
     Example:
         >>> import ppo_mask as pm
@@ -152,35 +152,35 @@ class Callback:
     """
 
     def next_update(self, update: int) -> int | None:
-        """Chooses the update at whose end to look.
+        """Chooses an update after which to call ``on_chunk``.
 
         Args:
             update: updates done.
 
         Returns:
-            A later update; None if any time will do.
+            A later update; None if any time is fine.
         """
         return None
 
     def on_start(self, run: Run, state: TrainState) -> None:
-        """Called once, when all is compiled."""
+        """Called once, after compilation and before the first chunk."""
 
     def on_log(self, run: Run, record: LogRecord) -> None:
         """Called with every log line."""
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
-        """Called about once a second, and whenever a callback asked for it by ``next_update``."""
+        """Called about once a second, and after each update that a ``next_update`` chose."""
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
-        """Called once if the run ends in good order: finished, or asked to stop."""
+        """Called once if the run ends in good order: it finished, or was asked to stop."""
 
     def close(self) -> None:
-        """Called last and always, also after an error: for files and screens."""
+        """Called last, even after an error; closes files and the like."""
 
 
 @final
 class History(Callback):
-    """Keeps a run's log lines, for programs that look at them in Python.
+    """Keeps a run's log lines in memory.
 
     Example:
         >>> import jax
@@ -214,7 +214,7 @@ class History(Callback):
 
     @property
     def names(self) -> list[str]:
-        """The metrics that there are, in the order in which they came."""
+        """The names of all metrics, in order of first appearance."""
         return list(dict.fromkeys(name for record in self.records for name in record.values))
 
     def __getitem__(self, name: str) -> npt.NDArray[np.float64]:

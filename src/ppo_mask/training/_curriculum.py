@@ -1,8 +1,8 @@
 """Curricula: an environment that changes in the course of a run.
 
-Most are functions ``(env, progress) -> env`` that shift weights between starting points, which a
-:class:`Schedule` gives. An :class:`AbstractCurriculum` also has a memory of the training so far.
-The memory of :class:`SelfPlay` is a copy of the learner.
+Most are functions ``(env, progress) -> env`` that shift weights between starting points; a
+:class:`Schedule` computes such weights. An :class:`AbstractCurriculum` also has a memory of the
+training so far. The memory of :class:`SelfPlay` is a copy of the learner.
 """
 
 from abc import abstractmethod
@@ -21,10 +21,10 @@ from ppo_mask.networks import AbstractActorCritic
 
 
 class AbstractCurriculum(eqx.Module):
-    """A curriculum with a memory, such as of the starting points that are solved.
+    """A curriculum with a memory, such as which starting points are solved.
 
-    Its methods are traced in the compiled loop. The memory is a part of the training state: it is
-    saved with it, and a resumed run continues as if it had not been stopped.
+    Its methods are traced in the compiled loop. The memory is part of the training state, so
+    checkpoints hold it, and a resumed run continues as if it had not stopped.
 
     Example:
         >>> import dataclasses
@@ -40,22 +40,22 @@ class AbstractCurriculum(eqx.Module):
     """
 
     def init(self, model: AbstractActorCritic) -> ArrayTree:
-        """The memory before the first update, a tree of arrays; nothing by default.
+        """Makes the memory before the first update, a tree of arrays; empty by default.
 
         Args:
-            model: before training.
+            model: the network before training.
         """
         return ()
 
     def renew(
         self, memory: ArrayTree, model: AbstractActorCritic, updates: Real[Array, ""]
     ) -> ArrayTree:
-        """The memory that an update begins with; by default unchanged.
+        """Makes the memory that an update begins with; by default unchanged.
 
         Args:
             memory: after the last update; the result must have the same shapes and types.
-            model: as it is now.
-            updates: done so far.
+            model: the network before the update.
+            updates: updates done so far.
         """
         return memory
 
@@ -63,34 +63,35 @@ class AbstractCurriculum(eqx.Module):
     def __call__(
         self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: ArrayTree
     ) -> AbstractEnv[Any]:
-        """The environment to train on in an update.
+        """Makes the environment for an update.
 
         Args:
-            env: as it was given. Only values of array fields may change: nothing is compiled again.
+            env: the trainer's environment. Only values of its array fields may change, so that
+                nothing compiles again.
             progress: share of the run's updates that are done; 0 in the first, under 1 in the last.
-            memory: that the update begins with.
+            memory: from :meth:`renew`.
         """
 
     def update(
         self, memory: ArrayTree, info: Mapping[str, Array], ended: Bool[Array, "steps envs"]
     ) -> ArrayTree:
-        """The memory after a rollout; by default as before.
+        """Makes the memory after an update's rollout; by default unchanged.
 
         Args:
             memory: before the rollout; the result must have the same shapes and types.
-            info: of its steps, with axes [steps, envs, …].
-            ended: the steps that ended an episode.
+            info: of the rollout's steps, with axes [steps, envs, …].
+            ended: whether each step ended an episode.
         """
         return memory
 
 
 Curriculum = Callable[[AbstractEnv[Any], Float[Array, ""]], AbstractEnv[Any]] | AbstractCurriculum
-"""A function from the environment and the progress to the environment to train on, as
-:meth:`AbstractCurriculum.__call__` without a memory; or a curriculum with one."""
+"""A function like :meth:`AbstractCurriculum.__call__` but without the argument ``memory``; or an
+:class:`AbstractCurriculum`."""
 
 
 def as_curriculum(curriculum: Curriculum | None) -> AbstractCurriculum:
-    """A curriculum without a memory, from a function or None."""
+    """Converts a function, or None, to a curriculum without a memory."""
     if isinstance(curriculum, AbstractCurriculum):
         return curriculum
     return _Forgetful(_unchanged if curriculum is None else curriculum)
@@ -112,16 +113,16 @@ def _unchanged(env: AbstractEnv[Any], progress: Float[Array, ""]) -> AbstractEnv
 
 @final
 class SelfPlay(AbstractCurriculum):
-    """A curriculum that puts a copy of the learner into the environment, as its own opponent.
+    """A curriculum that puts a copy of the learner into the environment as its own opponent.
 
-    The copy is its memory. It is renewed before every ``every``-th update, the first one included.
-    A renewal is a change of values; nothing is compiled again. An episode under way goes on against
-    the new copy.
+    The copy is the curriculum's memory. It is renewed before the first update and then every
+    ``every`` updates. A renewal changes only values, so nothing compiles again. A running episode
+    continues against the new copy.
 
-    Evaluations use the environment as it was given, with its own opponent.
+    Evaluations keep the environment's original opponent.
 
     Attributes:
-        where: from the environment to the part that the copy replaces, as for
+        where: selects the part of the environment that the copy replaces, as in
             ``equinox.tree_at``.
         every: updates between renewals.
 
@@ -144,13 +145,13 @@ class SelfPlay(AbstractCurriculum):
         check_at_least(1, every=self.every)
 
     def init(self, model: AbstractActorCritic) -> AbstractActorCritic:
-        """The first copy."""
+        """Returns the first copy."""
         return model
 
     def renew(
         self, memory: AbstractActorCritic, model: AbstractActorCritic, updates: Real[Array, ""]
     ) -> AbstractActorCritic:
-        """The copy to play against in the next update."""
+        """Returns the copy to play against in the next update."""
         due = updates.astype(jnp.int32) % self.every == 0
 
         def newer(old: Any, new: Any) -> Any:
@@ -161,21 +162,21 @@ class SelfPlay(AbstractCurriculum):
     def __call__(
         self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: AbstractActorCritic
     ) -> AbstractEnv[Any]:
-        """The environment with the copy in it."""
+        """Puts the copy into the environment."""
         return eqx.tree_at(self.where, env, memory, is_leaf=lambda x: x is None)
 
 
 class Schedule(eqx.Module):
-    """Weights that are constant in each of several phases of a run.
+    """Weights that are constant within each phase of a run.
 
     Attributes:
         weights: of each phase.
-        until: the progress at which each phase but the last ends, rising.
+        until: the progress at which each phase but the last ends, in increasing order.
     """
 
     weights: Float[Array, "phases starts"]
     until: Float[Array, " phases-1"]
 
     def __call__(self, progress: Float[Array, ""]) -> Float[Array, " starts"]:
-        """The weights at this progress; the end of a phase belongs to the next one."""
+        """Returns the weights at this progress; the end of a phase belongs to the next phase."""
         return self.weights[jnp.sum(progress >= self.until, dtype=jnp.int32)]

@@ -1,4 +1,4 @@
-"""Finds the line of code that makes a NaN, by an update whose every operation is checked."""
+"""Finds the line of code that makes a NaN, by an update that checks every operation."""
 
 import sysconfig
 import traceback
@@ -15,7 +15,7 @@ from ppo_mask.envs import AbstractEnv, VectorEnv
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.ppo import Algorithm, LearnerState, PPOConfig, update as ppo_update
 
-# The named line is in the user's code or ours, not in these packages.
+# The reported line is in the user's code or in this library, not in these packages.
 _PACKAGES_BELOW = ("jax", "jaxtyping", "equinox", "beartype", "optax", "distreqx")
 _LIBRARIES = Path(jaxtyping.__file__).parents[1]
 _PYTHON = Path(sysconfig.get_path("stdlib"))
@@ -28,20 +28,20 @@ def find_first_nan(
     total_updates: Real[Array, ""],
     algorithm: Algorithm,
 ) -> str | None:
-    """The first operation of the learner's next update that makes a NaN, and its line of code.
+    """Finds the first operation of the next update that makes a NaN, and its line of code.
 
-    A NaN behind a ``where`` counts, too: it reaches no value, but may reach a gradient.
+    A NaN that a ``where`` masks counts too: it reaches no value, but may reach a gradient.
     Compiles the update again, which takes several times as long as usual.
 
     Args:
-        env: the environment, as it is at this update.
+        env: the environment at this update.
         config: hyperparameters.
         learner: before the update.
         total_updates: of the whole run.
         algorithm: optimizer, loss and advantage estimator.
 
     Returns:
-        One line; None if there is no NaN. (Infinite values may make none.)
+        One line; None if there is no NaN, as an infinite value need not make one.
     """
     arrays, static = eqx.partition(learner, eqx.is_array)
 

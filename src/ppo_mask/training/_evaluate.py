@@ -30,21 +30,21 @@ from ppo_mask.training._names import check_metric_names
 
 _MOST_ENVS, _MOST_HOST_ENVS = 256, 8
 
-# Steps of a compiled program. The clock has no say: several processes must take equally many.
+# Steps per call of the compiled program. Not by the clock: all processes must take equally many.
 _CHUNK, _HOST_CHUNK = 256, 16
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """The outcome of each episode.
+    """The outcome of each episode, and metrics over all of them.
 
     Attributes:
-        episode_return: by episode.
-        episode_length: steps, by episode.
-        truncated: the episode was cut off, by the environment or by the limit of steps.
+        episode_return: of each episode.
+        episode_length: steps of each episode.
+        truncated: whether the environment, or ``max_steps``, truncated the episode.
         final_info: the info of each episode's last step.
-        values: metrics by name, as for a log line: ``mean_episode_return``, ``mean_reward`` (per
-            step), … under ``eval/``, and the metrics asked for, also under ``eval/``.
+        values: metrics by name, as in a log line, all under ``eval/``: ``mean_episode_return``,
+            ``mean_reward`` (per step), …, and custom metrics.
     """
 
     episode_return: Float[np.ndarray, " episodes"]
@@ -61,22 +61,22 @@ class EvaluationResult:
 
     @property
     def mean_return(self) -> float:
-        """Mean over the episodes."""
+        """Mean return over the episodes."""
         return float(self.episode_return.mean())
 
     @property
     def std_return(self) -> float:
-        """Population standard deviation over the episodes."""
+        """Population standard deviation of the return over the episodes."""
         return float(self.episode_return.std())
 
     @property
     def mean_length(self) -> float:
-        """Mean over the episodes, in steps."""
+        """Mean length over the episodes, in steps."""
         return float(self.episode_length.mean())
 
     @property
     def std_length(self) -> float:
-        """Population standard deviation over the episodes, in steps."""
+        """Population standard deviation of the length over the episodes, in steps."""
         return float(self.episode_length.std())
 
 
@@ -94,29 +94,29 @@ def evaluate(
 ) -> EvaluationResult:
     """Plays ``num_episodes`` whole episodes, always under the action mask.
 
-    Each environment plays a fixed number of episodes, because the first episodes to end would be
-    the short ones.
+    Each environment plays a fixed number of episodes. (Taking the first episodes to end would favor
+    short ones.)
 
     Args:
         model: the policy, or its network.
         env: the environment.
-        key: for the episodes, and for the actions if they are drawn.
+        key: for the episodes, and for the actions if they are sampled.
         num_episodes: how many.
-        greedy: play the likeliest action instead of drawing one.
+        greedy: whether to take the most probable action instead of sampling one.
         num_envs: side by side; by default one per episode, at most 256, or 8 of an environment in
             Python, which are closed afterwards.
-        max_steps: cuts an episode off, for policies that run in circles.
+        max_steps: truncates an episode, in case the policy runs in circles.
         metrics: custom metrics, by name.
         between: called every few steps, such as to end it all by raising something.
 
     Returns:
-        Returns, lengths and metrics, as Python's numbers and NumPy's arrays.
+        Returns, lengths and metrics, as Python numbers and NumPy arrays.
 
     Raises:
-        ValueError: a number that cannot work, a metric with a name that the library uses, or a
-            mask that allowed no action.
-        RunError: environment, model and metrics do not fit, in one line that says which; an
-            environment in Python raised something; or the steps are more than an int32 counts.
+        ValueError: a number is out of range, a metric has a name that the library uses, or a mask
+            allowed no action.
+        RunError: environment, model and metrics do not fit together (one line names the part at
+            fault); an environment in Python raised an error; or an int32 cannot count the steps.
 
     Example:
         >>> import jax
@@ -178,7 +178,7 @@ class _Record(eqx.Module):
 class _Playing(eqx.Module):
     rollout: RolloutState
     key: Key[Array, ""]
-    # The episode that each environment plays, numbered over all; it goes up by `num_envs`.
+    # The number of the episode that each environment plays; its next episode is `num_envs` later.
     episode: Int[Array, " envs"]
     record: _Record
     totals: StepTotals
@@ -215,7 +215,7 @@ def _play(
     metrics: dict[str, Metric],
     num_steps: int,
 ) -> tuple[_Playing, Bool[Array, ""]]:
-    """Takes some steps, or fewer if all is played then; returns whether there is more to play."""
+    """Takes ``num_steps`` steps, or fewer if all episodes end; returns whether any go on."""
     num_envs, num_episodes = vector_env.num_envs, len(playing.record.truncated)
 
     def is_playing(playing: _Playing) -> Bool[Array, ""]:
@@ -235,7 +235,7 @@ def _play(
             action = jax.vmap(lambda d, k: d.sample(k))(distribution, action_keys)
         vector_state, timestep = vector_env.step(step_key, rollout.vector_state, action)
 
-        # Episodes past the last one have no row: "drop" leaves them out.
+        # Extra episodes have no row in the record: mode="drop" ignores them.
         row = jnp.where(timestep.ended, playing.episode, num_episodes)
 
         def note(old: Array, new: Array) -> Array:

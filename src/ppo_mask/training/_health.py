@@ -1,4 +1,4 @@
-"""Whether a run can continue: checked inside the compiled loop, described outside of it."""
+"""Checks inside the compiled loop whether a run can continue; describes problems outside of it."""
 
 from typing import Any
 
@@ -14,21 +14,21 @@ from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import LearnerState, Transition, UpdateDiagnostics
 
 _LARGEST_DEVIATION = 1e15
-"""Of returns: float32 squares no more than 1e19, and tells apart no more than seven digits."""
+"""Largest standard deviation of returns: float32 squares up to 1e19, and has seven digits."""
 
 
 class Health(eqx.Module):
-    """Which parts of an update were healthy. Each vmap adds an axis.
+    """Whether each part of an update was healthy. Each vmap adds an axis.
 
     Attributes:
-        allowed: every mask allowed an action, and each of its parts one.
-        observation: all observations were finite numbers.
-        reward: all rewards were.
-        reward_scale: the deviation by which rewards are normalized, if they are, leaves room for
-            any but the largest.
-        losses: each metric of the update was, by the names of
+        allowed: every mask allowed an action; if MultiDiscrete, in every part.
+        observation: all observations were finite.
+        reward: all rewards were finite.
+        reward_scale: the standard deviation by which rewards are divided, if any, is not so large
+            that usual rewards vanish.
+        losses: whether each of the update's metrics was finite, by the names of
             :class:`~ppo_mask.ppo.UpdateDiagnostics`.
-        parameters: each array of the model was, by its place in the model.
+        parameters: whether each array of the model was finite, by its path in the model.
     """
 
     allowed: Bool[Array, "*runs"]
@@ -48,7 +48,7 @@ class Health(eqx.Module):
 
 
 def all_healthy(model: AbstractActorCritic, diagnostics: UpdateDiagnostics) -> Health:
-    """The health before the first update."""
+    """Makes the health before the first update."""
     true = jnp.array(True)
     parameters = dict.fromkeys(_parameters(model), true)
     return Health(true, true, true, true, dict.fromkeys(diagnostics.named, true), parameters)
@@ -66,10 +66,10 @@ def examine(
         learner: after the update.
         transitions: its rollout.
         diagnostics: its metrics.
-        num_actions: of its masks.
+        num_actions: of the environment.
 
     Returns:
-        Which parts were healthy.
+        Whether each part was healthy.
     """
     losses = {name: _finite(x) for name, x in diagnostics.named.items()}
     parameters = {name: _finite(x) for name, x in _parameters(learner.model).items()}
@@ -78,18 +78,18 @@ def examine(
     true, scaler = jnp.array(True), learner.reward_scaler
     reward_scale = true if scaler is None else scaler.moments.deviation < _LARGEST_DEVIATION
     health = Health(allowed, true, reward, reward_scale, losses, parameters)
-    # Observations are most of a rollout, so they are read again only if something is wrong.
+    # Observations are most of a rollout, so they are checked only if something else is wrong.
     observations = (transitions.decision.observation, learner.rollout.observation)
     observation = jax.lax.cond(health.good, lambda _: true, _finite, observations)
     return eqx.tree_at(lambda h: h.observation, health, observation)
 
 
 def describe(health: Health, num_actions: NumActions) -> str | None:
-    """The first problem and its remedy, in one line; None if all is well.
+    """Describes the first problem and its remedy, in one line; None if all is well.
 
     Args:
         health: of an update.
-        num_actions: of its masks.
+        num_actions: of the environment.
     """
     health = jax.device_get(health)
     if all(np.all(part) for part in jax.tree.leaves(health)):
@@ -123,7 +123,7 @@ def describe(health: Health, num_actions: NumActions) -> str | None:
 
 
 def describe_empty_mask(num_actions: NumActions) -> str:
-    """The message for a mask that allowed nothing."""
+    """Returns the message for a mask that allowed no action."""
     if isinstance(num_actions, int):
         return "an action mask was all False; the environment must always allow an action"
     return (

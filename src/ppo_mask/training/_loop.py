@@ -1,4 +1,4 @@
-"""The trainer interface, and the Python loop around chunks of updates: when to log and stop."""
+"""The trainer interface, and the Python loop around chunks of updates, which logs and stops."""
 
 import gc
 import os
@@ -22,8 +22,8 @@ from ppo_mask.ppo import MAX_COUNT
 from ppo_mask.training._callback import Callback, Progress, Run
 from ppo_mask.training._state import TrainState
 
-# A chunk of updates lasts about this long: short enough for a live progress bar and for Ctrl+C,
-# long enough for the time between chunks not to matter.
+# About how long a chunk of updates lasts: short enough for a live progress bar and for Ctrl+C, long
+# enough that the time between chunks does not matter.
 _CHUNK_SECONDS = 1.0
 
 _STOPPING = (
@@ -33,14 +33,14 @@ _STOPPING = (
 
 
 class AbstractTrainer(eqx.Module):
-    """The interface of trainers for the command line; :class:`Trainer` is the library's.
+    """The interface that the command line needs from a trainer, such as :class:`Trainer`.
 
     A custom trainer whose ``train`` calls :func:`run_loop` gets callbacks, logs and checkpoints.
     """
 
     @abstractmethod
     def init(self, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
-        """Makes the first state of a run. It is also traced, for the shapes of its arrays.
+        """Makes the first state of a run. It must be traceable, for the shapes of the arrays.
 
         Args:
             model: the network to train.
@@ -69,23 +69,23 @@ def run_loop(
     log: Callable[[TrainState, float, bool], TrainState],
     largest_chunk: int | None = None,
 ) -> TrainState:
-    """Runs until all updates are done or somebody asks for a stop.
+    """Runs chunks of updates until all are done or the run is asked to stop.
 
     Args:
-        run: for the callbacks.
-        state: where it begins.
+        run: passed to the callbacks.
+        state: the first state.
         callbacks: called in this order.
-        log_interval: updates between log lines; there is one more at the very end.
-        advance: does so many updates, and returns when they are done. Ctrl+C and SIGTERM ask for a
-            stop, and are heard between Python's instructions.
-        log: writes a line, from the state, steps per second, and whether the line is partial;
-            returns the state with nothing unlogged, unless it is.
-        largest_chunk: updates between two looks, at most.
+        log_interval: updates between log lines; the end of the run adds a line.
+        advance: does a number of updates, and returns when they are done. It must wait in Python
+            code, because Python handles signals only between its own instructions.
+        log: writes a log line, given the state, steps per second, and whether the line is partial.
+            Returns the state with its metric totals cleared, unless the line is partial.
+        largest_chunk: most updates in a chunk; None for no limit.
 
     Raises:
         FieldError: ``log_interval`` is below 1.
         RunError: an int32 cannot count the steps of a log line.
-        KeyboardInterrupt, SystemExit: a signal stopped the run before; see
+        KeyboardInterrupt, SystemExit: a signal stopped the previous run; see
             :func:`acknowledge_stop`.
     """
     _raise_earlier_stop()
@@ -93,8 +93,8 @@ def run_loop(
     steps = min(log_interval, run.total_updates) * run.config.batch_size
     if steps > MAX_COUNT:
         raise RunError(
-            f"a log line every {log_interval:,} updates would be of {steps:,} steps, and has at "
-            f"most {MAX_COUNT:,}: take a smaller log_interval"
+            f"a log line every {log_interval:,} updates would cover {steps:,} steps, and can cover "
+            f"at most {MAX_COUNT:,}: take a smaller log_interval"
         )
     with _closing(callbacks), _signals_stop(run):
         with _no_garbage_collected():
@@ -118,7 +118,7 @@ def run_loop(
             unlogged_steps += n * batch
             unlogged_seconds += seconds
             if run.update == log_at:
-                partial = run.update % log_interval != 0  # The line at the very end may be.
+                partial = run.update % log_interval != 0  # Only the run's last line may be partial.
                 state = log(state, unlogged_steps / unlogged_seconds, partial)
                 unlogged_steps, unlogged_seconds = 0, 0.0
             progress = Progress(
@@ -139,11 +139,12 @@ _stopped_by: list[signal.Signals] = []
 
 
 def acknowledge_stop() -> None:
-    """Lets a program train on after a signal has stopped a run.
+    """Allows the program to start another run after a signal has stopped one.
 
-    Ctrl+C and SIGTERM are meant for the whole program. So the next run of a script does not begin:
-    it hands the signal to the program's own handler, or raises KeyboardInterrupt or SystemExit. A
-    program that looks at how a run ended says so by this; notebooks need not.
+    Ctrl+C and SIGTERM are meant for the whole program. So after a run that a signal stopped, a
+    script's next run does not begin: it passes the signal to the program's own handler, or raises
+    KeyboardInterrupt or SystemExit. A program that handles a stopped run itself calls this first;
+    notebooks need not.
     """
     _stopped_by.clear()
 
@@ -160,7 +161,7 @@ def _raise_earlier_stop() -> None:
 
 @contextmanager
 def _no_garbage_collected() -> Generator[None]:
-    """Spares tracing, which makes millions of objects and hardly a cycle, a fifth of its time."""
+    """Speeds tracing up by a fifth; it makes millions of objects, and hardly any in cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -181,7 +182,7 @@ def _closing(callbacks: Sequence[Callback]) -> Generator[None]:
 
 @no_type_check
 def _interrupt(_: int, frame: FrameType | None) -> None:
-    """Ends at once. While JAX compiles, that would crash Python: then after it, in good order."""
+    """Ends the program at once, except while JAX compiles, when that would crash Python."""
     while frame is not None:
         if frame.f_globals.get("__name__") == "jax._src.compiler":
             return
@@ -191,17 +192,16 @@ def _interrupt(_: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def _signals_stop(run: Run) -> Generator[None]:
-    """Ctrl+C, SIGTERM and SIGHUP (a closed terminal) ask for a stop; a second Ctrl+C interrupts.
+    """Makes Ctrl+C, SIGTERM and SIGHUP (a closed terminal) ask for a stop.
 
-    For the main thread only. A signal that is ignored, as SIGHUP is under ``nohup``, stays so.
-
-    At the first one, process 0 prints what a second one would do.
+    At the first signal, process 0 prints that a second Ctrl+C interrupts the run. Works in the main
+    thread only. A signal that is ignored, as SIGHUP is under ``nohup``, stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    # Asked here: JAX takes a lock for it, which the signal may find taken.
+    # Asked here, not in the handler: JAX takes a lock for it, which the interrupted code may hold.
     prints = is_process_0()
 
     @no_type_check  # See `Run.request_stop`.
@@ -211,7 +211,7 @@ def _signals_stop(run: Run) -> Generator[None]:
         signal.signal(signal.SIGINT, _interrupt)
         if prints:
             prints = False
-            # Not print: it fails where the signal came in the middle of another one.
+            # Not print, which fails if the signal has interrupted another print.
             with suppress(OSError):
                 os.write(2, _STOPPING)
 

@@ -1,4 +1,4 @@
-"""The trainer's program without the devices it is for."""
+"""Lowers the trainer's program without the devices that it is for."""
 
 from typing import Any, cast
 
@@ -12,12 +12,12 @@ from ppo_mask.training._trainer import Trainer, run_chunk
 
 
 def lower_chunk(trainer: Trainer, state: TrainState) -> jax.stages.Lowered:
-    """Traces and lowers :func:`run_chunk` as training runs it: same arguments, same donation.
+    """Traces and lowers :func:`run_chunk` as in training: same arguments, same donation.
 
     It computes nothing and puts no array on the mesh's devices, which need not exist here.
 
     Args:
-        trainer: has a mesh, even of one device, of the devices that the program is for.
+        trainer: its mesh has the devices that the program is for, even if it is one device.
         state: shapes are enough, from ``eqx.filter_eval_shape``.
 
     Raises:
@@ -25,7 +25,7 @@ def lower_chunk(trainer: Trainer, state: TrainState) -> jax.stages.Lowered:
     """
     mesh = trainer.mesh
     if mesh is None:
-        raise ValueError("a program is lowered for the devices of a mesh, and there is none")
+        raise ValueError("lower_chunk needs a trainer with a mesh, for the program's devices")
     everywhere = replicated_sharding(mesh)
     number = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.float32)
     fixed, fixed_rest = eqx.partition((trainer.with_values(), *number), is_array_or_shape)

@@ -1,4 +1,4 @@
-"""Metrics of a run, summed in the compiled loop from one log line to the next."""
+"""Sums a run's metrics in the compiled loop from one log line to the next."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -22,10 +22,10 @@ class Metric(eqx.Module):
         >>> first_action = pm.Metric(lambda action, info: action == 0)
 
     Attributes:
-        value: from a step's action and info to a number or a boolean; traced and vmapped. If
-            MultiDiscrete, the action is ``[parts]``.
-        over: all steps, or only the last steps of episodes.
-        reduce: mean or maximum over them.
+        value: a function of a step's action and info that returns a number or a boolean; traced and
+            vmapped. A MultiDiscrete action has shape ``[parts]``.
+        over: all steps, or only each episode's last step.
+        reduce: mean or maximum over these steps.
     """
 
     value: Callable[[Action, dict[str, Array]], Array] = eqx.field(static=True)
@@ -37,11 +37,11 @@ class StepTotals(eqx.Module):
     """Sums, counts and maxima over steps and over the episodes that ended in them.
 
     Attributes:
-        steps: counted.
-        episodes: ended.
+        steps: number of steps.
+        episodes: number of episodes that ended.
         reward: sum over the steps.
         episode_return: sum over the episodes.
-        episode_length: sum over the episodes; of float32, for it may have more than 31 bits.
+        episode_length: sum over the episodes; a float32, since an int32 could overflow.
         metrics: a sum or a maximum for each :class:`Metric`.
     """
 
@@ -57,13 +57,13 @@ class MetricTotals(eqx.Module):
     """Sums since the last log line.
 
     Attributes:
-        steps: about the steps taken.
-        updates: done.
-        diagnostics: sums over the updates of the means over their gradient steps; ``lr`` is the
-            last gradient step's.
-        max_entropy: sum over the updates of the largest possible entropy under the masks: the mean
-            over the steps of the logarithm of the number of allowed actions; if MultiDiscrete, of
-            the sum over the parts.
+        steps: sums over the steps taken.
+        updates: number of updates.
+        diagnostics: each update's mean over its gradient steps, summed over the updates; ``lr`` is
+            the last gradient step's.
+        max_entropy: largest possible entropy under the masks, summed over the updates. It is the
+            mean over a rollout's steps of the logarithm of the number of allowed actions; if
+            MultiDiscrete, of the sum of these logarithms over the parts.
     """
 
     steps: StepTotals
@@ -73,7 +73,7 @@ class MetricTotals(eqx.Module):
 
 
 def empty_step_totals(metrics: Mapping[str, Metric]) -> StepTotals:
-    """Totals of nothing yet."""
+    """Makes totals over no steps."""
     start = {"mean": 0, "max": -jnp.inf}
     return StepTotals(
         steps=jnp.int32(0),
@@ -86,11 +86,11 @@ def empty_step_totals(metrics: Mapping[str, Metric]) -> StepTotals:
 
 
 def empty_totals(metrics: Mapping[str, Metric], diagnostics: UpdateDiagnostics) -> MetricTotals:
-    """Totals of nothing yet.
+    """Makes totals over no updates.
 
     Args:
         metrics: by name.
-        diagnostics: of any update, or their shapes, or totals of them.
+        diagnostics: of any update, or their shapes, or sums of them.
     """
     return MetricTotals(
         steps=empty_step_totals(metrics),
@@ -107,14 +107,14 @@ def add_steps(
     result: Transition | VectorTimeStep,
     counted: Bool[Array, "*batch"],
 ) -> StepTotals:
-    """Adds steps of any batch shape.
+    """Adds steps of any batch shape to the totals.
 
     Args:
         totals: so far.
         metrics: by name.
         action: of each step.
         result: of each step.
-        counted: whether the step counts.
+        counted: whether to count each step.
     """
     ended = result.ended & counted
 
@@ -148,14 +148,14 @@ def add_update(
     diagnostics: UpdateDiagnostics,
     num_actions: NumActions | None = None,
 ) -> MetricTotals:
-    """Adds one update and its rollout.
+    """Adds one update and its rollout to the totals.
 
     Args:
         totals: so far.
         metrics: by name.
         transitions: the rollout.
         diagnostics: of the update.
-        num_actions: of the environment; None: as many as the mask is long.
+        num_actions: of the environment; None for the length of the mask.
     """
     decision = transitions.decision
     num_actions = decision.action_mask.shape[-1] if num_actions is None else num_actions
@@ -183,9 +183,9 @@ def add_update(
 def summarize_steps(
     totals: StepTotals, metrics: Mapping[str, Metric], prefix: str
 ) -> dict[str, float]:
-    """Means and maxima, as plain numbers; the library's own under ``prefix``.
+    """Computes means and maxima as plain numbers; the library's own metrics go under ``prefix``.
 
-    A metric over nothing, such as a mean over the episodes when none ended, is left out.
+    A metric without data, such as a mean over episodes if none ended, is left out.
     """
     totals = jax.device_get(totals)
     counts = {"steps": float(totals.steps), "episodes": float(totals.episodes)}
@@ -204,7 +204,7 @@ def summarize_steps(
 
 
 def summarize(totals: MetricTotals, metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """The metrics of a log line, as plain numbers; the library's own under ``train/``."""
+    """Computes a log line's metrics as plain numbers; the library's own go under ``train/``."""
     totals = jax.device_get(totals)
     values = {
         f"train/{name}": float(total) / int(totals.updates)

@@ -1,6 +1,6 @@
-"""Explains in one line why an environment, a network and metrics do not fit.
+"""Explains in one line why an environment, a network and metrics do not fit together.
 
-It looks only after something has failed, because looking traces the environment once more.
+It searches only after an error, because the search traces the environment once more.
 """
 
 from collections.abc import Generator, Mapping
@@ -31,7 +31,7 @@ _OF_TRACING = (TypeError, ValueError, LookupError, AttributeError, TypeCheckErro
 def explained(
     env: AbstractEnv[Any], model: AbstractActorCritic, metrics: Mapping[str, Metric]
 ) -> Generator[None]:
-    """Replaces the errors of parts that do not fit by one line that names the part.
+    """Replaces a tracing error with one line that names the part at fault.
 
     Args:
         env: the environment.
@@ -39,7 +39,7 @@ def explained(
         metrics: by name.
 
     Raises:
-        RunError: a part does not fit. Other errors go through as they are.
+        RunError: a part does not fit the others. Other errors stay as they are.
     """
     with short_tracebacks():
         try:
@@ -105,7 +105,7 @@ def _check_metric(name: str, metric: Metric, shapes: Shapes, num_actions: NumAct
 
 
 def _reason(error: Exception) -> str:
-    """An error in one line, with the line of the program that raised it."""
+    """Describes an error in one line, with the line of code that raised it."""
     lines = str(error).splitlines() or [type(error).__name__]
     return lines[0].rstrip(".") + user_line(error.__traceback__)
 

@@ -1,7 +1,7 @@
-"""Several runs side by side in one compiled program: one for each seed.
+"""Trains several seeds side by side in one compiled program.
 
-A small network leaves an accelerator idle; a few of them together cost hardly more than one, and
-only several seeds show how well PPO solves a problem.
+A small network leaves an accelerator mostly idle, so a few runs together cost hardly more than one;
+and only several seeds show how well PPO solves a problem.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,18 +27,18 @@ from ppo_mask.training._trainer import Trainer, TrainingError, wait_for
 def init_seeds(
     trainer: Trainer, make_model: Callable[[Array], AbstractActorCritic], keys: Key[Array, " seeds"]
 ) -> TrainState:
-    """The beginnings of several runs: a train state whose arrays have a leading axis ``seeds``.
+    """Makes the first states of several runs, stacked: arrays have a leading axis ``seeds``.
 
     The run of ``key`` begins with ``trainer.init(make_model(model_key), init_key)``, where
     ``model_key, init_key = jax.random.split(key)``.
 
     Args:
         trainer: the same for all.
-        make_model: a network from a key.
+        make_model: makes a network from a key.
         keys: one per run.
 
     Raises:
-        RunError: the environment is in Python, and steps no seeds in one program.
+        RunError: the environment lives in Python, so a program can train only one seed.
     """
     if host_env_in(trainer.env) is not None:
         raise RunError(
@@ -64,25 +64,24 @@ def train_seeds(
 ) -> tuple[TrainState, list[History]]:
     """Trains all seeds until each has taken ``total_timesteps`` steps.
 
-    Each seed comes out as if it had been trained alone, but for float rounding: a batch of matrix
-    products adds up in another order than one of them.
+    Each seed ends up as if it had been trained alone, except for float rounding: a batched matrix
+    product sums in another order than a single one.
 
     Args:
-        trainer: the same for all; on one device.
+        trainer: the same for all seeds; on one device.
         states: from :func:`init_seeds` or an earlier call. It stays usable.
-        total_timesteps: environment steps of each seed's run, as :meth:`Trainer.train` counts them.
-        callbacks: for each seed, the callbacks that see it as a run by itself.
-        of_all: these get the mean of each metric over the seeds that have it, and
-            ``seeds/return_std``, the population standard deviation of
-            ``train/mean_episode_return`` over the seeds. They get the stacked state, with a leading
-            axis of seeds.
-        log_interval: updates between log lines; there is one more at the end.
+        total_timesteps: environment steps of each seed's run, as in :meth:`Trainer.train`.
+        callbacks: for each seed, callbacks that see this seed's run alone.
+        of_all: callbacks that see all seeds at once. They get the stacked state; the mean of each
+            metric over the seeds that have it; and ``seeds/return_std``, the population standard
+            deviation of ``train/mean_episode_return`` over the seeds.
+        log_interval: updates between log lines; the end of the run adds a line.
 
     Returns:
         The states, and each seed's log lines. :func:`select_seed` takes one state out.
 
     Raises:
-        ValueError: a number that cannot work.
+        ValueError: a number is out of range.
         RunError: an int32 cannot count the updates of a run, or the steps of a log line.
         TrainingError: a seed cannot continue. The message names it.
     """
@@ -133,7 +132,7 @@ def train_seeds(
 
 @final
 class _OfSeed(Callback):
-    """Shows callbacks one seed as if it were alone."""
+    """Shows callbacks one seed as if it were a run alone."""
 
     def __init__(self, seed: int, run: Run, callbacks: Sequence[Callback]) -> None:
         self._seed = seed
@@ -165,7 +164,7 @@ class _OfSeed(Callback):
 
 
 def _means(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each metric over the seeds that have it."""
+    """Averages each metric over the seeds that have it."""
     names = dict.fromkeys(name for line in lines for name in line)
     values = {name: [line[name] for line in lines if name in line] for name in names}
     means = {name: float(np.mean(of_seeds)) for name, of_seeds in values.items()}
@@ -175,7 +174,7 @@ def _means(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def select_seed(states: Any, seed: int) -> Any:
-    """One seed's part of a tree whose arrays have a leading axis ``seeds``."""
+    """Selects one seed from a tree whose arrays have a leading axis ``seeds``."""
     return jax.tree.map(lambda x: x[seed] if eqx.is_array_like(x) else x, states)
 
 

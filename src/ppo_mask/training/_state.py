@@ -1,4 +1,4 @@
-"""The state of a whole run, and its place on devices."""
+"""The state of a whole run, and its placement on devices."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ class TrainState(eqx.Module):
     Attributes:
         learner: model, optimizer, environments, key and update count.
         totals: sums of metrics since the last log line.
-        memory: of a curriculum that has one, such as the opponent in self-play; else ``()``.
+        memory: the curriculum's memory, such as the opponent in self-play; ``()`` without one.
 
     Example:
         >>> import jax
@@ -47,17 +47,17 @@ class TrainState(eqx.Module):
 
     @property
     def model(self) -> AbstractActorCritic:
-        """The policy as it is now."""
+        """The network as it is now."""
         return self.learner.model
 
     @property
     def update(self) -> Int[Array, "*seeds"]:
-        """Updates done; a number for each seed where several are side by side."""
+        """Updates done; one number for each seed in a stacked state."""
         return self.learner.num_updates
 
 
 def place_state(state: TrainState, mesh: Mesh | None) -> TrainState:
-    """The state on the mesh's devices: environments split over them, all else on each.
+    """Puts the state on the mesh's devices: splits environments, and replicates everything else.
 
     Raises:
         ValueError: the environments cannot be split evenly.
@@ -66,7 +66,7 @@ def place_state(state: TrainState, mesh: Mesh | None) -> TrainState:
 
 
 def constrain_state(state: TrainState, mesh: Mesh | None) -> TrainState:
-    """The same inside a compiled function."""
+    """Does what :func:`place_state` does, inside a compiled function."""
     if mesh is None or mesh.size == 1:
         return state
     arrays, rest = eqx.partition(state, eqx.is_array)
@@ -75,10 +75,10 @@ def constrain_state(state: TrainState, mesh: Mesh | None) -> TrainState:
 
 
 def shardings_of(state: TrainState, mesh: Mesh) -> TrainState:
-    """The sharding of each array of a state: environments split, all else on each device.
+    """Returns each array's sharding: environments are split, everything else is replicated.
 
     Args:
-        state: of arrays, or of their shapes.
+        state: with arrays or their shapes.
         mesh: the devices.
     """
 
@@ -96,13 +96,13 @@ def shardings_of(state: TrainState, mesh: Mesh) -> TrainState:
 def replace_totals(state: TrainState, totals: MetricTotals, mesh: Mesh | None) -> TrainState:
     """Replaces the sums of metrics.
 
-    The new arrays go to the devices of the old ones. Otherwise the next chunk would be compiled
-    again, since a program is compiled for the devices of its arguments.
+    The new arrays go to the devices of the old ones. Otherwise the next chunk would compile again,
+    since a program is compiled for the devices of its arguments.
 
     Args:
-        state: a run's.
-        totals: as many arrays as the state's.
-        mesh: the devices of the state, if there are several.
+        state: of a run.
+        totals: with the same structure as the state's.
+        mesh: the state's devices; None for one device.
     """
     if mesh is not None:
         totals = replicate(totals, mesh)
@@ -118,13 +118,13 @@ def check_state(
     metrics: Mapping[str, Metric],
     memory: ArrayTree,
 ) -> None:
-    """Checks that a trainer can continue a state.
+    """Checks that a trainer can continue from a state.
 
     Args:
         state: may be traced.
         config: the trainer's hyperparameters.
         algorithm: the trainer's optimizer, loss and advantage estimator.
-        metrics: the trainer's own metrics.
+        metrics: the trainer's custom metrics.
         memory: of the trainer's curriculum, or its shapes.
 
     Raises:
@@ -154,7 +154,7 @@ def check_metrics(state: TrainState, diagnostics: UpdateDiagnostics) -> None:
         diagnostics: of an update.
 
     Raises:
-        ValueError: it does not; the message names both.
+        ValueError: it does not; the message lists the metrics of both.
     """
     have, want = sorted(state.totals.diagnostics.extra), sorted(diagnostics.extra)
     if have != want:
@@ -178,22 +178,22 @@ def _shapes(tree: Any) -> Any:
 
 
 def is_array_or_shape(leaf: Any) -> bool:
-    """Whether a leaf of a state is an array, or a ``jax.ShapeDtypeStruct`` for one."""
+    """Whether a leaf of a state is an array, or a ``jax.ShapeDtypeStruct`` in place of one."""
     return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
 def copy_state(state: TrainState) -> TrainState:
-    """A copy of the state in new buffers, which a program may be given to reuse."""
+    """Copies the state to new buffers, which may then be donated."""
     arrays, rest = eqx.partition(state, eqx.is_array)
     return eqx.combine(_copies(arrays), rest)
 
 
-@jax.jit  # One program, not one for each shape there is: a second start is seconds.
+@jax.jit  # One program instead of one per shape, which saves seconds at each start.
 def _copies(arrays: Any) -> Any:
     return jax.tree.map(jnp.copy, arrays)
 
 
 def strongly_typed(state: TrainState) -> TrainState:
-    """The same state without weak types, as a restored one is: one compiled program serves both."""
+    """Removes weak types. A restored state has none either, so one compiled program serves both."""
     arrays, rest = eqx.partition(state, eqx.is_array)
     return eqx.combine(strong_types(arrays), rest)

@@ -50,7 +50,7 @@ _POLL_SECONDS = 0.002
 
 
 class TrainingError(RuntimeError):
-    """A run that cannot continue; the message says at which update and why.
+    """A run cannot continue; the message says at which update and why.
 
     Example:
         >>> import jax
@@ -70,9 +70,9 @@ class TrainingError(RuntimeError):
 class Trainer(AbstractTrainer):
     """Trains networks on an environment with masked PPO.
 
-    It holds the constants of a run; everything that changes is in the :class:`TrainState`. All of
-    it may be given to compiled functions, and :meth:`init` and :meth:`run_updates` are pure: one
-    may ``jax.vmap`` them over seeds.
+    It holds the constants of a run; everything that changes is in the :class:`TrainState`. A
+    trainer may be an argument of compiled functions. :meth:`init` and :meth:`run_updates` are pure,
+    so ``jax.vmap`` over seeds works.
 
     Example:
         >>> import jax
@@ -86,10 +86,10 @@ class Trainer(AbstractTrainer):
         4
 
     Attributes:
-        env: the environment; ``config.num_envs`` of it run side by side.
+        env: the environment; ``config.num_envs`` copies of it run side by side.
         config: hyperparameters.
-        metrics: metrics to log beside the library's, by name.
-        curriculum: what the environment is at each update.
+        metrics: custom metrics to log, by name.
+        curriculum: changes the environment in the course of the run.
         mesh: the devices to train on, from :func:`~ppo_mask.devices.sharding.make_mesh`; None for
             one device.
         algorithm: optimizer, loss and advantage estimator.
@@ -117,13 +117,13 @@ class Trainer(AbstractTrainer):
         Args:
             env: the environment.
             config: hyperparameters; None for the defaults.
-            metrics: metrics to log beside the library's, by name.
-            curriculum: what the environment is at each update; None: always the same.
+            metrics: custom metrics to log, by name.
+            curriculum: changes the environment in the course of the run; None for no change.
             mesh: the devices to train on; None for one device.
-            algorithm: optimizer, loss and advantage estimator; None for PPO's own.
+            algorithm: optimizer, loss and advantage estimator; None for PPO's.
 
         Raises:
-            RunError: that is no environment.
+            RunError: ``env`` is no environment.
             ValueError: a metric has a name that the log or the library uses.
         """
         require_env(env)
@@ -139,14 +139,14 @@ class Trainer(AbstractTrainer):
         """Makes the first state of a run.
 
         Args:
-            model: the network to train, or a policy of it.
-            key: for everything random in the run.
+            model: the network to train, or a policy with it.
+            key: for all randomness in the run.
 
         Raises:
-            ValueError: the model is recurrent, and the environments cannot be divided among
-                minibatches; or the loss gives a metric the name of one of the library's.
-            RunError: environment, model and metrics do not fit, in one line that says which; or an
-                environment in Python raised something.
+            ValueError: the model is recurrent, and the environments cannot be divided evenly among
+                the minibatches; or the loss gives a metric the name of one of the library's.
+            RunError: environment, model and metrics do not fit together (one line names the part at
+                fault); or an environment in Python raised an error.
         """
         model = as_model(model)
         with explained(self.env, model, self.metrics):
@@ -174,35 +174,35 @@ class Trainer(AbstractTrainer):
         """Trains until the run has taken ``total_timesteps`` steps, counted from its beginning.
 
         Neither the size of chunks nor stopping and resuming changes the result. Ctrl+C and SIGTERM
-        end the run in good order after the running chunk, and the program where it would train next
-        (:func:`acknowledge_stop`); a second Ctrl+C raises KeyboardInterrupt.
+        end the run in good order after the current chunk; the program ends when it starts its next
+        run (see :func:`acknowledge_stop`). A second Ctrl+C raises KeyboardInterrupt.
 
         Args:
             state: from :meth:`init`, or from a checkpoint. It stays usable.
             total_timesteps: environment steps of the whole run, over all environments; the last
-                update may go past them. An annealed learning rate reaches 0 there.
+                update may exceed them. An annealed learning rate reaches 0 there.
             callbacks: called in this order.
-            log_interval: updates between log lines; there is one more at the end.
-            debug_nans: keep a copy of the state and look after each update, so that an error can
-                also say which line of code made the first NaN.
+            log_interval: updates between log lines; the end of the run adds a line.
+            debug_nans: whether to check, and keep a copy of the state, after each update, so that
+                an error can also name the line of code that made the first NaN.
 
         Returns:
             The state at the end.
 
         Raises:
-            ValueError: a number that cannot work, or a trainer with other parts made the state.
-            RunError: environment, model and metrics do not fit, in one line that says which; or an
-                int32 cannot count the updates of the run, or the steps of a log line.
+            ValueError: a number is out of range, or a trainer with other parts made the state.
+            RunError: environment, model and metrics do not fit together (one line names the part at
+                fault); or an int32 cannot count the run's updates or the steps of a log line.
             TrainingError: an observation, reward, loss or parameter is not finite, a mask allowed
-                no action, or an environment in Python raised something. The callbacks have not
-                seen the bad state.
+                no action, or an environment in Python raised an error. Callbacks do not see the bad
+                state.
         """
         config, mesh = self.config, self.mesh
         check_devices(config, state.model, 1 if mesh is None else mesh.size)
         total_updates = config.total_updates(total_timesteps)
         unlogged = int(state.totals.updates)
         run = Run(config, int(state.update), total_updates, callbacks, unlogged)
-        # A chunk reuses the buffers of its argument, so the caller keeps his own copy.
+        # A chunk reuses its argument's buffers, so the loop gets a copy.
         state = copy_state(place_state(state, mesh))
         compiled_for = self.with_values()
 
@@ -234,28 +234,28 @@ class Trainer(AbstractTrainer):
             empty = empty_totals(self.metrics, state.totals.diagnostics)
             return replace_totals(state, empty, mesh)
 
-        # To find a NaN, one update at a time.
+        # Finding a NaN needs one update at a time.
         at_once = 1 if debug_nans else None
         with explained(self.env, state.model, self.metrics):
             return run_loop(run, state, callbacks, int(log_interval), advance, log, at_once)
 
     def with_values(self) -> "Trainer":
-        """The same with arrays for the config's numbers, so that one program serves all values."""
+        """Turns the config's floats into arrays, so that one compiled program serves all values."""
         config = jax.tree.map(lambda x: jnp.float32(x) if isinstance(x, float) else x, self.config)
         return eqx.tree_at(lambda trainer: trainer.config, self, config)
 
     def run_updates(
         self, state: TrainState, n: Int[Array, ""], total_updates: Real[Array, ""]
     ) -> tuple[TrainState, Health]:
-        """Runs ``n`` updates, to be compiled or vmapped. Stops early where something is wrong.
+        """Runs ``n`` updates; compile or vmap it. Stops early after an unhealthy update.
 
         Args:
-            state: where the run stands.
+            state: the run's current state.
             n: how many.
             total_updates: of the whole run.
 
         Returns:
-            The state after them, and its health.
+            The state after them, and the last update's health.
 
         Raises:
             ValueError: a trainer with other parts made the state.
@@ -305,7 +305,7 @@ class Trainer(AbstractTrainer):
         return self.curriculum(self.env, progress, memory)
 
     def _diagnostics(self, learner: LearnerState) -> UpdateDiagnostics:
-        """Of an update, or something of the same structure."""
+        """Returns the diagnostics of an update, or a tree of the same structure."""
         if self.algorithm == Algorithm():
             return UpdateDiagnostics.zeros()
 
@@ -337,19 +337,19 @@ def _assemble(
 def run_chunk(
     fixed: tuple[Trainer, Int[Array, ""], Real[Array, ""]], state: TrainState
 ) -> tuple[TrainState, Health]:
-    """:meth:`Trainer.run_updates`, compiled; it uses up the buffers of the state.
+    """Compiles :meth:`Trainer.run_updates`, and donates the state's buffers to it.
 
     Args:
-        fixed: the trainer, how many updates, and how many the whole run has.
-        state: where the run stands.
+        fixed: the trainer, the number of updates, and the number of updates of the whole run.
+        state: the run's current state.
     """
     trainer, n, total_updates = fixed
     return trainer.run_updates(state, n, total_updates)
 
 
 def wait_for(health: Health) -> None:
-    """Waits for a chunk."""
-    # Python handles signals only between its own instructions, so wait in Python.
+    """Waits until a chunk is done."""
+    # Polls, since Python handles signals only between its own instructions.
     while not health.allowed.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(_POLL_SECONDS)
 

@@ -32,7 +32,7 @@ def _given(default: int, what: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class GameSettings:
-    """The game, and how training games differ from it.
+    """HackMatrix, and how training games differ from it.
 
     ``curriculum`` and all settings below it are for training games only: evaluations play the
     original game, with its reward.

@@ -102,7 +102,7 @@ def test_train_is_the_trainer_under_its_own_name(capsys):
     assert end.value.code == 0
     shown = capsys.readouterr().out
     assert shown.startswith("usage: hackmatrix train [flags]")
-    for part in ("environment:\n  HackMatrix.", "--undo-depth N", "(default: 0.15)", "mlp|board|"):
+    for part in ("environment:\n  HackMatrix,", "--undo-depth N", "(default: 0.15)", "mlp|board|"):
         assert part in shown
     problem = "error: unknown flag --num-env; did you mean --num-envs?\n"
     assert command(capsys, "train", "--num-env", "4") == (2, "", problem)

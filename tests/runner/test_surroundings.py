@@ -19,6 +19,7 @@ from corridor import Corridor
 from counting import DEFAULTS, TASK, flags
 from hackmatrix.cli import main as hackmatrix
 from ppo_mask.checkpoints import RunFolder, create_run_folders
+from ppo_mask.errors import RunError
 from ppo_mask.runner import RunConfig, main, make_plan, setting
 from ppo_mask.runner._reader import absolute
 from ppo_mask.runner._streams import outliving_the_screen
@@ -151,11 +152,10 @@ def test_an_environment_that_changes_the_working_directory_takes_no_run_along(
         opponent: str = setting("random", "a name, or a policy", is_path=True)
 
     def make_env(settings: Settings) -> Corridor:
-        found.append(settings)
+        assert settings == Settings(tmp_path / "levels", "random")
         os.chdir(tmp_path / "simulator")
         return Corridor()
 
-    found: list[Settings] = []
     (tmp_path / "simulator").mkdir()
     monkeypatch.chdir(tmp_path)
     task = dataclasses.replace(TASK, make_env=make_env, callbacks=lambda _: ())
@@ -164,10 +164,6 @@ def test_an_environment_that_changes_the_working_directory_takes_no_run_along(
     folder = RunFolder(tmp_path / "checkpoints" / "run")
     assert folder.checkpoints.newest() == 40
     assert "levels: levels\n" in folder.config.read_text()
-    monkeypatch.chdir(tmp_path)
-    more = ["--resume", "run", "--opponent", "a/b", "--total-timesteps", "960"]
-    assert main(task, defaults, more) == 2  # It began with another opponent.
-    assert found == [Settings(tmp_path / "levels", "random")]
     assert not list((tmp_path / "simulator").iterdir())
 
 
@@ -192,8 +188,11 @@ def test_runs_that_start_at_once_take_names_of_their_own(tmp_path: Path) -> None
 def test_runs_of_a_day_are_numbered_beyond_a_thousand(tmp_path: Path) -> None:
     today = date.today().isoformat()
     taken = {name: str(tmp_path / name) for name in (f"{today}-007", f"{today}-1000-lr")}
-    (folder,) = create_run_folders(tmp_path, taken, None, [None])
-    assert folder.path.name == f"{today}-1001"
+    (folder,) = create_run_folders(tmp_path, taken, None, ["b"])
+    assert folder.path.name == f"{today}-1001-b"
+    (folder.path / "something").touch()  # An empty folder would do.
+    with pytest.raises(RunError, match=r"there is a run .*-1001-b already"):
+        create_run_folders(tmp_path, {folder.path.name: str(folder.path)}, f"{today}-1001", ["b"])
 
 
 def test_a_missing_platform_is_one_line(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Proximal policy optimization: one update, in the order in which it happens.
+"""Proximal policy optimization: one update, step by step.
 
 In: a :class:`LearnerState` and a :class:`~ppo_mask.envs.VectorEnv`. :func:`collect` acts,
-:func:`estimate_advantages` rates the actions, and gradient steps descend :func:`ppo_loss`.
+:func:`estimate_advantages` rates the actions, and gradient steps minimize :func:`ppo_loss`.
 Out: the next state, the rollout, and :class:`UpdateDiagnostics`.
 """
 

@@ -1,4 +1,4 @@
-"""PPO's hyperparameters, and the rules that their values follow."""
+"""PPO's hyperparameters, and the rules for their values."""
 
 import dataclasses
 import math
@@ -17,16 +17,16 @@ from ppo_mask.jax_tools import number_settings
 PRECISIONS = ("float32", "bfloat16")
 
 MAX_COUNT = 2**31 - 1
-"""The largest int32: of the updates of a run, and of the steps of a log line."""
+"""The largest int32: the most updates of a run, and the most steps between two log lines."""
 
 REFERENCE_BATCH = 32_768
-"""Environment steps per update of the reference, with 4 minibatches and 4 epochs."""
+"""Environment steps per update of the default settings, with 4 minibatches and 4 epochs."""
 
 _REFERENCE_MINIBATCHES, _MAX_MINIBATCHES = 4, 64
 _REFERENCE_EPOCHS, _MIN_EPOCHS = 4, 2
 
 RULES = "ppo_mask.rules"
-"""Where the metadata of a dataclass's field has its :class:`Rules`."""
+"""The key of a field's :class:`Rules` in the dataclass field's metadata."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,15 +39,15 @@ class Rules:
         above: the value must be greater than this.
         at_most: largest value allowed.
         finite: whether infinity is refused.
-        one_of: the values allowed, for text; empty for any. Or the name of another field of the
-            same group, which holds them.
+        one_of: the allowed texts, or the name of another field of the same group that has them;
+            empty if any text is allowed.
         alias: a second name; empty for none.
-        changeable: whether a resumed run may have another value than it began with.
-        stored: whether a run's folder keeps the value. What says which run it is, and how it is
-            run this time, is not kept.
-        is_path: whether the text may be a path, which is made absolute when it is read. A word
+        changeable: whether a resumed run may change the value.
+        stored: whether a run's folder stores the value. It does not store settings that name the
+            run or apply to one start of it.
+        is_path: whether the text may be a path. A path becomes absolute when it is read; a word
             that names no file stays as it is.
-        bare: what the flag means without a value; None if it needs one.
+        bare: the value of the flag without a value; None if the flag needs one.
     """
 
     help: str
@@ -69,7 +69,7 @@ class Rules:
         return ", ".join(f"{words} {limit}" for words, limit in named.items() if limit is not None)
 
     def violation(self, value: int | float) -> str:
-        """Looks for the limit that a number breaks.
+        """Finds the limit that a number breaks.
 
         Returns:
             What the number must be, such as "at least 1"; empty if it breaks no limit.
@@ -89,7 +89,7 @@ class Scaling(NamedTuple):
     """The number of minibatches and epochs of an update.
 
     Attributes:
-        num_minibatches: parts that the batch is cut into.
+        num_minibatches: parts into which the batch is split.
         update_epochs: passes over the batch.
     """
 
@@ -98,10 +98,10 @@ class Scaling(NamedTuple):
 
 
 def scale(batch_size: int, num_minibatches: int | None, update_epochs: int | None) -> Scaling:
-    """Fills in the numbers that are None.
+    """Chooses the numbers of minibatches and epochs that are None.
 
-    Where both are None and the batch is several times :data:`REFERENCE_BATCH`, minibatches keep
-    about the reference's size, and epochs shrink. Where one is given the other is the reference's.
+    If both are None and the batch is at least twice :data:`REFERENCE_BATCH`, minibatches keep about
+    the default size, and there are fewer epochs. Otherwise a None becomes the default, 4.
     """
     factor = batch_size // REFERENCE_BATCH
     if factor > 1 and num_minibatches is None and update_epochs is None:
@@ -118,14 +118,14 @@ def check_divides(field: str, parts: int, what: str, whole: int, times: str = ""
     """Checks that a number divides another.
 
     Args:
-        field: has the divisor, or a factor of it.
+        field: the setting that is the divisor, or a factor of it.
         parts: the divisor.
         what: the name of the dividend, for the error.
         whole: the dividend.
         times: the other factor in words; empty for none.
 
     Raises:
-        FieldError: it does not; the message has the largest number that does.
+        FieldError: it does not; the message suggests the largest number that does.
     """
     if whole % parts:
         largest = min(parts - 1, whole)
@@ -160,41 +160,42 @@ def _rate(default: float | None, help: str, **rules: Any) -> Any:
 class PPOConfig(eqx.Module):
     """PPO's hyperparameters.
 
-    Integers and booleans shape the compiled program. The others are plain floats, or scalar arrays:
-    a config made inside ``jax.vmap`` trains one agent per value. The learning rate may also be a
-    schedule of optax, a function of the number of gradient steps.
+    Integers, booleans and text are static in the compiled program. The others are floats or scalar
+    arrays: a config made inside ``jax.vmap`` trains one agent per value. The learning rate may also
+    be an optax schedule, a function of the number of gradient steps.
 
     Attributes:
         num_envs: environments side by side.
         num_steps: steps per environment between two updates.
-        learning_rate: Adam's step size, at the start if annealed; or a schedule, which is given the
-            number of the gradient step, from 0 on and over the whole run. Steps that ``target_kl``
-            leaves out count too.
+        learning_rate: Adam's step size, at the start if annealed; or a schedule of the gradient
+            step's number, counted from 0 over the whole run. Steps that ``target_kl`` skips count,
+            too.
         anneal_lr: whether the step size falls linearly to 0 over the run, gradient step by step.
         gamma: discount per step.
         gae_lambda: decay of the advantage estimate; 1 is Monte Carlo, 0 one-step.
         num_minibatches: gradient steps per pass over the batch; divides ``batch_size``. None
-            scales it with the batch; ``scaling`` has the number.
+            chooses it by the batch's size; see ``scaling``.
         gradient_accumulation: equal parts of a minibatch whose gradients are computed one after
-            another, to save memory; divides a minibatch. The gradient is the same.
-        update_epochs: passes over the batch; None as for ``num_minibatches``.
+            another, to save memory; divides a minibatch. The gradient stays the same.
+        update_epochs: passes over the batch; None chooses it by the batch's size.
         clip_eps: how far the probability ratio may move from 1 before it is clipped.
-        clip_value: whether the value, too, may move by at most ``clip_eps`` per update.
+        clip_value: whether to clip the value loss, too, where the value moves by more than
+            ``clip_eps`` in an update.
         vf_coef: weight of the value loss.
         ent_coef: weight of the entropy bonus.
-        max_grad_norm: the gradient's largest global norm; longer ones are scaled down.
+        max_grad_norm: the gradient's largest global norm; larger gradients are scaled down.
         target_kl: if given, an update's gradient steps end before the first one whose minibatch
             shows an ``approx_kl`` of more than this; parameters do not move after that.
-        precision: "float32" or "bfloat16", for the network's matrix work
+        precision: "float32" or "bfloat16", for the network's matrix products
             (:class:`ppo_mask.networks.BFloat16ActorCritic`); all else is float32.
-        normalize_observations: whether the network gets floats of the observation with mean 0 and
-            variance 1 (:class:`ppo_mask.networks.NormalizedActorCritic`).
-        normalize_rewards: whether rewards are divided by the discounted return's deviation
-            (:class:`ppo_mask.ppo.RewardScaler`). Values are then learned in that unit;
-            rewards and returns on the log stay the environment's own.
+        normalize_observations: whether to normalize the observation's floats to mean 0 and variance
+            1 (:class:`ppo_mask.networks.NormalizedActorCritic`).
+        normalize_rewards: whether to divide rewards by the discounted return's standard deviation
+            (:class:`ppo_mask.ppo.RewardScaler`). Values are then learned in that unit; rewards and
+            returns are logged in the environment's own.
 
     Raises:
-        FieldError: a value cannot work; a ValueError whose message names the field.
+        FieldError: a value is invalid; a ValueError whose message names the field.
 
     Example:
         >>> import ppo_mask as pm
@@ -232,7 +233,7 @@ class PPOConfig(eqx.Module):
     )
     gradient_accumulation: int = _fixed(
         1,
-        "parts that a minibatch is gone through in; saves memory, changes no result",
+        "parts of a minibatch, computed in turn; saves memory, changes no result",
         at_least=1,
         at_most=MAX_COUNT,
         changeable=True,
@@ -241,10 +242,10 @@ class PPOConfig(eqx.Module):
         None, "passes over a batch; none: by the batch's size", at_least=1, changeable=True
     )
     clip_eps: float | Float[Array, ""] = _rate(
-        0.2, "how far the policy's ratio may move", above=0, finite=False
+        0.2, "how far the policy's ratio may move from 1", above=0, finite=False
     )
     clip_value: bool = _fixed(
-        False, "clip the value's change too, by the same number", changeable=True
+        False, "clip the value's change too, with the same clip_eps", changeable=True
     )
     vf_coef: float | Float[Array, ""] = _rate(0.5, "weight of the value loss", at_least=0)
     ent_coef: float | Float[Array, ""] = _rate(0.01, "weight of the entropy bonus", at_least=0)
@@ -259,11 +260,11 @@ class PPOConfig(eqx.Module):
     )
     precision: str = _fixed(
         "float32",
-        "of the network's matrix work: float32, or bfloat16 for accelerators",
+        "of the network's matrix products: float32, or bfloat16 for accelerators",
         one_of=PRECISIONS,
     )
     normalize_observations: bool = _fixed(
-        False, "show the network floats of mean 0 and variance 1, by running statistics"
+        False, "normalize the observation's floats by their running mean and deviation"
     )
     normalize_rewards: bool = _fixed(
         False, "divide rewards by the running deviation of the discounted return"
@@ -276,7 +277,7 @@ class PPOConfig(eqx.Module):
 
     @property
     def scaling(self) -> Scaling:
-        """The minibatches and epochs of an update: as given, or by the batch's size."""
+        """The numbers of minibatches and epochs: as given, or by the batch's size."""
         return scale(self.batch_size, self.num_minibatches, self.update_epochs)
 
     @property
@@ -285,10 +286,10 @@ class PPOConfig(eqx.Module):
         return self.scaling.num_minibatches * self.scaling.update_epochs
 
     def total_updates(self, total_timesteps: SupportsIndex) -> int:
-        """The updates of a run of so many environment steps, rounded up.
+        """Returns the number of updates for ``total_timesteps`` environment steps, rounded up.
 
         Raises:
-            FieldError: there are no steps.
+            FieldError: ``total_timesteps`` is below 1.
             RunError: an int32 cannot count the updates.
         """
         steps = int(total_timesteps)
@@ -322,7 +323,7 @@ class PPOConfig(eqx.Module):
 
 
 def _violation(value: Any, field: dataclasses.Field[Any]) -> str:
-    """What the value of a field must be; empty if it is that."""
+    """Returns what the value of a field must be; empty if the value is valid."""
     rules: Rules = field.metadata[RULES]
     if isinstance(field.default, bool) or (value is None and field.default is None):
         return ""
@@ -341,7 +342,7 @@ def _violation(value: Any, field: dataclasses.Field[Any]) -> str:
 
 
 def _schedule_violation(schedule: Any) -> str:
-    """What is wrong with a schedule, if anything."""
+    """Returns what a learning rate schedule must be; empty if ``schedule`` is one."""
     wanted = "a schedule that JAX can trace: from the gradient step's number to one number"
     try:
         with number_settings():  # Optax relies on JAX's defaults.

@@ -16,14 +16,14 @@ def estimate_advantages(
 ) -> Float[Array, "steps envs"]:
     """Estimates advantages: exponentially weighted sums of temporal differences.
 
-    A terminal state is worth 0; a truncated episode's last state is worth ``next_value``. Where
-    both flags are up, termination counts. The sum never crosses either flag.
+    A terminal state has value 0; a truncated episode's last state has ``next_value``. Where both
+    flags are True, termination counts. Sums stop at the end of an episode.
 
     Args:
         reward: of each step.
         value: estimate for the state in which the step was taken.
-        next_value: estimate for the state the step led to: the old episode's where one was
-            truncated, not the new one's. Where ``terminated`` it may be any finite number.
+        next_value: estimate for the state that the step led to; where the episode was truncated,
+            its last state. Where ``terminated``, any finite number.
         terminated: the step ended its episode in a terminal state.
         truncated: the step's episode was cut off.
         gamma: discount per step.

@@ -16,8 +16,8 @@ from ppo_mask.ppo._rollout import Decision
 class Batch(eqx.Module):
     """Training data: a rollout, with axes [steps, envs, …], or rows of one, with axes [rows, …].
 
-    For a recurrent model a row is a whole rollout of one environment: a rollout has axes [1, envs,
-    steps, …], and rows of it [rows, steps, …].
+    For a recurrent model a row is one environment's whole rollout: a rollout has axes [1, envs,
+    steps, …], and its rows have axes [rows, steps, …].
 
     Attributes:
         decision: what the model saw and chose.
@@ -37,8 +37,8 @@ def ppo_loss(
 ) -> tuple[Scalar, dict[str, Scalar]]:
     """Computes PPO's loss (Schulman et al. 2017, arXiv:1707.06347) and metrics about it.
 
-    Takes the advantages as they are: :func:`~ppo_mask.ppo.update` has standardized them over the
-    minibatch, unless that has a single one.
+    It takes the advantages as they are: :func:`~ppo_mask.ppo.update` has standardized them over the
+    minibatch, unless there is only one.
 
     Args:
         network: the trainable network, without the model's feature extractor.
@@ -80,5 +80,5 @@ def ppo_loss(
 
 
 def vmap_axes(function: Callable[..., Any], axes: int) -> Callable[..., Any]:
-    """Maps a function over so many leading axes of its arguments."""
+    """Maps a function over the first ``axes`` axes of its arguments."""
     return function if axes == 0 else jax.vmap(vmap_axes(function, axes - 1))

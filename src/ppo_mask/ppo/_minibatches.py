@@ -1,9 +1,9 @@
 """Minibatches: the steps of a rollout from which a gradient step learns.
 
-Environments are in groups, and a minibatch has equally many steps of every group, drawn without
+Environments are in groups, and a minibatch has equally many steps of every group, sampled without
 replacement. A group is as small as that allows, mostly a single environment. So a device with whole
-groups has its share of every minibatch without data of the other devices, and the number of devices
-does not change the minibatches.
+groups needs no data of other devices for its share of a minibatch, and the number of devices does
+not change the minibatches.
 """
 
 import math
@@ -20,7 +20,7 @@ from ppo_mask.networks import AbstractActorCritic, is_recurrent
 from ppo_mask.ppo._config import PPOConfig, check_divides
 
 _ROWS_IN_CACHE = 1024
-"""Of 256 floats each: a megabyte, which a core of a server has for itself, and a laptop's about."""
+"""Rows of 256 floats, a megabyte in all: about the cache of one core of a server or a laptop."""
 
 
 def check_devices(config: PPOConfig, model: AbstractActorCritic, count: int) -> None:
@@ -28,12 +28,12 @@ def check_devices(config: PPOConfig, model: AbstractActorCritic, count: int) -> 
 
     Args:
         config: hyperparameters.
-        model: to be trained.
-        count: of the devices.
+        model: the model to train.
+        count: number of devices.
 
     Raises:
-        ValueError: a device cannot; or the model is recurrent, and its environments cannot be
-            divided among minibatches. The message names the number that does not divide.
+        ValueError: shares would not be equal; or the model is recurrent, and its environments
+            cannot be divided among minibatches. The message names the number that does not divide.
     """
     if config.num_envs % count:
         raise ValueError(
@@ -57,7 +57,7 @@ def check_devices(config: PPOConfig, model: AbstractActorCritic, count: int) -> 
 
 
 def can_split(config: PPOConfig, model: AbstractActorCritic, count: int) -> bool:
-    """Whether a number of devices can have equal shares: :func:`check_devices` as a boolean."""
+    """Whether ``count`` devices can have equal shares, as :func:`check_devices` demands."""
     try:
         check_devices(config, model, count)
     except ValueError:
@@ -66,10 +66,10 @@ def can_split(config: PPOConfig, model: AbstractActorCritic, count: int) -> bool
 
 
 def _units(config: PPOConfig, model: AbstractActorCritic) -> int:
-    """How many units of each environment are shuffled.
+    """Counts the units that are shuffled in each environment's rollout.
 
-    A unit is a single step, or the whole rollout for a recurrent network, which learns through
-    time.
+    A unit is a single step, or for a recurrent network, which learns through time, the whole
+    rollout.
     """
     if not is_recurrent(model):
         return config.num_steps
@@ -85,7 +85,7 @@ def _units(config: PPOConfig, model: AbstractActorCritic) -> int:
 
 
 def _num_groups(config: PPOConfig, units: int) -> int:
-    """Groups of environments of which every minibatch has equally many units."""
+    """Counts the groups of environments; a minibatch has equally many units of each group."""
     minibatches = config.scaling.num_minibatches
     return config.num_envs * math.gcd(units, minibatches) // minibatches
 
@@ -93,17 +93,17 @@ def _num_groups(config: PPOConfig, units: int) -> int:
 def shuffle_rows(
     config: PPOConfig, model: AbstractActorCritic, key: Key[Array, ""], mesh: Mesh | None = None
 ) -> Int[Array, "gradient_steps parts rows"]:
-    """Draws the rows of each gradient step's minibatch; every epoch has all rows once.
+    """Shuffles rows into each gradient step's minibatch; every epoch has all rows once.
 
     Args:
         config: hyperparameters.
-        model: to be trained.
-        key: draws the order.
-        mesh: of the devices that the environments are split over, if there are several.
+        model: the model to train.
+        key: the random key of the order.
+        mesh: the devices that the environments are split over, if there are several.
 
     Returns:
-        Row numbers, ``step · envs + env``, in the parts of gradient accumulation. On a mesh the
-        last axis is split, and each device counts its own environments from its first.
+        Row numbers, ``step · envs + env``, for each gradient step and part of its accumulation. On
+        a mesh the last axis is split over devices, and each numbers its own environments from 0.
 
     Raises:
         ValueError: the model is recurrent, and its environments cannot be divided among
@@ -127,13 +127,13 @@ def shuffle_rows(
 
 
 def cache_sized_parts(parts: ArrayTree, mesh: Mesh | None = None) -> ArrayTree:
-    """Cuts parts of a minibatch into smaller ones on a CPU, so that activations stay in its cache.
+    """Splits parts of a minibatch into smaller ones on a CPU, whose cache then holds activations.
 
-    On an accelerator, which is fast with large arrays, they stay as they are.
+    On an accelerator, which is fast with large arrays, the parts stay as they are.
 
     Args:
         parts: arrays with axes [parts, rows, …].
-        mesh: of the devices that the program is for; None for JAX's default device.
+        mesh: the devices that the program is for; None for JAX's default device.
 
     Returns:
         The same rows in the same order, in more parts if a number of them divides the rows.
@@ -153,8 +153,8 @@ def gather_rows(
 
     Args:
         rollout: its arrays have axes [steps, envs, …].
-        rows: numbers from :func:`shuffle_rows`, of one part or of several.
-        mesh: of the devices that the environments are split over, if there are several.
+        rows: row numbers from :func:`shuffle_rows`, of one part or of several.
+        mesh: the devices that the environments are split over, if there are several.
 
     Returns:
         The same tree; in place of steps and envs its arrays have the axes of ``rows``.

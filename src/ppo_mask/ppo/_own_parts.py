@@ -13,10 +13,10 @@ class WrongPart(RunError, ValueError):
 
 
 def checked_loss(result: Any) -> tuple[Scalar, dict[str, Scalar]]:
-    """Checks what a loss returned, and makes its numbers arrays.
+    """Checks the result of a loss, and converts its numbers to arrays.
 
     Raises:
-        WrongPart: it is not a number, and numbers by name.
+        WrongPart: the result is not a pair of a number and a dictionary of numbers.
     """
     wanted = "the loss must return a pair: one number, and metrics by name"
     if not isinstance(result, tuple) or len(cast(Any, result)) != 2:
@@ -35,10 +35,10 @@ def checked_loss(result: Any) -> tuple[Scalar, dict[str, Scalar]]:
 def checked_advantage(
     result: Any, reward: Float[Array, "steps envs"]
 ) -> Float[Array, "steps envs"]:
-    """Checks what an advantage estimator returned, and makes it float32.
+    """Checks the result of an advantage estimator, and converts it to float32.
 
     Raises:
-        WrongPart: it is not a number for each reward.
+        WrongPart: the result is not one number for each reward.
     """
     if not _is_numeric(result) or jnp.shape(result) != reward.shape:
         raise WrongPart(

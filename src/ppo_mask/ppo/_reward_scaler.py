@@ -1,4 +1,4 @@
-"""Rewards divided by the running deviation of the discounted return."""
+"""Rewards divided by the running standard deviation of the discounted return."""
 
 import equinox as eqx
 import jax
@@ -13,15 +13,15 @@ _LIMIT = 10.0
 class RewardScaler(eqx.Module):
     """Divides rewards by the standard deviation of the discounted return, and clips them to ±10.
 
-    Nothing is subtracted: a reward of 0 stays 0, and which policy is best does not change
-    (Engstrom et al. 2020, arXiv:2005.12729, describe it among PPO's code-level optimizations).
+    No mean is subtracted: a reward of 0 stays 0, and the best policy stays the best (Engstrom et
+    al. 2020, arXiv:2005.12729, describe this scaling among PPO's code-level optimizations).
 
     Args:
         num_envs: environments side by side.
 
     Attributes:
-        discounted_return: of each environment's running episode: R ← γ R + r.
-        moments: of all values that it has had.
+        discounted_return: R ← γ R + r, over each environment's running episode.
+        moments: statistics of all values of R so far.
     """
 
     discounted_return: Float[Array, " envs"]

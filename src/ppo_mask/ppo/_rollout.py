@@ -25,7 +25,7 @@ class RolloutState(eqx.Module):
     """The environments' state between two steps, and the inputs of the next action.
 
     Attributes:
-        vector_state: the environments'.
+        vector_state: the environments' state.
         observation: for the next action.
         action_mask: for the next action.
         hidden: a recurrent model's hidden state in each environment, else ``()``.
@@ -41,12 +41,12 @@ class Decision(eqx.Module):
     """What the model saw and chose; all of it is from **before** the action takes effect.
 
     Attributes:
-        observation: its features, if the model is an
+        observation: the observation, or its features if the model is an
             :class:`~ppo_mask.networks.AbstractFeatureActorCritic`.
         action_mask: True where an action was allowed.
-        action: drawn from the policy; if MultiDiscrete, ``[*batch, parts]``.
-        log_prob: of the action, under the policy that drew it.
-        value: the model's estimate.
+        action: sampled from the policy; if MultiDiscrete, ``[*batch, parts]``.
+        log_prob: log-probability of the action, under the policy that sampled it.
+        value: the model's estimate for the state.
     """
 
     observation: ArrayTree
@@ -60,13 +60,13 @@ class Transition(eqx.Module):
     """One step of every environment; stacked over time, a rollout.
 
     Attributes:
-        decision: what led to the step.
+        decision: the decision that led to the step.
         reward: of the action.
         terminated: the action ended its episode in a terminal state.
         truncated: the action's episode was cut off.
         final_value: the model's estimate for the state after the action where the episode was
             truncated (and not terminated), else 0.
-        info: the environment's facts about the step.
+        info: the environment's ``info`` about the step.
         episode_return: undiscounted sum of the rewards of the step's episode, up to this step.
         episode_length: steps of the step's episode, up to this one.
     """
@@ -82,7 +82,7 @@ class Transition(eqx.Module):
 
     @property
     def ended(self) -> Bool[Array, "*batch"]:
-        """Where the step ended an episode, either way."""
+        """True where the step terminated or truncated its episode."""
         return self.terminated | self.truncated
 
 
@@ -93,8 +93,8 @@ def start_rollout(
 
     Args:
         vector_env: the environments.
-        model: whose hidden states are kept.
-        key: draws the episodes.
+        model: gives the initial hidden states, if it is recurrent.
+        key: the random key of the resets.
     """
     vector_state, timestep = vector_env.reset(key)
     hidden = jax.tree.map(
@@ -115,12 +115,12 @@ def collect(
 
     Args:
         vector_env: the environments.
-        model: acts; actions are drawn from its policy.
+        model: the model that acts; actions are sampled from its policy.
         state: where the last rollout stopped.
-        key: draws actions, steps and resets.
-        num_steps: of each environment.
-        mesh: of the devices that the environments are split over, if there are several. Each acts
-            in its own, and needs no data of the others.
+        key: the random key of actions, steps and resets.
+        num_steps: steps of each environment.
+        mesh: the devices that the environments are split over, if there are several. Each device
+            acts in its own environments, and needs no data of other devices.
 
     Returns:
         The state for the next rollout, and the transitions, with axes [steps, envs, …].
@@ -130,7 +130,7 @@ def collect(
     def act(arrays: ArrayTree, state: RolloutState, keys: Array) -> tuple[RolloutState, Transition]:
         return jax.lax.scan(partial(_act, *eqx.combine(arrays, static)), state, keys)
 
-    # For each step of each environment: to draw the action, to step, to reset.
+    # For each step of each environment, three keys: to sample the action, to step, to reset.
     keys = split_key(key, num_steps, 3, vector_env.num_envs)
     return shard_over_envs(mesh, act, (None, 0, 2), (0, 1))(arrays, state, keys)
 
@@ -176,13 +176,13 @@ def next_rollout_state(
     timestep: VectorTimeStep,
     hidden: ArrayTree,
 ) -> RolloutState:
-    """The state after a step.
+    """Makes the rollout's state after a step.
 
     Args:
-        model: that acted.
+        model: the model that acted.
         vector_state: from the step.
         timestep: from the step.
-        hidden: the model's, from the step; it is reset where the episode has ended.
+        hidden: the model's hidden state after the step; reset where the episode has ended.
     """
     hidden = reset_hidden(model, timestep.ended, hidden)
     return RolloutState(vector_state, timestep.observation, timestep.action_mask, hidden)
@@ -194,9 +194,9 @@ def bootstrap_values(
     """Estimates the values of the states in which a rollout stopped.
 
     Args:
-        model: estimates.
-        state: after the rollout.
-        mesh: of the devices that the environments are split over, if there are several.
+        model: the model, for its value function.
+        state: the state after the rollout.
+        mesh: the devices that the environments are split over, if there are several.
     """
     arrays, static = eqx.partition(model, eqx.is_array)
 
@@ -214,7 +214,7 @@ def _values_where(
     action_mask: Bool[Array, "envs actions"],
     hidden: ArrayTree,
 ) -> Float[Array, " envs"]:
-    """Estimates values only in the rows wanted; the others are 0."""
+    """Estimates values in the rows where ``wanted`` is True; the others are 0."""
     weights, static = eqx.partition(model, eqx.is_array)
     # The protocol's mask after the end of an episode.
     everything = jnp.ones_like(action_mask[0])
@@ -225,8 +225,8 @@ def _values_where(
 
     def one(wanted: Array, observation: ArrayTree, hidden: ArrayTree) -> Array:
         operand = (weights, observation, everything, hidden)
-        # For an environment that never truncates the compiler finds that none is ever wanted, and
-        # leaves the network out.
+        # If an environment never truncates, the compiler finds that no value is ever wanted, and
+        # drops the network here.
         return jax.lax.cond(
             one_for_all(jnp.any, wanted),
             lambda: rarely(wanted, value, operand, jnp.float32(0)),

@@ -37,11 +37,11 @@ class Algorithm(eqx.Module):
     """The replaceable parts of PPO; without arguments it is PPO as published.
 
     Attributes:
-        optimizer: any optax transformation, which then has its own step sizes, clipping and
-            schedules: ``learning_rate``, ``anneal_lr`` and ``max_grad_norm`` of the config are not
-            used, and ``train/lr`` is not logged. None: clipping by the global norm, then Adam.
-        loss: has the arguments and results of :func:`ppo_loss`. Metrics that it returns beside that
-            one's are logged as ``train/<name>``.
+        optimizer: any optax transformation, with its own step sizes, clipping and schedules: the
+            config's ``learning_rate``, ``anneal_lr`` and ``max_grad_norm`` are then not used, and
+            ``train/lr`` is not logged. None: clipping by the global norm, then Adam.
+        loss: has the arguments and results of :func:`ppo_loss`. It may return more metrics, which
+            are logged as ``train/<name>``.
         advantage_estimator: has the arguments and result of :func:`estimate_advantages`.
     """
 
@@ -50,7 +50,7 @@ class Algorithm(eqx.Module):
     advantage_estimator: Callable[..., Any] = eqx.field(static=True, default=estimate_advantages)
 
     def make_optimizer(self, config: PPOConfig) -> optax.GradientTransformation:
-        """The optimizer, or clipping and Adam without their learning rate."""
+        """Returns the optimizer; by default clipping and Adam, without the learning rate."""
         if self.optimizer is not None:
             return self.optimizer
         return optax.chain(
@@ -82,7 +82,7 @@ class UpdateDiagnostics(eqx.Module):
     """Metrics of an update; one number per gradient step unless noted, 0 for steps not taken.
 
     Attributes:
-        total_loss: whose gradient is taken.
+        total_loss: the loss whose gradient is taken.
         pg_loss: the clipped surrogate.
         vf_loss: half the mean squared error of the value.
         entropy: mean over the minibatch, nats.
@@ -93,9 +93,9 @@ class UpdateDiagnostics(eqx.Module):
             per update: 1 is perfect, 0 no better than a constant. 0 if the returns are all equal.
         grad_norm: global norm before clipping.
         lr: step size, also of the steps not taken; None if :class:`Algorithm` has an optimizer.
-        gradient_steps: how many were taken, a single number: fewer than planned where
+        gradient_steps: number of gradient steps taken, a single number: fewer than planned where
             ``target_kl`` stopped them.
-        extra: metrics by name that only a custom loss returns.
+        extra: additional metrics of a custom loss, by name.
     """
 
     total_loss: Float[Array, "*steps"]
@@ -112,7 +112,7 @@ class UpdateDiagnostics(eqx.Module):
 
     @classmethod
     def zeros(cls) -> "UpdateDiagnostics":
-        """Zeros for PPO as published, one number each."""
+        """Returns a scalar zero for each metric of PPO as published."""
         names = [field.name for field in dataclasses.fields(cls) if field.name != "extra"]
         numbers: dict[str, Any] = {name: jnp.float32(0) for name in names}
         return cls(**numbers)
@@ -139,10 +139,10 @@ def init_learner(
     """Makes the state before the first update.
 
     Args:
-        model: to be trained; wrapped for the config's precision and normalization.
-        rollout: the environments' start.
+        model: the model to train; it is wrapped for the config's precision and normalization.
+        rollout: the environments' state at the start.
         config: hyperparameters.
-        key: for the updates.
+        key: the random key of the updates.
         algorithm: replaced parts of PPO, if any.
 
     Raises:
@@ -173,9 +173,9 @@ def update(
     Args:
         vector_env: the environments, ``config.num_envs`` of them.
         config: hyperparameters.
-        state: after the last update.
-        total_updates: of the whole run; where an annealed learning rate reaches 0.
-        mesh: of the devices that the environments are split over, if there are several.
+        state: the state after the last update.
+        total_updates: updates of the whole run, after which an annealed learning rate is 0.
+        mesh: the devices that the environments are split over, if there are several.
         algorithm: replaced parts of PPO, if any.
 
     Returns:
@@ -210,10 +210,10 @@ def estimate(
 
     Args:
         config: hyperparameters.
-        state: before the rollout.
+        state: the state before the rollout.
         transitions: the rollout, with axes [steps, envs, …].
-        last_value: from :func:`bootstrap_values`, of the states in which the rollout stopped.
-        algorithm: the estimator.
+        last_value: from :func:`bootstrap_values`, for the states in which the rollout stopped.
+        algorithm: has the advantage estimator.
 
     Returns:
         The reward scaler, updated with this rollout, if there is one; and the batch.
@@ -256,16 +256,16 @@ def learn(
 ) -> tuple[AbstractActorCritic, ArrayTree, UpdateDiagnostics]:
     """Takes the gradient steps of an update: ``update_epochs`` × ``num_minibatches``.
 
-    Minibatches are gathered and unpacked one by one: the rollout may be gigabytes.
+    Minibatches are gathered and unpacked one by one, because the rollout may be gigabytes.
 
     Args:
         config: hyperparameters.
-        state: before the rollout.
+        state: the state before the rollout.
         batch: the rollout, from :func:`estimate`.
-        key: shuffles it.
-        total_updates: of the whole run; where an annealed learning rate reaches 0.
-        mesh: of the devices that the environments are split over, if there are several.
-        algorithm: the loss and the optimizer.
+        key: the random key of the shuffling.
+        total_updates: updates of the whole run, after which an annealed learning rate is 0.
+        mesh: the devices that the environments are split over, if there are several.
+        algorithm: has the loss and the optimizer.
 
     Returns:
         The model, the optimizer's state, and the update's metrics.
@@ -276,7 +276,7 @@ def learn(
     tx = algorithm.make_optimizer(config)
     params, static = trainable(state.model)
 
-    # shard_map's function closes over no traced value, so those are its arguments.
+    # shard_map's function must not close over traced values, so these are its arguments.
     arrays, rest = eqx.partition((static, config), eqx.is_array)
 
     def gradient(
@@ -346,7 +346,7 @@ def _diagnostics(losses: dict[str, Array], **others: Any) -> UpdateDiagnostics:
 
 
 def _standardized(advantage: Float[Array, "*rows"]) -> Float[Array, "*rows"]:
-    if advantage.size == 1:  # It would become 0, and teach nothing.
+    if advantage.size == 1:  # Standardized, it would be 0 and teach nothing.
         return advantage
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
@@ -354,9 +354,9 @@ def _standardized(advantage: Float[Array, "*rows"]) -> Float[Array, "*rows"]:
 def _learning_rates(
     config: PPOConfig, num_updates: Int[Array, ""], total_updates: Real[Array, ""]
 ) -> Float[Array, " gradient_steps"]:
-    """Learning rates of the gradient steps of the update after the first ``num_updates``."""
+    """Returns a learning rate for each gradient step of the update after ``num_updates`` others."""
     if callable(config.learning_rate):
-        # Optax counts in an int32, too, and stops at its end.
+        # The count stops at the largest int32, as optax's own counts do.
         most = (2**31 - 1) // config.gradient_steps - 1
         first = jnp.minimum(num_updates, most) * config.gradient_steps
         steps = first + jnp.arange(config.gradient_steps, dtype=jnp.int32)

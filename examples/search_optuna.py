@@ -53,7 +53,7 @@ class Pruner(Callback):
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
         """See :class:`ppo_mask.training.Callback`."""
-        if reason not in ("finished", "pruned"):  # Ctrl+C: no more trials either.
+        if reason not in ("finished", "pruned"):  # Ctrl+C: start no more trials.
             self.trial.study.stop()
 
 

@@ -23,7 +23,7 @@ from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.runner import Structured, did_you_mean, finite_number, load_yaml
 from ppo_mask.training import AbstractCurriculum, Schedule
 
-_KEPT_OF_MEMORY = 0.95  # each update, so it remembers about twenty updates
+_KEPT_OF_MEMORY = 0.95  # per update: it remembers about twenty updates
 
 STAGES = tuple(str(stage) for stage in range(1, NUM_STAGES + 1))
 

@@ -52,7 +52,7 @@ def _options(frame: Frame, keys: Sequence[str] | None) -> list[Piece]:
 
 
 def _last(frame: Frame) -> list[Piece]:
-    """The action that led here and what it brought."""
+    """The action that led here, and its rewards."""
     if frame.action is None:
         return [("last: none yet", _DIM)]
     total = frame.reward

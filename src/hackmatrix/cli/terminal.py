@@ -26,7 +26,7 @@ def interactive() -> bool:
 
 
 class Terminal:
-    """A context in which the terminal is a screen; keys come as they are pressed.
+    """A context manager for a full screen, which reads keys as they are pressed.
 
     The terminal is restored however the context is left: by an error, Ctrl+C or SIGTERM, too.
 

@@ -89,7 +89,7 @@ def player_centered_gru(
 
 @final
 class FlatActorCritic(AbstractFeatureActorCritic):
-    """Feeds any network flat observations; rollouts store compact ones if the game gives those.
+    """Feeds any network flat observations; rollouts store compact ones if the game has those.
 
     Args:
         key: not used.

@@ -108,7 +108,7 @@ class Features(NamedTuple):
 
 @number_settings()
 def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
-    """Converts packed features to floats, in the order of :class:`Features`; any time is last."""
+    """Converts packed features to floats, in the same order; a packed time stays last."""
     return packed.astype(jnp.float32) / _ONE_WITH_TIME[: packed.size]
 
 

@@ -1,9 +1,9 @@
 """Games frame by frame, to be drawn.
 
-A :class:`Frame` has what there is to see before an action: the position, the allowed actions, the
-policy's probabilities and value, and the reward of the action before. A :class:`Session` makes the
-frames of a game while it is played, :func:`watch` lets a policy play one, and a :class:`Replay` is
-a whole game.
+A :class:`Frame` holds what is shown before an action: the position, the allowed actions, the
+policy's probabilities and value, and the reward of the previous action. A :class:`Session` makes
+the frames of a game while it is played, :func:`watch` lets a policy play a game, and a
+:class:`Replay` is a whole game.
 """
 
 import math

@@ -14,7 +14,7 @@ _ROW = 19  # the height of a line of text
 
 
 Stages = Sequence[tuple[int, int]]
-"""The step at which each stage began, and the stage."""
+"""The first step of each stage, paired with the stage."""
 
 
 def curves(frames: Sequence[Frame], stages: Stages) -> str:

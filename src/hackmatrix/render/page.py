@@ -38,7 +38,7 @@ class Replay:
 
     @cached_property
     def stages(self) -> list[tuple[int, int]]:
-        """The step at which each stage began, and the stage."""
+        """The first step of each stage, paired with the stage."""
         marks: list[tuple[int, int]] = []
         for frame in self.frames:
             if not marks or frame.scene.stage != marks[-1][1]:

@@ -1,7 +1,7 @@
 """What a person may see of a position, as plain values.
 
 Everything that draws (text, terminal, SVG, pages, pictures) draws a :class:`Scene` and decides
-nothing about what is seen. What the player cannot see is left out, unless it is asked for.
+nothing about what is seen. What the player cannot see is left out, unless ``reveal`` asks for it.
 """
 
 from collections.abc import Sequence

@@ -67,7 +67,7 @@ def _block(block: Block, siphoned: bool, y: Length) -> list[Shape]:
     if block.question:
         shapes.append(Label(14, 18, "?", 16, DIM))
     if block.spawn_count:
-        # Beside an enemy or the player.
+        # Smaller beside an enemy or the player.
         place, size = ((82, 20), 14) if small else ((80, 83), 17)
         shapes.append(Label(*place, f"x{block.spawn_count}", size, COLORS["daemon"]))
     return shapes

@@ -34,7 +34,7 @@ def materialize(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Ar
 
     Args:
         value: numbers, not flags.
-        never: False in every run, but no constant to the compiler.
+        never: always False at run time, but not a constant to the compiler.
     """
 
     def loop(value: Array) -> Array:
@@ -158,7 +158,7 @@ def join_in_pairs(words: Sequence[UInt[Array, "*n"]]) -> UInt[Array, "*n"]:
 def stack_scalars(values: Sequence[Shaped[Array, ""]]) -> Shaped[Array, " n"]:
     """``jnp.stack`` for a few numbers that are cheap to compute.
 
-    XLA's CPU compiler makes a kernel for each argument of ``jnp.stack``, and one for all of these.
+    XLA's CPU compiler makes a kernel for each argument of ``jnp.stack``, but only one for this.
     """
     return with_entries(jnp.broadcast_to(values[0], len(values)), enumerate(values))
 

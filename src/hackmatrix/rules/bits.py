@@ -4,7 +4,7 @@ Sets of cells (:mod:`hackmatrix.rules.planes`) and sets of slots (:mod:`hackmatr
 share these functions. The rules call them hundreds of times a step; under ``jax.jit`` each is
 traced, batched and lowered once for each shape.
 
-In XLA, shifting by 32 places or more gives 0 on every device, so no code asks which of the two
+In XLA, shifting by 32 places or more gives 0 on every device, so no code checks which of the two
 words a number is in.
 """
 
@@ -88,7 +88,7 @@ def only(
     lo: UInt32[Array, "*batch"], hi: UInt32[Array, "*batch"], word_bits: int
 ) -> Int[Array, "*batch"]:
     """The only number in the set; -1 for the empty set, unspecified for larger sets."""
-    # A sum, as in `nth`.
+    # Joined by a sum, for the reason given in `nth`.
     half = np.arange(2)
     word = jnp.where(half == 0, lo[..., None], hi[..., None])
     number = _in_half(half, _trailing_zeros(word), word_bits)

@@ -1,4 +1,4 @@
-"""Random numbers of one step, from one key.
+"""Random numbers of one step, here called draws, from one key.
 
 A step needs an unknown number of small draws. One call of JAX's generator gives two words, and each
 draw mixes them with the draw's number by a SplitMix-style finalizer (Steele et al. 2014, "Fast
@@ -80,7 +80,7 @@ class Draws(eqx.Module):
     ) -> Int[Array, "*shape"]:
         """Uniform over 0 … bound - 1, for the given use and number.
 
-        Exact if the bound is a power of two. Otherwise the chance of a value is off by a factor of
+        Exact if the bound is a power of two. Otherwise a value's probability is off by a factor of
         at most 1 ± bound / 2^23.
         """
         # 23 bits: with 24, the largest value times the bound would round up to the bound.

@@ -83,7 +83,7 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
 
 
 def _members(table: Entities, whom: Sequence[tuple[Array, Whom]]) -> Bool[Array, " slots"]:
-    """The entities selected by slot or by cell, of those selections whose flag is on."""
+    """The entities in any selection whose flag is on; a selection has slots or cells."""
     cells = [(flag, them) for flag, them in whom if isinstance(them, Plane)]
     slots = [them & flag for flag, them in whom if not isinstance(them, Plane)]
     return reduce(or_, [_union(cells).has(table.cell), *slots])
@@ -110,7 +110,7 @@ def _push(
     wanted, can_go = _wanted_cells(table, player, away)
     goes = away | nearer
     # Of the enemies that want a cell, only the first in list order gets it. One search finds them
-    # or, where nobody is moved, the first of those that are gone.
+    # or, where nobody is moved, the first of the `gone` slots on each cell.
     members = jnp.where(goes, can_go, gone)
     first = first_on_each(members, jnp.where(goes, wanted, table.place), table.order)
     return jnp.where(goes & first, wanted, table.cell), first & gone

@@ -72,7 +72,7 @@ class _Start(NamedTuple):
 
 
 class _Movers(NamedTuple):
-    """The enemies' movement, one enemy at a time."""
+    """The state of the loop that moves enemies one at a time."""
 
     cell: Int8[Array, " slots"]  # of each enemy
     is_enemy: Bool[Array, " slots"]
@@ -138,7 +138,7 @@ def _move_all(start: _Start) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
 
 
 def _move_one(start: _Start, near: Plane, transmissions: Plane, movers: _Movers) -> _Movers:
-    """Moves a uniformly sampled one of the waiting enemies; without any, nothing changes.
+    """Moves one waiting enemy, uniformly sampled; changes nothing if none waits.
 
     ``near`` are the cells next to the player. No enemy enters a cell with a transmission.
     """
@@ -204,7 +204,7 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
 def _one_way_first(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -> list[Plane]:
     """The cells of ``goal`` met first over free cells and, if there are none, over open ones."""
     clear, _ = paths.first_met(source, free, goal)
-    # Few need the second search, and from an empty set it ends at once.
+    # Few games need the second search; in the others it ends at once, from an empty set.
     direct, _ = paths.first_met(source.where(~clear.any()), open_cells, goal)
     return [clear, direct]
 

@@ -26,7 +26,7 @@ MAX_ENTITIES = 64
 
 FREE, TRANSMISSION, ENEMY = 0, 1, 2
 VIRUS, DAEMON, GLITCH, CRYPTOG = 0, 1, 2, 3
-NUM_TYPES = 4  # a power of two: remainders are bits
+NUM_TYPES = 4  # a power of two, so that a remainder is a bit mask
 TYPES = ("virus", "daemon", "glitch", "cryptog")
 """The name of each type."""
 
@@ -65,12 +65,12 @@ class Entities(eqx.Module):
 
     @property
     def is_enemy(self) -> Bool[Array, "slots"]:
-        """Where a slot holds an enemy."""
+        """Which slots hold an enemy."""
         return self.kind == ENEMY
 
     @property
     def is_transmission(self) -> Bool[Array, "slots"]:
-        """Where a slot holds a transmission."""
+        """Which slots hold a transmission."""
         return self.kind == TRANSMISSION
 
     @property
@@ -79,11 +79,11 @@ class Entities(eqx.Module):
         return self.cell | jnp.where(self.is_enemy, jnp.int8(64), jnp.int8(0))
 
     def on(self, cell: Int[Array, ""]) -> Bool[Array, "slots"]:
-        """Where an entity is on a cell; nowhere for -1."""
+        """Which slots are on a cell; none for -1."""
         return self.cell == cell.astype(jnp.int8)
 
     def beside(self, cell: Int[Array, ""]) -> Bool[Array, "slots"]:
-        """Where an entity is orthogonally next to a cell."""
+        """Which slots are orthogonally next to a cell."""
         # Compares bytes: vector units take four times as many of them as of a plane's words.
         there = jnp.where(planes.neighbor_flags(cell), cell + np.array(planes.CELL_STEP), -1)
         up, down, left, right = materialize(there, cell < 0)
@@ -109,7 +109,7 @@ class Entities(eqx.Module):
         return _over_slots(self.kind != FREE, look, self.cell, word)
 
     def first(self, members: Bool[Array, "slots"]) -> Bool[Array, "slots"]:
-        """The member that is first in list order; all False if there is no member."""
+        """Flags the member that is first in list order; all False if there is no member."""
         order = jnp.where(members, self.order, jnp.uint32(0xFFFFFFFF))
         return members & (order == smallest(order))
 
@@ -200,11 +200,11 @@ class Slots(NamedTuple):
     hi: UInt32[Array, ""]
 
     def any(self) -> Bool[Array, ""]:
-        """Whether a slot is left."""
+        """Whether the set holds a slot."""
         return (self.lo | self.hi) != 0
 
     def size(self) -> Int[Array, ""]:
-        """How many slots are left."""
+        """How many slots the set holds."""
         return (lax.population_count(self.lo) + lax.population_count(self.hi)).astype(jnp.int32)
 
     def lowest(self) -> Int[Array, ""]:

@@ -45,7 +45,7 @@ class Card(NamedTuple):
         spawn_count: transmissions that siphoning its block brings.
         text: what it does.
         short: the same in 24 letters, for the screen.
-        useful: whether it would have some effect: if not, it cannot be run; None for always.
+        useful: whether it would have some effect, else it cannot be run; None for always.
         hits: enemies that lose ``damage`` hp; those that survive are stunned.
         damage: hp that a hit takes; None for the player's attack.
         destroys: enemies and transmissions that are removed, whatever their hp.
@@ -93,7 +93,7 @@ class Program(IntEnum):
         return program
 
     # fmt: off
-    # Name, credits, energy, spawn count; what it does, in full and in short; when; and the effect.
+    # Name, credits, energy, spawn count; its text, in full and in short; when it is useful; effects.
     PUSH = Card("PUSH", 0, 2, 4,
         "every enemy moves one cell away from you, over blocks too", "enemies: a cell away",
         useful=lambda now: now.enemies.any(),

@@ -27,8 +27,8 @@ class HeadStart(eqx.Module):
     """Extras that some training games begin with.
 
     Earning a program brings enemies now and pays off stages later, so an agent that has never owned
-    one rarely learns what it is worth. It does in games that begin with programs. All numbers may
-    be traced, so a curriculum can change them. Amounts over 10,000 count as 10,000.
+    one rarely learns what it is worth. Games that begin with programs teach it. All numbers may be
+    traced, so a curriculum can change them. Amounts over 10,000 count as 10,000.
 
     Attributes:
         share: the share of games with a head start, 0 to 1.

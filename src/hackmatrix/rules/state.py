@@ -269,7 +269,7 @@ def _join(values: dict[str, Any], widths: dict[str, int], dtype: Any) -> Array:
         part = value
         if width == _SATURATED:
             part = jnp.minimum(value, (1 << width) - 1)
-        elif width < _SATURATED:  # A free slot's fields mean nothing, so may not fit.
+        elif width < _SATURATED:  # Drops bits of meaningless values, like a free slot's hp.
             part = value & ((1 << width) - 1)
         parts.append(part << shift if shift else part)
     return join_in_pairs(parts)

@@ -88,7 +88,7 @@ def _act(game: Game, chance: Chance) -> None:
 
 
 def destination(type: int, cell: Cell, player: Cell, walls: set[Cell], occupied: set[Cell]) -> Cell:
-    """Where an enemy moves that does not attack; ``occupied`` has all other entities' cells."""
+    """The cell that a non-attacking enemy moves to; ``occupied`` has all other entities' cells."""
     open_cells = set(BOARD) if type == GLITCH else set(BOARD) - walls
     if cell != player and player in open_cells:
         step = _first_step(cell, player, (open_cells - occupied) | {player})

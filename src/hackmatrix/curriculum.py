@@ -42,7 +42,7 @@ class TrainingGames(eqx.Module):
     shaping: Shaping | None = None
 
     def __call__(self, env: AbstractEnv[Any], progress: Float[Array, ""]) -> AbstractEnv[Any]:
-        """The game at this progress."""
+        """Returns the game for training at this progress, 0 to 1."""
         return dataclasses.replace(
             cast(HackMatrix, env),
             starting_weights=None if self.stages is None else self.stages(progress),
@@ -58,8 +58,9 @@ class AdaptiveStages(AbstractCurriculum):
     is completed with probability p gets the weight p (1 - p).
 
     Attributes:
-        games: what else differs in training games.
-        share: the share of games that begin in such a stage; the others begin as ``games`` says.
+        games: all other differences of training games.
+        share: the share of games whose stage is sampled by these weights; the others begin as
+            ``games`` says.
     """
 
     games: TrainingGames
@@ -94,7 +95,7 @@ class AdaptiveStages(AbstractCurriculum):
     def __call__(
         self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: Float[Array, "2 stages"]
     ) -> AbstractEnv[Any]:
-        """The game at this progress."""
+        """Returns the game for training at this progress, 0 to 1."""
         game = cast(HackMatrix, self.games(env, progress))
         first = game.starting_weights
         first = jnp.zeros(NUM_STAGES).at[0].set(1.0) if first is None else first / first.sum()

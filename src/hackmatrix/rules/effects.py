@@ -40,7 +40,7 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
     """Pays for a program and does what its row says; NO_PROGRAM does nothing.
 
     Returns:
-        The game, whose turn the caller ends, and the number of destroyed entities to reward.
+        The game, still in the same turn, and the number of destroyed entities to reward.
     """
     now = Situation(game, draws=draws)
     runs = [program == each for each in Program]

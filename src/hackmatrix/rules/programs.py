@@ -93,7 +93,7 @@ class Program(IntEnum):
         return program
 
     # fmt: off
-    # Name, credits, energy, spawn count; its text, in full and in short; when it is useful; effects.
+    # Name, credits, energy, spawn count; text, in full and in short; when it is useful; effects.
     PUSH = Card("PUSH", 0, 2, 4,
         "every enemy moves one cell away from you, over blocks too", "enemies: a cell away",
         useful=lambda now: now.enemies.any(),

@@ -169,7 +169,10 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         state: State,
         action: IntScalarLike,
     ) -> tuple[TimeStep, Next[State]]:
-        """Plays a step and, if it ends the game, starts a new one; both share one stage set-up."""
+        """Plays a step and, if it ends the game, starts a new one.
+
+        New stages and new games share one set-up, which is expensive.
+        """
         draws, fresh = Draws.of_each(step_key, reset_key)
         turn = self._turn(draws, state, jnp.asarray(action, jnp.int32))
         last = packed = turn.packed

@@ -101,7 +101,7 @@ class Cell:
         player: the player is here.
         enemies: those that are seen, in list order; on a crowded cell only the first, unless
             everything is revealed.
-        more: how many others would be seen if they were alone on the cell.
+        more: how many more enemies would be seen if the first did not hide them.
         transmissions: in list order.
     """
 

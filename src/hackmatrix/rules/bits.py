@@ -29,7 +29,7 @@ def single(index: Integer[Array, "*batch"], word_bits: int) -> Words:
 
 
 def shift(pattern: int, places: Integer[Array, "*batch"], word_bits: int) -> Words:
-    """The pattern's bits, moved by ``places``; none may move from one word into the other."""
+    """The pattern's bits, moved by ``places``; no bit may cross into the other word."""
     places, word = places.astype(jnp.uint32), jnp.uint32(pattern)
     full = jnp.uint32((1 << word_bits) - 1)
     return (word << places) & full, word << (places - jnp.uint32(word_bits))

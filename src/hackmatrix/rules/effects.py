@@ -28,7 +28,7 @@ def useful(game: Game, occupied: Occupied) -> list[Bool[Array, ""]]:
 
 
 def at_hand(game: Game, others: int) -> Bool[Array, "actions"]:
-    """Whether each program is owned and affordable; the first ``others`` actions always pass."""
+    """Whether each program is owned and affordable, after ``others`` actions that are True."""
     nothing = [0] * others
     credits = np.array([*nothing, *(card.credits for card in CARDS)], np.int32)
     energy = np.array([*nothing, *(card.energy for card in CARDS)], np.int32)

@@ -71,7 +71,7 @@ def test_a_new_run_on_a_disk(tmp_path: Path) -> None:
             break
         folder = RunFolder(tmp_path / str(n) / "run")
         assert_whole(folder)
-        resume = ("--resume", str(folder.path)) if folder.checkpoints.steps() else often
+        resume = ("--resume", str(folder.path)) if folder.config.exists() else often
         assert_same_run(train(folder.path.parent, 2, *resume), whole)
         left = {path.name for path in folder.checkpoints.directory.iterdir()}
         assert left == {path.name for path in whole.checkpoints.directory.iterdir()}

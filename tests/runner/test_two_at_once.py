@@ -169,19 +169,6 @@ def test_an_empty_run_is_taken_over(
     assert_same_run(folder, train(tmp_path / "whole", 6, *OFTEN, "--length", "4"))
 
 
-def test_an_empty_run_that_was_killed_is_taken_over(tmp_path: Path) -> None:
-    whole = train(tmp_path / "whole", 6, *OFTEN)
-    for left in ([], ["config.yaml"], ["config.yaml", "metrics.jsonl", "tensorboard"]):
-        folder = RunFolder(tmp_path / str(len(left)) / "run")
-        (folder.path / "checkpoints" / ".saving-1" / "arrays").mkdir(parents=True)
-        (folder.path / ".lock").write_text("process 1")
-        for name in left:
-            if (whole.path / name).is_file():
-                (folder.path / name).write_bytes((whole.path / name).read_bytes())
-        train(folder.path.parent, 6, *(("--resume", str(folder.path)) if left else OFTEN))
-        assert_same_run(folder, whole)
-
-
 def test_an_empty_run_does_not_hide_a_saved_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

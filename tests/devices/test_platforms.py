@@ -11,19 +11,13 @@ from ppo_mask.devices.sharding import ENVS, mean_over_devices, mesh_of, shard_ov
 from ppo_mask.ppo import cache_sized_parts
 
 
-def test_a_mesh_says_which_platform_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert platform_of(mesh_of(jax.devices()[:1])) == "cpu"
+def test_it_is_the_meshs_or_the_default_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert platform_of(mesh_of(jax.devices()[:1])) == "cpu"
     assert platform_of(None) == "gpu"
-
-
-def test_without_a_mesh_it_is_the_default_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    with jax.default_device(jax.devices()[0]):
-        assert platform_of(None) == "cpu"
-    with jax.default_device("cpu"):
-        assert platform_of(None) == "cpu"
+    for device in (jax.devices()[0], "cpu"):
+        with jax.default_device(device):
+            assert platform_of(None) == "cpu"
 
 
 def test_minibatches_are_cut_for_what_the_program_is_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import sys
+from math import prod
 
 import jax
 import jax.numpy as jnp
@@ -16,18 +17,9 @@ from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs.probes import RememberedCue
 from ppo_mask.networks import GRUActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.training import Callback, Trainer, place_state, run_chunk
+from ppo_mask.training import History, Trainer, place_state, run_chunk
 
 _EVERYTHING = {"normalize_observations": True, "normalize_rewards": True, "target_kl": 0.02}
-
-
-class _Recorder(Callback):
-    def __init__(self):
-        self.lines = []
-
-    def on_log(self, run, record):
-        figures = {k: v for k, v in record.values.items() if k != "train/steps_per_second"}
-        self.lines.append({"update": record.update, **figures})
 
 
 class _Compiled(logging.Handler):
@@ -67,16 +59,18 @@ def curves(make, counts, config):
     for count in counts:
         model_key, key = jax.random.split(jax.random.key(1))
         env, model = make(model_key)
-        recorder = _Recorder()
-        compiled = _Compiled()
+        history, compiled = History(), _Compiled()
         state = Trainer(env, config).init(model, key)
         trainer = Trainer(env, config, mesh=make_mesh(count))
         with jax.log_compiles():
             steps = 20 * config.batch_size
-            state = trainer.train(state, steps, callbacks=[recorder], log_interval=4)
+            state = trainer.train(state, steps, callbacks=[history], log_interval=4)
         learner, mask = state.learner, state.learner.rollout.action_mask
         out[count] = {
-            "lines": recorder.lines,
+            "lines": [
+                {"update": each.update, **each.values, "train/steps_per_second": 0}
+                for each in history.records
+            ],
             "compiled": compiled.count(),
             "environments": mask.sharding.shard_shape(mask.shape)[0],
             "parameters": all(x.is_fully_replicated for x in jax.tree.leaves(learner.opt_state)),
@@ -97,28 +91,24 @@ def collectives(config):
     for line in text.splitlines():
         if match := re.search(rf"= (.*?) ({kinds})(-start)?\(", line):
             sizes = re.findall(r"[a-z]\d+\[([\d,]*)\]", match[1])
-            found.append((match[2], sum(_product(size) for size in sizes)))
+            found.append(
+                (match[2], sum(prod(map(int, filter(None, size.split(",")))) for size in sizes))
+            )
     return found, sum(x.size for x in jax.tree.leaves(state.model) if isinstance(x, jax.Array))
-
-
-def _product(size):
-    product = 1
-    for number in filter(None, size.split(",")):
-        product *= int(number)
-    return product
 
 
 if __name__ == "__main__":
     small = {"num_envs": 16, "num_steps": 32, "anneal_lr": True}
-    if sys.argv[1] == "game":
-        found = curves(_game, [1, 8], PPOConfig(num_envs=16, num_steps=16))
-    elif sys.argv[1] == "all":
-        found = curves(_cart_pole, [1, 2, 8], PPOConfig(**small, **_EVERYTHING))
-    elif sys.argv[1] == "recurrent":
-        found = curves(_cue, [1, 4], PPOConfig(**small, normalize_observations=True))
-    elif sys.argv[1] == "parts":
-        config = PPOConfig(**small, gradient_accumulation=4, num_minibatches=8)
-        found = curves(_cart_pole, [1, 4], config)
-    else:
+    parts = {"gradient_accumulation": 4, "num_minibatches": 8}
+    runs = {
+        "game": (_game, [1, 8], {"num_envs": 16, "num_steps": 16}),
+        "all": (_cart_pole, [1, 2, 8], small | _EVERYTHING),
+        "recurrent": (_cue, [1, 4], small | {"normalize_observations": True}),
+        "parts": (_cart_pole, [1, 4], small | parts),
+    }
+    if sys.argv[1] == "collectives":
         found = collectives(PPOConfig(**small))
+    else:
+        make, counts, config = runs[sys.argv[1]]
+        found = curves(make, counts, PPOConfig(**config))
     print(json.dumps(found))

@@ -165,13 +165,9 @@ def test_the_command_to_train_runs(tmp_path: Path) -> None:
     assert "finished after 16 updates" in run(["bash", "-c", f"{command} {short}"], tmp_path)
 
 
-def test_the_readme_example_is_short() -> None:
+def test_the_readme_example_is_short_and_keeps_the_protocol() -> None:
     (program,) = [text for _, text in blocks(ROOT / "README.md") if text.startswith("# walk.py")]
     assert len([line for line in program.splitlines() if line.strip()]) <= 37
-
-
-def test_the_readme_example_keeps_the_protocol() -> None:
-    (program,) = [text for _, text in blocks(ROOT / "README.md") if text.startswith("# walk.py")]
     known: dict[str, Any] = {"__name__": "walk"}
     exec(program.partition("\ntask = ")[0], known)
     check_env(known["Walk"](10))

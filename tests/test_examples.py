@@ -1,13 +1,10 @@
 """The examples that are no command of the README: they run, and those that train learn."""
 
 import ast
-import importlib.util
 import io
-import sys
 import tokenize
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import equinox as eqx
 import jax
@@ -18,25 +15,14 @@ import pytest
 
 import ppo_mask as pm
 from ppo_mask.ppo import update
-
-EXAMPLES = Path(__file__).parents[1] / "examples"
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+from source import ROOT, load
 
 
 @pytest.mark.optimized
 def test_search_prunes_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], compiled: Callable[[], list[str]]
 ) -> None:
-    search = load("search_optuna")
+    search = load("examples/search_optuna.py")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = f"sqlite:///{tmp_path}/search.db"
     small = ["--steps", "10240", "--num-envs", "16", "--storage", storage]
@@ -73,7 +59,7 @@ def test_search_in_which_every_trial_fails_says_so(
 def test_a_sweep_is_one_program(
     capsys: pytest.CaptureFixture[str], compiled: Callable[[], list[str]]
 ) -> None:
-    sweep = load("sweep")
+    sweep = load("examples/sweep.py")
     sweep.main()
     assert sum("train" in name for name in compiled()) == 1
     first, *lines = capsys.readouterr().out.splitlines()
@@ -99,7 +85,7 @@ def count_code_lines(text: str) -> int:
 
 
 def test_minimal_example_has_ten_lines_of_code() -> None:
-    assert count_code_lines((EXAMPLES / "minimal.py").read_text()) <= 10
+    assert count_code_lines((ROOT / "examples" / "minimal.py").read_text()) <= 10
 
 
 def test_code_lines_are_counted() -> None:
@@ -111,7 +97,7 @@ def test_minimal_example_learns_and_saves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    minimal = load("minimal")
+    minimal = load("examples/minimal.py")
     assert minimal.result.mean_return >= 7.5  # Without the mask, 1/15 at best; at random, 4.
     assert minimal.history["train/mean_episode_return"][0] < 7.5
     loaded, trained = pm.load_policy("policy").model, minimal.state.model
@@ -121,12 +107,12 @@ def test_minimal_example_learns_and_saves(
 
 @pytest.mark.slow
 def test_example_from_scratch_learns() -> None:
-    assert load("from_scratch").main(updates=15) >= 7.5
+    assert load("examples/from_scratch.py").main(updates=15) >= 7.5
 
 
 @pytest.mark.slow
 def test_example_from_scratch_matches_the_library() -> None:
-    scratch = load("from_scratch")
+    scratch = load("examples/from_scratch.py")
     model = pm.MLPActorCritic.for_env(scratch.env, hidden_dim=32, key=jax.random.key(0))
     state = pm.Trainer(scratch.env, scratch.config).init(model, jax.random.key(1)).learner
     opt_state = scratch.optimizer.init(eqx.filter(model, eqx.is_inexact_array))

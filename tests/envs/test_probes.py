@@ -16,22 +16,7 @@ from ppo_mask.ppo import PPOConfig
 from ppo_mask.training import Trainer, evaluate
 
 GAMMA = 0.8
-CONFIG = PPOConfig(
-    num_envs=16,
-    num_steps=16,
-    learning_rate=1e-2,
-    anneal_lr=True,
-    gamma=GAMMA,
-    ent_coef=0.01,
-    max_grad_norm=5.0,
-)
-
-
-def learn(env, num_updates, config=CONFIG, size=1):
-    trainer = Trainer(env, config)
-    model = MLPActorCritic(size, env.num_actions, 16, 1, key=jax.random.key(0))
-    state = trainer.init(model, jax.random.key(1))
-    return trainer.train(state, num_updates * config.batch_size).model
+NUMBERS = {"learning_rate": 1e-2, "gamma": GAMMA, "ent_coef": 0.01, "max_grad_norm": 5.0}
 
 
 class Named(AbstractEnv):
@@ -67,8 +52,11 @@ KNOWN = [
 def test_values_and_policies_known_on_paper():
     """All by one network, in one program."""
     env = Named(MultiTask([env for env, _, _ in KNOWN]))
-    config = dataclasses.replace(CONFIG, num_envs=64)
-    model = learn(env, 150, config, 1 + len(KNOWN))
+    config = PPOConfig(num_envs=64, num_steps=16, anneal_lr=True, **NUMBERS)
+    model = MLPActorCritic(1 + len(KNOWN), 2, 16, 1, key=jax.random.key(0))
+    trainer = Trainer(env, config)
+    start = trainer.init(model, jax.random.key(1))
+    model = trainer.train(start, 150 * config.batch_size).model
     see = jax.jit(lambda seen: (lambda d, v: (d.probs, v))(*model(seen, jnp.ones(2, bool))))
     for task, (probe, values, best) in enumerate(KNOWN):
         for observation, value in values.items():
@@ -79,8 +67,7 @@ def test_values_and_policies_known_on_paper():
 
 
 def test_locks_are_opened_with_the_mask():
-    how = {"learning_rate": 1e-2, "gamma": GAMMA, "ent_coef": 0.01, "max_grad_norm": 5.0}
-    _, history = programs.locks().train(300, log_interval=20, **how)
+    _, history = programs.locks().train(300, log_interval=20, **NUMBERS)
     assert history.records[-1].values["train/mean_episode_return"] > 4.5
     assert history.records[-1].values["train/mean_episode_length"] == 5
 

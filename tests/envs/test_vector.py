@@ -23,47 +23,28 @@ def steps():
     return steps
 
 
-def _rows(steps, get):
-    return np.array([get(step) for step in steps])
+_STEPS = [[0, 0, 0], [1, 1, 1], [2, 2, 1], [1, 3, 2], [2, 1, 3], [3, 2, 1]]
+_NO = [0, 0, 0]
+_SHOWN = {
+    # The new episode's where one ended; final_observation is what the step led to.
+    "observation": [_NO, [1, 1, 0], [0, 2, 1], [1, 0, 2], [2, 1, 0], [3, 2, 1]],
+    "action_mask": [3 * [[1, 0, 0, 0]]] * 6,
+    "final_observation": _STEPS,
+    "info": _STEPS,
+    "terminated": [_NO, [0, 0, 1], [1, 0, 0], _NO, [0, 0, 1], _NO],
+    "truncated": [_NO, _NO, _NO, [0, 1, 0], [0, 0, 1], _NO],
+    "reward": _STEPS,
+    "episode_return": [_NO, [1, 1, 1], [3, 3, 1], [1, 6, 3], [3, 1, 6], [6, 3, 1]],
+    "episode_length": _STEPS,
+}
+"""After the reset and each step, for each environment."""
 
 
-def test_observation_is_the_new_episodes_where_one_ended(steps):
-    got = _rows(steps, lambda s: s.observation[:, 0])
-    want = [[0, 0, 0], [1, 1, 0], [0, 2, 1], [1, 0, 2], [2, 1, 0], [3, 2, 1]]
-    np.testing.assert_array_equal(got, want)
-
-
-def test_final_observation_is_what_the_step_led_to(steps):
-    got = _rows(steps, lambda s: s.final_observation[:, 0])
-    want = [[0, 0, 0], [1, 1, 1], [2, 2, 1], [1, 3, 2], [2, 1, 3], [3, 2, 1]]
-    np.testing.assert_array_equal(got, want)
-
-
-def test_mask_is_the_new_episodes_where_one_ended(steps):
-    got = _rows(steps, lambda s: s.action_mask)
-    np.testing.assert_array_equal(got, np.broadcast_to(np.arange(4) == 0, (6, 3, 4)))
-
-
-def test_two_separate_flags(steps):
-    no = [0, 0, 0]
-    terminated = [no, [0, 0, 1], [1, 0, 0], no, [0, 0, 1], no]
-    truncated = [no, no, no, [0, 1, 0], [0, 0, 1], no]
-    np.testing.assert_array_equal(_rows(steps, lambda s: s.terminated), terminated)
-    np.testing.assert_array_equal(_rows(steps, lambda s: s.truncated), truncated)
-
-
-def test_episode_statistics_are_exact(steps):
-    rewards = [[0, 0, 0], [1, 1, 1], [2, 2, 1], [1, 3, 2], [2, 1, 3], [3, 2, 1]]
-    returns = [[0, 0, 0], [1, 1, 1], [3, 3, 1], [1, 6, 3], [3, 1, 6], [6, 3, 1]]
-    lengths = [[0, 0, 0], [1, 1, 1], [2, 2, 1], [1, 3, 2], [2, 1, 3], [3, 2, 1]]
-    np.testing.assert_array_equal(_rows(steps, lambda s: s.reward), rewards)
-    np.testing.assert_array_equal(_rows(steps, lambda s: s.episode_return), returns)
-    np.testing.assert_array_equal(_rows(steps, lambda s: s.episode_length), lengths)
-
-
-def test_info_belongs_to_the_step_taken(steps):
-    got = _rows(steps, lambda s: s.info["steps"])
-    np.testing.assert_array_equal(got, _rows(steps, lambda s: s.final_observation[:, 0]))
+@pytest.mark.parametrize("name", _SHOWN)
+def test_each_step_shows_what_was_counted_by_hand(steps, name):
+    shown = [getattr(step, name) for step in steps]
+    rows = [x["steps"] if name == "info" else x for x in shown]
+    np.testing.assert_array_equal(np.reshape(rows, np.shape(_SHOWN[name])), _SHOWN[name])
 
 
 def test_no_environments_is_refused():

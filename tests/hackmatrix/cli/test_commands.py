@@ -33,7 +33,7 @@ WATCH = ("watch", "--policy", "fighter", "--seed", "1", "--max-steps")
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory) -> Path:
     """A run with two checkpoints of an untrained network, and a log."""
-    network = PlayerCenteredMLP(8, 1, key=jax.random.key(3))
+    network = PlayerCenteredMLP(8, 1, time_aware=True, key=jax.random.key(3))
     folder = RunFolder(tmp_path_factory.mktemp("checkpoints") / "first")
     folder.path.mkdir()
     config = {"environment": {"undo_depth": 9, "max_steps": 5}, "training": {"lr": 0.1}}
@@ -122,7 +122,8 @@ def test_a_run_plays_as_it_was_trained(run_folder):
     for sample in (False, True):
         agent = load_agent(str(run_folder), sample=sample)
         assert (agent.name, agent.greedy) == ("first/7", not sample)
-        assert (agent.env.undo_depth, agent.env.max_steps) == (9, None)
+        env = agent.env
+        assert (env.undo_depth, env.max_steps, env.time_aware) == (9, None, True)
 
 
 @pytest.mark.parametrize(

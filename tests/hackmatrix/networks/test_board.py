@@ -9,8 +9,6 @@ import pytest
 from hackmatrix.networks import BoardActorCritic, BoardNetwork
 from hackmatrix.networks._board import neighbor_sums, view
 from hackmatrix.networks.features import NUM_AROUND_PLAYER
-from hackmatrix.play.agents import NETWORKS
-from ppo_mask.checkpoints import architecture_of
 from ppo_mask.networks import (
     NormalizedActorCritic,
     add_normalization,
@@ -91,14 +89,6 @@ def test_nothing_of_an_observation_is_ignored(small, seen):
     by_player, by_cells = slopes(seen.player, seen.cells.astype(jnp.float32) / 36, seen.place)
     assert np.all(np.abs(by_player).max(axis=0) > 0)
     assert np.all(np.abs(by_cells).max(axis=0) > 0)
-
-
-def test_its_architecture_says_how_to_rebuild_it(small):
-    assert architecture_of(small)["hyperparameters"]["network"] == {
-        "network": "BoardNetwork",
-        "hyperparameters": {"hidden_dim": 8, "num_layers": 1, "code_size": 16},
-    }
-    assert {BoardActorCritic, BoardNetwork} <= set(NETWORKS)
 
 
 @pytest.mark.parametrize("name", ["hidden_dim", "num_layers", "code_size"])

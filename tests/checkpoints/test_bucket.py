@@ -252,7 +252,7 @@ REFUSED = [
     ("--checkpoint-dir gs://b/runs", "gs:// needs a package that is not installed: pip install "),
     ("--resume gs://b/runs/run", "pip install 'ppo-mask[gcs]'"),
     ("--resume latest --checkpoint-dir s3://b/runs", "pip install 'ppo-mask[s3]'"),
-    ("--checkpoint-dir xyz://b/runs", "xyz://b/runs: there is no xyz://; gs:// and s3:// are"),
+    ("--checkpoint-dir xyz://b/runs", "xyz://b/runs: unknown scheme xyz://; give gs://, s3://"),
     ("--checkpoint-dir memory://", "is not the URL of a folder of runs, such as gs://bucket/runs"),
     ("--checkpoint-dir memory://b/../../x", "is not the URL of a folder of runs"),
     ("--checkpoint-dir memory://b::c/runs", "is a chain of URLs; give one URL without ::"),

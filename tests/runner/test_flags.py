@@ -123,7 +123,7 @@ REFUSED = {
     f"--checkpoint-dir {LONG}": "File name too long",
     f"inspect run --checkpoint-dir {LONG}": "File name too long",
     **{
-        f"{command} {LONG}": f"cannot look at {LONG}: File name too long"
+        f"{command} {LONG}": "File name too long"
         for command in ("--resume", "--initial-policy", "evaluate", "inspect", "compare", "plot")
     },
     # Other commands.

@@ -145,7 +145,7 @@ def test_a_description_that_json_cannot_hold_is_refused() -> None:
         (lambda: Saver(FakeStore(), {}, every_minutes=0), "every_minutes must be more than 0"),
         (lambda: CheckpointStore(Path("nowhere"), keep=0), "keep must be at least 1, got 0"),
         (lambda: Profiler(Path("nowhere"), 0), "update must be at least 1, got 0"),
-        (lambda: PPOConfig().total_updates(-5), "total_timesteps must be at least 1, got -5"),
+        (lambda: PPOConfig().total_updates(-5), "total_timesteps must be at least 0, got -5"),
     ],
 )
 def test_impossible_intervals_are_refused_before_anything_runs(

@@ -293,7 +293,7 @@ class PPOConfig(eqx.Module):
             RunError: an int32 cannot count the updates.
         """
         steps = int(total_timesteps)
-        check_at_least(1, total_timesteps=steps)
+        check_at_least(0, total_timesteps=steps)
         updates = -(-steps // self.batch_size)
         if updates > MAX_COUNT:
             raise RunError(

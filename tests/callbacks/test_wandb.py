@@ -17,6 +17,7 @@ import counting
 import fake_wandb
 from counting import DEFAULTS, STEPS_PER_UPDATE, TASK, flags
 from fake_wandb import Server
+from kills import Killed
 from ppo_mask.callbacks import _wandb
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.runner import _main, main
@@ -96,10 +97,6 @@ def test_a_damaged_id_begins_a_new_run_with_the_whole_history(
     train(tmp_path, 9, "--resume", "latest")
     assert len(server.history) == 2
     assert_history_is_right(server, folder)
-
-
-class Killed(BaseException):
-    """What no code of ours catches."""
 
 
 def kill_at(update: int, parent: Path, *more: str) -> None:

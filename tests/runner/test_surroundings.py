@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -168,21 +169,16 @@ def test_an_environment_that_changes_the_working_directory_takes_no_run_along(
 
 
 def test_runs_that_start_at_once_take_names_of_their_own(tmp_path: Path) -> None:
-    gate, found = threading.Barrier(6), list[str]()
+    gate = threading.Barrier(6)
 
-    def begin() -> None:
+    def begin(_: int) -> str:
         gate.wait()
         # All have looked before any has made its folder.
         (folder,) = create_run_folders(tmp_path, {}, None, [None])
-        found.append(folder.path.name)
+        return folder.path.name[-3:]
 
-    threads = [threading.Thread(target=begin) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({*found}) == 6
-    assert sorted(name[-3:] for name in found) == [f"00{n}" for n in range(1, 7)]
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(begin, range(6))) == [f"00{n}" for n in range(1, 7)]
 
 
 def test_runs_of_a_day_are_numbered_beyond_a_thousand(tmp_path: Path) -> None:

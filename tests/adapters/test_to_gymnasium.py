@@ -144,7 +144,7 @@ def test_observations_without_a_space_are_refused():
         def _show(self, state):
             return eqx.tree_at(lambda t: t.observation, super()._show(state), eqx.nn.Identity())
 
-    with pytest.raises(TypeError, match="observations hold a Identity; spaces are of arrays"):
+    with pytest.raises(TypeError, match="observations hold a Identity; a space can hold"):
         ToGymnasium(Odd(jnp.float32(0.5)))
 
 

@@ -1,5 +1,5 @@
-"""Environments of other libraries for this one, and this one's for other libraries.
+"""Adapters in both directions between environments of other libraries and of this one.
 
-A module for each library, so that importing one needs no other. A library is an extra, such as
-``pip install 'ppo-mask[gymnax]'``.
+Each library has its own module, so that importing one adapter needs no other library. Each library
+is an extra, such as ``pip install 'ppo-mask[gymnax]'``.
 """

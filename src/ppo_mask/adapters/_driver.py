@@ -1,7 +1,7 @@
 """Steps an environment from Python, for libraries outside of JAX.
 
 A call into compiled code costs more than a step of most environments, and so does each array that
-comes back. So a step is one call, which returns one array of each dtype.
+the call returns. So a step is one call, which returns one array per dtype.
 """
 
 import functools
@@ -19,15 +19,15 @@ from ppo_mask.jax_tools import ArrayTree
 
 
 class Driver:
-    """An environment, or a vector of them, with its present state and random key.
+    """An environment, or a vector of environments, with its current state and random key.
 
-    A key comes from a NumPy generator: two words ``a`` and ``b`` of 32 bits make
-    ``fold_in(key(a), b)``. ``reset`` and each ``step`` split it: the first half is kept for the
-    next step, the second is used. Environments that differ only in the values of their arrays
-    share their compiled functions.
+    ``reset`` makes a key ``fold_in(key(a), b)`` from two 32-bit words ``a`` and ``b`` of a NumPy
+    generator. ``reset`` and each ``step`` split the key, use the second half, and keep the first
+    for the next step. Environments that differ only in the values of their arrays share their
+    compiled functions.
 
     Attributes:
-        state: the environment's after the last call; None before the first.
+        state: the environment's state after the last call; None before the first.
     """
 
     def __init__(self, env: AbstractEnv[Any] | VectorEnv[Any]) -> None:
@@ -35,13 +35,13 @@ class Driver:
         self._env = env
         is_array = lambda leaf: isinstance(leaf, jax.Array | np.ndarray)  # noqa: E731
         self._arrays, static = eqx.partition(env, is_array)
-        leaves, structure = jax.tree.flatten(static)  # Hashable, whatever containers there are.
+        leaves, structure = jax.tree.flatten(static)  # Both hashable, whatever the containers are.
         self._reset, self._step = _compile(structure, tuple(leaves))
         self._key_data: Any = None
         self.state: Any = None
 
     def __getstate__(self) -> Any:
-        """What a copy or a pickle keeps: compiled functions cannot be, and are looked up again."""
+        """Leaves out compiled functions, which cannot be copied or pickled, but looked up again."""
         return self._env, jax.device_get((self._key_data, self.state))
 
     def __setstate__(self, kept: Any) -> None:
@@ -50,7 +50,7 @@ class Driver:
         self._key_data, self.state = jax.tree.map(jnp.asarray, position)
 
     def reset(self, generator: np.random.Generator) -> tuple[Any, ArrayTree]:
-        """Starts an episode, with a key drawn from the generator; returns what ``step`` does."""
+        """Starts an episode, with a key from the generator; returns the same as ``step``."""
         words = generator.integers(2**32, size=2, dtype=np.uint32)
         return self._keep(*self._reset(self._arrays, words))
 
@@ -59,7 +59,7 @@ class Driver:
 
         Returns:
             A tuple of NumPy arrays and Python numbers: observation, mask, reward, terminated,
-            truncated and info; and a vector's final observations, still on the device.
+            truncated and info. And the final observations of a vector, still on the device.
         """
         return self._keep(*self._step(self._arrays, self._key_data, self.state, action))
 
@@ -70,7 +70,7 @@ class Driver:
 
 @functools.lru_cache(maxsize=32)
 def _compile(structure: Any, leaves: tuple[Any, ...]) -> tuple[Any, Any]:
-    """The ``reset`` and ``step`` of environments that differ only in the values of arrays."""
+    """Compiles ``reset`` and ``step`` for environments that differ only in the values of arrays."""
     static = jax.tree.unflatten(structure, leaves)
 
     def reset(arrays: Any, words: Any) -> Any:
@@ -93,14 +93,14 @@ def _compile(structure: Any, leaves: tuple[Any, ...]) -> tuple[Any, Any]:
             timestep.info,
         )
         given, final = jax.tree.map(lambda x: x.astype(number_type(x.dtype)), (given, final))
-        # A key goes through Python as its words: making an array of keys there takes long.
+        # The key crosses Python as its key data, since making an array of keys there is slow.
         return jax.random.key_data(key), state, Packed(given), final
 
     return jax.jit(reset), jax.jit(step)
 
 
 class _Slot(NamedTuple):
-    """Where a leaf lies in the array of its dtype."""
+    """The place of a leaf in the array of its dtype."""
 
     dtype: str
     start: int
@@ -109,10 +109,10 @@ class _Slot(NamedTuple):
 
 
 class Packed(eqx.Module):
-    """A tree of arrays as one array for each dtype, for every array that leaves a device costs.
+    """A tree of arrays, packed into one array per dtype to make fewer transfers from a device.
 
     Attributes:
-        arrays: by the dtype's name, the leaves one after another.
+        arrays: the leaves of each dtype, flattened and concatenated, by the dtype's name.
     """
 
     arrays: dict[str, Shaped[Array, " n"]]
@@ -133,9 +133,9 @@ class Packed(eqx.Module):
         self.arrays = {name: jnp.concatenate(row) for name, row in parts.items()}
 
     def unpack(self) -> Any:
-        """Returns the tree with NumPy arrays that may be written to, and scalars as Python's."""
+        """Returns the tree with writable NumPy arrays, and with Python scalars."""
         rows = {name: np.array(row) for name, row in jax.device_get(self.arrays).items()}
-        # No function for a leaf: its types would be checked for every one.
+        # Inline, since a function's types would be checked for every leaf.
         leaves: list[Any] = []
         for dtype, start, stop, shape in self._slots:
             row = rows[dtype]

@@ -1,4 +1,4 @@
-"""What Gymnasium's environments and its vectors of them have in common."""
+"""The common parts of the adapters to Gymnasium's environments and vector environments."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,15 +23,15 @@ __all__ = ["AbstractGymnasiumEnv", "Renderers", "gymnasium", "several_choices"]
 def several_choices(
     actions: Any, num_actions: tuple[int, ...], batch: tuple[int, ...]
 ) -> Int[np.ndarray, "*batch parts"]:
-    """MultiDiscrete actions, as an environment takes them.
+    """Checks MultiDiscrete actions, and converts them to int32.
 
     Args:
-        actions: from somebody's program.
+        actions: from a user's program.
         num_actions: of each part.
         batch: the axes before the parts.
 
     Raises:
-        ValueError: they are no whole numbers of that shape, or one is out of range.
+        ValueError: they are not whole numbers of that shape, or one is out of range.
     """
     actions = np.asarray(actions)
     shape = [*batch, len(num_actions)]
@@ -53,7 +53,7 @@ Renderers = Mapping[str, Callable[[Any], Any]]
 class AbstractGymnasiumEnv:
     """Stepping, masks and render modes, for one environment or a vector.
 
-    Not an ``__init__`` of its own: the classes of Gymnasium are the other base.
+    It has no ``__init__``, since subclasses also inherit from Gymnasium's classes.
     """
 
     env: AbstractEnv[Any]
@@ -88,12 +88,12 @@ class AbstractGymnasiumEnv:
         )
 
     def action_masks(self) -> Bool[np.ndarray, "*envs actions"]:
-        """Says which actions are allowed now: what sb3-contrib's ``MaskablePPO`` calls.
+        """Returns which actions are allowed now; sb3-contrib's ``MaskablePPO`` calls this.
 
         Returns:
-            A copy of the mask, ``[actions]``, or ``[envs, actions]`` of a vector; part after part
-            if actions are MultiDiscrete. It is all True after the end of an episode; a vector
-            then has the new episode's.
+            A copy of the mask, ``[actions]``, or ``[envs, actions]`` for a vector. If actions are
+            MultiDiscrete, the masks of the parts are concatenated. After the end of an episode it
+            is all True; a vector has the new episode's mask instead.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
@@ -101,7 +101,7 @@ class AbstractGymnasiumEnv:
         return self._require_reset("action_masks").copy()
 
     def _require_reset(self, caller: str) -> Bool[np.ndarray, "*envs actions"]:
-        """Returns the present mask; there is none before the first reset."""
+        """Returns the current mask; raises an error before the first reset."""
         if self._mask is None:
             raise gymnasium.error.ResetNeeded(f"call reset before {caller}")
         return self._mask

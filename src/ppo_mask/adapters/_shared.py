@@ -1,4 +1,4 @@
-"""What the environments of other libraries have in common."""
+"""Common parts of the adapters for environments of other libraries."""
 
 import importlib
 from collections.abc import Callable
@@ -34,12 +34,12 @@ def make_named(make: Callable[[str], Any], library: str, name: str) -> Any:
 
     Args:
         make: the library's function.
-        library: what it is called.
+        library: its name, for messages.
         name: of the environment.
 
     Raises:
-        ValueError: the library has none of that name.
-        RunError: it has to be downloaded, and that does not work.
+        ValueError: the library has no environment of that name.
+        RunError: the environment needs a download, which failed.
     """
     try:
         return make(name)
@@ -56,7 +56,7 @@ def make_named(make: Callable[[str], Any], library: str, name: str) -> Any:
 
 @final
 class StaticObject:
-    """Any object as a static field of a module: it equals only itself, and can be hashed."""
+    """Wraps any object for a static field of a module: hashable, and equal only to itself."""
 
     def __init__(self, value: Any):
         self.value = value
@@ -74,23 +74,23 @@ class StaticObject:
 def fix_types(tree: Any) -> ArrayTree:
     """Makes every leaf an array without a weak type, and copies the containers.
 
-    Other libraries keep Python numbers and weak types in their states, whose types the first step
-    would change; and some write into the containers that they are given.
+    Other libraries have Python numbers and weak types in their states, so a step could change
+    types; and some write into the containers of their arguments.
     """
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree)
 
 
 def select_arrays(info: dict[str, Any]) -> dict[str, Array]:
-    """Keeps the entries of an info that are one array or number each."""
+    """Keeps the entries of an info that are an array or a number."""
     leaves = {name: value for name, value in info.items() if jax.tree_util.all_leaves([value])}
     return fix_types(leaves)
 
 
 def conform_mask(mask: Bool[Array, " actions"], ended: Bool[Array, ""]) -> Bool[Array, " actions"]:
-    """Makes a library's mask one of the protocol: all True after the end, and never all False.
+    """Makes a library's mask obey the protocol: all True after the end, and never all False.
 
-    A library may allow nothing before the episode has ended, as jumanji does to a trapped snake.
-    Then every action is allowed, and the library decides what it does.
+    A library may allow no action before the episode has ended, as jumanji does for a trapped snake.
+    Then every action is allowed, and the library decides its effect.
     """
     return mask | ended | ~mask.any()
 
@@ -98,7 +98,7 @@ def conform_mask(mask: Bool[Array, " actions"], ended: Bool[Array, ""]) -> Bool[
 def make_timestep(
     observation: Any, mask: Any, reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]
 ) -> TimeStep:
-    """Makes a timestep of what a library returned, with the types that the protocol wants.
+    """Makes a time step from a library's values, with the types of the protocol.
 
     A step that both terminates and truncates counts as terminated.
     """

@@ -1,4 +1,4 @@
-"""The spaces that Gymnasium and gymnax ask for."""
+"""Makes the observation spaces that Gymnasium and gymnax ask for."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,22 +13,22 @@ from ppo_mask.envs import AbstractEnv
 def make_observation_space(
     env: AbstractEnv[Any], spaces: Any, as_type: Callable[[Any], Any] = np.dtype
 ) -> Any:
-    """Makes the space of an environment's observations, as wide as their dtypes.
+    """Makes the space of an environment's observations, with the whole range of their dtypes.
 
     Args:
         env: the environment.
-        spaces: the library's module that has ``Box``, ``Dict`` and ``Tuple``.
-        as_type: from the dtype of an array to that of its space.
+        spaces: the library's module with ``Box``, ``Dict`` and ``Tuple``.
+        as_type: from an array's dtype to the dtype of its space.
 
     Raises:
-        TypeError: an observation is no tree of arrays, dicts, lists and tuples.
+        TypeError: an observation is not a tree of arrays, dicts, lists and tuples.
     """
     _, timestep = jax.eval_shape(lambda: env.reset(jax.random.key(0)))
     return _make_space(timestep.observation, spaces, as_type)
 
 
 def number_type(dtype: Any) -> np.dtype[Any]:
-    """The dtype, or one of NumPy's own that holds as much: it does not know bfloat16 or int4."""
+    """Replaces a dtype that NumPy lacks, such as bfloat16 or int4, by one that holds its values."""
     dtype = np.dtype(dtype)
     if dtype.kind != "V":
         return dtype
@@ -45,8 +45,8 @@ def _make_space(shapes: Any, spaces: Any, as_type: Callable[[Any], Any]) -> Any:
         return spaces.Tuple([_make_space(part, spaces, as_type) for part in shapes])
     if not isinstance(shapes, jax.ShapeDtypeStruct):
         raise TypeError(
-            f"observations hold a {type(shapes).__name__}; spaces are of arrays, dicts, lists and "
-            "tuples"
+            f"observations hold a {type(shapes).__name__}; a space can hold only arrays, dicts, "
+            "lists and tuples"
         )
     dtype: Any = as_type(shapes.dtype)
     if jnp.issubdtype(dtype, jnp.floating):

@@ -26,12 +26,12 @@ from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings, zeros_
 class GymnaxEnv(AbstractEnv[ArrayTree]):
     """An environment of gymnax.
 
-    All actions are allowed, since gymnax has no masks. Its time limit, the parameters'
-    ``max_steps_in_episode``, truncates. ``info`` is the step's, and zeros after ``reset``.
+    All actions are allowed, since gymnax has no masks. Its time limit, the parameter
+    ``max_steps_in_episode``, truncates episodes. ``info`` is gymnax's, and zeros after ``reset``.
 
     Attributes:
-        params: the environment's parameters; those that are arrays may differ between the tasks of
-            a :class:`ppo_mask.envs.MultiTask` and change with a curriculum.
+        params: the environment's parameters. Array parameters may differ between the tasks of a
+            :class:`ppo_mask.envs.MultiTask`, and change with a curriculum.
         num_actions: the number of actions.
     """
 
@@ -40,15 +40,15 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
     _library_env: StaticObject = eqx.field(static=True)
 
     def __init__(self, environment: Any, params: Any = None):
-        """Looks the environment up if it is given by its name.
+        """Wraps an environment, which may be given by its name.
 
         Args:
             environment: an environment of gymnax, or a name that ``gymnax.make`` knows.
-            params: its parameters; None: its default ones.
+            params: its parameters; None for the environment's defaults.
 
         Raises:
             RunError: gymnax is not installed.
-            ValueError: the name is not known, or the actions are not discrete.
+            ValueError: the name is unknown, or the actions are not discrete.
         """
         gymnax = import_library("gymnax")
         if isinstance(environment, str):

@@ -27,21 +27,21 @@ from ppo_mask.jax_tools import ArrayTree, number_settings
 class JumanjiEnv(AbstractEnv[ArrayTree]):
     """An environment of jumanji.
 
-    The mask is the observation's ``action_mask``; without one all actions are allowed. Where an
-    action of jumanji has several parts, it depends on the mask what an action is here. If there is
-    a mask of each part, it is MultiDiscrete. If the mask is of the combinations (as
-    one of two parts of two counts, which could be either), or there is none, each combination is an
-    action, numbered so that the last part changes first.
+    The mask is the observation's ``action_mask``; without one all actions are allowed. Where a
+    jumanji action has several parts, the mask decides whether it is MultiDiscrete here. It is if
+    the mask has a row for each part. If the mask has an entry for each combination of parts, or
+    there is no mask, each combination is one action, numbered so that the last part changes
+    fastest. (A 2 x 2 mask, which could be either, counts as a mask of combinations.)
 
-    An episode whose last discount is 0 has terminated, any other was truncated. ``info`` is
+    An episode whose last discount is 0 has terminated; any other was truncated. ``info`` is
     jumanji's extras.
 
-    Randomness comes from the key of ``step``, not from the one in jumanji's state.
+    Randomness comes from the key of ``step``, not from the key in jumanji's state.
 
     Attributes:
-        num_actions: the number of actions, or of combinations of parts; for
-            MultiDiscrete actions, a tuple with the number of each part.
-        parts: how many values each part of an action has; empty where an action is one number.
+        num_actions: the number of actions, or of combinations of parts; for MultiDiscrete actions,
+            a tuple with the number of each part.
+        parts: how many values each part of an action has; empty if an action is one number.
     """
 
     num_actions: NumActions = eqx.field(static=True)
@@ -49,15 +49,15 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
     _library_env: StaticObject = eqx.field(static=True)
 
     def __init__(self, environment: Any):
-        """Looks the environment up if it is given by its name.
+        """Wraps an environment, which may be given by its name.
 
         Args:
             environment: an environment of jumanji, or a name that ``jumanji.make`` knows.
 
         Raises:
-            RunError: jumanji is not installed, or cannot download what the environment needs.
-            ValueError: the name is not known; the actions are not discrete; there are rewards for
-                several agents; or the mask is neither of the parts of an action nor of their
+            RunError: jumanji is not installed, or cannot download files for the environment.
+            ValueError: the name is unknown; the actions are not discrete; there are rewards for
+                several agents; or the mask fits neither the parts of an action nor their
                 combinations.
         """
         jumanji, specs = import_library("jumanji"), import_library("jumanji.specs")
@@ -116,7 +116,7 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
     def _convert(self, state: Any, timestep: Any) -> tuple[ArrayTree, TimeStep]:
         mask = getattr(timestep.observation, "action_mask", None)
         if mask is not None and isinstance(self.num_actions, tuple):
-            # Where a part allows nothing, jumanji decides what it does.
+            # If a part's mask is all False, every value is allowed; jumanji decides its effect.
             mask = mask | ~mask.any(axis=-1, keepdims=True)
         return fix_types(state.replace(key=jnp.zeros_like(state.key))), make_timestep(
             timestep.observation,

@@ -25,11 +25,11 @@ from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings
 class NavixEnv(AbstractEnv[ArrayTree]):
     """An environment of navix.
 
-    All actions are allowed, since navix has no masks. Its time limit truncates. ``info`` is
-    navix's: the episode's ``return`` so far.
+    All actions are allowed, since navix has no masks. Its time limit truncates episodes. ``info``
+    is navix's: the episode's ``return`` so far.
 
-    Randomness comes from the key of ``step``, not from the one in navix's state. The picture of
-    the empty grid, most of that state's size, is not kept but drawn in each step.
+    Randomness comes from the key of ``step``, not from the key in navix's state. The state leaves
+    out navix's picture of the empty grid, its largest part; each step draws the picture again.
 
     Attributes:
         num_actions: the number of actions.
@@ -39,15 +39,15 @@ class NavixEnv(AbstractEnv[ArrayTree]):
     _library_env: StaticObject = eqx.field(static=True)
 
     def __init__(self, environment: Any):
-        """Looks the environment up if it is given by its name.
+        """Wraps an environment, which may be given by its name.
 
         Args:
-            environment: an environment of navix, made with the time limit and the observations
-                that are wanted, or a name that ``navix.make`` knows.
+            environment: an environment of navix, with any time limit and observations, or a name
+                that ``navix.make`` knows.
 
         Raises:
             RunError: navix is not installed.
-            ValueError: the name is not known.
+            ValueError: the name is unknown.
         """
         navix = import_library("navix")
         if isinstance(environment, str):
@@ -70,10 +70,10 @@ class NavixEnv(AbstractEnv[ArrayTree]):
         self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:
         """Takes one action; see :meth:`ppo_mask.envs.AbstractEnv.step`."""
-        state = fix_types(state)  # navix writes into the dictionaries that it is given.
+        state = fix_types(state)  # Copies the dictionaries, since navix writes into them.
         cache = import_library("navix").rendering.cache.RenderingCache.init(state.state.grid)
         inner = state.state.replace(key=jax.random.key_data(key), cache=cache)
-        # The type of the step before says whether it was the last, after which navix would reset.
+        # Zero, a step that is not the last: after a last step, navix would reset.
         before = state.replace(state=inner, step_type=jnp.zeros_like(state.step_type))
         return self._convert(self.environment.step(before, jnp.asarray(action, jnp.int32)))
 

@@ -28,12 +28,12 @@ Opponent: TypeAlias = Callable[[Any, Any, Any], Any] | AbstractActorCritic
 def random_opponent(
     observation: ArrayTree, mask: Bool[Array, " actions"], key: Key[Array, ""]
 ) -> Int[Array, ""]:
-    """Draws one of the allowed actions, all with the same probability.
+    """Samples an allowed action uniformly.
 
     Args:
         observation: not used.
         mask: True where an action is allowed.
-        key: for the draw.
+        key: for sampling.
 
     Returns:
         The action's number.
@@ -43,11 +43,11 @@ def random_opponent(
 
 
 class Match(eqx.Module):
-    """The state of a game, and which player the agent is.
+    """The state of a game, and which player is the agent.
 
     Attributes:
         game: the state of pgx.
-        agent: the agent's number among the players.
+        agent: which player is the agent, counted from 0.
         begins: whether the agent makes the first move.
     """
 
@@ -60,19 +60,19 @@ class Match(eqx.Module):
 class PgxEnv(AbstractEnv[Match]):
     """A game of pgx from the side of one of its players, the agent.
 
-    In games of several players the opponent plays all others, within ``step``, and within
-    ``reset`` where the agent does not begin. The reward is the sum of the agent's rewards until
-    its next turn. A game that is over before the agent's first move is replaced by another.
-    ``info`` has ``begins`` in games of several players.
+    In games of several players, the opponent plays all the others: within ``step``, and within
+    ``reset`` if the agent does not begin. The reward is the sum of the agent's rewards until its
+    next turn. A game that ends before the agent's first move is replaced by a new one. ``info`` has
+    ``begins`` in games of several players.
 
     The mask is pgx's; an action outside it ends the game and loses it.
 
-    :class:`~ppo_mask.training.SelfPlay` trains against a copy of the learner, which is shown what
-    pgx shows: with it, leave ``FlatObservation`` out.
+    :class:`~ppo_mask.training.SelfPlay` trains against a copy of the learner. The copy gets pgx's
+    own observations, so do not wrap the environment in ``FlatObservation`` then.
 
     Attributes:
         opponent: plays the other players; a network's parameters are arrays of the environment.
-        begins: whether the agent makes the first move; None: drawn for each episode.
+        begins: whether the agent makes the first move; None samples it for each episode.
         num_actions: the number of actions.
         num_players: the number of players.
     """
@@ -84,19 +84,19 @@ class PgxEnv(AbstractEnv[Match]):
     _library_env: StaticObject = eqx.field(static=True)
 
     def __init__(self, game: Any, opponent: Opponent | None = None, begins: bool | None = None):
-        """Looks the game up if it is given by its name.
+        """Wraps a game, which may be given by its name.
 
         Args:
             game: an environment of pgx, or a name that ``pgx.make`` knows.
             opponent: for games of several players: a function of an observation, a mask and a key
-                that returns an action, or a network, from whose distribution actions are drawn. An
-                action that is not allowed is replaced by the first that is.
-            begins: whether the agent makes the first move; None: drawn for each episode.
+                that returns an action; or a network, whose actions are sampled. The first allowed
+                action replaces an action that is not allowed.
+            begins: whether the agent makes the first move; None samples it for each episode.
 
         Raises:
             RunError: pgx is not installed.
-            ValueError: the name is not known; the opponent is missing, recurrent, or a network for
-                another game; or there is one for a game that is played alone.
+            ValueError: the name is unknown; the opponent is missing, recurrent, or a network for
+                another game; or a game for one player is given an opponent or ``begins``.
         """
         pgx = import_library("pgx")
         game = make_named(pgx.make, "pgx", game) if isinstance(game, str) else game
@@ -122,7 +122,7 @@ class PgxEnv(AbstractEnv[Match]):
 
     @number_settings()
     def reset(self, key: Key[Array, ""]) -> tuple[Match, TimeStep]:
-        """Starts a game, which stands at the agent's first turn then."""
+        """Starts a game, and plays it up to the agent's first turn."""
         if self.num_players == 1:
             return self._convert(self._deal(key), jnp.zeros(()))
 
@@ -134,7 +134,7 @@ class PgxEnv(AbstractEnv[Match]):
             return _is_over(carry[1].game)
 
         nothing = zeros_from_shapes(jax.eval_shape(self._deal, key))
-        # So that the loop deals the first game too.
+        # Marked as over, so that the loop deals the first game too.
         none = eqx.tree_at(lambda match: match.game.terminated, nothing, jnp.array(True))
         _, match = jax.lax.while_loop(over, deal, (key, none))
         return self._convert(match, jnp.zeros(()))
@@ -143,7 +143,7 @@ class PgxEnv(AbstractEnv[Match]):
     def step(
         self, key: Key[Array, ""], state: Match, action: IntScalarLike
     ) -> tuple[Match, TimeStep]:
-        """Takes one action, and the opponent's until it is the agent's turn or the game is over."""
+        """Takes one action; the opponent then moves until the agent's turn or the game's end."""
         step_key, others_key = jax.random.split(key)
         game = fix_types(self.game.step(state.game, jnp.asarray(action, jnp.int32), step_key))
         reward = game.rewards[state.agent]
@@ -165,7 +165,7 @@ class PgxEnv(AbstractEnv[Match]):
         return self._let_others_move(others_key, match)[0]
 
     def _let_others_move(self, key: Any, match: Match) -> tuple[Match, Float[Array, ""]]:
-        """Plays until it is the agent's turn or the game is over; returns its reward too."""
+        """Lets the opponent move until the agent's turn or the game's end; also sums the reward."""
         if self.num_players == 1:
             return match, jnp.zeros(())
 
@@ -187,14 +187,14 @@ class PgxEnv(AbstractEnv[Match]):
 
     def _choose_reply(self, observation: Any, mask: Any, key: Any) -> Any:
         if isinstance(self.opponent, AbstractActorCritic):
-            _refuse_recurrent(self.opponent)  # Self-play has put it here.
+            _refuse_recurrent(self.opponent)  # Self-play may have put it here.
             return self.opponent(observation, mask)[0].sample(key)
         assert self.opponent is not None  # See __init__.
         return self.opponent(observation, mask, key)
 
     def _convert(self, match: Match, reward: Float[Array, ""]) -> tuple[Match, TimeStep]:
-        # From the agent's side, even where the game ended in another's turn. Not `observe`, whose
-        # argument for the player is deprecated.
+        # From the agent's side, even if the game ended at another player's turn. Not `observe`,
+        # whose argument for the player is deprecated.
         game = match.game
         observation = fix_types(self.game._observe(game, match.agent))
         match = Match(game.replace(observation=observation), match.agent, match.begins)
@@ -214,7 +214,7 @@ def _refuse_recurrent(opponent: AbstractActorCritic) -> None:
 
 
 def _check_network(opponent: AbstractActorCritic, game: Any) -> None:
-    """Makes sure that a network can play a game.
+    """Checks that a network can play a game.
 
     Raises:
         ValueError: it cannot; the message says why.

@@ -1,4 +1,4 @@
-"""Any environment as one of Gymnasium's (Towers et al. 2024, https://gymnasium.farama.org)."""
+"""Adapts an environment to Gymnasium (Towers et al. 2024, https://gymnasium.farama.org)."""
 
 import operator
 from typing import Any, final
@@ -12,15 +12,15 @@ from ppo_mask.jax_tools import ArrayTree
 
 @final
 class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
-    """One environment for libraries that take Gymnasium's.
+    """An environment of this library as a ``gymnasium.Env``.
 
     Observations and infos hold NumPy arrays and Python numbers. A step is one call into compiled
-    code. Environments that differ only in the values of their arrays share what is compiled.
+    code. Environments that differ only in the values of their arrays share their compiled code.
 
-    Episodes are drawn from ``np_random``: ``reset(seed=...)`` starts the same sequence of episodes
+    Randomness comes from ``np_random``: ``reset(seed=...)`` starts the same sequence of episodes
     each time, and ``reset()`` starts the next episode of the sequence.
 
-    The mask of MultiDiscrete actions is one row, as sb3-contrib wants it.
+    The mask of MultiDiscrete actions is one row, as sb3-contrib expects it.
 
     Attributes:
         env: the environment.
@@ -52,15 +52,15 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
 
         Args:
             env: the environment.
-            observation_space: the space with its limits; None: as wide as the dtypes.
-            renderers: for each render mode, the function that makes a frame from a state. The one
-                for ``human`` shows the frame itself, and is called after every reset and step.
+            observation_space: of the observations; None for the whole range of their dtypes.
+            renderers: for each render mode, the function that makes a frame from a state. The
+                function for ``human`` shows the frame, and is called after every reset and step.
             render_mode: one of the modes, or None.
-            render_fps: frames per second, for films.
+            render_fps: frames per second, for videos.
 
         Raises:
-            ValueError: there is no such render mode.
-            TypeError: no observation space is given and none can be made.
+            ValueError: ``renderers`` has no such render mode.
+            TypeError: ``observation_space`` is None and no space can be made.
         """
         self.observation_space, self.action_space = self._set_up(
             env, observation_space, renderers or {}, render_mode, render_fps
@@ -83,7 +83,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         """Starts an episode.
 
         Args:
-            seed: starts a sequence of episodes; None: the next episode of the present sequence.
+            seed: starts a sequence of episodes; None for the current sequence's next episode.
             options: ignored; there are none.
 
         Returns:
@@ -96,18 +96,18 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Takes an action. The environment decides what one outside the mask does.
+        """Takes an action. The environment decides the effect of an action outside the mask.
 
         Args:
-            action: an integer, from 0 to the number of actions less 1; if MultiDiscrete, one for
-                each part.
+            action: an integer from 0 to the number of actions less 1; if MultiDiscrete, an integer
+                for each part.
 
         Returns:
             The observation, the reward, whether the episode was terminated, whether it was
             truncated, and the info.
 
         Raises:
-            TypeError: the action is no integer.
+            TypeError: the action is not an integer.
             ValueError: the action is out of range, or has another number of parts.
             gymnasium.error.ResetNeeded: before the first reset, or after the end of an episode.
         """
@@ -129,11 +129,11 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         return observation, reward, terminated, truncated, info
 
     def render(self) -> Any:
-        """Makes a frame of the present state.
+        """Makes a frame of the current state.
 
         Returns:
-            What the renderer of ``render_mode`` makes; None for ``human``, which shows frames at
-            every reset and step, and without a mode, with a warning.
+            The frame, from the renderer of ``render_mode``. None for ``human``, which shows a frame
+            at every reset and step; and None, with a warning, without a mode.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.

@@ -1,4 +1,4 @@
-"""Many copies of an environment as one of Gymnasium's vectors."""
+"""Adapts many copies of an environment to a Gymnasium vector environment."""
 
 from collections.abc import Sequence
 from typing import Any, final
@@ -15,13 +15,13 @@ _Flags = Bool[np.ndarray, " envs"]
 
 @final
 class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, Any, Any]):
-    """Many environments in one compiled program, for libraries that take Gymnasium's vectors.
+    """Many environments in one compiled program, as a ``gymnasium.vector.VectorEnv``.
 
-    A :class:`ppo_mask.envs.VectorEnv` with NumPy arrays. Where an episode ends, the next one starts
-    in the same step (Gymnasium's ``AutoresetMode.SAME_STEP``): observation and mask are then the
-    new episode's, ``info["final_obs"]`` has the old one's last observation (an array of objects,
-    None where no episode ended) and ``info["final_info"]`` the step's info. A new episode has no
-    info before its first step: ``info["_<name>"]`` is False there, as in Gymnasium's own vectors.
+    Where an episode ends, the next one starts in the same step (Gymnasium's
+    ``AutoresetMode.SAME_STEP``). Observation and mask are then the new episode's;
+    ``info["final_obs"]`` has the old episode's last observation (an array of objects, None where no
+    episode ended), and ``info["final_info"]`` the step's info. A new episode has no info before its
+    first step: ``info["_<name>"]`` is False there, as in Gymnasium's own vectors.
 
     Attributes:
         env: one of the environments.
@@ -30,8 +30,8 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         render_mode: the mode that ``render`` uses, or None.
         single_observation_space: of one environment.
         single_action_space: of one environment.
-        observation_space: of all.
-        action_space: of all.
+        observation_space: of all environments.
+        action_space: of all environments.
 
     Example:
         >>> from ppo_mask.envs.probes import MaskedLocks
@@ -57,15 +57,15 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         Args:
             env: the environment.
             num_envs: the number of environments, at least 1.
-            observation_space: of one environment; None: as wide as the dtypes.
+            observation_space: of one environment; None for the whole range of the dtypes.
             renderers: for each render mode, the function that makes a frame from one environment's
-                state. One for ``human`` is left out.
+                state. The mode ``human`` is ignored.
             render_mode: one of the modes, or None.
-            render_fps: frames per second, for films.
+            render_fps: frames per second, for videos.
 
         Raises:
-            ValueError: there is no such render mode, or ``num_envs`` is below 1.
-            TypeError: no observation space is given and none can be made.
+            ValueError: ``renderers`` has no such render mode, or ``num_envs`` is below 1.
+            TypeError: ``observation_space`` is None and no space can be made.
         """
         drawing = {mode: draw for mode, draw in (renderers or {}).items() if mode != "human"}
         self.single_observation_space, self.single_action_space = self._set_up(
@@ -86,15 +86,16 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         """Starts an episode in every environment.
 
         Args:
-            seed: one for all; starts a sequence of episodes. None: the next of the present one.
-            options: ``reset_mask`` is refused, since episodes start by themselves; others are
-                ignored.
+            seed: one seed for all environments, which starts a sequence of episodes; None for the
+                current sequence's next episodes.
+            options: ``reset_mask`` is an error, since episodes start by themselves; other options
+                are ignored.
 
         Returns:
             The observations, with a leading axis ``envs``, and the infos.
 
         Raises:
-            ValueError: a ``reset_mask``, or several seeds.
+            ValueError: there is a ``reset_mask``, or there are several seeds.
         """
         if options and "reset_mask" in options:
             raise ValueError("a reset_mask is for vectors without autoreset; this one resets all")
@@ -107,14 +108,14 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
     def step(
         self, actions: Any
     ) -> tuple[Any, Float[np.ndarray, " envs"], _Flags, _Flags, dict[str, Any]]:
-        """Takes an action in every environment. One outside the mask does what ``env`` decides.
+        """Takes an action in every environment, which decides the effect of one outside the mask.
 
         Args:
             actions: integers ``[envs]``; if MultiDiscrete, ``[envs, parts]``.
 
         Returns:
-            The observations to act on next; and of this step the rewards (float64), where episodes
-            were terminated, where truncated, each ``[envs]``, and the infos.
+            The observations to act on next; then this step's rewards (float64), whether each
+            episode terminated, and whether it was truncated, each ``[envs]``; and the infos.
 
         Raises:
             ValueError: there is not one integer for each environment, or one is out of range.
@@ -135,7 +136,7 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         return observation, reward.astype(np.float64), terminated, truncated, info
 
     def _checked(self, actions: Any) -> Int[np.ndarray, "envs *parts"]:
-        """The actions as the driver takes them."""
+        """Checks the actions, and converts them to int32."""
         count = self.env.num_actions
         if isinstance(count, tuple):
             return several_choices(actions, count, (self.num_envs,))
@@ -155,7 +156,7 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         """Makes a frame of each environment.
 
         Returns:
-            What the renderer of ``render_mode`` makes; None without a mode, with a warning.
+            The frames, from the renderer of ``render_mode``; None, with a warning, without a mode.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
@@ -172,7 +173,7 @@ def _row(tree: Any, number: Any) -> Any:
 
 
 def _copy_rows(tree: Any, where: _Flags) -> Any:
-    """An array of objects ``[envs]``: copies of the tree's rows, and None elsewhere."""
+    """Makes an array of objects ``[envs]``: copies of the tree's rows where True, else None."""
     rows = np.full(len(where), None, dtype=object)
     for number in np.flatnonzero(where):
         rows[number] = jax.tree.map(np.array, _row(tree, number))
@@ -180,7 +181,7 @@ def _copy_rows(tree: Any, where: _Flags) -> Any:
 
 
 def _mark_infos(info: dict[str, Any], where: _Flags) -> dict[str, Any]:
-    """Infos as Gymnasium has them: each with ``_<name>``, which says where it is given, else 0."""
+    """Adds Gymnasium's ``_<name>``, which says where an info is valid; the info is 0 elsewhere."""
     marked: dict[str, Any] = {}
     for name, value in info.items():
         rows = where.reshape(-1, *[1] * (value.ndim - 1))

@@ -1,4 +1,4 @@
-"""Any environment as one of gymnax's (Lange 2022, https://github.com/RobertTLange/gymnax)."""
+"""Adapts an environment to gymnax (Lange 2022, https://github.com/RobertTLange/gymnax)."""
 
 from typing import Any, final
 
@@ -22,17 +22,17 @@ except ImportError as error:
 
 @struct.dataclass
 class GymnaxState(environment.EnvState):
-    """An environment's state, with what gymnax's base class reads of one.
+    """An environment's state, with the fields that gymnax's base class reads.
 
     Attributes:
         time: the number of steps taken in the episode.
         env_state: the state of the environment itself.
         action_mask: True where an action is allowed now.
         terminated: whether the episode has ended in a terminal state.
-        truncated: whether the environment has cut the episode off.
+        truncated: whether the environment has truncated the episode.
     """
 
-    # Any: jax.tree.map makes states whose leaves are no arrays.
+    # Any, since jax.tree.map makes states whose leaves are not arrays.
     time: Any
     env_state: Any
     action_mask: Any
@@ -45,7 +45,7 @@ class GymnaxParams(environment.EnvParams):
     """The parameters that gymnax passes to every call.
 
     Attributes:
-        max_steps_in_episode: gymnax truncates an episode after so many steps; by default never.
+        max_steps_in_episode: gymnax truncates an episode after this many steps; by default never.
     """
 
     max_steps_in_episode: Any = (1 << 31) - 1
@@ -53,22 +53,22 @@ class GymnaxParams(environment.EnvParams):
 
 @final
 class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
-    """One environment for programs that take gymnax's.
+    """An environment of this library as an environment of gymnax.
 
-    ``reset`` and ``step``, with the auto-reset, are gymnax's own: each step makes a new episode,
-    whether it is needed or not. ``action_mask`` says what is allowed in the state that ``step``
-    returned, which after the end of an episode is the new one's.
+    ``reset`` and ``step``, with the auto-reset, are gymnax's own: each step computes a reset,
+    whether the episode has ended or not. ``action_mask`` returns the mask of a state from ``step``;
+    after the end of an episode, that state is the new episode's.
 
     Attributes:
         env: the environment.
     """
 
     def __init__(self, env: AbstractEnv[Any], name: str | None = None) -> None:
-        """Runs nothing.
+        """Wraps an environment; runs nothing.
 
         Args:
             env: the environment.
-            name: the environment's name in gymnax; None: its class's name.
+            name: the environment's name in gymnax; None for its class's name.
 
         Raises:
             ValueError: actions are MultiDiscrete, for which gymnax has no space.
@@ -76,14 +76,14 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
         if isinstance(env.num_actions, tuple):
             actions = describe_actions(env.num_actions)
             raise ValueError(
-                f"gymnax has no space for MultiDiscrete actions, of {actions}; ToGymnasium has"
+                f"gymnax has no space for {actions} (MultiDiscrete); ToGymnasium has one"
             )
         self.env = env
         self._name = name or type(env).__name__
 
     @property
     def default_params(self) -> GymnaxParams:
-        """Parameters without a step limit but the environment's own."""
+        """Parameters with no step limit beside the environment's own."""
         return GymnaxParams()
 
     @property
@@ -121,11 +121,11 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
         number = jnp.asarray(action, jnp.int32)
         after, timestep = self.env.step(_wrap_key(key), state.env_state, number)
         state = _make_state(state.time + 1, after, timestep)
-        reward = timestep.reward.astype(jnp.float32)  # gymnax's wrappers sum it up as it is.
+        reward = timestep.reward.astype(jnp.float32)  # gymnax's wrappers sum it in its own dtype.
         return timestep.observation, state, reward, timestep.terminated, timestep.info
 
     def action_mask(self, state: GymnaxState) -> Bool[Array, "*batch actions"]:
-        """True where an action is allowed, in one state or a batch of them."""
+        """Returns True where an action is allowed, for a state or a batch of states."""
         return state.action_mask
 
     def is_terminated(self, state: GymnaxState, params: GymnaxParams) -> Bool[Array, ""]:
@@ -134,26 +134,26 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
         return state.terminated
 
     def is_truncated(self, state: GymnaxState, params: GymnaxParams) -> Bool[Array, ""]:
-        """Whether the environment or the parameters' step limit has cut the episode off."""
+        """Whether the environment or the parameters' step limit has truncated the episode."""
         return state.truncated | (state.time >= params.max_steps_in_episode)
 
     def action_space(self, params: GymnaxParams | None = None) -> spaces.Discrete:
-        """The space of all actions, allowed or not."""
+        """Returns the space of all actions, allowed or not."""
         del params
         return spaces.Discrete(self.num_actions)
 
     def observation_space(self, params: GymnaxParams | None = None) -> spaces.Space:
-        """The space of the observations, as wide as their dtypes.
+        """Returns the space of the observations, with the whole range of their dtypes.
 
         Raises:
-            TypeError: an observation is no tree of arrays, dicts, lists and tuples.
+            TypeError: an observation is not a tree of arrays, dicts, lists and tuples.
         """
         del params
         return make_observation_space(self.env, spaces)
 
 
 def _wrap_key(key: Array) -> Key[Array, ""]:
-    """Makes a typed key of an old one, which is an array of words."""
+    """Converts an old-style key, an array of integers, to a typed key."""
     is_key = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     return key if is_key else jax.random.wrap_key_data(key)
 

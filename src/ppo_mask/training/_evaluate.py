@@ -103,11 +103,11 @@ def evaluate(
         key: for the episodes, and for the actions if they are sampled.
         num_episodes: how many.
         greedy: whether to take the most probable action instead of sampling one.
-        num_envs: side by side; by default one per episode, at most 256, or 8 of an environment in
-            Python, which are closed afterwards.
+        num_envs: environments side by side; by default one per episode, but at most 256. If the
+            environment is in Python, at most 8, which are closed afterwards.
         max_steps: truncates an episode, in case the policy runs in circles.
         metrics: custom metrics, by name.
-        between: called every few steps, such as to end it all by raising something.
+        between: called every few steps; may raise an error to break the evaluation off.
 
     Returns:
         Returns, lengths and metrics, as Python numbers and NumPy arrays.

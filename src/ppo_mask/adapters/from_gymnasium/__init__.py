@@ -1,10 +1,10 @@
-"""Environments of Gymnasium, written in Python, for this library.
+"""Adapts environments of Gymnasium, written in Python, to this library.
 
 https://gymnasium.farama.org
 
-In: an id, or a function that makes an environment. Out: a :class:`GymnasiumEnv`, on which all of
-this library works. They are stepped in this process or in workers, all by one call out of the
-compiled program.
+In: an id, or a function that makes an environment. Out: a :class:`GymnasiumEnv`, which works like
+any other environment here. One callback from the compiled program steps all environments, in this
+process or in workers.
 """
 
 from ._env import GymnasiumEnv, HostState

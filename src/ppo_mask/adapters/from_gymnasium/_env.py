@@ -1,4 +1,4 @@
-"""The environment: compiled code that calls the host, once for a step of all environments."""
+"""The environment: compiled code that calls the host once per step of all environments."""
 
 import atexit
 import math
@@ -45,11 +45,11 @@ from ppo_mask.jax_tools import ArrayTree
 
 
 class HostState(eqx.Module):
-    """What compiled code knows of an environment on the host.
+    """Identifies an environment on the host, for compiled code.
 
     Attributes:
-        numbers: of its batch, of its place in it, and of the step.
-        observation: the present one, in parts.
+        numbers: of the environment's batch, of its place in the batch, and of the step.
+        observation: the current observation, in parts.
     """
 
     numbers: Int[Array, "3"]
@@ -58,21 +58,21 @@ class HostState(eqx.Module):
 
 @final
 class GymnasiumEnv(AbstractHostEnv[HostState]):
-    """An environment of Gymnasium, written in Python, stepped on the host.
+    """An environment of Gymnasium, written in Python and stepped on the host.
 
-    All environments of a :class:`ppo_mask.envs.VectorEnv` are stepped by one call out of the
-    compiled program, in this process or in workers. The mask is what ``action_masks()`` returns, as
-    for sb3-contrib's ``MaskablePPO``, or ``info["action_mask"]``, or the entry ``action_mask`` of a
-    Dict observation, as PettingZoo and RLlib have it; without any, all actions are allowed. With
-    actions of MultiDiscrete it is one row, part after part. An episode is truncated where the
-    environment says so, and its last observation is kept.
+    One callback from the compiled program steps all environments of a
+    :class:`ppo_mask.envs.VectorEnv`, in this process or in workers. The mask comes from
+    ``action_masks()``, as for sb3-contrib's ``MaskablePPO``; or from ``info["action_mask"]``; or
+    from the entry ``action_mask`` of a Dict observation, as in PettingZoo and RLlib. Without any of
+    them all actions are allowed. The mask of MultiDiscrete actions is one row, part after part. If
+    the environment truncates an episode, its last observation is kept for bootstrapping.
 
-    Its state is on the host. So a step cannot be taken twice, and a checkpoint does not hold it:
-    a run that is resumed begins new episodes, in place of those that ran, which count as
-    truncated. All else is as with any environment. It works on one device.
+    The state is on the host, so a step cannot be repeated, and checkpoints do not hold the state.
+    A resumed run begins new episodes, and counts the lost ones as truncated. It works on one device
+    only. Everything else is the same as with other environments.
 
     Attributes:
-        num_actions: the number of actions; of MultiDiscrete, that of each part.
+        num_actions: the number of actions; for MultiDiscrete, the number of each part.
 
     Example:
         >>> env = GymnasiumEnv("CartPole-v1", flatten=True)
@@ -97,24 +97,24 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         infos: Sequence[str] = (),
         env_kwargs: Mapping[str, Any] | None = None,
     ):
-        """Makes one environment, to see its spaces.
+        """Makes one environment to inspect its spaces, and closes it.
 
         Args:
             environment: an id that ``gymnasium.make`` knows, such as ``"module:Name-v0"``; a spec;
-                or a function that makes one.
-            num_workers: processes to step the environments in; 0: this one. Worth it where a step
-                takes longer than a message to a process and back.
-            max_episode_steps: where to truncate episodes; None: where the environment does.
-            flatten: join all parts of an observation to one row of floats, as
-                ``gymnasium.spaces.flatten`` does. Else dicts and tuples are kept, and each Discrete
-                or MultiDiscrete in them is such a row; the library's networks take them so.
-            infos: entries of the environment's infos to keep, each a number; 0 where one is
-                missing.
-            env_kwargs: arguments for what makes the environment, such as ``{"size": 3}``.
+                or a function that makes an environment.
+            num_workers: processes to step the environments in; 0 for this process. Workers pay off
+                if a step takes longer than a round trip to another process.
+            max_episode_steps: where to truncate episodes; None for the environment's own limit.
+            flatten: whether to join all parts of an observation into one row of floats, like
+                ``gymnasium.spaces.flatten``. Otherwise dicts and tuples stay, and Discrete and
+                MultiDiscrete parts become one-hot rows. The library's networks take both.
+            infos: names of infos to keep. Each must be a number; a missing info is 0.
+            env_kwargs: arguments for the function that makes the environment, such as
+                ``{"size": 3}``.
 
         Raises:
-            ValueError: the environment is not known, its actions are not discrete, or its
-                observations are no arrays.
+            ValueError: the environment is unknown, its actions are not discrete, or its
+                observations are not arrays.
             RunError: the environment cannot be made.
         """
         if num_workers < 0:
@@ -137,20 +137,20 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     def of_vectors(
         cls, make_vector: Callable[[int], Any], *, flatten: bool = False, infos: Sequence[str] = ()
     ) -> "GymnasiumEnv":
-        """Steps vectors of environments, such as those that are written as one.
+        """Wraps Gymnasium's vector environments, such as one that steps all its copies at once.
 
-        Any kind of autoreset will do. Vectors that reset an environment in its next step, and are
-        not Gymnasium's ``SyncVectorEnv`` or ``AsyncVectorEnv``, spend a step on it: it is learned
-        from as the first of the new episode, with an observation of zeros and one allowed action.
+        Any autoreset mode works. A custom vector (neither ``SyncVectorEnv`` nor ``AsyncVectorEnv``)
+        in mode ``NEXT_STEP`` spends a step on each reset. PPO sees this step as the first of the
+        new episode, with an observation of zeros and one allowed action.
 
         Args:
-            make_vector: from a number of environments to a vector of so many, such as
+            make_vector: makes a vector of a number of environments, such as
                 ``lambda n: gymnasium.make_vec("CartPole-v1", n)``.
-            flatten: see the class.
-            infos: see the class.
+            flatten: as in the constructor.
+            infos: as in the constructor.
 
         Raises:
-            ValueError: actions are not discrete, or observations are no arrays.
+            ValueError: actions are not discrete, or observations are not arrays.
             RunError: the vector cannot be made.
         """
         vector = first_made("", lambda: make_vector(1), gymnasium.vector.VectorEnv)
@@ -181,7 +181,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         infos: Sequence[str],
     ) -> None:
         if isinstance(infos, str):
-            raise ValueError(f"infos are several names; for this one, write [{infos!r}]")
+            raise ValueError(f"infos must be a list of names; write [{infos!r}]")
         kinds = gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete
         if not isinstance(actions, kinds):
             kind = "Discrete or MultiDiscrete"
@@ -220,7 +220,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         return self._held.value
 
     def close(self) -> None:
-        """Closes all environments and ends their workers; who goes on begins new episodes."""
+        """Closes all environments and ends their workers. A later step begins new episodes."""
         self._host.close()
 
     def __enter__(self) -> "GymnasiumEnv":
@@ -252,7 +252,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     def step(
         self, key: Key[Array, ""], state: HostState, action: ActionLike
     ) -> tuple[HostState, TimeStep]:
-        """Takes one action. Where it ends the episode, the environment is reset all the same."""
+        """Takes one action. If it ends the episode, the host also resets the environment."""
         action = as_action(action, self.num_actions)
         timestep, following = self.step_and_reset(key, key, state, action)
         return following.state, timestep
@@ -265,17 +265,17 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         action: Action,
         cut: Bool[Array, ""] | bool = False,
     ) -> tuple[TimeStep, Next[HostState]]:
-        """Takes one action; a new episode goes on with the environment's own random numbers.
+        """Takes one action; a new episode continues the environment's own random numbers.
 
-        See :meth:`ppo_mask.envs.AbstractHostEnv.step_and_reset`. The reset's key is used only
-        where the host does not know the state, as in a run that is resumed.
+        See :meth:`ppo_mask.envs.AbstractHostEnv.step_and_reset`. ``reset_key`` is used only if the
+        host does not know the state, as in a resumed run.
         """
         del step_key
         row = self._row(_seed(reset_key), state.numbers, action, cut)
         answer = self._call(self._host.step, row)
         begun = answer.rows[BEGUN] != 0
         terminated = answer.rows[TERMINATED] != 0
-        # Of the old episode nothing is known but that it did not end here.
+        # If an episode has just begun, the old one was lost, so it is reported as truncated.
         truncated = ((answer.rows[TRUNCATED] != 0) | cut | begun) & ~terminated
         ended = terminated | truncated
 
@@ -300,16 +300,16 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         return jnp.stack([*numbers, *others, seed])
 
     def encode(self, observation: Any) -> ArrayTree:
-        """What a policy takes, of an observation that the environment itself gave.
+        """Converts an observation of the wrapped environment to a policy's input.
 
         Args:
-            observation: one, as its ``reset`` and ``step`` return it.
+            observation: as the wrapped environment's ``reset`` and ``step`` return it.
 
         Returns:
-            The same as in this environment's time steps.
+            The observation as it would be in this environment's time steps.
 
         Raises:
-            RunError: it is not of the environment's space.
+            RunError: it is outside the environment's observation space.
         """
         leaves = self._host.layout["leaves"]
         arrays = attempt(self._host.name, lambda: read_parts(observation, leaves))
@@ -325,7 +325,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         return {name: numbers[i] for i, name in enumerate(self._infos, 1)}
 
     def _call(self, function: Callable[[Any], Answer], rows: Int[Array, "*batch columns"]) -> Any:
-        """Calls the host once for a whole batch, however often it is batched."""
+        """Calls the host once for a whole batch, under any number of nested vmaps."""
         if jax.sharding.get_abstract_mesh().manual_axes:
             raise RunError(
                 f"{self._host.name} lives in this process and works on one device only: "
@@ -353,7 +353,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             return answer, jax.tree.map(lambda _: True, answer)
 
         answer = call(rows)
-        # Compiled code cannot raise; here, outside of any, nobody else would ask what broke.
+        # Compiled code cannot raise errors. Outside of it, only this line can report a failure.
         if not isinstance(answer.rows, Tracer):
             jax.block_until_ready(answer)
             if (failure := self.take_failure()) is not None:
@@ -371,7 +371,7 @@ def _call_host(function: Callable[..., Any], shapes: Any, *arrays: Array) -> Any
 
         return io_callback(copies, shapes, *arrays)
 
-    # An eighth of the time, but on a CPU only: elsewhere the buffers are the device's.
+    # Takes an eighth of the time, but works only on a CPU: elsewhere the device owns the buffers.
     @no_type_check
     def fill(context: Any, out: Any, *arrays: Any) -> None:
         del context

@@ -1,4 +1,4 @@
-"""What compiled code calls: the environments of all batches, on the host."""
+"""The host's side of the callback: the environments of all batches."""
 
 import secrets
 import threading
@@ -13,23 +13,23 @@ from ppo_mask.errors import RunError, warn
 
 SESSION, SLOT, SERIAL = range(3)
 ACTION, CUT, SEED = slice(3, -2), -2, -1
-"""Columns of what is asked: whose step it is, and what to do. An action has one for each part."""
+"""Columns of a request: which environment and step, and what to do. Each action part has one."""
 TERMINATED, TRUNCATED, BEGUN = range(3, 6)
-"""Columns of what is answered, after the first three: BEGUN where no step could be taken."""
+"""Columns of an answer after the first three; BEGUN means a new episode instead of a step."""
 
-# More batches of episodes at once than anybody needs.
+# How many batches of episodes may exist at once; beyond that, the least recently used is closed.
 _MANY = 8
 
 
 class Answer(NamedTuple):
-    """What came of a batch; arrays with a leading axis of environments, to be copied at once.
+    """The result of a batch's step; arrays with a leading axis of environments. Copy them at once.
 
     Attributes:
-        rows: whose step it was, and how the episodes stand.
-        reward: and infos.
-        mask: of what comes next.
-        next: the observation from which to go on, in parts.
-        final: the observation after the step where an episode has ended, in parts.
+        rows: which environment and step, and whether its episode ended or has just begun.
+        reward: the reward, followed by the infos.
+        mask: for the next action.
+        next: the observation for the next action, in parts.
+        final: the last observation, in parts, where an episode has ended.
     """
 
     rows: Any
@@ -45,8 +45,8 @@ class _Session:
     def __init__(self, stepper: Any, count: int) -> None:
         self.stepper = stepper
         self.used = 0
-        # What is answered: session, slot and a serial number, of which every step has another, so
-        # that an old state is known; and how the episodes stand.
+        # Columns: session, slot and a serial number, which every step increases, so that an old
+        # state is recognized; then TERMINATED, TRUNCATED and BEGUN.
         self.rows = np.zeros((count, 6), np.int32)
         self.rows[:, SLOT] = np.arange(count)
 
@@ -54,7 +54,7 @@ class _Session:
 class Host:
     """The environments of all batches that a ``GymnasiumEnv`` has begun.
 
-    Only NumPy here: JAX waits for the callback, and must not be waited for in it.
+    It uses only NumPy: JAX waits for the callback, so the callback must not wait for JAX.
     """
 
     def __init__(self, name: str, layout: Any, make_stepper: Callable[[Any], Any]) -> None:
@@ -62,8 +62,8 @@ class Host:
 
         Args:
             name: of the environment, for messages.
-            layout: of arrays, for no environments.
-            make_stepper: from a layout to what steps so many.
+            layout: of the arrays, without the number of environments.
+            make_stepper: makes a stepper from a layout with the number of environments.
         """
         self.name = name
         self.layout = layout
@@ -93,7 +93,7 @@ class Host:
         error, self._failure = self._failure, None
         if error is None:
             return None
-        self.close()  # Whatever state they are in.
+        self.close()  # A failure leaves the environments in an unknown state.
         if isinstance(error, KeyboardInterrupt):
             raise error
         of_worker = isinstance(error, WorkerError)
@@ -116,18 +116,18 @@ class Host:
             self._sessions.clear()
 
     def end(self) -> None:
-        """Closes all environments, and makes none any more: the process ends."""
+        """Closes all environments for good, because the process ends."""
         self._is_over = True
         self.close()
 
     @no_type_check
     def _answer(self, call: Callable[[Any], Answer], rows: Any) -> Answer:
-        rows = np.asarray(rows).copy()  # The memory is the caller's.
+        rows = np.asarray(rows).copy()  # The caller owns the memory.
         with self._lock:
             if self._failure is None and not self._is_over:
                 try:
                     return call(rows)
-                except BaseException as error:  # Whatever it is, compiled code cannot pass it on.
+                except BaseException as error:  # Compiled code cannot pass any error on.
                     self._failure = error
         return self._broken(rows)
 
@@ -143,7 +143,7 @@ class Host:
         if session is None or not np.array_equal(rows[:, :3], session.rows[:, :3]):
             warn(
                 f"{self.name}: environments in Python are in no checkpoint and cannot go back: "
-                f"{len(rows)} new episodes begin in place of those that ran"
+                f"{len(rows)} new episodes replace those that were running"
             )
             session = self._open(len(rows), rows[:, SEED])
             return self._read(session, begun=True)
@@ -162,7 +162,7 @@ class Host:
             self._sessions.pop(oldest).stepper.close()
         stepper = self._make_stepper(self.layout | {"num_envs": count})
         session = _Session(stepper, count)
-        # Of no other process, for a resumed run has that one's numbers.
+        # Random, since a resumed run still has the numbers of an earlier process.
         number = 1 + secrets.randbits(30)
         session.rows[:, SESSION] = number
         stepper.arrays["seed"][:] = seeds
@@ -183,7 +183,7 @@ class Host:
         return Answer(rows, arrays["numbers"], arrays["mask"], following, final)
 
     def _broken(self, rows: Any) -> Answer:
-        """What ends every loop soon: a reward that is not finite, and nothing allowed."""
+        """Makes an answer that soon ends every loop: NaN rewards, and no allowed action."""
         n, layout = len(rows), self.layout
         numbers = np.zeros((n, 6), np.int32)
         numbers[:, :3] = rows[:, :3]

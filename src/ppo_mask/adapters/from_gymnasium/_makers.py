@@ -1,4 +1,4 @@
-"""Functions that make environments on the host, and what they are asked at once."""
+"""Finds the function that makes an environment, makes one, and inspects it."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,7 +10,7 @@ from ppo_mask.errors import RunError, warn
 
 
 def is_masked(masks: Any, env: Any) -> bool:
-    """Whether an environment or a vector has masks: these, or in its infos."""
+    """Whether an environment or a vector has masks: from the method ``masks``, or in its infos."""
     return masks is not None or "action_mask" in check_returned(env.reset(seed=0), "reset")[1]
 
 
@@ -18,7 +18,7 @@ def attempt(name: str, make: Callable[[], Any]) -> Any:
     """Calls a function.
 
     Raises:
-        RunError: whatever it raised, in one line with the environment's name.
+        RunError: the function's error in one line, with the environment's name.
     """
     try:
         return make()
@@ -27,11 +27,11 @@ def attempt(name: str, make: Callable[[], Any]) -> Any:
 
 
 def first_made(name: str, make: Callable[[], Any], kind: type) -> Any:
-    """An environment or a vector, to look at.
+    """Makes an environment or a vector, to inspect it.
 
     Raises:
         RunError: it cannot be made.
-        ValueError: what is made is another kind of thing.
+        ValueError: the function makes something else.
     """
     env = attempt(name, make)
     if not isinstance(env, kind):
@@ -41,7 +41,7 @@ def first_made(name: str, make: Callable[[], Any], kind: type) -> Any:
 
 
 def close(name: str, env: Any) -> None:
-    """Closes an environment or a vector; where that fails, a warning says so, and nothing else."""
+    """Closes an environment or a vector; a failure is only a warning."""
     try:
         attempt(name, env.close)
     except RunError as error:
@@ -51,7 +51,7 @@ def close(name: str, env: Any) -> None:
 def find_maker(
     environment: Any, max_episode_steps: int | None, env_kwargs: Mapping[str, Any]
 ) -> tuple[Callable[[], Any], str]:
-    """A function that makes an environment, which another process may be sent; and its name."""
+    """Finds a picklable function that makes an environment, and the environment's name."""
     from gymnasium.envs.registration import EnvSpec
 
     limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
@@ -64,7 +64,7 @@ def find_maker(
         )
     if isinstance(environment, str):
         try:
-            # What it says to import is imported here, and what is registered here is sent along.
+            # Imports the id's module here; workers get the spec, not the id.
             module, _, name = environment.rpartition(":")
             if module:
                 __import__(module)

@@ -1,4 +1,4 @@
-"""Observation spaces of Gymnasium as trees of arrays."""
+"""Converts observations of Gymnasium's spaces to trees of arrays."""
 
 from typing import Any, NamedTuple
 
@@ -11,13 +11,13 @@ from ppo_mask.envs.actions import NumActions
 from ppo_mask.jax_tools import ArrayTree
 
 _NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
-"""JAX's dtypes have 32 bits, unless told otherwise."""
+"""JAX's dtypes have at most 32 bits by default."""
 
 
 class Leaf(NamedTuple):
-    """An array of an observation, and its space: where it is in it, and what it is of.
+    """An array of an observation, with its path in the observation and its space.
 
-    ``span`` are the lowest and the highest numbers of choices, and None for what is no choice.
+    ``span`` is the lowest and the highest value of a Discrete or MultiDiscrete; else None.
     """
 
     path: tuple[Any, ...]
@@ -28,17 +28,17 @@ class Leaf(NamedTuple):
 
 
 def counts_of(space: Any) -> NumActions:
-    """How many actions a Discrete has, or each part of a MultiDiscrete."""
+    """Returns the number of values of a Discrete, or of each part of a MultiDiscrete."""
     if isinstance(space, gymnasium.spaces.MultiDiscrete):
         return tuple(int(n) for n in space.nvec.reshape(-1))
     return int(space.n)
 
 
 def leaves_of(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
-    """The arrays of a space's observations, in the order of its parts.
+    """Lists the arrays of a space's observations, in the order of its parts.
 
     Raises:
-        ValueError: a part is no array of a fixed shape; the message names it.
+        ValueError: a part is not an array of fixed shape; the message names it.
     """
     spaces = gymnasium.spaces
     if isinstance(space, spaces.Dict):
@@ -66,7 +66,7 @@ def _span(space: Any, counts: Any) -> Any:
 
 
 def find_mask_leaf(leaves: list[Leaf], mask_length: int) -> int | None:
-    """Which array of an observation is the mask, by its name and length; None if none is."""
+    """Finds the array of an observation that is the mask, by name and length; None if none is."""
     for i, leaf in enumerate(leaves):
         if leaf.path == ("action_mask",) and leaf.shape == (mask_length,):
             return i
@@ -74,9 +74,10 @@ def find_mask_leaf(leaves: list[Leaf], mask_length: int) -> int | None:
 
 
 def as_tree(space: Any, arrays: list[Array]) -> ArrayTree:
-    """The arrays of an observation as dicts and tuples, as its space has them.
+    """Puts the arrays of an observation into the dicts and tuples of its space.
 
-    Choices are rows of zeros and ones: a network would take their numbers for amounts.
+    Discrete and MultiDiscrete parts become one-hot rows, since a network would take their numbers
+    for amounts.
     """
     rest = iter(arrays)
 
@@ -91,13 +92,13 @@ def as_tree(space: Any, arrays: list[Array]) -> ArrayTree:
 
 
 def as_row(leaves: list[Leaf], arrays: list[Array]) -> Float[Array, " features"]:
-    """The arrays of an observation in a row, as ``gymnasium.spaces.flatten`` makes it."""
+    """Joins the arrays of an observation into one row, like ``gymnasium.spaces.flatten``."""
     parts = [_encode(leaf.space, array) for leaf, array in zip(leaves, arrays, strict=True)]
     return jnp.concatenate([part.astype(jnp.float32).reshape(-1) for part in parts])
 
 
 def _encode(space: Any, array: Array) -> Array:
-    """A choice of n as n numbers, one of which is 1, several in a row; all else as it is."""
+    """Encodes Discrete as a one-hot row, MultiDiscrete as one per part, joined; else unchanged."""
     if not isinstance(space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
         return array
     counts = np.atleast_1d(counts_of(space))

@@ -1,7 +1,7 @@
 """Steps environments one after another, in this process or, run as a program, in a worker.
 
 It imports neither JAX nor anything of this library, so that a worker starts fast and stays small.
-Types of what is called in each step are not checked: that takes longer than many a step.
+Functions that each step calls have no type checks, which would take longer than many steps.
 """
 
 import contextlib
@@ -22,21 +22,21 @@ _RETURNED = {
 }
 _FLAGS = "terminated and truncated must be one boolean each"
 
-# Where arrays begin: on lines of the cache, for several workers write to one memory.
+# Arrays begin at cache lines, since several workers write to the same memory.
 _ALIGNED = 64
 
 
 class UnfitError(Exception):
-    """What an environment did that it must not, in one line without its name."""
+    """An environment broke Gymnasium's rules; the message is a line without its name."""
 
 
 def lay_out(layout: Any) -> Any:
-    """The name, dtype, shape and place in memory of each array; and the bytes of all of them.
+    """Computes each array's name, dtype, shape and offset in memory, and the bytes of all.
 
     Args:
-        layout: ``num_envs``, ``action_shape``, ``mask_length``, ``num_infos`` and ``leaves`` (path,
-            dtype, shape, and the lowest and highest numbers where these are choices, or None);
-            ``mask_leaf``, the leaf that is the mask where nothing else is, or None.
+        layout: ``num_envs``, ``action_shape``, ``mask_length``, ``num_infos``, and ``leaves``: the
+            path, dtype, shape and span (see ``Leaf``) of each. Also ``mask_leaf``, the leaf that is
+            the mask if the environment gives no other, or None.
     """
     n = layout["num_envs"]
     fields = [
@@ -59,27 +59,27 @@ def lay_out(layout: Any) -> Any:
 
 
 def make_arrays(layout: Any, buffer: Any = None) -> Any:
-    """The arrays by name: what is to be done with each environment, and what came of it."""
+    """Makes the arrays, by name: each environment's input and the results of its step."""
     places, size = lay_out(layout)
     buffer = bytearray(size) if buffer is None else buffer
     return {name: np.ndarray(shape, dtype, buffer, offset) for name, dtype, shape, offset in places}
 
 
 def describe_error(error: Any) -> Any:
-    """What was raised and where, in one line, without the environment's name."""
+    """Describes an error and its place in one line, without the environment's name."""
     text = " ".join(str(error).split())
     if isinstance(error, UnfitError):
         return f": {text}"
     frames = traceback.extract_tb(error.__traceback__)
     places = [frame for frame in frames if not _is_between(frame.filename)]
-    # What a library found wrong is seldom its fault.
+    # An error that a library raises is seldom the library's fault.
     places = [x for x in places if "site-packages" not in x.filename] or places
     at = f" at {places[-1].filename}:{places[-1].lineno} ({places[-1].name})" if places else ""
     return f" raised {type(error).__name__}{': ' if text else ''}{text}{at}"
 
 
 def _is_between(filename: Any) -> bool:
-    """Whether it is code between us and the environment, which says nothing about the error."""
+    """Whether a file lies between this library and the environment, and does not explain errors."""
     path = filename.replace(os.sep, "/")
     between = "/ppo_mask/adapters/from_gymnasium/", "/ppo_mask/_typecheck.py"
     libraries = "gymnasium", "jaxtyping", "beartype"
@@ -88,10 +88,10 @@ def _is_between(filename: Any) -> bool:
 
 @no_type_check
 def check_returned(result: Any, method: Any) -> Any:
-    """What ``reset`` or ``step`` returned.
+    """Checks and returns the values from ``reset`` or ``step``.
 
     Raises:
-        UnfitError: these are not the values that it must return.
+        UnfitError: these are not the values that the method must return.
     """
     names = _RETURNED[method]
     if not isinstance(result, (tuple, list)) or len(result) != len(names):
@@ -108,13 +108,14 @@ def check_returned(result: Any, method: Any) -> Any:
 
 @no_type_check
 def store_numbers(array: Any, where: Any, value: Any, must: Any) -> None:
-    """Copies a reward, an info's entry or flags into their place.
+    """Copies a reward, an info or flags into their place.
 
     Raises:
-        UnfitError: it has another shape, or is no number; ``must`` says what would be right.
+        UnfitError: the value has another shape or is not a number; the message begins with
+            ``must``, which says what is right.
     """
     try:
-        # NumPy would take None for NaN, which then looks like a division by zero.
+        # NumPy would turn None into NaN, which would look like a division by zero.
         if array.dtype.kind == "f" and np.asarray(value).dtype.kind in "OUS":
             raise TypeError
         array[where] = value
@@ -124,11 +125,11 @@ def store_numbers(array: Any, where: Any, value: Any, must: Any) -> None:
 
 @no_type_check
 def _check_kept(kept: Any, value: Any, path: Any, span: Any) -> None:
-    """Makes sure that whole numbers were kept: NumPy wraps them around without a word.
+    """Checks that whole numbers survived the copy, since NumPy wraps them around silently.
 
     Raises:
-        UnfitError: one is out of the range in which they are kept, or of its choices, of which it
-            would be encoded as none.
+        UnfitError: a number is outside the range of the array's dtype; or outside ``span``, so that
+            its one-hot row would be all zeros.
     """
     if span is not None:
         lowest, highest = span
@@ -151,12 +152,12 @@ def _check_kept(kept: Any, value: Any, path: Any, span: Any) -> None:
 
 @no_type_check
 def check_mask(mask: Any, count: Any, what: Any) -> Any:
-    """The mask as an array of booleans.
+    """Checks a mask, and converts it to an array of booleans.
 
     Args:
-        mask: what an environment gave.
-        count: the number of actions, or a tuple of those of each part.
-        what: where the mask is from.
+        mask: from an environment.
+        count: the number of actions, or a tuple with the number of each part.
+        what: the mask's source, for messages.
 
     Raises:
         UnfitError: it has another shape or dtype, or allows nothing.
@@ -187,12 +188,12 @@ def check_mask(mask: Any, count: Any, what: Any) -> Any:
 
 
 def first_actions(count: Any) -> Any:
-    """The place in the mask of the first action of each part."""
+    """Returns the index in the mask of each part's first action."""
     return np.cumsum((0, *count[:-1])) if isinstance(count, tuple) else np.zeros(1, int)
 
 
 def find_masks(env: Any) -> Any:
-    """The environment's method ``action_masks``, through its wrappers; None if it has none."""
+    """Finds an environment's method ``action_masks``, through its wrappers; None if it has none."""
     try:
         found = env.get_wrapper_attr("action_masks")
     except AttributeError:
@@ -204,13 +205,13 @@ def find_masks(env: Any) -> Any:
 
 @no_type_check
 def store(array: Any, rows: Any, value: Any, path: Any, span: Any) -> None:
-    """Copies a part of an observation into its row, or of several into theirs.
+    """Copies a part of an observation, or of several observations, into its rows of an array.
 
     Raises:
-        UnfitError: its shape or kind is not the space's, or a number is out of range.
+        UnfitError: its shape or kind differs from the space's, or a number is out of range.
     """
     value = np.asarray(value)
-    # Whole numbers are whole numbers, signed or not: what is out of range the space forbids.
+    # Signed and unsigned whole numbers fit each other; `_check_kept` checks their range.
     are_whole = value.dtype.kind in "iub" and array.dtype.kind in "iu"
     fits = are_whole or np.can_cast(value.dtype, array.dtype, "same_kind")
     shape = array[rows].shape
@@ -225,7 +226,7 @@ def store(array: Any, rows: Any, value: Any, path: Any, span: Any) -> None:
 
 @no_type_check
 def read_parts(observation: Any, leaves: Any) -> Any:
-    """The arrays of one observation.
+    """Copies the arrays of one observation.
 
     Raises:
         UnfitError: see ``store``.
@@ -238,7 +239,7 @@ def read_parts(observation: Any, leaves: Any) -> Any:
 
 
 def part_of(observation: Any, path: Any) -> Any:
-    """The part of an observation that is at a path."""
+    """Returns the part of an observation at a path."""
     for key in path:
         observation = observation[key]
     return observation
@@ -250,7 +251,7 @@ def _where(path: Any) -> Any:
 
 @no_type_check
 class Stepper:
-    """Some of a session's environments: those of the rows ``first`` to ``last`` - 1."""
+    """Steps some of a session's environments: rows ``first`` to ``last`` - 1."""
 
     def __init__(self, make: Any, layout: Any, arrays: Any, first: Any, last: Any) -> None:
         self._layout, self.arrays = layout, arrays
@@ -264,21 +265,21 @@ class Stepper:
         self._final = [(*leaf, arrays[f"final{i}"]) for i, leaf in enumerate(leaves)]
 
     def reset(self) -> None:
-        """Starts an episode in each, from the seeds."""
+        """Starts an episode in each environment, from its seed."""
         self._run(True)
 
     def step(self) -> None:
-        """Takes a step in each, and starts a new episode where one has ended or is cut off."""
+        """Steps each environment; starts a new episode where one ended or is to be truncated."""
         self._run(False)
 
     def close(self) -> None:
-        """Closes the environments; one that cannot be closed has said so when the first was."""
+        """Closes the environments, silently: closing the first one has warned of any failure."""
         for env in self._envs.values():
             with contextlib.suppress(Exception, SystemExit):
                 env.close()
 
     def _run(self, begins: Any) -> None:
-        # One function with all in it, since a call is not free, and a step of many games is short.
+        # One long function, since calls take time, and the steps of many games are short.
         arrays, layout = self.arrays, self._layout
         numbers, ends, masks, cuts = (arrays[x] for x in ("numbers", "ends", "mask", "cut"))
         start, names, count = layout["start"], layout["infos"], layout["num_actions"]
@@ -322,13 +323,14 @@ class Stepper:
 
 
 def work(control: int, memory: int) -> None:
-    """A worker: does what comes through a connection until it is closed.
+    """Runs a worker: executes commands from a connection until it is closed.
 
     Args:
         control: the connection's file descriptor.
-        memory: that of the memory that all share.
+        memory: the shared memory's file descriptor.
     """
-    # The run ends in good order, and for that it may need more steps. A lost parent ends this.
+    # Ignores signals, since the run may need more steps to end in good order. The connection's end
+    # ends the worker.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     connection = Connection(control)

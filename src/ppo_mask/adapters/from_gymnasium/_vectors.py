@@ -1,4 +1,4 @@
-"""Steps a vector environment of Gymnasium, whatever its kind of autoreset."""
+"""Steps a vector environment of Gymnasium with any autoreset mode."""
 
 import contextlib
 import signal
@@ -20,15 +20,15 @@ from ppo_mask.adapters.from_gymnasium._stepper import (
 )
 
 _OF_MAKE_VEC = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
-"""What ``gymnasium.make_vec`` notes among an environment's own arguments."""
+"""Arguments that ``gymnasium.make_vec`` stores among an environment's own arguments."""
 
 
 @contextlib.contextmanager
 def _deaf_processes() -> Generator[None]:
-    """Processes started inside do not hear Ctrl+C, nor that the terminal has been closed.
+    """Makes processes that start inside ignore Ctrl+C and the end of the terminal.
 
-    Those go to all processes of a terminal. The run ends in good order, and needs these until then.
-    They inherit the mask of signals of the thread that starts them.
+    A terminal sends both signals to all its processes, but the run needs these processes until it
+    has ended in good order. They inherit the starting thread's signal mask.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows.
         yield
@@ -42,12 +42,13 @@ def _deaf_processes() -> Generator[None]:
 
 @no_type_check
 class VectorStepper:
-    """What a ``Stepper`` of all environments is, with a vector in place of them.
+    """A ``Stepper`` for a vector environment.
 
-    Where the vector resets an environment in the same step, its infos have the last observation.
-    Where it does in the next one, or never, Gymnasium's own vectors are asked to reset at once.
-    Others of the next-step kind spend a step on it that takes no action: it becomes the first of
-    the new episode, with an observation of zeros, one allowed action and the reward 0.
+    In mode ``SAME_STEP``, the infos have the last observation. In mode ``DISABLED``, and for
+    Gymnasium's own vectors in mode ``NEXT_STEP``, the stepper resets ended environments at once.
+    Other vectors in mode ``NEXT_STEP`` spend a step, which ignores its action, on the reset. It
+    becomes the first step of the new episode, with an observation of zeros, one allowed action and
+    reward 0.
     """
 
     def __init__(self, make: Any, layout: Any, arrays: Any) -> None:
@@ -63,16 +64,16 @@ class VectorStepper:
         mode = modes(getattr(inner, "autoreset_mode", known))
         own = gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv
         self._is_own = isinstance(inner, own)
-        # A worker that shares no memory forgets that it has just been reset.
+        # Without shared memory, a worker forgets that it has just been reset.
         forgets = not getattr(inner, "shared_memory", True)
         self._same_step = mode == modes.SAME_STEP
         self._resets_some = mode == modes.DISABLED or (self._is_own and not forgets)
         self._masks = find_masks_of(self._vector)
         self._in_info = False
-        self._idle = np.zeros(count, bool)  # Reset in the next step, which takes no action.
+        self._idle = np.zeros(count, bool)  # The next step resets these, and ignores their action.
 
     def reset(self) -> None:
-        """Starts an episode in each, from the seeds."""
+        """Starts an episode in each environment, from its seed."""
         seeds = self.arrays["seed"].tolist()
         result = self._vector.reset(seed=seeds if self._is_own else seeds[0])
         observation, info = check_returned(result, "reset")
@@ -84,7 +85,7 @@ class VectorStepper:
         self._store_masks(info, np.ones(len(self._idle), bool))
 
     def step(self) -> None:
-        """Takes a step in each, and starts a new episode where one has ended or is cut off."""
+        """Steps each environment; starts a new episode where one ended or is to be truncated."""
         arrays, start = self.arrays, self._layout["start"]
         actions = arrays["action"] + start
         result = check_returned(self._vector.step(actions), "step")
@@ -97,7 +98,7 @@ class VectorStepper:
         arrays["ends"][:, 1] = truncated
         self._store_infos(info, ~ended if self._same_step else np.ones_like(ended))
         final = observation
-        masked = np.ones_like(ended)  # Whose infos are of the observations that come next.
+        masked = np.ones_like(ended)  # Where `info` belongs to the next observation.
         if self._same_step and ended.any():
             final = info.get("final_obs")
             if final is None:
@@ -132,7 +133,7 @@ class VectorStepper:
         self._store_masks(info, masked)
 
     def close(self) -> None:
-        """Closes the vector; one that cannot be closed has said so when the first was."""
+        """Closes the vector, silently: closing the first one has warned of any failure."""
         with contextlib.suppress(Exception, SystemExit):
             self._vector.close()
 
@@ -146,7 +147,7 @@ class VectorStepper:
             store(array, rows, np.asarray(part_of(observation, path))[rows], path, span)
 
     def _store_some(self, name: Any, observation: Any, rows: Any) -> None:
-        """The same from final observations: an array of objects, one for each environment."""
+        """Stores final observations, which may be an array of objects, one per environment."""
         if not isinstance(observation, np.ndarray) or observation.dtype != object:
             self._store(name, observation, rows)
             return
@@ -187,7 +188,7 @@ class VectorStepper:
 
 
 def find_masks_of(vector: Any) -> Any:
-    """A function that gives the masks of all environments; None if there are none to ask for."""
+    """Finds a function that returns the masks of all environments; None if there is none."""
     inner = vector.unwrapped
     while not hasattr(vector, "action_masks") and vector is not inner:
         vector = vector.env
@@ -196,8 +197,8 @@ def find_masks_of(vector: Any) -> Any:
     makers, spec = getattr(inner, "env_fns", None), inner.spec
     if makers is None:
         return None
-    # An AsyncVectorEnv breaks if its environments are asked for what they have not: ask another.
-    # What gymnasium.make_vec was given to make them with is used up.
+    # An AsyncVectorEnv breaks if its environments lack the method, so ask a separate environment.
+    # It comes from the spec if the vector has used its makers up, as gymnasium.make_vec's does.
     if isinstance(makers, Sequence):
         env = makers[0]()
     elif spec is not None:

@@ -1,4 +1,4 @@
-"""Worker processes, each of which steps some of a session's environments."""
+"""Worker processes. Each steps some of a session's environments."""
 
 import contextlib
 import mmap
@@ -21,22 +21,22 @@ from ppo_mask.adapters.from_gymnasium._stepper import UnfitError, lay_out, make_
 
 
 class WorkerError(Exception):
-    """What broke in a worker: a line to be read after the environment's name."""
+    """A worker failed; the message is a line that continues the environment's name."""
 
 
 class Workers:
-    """What a ``Stepper`` of all environments is, with workers that share the memory of its arrays.
+    """A ``Stepper`` that distributes its environments over workers, which share its arrays.
 
-    A worker is started as a program of its own: not forked, which JAX does not survive, and not by
-    ``multiprocessing``, which would run the user's script again in each.
+    Each worker is a program of its own: not a fork, which JAX does not survive, and not a process
+    of ``multiprocessing``, which would run the user's script again.
     """
 
     def __init__(self, make: Any, layout: Any, num_workers: int) -> None:
-        """Starts the workers, and has each make its environments.
+        """Starts the workers, which make their environments.
 
         Raises:
             UnfitError: the function that makes an environment cannot be sent to another process.
-            WorkerError: a worker could not make them.
+            WorkerError: a worker could not make its environments.
         """
         try:
             sent = cloudpickle.dumps(make)
@@ -69,7 +69,7 @@ class Workers:
                 program,
                 pass_fds=(theirs.fileno(), memory),
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # So that Ctrl+C is this process's alone.
+                start_new_session=True,  # So that Ctrl+C reaches this process only.
             )
         self._workers.append((process, Connection(ours.detach())))
 
@@ -97,7 +97,7 @@ class Workers:
     @no_type_check
     def _tell_all(self, command: bytes) -> None:
         for _, connection in self._workers:
-            with contextlib.suppress(OSError):  # Told when it is waited for.
+            with contextlib.suppress(OSError):  # `_await_all` reports a lost worker.
                 connection.send_bytes(command)
         self._await_all()
 

@@ -18,8 +18,8 @@ _SHOWN = 100  # the most characters of a value or a type in an error
 class WrongType(TypeCheckError, AnnotationError):
     """A one-line error: an argument or a result does not have its annotated type.
 
-    It is also an AnnotationError, because jaxtyping lets these through unchanged. It expands other
-    errors of a type checker to a hundred lines about all arguments and annotations.
+    It is also an AnnotationError, because jaxtyping re-raises these unchanged. To other errors of a
+    type checker it adds a hundred lines about all arguments and annotations.
     """
 
 

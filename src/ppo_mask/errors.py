@@ -98,7 +98,7 @@ def first_line(error: BaseException) -> str:
 
 
 def describe_os_error(error: OSError) -> str:
-    """Describes in one line what the system refused; without a file name it was a write."""
+    """Describes an OSError in one line; if it names no file, the line says that a write failed."""
     reason = error.strerror or error
     if error.filename is None:
         return f"cannot write: {reason}"

@@ -109,7 +109,7 @@ def test_what_is_not_normalized_is_named(capsys):
     line = "normalize_observations leaves integers as they are: n (int32)"
     assert capsys.readouterr().err == f"warning: {line}\n"
     add_normalization(network, {"n": jnp.ones((3, 2), jnp.int32), "b": jnp.ones((3, 1), bool)})
-    line = "normalize_observations does nothing: it is for floats, and all is bool, int32 here"
+    line = "normalize_observations does nothing: it is for floats, and there is only bool, int32"
     assert capsys.readouterr().err == f"warning: {line}\n"
 
 

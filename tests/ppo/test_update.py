@@ -282,7 +282,7 @@ def test_a_minibatch_in_parts_changes_no_result(make, parts, rows_in_cache, monk
         ({"learning_rate": lambda step: 1 if step else 0}, "must be a schedule that JAX can trace"),
         (
             {"learning_rate": optax.constant_schedule(1.0), "anneal_lr": True},
-            "anneal_lr needs a number as learning rate: a schedule falls by itself",
+            "anneal_lr needs a number as learning rate: a schedule anneals by itself",
         ),
         ({"gamma": optax.constant_schedule(1.0)}, "gamma must be a number or a scalar array"),
         ({"clip_eps": 0}, "clip_eps must be more than 0"),

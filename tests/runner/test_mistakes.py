@@ -26,7 +26,7 @@ TASKS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a class": (
         {"make_env": lambda _: pm.envs.probes.MaskedLocks},
-        "env is the class MaskedLocks; make an environment of it: MaskedLocks()",
+        "env is the class MaskedLocks; pass an instance of it: MaskedLocks()",
     ),
     "text": ({"make_env": lambda _: "corridor"}, "env must be an AbstractEnv, got str"),
     "no environment": ({"make_env": lambda _: None}, "env must be an AbstractEnv, got NoneType"),

@@ -184,8 +184,8 @@ def test_all_that_takes_an_environment_says_the_same(use: Any) -> None:
         assert message in line_of(lambda wrong=wrong: use(Slide(**wrong)))
     cart_pole = pytest.importorskip("gymnasium").make("CartPole-v1")
     for given, message in (
-        (Slide, "env is the class Slide; make an environment of it: Slide()"),
-        (cart_pole, "ppo_mask.adapters.from_gymnasium.GymnasiumEnv takes in"),
+        (Slide, "env is the class Slide; pass an instance of it: Slide()"),
+        (cart_pole, "wrap it with ppo_mask.adapters.from_gymnasium.GymnasiumEnv"),
     ):
         assert message in line_of(lambda given=given: use(given))
         assert message in line_of(lambda given=given: pm.Trainer(given))

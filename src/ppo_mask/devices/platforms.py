@@ -13,7 +13,7 @@ def require_platform() -> None:
     """Starts JAX on the requested platform.
 
     Raises:
-        RunError: JAX finds no such platform; the message is there even where JAX gives none.
+        RunError: this machine does not have the platform.
     """
     try:
         jax.devices()

@@ -116,7 +116,7 @@ def broadcast_text_from_0(make: Callable[[], str], what: str) -> str:
         what: names the attempt in an error, as in "process 0 could not <what>".
 
     Raises:
-        RunError: ``make`` raised it; in other processes, the message says what process 0 could not.
+        RunError: ``make`` raised it; the other processes then raise one that names ``what``.
     """
     if not is_multiprocess():
         return make()

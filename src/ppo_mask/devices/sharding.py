@@ -3,8 +3,8 @@
 This is data parallelism by JAX's sharding: one compiled program on a one-dimensional mesh of
 devices. Each device acts in its own environments and gathers its own rows of every minibatch; a
 gradient step takes the mean of the devices' gradients. The random numbers of an environment, and
-which of its steps are in which minibatch, do not depend on the number of devices. So the result
-does not either, except for float rounding.
+which of its steps are in which minibatch, do not depend on the number of devices. So the result is
+the same for any number of devices, except for float rounding.
 """
 
 from collections.abc import Callable, Sequence
@@ -89,8 +89,8 @@ def shard_over_envs(
 def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
     """Averages a tree of arrays over the devices, inside of :func:`shard_over_envs`.
 
-    A single collective averages all arrays. With one for each array, two may wait at once; on a CPU
-    with more devices than cores, all threads can then wait for a device that has no thread left.
+    A single collective averages all arrays. With one for each array, a CPU with more devices than
+    cores can deadlock: two collectives wait at once, and take every thread.
 
     Args:
         mesh: the devices; None leaves the tree as it is.

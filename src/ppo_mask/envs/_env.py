@@ -200,8 +200,9 @@ class Next(eqx.Module, Generic[State]):
 class AbstractSelfResettingEnv(AbstractEnv[State]):
     """An environment with a combined step and reset, cheaper than one after the other.
 
-    They may share work, such as generating a level. Only :class:`ppo_mask.envs.VectorEnv`, which
-    has the library's only auto-reset, calls :meth:`step_and_reset`.
+    Step and reset may share work, such as generating a level. Only
+    :class:`ppo_mask.envs.VectorEnv`, which has the library's only auto-reset, calls
+    :meth:`step_and_reset`.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp, ppo_mask as pm

@@ -44,7 +44,7 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
         """Returns and clears the error that broke the environment; None if there is none.
 
         Compiled code cannot raise. After a failure, steps give rewards of NaN and masks that allow
-        nothing, which soon ends the training loop. Its caller then asks this method for the reason.
+        nothing, which soon ends the training loop. The trainer then calls this for the reason.
         """
 
     @abstractmethod

@@ -30,7 +30,7 @@ def require_env(env: Any) -> None:
     """
     if isinstance(env, type) and issubclass(env, AbstractEnv):
         name = env.__name__
-        raise RunError(f"env is the class {name}; make an environment of it: {name}()")
+        raise RunError(f"env is the class {name}; pass an instance of it: {name}()")
     if isinstance(env, AbstractEnv):
         _require_counts(env.num_actions)
         return
@@ -39,7 +39,7 @@ def require_env(env: Any) -> None:
     for library in ("gymnasium", "gymnax", "jumanji", "pgx", "navix"):
         if library in kinds:
             module = "from_gymnasium.GymnasiumEnv" if library == "gymnasium" else library
-            hint = f"; it is one of {library}'s, which ppo_mask.adapters.{module} takes in"
+            hint = f"; it is one of {library}'s: wrap it with ppo_mask.adapters.{module}"
     raise RunError(f"env must be an AbstractEnv, got {type(env).__name__}{hint}")
 
 
@@ -95,7 +95,7 @@ def shapes_of(env: Env) -> Shapes:
         env: the environment.
 
     Raises:
-        ProtocolError: the types do not.
+        ProtocolError: the types break the protocol.
         RunError: ``env`` is not an environment.
     """
     require_env(env)

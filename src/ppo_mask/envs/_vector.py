@@ -46,7 +46,7 @@ class VectorTimeStep(eqx.Module):
         terminated: the step ended its episode in a terminal state.
         truncated: the step's episode was cut off.
         info: of the step taken.
-        final_observation: the step's own; equals ``observation`` where no episode ended.
+        final_observation: of the step, before any reset; ``observation`` where none ended.
         episode_return: undiscounted sum of the rewards of the step's episode, up to this step.
         episode_length: steps of the step's episode, up to this one.
     """
@@ -100,7 +100,7 @@ class VectorEnv(eqx.Module, Generic[State]):
 
     @property
     def num_actions(self) -> NumActions:
-        """The number of actions of each environment; if MultiDiscrete, a tuple with each part's."""
+        """The number of actions of each environment; if MultiDiscrete, a number for each part."""
         return self.env.num_actions
 
     def reset(self, key: Key[Array, ""]) -> tuple[VectorState[State], VectorTimeStep]:

@@ -80,7 +80,7 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         action: Action,
         cut: Bool[Array, ""] | bool = False,
     ) -> tuple[TimeStep, Next[tuple[State, Int[Array, ""]]]]:
-        """See :class:`AbstractHostEnv`; only for environments that are one, or wrap one."""
+        """See :class:`AbstractHostEnv`; only for wrappers of a host environment."""
         inner, steps = state
         cut = cut | (steps + 1 >= self.max_steps)
         final, following = step_in_place(self.env, step_key, reset_key, inner, action, cut)
@@ -135,7 +135,7 @@ class FlatObservation(AbstractEnv[State]):
         action: Action,
         cut: Bool[Array, ""] | bool = False,
     ) -> tuple[TimeStep, Next[State]]:
-        """See :class:`AbstractHostEnv`; only for environments that are one, or wrap one."""
+        """See :class:`AbstractHostEnv`; only for wrappers of a host environment."""
         final, following = step_in_place(self.env, step_key, reset_key, state, action, cut)
         return self._flatten(final), self._flatten(following)
 

@@ -102,7 +102,7 @@ class ActionValue(_OneStep):
 
 @final
 class MatchObservation(_OneStep):
-    """One step; reward 1 for action 1 at observation 1 and for action 0 at -1, else -1."""
+    """One step; action 1 is right at observation 1, action 0 at -1. Reward 1 if right, else -1."""
 
     def _reward(self, observation: Float[Array, ""], action: Float[Array, ""]) -> Float[Array, ""]:
         return observation * (2.0 * action - 1.0)
@@ -188,7 +188,7 @@ class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
     def step(
         self, key: Key[Array, ""], state: tuple[Array, Array, Array], action: IntScalarLike
     ) -> tuple[tuple[Array, Array, Array], TimeStep]:
-        """Tries a key. A forbidden one ends the episode."""
+        """Tries a key. A forbidden key ends the episode."""
         opened, observation, mask = state
         action = jnp.asarray(action, jnp.int32)
         allowed = mask[action]
@@ -212,8 +212,8 @@ class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
 class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
     """``length`` doors in a row; an action tries one key in each lock of a door.
 
-    A lock works as in :class:`MaskedLocks`, with a number of keys and an entry of the observation
-    of its own. The reward is 1 if all locks of a door open. One forbidden key ends the episode. A
+    A lock works as in :class:`MaskedLocks`, with its own number of keys and its own entry of the
+    observation. The reward is 1 if all locks of a door open. One forbidden key ends the episode. A
     policy that obeys the mask and ignores the observation gets ``length`` / 2 ** locks on average.
 
     Attributes:
@@ -236,7 +236,7 @@ class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
     def step(
         self, key: Key[Array, ""], state: tuple[Array, Array, Array], action: ActionLike
     ) -> tuple[tuple[Array, Array, Array], TimeStep]:
-        """Tries a key in each lock. A forbidden one ends the episode."""
+        """Tries a key in each lock. A forbidden key ends the episode."""
         opened, observation, mask = state
         action = as_action(action, self.num_actions)
         starts, halves = self._places()
@@ -275,8 +275,8 @@ class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
 class RememberedCue(AbstractEnv[tuple[Array, Array]]):
     """The first observation, 1 or -1, is the cue; ``delay`` zeros follow.
 
-    At the last zero, action 1 after cue 1 and action 0 after cue -1 have reward 1, the others -1. A
-    policy without a memory gets 0 on average.
+    At the last zero, action 1 is right after cue 1, and action 0 after cue -1. The right action has
+    reward 1, the other -1. A policy without a memory gets 0 on average.
 
     Attributes:
         delay: steps after the cue, at least 1.

@@ -111,8 +111,8 @@ def by_platform(
 ) -> Result:
     """Computes ``on_cpu(*operands)`` in a program for a CPU, ``elsewhere(*operands)`` in others.
 
-    Only the chosen function is traced. A program that is lowered for another platform than it was
-    traced for (:func:`for_platform`) gives the same result, only more slowly.
+    Only the chosen function is traced. A program that was traced for one platform
+    (:func:`for_platform`) gives the same result on another, only more slowly.
 
     Args:
         on_cpu: the form for a CPU, which computes little at a time but starts kernels quickly.

@@ -46,12 +46,12 @@ def rarely(
         operand: the argument of ``true_fun``, a tree of arrays. Arrays that are also in
             ``otherwise`` are changed in place, without a copy.
         otherwise: the result where ``pred`` is False, structured as the result of ``true_fun``.
-        share: about one member in ``share`` needs ``true_fun`` at a time. This sets the size of a
-            chunk.
+        share: the size of a chunk is the batch's size divided by ``share``, but at least 16. About
+            one member in ``share`` should need ``true_fun`` at a time.
         cost: 0 to 255, higher for members whose loops in ``true_fun`` run longer. Members of
             similar cost share a chunk, so that short loops do not wait for long ones.
         short: on an accelerator, run ``true_fun`` for all members, because picking some would take
-            longer than it does. It must then end soon for all of them.
+            longer. Then ``true_fun`` must end soon for all members.
 
     Returns:
         A tree of the structure of ``otherwise``.
@@ -104,13 +104,13 @@ def rarely(
 
 
 def one_for_all(pick: Callable[[Array], Array], value: Shaped[Array, ""]) -> Shaped[Array, ""]:
-    """Reduces a value to one for all members of a batch; without ``jax.vmap`` returns the value.
+    """Reduces a batch's values to one shared value; without ``jax.vmap`` returns ``value``.
 
     Use it for the conditions of loops and branches: with a condition for each member, ``vmap``
     runs every branch, and adds a select to every iteration of a loop. Nested ``vmap`` works, too.
 
     Args:
-        pick: reduces a vector, the values of a batch, to one of the same type; such as ``jnp.any``.
+        pick: reduces a vector, the batch's values, to a scalar of its dtype, such as ``jnp.any``.
         value: the value of one member.
     """
 

@@ -102,7 +102,7 @@ class AbstractRecurrentActorCritic(AbstractActorCritic):
         Args:
             observation: the observation of one environment.
             action_mask: True where an action is allowed.
-            hidden: :meth:`initial_hidden` at an episode's first step, then the previous result.
+            hidden: from :meth:`initial_hidden`, or from the episode's previous step.
 
         Returns:
             The distribution, the value, and the hidden state for the episode's next step.
@@ -182,7 +182,7 @@ class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
 
 
 def static_fields(module: eqx.Module) -> dict[str, Any]:
-    """Returns a module's static fields by name, in order; most networks' hyperparameters are these.
+    """Returns a module's static fields by name, in order: the hyperparameters of most networks.
 
     Args:
         module: a network whose constructor has an argument for each of its static fields.
@@ -208,7 +208,7 @@ def advance(
         model: any model.
         observation: the observation of one environment.
         action_mask: True where an action is allowed.
-        hidden: :func:`initial_hidden` at an episode's first step, then the previous result.
+        hidden: from :func:`initial_hidden`, or from the episode's previous step.
 
     Returns:
         The distribution, the value in float32, and the hidden state for the episode's next step.

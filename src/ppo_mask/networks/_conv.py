@@ -43,7 +43,7 @@ class ConvActorCritic(AbstractActorCritic):
             grid; uint8 values are divided by 255. If the first axis has at most 4 entries and the
             others at least 16, channels come first, as in stacked frames.
         other_size: number of entries in the rest of the observation.
-        num_actions: number of logits of the policy; if MultiDiscrete, a tuple with each part's.
+        num_actions: number of logits of the policy; if MultiDiscrete, a number for each part.
         channels: number of channels of each convolution.
         hidden_dim: width of the hidden layer.
         convolutions: the convolutions, in order.
@@ -136,8 +136,8 @@ class ConvActorCritic(AbstractActorCritic):
         others = flat_numbers([x for i, x in enumerate(leaves) if i != place])
         if place is None or others.size != self.other_size:
             raise ValueError(
-                f"it takes observations with a grid {list(self.grid_shape)} and {self.other_size} "
-                f"other numbers, got {[list(x.shape) for x in leaves]}"
+                f"the network takes a grid {list(self.grid_shape)} and {self.other_size} other "
+                f"numbers, got {[list(x.shape) for x in leaves]}"
             )
         grid = leaves[place]
         x = grid.astype(jnp.float32) / (255 if grid.dtype == jnp.uint8 else 1)

@@ -28,7 +28,7 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
 
     Attributes:
         observation_size: number of entries in an observation.
-        num_actions: number of logits of the policy; if MultiDiscrete, a tuple with each part's.
+        num_actions: number of logits of the policy; if MultiDiscrete, a number for each part.
         hidden_dim: size of the hidden state, and width of the first layer.
         layer_norm: whether to normalize the first layer to mean 0 and variance 1 before its tanh.
         policy_gain: factor on the hidden state before the policy's head; see

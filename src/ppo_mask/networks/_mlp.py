@@ -72,7 +72,7 @@ class MLPActorCritic(AbstractFlatActorCritic):
 
     Attributes:
         observation_size: number of entries in an observation.
-        num_actions: number of logits of the policy; if MultiDiscrete, a tuple with each part's.
+        num_actions: number of logits of the policy; if MultiDiscrete, a number for each part.
         hidden_dim: width of the hidden layers.
         num_layers: hidden layers of each MLP.
         layer_norm: whether to normalize hidden layers to mean 0 and variance 1 before their tanh

@@ -31,7 +31,7 @@ class RunningMoments(eqx.Module):
     """The elementwise mean and variance of all arrays so far.
 
     Batches are merged as in Chan, Golub and LeVeque (1983), written as a weighted mean, so that
-    only the count grows. It stops growing after 2²⁴ batches, where float32 cannot represent one
+    only the count grows. The count stops growing after 2²⁴ batches, where float32 cannot add one
     more; from then on, older batches slowly lose weight.
 
     Args:
@@ -130,7 +130,7 @@ class NormalizedActorCritic(AbstractWrappedActorCritic):
 
 
 def add_normalization(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:
-    """Wraps the trainable network in a :class:`NormalizedActorCritic` without statistics yet.
+    """Wraps the trainable network in a :class:`NormalizedActorCritic` with initial statistics.
 
     Args:
         model: the model to train; a normalized one stays as it is.
@@ -150,7 +150,7 @@ def add_normalization(model: AbstractActorCritic, observation: ArrayTree) -> Abs
     ]
     if not shapes:
         dtypes = ", ".join(sorted({str(x.dtype) for _, x in leaves}))
-        warn(f"normalize_observations does nothing: it is for floats, and all is {dtypes} here")
+        warn(f"normalize_observations does nothing: it is for floats, and there is only {dtypes}")
     elif integers:
         warn(f"normalize_observations leaves integers as they are: {', '.join(integers)}")
     network = NormalizedActorCritic(network, shapes)

@@ -177,7 +177,7 @@ def _as_array(leaf: Any) -> Any:
         return leaf
     array = np.asarray(leaf)
     if array.dtype.kind in "OSU":
-        raise ValueError(f"the observation has a {type(leaf).__name__}, which is no array")
+        raise ValueError(f"the observation has a {type(leaf).__name__}, which is not an array")
     return jnp.asarray(array)
 
 

@@ -1,4 +1,4 @@
-"""The linear layers of the library's networks, for custom ones."""
+"""The linear layers of the library's networks, also for custom networks."""
 
 import math
 from typing import Any
@@ -43,7 +43,7 @@ def affine(
     Args:
         layer: with a bias, as :func:`linear` makes it.
         x: a vector, or a batch of them along any axes before the last.
-        gain: factor on the weights; a batch of ``x`` would have more numbers to multiply.
+        gain: factor on the weights, which have fewer entries than a batch of ``x``.
     """
     assert layer.bias is not None
     weight = layer.weight if gain == 1 else gain * layer.weight
@@ -110,7 +110,7 @@ def observation_shapes(env: Any) -> Any:
     """Traces ``reset`` for a tree with the shapes and dtypes of an environment's observation.
 
     Raises:
-        ValueError: the observation has no numbers, or an array of another type.
+        ValueError: the observation has no numbers, or an array that is not numeric.
         RunError: ``env`` is not an environment, or its ``reset`` breaks the protocol.
     """
     require_env(env)
@@ -136,7 +136,7 @@ def check_takes(observation_size: int, x: Float[Array, " features"]) -> None:
         ValueError: the observation has another size.
     """
     if x.size != observation_size:
-        raise ValueError(f"it takes observations of {observation_size} numbers, got {x.size}")
+        raise ValueError(f"the network takes {observation_size} numbers, got {x.size}")
 
 
 @eqx.filter_jit  # Compiled operation by operation, it takes seconds.

@@ -43,11 +43,11 @@ class Rules:
             empty if any text is allowed.
         alias: a second name; empty for none.
         changeable: whether a resumed run may change the value.
-        stored: whether a run's folder stores the value. It does not store settings that name the
-            run or apply to one start of it.
+        stored: whether a run's folder stores the value. Settings that name the run, or apply to one
+            start of it only, are not stored.
         is_path: whether the text may be a path. A path becomes absolute when it is read; a word
             that names no file stays as it is.
-        bare: the value of the flag without a value; None if the flag needs one.
+        bare: the value that a bare flag stands for; None if the flag needs a value.
     """
 
     help: str
@@ -125,7 +125,7 @@ def check_divides(field: str, parts: int, what: str, whole: int, times: str = ""
         times: the other factor in words; empty for none.
 
     Raises:
-        FieldError: it does not; the message suggests the largest number that does.
+        FieldError: ``parts`` does not divide ``whole``; the message suggests a number that does.
     """
     if whole % parts:
         largest = min(parts - 1, whole)
@@ -146,13 +146,13 @@ def _of_python(value: Any) -> Any:
 
 
 def _fixed(default: Any, help: str, **rules: Any) -> Any:
-    """A field that shapes the compiled program."""
+    """Makes a field that is static in the compiled program."""
     metadata = {RULES: Rules(help, **rules)}
     return eqx.field(static=True, converter=_of_python, default=default, metadata=metadata)
 
 
 def _rate(default: float | None, help: str, **rules: Any) -> Any:
-    """A field that may be an array."""
+    """Makes a field that may be an array."""
     metadata = {RULES: Rules(help, changeable=True, **rules)}
     return eqx.field(converter=_number, default=default, metadata=metadata)
 
@@ -191,8 +191,8 @@ class PPOConfig(eqx.Module):
         normalize_observations: whether to normalize the observation's floats to mean 0 and variance
             1 (:class:`ppo_mask.networks.NormalizedActorCritic`).
         normalize_rewards: whether to divide rewards by the discounted return's standard deviation
-            (:class:`ppo_mask.ppo.RewardScaler`). Values are then learned in that unit; rewards and
-            returns are logged in the environment's own.
+            (:class:`ppo_mask.ppo.RewardScaler`). Values are then learned in that unit; logged
+            rewards and returns are not divided.
 
     Raises:
         FieldError: a value is invalid; a ValueError whose message names the field.
@@ -309,7 +309,7 @@ class PPOConfig(eqx.Module):
                 raise FieldError(field.name, f"must be {wanted}, got {value!r}")
         if self.anneal_lr and callable(self.learning_rate):
             raise FieldError(
-                "anneal_lr", "needs a number as learning rate: a schedule falls by itself"
+                "anneal_lr", "needs a number as learning rate: a schedule anneals by itself"
             )
         minibatches = self.scaling.num_minibatches
         batch = f"the batch of {self.num_envs} environments x {self.num_steps} steps"

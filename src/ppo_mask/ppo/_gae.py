@@ -22,8 +22,8 @@ def estimate_advantages(
     Args:
         reward: of each step.
         value: estimate for the state in which the step was taken.
-        next_value: estimate for the state that the step led to; where the episode was truncated,
-            its last state. Where ``terminated``, any finite number.
+        next_value: estimate for the state that the step led to, before any reset. Where
+            ``terminated``, any finite number.
         terminated: the step ended its episode in a terminal state.
         truncated: the step's episode was cut off.
         gamma: discount per step.

@@ -38,7 +38,7 @@ def ppo_loss(
     """Computes PPO's loss (Schulman et al. 2017, arXiv:1707.06347) and metrics about it.
 
     It takes the advantages as they are: :func:`~ppo_mask.ppo.update` has standardized them over the
-    minibatch, unless there is only one.
+    minibatch, unless it has only one.
 
     Args:
         network: the trainable network, without the model's feature extractor.

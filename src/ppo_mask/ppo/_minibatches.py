@@ -102,8 +102,8 @@ def shuffle_rows(
         mesh: the devices that the environments are split over, if there are several.
 
     Returns:
-        Row numbers, ``step · envs + env``, for each gradient step and part of its accumulation. On
-        a mesh the last axis is split over devices, and each numbers its own environments from 0.
+        Row numbers, ``step · envs + env``, for each gradient step and each of its parts. On a mesh
+        the last axis is split over devices, and each device numbers its environments from 0.
 
     Raises:
         ValueError: the model is recurrent, and its environments cannot be divided among

@@ -45,7 +45,7 @@ TASKS: dict[str, tuple[dict[str, Any], str]] = {
     "no callbacks": ({"callbacks": lambda _: [3]}, "a list of callbacks, got [3]"),
     "a column of nothing": (
         {"console_columns": {"won": "stats/nope"}},
-        "the console's column 'won' is of stats/nope, which is no metric",
+        "the console's column 'won' shows stats/nope, which is no metric",
     ),
     "a metric of a loss": (
         {"algorithm": lambda _: pm.ppo.Algorithm(loss=lambda *_: 3)},

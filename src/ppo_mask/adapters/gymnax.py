@@ -26,8 +26,8 @@ from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings, zeros_
 class GymnaxEnv(AbstractEnv[ArrayTree]):
     """An environment of gymnax.
 
-    All actions are allowed, since gymnax has no masks. Its time limit, the parameter
-    ``max_steps_in_episode``, truncates episodes. ``info`` is gymnax's, and zeros after ``reset``.
+    All actions are allowed, since gymnax has no masks. The time limit, ``max_steps_in_episode`` in
+    ``params``, truncates episodes. ``info`` is gymnax's, and zeros after ``reset``.
 
     Attributes:
         params: the environment's parameters. Array parameters may differ between the tasks of a

@@ -25,8 +25,8 @@ from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings
 class NavixEnv(AbstractEnv[ArrayTree]):
     """An environment of navix.
 
-    All actions are allowed, since navix has no masks. Its time limit truncates episodes. ``info``
-    is navix's: the episode's ``return`` so far.
+    All actions are allowed, since navix has no masks. The environment's time limit truncates
+    episodes. ``info`` is navix's: the episode's ``return`` so far.
 
     Randomness comes from the key of ``step``, not from the key in navix's state. The state leaves
     out navix's picture of the empty grid, its largest part; each step draws the picture again.

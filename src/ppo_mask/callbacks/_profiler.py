@@ -50,7 +50,7 @@ class Profiler(Callback):
             )
 
     def _try(self, act: Callable[[], None]) -> bool:
-        """Whether it worked; a failure is only a warning, since the run matters more."""
+        """Returns whether it worked; only warns if not, since the run matters more."""
         try:
             act()
         # The profiler raises many classes of errors, as on a full disk or an odd folder name.

@@ -19,10 +19,10 @@ class Saver(Callback):
     """Saves checkpoints at intervals and when the run stops. Put it after callbacks that log.
 
     If an evaluation finds the best mean return so far, the state is saved at once. The score of an
-    evaluated checkpoint is that mean return. The score of any other is the mean return of the last
-    complete log line whose ended episodes have at least half as many steps as the line; other
-    lines, such as a run's first, saw short episodes only. With ``every_updates``, a checkpoint that
-    a stop makes between two intervals has no score, so a stop does not change which is best.
+    evaluated checkpoint is that mean return; the score of any other is the mean return in the log.
+    A log line counts if it is complete and the episodes that ended in it have at least half as many
+    steps as the line. (A run's first lines see only short episodes.) With ``every_updates``, a
+    checkpoint between two intervals has no score, so a stop does not change which one is best.
 
     If a save fails, it warns, and tries again at the next checkpoint.
 

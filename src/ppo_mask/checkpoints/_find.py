@@ -59,7 +59,7 @@ def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder
 
 
 def _may_be_a_name(place: str) -> bool:
-    """Whether the place can be a run's name; only then is the bucket asked, which is slow."""
+    """Whether the place can be a run's name. If not, the slow look into the bucket is skipped."""
     return Path(place).name == place and not os.path.exists(place)
 
 

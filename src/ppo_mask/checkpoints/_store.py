@@ -137,7 +137,7 @@ class CheckpointStore:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _ranks(self) -> dict[int, tuple[bool, float]]:
-        """Ranks the checkpoints that have a score, by step."""
+        """Returns each scored checkpoint's rank, by step; the highest rank is the best."""
         ranks: dict[int, tuple[bool, float]] = {}
         for step in self.steps():
             with suppress(RunError):  # A damaged checkpoint is never the best.

@@ -16,7 +16,7 @@ Environment = TypeVar("Environment")
 
 
 def seed_configs(config: RunConfig[Environment]) -> list[RunConfig[Environment]]:
-    """The config of each of ``--num-seeds`` runs, with seeds counting up from ``--seed``."""
+    """Makes a config for each of ``--num-seeds`` runs, with seeds counting up from ``--seed``."""
     first = config.run.seed
     return [merge(config, {"seed": first + n}) for n in range(config.run.num_seeds)]
 
@@ -58,7 +58,7 @@ def open_folders(
             parts = [(run.run_suffix, f"seed{config.run.seed}") for config in configs]
             suffixes = ["-".join(filter(None, each)) for each in parts]
         taken = storage.runs()
-        if run.resume is not None:  # A run that never was saved takes over its own folder.
+        if run.resume is not None:  # A run without a checkpoint reuses its own folder.
             taken.pop(str(run.run_name), None)
         made = create_run_folders(storage.folder, taken, run.run_name, suffixes)
         for folder in made:

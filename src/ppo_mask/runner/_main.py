@@ -79,15 +79,15 @@ def main(
 
     Args:
         task: the environment, its networks and its metrics.
-        defaults: of all settings.
+        defaults: the defaults of all settings.
         arguments: the command line; None for the process's own.
         description: what the program does, for ``--help``.
-        prog: what the program is called there; None for its file's name.
+        prog: the program's name, for ``--help``; None for its file's name.
         with_commands: whether the first word may be a command.
 
     Returns:
-        The exit code: 0 at the end of the run, 128 + n after signal n, which saves first, 2 if
-        nothing was done, 1 if training failed or the last state could not be saved.
+        The exit code: 0 if the run finished; 128 + n if it saved and stopped after signal n; 2 if
+        nothing was done; 1 if training failed or the last state could not be saved.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if with_commands and words and words[0] in commands.NAMES:
@@ -136,7 +136,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     """
     with contextlib.ExitStack() as held:
         reason = _execute(task, plan, held)
-    acknowledge_stop()  # Whoever called knows by the reason.
+    acknowledge_stop()  # The returned reason tells the caller of a signal.
     return reason
 
 
@@ -157,7 +157,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         raise RunError("--num-seeds does not go with several processes: give each its --seed")
     if config.logging.wandb and is_process_0():
         log_in()
-    # As `init_seeds` splits the key of each seed.
+    # The same split as in `init_seeds`.
     model_key, init_key = jax.random.split(run_keys(config)[0])
     model = first_model(task, config.network, env, model_key)
     _check_devices(ppo, model, 1)
@@ -169,7 +169,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         config, ppo = plan.config, plan.config.ppo
     num_devices = 1 if mesh is None else mesh.size
     _check_devices(ppo, model, num_devices)
-    updates = ppo.total_updates(config.run.total_timesteps)  # Of tuned batches, perhaps.
+    updates = ppo.total_updates(config.run.total_timesteps)  # --auto-tune may change it.
     profiled = _profiled_update(plan, updates)
     trainer = make_trainer(task, config, env, curriculum, mesh)
     of_seeds = None if alone else require_ppo(trainer, "--num-seeds")
@@ -189,7 +189,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     folders = open_folders(plan, configs, held)
     device = f"{num_devices} x {jax.devices()[0].device_kind}"
     if is_process_0():
-        axes = state.update.ndim + 1  # Of seeds, if there are several, and of environments.
+        axes = state.update.ndim + 1  # An axis of seeds, if there are several, and one of envs.
         observation = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape[axes:], x.dtype),
             state.learner.rollout.observation,
@@ -233,7 +233,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
 def enable_compilation_cache() -> None:
     """Keeps compiled programs in ``~/.cache/ppo_mask/jax``, unless JAX has a folder already.
 
-    Without a home folder nothing is kept: the cache is a convenience.
+    Without a home folder it does nothing, since a run works without a cache.
     """
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         with contextlib.suppress(RunError):
@@ -283,7 +283,7 @@ def _tuned(
     key: Key[Array, ""],
     mesh: Mesh | None,
 ) -> RunConfig[Environment]:
-    """The config with the number of environments that these devices are fastest with."""
+    """Replaces the number of environments by the one that these devices are fastest with."""
 
     def sized(num_envs: int) -> RunConfig[Environment]:
         scaled = {"num_minibatches": None, "update_epochs": None}
@@ -293,7 +293,7 @@ def _tuned(
         made = make_trainer(task, sized(num_envs), env, curriculum, mesh)
         return require_ppo(made, "--auto-tune")
 
-    # Each size begins with the same key, and so does the run.
+    # Every size, and the run itself, begins with the same key.
     best = fastest(map(trainer, SIZES), lambda x: x.init(model, jax.random.clone(key)))
     return sized(best.config.num_envs)
 

@@ -14,11 +14,11 @@ from ppo_mask.training import Schedule
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A part of a run.
+    """A part of a run with constant weights.
 
     Attributes:
-        until: the progress at which it ends.
-        weights: of starting points by name; one that is not named has none.
+        until: the progress at which the phase ends.
+        weights: by name of the starting point; a point that is not named has weight 0.
     """
 
     until: float
@@ -27,10 +27,10 @@ class Phase:
 
 @dataclasses.dataclass(frozen=True)
 class Phases(Structured):
-    """The phases of a run, as a setting: a file, or the same lines in a ``--config`` file.
+    """The phases of a run, as a setting: a YAML file, or the same lines in a ``--config`` file.
 
     Attributes:
-        phases: in their order. The last one ends at 1.
+        phases: in order. The last phase ends at progress 1.
     """
 
     phases: tuple[Phase, ...]
@@ -59,10 +59,13 @@ class Phases(Structured):
         return [{"until": each.until, "weights": dict(each.weights)} for each in self.phases]
 
     def schedule(self, starts: Sequence[str]) -> Schedule:
-        """The weights in the order of ``starts``, the names of all starting points.
+        """Makes a schedule with the weights in the order of ``starts``.
+
+        Args:
+            starts: the names of all starting points.
 
         Raises:
-            RunError: a phase names another one.
+            RunError: a phase names another starting point.
         """
         for n, phase in enumerate(self.phases, 1):
             for name in phase.weights:

@@ -1,7 +1,7 @@
-"""From a command line to a run: which settings it has, and whether it resumes an earlier one.
+"""Plans a run from a command line: its settings, and whether it resumes an earlier run.
 
-From the weakest to the strongest, settings come from the program's defaults, the run that is
-resumed, a preset, a ``--config`` file, and flags. All is checked before anything is compiled or
+Settings come from the program's defaults, the resumed run, a preset, a ``--config`` file, and
+flags; later sources override earlier ones. All settings are checked before anything is compiled or
 written.
 """
 
@@ -61,7 +61,7 @@ class Plan(Generic[Environment]):
     copy: Path | None = None
 
     def stored(self, config: RunConfig[Environment]) -> dict[str, dict[str, Any]]:
-        """What ``config.yaml`` and the checkpoints keep of a run's settings."""
+        """Returns a run's settings as ``config.yaml`` and the checkpoints store them."""
         return {
             group: {name: self.typed.get(name, value) for name, value in values.items()}
             for group, values in as_dict(config).items()
@@ -84,7 +84,7 @@ def make_plan(
         defaults: the program's.
         arguments: the command line; None for the process's own.
         description: what the program does, for ``--help``.
-        prog: what the program is called there; None for its file's name.
+        prog: the program's name, for ``--help``; None for its file's name.
         presets: a folder of YAML files that ``--preset`` chooses from.
 
     Raises:
@@ -104,7 +104,7 @@ def make_plan(
     of_run = {name: value for name, value in given.items() if known[name].group == "run"}
     run = absolute(merge(defaults, of_run)).run
     _check_run_settings(run, given)
-    # Before checkpoints are read: that starts JAX.
+    # First, since reading checkpoints starts JAX.
     if not connect(run.distributed):
         cores.make_devices()
     require_platform()
@@ -116,16 +116,16 @@ def make_plan(
 def read_stored(folder: RunFolder, update: int, config: RunConfig[Any]) -> dict[str, Any]:
     """Reads the settings that a run was trained with.
 
-    If a crash has emptied or damaged ``config.yaml``, the checkpoint's own description has them; a
-    warning says so.
+    If a crash has emptied or damaged ``config.yaml``, the settings come from the checkpoint's
+    description, with a warning.
 
     Args:
         folder: of the run.
         update: of the checkpoint; 0 for a run without one.
-        config: knows the settings.
+        config: any config of the program, which defines the settings.
 
     Raises:
-        RunError: the run has no readable settings, or is another program's.
+        RunError: the run has no readable settings, or another program trained it.
     """
     saved: dict[str, Any] = {}
     if update:
@@ -144,7 +144,7 @@ def read_stored(folder: RunFolder, update: int, config: RunConfig[Any]) -> dict[
 
 
 def _on_all(choose: Callable[[], Plan[Environment]]) -> Plan[Environment]:
-    """Lets process 0 choose first, then the others, who must be able to read the same run."""
+    """Lets process 0 choose first, then the other processes, which must be able to read the run."""
     chosen: list[Plan[Environment]] = []
     on_process_0(lambda: chosen.append(choose()), "plan the run")
 
@@ -166,7 +166,7 @@ def _choose(
         storage = open_storage(place)
         suffix = f"-{run.run_suffix}" if run.run_suffix else ""
         name = run.run_name and f"{run.run_name}{suffix}"
-        taken = storage.runs()  # Reaches a bucket, or says that it cannot.
+        taken = storage.runs()  # Raises an error now if the bucket cannot be reached.
         if name is not None:
             check_new_run(name, taken)
         return Plan(config, typed, None, 0, storage)
@@ -186,7 +186,7 @@ def _choose(
         storage = open_storage(place)
         check_new_run(name, storage.runs())
     if folder.is_empty:
-        # Nothing of it was saved, so it begins anew; in place, it takes over its own folder.
+        # The run has no checkpoint, so it begins anew; in place, it reuses its own folder.
         if storage.url is None and in_place:
             storage = Storage(folder.path.resolve().parent)
         config = merge(config, {"run_name": name, "run_suffix": None})
@@ -196,7 +196,7 @@ def _choose(
 
 
 def _settle(config: RunConfig[Environment]) -> tuple[RunConfig[Environment], dict[str, Any]]:
-    """Fills in all numbers and makes paths absolute; returns the typed paths beside the config."""
+    """Fills in all numbers and makes paths absolute; also returns the paths as typed."""
     full = absolute(resolve(config))
     now, typed = settings(full), settings(resolve(config))
     return full, {name: plain(x.value) for name, x in typed.items() if x.value != now[name].value}
@@ -242,7 +242,7 @@ def _name_asked_for(run: RunSettings, folder: RunFolder) -> str:
 
 
 def _check_stays(run: RunSettings, folder: RunFolder, update: int) -> None:
-    """Makes sure that a run can be resumed where it is."""
+    """Checks that a run can be resumed in its own folder."""
     name, asked = folder.path.resolve().name, _name_asked_for(run, folder)
     if asked != name:
         flags = {"--run-name": run.run_name, "--run-suffix": run.run_suffix}
@@ -272,7 +272,7 @@ def _check_resumable(config: RunConfig[Any], folder: RunFolder, update: int) -> 
 
 
 def _preset_file(folder: Path | None, name: str | None) -> Path | None:
-    """The file of a preset.
+    """Finds the file of a preset.
 
     Args:
         folder: of the program's presets; None if it has none.
@@ -292,7 +292,7 @@ def _preset_file(folder: Path | None, name: str | None) -> Path | None:
 
 
 def _describe_presets(folder: Path | None) -> str:
-    """The presets as ``--help`` prints them, comments and all; empty if there are none."""
+    """Formats the presets for ``--help``, with their comments; empty if there are none."""
     return "\n\n".join(
         f"preset {name}:\n" + indent(file.read_text(encoding="utf-8").strip(), "  ")
         for name, file in _presets(folder).items()

@@ -1,6 +1,7 @@
-"""One reader for all that gives settings values: flags, YAML files, stored runs.
+"""Reads settings from flags, YAML files and stored runs.
 
-Values by name, converted and checked as they are read; :func:`merge` puts them into a config.
+A reader converts and checks values, and returns them by name; :func:`merge` puts them into a
+config.
 """
 
 import argparse
@@ -31,7 +32,7 @@ def merge(config: Config, values: Mapping[str, Any]) -> Config:
     """Replaces values of a config by others that were read.
 
     Raises:
-        RunError: the values contradict each other.
+        RunError: the values do not work together.
     """
     by_group: dict[str, dict[str, Any]] = {}
     for name, each in settings(config).items():
@@ -60,7 +61,7 @@ def read_values(config: Any, content: object, source: str) -> dict[str, Any]:
     They may be flat or in groups; names may have dashes or underscores.
 
     Args:
-        config: knows the settings.
+        config: any config of the program, which defines the settings.
         content: plain values by name.
         source: the file's name, for errors.
 
@@ -77,7 +78,7 @@ def read_values(config: Any, content: object, source: str) -> dict[str, Any]:
             raise RunError(f"{where} must hold 'name: value' lines, got {content!r}")
         for key, value in cast(Mapping[Any, Any], content).items():
             name = str(key).replace("-", "_")
-            # A setting may have a group's name; then lines of its own make it the group.
+            # If a setting and a group share a name, a mapping is the group.
             if name in groups and (name not in names or isinstance(value, Mapping)):
                 collect(value, f"{where}, group {name}", set())
             elif name not in names:
@@ -112,11 +113,11 @@ def parse_flags(
     """Reads settings from a command line. ``--help`` prints all settings and exits.
 
     Args:
-        config: knows the settings and, for ``--help``, their defaults.
+        config: defines the settings and, for ``--help``, their defaults.
         arguments: the words after the program's name; None for the process's own.
         description: what the program does, for ``--help``.
-        prog: what the program is called there; None for its file's name.
-        epilog: what ``--help`` ends with, line by line.
+        prog: the program's name, for ``--help``; None for its file's name.
+        epilog: the last lines of ``--help``.
 
     Raises:
         RunError: a flag is unknown, or a value is not allowed.
@@ -152,7 +153,7 @@ def parse_flags(
         raise RunError(f"unknown {what} {name}{did_you_mean(name, flags)}")
     values: dict[str, Any] = vars(given)
     for name, raw in values.items():
-        if isinstance(raw, list):  # Values side by side are as good as with commas.
+        if isinstance(raw, list):  # Spaces may separate values, as well as commas.
             raw = ",".join(word.strip(",") for word in cast(list[str], raw))
         values[name] = known[name].convert(raw, flag_for(name))
     return values
@@ -161,8 +162,8 @@ def parse_flags(
 def absolute(config: Config) -> Config:
     """Makes the paths in a config absolute, because environments may change the working directory.
 
-    URLs stay as they are. So does a word without a file of that name, in a setting that also takes
-    names.
+    URLs stay as they are. So does a single word in a setting that takes paths or names, unless a
+    file has that name.
 
     Raises:
         RunError: a path begins with ``~user``, and there is no such user.

@@ -1,8 +1,8 @@
-"""What settings are: fields of dataclasses, with their types, defaults, help and limits.
+"""Defines settings: fields of dataclasses, with their types, defaults, help and limits.
 
 A *config* is a dataclass of *groups*. A group is a frozen dataclass, or
-:class:`ppo_mask.ppo.PPOConfig`, whose fields have :class:`ppo_mask.ppo.Rules`: the only place where
-a setting's default, help and limits are written down.
+:class:`ppo_mask.ppo.PPOConfig`, whose fields have :class:`ppo_mask.ppo.Rules`. Only the field and
+its rules state a setting's default, help and limits.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from ppo_mask.ppo import RULES, Rules
 class Structured(ABC):
     """A type of setting with structure, such as a list of phases. Its flag names a YAML file.
 
-    In a ``--config`` file, and in the ``config.yaml`` of a run, the structure itself may stand.
+    A ``--config`` file, or the ``config.yaml`` of a run, may contain the structure itself.
     """
 
     @classmethod
@@ -55,18 +55,18 @@ class Structured(ABC):
 
     @abstractmethod
     def to_plain(self) -> Any:
-        """Lists, dictionaries with text as keys, and plain values."""
+        """Converts it to lists, dictionaries with text as keys, and plain values."""
 
 
 def setting(default: Any, help: str, **rules: Any) -> Any:
     """Declares one setting: a dataclass field of one of the types below, or ``… | None``.
 
     The types are int, float, bool, str, Path, any Enum and Literal, ``list[…]`` and
-    ``tuple[…, ...]`` of these, and those made from :class:`Structured`. A flag takes a list's
-    values side by side, or with commas between them.
+    ``tuple[…, ...]`` of these, and subclasses of :class:`Structured`. On the command line, spaces
+    or commas separate the values of a list.
 
     Args:
-        default: the value where nothing else is given.
+        default: the value if none is given.
         help: one line for ``--help``.
         rules: see :class:`ppo_mask.ppo.Rules`.
     """
@@ -77,7 +77,7 @@ def setting(default: Any, help: str, **rules: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value as YAML and JSON hold it."""
+    """Converts a value to plain values, lists and dictionaries for YAML and JSON."""
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in cast(Sequence[Any], value)]
     if isinstance(value, Structured):
@@ -88,7 +88,7 @@ def plain(value: Any) -> Any:
 
 
 def written(value: Any) -> str:
-    """A value as a flag writes it."""
+    """Formats a value as it is written after a flag."""
     if isinstance(value, (list, tuple)):
         return ",".join(map(written, cast(Sequence[Any], value))) or "nothing"
     text = str(plain(value))
@@ -133,7 +133,7 @@ _SIMPLE: dict[Any, _Kind] = {
 
 
 def _kind(hint: Any) -> _Kind | None:
-    """The kind of a type without ``| None``; None if no flag can have it."""
+    """Finds the kind of a type without ``| None``; None if no flag can have the type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         return _one_of(arguments)
@@ -163,13 +163,13 @@ class Setting:
     """One setting of a config.
 
     Attributes:
-        name: the field's name, unique in the whole config; the name in YAML.
-        group: the field of the config that holds its group.
-        value: its value in the config at hand: the default, in a program's defaults.
-        optional: whether None is a value; flags and YAML may write ``none``.
-        rules: its help, limits and alias, and what else it was declared with.
-        choices: the values allowed, as a flag writes them; empty if they cannot be listed.
-        kind: how its type is read.
+        name: the field's name, unique in the whole config, and the name in YAML.
+        group: the name of the config's field that holds the setting's group.
+        value: the setting's value in the config; in a program's defaults, the default.
+        optional: whether None is allowed, which flags and YAML may write as ``none``.
+        rules: help, limits, alias, and everything else from the declaration.
+        choices: the allowed values, as written after a flag; empty if they cannot be listed.
+        kind: how to read a value of the setting's type.
     """
 
     name: str
@@ -182,22 +182,22 @@ class Setting:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The names on the command line; the first one is the main one."""
+        """The setting's flags on the command line: its own name, then its alias."""
         return tuple(flag_for(name) for name in (self.name, self.rules.alias) if name)
 
     @property
     def is_switch(self) -> bool:
-        """Whether its flag has no value but a second form, ``--no-…``."""
+        """Whether the flag takes no value, and has a negation ``--no-…``."""
         return self.kind is _SIMPLE[bool]
 
     @property
     def type(self) -> str:
-        """What a value must be, in words, such as "a whole number or none"."""
+        """Describes the allowed values in words, such as "a whole number or none"."""
         return (" or ".join(self.choices) or self.kind.wanted) + " or none" * self.optional
 
     @property
     def default(self) -> str:
-        """The value as a flag writes it."""
+        """The value as it is written after a flag."""
         return written(self.value)
 
     def convert(self, raw: object, called: str) -> Any:
@@ -230,10 +230,10 @@ class Setting:
 
 
 def settings(config: Any) -> dict[str, Setting]:
-    """All settings of a config by name, in the order of ``--help``.
+    """Lists all settings of a config by name, in the order of ``--help``.
 
     Raises:
-        RunError: two groups have a setting of one name, or one has a type that no flag can have.
+        RunError: two settings have the same name, or a setting has a type that no flag can have.
     """
     found: dict[str, Setting] = {}
     for group in dataclasses.fields(config):
@@ -248,16 +248,16 @@ def settings(config: Any) -> dict[str, Setting]:
     return found
 
 
-@functools.cache  # A start asks for them about ten times.
+@functools.cache  # Every start of a program calls it about ten times.
 def _declared(group: type) -> dict[str, tuple[_Kind, bool, Rules]]:
-    """The kind of each setting of a group, whether None is a value, and its rules."""
+    """Finds each setting's kind in a group, whether None is allowed, and its rules."""
     found: dict[str, tuple[_Kind, bool, Rules]] = {}
     hints = typing.get_type_hints(group)
     for field in (field for field in dataclasses.fields(group) if RULES in field.metadata):
         hint = hints[field.name]
         is_union = typing.get_origin(hint) in (Union, types.UnionType)
         arms = typing.get_args(hint) if is_union else (hint,)
-        # Some arms are for Python alone, such as a learning rate's arrays and schedules.
+        # Only Python can give some members of a union, such as a learning rate's schedules.
         kinds = [kind for kind in map(_kind, arms) if kind is not None]
         if len(kinds) != 1:
             raise RunError(
@@ -269,7 +269,7 @@ def _declared(group: type) -> dict[str, tuple[_Kind, bool, Rules]]:
 
 
 def as_dict(config: Any) -> dict[str, dict[str, Any]]:
-    """The settings that a run keeps, by group and name: plain values only."""
+    """Converts the settings that a run stores to plain values, by group and name."""
     nested: dict[str, dict[str, Any]] = {}
     for each in settings(config).values():
         if each.rules.stored:
@@ -278,7 +278,7 @@ def as_dict(config: Any) -> dict[str, dict[str, Any]]:
 
 
 def flag_for(name: str) -> str:
-    """The name of a setting on the command line."""
+    """Returns the flag of a setting."""
     return "--" + name.replace("_", "-")
 
 
@@ -310,7 +310,7 @@ def finite_number(raw: object, called: str) -> float:
     """Converts a plain value, or text, to a finite number.
 
     Raises:
-        RunError: it is none; one line that begins with ``called``.
+        RunError: it is not a finite number; one line that begins with ``called``.
     """
     try:
         value = _SIMPLE[float].read(raw)
@@ -322,6 +322,6 @@ def finite_number(raw: object, called: str) -> float:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelled name, or nothing."""
+    """Returns a hint for a misspelled name, or an empty string."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""

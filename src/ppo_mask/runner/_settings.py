@@ -18,7 +18,7 @@ from ppo_mask.runner._schema import setting
 Environment = TypeVar("Environment")
 
 MAX_COUNT = 2**31 - 1
-"""Of steps and episodes, which compiled programs count in 32 bits."""
+"""The most steps or episodes, since compiled programs count them in an int32."""
 
 MAX_SEED = 2**32 - 1
 
@@ -99,7 +99,7 @@ class CheckpointSettings:
     )
 
 
-# Which run it is, and how it is run this time: no part of what the run does.
+# Which run this is and how it runs this time, but not what it trains, so it is not stored.
 _unstored = partial(setting, stored=False)
 
 
@@ -116,7 +116,7 @@ class RunSettings:
     seed: int = setting(0, "seed of all randomness", at_least=0, at_most=MAX_SEED)
     checkpoint_dir: str = _unstored(
         "checkpoints",
-        "what holds a folder per run: a folder, or one in a bucket (gs://..., s3://...)",
+        "where each run has its folder: a folder, or a URL in a bucket (gs://..., s3://...)",
         is_path=True,
     )
     run_name: str | None = _unstored(
@@ -186,7 +186,7 @@ def resolve(config: RunConfig[Environment]) -> RunConfig[Environment]:
 
 
 def describe_batch(ppo: PPOConfig) -> str:
-    """The batch of an update in half a line."""
+    """Describes an update's batch in half a line."""
     return (
         f"{ppo.num_envs} envs x {ppo.num_steps} steps = {ppo.batch_size:,}; "
         f"{ppo.scaling.num_minibatches} minibatches, {ppo.scaling.update_epochs} epochs"

@@ -26,7 +26,7 @@ class _Tolerant:
     """A text stream whose ``write`` and ``flush`` never fail."""
 
     def __init__(self, stream: Any) -> None:
-        # Without a console, or where a shell has closed it, there is no stream.
+        # The stream is None without a console, or if a shell has closed it.
         self._stream = io.StringIO() if stream is None else stream
         self._is_gone = stream is None
 
@@ -42,7 +42,7 @@ class _Tolerant:
         try:
             self._stream.write(text)
         except UnicodeEncodeError:
-            # The error may name a family of encodings, "charmap"; the stream names its own.
+            # The stream's encoding, since the error may name only a family, "charmap".
             known = getattr(self._stream, "encoding", None) or "ascii"
             self._stream.write(text.encode(known, "backslashreplace").decode(known))
 
@@ -55,7 +55,7 @@ class _Tolerant:
 
     def _give_up(self) -> None:
         self._is_gone = True
-        # Python flushes the stream once more when the process ends: that must not fail either.
+        # Python flushes the stream once more at exit, which must not fail either.
         with suppress(OSError, ValueError), open(os.devnull, "wb") as nothing:
             os.dup2(nothing.fileno(), self._stream.fileno())
 

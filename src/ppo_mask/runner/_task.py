@@ -38,7 +38,7 @@ _UNNAMED = NetworkSettings().network
 def default_network(
     env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
 ) -> AbstractActorCritic:
-    """The default network for an environment.
+    """Makes the default network for an environment.
 
     Raises:
         RunError: the observation has no numbers.
@@ -52,7 +52,7 @@ def default_network(
 
 
 MakeModel: TypeAlias = Callable[[AbstractEnv[Any], NetworkSettings, Array], AbstractActorCritic]
-"""A network for an environment, from its settings and a key."""
+"""A function that makes a network for an environment, from settings and a key."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Task(Generic[Environment]):
 
     Attributes:
         make_env: makes the environment from its settings. The message of a ValueError becomes the
-            line that the command line ends with.
+            command line's error message.
         make_model: makes the network, which is called "default".
         networks: several networks by name, in place of ``make_model``; ``--network`` chooses one,
             and the first is the default.
@@ -75,7 +75,7 @@ class Task(Generic[Environment]):
         presets: a folder of YAML files, as ``--config`` takes them, that ``--preset`` chooses from
             by name; None for none.
         policies: saved policies that come with the program, by a name for ``--initial-policy``.
-        render: a state as text, for ``watch``; None to print its arrays.
+        render: formats a state as text, for ``watch``; None to print the state's arrays.
     """
 
     make_env: Callable[[Environment], AbstractEnv[Any]]
@@ -96,7 +96,7 @@ class Task(Generic[Environment]):
             raise ValueError("a task has make_model or networks, not both")
 
     def offer(self, defaults: RunConfig[Environment]) -> RunConfig[Environment]:
-        """The defaults, with the task's networks to choose from."""
+        """Adds the task's networks to the defaults, as choices of ``--network``."""
         offered = tuple(self._makers)
         chosen = defaults.network.network
         network = dataclasses.replace(
@@ -107,7 +107,7 @@ class Task(Generic[Environment]):
     def new_model(
         self, env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
     ) -> AbstractActorCritic:
-        """The network that the settings ask for.
+        """Makes the network that the settings choose.
 
         Raises:
             RunError: the task has no network of that name, or its function makes something else.
@@ -126,7 +126,7 @@ class Task(Generic[Environment]):
 def make_parts(
     task: Task[Environment], environment: Environment
 ) -> tuple[AbstractEnv[Any], Curriculum | None]:
-    """The environment and its curriculum, from the environment's settings.
+    """Makes the environment and its curriculum from the environment's settings.
 
     Raises:
         RunError: a setting is wrong, ``make_env`` makes something else, a metric has a reserved
@@ -149,13 +149,13 @@ def _check_columns(task: Task[Any]) -> None:
             there = ", ".join([*task.metrics, *(f"{prefix}..." for prefix in PREFIXES)])
             hint = did_you_mean(name, task.metrics)
             raise RunError(
-                f"the console's column {heading!r} is of {name}, which is no metric{hint}; "
+                f"the console's column {heading!r} shows {name}, which is no metric{hint}; "
                 f"there are {there}"
             )
 
 
 def own_callbacks(task: Task[Environment], config: RunConfig[Environment]) -> list[Callback]:
-    """The task's callbacks for a run.
+    """Makes the task's callbacks for a run.
 
     Raises:
         RunError: ``Task.callbacks`` returns something else.
@@ -173,7 +173,7 @@ def make_trainer(
     curriculum: Curriculum | None,
     mesh: Mesh | None,
 ) -> AbstractTrainer:
-    """The trainer of a run, with the :func:`make_parts` of its settings.
+    """Makes the trainer of a run; environment and curriculum come from :func:`make_parts`.
 
     Raises:
         RunError: ``Task.algorithm`` returns something else.
@@ -187,7 +187,7 @@ def make_trainer(
 
 
 def require_ppo(trainer: AbstractTrainer, flag: str) -> Trainer:
-    """Checks that a trainer is the library's, which a flag needs.
+    """Checks that a trainer is the library's :class:`Trainer`, which a flag needs.
 
     Raises:
         RunError: it is another trainer; the message names the flag.
@@ -198,7 +198,7 @@ def require_ppo(trainer: AbstractTrainer, flag: str) -> Trainer:
 
 
 def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:
-    """For the run itself, and for its evaluations."""
+    """Returns the key of the run itself, and the key of its evaluations."""
     run_key, evaluation_key = jax.random.split(jax.random.key(config.run.seed))
     return run_key, evaluation_key
 
@@ -206,25 +206,25 @@ def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:
 def first_model(
     task: Task[Any], network: NetworkSettings, env: AbstractEnv[Any], key: Key[Array, ""]
 ) -> AbstractActorCritic:
-    """A new network of a task.
+    """Makes a new network of a task.
 
     Raises:
-        RunError: the task has no such network, or it is one that cannot be saved.
+        RunError: the task has no such network, or the network cannot be saved.
     """
-    # Operation by operation, it would take seconds to compile.
+    # Compiled as a whole, since compiling operation by operation takes seconds.
     model = eqx.filter_jit(lambda key: task.new_model(env, network, key))(key)
     try:
-        architecture_of(model)  # Here, and not at the first save.
+        architecture_of(model)  # Raises an error now, not at the first save.
     except ValueError as error:
         raise RunError(str(error)) from error
     return model
 
 
 def with_initial_policy(task: Task[Any], network: NetworkSettings, state: TrainState) -> TrainState:
-    """A first state, of one seed or of several, with the weights that ``--initial-policy`` names.
+    """Puts the weights of ``--initial-policy`` into a first state, of one seed or of several.
 
     Raises:
-        RunError: there are none, or they are another network's.
+        RunError: there are no such weights, or they belong to another network.
     """
     if network.initial_policy is None:
         return state

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ppo_mask.training import Trainer, TrainState, place_state, run_chunk
 
 SIZES = tuple(2**k for k in range(6, 16))
-# A larger batch means fewer updates for the same steps: it has to be worth it.
+# A larger batch means fewer updates for the same steps, so it must be this much faster.
 _WORTH_IT = 1.1
 _MEMORY_SHARE = 0.8
 _MEASURE_SECONDS = 1.0
@@ -31,8 +31,8 @@ def fastest(
     Args:
         trainers: from few environments to many; the first is assumed to fit.
         begin: makes a run's first state.
-        report: is given a line for each size.
-        memory: bytes of a device that may be used; None for most of what it has.
+        report: called with a line for each size.
+        memory: bytes that a run may use on a device; None for most of the device's memory.
     """
     memory = _memory() if memory is None else memory
     best: tuple[float, Trainer] | None = None
@@ -52,7 +52,7 @@ def _steps_per_second(trainer: Trainer, state: TrainState, memory: int) -> float
     fixed = (trainer.with_values(), jnp.int32(1), jnp.float32(1_000_000))
     try:
         state = place_state(state, trainer.mesh)
-        # Compiled as for training, which then finds it in the compilation cache.
+        # Compiled as in training, which then finds the program in the compilation cache.
         update = cast(Any, run_chunk).lower(fixed, state).compile()
         needs = update.compiled.memory_analysis()
         if needs is not None and needs.temp_size_in_bytes + needs.output_size_in_bytes > memory:
@@ -71,6 +71,6 @@ def _steps_per_second(trainer: Trainer, state: TrainState, memory: int) -> float
 
 def _memory() -> int:
     stats = jax.local_devices()[0].memory_stats() or {}
-    # A CPU gives none: what the machine has free, then.
+    # A CPU reports no limit, so use the machine's free memory.
     free = stats.get("bytes_limit") or os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return int(_MEMORY_SHARE * free)

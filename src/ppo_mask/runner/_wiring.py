@@ -41,10 +41,10 @@ def callbacks_for(
     evaluation_key: Key[Array, ""],
     device: str,
 ) -> list[Callback]:
-    """The callbacks of a run. Saving comes last: a checkpoint is never newer than the log.
+    """Makes a run's callbacks. Saving comes last, so that a checkpoint is never newer than the log.
 
-    Of several processes, process 0 writes the logs; all evaluate and save. One of several
-    seeds leaves the console to all of them.
+    If there are several processes, process 0 writes the logs, and all evaluate and save. If there
+    are several seeds, none has a console table of its own.
     """
     stored = plan.stored(config)
     about = {

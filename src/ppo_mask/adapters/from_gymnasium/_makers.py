@@ -41,7 +41,7 @@ def first_made(name: str, make: Callable[[], Any], kind: type) -> Any:
 
 
 def close(name: str, env: Any) -> None:
-    """Closes an environment or a vector; a failure is only a warning."""
+    """Closes an environment or a vector; only warns if that fails."""
     try:
         attempt(name, env.close)
     except RunError as error:

@@ -1,7 +1,8 @@
-"""Commands beside training: for any run, and for the runs of a program that knows its task.
+"""Commands other than training.
 
-``ppo-mask plot | inspect | compare RUN…`` looks at any run. A program made with
-:func:`ppo_mask.runner.main` has ``evaluate`` and ``watch`` as well; in Python, :func:`load_run`.
+``ppo-mask plot | inspect | compare RUN…`` works with runs of any program. A program made with
+:func:`ppo_mask.runner.main` also has ``evaluate`` and ``watch``, which need its task. In Python,
+:func:`load_run` loads a run.
 """
 
 import argparse
@@ -64,7 +65,7 @@ __all__ = [
 
 
 def of_any_run() -> int:
-    """The program ``ppo-mask``: ``plot``, ``inspect`` and ``compare`` for runs of any program."""
+    """Runs the program ``ppo-mask``: ``plot``, ``inspect`` and ``compare`` for any run."""
     parser = CommandParser(
         prog="ppo-mask", description="Look at runs of any program.", allow_abbrev=False
     )
@@ -75,12 +76,12 @@ def of_any_run() -> int:
 def of_a_program(
     task: Task[Any], defaults: RunConfig[Any], prog: str | None = None
 ) -> argparse.ArgumentParser:
-    """The commands of a program that knows its task; ``train`` reads its own command line.
+    """Makes the parser of a program's commands, except ``train``, which has its own parser.
 
     Args:
-        task: the program's.
-        defaults: the program's.
-        prog: what it is called in ``--help``; None for its file's name.
+        task: the program's task.
+        defaults: the program's defaults.
+        prog: the program's name, for ``--help``; None for its file's name.
     """
     parser = CommandParser(prog=prog, allow_abbrev=False)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -91,7 +92,7 @@ def of_a_program(
 
 
 NAMES: Sequence[str] = ("evaluate", "watch", "plot", "inspect", "compare")
-"""Of the commands of a program, beside ``train``."""
+"""The names of a program's commands, other than ``train``."""
 
 
 def _add_general(commands: Any) -> None:

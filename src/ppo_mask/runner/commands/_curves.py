@@ -1,4 +1,4 @@
-"""Learning curves from the logs of runs, by Matplotlib (the extra ``plot``)."""
+"""Draws learning curves from the logs of runs with Matplotlib (the extra ``plot``)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ PLOTTED = {
     "train/explained_variance": "explained variance",
     "train/steps_per_second": "steps per second",
 }
-"""What is drawn of any run: the metric's name in the log, and its title."""
+"""The metrics to draw by default: the title of each, by its name in the log."""
 
 _COLUMNS = 3
 
@@ -32,10 +32,10 @@ Band = dict[str, tuple[list[float], list[float]]]
 
 
 def read_log(path: Path) -> Log:
-    """The metrics in a run's ``metrics.jsonl``.
+    """Reads the metrics in a run's ``metrics.jsonl``.
 
     Raises:
-        RunError: there is no such file, or a line of it, other than the last, is not JSON.
+        RunError: there is no such file, or a line other than the last is not JSON.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -58,7 +58,7 @@ def read_log(path: Path) -> Log:
 
 
 def mean_of(logs: Sequence[Log]) -> tuple[Log, Band]:
-    """The mean of several runs, and the band from the lowest to the highest.
+    """Computes the mean of several runs, and the band from the lowest value to the highest.
 
     Values are interpolated to the steps of the first run, up to the shortest run's end.
 
@@ -85,12 +85,12 @@ def draw(
     titles: Mapping[str, str] = PLOTTED,
     bands: Mapping[str, Band] | None = None,
 ) -> bytes:
-    """The curves of several runs in one picture, a plot for each metric that a run has.
+    """Draws the curves of several runs in one picture, with a plot for each metric.
 
     Args:
         logs: by the run's name.
         format: "png" or "svg".
-        names: of the metrics in the logs; by default those that ``titles`` has.
+        names: of the metrics to draw; by default those in ``titles``.
         titles: of metrics.
         bands: around the curves, by the run's name.
 
@@ -139,14 +139,14 @@ def draw(
 
 
 def _shown(name: str) -> str:
-    """A name that Matplotlib draws literally: no formula, and not hidden from the legend."""
+    """Escapes a name, so that Matplotlib draws no formula and shows the name in the legend."""
     plain = "".join(x if x.isprintable() else "\ufffd" for x in name).replace("$", r"\$")
     return f" {plain}" if plain.startswith("_") else plain
 
 
 def html(svg: bytes, title: str) -> bytes:
-    """A page with an SVG drawing in it, and nothing to fetch."""
-    # Without the XML declaration before it.
+    """Makes a self-contained HTML page with an SVG drawing."""
+    # Drops the XML declaration before the drawing.
     drawing = svg.decode()
     drawing = drawing[drawing.index("<svg") :]
     return (

@@ -25,9 +25,9 @@ def add_evaluate(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> No
     """Adds the command to a program's command line.
 
     Args:
-        commands: the command line's.
-        task: the program's.
-        defaults: the program's.
+        commands: the command line's subparsers.
+        task: the program's task.
+        defaults: the program's defaults.
     """
     parser = add_command(
         commands,
@@ -68,7 +68,7 @@ def add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sample",
         action="store_true",
-        help="draw actions from the policy's probabilities instead of taking the likeliest",
+        help="sample actions from the policy instead of taking the most probable",
     )
 
 

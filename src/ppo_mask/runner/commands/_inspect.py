@@ -29,7 +29,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def find_checkpoint(target: str, checkpoints: str) -> Path:
-    """Finds a checkpoint; of a run, its newest.
+    """Finds a checkpoint; for a run, its newest.
 
     Raises:
         RunError: there is none.
@@ -62,7 +62,7 @@ def report(path: Path) -> list[str]:
     lines += ["", "arrays", *_groups(description["arrays"])]
     size = sum(x.nbytes for x in arrays.values())
     lines += ["", f"verified: {len(arrays)} arrays, {size / 1e6:.1f} MB, all as they were saved"]
-    # Of the network only: a run's totals begin at minus infinity, the maximum of nothing.
+    # Only the network, since a run's maxima begin at minus infinity.
     model = {name: x for name, x in arrays.items() if name.startswith("learner.model.")}
     if broken := [n for n, x in model.items() if x.dtype.kind == "f" and not np.isfinite(x).all()]:
         lines.append(f"WARNING: not finite: {', '.join(broken)}")
@@ -80,7 +80,7 @@ def _tree(content: dict[str, Any], indent: str) -> list[str]:
 
 
 def _groups(described: dict[str, dict[str, Any]]) -> list[str]:
-    """The network's arrays one by one, all others by what they belong to."""
+    """Lists each array of the network, and summarizes the other arrays by group."""
     lines: list[str] = []
     others: dict[str, list[int]] = {}
     for name, each in described.items():

@@ -36,7 +36,7 @@ class TrainedRun(Generic[Environment]):
 
     Attributes:
         folder: of the run.
-        update: of the checkpoint that the policy is from; None of a saved policy.
+        update: of the policy's checkpoint; None for a saved policy.
         config: all settings.
         env: the environment, as in evaluations.
         policy: the trained policy.
@@ -62,11 +62,11 @@ def load_run(
     """Loads a run that this program has trained.
 
     Args:
-        task: the program's.
-        defaults: the program's.
-        place: the run's folder, name or URL, one checkpoint in it, or "latest"; or what
-            ``save_policy`` wrote, which plays in the environment of the defaults.
-        parent: the folder or URL in which names and "latest" are looked up.
+        task: the program's task.
+        defaults: the program's defaults.
+        place: the run's folder, name or URL, a checkpoint in it, or "latest"; or a policy from
+            ``save_policy``, which gets the environment of the defaults.
+        parent: the folder or URL to search for names and for "latest".
 
     Raises:
         RunError: there is no such run, or another program trained it.
@@ -85,7 +85,7 @@ def load_run(
     try:
         stored = merge(offered, read_stored(folder, update, offered))
     except RunError as error:
-        raise RunError(f"run {folder.path} is none of this program's: {error}") from error
+        raise RunError(f"run {folder.path} is not of this program: {error}") from error
     config = absolute(resolve(stored))
     env, _ = make_parts(task, config.environment)
     trainer = Trainer(env, config.ppo, metrics=task.metrics)
@@ -101,7 +101,7 @@ def load_run(
 def _networks(
     task: Task[Any], env: AbstractEnv[Any], config: RunConfig[Any]
 ) -> list[type[AbstractActorCritic]]:
-    """The classes of the task's networks."""
+    """Lists the classes of the task's networks."""
 
     def made(name: str) -> AbstractActorCritic:
         settings = replace(config.network, network=name)

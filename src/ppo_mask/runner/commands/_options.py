@@ -21,28 +21,28 @@ Run = Callable[[argparse.Namespace], int]
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that raises ``RunError`` in place of exiting."""
+    """A parser that raises usage errors as a ``RunError`` instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises it."""
+        """Raises a ``RunError``."""
         raise RunError(f"{message}; {self.prog} --help shows what there is")
 
 
 def run_commands(
     parser: argparse.ArgumentParser, words: list[str], start: Callable[[], None]
 ) -> int:
-    """Runs the command that the words after a program's name ask for.
+    """Runs a command from a command line.
 
     Args:
-        parser: knows the commands, each made with :func:`add_command`.
+        parser: with the commands, each from :func:`add_command`.
         words: the command and its options.
-        start: called first where a command needs JAX's devices.
+        start: called first if the command needs JAX's devices.
 
     Returns:
         The exit code: 0, or 2 with one line on standard error, or 130 after Ctrl+C.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # An arrow that the terminal's encoding lacks is a question mark, and not the end.
+        # Prints a question mark for a character that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="replace")
     try:
         options = parser.parse_args(words)
@@ -58,14 +58,14 @@ def run_commands(
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # The reader of our output has enough.
+    except BrokenPipeError:  # The reader of the output has closed it, as `head` does.
         _flush_or_drop()
         return 128 + signal.SIGPIPE
     except OSError as error:
         _flush_or_drop()
         print(f"error: {describe_os_error(error)}", file=sys.stderr)
         return 2
-    except jax.errors.JaxRuntimeError as error:  # Most of all, too little memory.
+    except jax.errors.JaxRuntimeError as error:  # Mostly out of memory.
         print(f"error: {first_line(error)}", file=sys.stderr)
         return 2
 
@@ -83,7 +83,7 @@ def _flush_or_drop() -> None:
 def add_command(
     commands: Any, name: str, run: Run, help: str, *, needs_device: bool = True
 ) -> argparse.ArgumentParser:
-    """Adds a command; ``needs_device`` says whether JAX is started for it."""
+    """Adds a command; ``needs_device`` says whether it needs JAX's devices."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=help, description=f"{help[0].upper()}{help[1:]}.", allow_abbrev=False
     )
@@ -104,7 +104,7 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
         type=expand_user,
         default="checkpoints",
         metavar="FOLDER",
-        help="where the newest run is looked for (default: checkpoints)",
+        help="the folder or URL to search for runs (default: checkpoints)",
     )
 
 
@@ -113,7 +113,7 @@ def run_folders(places: Sequence[str], parent: str) -> list[RunFolder]:
 
     Args:
         places: paths, URLs, names of runs in ``parent``, or "latest".
-        parent: the folder or URL in which names are looked up.
+        parent: the folder or URL to search for names.
 
     Raises:
         RunError: there is no such run.
@@ -133,7 +133,7 @@ def add_seed(parser: argparse.ArgumentParser, what: str = "") -> None:
 
 
 def number(at_least: int, at_most: int = MAX_COUNT) -> Callable[[str], int]:
-    """A type for argparse: a whole number within limits."""
+    """Makes a type for argparse: a whole number within limits."""
 
     def convert(text: str) -> int:
         try:
@@ -150,7 +150,7 @@ def number(at_least: int, at_most: int = MAX_COUNT) -> Callable[[str], int]:
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:
-    """Adds the option that allows to replace files."""
+    """Adds the option that allows a command to replace files."""
     parser.add_argument(
         "-f", "--force", action="store_true", help="replace files that exist already"
     )
@@ -160,7 +160,7 @@ def refuse_existing(paths: Iterable[str], force: bool) -> None:
     """Refuses to begin work whose result could not be written.
 
     Raises:
-        RunError: a file exists already, and ``force`` does not allow to replace it.
+        RunError: a file exists already, and ``force`` is not set.
     """
     for path in paths:
         if Path(path).exists() and not force:
@@ -177,13 +177,13 @@ def write(path: str, content: bytes, force: bool) -> None:
         if force and Path(path).is_file():
             write_whole(Path(path), content)
         else:
-            # The mode x refuses what has come into being since it was looked for.
+            # Mode "x" refuses a file that has come into being since the check.
             with Path(path).open("wb" if force else "xb") as file:
                 try:
                     file.write(content)
                     file.flush()
                 except OSError:
-                    # A torn file would be in the way of the next try; a device stays.
+                    # A torn file would block the next try; a device must stay.
                     if Path(path).is_file():
                         Path(path).unlink()
                     raise
@@ -199,7 +199,7 @@ def _existing(path: str) -> RunError:
 
 
 def to_json(content: Any) -> str:
-    """JSON, which has no NaN and no infinity: they become null."""
+    """Formats JSON, with null for NaN and infinity, which JSON does not have."""
     finite = json.loads(json.dumps(content), parse_constant=lambda _: None)
     return json.dumps(finite, indent=2)
 

@@ -1,4 +1,4 @@
-"""``plot``: the learning curves of runs."""
+"""``plot``: draws the learning curves of runs."""
 
 import argparse
 import json
@@ -25,8 +25,8 @@ def add_plot(commands: Any, titles: Mapping[str, str] | None = None) -> None:
     """Adds the command to a command line.
 
     Args:
-        commands: the command line's.
-        titles: of more metrics to draw where none are asked for.
+        commands: the command line's subparsers.
+        titles: of more metrics to draw by default.
     """
     titles = {**PLOTTED, **(titles or {})}
     parser = add_command(
@@ -59,7 +59,7 @@ def add_plot(commands: Any, titles: Mapping[str, str] | None = None) -> None:
     parser.add_argument(
         "--mean",
         action="store_true",
-        help="of runs that differ in their seed alone, draw the mean, and a band from the lowest "
+        help="for runs that differ only in their seed, draw the mean, and a band from the lowest "
         "to the highest",
     )
     add_force(parser)
@@ -90,7 +90,7 @@ def by_label(folders: Sequence[RunFolder]) -> dict[str, RunFolder]:
 
 
 def settings_of(folder: RunFolder) -> dict[str, Any]:
-    """The settings in a run's ``config.yaml`` by name; none where a crash has emptied it."""
+    """Reads the settings in a run's ``config.yaml`` by name; none if a crash has emptied it."""
     groups: dict[str, dict[str, Any]] = load_yaml(folder.config) or {}
     return {name: value for group in groups.values() for name, value in group.items()}
 

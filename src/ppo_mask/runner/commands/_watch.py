@@ -1,4 +1,4 @@
-"""``watch``: an episode that a run's policy plays, step by step."""
+"""``watch``: prints an episode that a run's policy plays, step by step."""
 
 import argparse
 from typing import Any
@@ -21,10 +21,10 @@ def add_watch(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> None:
     """Adds the command to a program's command line.
 
     Args:
-        commands: the command line's.
-        task: the program's; ``task.render`` draws a state, and without it the state is printed, or
-            the observation where the state is in Python.
-        defaults: the program's.
+        commands: the command line's subparsers.
+        task: the program's task. If ``task.render`` is None, the command prints the state's arrays,
+            or those of the observation if the state is in Python.
+        defaults: the program's defaults.
     """
     parser = add_command(
         commands,
@@ -54,7 +54,7 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
     host = host_env_in(env)
 
     def shown(state: Any, timestep: TimeStep) -> str:
-        # Compiled code cannot raise what broke an environment in Python: ask for it.
+        # Compiled code cannot raise an error of an environment in Python, so ask for it.
         jax.block_until_ready(timestep)
         if host is not None and (failure := host.take_failure()) is not None:
             raise failure

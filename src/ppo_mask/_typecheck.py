@@ -28,8 +28,8 @@ def check_types(package: str, *, but: str | None = None) -> None:
 
     Args:
         package: the package's name.
-        but: the name of a subpackage to leave unchecked, such as one of small Python functions that
-            take less time than their checks.
+        but: the name of a subpackage to leave unchecked, because checking its small Python
+            functions would take longer than running them.
     """
     finder: Any = install_import_hook(package, f"{__name__}.{when_called.__name__}").hook  # pyright: ignore
     if but is not None:
@@ -42,9 +42,9 @@ def check_types(package: str, *, but: str | None = None) -> None:
 def when_called(function: Callable[..., Any]) -> Callable[..., Any]:
     """Does what ``beartype(function)`` does, without compiling a checker for each function.
 
-    Those checkers took a third of the import and a tenth of the tracing, though a process calls
-    few of a library's functions. There are fewer types than functions: beartype builds a checker
-    for a type on first use, and caches it.
+    Compiling those took a third of the time of an import and a tenth of the time of tracing, and a
+    process calls few of a library's functions. There are fewer types than functions: beartype
+    builds a checker for a type on first use, and caches it.
     """
     code, hints = function.__code__, dict(function.__annotations__)
     where = function.__qualname__.removesuffix(".__init__")

@@ -195,7 +195,7 @@ def reason_of_any(reason: str | None) -> str | None:
         reason: this process's reason: the name of a signal, or a text; None if it has none.
 
     Returns:
-        This process's reason, else one of another process, else None.
+        This process's reason; else the reason of another process; None if no process has one.
     """
     if not is_multiprocess():
         return reason

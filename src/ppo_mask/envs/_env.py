@@ -89,7 +89,7 @@ class TimeStep(eqx.Module):
             MultiDiscrete, one in each part); after the end of an episode it allows all.
         reward: of the step just taken. The reward that ``reset`` returns is not used.
         terminated: the episode ended in a terminal state, whose value is 0.
-        truncated: the episode was cut off, as by a step limit; PPO bootstraps its last value.
+        truncated: the episode was cut off, as by a step limit; PPO bootstraps the value.
         info: per-step arrays for metrics, with the same keys and shapes from ``reset`` and
             ``step``.
 

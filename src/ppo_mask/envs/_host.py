@@ -49,7 +49,7 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
 
     @abstractmethod
     def release(self) -> None:
-        """Closes the environments of the batch of episodes that began last."""
+        """Closes the environments of the latest batch of episodes."""
 
 
 def host_env_in(env: AbstractEnv[Any]) -> AbstractHostEnv[Any] | None:

@@ -24,8 +24,9 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
     ``info["task"]`` is the environment's index. The policy does not see the index, so observations
     must show whatever tells the tasks apart.
 
-    Environments that differ only in the values of array fields cost as much as one. For others,
-    ``vmap`` runs all of them in every row and keeps one result: fine for a few, or for cheap ones.
+    Environments that differ only in the values of array fields cost as much as one environment.
+    If they differ in more, ``vmap`` runs all environments in every row and keeps one result, which
+    is fine for a few environments, or for cheap ones.
 
     Attributes:
         envs: the environments. They have equal numbers of actions, and states, observations and

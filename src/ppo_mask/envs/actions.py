@@ -102,7 +102,7 @@ def allows_action(
 def random_action(
     key: Key[Array, ""], mask: Bool[Array, " actions"], num_actions: NumActions
 ) -> Action:
-    """Samples an allowed action, all with equal probability."""
+    """Samples uniformly from the allowed actions."""
     with number_settings():
         scores = jnp.where(mask, jax.random.uniform(key, mask.shape), -1)
     if isinstance(num_actions, int):

@@ -169,7 +169,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
 
     Raises:
         ValueError: a part has no actions, logits or mask have a wrong length, or a part allows no
-            action. The last is checked only where :class:`MaskedCategorical` checks it.
+            action (checked only outside of compiled code).
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm

@@ -76,8 +76,8 @@ class MLPActorCritic(AbstractFlatActorCritic):
         hidden_dim: width of the hidden layers.
         num_layers: hidden layers of each MLP.
         layer_norm: whether to normalize hidden layers to mean 0 and variance 1 before their tanh
-            (Ba et al. 2016, arXiv:1607.06450), without learned scale and offset. Not for
-            observations of one or two numbers, whose magnitude it would hide.
+            (Ba et al. 2016, arXiv:1607.06450), without learned scale and offset. Not useful for
+            observations of one or two numbers: normalization hides their magnitude.
         policy_gain: factor on the last hidden layer before the policy's head.
         shared_layers: number of first hidden layers that policy and value share. For a long
             observation the first layer is most of the cost, and sharing it halves that.

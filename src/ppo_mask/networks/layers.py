@@ -59,8 +59,8 @@ def activate(
     """Applies a layer and tanh.
 
     With ``layer_norm``, each input's weights and the biases are shifted to mean 0 over the outputs,
-    so that the outputs have mean 0. That is cheaper than shifting a batch of outputs: these have
-    more numbers than the weights, and they and their gradients would be read again.
+    so that the outputs have mean 0. That is cheaper than shifting the outputs: a batch of outputs
+    has more numbers than the weights, and would be read again, as would its gradient.
 
     Args:
         layer: with a bias, as :func:`linear` makes it.

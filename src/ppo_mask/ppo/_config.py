@@ -160,9 +160,9 @@ def _rate(default: float | None, help: str, **rules: Any) -> Any:
 class PPOConfig(eqx.Module):
     """PPO's hyperparameters.
 
-    Integers, booleans and text are static in the compiled program. The others are floats or scalar
-    arrays: a config made inside ``jax.vmap`` trains one agent per value. The learning rate may also
-    be an optax schedule, a function of the number of gradient steps.
+    Integers, booleans and text are static in the compiled program. Other fields are floats or
+    scalar arrays: a config made inside ``jax.vmap`` trains one agent per value. The learning rate
+    may also be an optax schedule, a function of the number of gradient steps.
 
     Attributes:
         num_envs: environments side by side.

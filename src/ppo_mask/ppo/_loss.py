@@ -37,8 +37,8 @@ def ppo_loss(
 ) -> tuple[Scalar, dict[str, Scalar]]:
     """Computes PPO's loss (Schulman et al. 2017, arXiv:1707.06347) and metrics about it.
 
-    It takes the advantages as they are: :func:`~ppo_mask.ppo.update` has standardized them over the
-    minibatch, unless it has only one.
+    It does not standardize advantages: :func:`~ppo_mask.ppo.update` has done so over the minibatch,
+    unless the minibatch has only one.
 
     Args:
         network: the trainable network, without the model's feature extractor.

@@ -1,7 +1,7 @@
 """Minibatches: the steps of a rollout from which a gradient step learns.
 
 Environments are in groups, and a minibatch has equally many steps of every group, sampled without
-replacement. A group is as small as that allows, mostly a single environment. So a device with whole
+replacement. Groups are as small as possible, mostly single environments. A device that has whole
 groups needs no data of other devices for its share of a minibatch, and the number of devices does
 not change the minibatches.
 """

@@ -36,7 +36,7 @@ def make_mesh(num_devices: int | None = None) -> Mesh | None:
         The mesh; None for a single device, which needs no mesh.
 
     Raises:
-        FieldError: there are fewer devices.
+        FieldError: JAX has fewer devices.
     """
     devices = jax.devices()
     count = len(devices) if num_devices is None else num_devices
@@ -48,7 +48,7 @@ def make_mesh(num_devices: int | None = None) -> Mesh | None:
 def mesh_of(devices: Sequence[Any]) -> Mesh:
     """Makes a mesh of given devices.
 
-    A mesh of one device gives the same program as no mesh, but also names the device.
+    A mesh of one device gives the same program as no mesh, on that device.
 
     Args:
         devices: the devices in the order of the mesh.
@@ -69,7 +69,7 @@ def shard_over_envs(
         out_axes: the same for the result, or for each part of it.
 
     Returns:
-        A function of whole arrays, which returns whole arrays.
+        A function that takes and returns whole arrays.
     """
     if mesh is None or mesh.size == 1:
         return function

@@ -1,4 +1,4 @@
-"""Tests whether an environment keeps the laws of the protocol."""
+"""Tests whether an environment obeys the laws of the protocol."""
 
 import re
 from collections.abc import Callable

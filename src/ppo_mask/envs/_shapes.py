@@ -118,7 +118,7 @@ def shapes_of(env: Env) -> Shapes:
 
 
 def require(holds: Any, law: str) -> None:
-    """Raises a ProtocolError that says ``law`` unless it holds."""
+    """Raises a ProtocolError with the message ``law``, unless the law holds."""
     if not holds:
         raise ProtocolError(law)
 

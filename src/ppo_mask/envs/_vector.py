@@ -46,7 +46,7 @@ class VectorTimeStep(eqx.Module):
         terminated: the step ended its episode in a terminal state.
         truncated: the step's episode was cut off.
         info: of the step taken.
-        final_observation: of the step, before any reset; ``observation`` where none ended.
+        final_observation: of the step taken, before any reset.
         episode_return: undiscounted sum of the rewards of the step's episode, up to this step.
         episode_length: steps of the step's episode, up to this one.
     """

@@ -28,10 +28,10 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
     """An environment of jumanji.
 
     The mask is the observation's ``action_mask``; without one all actions are allowed. Where a
-    jumanji action has several parts, the mask decides whether it is MultiDiscrete here. It is if
-    the mask has a row for each part. If the mask has an entry for each combination of parts, or
-    there is no mask, each combination is one action, numbered so that the last part changes
-    fastest. (A 2 x 2 mask, which could be either, counts as a mask of combinations.)
+    jumanji action has several parts, the mask decides whether it is MultiDiscrete here. If the mask
+    has a row for each part, the action is MultiDiscrete. If the mask has an entry for each
+    combination of parts, or there is no mask, each combination is one action, numbered so that the
+    last part changes fastest. (A 2 x 2 mask, which could be either, is taken for combinations.)
 
     An episode whose last discount is 0 has terminated; any other was truncated. ``info`` is
     jumanji's extras.

@@ -29,7 +29,7 @@ def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder
         or_empty: whether to accept a run without a checkpoint; the step is then 0.
 
     Raises:
-        RunError: there is no such run or checkpoint, or for the reasons of :func:`local_path`.
+        RunError: there is no such run or checkpoint; or see :func:`local_path`.
     """
     if place == LATEST:
         storage = _runs_in(parent)

@@ -104,7 +104,7 @@ def expand_user(text: str) -> str:
 def create_run_folders(
     parent: Path, taken: Mapping[str, str], name: str | None, suffixes: Sequence[str | None]
 ) -> list[RunFolder]:
-    """Makes the folders of new runs; without a name, one is generated from the date.
+    """Makes the folders of new runs; generates a name from the date if none is given.
 
     A run with a given name may reuse the folder of a run that ended before its first checkpoint.
 
@@ -183,7 +183,7 @@ def check_run_name(name: str, flag: str) -> None:
     """Checks that a run's name is a plain folder name, and that ``--resume`` takes it as a name.
 
     Raises:
-        RunError: it is not; the message calls the name ``flag``.
+        RunError: the name does not pass; the message calls it ``flag``.
     """
     if name == LATEST or name.startswith(("~", "-")):
         raise RunError(f"{flag} cannot be {name!r}, which means something else to --resume")

@@ -144,8 +144,8 @@ class Storage:
         """Updates a run's local folder from the bucket, if there is one.
 
         The local folder stays if no other process has taken the run over, and the bucket has no
-        later checkpoint. Otherwise the bucket's files replace it; if its checkpoints go further
-        than the bucket's, it is kept under another name.
+        later checkpoint. Otherwise the bucket's files replace the local folder, which is kept under
+        another name if its checkpoints go further.
 
         Returns:
             The local folder.

@@ -62,14 +62,14 @@ class LoggingSettings:
     )
     eval_num_envs: int | None = setting(
         None,
-        "environments of an evaluation; none: one per episode, at most 256, or as many as train "
-        "where they are in Python",
+        "environments of an evaluation; none: one per episode, at most 256 (if they are in Python, "
+        "at most as many as in training)",
         at_least=1,
         changeable=True,
     )
     eval_max_steps: int = setting(
         1000,
-        "steps after which an evaluation cuts an episode off",
+        "steps after which an evaluation truncates an episode",
         at_least=1,
         at_most=MAX_COUNT,
         changeable=True,
@@ -89,7 +89,7 @@ class LoggingSettings:
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointSettings:
-    """When checkpoints are saved, beside those at the end, on Ctrl+C and on SIGTERM."""
+    """When to save checkpoints, besides the end of the run, Ctrl+C and SIGTERM."""
 
     save_interval_minutes: float = setting(
         10.0, "minutes between checkpoints", above=0, changeable=True

@@ -17,7 +17,7 @@ def lower_chunk(trainer: Trainer, state: TrainState) -> jax.stages.Lowered:
     It computes nothing and puts no array on the mesh's devices, which need not exist here.
 
     Args:
-        trainer: its mesh has the devices that the program is for, even if it is one device.
+        trainer: its mesh says which devices the program is for; even one device needs a mesh.
         state: shapes are enough, from ``eqx.filter_eval_shape``.
 
     Raises:

@@ -30,7 +30,7 @@ def check_metric_names(names: Iterable[object]) -> None:
     """Checks that each :class:`Metric` has a name that the library does not use.
 
     Raises:
-        ValueError: the library uses a name; the message names it.
+        ValueError: the library uses one of the names; the message says which.
     """
     for name in names:
         check_logged_names([name])

@@ -337,7 +337,7 @@ def _assemble(
 def run_chunk(
     fixed: tuple[Trainer, Int[Array, ""], Real[Array, ""]], state: TrainState
 ) -> tuple[TrainState, Health]:
-    """Compiles :meth:`Trainer.run_updates`, and donates the state's buffers to it.
+    """Runs :meth:`Trainer.run_updates` as a compiled function, and donates the state to it.
 
     Args:
         fixed: the trainer, the number of updates, and the number of updates of the whole run.

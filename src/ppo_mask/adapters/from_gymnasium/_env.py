@@ -68,8 +68,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     the environment truncates an episode, its last observation is kept for bootstrapping.
 
     The state is on the host, so a step cannot be repeated, and checkpoints do not hold the state.
-    A resumed run begins new episodes, and counts the lost ones as truncated. It works on one device
-    only. Everything else is the same as with other environments.
+    A resumed run begins new episodes, and counts the lost ones as truncated. It must use a single
+    device. Everything else is the same as with other environments.
 
     Attributes:
         num_actions: the number of actions; for MultiDiscrete, the number of each part.

@@ -273,7 +273,7 @@ class Stepper:
         self._run(False)
 
     def close(self) -> None:
-        """Closes the environments, silently: closing the first one has warned of any failure."""
+        """Closes the environments. Failures are silent, since ``_makers.close`` has shown them."""
         for env in self._envs.values():
             with contextlib.suppress(Exception, SystemExit):
                 env.close()

@@ -133,7 +133,7 @@ class VectorStepper:
         self._store_masks(info, masked)
 
     def close(self) -> None:
-        """Closes the vector, silently: closing the first one has warned of any failure."""
+        """Closes the vector. Failures are silent, since ``_makers.close`` has shown them."""
         with contextlib.suppress(Exception, SystemExit):
             self._vector.close()
 

@@ -44,7 +44,7 @@ def add_evaluate(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> No
         type=number(1),
         default=10_000,
         metavar="N",
-        help="steps after which an episode is cut off (default: 10000)",
+        help="steps after which an episode is truncated (default: 10000)",
     )
     add_play(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")

@@ -43,18 +43,16 @@ class TensorBoard(Callback):
 
     def on_start(self, run: Run, state: TrainState) -> None:
         rows = {} if self._history is None else read_rows(self._history, run)
-        first = run.start_step + 1
+        first, replaced = run.start_step + 1, list[Path]()
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             if rows or not run.start_step:
-                first = 0
-                for path in self._directory.glob("*.tfevents.*"):
-                    path.unlink()
+                first, replaced = 0, [*self._directory.glob("*.tfevents.*")]
         except OSError as error:
             raise RunError(f"cannot write to {self._directory}: {error.strerror}") from error
         # Not tensorboardX's SummaryWriter: a full disk ends its thread, and soon blocks the run.
-        # The process and the update make the name unique within a second.
-        now, by = f"{time.time():.0f}", f"{os.getpid()}.{run.start_update}"
+        # TensorBoard orders files by the second; the end makes the name unique within one.
+        now, by = f"{time.time():.0f}", f"{os.getpid()}.{time.monotonic_ns()}"
         name = f"events.out.tfevents.{now}.{socket.gethostname()}.{by}"
         self._file = LogFile(self._directory / name)
         self._write(_Event(file_version="brain.Event:2"))
@@ -63,6 +61,8 @@ class TensorBoard(Callback):
         self._write(_Event(step=first, session_log=_SessionLog(status=_SessionLog.START)))
         for step in sorted(rows):
             self._write_metrics(step, rows[step])
+        for path in replaced:
+            path.unlink(missing_ok=True)
 
     def on_log(self, run: Run, record: LogRecord) -> None:
         self._write_metrics(record.env_steps, record.values)

@@ -180,7 +180,7 @@ def copy_run(run: RunFolder, step: int, path: Path) -> RunFolder:
 
 
 def check_run_name(name: str, flag: str) -> None:
-    """Checks that a run's name is a plain folder name, and that ``--resume`` takes it as a name.
+    """Checks that a run's name is a plain folder name, with no other meaning for ``--resume``.
 
     Raises:
         RunError: the name does not pass; the message calls it ``flag``.

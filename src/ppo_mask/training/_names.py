@@ -14,7 +14,7 @@ _OF_TRAINING = ("max_entropy", "steps_per_second")
 
 
 def check_logged_names(names: Iterable[object]) -> None:
-    """Checks that every kind of log can hold metrics of these names, beside its own entries.
+    """Checks that every log can hold metrics of these names, and has no entries of these names.
 
     Raises:
         ValueError: a name cannot be logged; the message names it.

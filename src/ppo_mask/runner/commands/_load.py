@@ -65,7 +65,7 @@ def load_run(
         task: the program's task.
         defaults: the program's defaults.
         place: the run's folder, name or URL, a checkpoint in it, or "latest"; or a policy from
-            ``save_policy``, which gets the environment of the defaults.
+            ``save_policy``. The environment of a policy comes from the defaults.
         parent: the folder or URL to search for names and for "latest".
 
     Raises:

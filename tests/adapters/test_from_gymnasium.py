@@ -423,7 +423,7 @@ def test_what_makes_an_environment_gets_its_arguments():
 @pytest.mark.parametrize(
     ("environment", "settings", "line"),
     [
-        (Climb, {"infos": "cards"}, r"infos are several names; .* \['cards'\]"),
+        (Climb, {"infos": "cards"}, r"infos must be a list of names; .* \['cards'\]"),
         (Climb, {"num_workers": -1}, "num_workers must be 0 or more, got -1"),
         ("Nowhere-v0", {}, "there is no 'Nowhere-v0' for gymnasium.make: "),
         ("nowhere:Any-v0", {}, "there is no 'nowhere:Any-v0' for gymnasium.make"),

@@ -211,7 +211,7 @@ def game_settings(stored: Mapping[str, Any], source: str) -> GameSettings:
         source: names the run in errors.
 
     Raises:
-        RunError: they are not the game's, or a value is invalid.
+        RunError: the settings are of another environment, or a value is invalid.
     """
     if "undo_depth" not in stored:
         has = ", ".join(stored) or "no settings"

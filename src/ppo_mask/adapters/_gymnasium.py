@@ -31,7 +31,7 @@ def several_choices(
         batch: the axes before the parts.
 
     Raises:
-        ValueError: they are not whole numbers of that shape, or one is out of range.
+        ValueError: actions have another shape or type, or one is out of range.
     """
     actions = np.asarray(actions)
     shape = [*batch, len(num_actions)]

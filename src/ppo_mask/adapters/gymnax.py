@@ -27,7 +27,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
     """An environment of gymnax.
 
     All actions are allowed, since gymnax has no masks. The time limit, ``max_steps_in_episode`` in
-    ``params``, truncates episodes. ``info`` is gymnax's, and zeros after ``reset``.
+    ``params``, truncates episodes. ``info`` is gymnax's; after ``reset``, zeros.
 
     Attributes:
         params: the environment's parameters. Array parameters may differ between the tasks of a

@@ -217,7 +217,7 @@ def _check_network(opponent: AbstractActorCritic, game: Any) -> None:
     """Checks that a network can play a game.
 
     Raises:
-        ValueError: it cannot; the message says why.
+        ValueError: the network cannot; the message says why.
     """
     _refuse_recurrent(opponent)
     first = jax.eval_shape(game.init, jax.random.key(0))

@@ -22,7 +22,7 @@ def import_wandb() -> Any:
     """Imports the package ``wandb``.
 
     Raises:
-        RunError: it is not installed.
+        RunError: the package is not installed.
     """
     try:
         import wandb

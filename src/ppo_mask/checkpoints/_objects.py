@@ -99,7 +99,7 @@ def open_bucket(place: str) -> tuple[Bucket, list[str]]:
     """Opens the bucket at a URL such as ``gs://bucket/runs``; also returns the URL's parts.
 
     Raises:
-        RunError: it is no such URL, or the package for its scheme is not installed.
+        RunError: ``place`` is not such a URL, or its scheme's package is missing.
     """
     url = place.rstrip("/")
     scheme, _, path = url.partition("://")

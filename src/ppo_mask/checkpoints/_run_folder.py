@@ -67,7 +67,7 @@ class RunFolder:
         """Writes or replaces the settings.
 
         Raises:
-            RunError: they cannot be written.
+            RunError: the file cannot be written.
         """
         write_whole(self.config, yaml.safe_dump(content, sort_keys=False).encode())
 

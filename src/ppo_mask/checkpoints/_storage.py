@@ -53,7 +53,7 @@ def open_storage(place: str) -> "Storage":
     """Opens the storage of runs at a path, or at a URL such as ``gs://bucket/runs``.
 
     Raises:
-        RunError: it is no such URL, or the package for its scheme is not installed.
+        RunError: ``place`` is not such a URL, or its scheme's package is missing.
     """
     if not is_url(place):
         return Storage(Path(place).absolute())
@@ -114,7 +114,7 @@ class Storage:
         """Returns the run that was saved last, or began last if none has a checkpoint yet.
 
         Raises:
-            RunError: there is none.
+            RunError: there is no run.
         """
         times: list[tuple[bool, float, str]] = []
         if self.bucket is None:

@@ -162,7 +162,7 @@ def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> 
         description: anything JSON can hold.
 
     Raises:
-        RunError: it cannot be written, or differs when read back; no part of it is left.
+        RunError: the checkpoint cannot be written, or differs when read back; nothing is left.
     """
     leaves = named_arrays(state)
     # Random keys become their key data. An array that is sharded over processes is gathered whole

@@ -310,7 +310,7 @@ def finite_number(raw: object, called: str) -> float:
     """Converts a plain value, or text, to a finite number.
 
     Raises:
-        RunError: it is not a finite number; one line that begins with ``called``.
+        RunError: ``raw`` is not a finite number; the line begins with ``called``.
     """
     try:
         value = _SIMPLE[float].read(raw)

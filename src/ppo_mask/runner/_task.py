@@ -190,7 +190,7 @@ def require_ppo(trainer: AbstractTrainer, flag: str) -> Trainer:
     """Checks that a trainer is the library's :class:`Trainer`, which a flag needs.
 
     Raises:
-        RunError: it is another trainer; the message names the flag.
+        RunError: the trainer is a custom one; the message names the flag.
     """
     if not isinstance(trainer, Trainer):
         raise RunError(f"{flag} needs the library's Trainer, not a {type(trainer).__name__}")

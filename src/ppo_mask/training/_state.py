@@ -154,7 +154,7 @@ def check_metrics(state: TrainState, diagnostics: UpdateDiagnostics) -> None:
         diagnostics: of an update.
 
     Raises:
-        ValueError: it does not; the message lists the metrics of both.
+        ValueError: the metrics differ; the message lists both.
     """
     have, want = sorted(state.totals.diagnostics.extra), sorted(diagnostics.extra)
     if have != want:

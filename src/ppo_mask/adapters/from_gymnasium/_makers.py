@@ -30,7 +30,7 @@ def first_made(name: str, make: Callable[[], Any], kind: type) -> Any:
     """Makes an environment or a vector, to inspect it.
 
     Raises:
-        RunError: it cannot be made.
+        RunError: ``make`` raises an error.
         ValueError: the function makes something else.
     """
     env = attempt(name, make)

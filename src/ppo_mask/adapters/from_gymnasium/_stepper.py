@@ -79,7 +79,7 @@ def describe_error(error: Any) -> Any:
 
 
 def _is_between(filename: Any) -> bool:
-    """Whether a file lies between this library and the environment, and does not explain errors."""
+    """Whether errors are not placed in a file: an adapter's, Gymnasium's or a type checker's."""
     path = filename.replace(os.sep, "/")
     between = "/ppo_mask/adapters/from_gymnasium/", "/ppo_mask/_typecheck.py"
     libraries = "gymnasium", "jaxtyping", "beartype"
@@ -160,7 +160,7 @@ def check_mask(mask: Any, count: Any, what: Any) -> Any:
         what: the mask's source, for messages.
 
     Raises:
-        UnfitError: it has another shape or dtype, or allows nothing.
+        UnfitError: the mask has another shape or dtype, or allows nothing.
     """
     length = sum(count) if isinstance(count, tuple) else count
     wanted = f"one row of {length} booleans{', part after part' * isinstance(count, tuple)}"

@@ -32,7 +32,7 @@ def find_checkpoint(target: str, checkpoints: str) -> Path:
     """Finds a checkpoint; for a run, its newest.
 
     Raises:
-        RunError: there is none.
+        RunError: ``target`` has no checkpoint.
     """
     folder, step, _ = find_run(target, checkpoints)
     return folder.checkpoints.path(step)
@@ -42,7 +42,7 @@ def report(path: Path) -> list[str]:
     """Describes a checkpoint line by line, after every array has passed its checksum.
 
     Raises:
-        RunError: it is damaged.
+        RunError: the checkpoint is damaged.
     """
     description = read_description(path)
     arrays = read_arrays(path)

@@ -171,7 +171,7 @@ def write(path: str, content: bytes, force: bool) -> None:
     """Writes a file and says so.
 
     Raises:
-        RunError: it cannot be written; or it exists already, and ``force`` is not set.
+        RunError: the file cannot be written; or it exists already, without ``force``.
     """
     try:
         if force and Path(path).is_file():

@@ -184,7 +184,7 @@ def test_state_that_is_gone_begins_new_episodes(capfd):
     state, again = env.step(KEY, first, actions)
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("warning: Climb: ")
-    assert "3 new episodes begin" in line
+    assert "3 new episodes replace" in line
     assert again.truncated.all()
     assert not again.terminated.any()
     assert again.reward.tolist() == [0, 0, 0]

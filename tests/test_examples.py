@@ -42,7 +42,7 @@ def test_search_prunes_and_resumes(
 def test_search_in_which_every_trial_fails_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    search = load("search_optuna")
+    search = load("examples/search_optuna.py")
 
     def fail(*_: object) -> float:
         raise pm.TrainingError("update 1: the loss is not finite")

@@ -84,13 +84,14 @@ def test_callbacks_see_one_seed_and_those_of_all_see_means():
                 run.request_stop("enough")
 
         def on_stop(self, run, state, reason):
-            self.reasons.append((run.update, reason))
+            self.reasons.append((run.update, reason, run.stop_reason))
 
     first, second, means = Looking(2), Looking(3), Looking(100)
     after, logs = train(
         programs.locks(), 50, callbacks=[[first], [second]], of_all=[means], log_interval=4
     )
-    assert first.reasons == second.reasons == means.reasons == [(6, "enough")]
+    # The others' runs hear of it too.
+    assert first.reasons == second.reasons == means.reasons == [(6, "enough", "enough")]
     assert {2, 4, 6} <= first.seen.keys()
     assert {3, 6} <= second.seen.keys()
     assert first.seen[6].shape == (8, 1)

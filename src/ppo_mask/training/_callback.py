@@ -57,11 +57,11 @@ class Run:
         start_update: updates done when ``train`` was called; 0 unless the run was resumed.
         update: updates done.
         logged_updates: how many of ``start_update`` are covered by complete log lines.
-        stop_reason: why the run is asked to stop, or None.
 
     Args:
         callbacks: receive the log lines.
         unlogged_updates: how many of ``start_update`` are not covered by complete log lines.
+        of: the run of all seeds, if this is one seed's; a stop of either stops both.
     """
 
     def __init__(
@@ -71,11 +71,12 @@ class Run:
         total_updates: int,
         callbacks: Sequence["Callback"],
         unlogged_updates: int = 0,
+        of: "Run | None" = None,
     ):
         self.config = config
         self.total_updates = total_updates
         self.start_update = start_update
-        self.stop_reason: str | None = None
+        self._stop_reasons: list[str] = [] if of is None else of._stop_reasons
         self.update = start_update
         self._callbacks = callbacks
         self.logged_updates = start_update - unlogged_updates
@@ -90,7 +91,12 @@ class Run:
         Args:
             reason: passed to ``on_stop``; only the first request's reason counts.
         """
-        self.stop_reason = self.stop_reason or reason
+        self._stop_reasons.append(reason)
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the run is asked to stop, or None."""
+        return self._stop_reasons[0] if self._stop_reasons else None
 
     @property
     def start_step(self) -> int:

@@ -91,13 +91,11 @@ def train_seeds(
     unlogged = int(states.totals.updates[0])
     histories = [History() for _ in range(num_seeds)]
     mine = [list(callbacks[seed]) if callbacks else [] for seed in range(num_seeds)]
-    of_seed = [
-        _OfSeed(
-            seed, Run(config, begun, total_updates, [history, *mine[seed]], unlogged), mine[seed]
-        )
-        for seed, history in enumerate(histories)
-    ]
     run = Run(config, begun, total_updates, of_all, unlogged)
+    of_seed = [
+        _OfSeed(seed, Run(config, begun, total_updates, [history, *own], unlogged, run), own)
+        for seed, (history, own) in enumerate(zip(histories, mine, strict=True))
+    ]
 
     compiled_for = trainer.with_values()
 
@@ -151,8 +149,6 @@ class _OfSeed(Callback):
         self.run.update = run.update
         for callback in self._callbacks:
             callback.on_chunk(self.run, select_seed(state, self._seed), progress)
-        if self.run.stop_reason is not None:
-            run.request_stop(self.run.stop_reason)
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
         for callback in self._callbacks:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -112,10 +113,16 @@ def test_a_resumed_run_shows_every_point_once(
     assert [e.step for e in restarts] == [0]
 
 
-def test_tensorboard_without_a_log_leaves_earlier_files(tmp_path: Path) -> None:
-    for start in (0, 2):
+def test_tensorboard_leaves_files_that_it_does_not_write_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for start in (0, 2, 0):
         play(TensorBoard(tmp_path), updates=range(start + 1, 4), start=start)
-    assert [step for step, tag, _ in points(tmp_path) if tag == "train/lr"] == [32, 64, 96, 96]
+    steps = [step for step, tag, _ in points(tmp_path) if tag == "train/lr"]
+    assert steps == [32, 32, 64, 64, 96, 96, 96]
+    monkeypatch.setattr(Path, "open", Mock(side_effect=OSError(28, "full")))
+    play(TensorBoard(tmp_path, tmp_path / "no log"), updates=range(0), start=0)
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_sinks_close_before_and_after_they_start(tmp_path: Path) -> None:

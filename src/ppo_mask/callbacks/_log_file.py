@@ -22,8 +22,12 @@ class LogFile:
         self._size = path.stat().st_size if path.exists() else 0
         self._unwritten = b""
 
-    def append(self, content: bytes) -> None:
-        """Appends the content, after any content that earlier writes could not append."""
+    def append(self, content: bytes) -> bool:
+        """Appends the content, after any content that earlier writes could not append.
+
+        Returns:
+            Whether the file has all content.
+        """
         was_behind = bool(self._unwritten)
         self._unwritten += content
         try:
@@ -40,6 +44,7 @@ class LogFile:
         else:
             self._size += len(self._unwritten)
             self._unwritten = b""
+        return not self._unwritten
 
     def close(self) -> None:
         """Tries once more to write any unwritten content; warns if that fails."""

@@ -33,7 +33,7 @@ class TensorBoard(Callback):
     Args:
         directory: for the files.
         history: the file of a :class:`JsonLines`, which must come before this callback. Without it,
-            a resumed run leaves earlier files as they are.
+            files that are already in the folder stay as they are.
     """
 
     def __init__(self, directory: Path, history: Path | None = None) -> None:
@@ -46,7 +46,7 @@ class TensorBoard(Callback):
         first, replaced = run.start_step + 1, list[Path]()
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            if rows or not run.start_step:
+            if self._history is not None and (rows or not run.start_step):
                 first, replaced = 0, [*self._directory.glob("*.tfevents.*")]
         except OSError as error:
             raise RunError(f"cannot write to {self._directory}: {error.strerror}") from error
@@ -55,34 +55,36 @@ class TensorBoard(Callback):
         now, by = f"{time.time():.0f}", f"{os.getpid()}.{time.monotonic_ns()}"
         name = f"events.out.tfevents.{now}.{socket.gethostname()}.{by}"
         self._file = LogFile(self._directory / name)
-        self._write(_Event(file_version="brain.Event:2"))
-        # It makes an open TensorBoard drop the points that it has read from `first` on. TensorBoard
-        # ignores a run's first such event, so every file has one.
-        self._write(_Event(step=first, session_log=_SessionLog(status=_SessionLog.START)))
-        for step in sorted(rows):
-            self._write_metrics(step, rows[step])
-        for path in replaced:
-            path.unlink(missing_ok=True)
+        # `start` makes an open TensorBoard drop the points that it has read from `first` on.
+        # TensorBoard ignores a run's first such event, so every file has one.
+        start = _Event(step=first, session_log=_SessionLog(status=_SessionLog.START))
+        content = _encode(_Event(file_version="brain.Event:2")) + _encode(start)
+        content += b"".join(_encode_metrics(step, rows[step]) for step in sorted(rows))
+        if self._file.append(content):
+            for path in replaced:
+                path.unlink(missing_ok=True)
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        self._write_metrics(record.env_steps, record.values)
+        if self._file is None:
+            raise RuntimeError("on_log before on_start")
+        self._file.append(_encode_metrics(record.env_steps, record.values))
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    def _write_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        values = [_Summary.Value(tag=name, simple_value=x) for name, x in metrics.items()]
-        self._write(_Event(step=step, summary=_Summary(value=values)))
 
-    def _write(self, event: Any) -> None:
-        if self._file is None:
-            raise RuntimeError("on_log before on_start")
-        event.wall_time = time.time()
-        payload: bytes = event.SerializeToString()
-        length = struct.pack("<Q", len(payload))
-        self._file.append(length + _checksum(length) + payload + _checksum(payload))
+def _encode_metrics(step: int, metrics: Mapping[str, float]) -> bytes:
+    values = [_Summary.Value(tag=name, simple_value=x) for name, x in metrics.items()]
+    return _encode(_Event(step=step, summary=_Summary(value=values)))
+
+
+def _encode(event: Any) -> bytes:
+    event.wall_time = time.time()
+    payload: bytes = event.SerializeToString()
+    length = struct.pack("<Q", len(payload))
+    return length + _checksum(length) + payload + _checksum(payload)
 
 
 def _checksum(content: bytes) -> bytes:

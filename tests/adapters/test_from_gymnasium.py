@@ -479,12 +479,22 @@ def test_what_is_not_of_the_space_is_not_encoded(space, wrong, line):
         GymnasiumEnv(lambda: Spaces(space)).encode(wrong)
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_what_cannot_be_closed_says_so_once_and_costs_nothing(num_workers, capfd):
-    with GymnasiumEnv(partial(Wrong, "close"), num_workers=num_workers) as env:
+STUCK = partial(Wrong, "close")
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("Wrong", partial(GymnasiumEnv, STUCK)),
+        ("Wrong", partial(GymnasiumEnv, STUCK, num_workers=1)),
+        ("SyncVectorEnv", lambda: GymnasiumEnv.of_vectors(lambda n: SyncVectorEnv([STUCK] * n))),
+    ],
+)
+def test_what_cannot_be_closed_says_so_once_and_costs_nothing(name, make, capfd):
+    with make() as env:
         env.reset(KEY)
     (line,) = capfd.readouterr().err.splitlines()
-    assert re.fullmatch(r"warning: Wrong raised RuntimeError: stuck at .* \(close\)", line)
+    assert re.fullmatch(rf"warning: {name} raised RuntimeError: stuck at .* \(close\)", line)
 
 
 class OwnWrapper(pm.AbstractEnv):

@@ -161,7 +161,7 @@ class Unfit(Counter):
         ),
         (
             partial(Unfit, wrong="float"),
-            r"Unfit: observation is float64\[3, 1\]; its space says int32\[3, 1\]",
+            r"Unfit: observation is float64\[1\]; its space says int32\[1\]",
         ),
         (
             partial(Unfit, wrong="four"),

@@ -101,7 +101,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
         Args:
             environment: an id that ``gymnasium.make`` knows, such as ``"module:Name-v0"``; a spec;
-                or a function that makes an environment.
+                or a function that makes a new environment in each call.
             num_workers: processes to step the environments in; 0 for this process. Workers pay off
                 if a step takes longer than a round trip to another process.
             max_episode_steps: where to truncate episodes; None for the environment's own limit.

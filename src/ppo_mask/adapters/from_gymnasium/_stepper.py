@@ -216,9 +216,11 @@ def store(array: Any, rows: Any, value: Any, path: Any, span: Any) -> None:
     fits = are_whole or np.can_cast(value.dtype, array.dtype, "same_kind")
     shape = array[rows].shape
     if value.shape != shape or not fits:
+        # A space has no axis of environments.
+        skip = int(isinstance(rows, (slice, np.ndarray)) and value.shape[:1] == shape[:1])
         raise UnfitError(
-            f"observation{_where(path)} is {value.dtype}{list(value.shape)}; its space says "
-            f"{array.dtype}{list(shape)}"
+            f"observation{_where(path)} is {value.dtype}{list(value.shape[skip:])}; its space says "
+            f"{array.dtype}{list(shape[skip:])}"
         )
     array[rows] = value
     _check_kept(array[rows], value, path, span)

@@ -209,4 +209,5 @@ def find_masks_of(vector: Any) -> Any:
     try:
         return None if find_masks(env) is None else lambda: inner.call("action_masks")
     finally:
-        env.close()
+        with contextlib.suppress(Exception, SystemExit):  # `_makers.close` shows it.
+            env.close()

@@ -1,5 +1,6 @@
 """A run that is stopped, killed or wound back resumes as if nothing had happened."""
 
+import dataclasses
 import os
 import random
 import shutil
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import jax
 import numpy as np
@@ -19,11 +21,12 @@ import counting
 import marathon
 from counting import DEFAULTS, STEPS_PER_UPDATE, TASK, Bias, CountingTrainer, flags, train
 from memory_bucket import contents
+from ppo_mask.callbacks import Saver
 from ppo_mask.checkpoints import RunFolder, load_policy, read_arrays, read_description
 from ppo_mask.networks import NormalizedActorCritic
 from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import main
-from ppo_mask.training import Callback, Progress, Run, TrainState, _loop as loop, acknowledge_stop
+from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState, _loop as loop
 from same_run import assert_same_run, log, newest, tensorboard_points
 from waiting import wait_until
 
@@ -267,7 +270,9 @@ class Press(Callback):
         signal.raise_signal(self.number)
 
 
-def test_a_script_of_several_runs_ends_after_the_one_that_a_signal_stops() -> None:
+def test_a_script_of_several_runs_ends_after_the_one_that_a_signal_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trainer = CountingTrainer(None, PPOConfig(num_envs=4, num_steps=4))
     start = trainer.init(Bias(2, key=jax.random.key(0)), jax.random.key(1))
 
@@ -281,7 +286,7 @@ def test_a_script_of_several_runs_ends_after_the_one_that_a_signal_stops() -> No
         assert number == signal.SIGINT or getattr(caught.value, "code", None) == 128 + number
         assert updates() == 4  # It was caught, so the program means to go on.
     assert updates(Press(signal.SIGINT)) == 1
-    acknowledge_stop()
+    loop.acknowledge_stop()
     assert updates() == 4
     heard: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
@@ -290,6 +295,17 @@ def test_a_script_of_several_runs_ends_after_the_one_that_a_signal_stops() -> No
         assert (updates(), heard) == (4, [signal.SIGTERM])
     finally:
         signal.signal(signal.SIGTERM, before)
+    # It reaches another process after the last update.
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "reason_of_any", Mock(side_effect=[None, "SIGTERM"]))
+        trainer.train(start, 0)
+    with pytest.raises(SystemExit):
+        updates()
+    # A program's caller has its exit code.
+    monkeypatch.setattr(Saver, "check", Mock(side_effect=TrainingError))
+    task = dataclasses.replace(TASK, callbacks=lambda _: [Press(signal.SIGTERM)])
+    assert main(task, DEFAULTS, flags(tmp_path, 2)) == 1
+    assert updates() == 4
 
 
 @pytest.mark.parametrize("first", [True, False])

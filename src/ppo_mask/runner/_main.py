@@ -134,10 +134,11 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         TrainingError: see :meth:`Trainer.train`; or the last state could not be saved, or copied to
             its bucket.
     """
-    with contextlib.ExitStack() as held:
-        reason = _execute(task, plan, held)
-    acknowledge_stop()  # The returned reason tells the caller of a signal.
-    return reason
+    try:
+        with contextlib.ExitStack() as held:
+            return _execute(task, plan, held)
+    finally:
+        acknowledge_stop()  # The returned reason, or the error, tells the caller.
 
 
 def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.ExitStack) -> str:

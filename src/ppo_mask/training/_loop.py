@@ -129,7 +129,8 @@ def run_loop(
             stop = reason_of_any(run.stop_reason)
         for callback in callbacks:
             callback.on_stop(run, state, stop or "finished")
-    reason = stop or run.stop_reason or ""
+    # A signal may have reached only one process since, and all must agree on starting another run.
+    reason = stop or reason_of_any(run.stop_reason) or ""
     if reason in signal.Signals.__members__ and not hasattr(sys, "ps1"):  # Not in a notebook.
         _stopped_by.append(signal.Signals[reason])
     return state

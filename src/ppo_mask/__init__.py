@@ -1,11 +1,11 @@
 """PPO with action masks on JAX and Equinox: ``import ppo_mask as pm``.
 
-This package repeats the names that most programs need. All names are in its subpackages, the
-rooms: :mod:`~ppo_mask.envs`, :mod:`~ppo_mask.networks`, :mod:`~ppo_mask.ppo` and
+This package repeats the names that most programs need. All names are in its subpackages:
+:mod:`~ppo_mask.envs`, :mod:`~ppo_mask.networks`, :mod:`~ppo_mask.ppo` and
 :mod:`~ppo_mask.training` lead from a step of an environment to a gradient step;
 :mod:`~ppo_mask.callbacks`, :mod:`~ppo_mask.checkpoints`, :mod:`~ppo_mask.runner`,
 :mod:`~ppo_mask.devices`, :mod:`~ppo_mask.adapters` and :mod:`~ppo_mask.jax_tools` support them.
-Each room is imported on first use.
+Each subpackage is imported on first use.
 
 jaxtyping and beartype check the shapes and dtypes of every public function at trace time.
 """
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# The rooms whose names are repeated here; a name is looked up in the quickest imports first.
+# The subpackages whose names are repeated here, the quickest to import first.
 _ROOMS_OF_THE_FACE = ("jax_tools", "envs", "networks", "ppo", "training", "checkpoints")
 _OTHER_ROOMS = ("adapters", "callbacks", "devices", "runner")
 

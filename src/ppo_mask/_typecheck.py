@@ -18,8 +18,8 @@ _SHOWN = 100  # the most characters of a value or a type in an error
 class WrongType(TypeCheckError, AnnotationError):
     """A one-line error: an argument or a result does not have its annotated type.
 
-    It is also an AnnotationError, because jaxtyping re-raises these unchanged. To other errors of a
-    type checker it adds a hundred lines about all arguments and annotations.
+    Also an AnnotationError, because jaxtyping re-raises these unchanged. To other errors of a type
+    checker, jaxtyping adds a hundred lines about all arguments and annotations.
     """
 
 
@@ -42,9 +42,9 @@ def check_types(package: str, *, but: str | None = None) -> None:
 def when_called(function: Callable[..., Any]) -> Callable[..., Any]:
     """Does what ``beartype(function)`` does, without compiling a checker for each function.
 
-    Compiling those took a third of the time of an import and a tenth of the time of tracing, and a
-    process calls few of a library's functions. There are fewer types than functions: beartype
-    builds a checker for a type on first use, and caches it.
+    A process calls few of a library's functions, but compiling a checker for each took a third of
+    the time of an import and a tenth of the time of tracing. There are fewer types than functions:
+    beartype builds a checker for a type on first use, and caches the checker.
     """
     code, hints = function.__code__, dict(function.__annotations__)
     where = function.__qualname__.removesuffix(".__init__")
@@ -94,7 +94,7 @@ def _wrong_type(where: str, what: str, value: Any, hint: Any) -> WrongType:
     shown = value.__name__ if inspect.isfunction(value) else eqx.tree_pformat(value)
     text = hint.__name__ if isinstance(hint, type) else str(hint)
     wanted = re.sub(r"(?:\w+\.)+(?=[A-Za-z_])", "", text.replace("~", ""))
-    wanted = wanted.replace("SupportsIndex", "int")  # An int of Python or NumPy.
+    wanted = wanted.replace("SupportsIndex", "int")  # A Python or NumPy int.
     instead = "; jax.random.key(0) makes one" if wanted == "Key[Array, '']" else ""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         print_bindings()

@@ -16,8 +16,8 @@ _LIBRARIES = ("ppo_mask", "hackmatrix", "jax", "equinox", "jaxtyping", "beartype
 class RunError(Exception):
     """An error that the user can correct.
 
-    The message is one line that names the mistake and a fix. Command lines print it without a
-    traceback and exit with a nonzero code.
+    The message is one line that names the mistake and a fix. Command lines print the
+    message without a traceback, and exit with a nonzero code.
 
     Args:
         message: the error's text; line breaks become spaces.
@@ -30,7 +30,7 @@ class RunError(Exception):
 class FieldError(ValueError):
     """A field of a config has an invalid value.
 
-    The message begins with the field's name, which a command line replaces with its flag.
+    The message begins with the field's name, which a command line replaces with the flag's name.
 
     Args:
         field: the field's name.
@@ -93,12 +93,12 @@ def warn(message: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's message; if that is empty, the name of its type."""
+    """Returns the first line of an error's message; if that is empty, the error's type."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 
 def describe_os_error(error: OSError) -> str:
-    """Describes an OSError in one line; if it names no file, the line says that a write failed."""
+    """Describes an OSError in one line, as a failed write if the error names no file."""
     reason = error.strerror or error
     if error.filename is None:
         return f"cannot write: {reason}"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import jax
 
 ENVS_PER_CORE = 128
-"""With fewer environments, one more device costs more than it gains (measured)."""
+"""With fewer environments per core, one more device costs more than it gains (measured)."""
 
 _MOST = 16
 _OPTION, _XLA_FLAG = "jax_num_cpu_devices", "xla_force_host_platform_device_count"
@@ -20,7 +20,7 @@ _OPTION, _XLA_FLAG = "jax_num_cpu_devices", "xla_force_host_platform_device_coun
 def make_devices() -> None:
     """Gives JAX one device for each core of the CPU; call it before JAX is used for anything.
 
-    It does nothing if JAX has started already, or if ``JAX_NUM_CPU_DEVICES`` or XLA's own flag sets
+    Does nothing if JAX has started already, or if ``JAX_NUM_CPU_DEVICES`` or XLA's own flag sets
     the number. An accelerator, if there is one, stays JAX's default.
     """
     if _XLA_FLAG in os.environ.get("XLA_FLAGS", "") or _number() >= 0:

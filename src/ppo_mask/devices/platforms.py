@@ -33,7 +33,7 @@ def platform_of(mesh: Mesh | None) -> str:
         mesh: the devices that the program runs on; None for JAX's default device.
 
     Returns:
-        JAX's name of it: "cpu", "gpu" or "tpu".
+        JAX's name of the platform: "cpu", "gpu" or "tpu".
     """
     if mesh is not None:
         return mesh.devices.flat[0].platform

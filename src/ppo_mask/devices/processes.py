@@ -30,7 +30,7 @@ _NUMBER, _COUNT, _ADDRESS = "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINA
 def connect(wanted: bool | None) -> bool:
     """Joins the other processes of the run; call it before JAX is used for anything.
 
-    JAX finds them by itself on TPU pods, under Slurm, in Kubernetes jobs and under Open MPI.
+    On TPU pods, under Slurm, in Kubernetes jobs and under Open MPI, JAX finds the others by itself.
     Elsewhere, set three environment variables: ``JAX_COORDINATOR_ADDRESS`` (host:port of process
     0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``.
 
@@ -83,24 +83,24 @@ def is_multiprocess() -> bool:
 
 
 def process_index() -> int:
-    """Returns this process's number, from 0; with a single process it does not start JAX."""
+    """Returns this process's number, from 0; a single process does not start JAX for this."""
     return jax.process_index() if jax.distributed.is_initialized() else 0
 
 
 def is_process_0() -> bool:
-    """Whether this is process 0: the one that writes files and to the console."""
+    """Whether this is process 0, which writes the files and prints."""
     return process_index() == 0
 
 
 def broadcast_from_0(number: int) -> int:
-    """Returns process 0's number in every process. All processes must call it."""
+    """Returns process 0's number in every process. All processes must take part."""
     if not is_multiprocess():
         return number
     return _from_words(multihost_utils.broadcast_one_to_all(_to_words(number)))
 
 
 def _to_words(number: int) -> np.ndarray:
-    """A 64-bit number as two 32-bit words, since JAX sends no 64-bit numbers."""
+    """Splits a 64-bit number into two 32-bit words, since JAX sends no 64-bit numbers."""
     return np.array([number], np.int64).view(np.uint32)
 
 
@@ -109,14 +109,14 @@ def _from_words(words: Any) -> int:
 
 
 def broadcast_text_from_0(make: Callable[[], str], what: str) -> str:
-    """Returns process 0's text in every process. All processes must call it.
+    """Returns process 0's text in every process. All processes must take part.
 
     Args:
         make: makes the text; only process 0 calls it.
         what: names the attempt in an error, as in "process 0 could not <what>".
 
     Raises:
-        RunError: ``make`` raised it; the other processes then raise one that names ``what``.
+        RunError: ``make`` raised one; the other processes then raise one that names ``what``.
     """
     if not is_multiprocess():
         return make()
@@ -154,7 +154,7 @@ def on_all_processes(make: Callable[[], Result], what: str) -> Result:
     """Runs ``make`` on every process, and raises on all if it fails on one.
 
     Without this, a process on which ``make`` fails would end while the others wait for it. All
-    processes must call it.
+    processes must take part.
 
     Args:
         make: must not wait for other processes.
@@ -164,7 +164,7 @@ def on_all_processes(make: Callable[[], Result], what: str) -> Result:
         This process's result.
 
     Raises:
-        RunError: ``make`` raised it, on this process or on another.
+        RunError: ``make`` raised one, on this process or on another.
     """
     result: list[Result] = []
     failure = None
@@ -181,7 +181,7 @@ def on_all_processes(make: Callable[[], Result], what: str) -> Result:
 
 
 def all_agree(number: int) -> bool:
-    """Whether all processes have the same number. All processes must call it."""
+    """Whether all processes have the same number. All processes must take part."""
     if not is_multiprocess():
         return True
     words = multihost_utils.process_allgather(_to_words(number))
@@ -189,7 +189,7 @@ def all_agree(number: int) -> bool:
 
 
 def reason_of_any(reason: str | None) -> str | None:
-    """Shares a reason to stop the run. All processes must call it.
+    """Shares a reason to stop the run. All processes must take part.
 
     Args:
         reason: this process's reason: the name of a signal, or a text; None if it has none.
@@ -209,6 +209,6 @@ def reason_of_any(reason: str | None) -> str | None:
 
 
 def wait_for_all(what: str) -> None:
-    """Waits until all processes have called it with the same ``what``."""
+    """Waits until all processes have called this function with the same ``what``."""
     if is_multiprocess():
         multihost_utils.sync_global_devices(what)

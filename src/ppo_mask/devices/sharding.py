@@ -2,9 +2,9 @@
 
 This is data parallelism by JAX's sharding: one compiled program on a one-dimensional mesh of
 devices. Each device acts in its own environments and gathers its own rows of every minibatch; a
-gradient step takes the mean of the devices' gradients. The random numbers of an environment, and
-which of its steps are in which minibatch, do not depend on the number of devices. So the result is
-the same for any number of devices, except for float rounding.
+gradient step takes the mean of the devices' gradients. An environment's random numbers, and
+the minibatches that its steps are in, do not depend on the number of devices. So the result is the
+same for any number of devices, except for float rounding.
 """
 
 from collections.abc import Callable, Sequence
@@ -89,8 +89,8 @@ def shard_over_envs(
 def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
     """Averages a tree of arrays over the devices, inside of :func:`shard_over_envs`.
 
-    A single collective averages all arrays. With one for each array, a CPU with more devices than
-    cores can deadlock: two collectives wait at once, and take every thread.
+    A single collective averages all arrays. With one collective for each array, a CPU with more
+    devices than cores can deadlock: two collectives wait at once, and take every thread.
 
     Args:
         mesh: the devices; None leaves the tree as it is.
@@ -117,7 +117,7 @@ def replicated_sharding(mesh: Mesh) -> NamedSharding:
 def device_put(tree: Any, shardings: Any) -> Any:
     """Distributes the arrays of a tree over devices, as ``jax.device_put`` does.
 
-    It also works where several processes share the mesh; each process passes the same whole tree.
+    Also works where several processes share the mesh; each process passes the same whole tree.
 
     Args:
         tree: any tree; leaves that are not arrays stay as they are.
@@ -136,7 +136,7 @@ def device_put(tree: Any, shardings: Any) -> Any:
 
 
 def replicate(tree: Any, mesh: Mesh | None) -> Any:
-    """Copies the arrays of a tree to every device of the mesh; without a mesh they stay."""
+    """Copies the arrays of a tree to every device of the mesh, if there is one."""
     if mesh is None:
         return tree
     return device_put(
@@ -147,7 +147,7 @@ def replicate(tree: Any, mesh: Mesh | None) -> Any:
 def to_host(leaf: Any) -> np.ndarray:
     """Copies an array to NumPy, also where parts of it are on other processes' devices.
 
-    All processes must call it.
+    All processes must take part.
     """
     if not isinstance(leaf, Array) or leaf.is_fully_addressable or leaf.is_fully_replicated:
         return np.asarray(leaf)

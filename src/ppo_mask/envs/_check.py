@@ -35,7 +35,7 @@ def check_env(
     Args:
         env: the environment.
         key: the random key of the play; fixed by default.
-        num_steps: steps to play in each of 8 environments; some episodes should end in them.
+        num_steps: steps to play in each of 8 environments, enough that some episodes end.
         deterministic: whether the environment claims to ignore its keys.
 
     Raises:
@@ -107,7 +107,7 @@ class _Play:
 
 
 def _flat_rows(tree: Any, rows: np.ndarray) -> Any:
-    """Picks rows of arrays [steps, envs, …], numbered over both axes."""
+    """Picks rows of arrays [steps, envs, …], numbered over steps and envs together."""
     return jax.tree.map(lambda x: x.reshape(len(x) * x.shape[1], *x.shape[2:])[rows], tree)
 
 
@@ -196,8 +196,8 @@ def _check_purity(env: AbstractEnv[Any], key: Key[Array, ""], state: Any) -> Non
 
 
 def _require_pure(name: str, function: Callable[..., Any], *args: Any) -> None:
-    # Tracing is cheap and shows impure Python. Programs that print differently may still be equal,
-    # so the results decide.
+    # Comparing traces is cheap, and shows impure Python. Programs that print differently may still
+    # be equal, so the results decide.
     def program() -> str:
         # A new function each time, because JAX caches traces by function.
         traced = jax.make_jaxpr(lambda *args: function(*args))(*args)
@@ -280,7 +280,7 @@ def _varies(tree: Any) -> bool:
 def _check_forbidden_actions(
     keys: Key[Array, " rows"], play: _Play, step: Callable[..., Any], count: NumActions
 ) -> None:
-    """Plays one forbidden action in each of several states that have any."""
+    """Plays one forbidden action in each of several states that forbid one."""
     mask = play.before.action_mask.reshape(-1, play.before.action_mask.shape[-1])
     partly = np.flatnonzero(~mask.all(axis=-1))
     if len(partly) == 0:

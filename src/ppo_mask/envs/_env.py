@@ -22,7 +22,7 @@ State = TypeVar("State")
 if TYPE_CHECKING:
     _Given = jax.typing.ArrayLike
 else:
-    _Given = Any  # Checked below, where errors say how to mend it.
+    _Given = Any  # Checked below, with errors that suggest a fix.
 
 
 def _as_array(name: str, given: Any) -> Array:
@@ -85,8 +85,8 @@ class TimeStep(eqx.Module):
 
     Attributes:
         observation: any tree of arrays, of the same structure, shapes and dtypes at every step.
-        action_mask: True where an action is allowed. It allows at least one action (if
-            MultiDiscrete, one in each part); after the end of an episode it allows all.
+        action_mask: True where an action is allowed. A mask allows at least one action (if
+            MultiDiscrete, one in each part); after the end of an episode, all actions.
         reward: of the step just taken. The reward that ``reset`` returns is not used.
         terminated: the episode ended in a terminal state, whose value is 0.
         truncated: the episode was cut off, as by a step limit; PPO bootstraps the value.
@@ -131,7 +131,7 @@ class AbstractEnv(eqx.Module, Generic[State]):
     Attributes:
         num_actions: length of the mask; actions are 0 to ``num_actions`` - 1. For MultiDiscrete
             actions it is a tuple ``(a, b, …)``: an action is then an array with one number for each
-            part, and the mask joins the masks of the parts to a length of ``a + b + …``.
+            part, and the mask concatenates the parts' masks to a length of ``a + b + …``.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp, ppo_mask as pm
@@ -184,7 +184,7 @@ class AbstractEnv(eqx.Module, Generic[State]):
 
 
 class Next(eqx.Module, Generic[State]):
-    """The state before the next action: of a new episode if the step ended one.
+    """The state before the next action: a new episode's first state if the step ended one.
 
     Attributes:
         state: the environment's state.
@@ -198,7 +198,7 @@ class Next(eqx.Module, Generic[State]):
 
 
 class AbstractSelfResettingEnv(AbstractEnv[State]):
-    """An environment with a combined step and reset, cheaper than one after the other.
+    """An environment with a combined step and reset, cheaper than a step and then a reset.
 
     Step and reset may share work, such as generating a level. Only
     :class:`ppo_mask.envs.VectorEnv`, which has the library's only auto-reset, calls

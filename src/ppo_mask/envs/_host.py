@@ -44,7 +44,7 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
         """Returns and clears the error that broke the environment; None if there is none.
 
         Compiled code cannot raise. After a failure, steps give rewards of NaN and masks that allow
-        nothing, which soon ends the training loop. The trainer then calls this for the reason.
+        nothing, which soon ends the training loop. The trainer then calls this method to learn why.
         """
 
     @abstractmethod
@@ -62,7 +62,7 @@ def host_env_in(env: AbstractEnv[Any]) -> AbstractHostEnv[Any] | None:
 
 
 def step_in_place(env: AbstractEnv[Any], *arguments: Any) -> tuple[TimeStep, Next[Any]]:
-    """Calls ``step_and_reset`` of a host environment or of a wrapper of one.
+    """Calls ``step_and_reset`` of a host environment or of a wrapper around one.
 
     Raises:
         ValueError: the wrapper has no such method.

@@ -16,7 +16,7 @@ from ppo_mask.jax_tools import ArrayTree, describe_shapes
 if TYPE_CHECKING:
     Env: TypeAlias = AbstractEnv[Any]
 else:
-    Env = Any  # Checked by require_env, whose errors say how to mend it.
+    Env = Any  # Checked by require_env, with errors that suggest a fix.
 
 _UNTRACEABLE = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
 
@@ -55,7 +55,7 @@ def trace_call(name: str, call: Callable[..., Any], *args: Any) -> tuple[Any, An
         The state and the timestep, with ``jax.ShapeDtypeStruct`` in place of arrays.
 
     Raises:
-        ProtocolError: the method cannot be compiled, or returns something else.
+        ProtocolError: the method cannot be compiled, or does not return a state and a timestep.
     """
 
     def checked(*args: Any) -> tuple[Any, Any]:
@@ -124,7 +124,7 @@ def require(holds: Any, law: str) -> None:
 
 
 def require_same_types(what: str, reset: Any, step: Any) -> None:
-    """Raises a ProtocolError that names an array that differs between ``reset`` and ``step``."""
+    """Raises a ProtocolError if an array differs between ``reset`` and ``step``, and names it."""
     before, after = describe_shapes(reset), describe_shapes(step)
     for name in sorted(before.keys() | after.keys()):
         was, is_ = before.get(name, "nothing"), after.get(name, "nothing")

@@ -148,12 +148,12 @@ class VectorEnv(eqx.Module, Generic[State]):
         state: VectorState[State],
         actions: Int[Array, "envs *parts"],
     ) -> tuple[VectorState[State], VectorTimeStep]:
-        """Does a :meth:`step` of some of the environments, such as those of one device.
+        """Takes a :meth:`step` in some of the environments, such as those of one device.
 
         Args:
             keys: for each environment's step, and for its reset.
             state: of these environments.
-            actions: one for each of them, as in :meth:`step`.
+            actions: one for each of these environments, as in :meth:`step`.
 
         Returns:
             The state and the timestep, whose arrays have a leading axis ``envs``.

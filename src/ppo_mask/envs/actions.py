@@ -1,8 +1,8 @@
 """What an action is: Discrete or MultiDiscrete, as in Gymnasium.
 
-The ``num_actions`` of an environment or a network decides. If it is a number, an action is an
-integer below it. If it is a tuple ``(a, b, …)``, an action is MultiDiscrete: it has one integer for
-each part, and the mask joins the masks of the parts to one row of ``a + b + …`` booleans.
+The ``num_actions`` of an environment or a network decides. If that is a number ``n``, an
+action is an integer below ``n``. If it is a tuple ``(a, b, …)``, an action is MultiDiscrete, with
+one integer for each part, and the mask concatenates the parts' masks: ``a + b + …`` booleans.
 """
 
 import itertools
@@ -20,7 +20,7 @@ NumActions: TypeAlias = int | tuple[int, ...]
 """The number of actions; if MultiDiscrete, a tuple with the number of each part."""
 
 Action: TypeAlias = Int[Array, ""] | Int[Array, " parts"]
-"""An action: an integer; if MultiDiscrete, one for each part."""
+"""An action: an integer; if MultiDiscrete, an integer for each part."""
 
 ActionLike: TypeAlias = IntScalarLike | Int[Array, " parts"] | Int[np.ndarray, " parts"]
 """An action as callers may pass it: an integer of any type, or an array of integers."""
@@ -62,8 +62,8 @@ def describe_actions(num_actions: NumActions) -> str:
 def split_parts(row: Any, num_actions: tuple[int, ...]) -> Iterator[tuple[slice, Any]]:
     """Splits the last axis, which holds the actions, into MultiDiscrete parts.
 
-    Neighboring parts of equal size form one array, so that they are computed at once without
-    padding.
+    Neighboring parts of equal size form one array, so that they can be computed together
+    without padding.
 
     Args:
         row: a JAX or NumPy array ``[*batch, actions]``.

@@ -13,7 +13,7 @@ from jaxtyping import Array, Key, UInt32
 Function = TypeVar("Function", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
-# JAX's caches have it in their keys: a trace for one platform is not used for another.
+# A part of the keys of JAX's caches: a trace for one platform is not used for another.
 _platform: Any = jax.make_user_context(None)
 
 
@@ -116,8 +116,8 @@ def by_platform(
 
     Args:
         on_cpu: the form for a CPU, which computes little at a time but starts kernels quickly.
-        elsewhere: the form for accelerators, with the same result. They compute much at a time,
-            but each kernel and each iteration of a loop waits for the one before.
+        elsewhere: the form for accelerators, with the same result. An accelerator computes much
+            at a time, but each kernel and each iteration of a loop waits for the one before.
         operands: the arguments of the chosen function.
     """
     platform = _platform.value or default_platform()
@@ -125,7 +125,7 @@ def by_platform(
 
 
 # XLA's CPU compiler takes two or three times as long for JAX's random generator over several axes
-# as over one axis of the same size, and the generator is most of such a program.
+# as over one axis of the same size. Hence one axis here, and then a reshape.
 
 
 def split_key(key: Key[Array, ""], *shape: int) -> Key[Array, "..."]:

@@ -2,8 +2,9 @@
 
 ``jax.vmap`` turns ``lax.cond`` into ``select``: both branches run for every member of the batch.
 An expensive branch that is seldom taken, such as generating a new level, then runs at full cost on
-every step. :func:`rarely` gathers the few members that need the branch, runs it on them alone, a
-fixed number at a time, and scatters the results back. It costs nothing when no member needs it.
+every step. :func:`rarely` gathers the few members that need the branch, runs the branch on these
+alone, a fixed number at a time, and scatters the results back. It costs nothing when no member
+needs the branch.
 """
 
 from collections.abc import Callable
@@ -38,7 +39,7 @@ def rarely(
 
     The result is that of ``lax.cond(pred, true_fun, lambda _: otherwise, operand)``, batched or
     not. Under ``vmap``, ``true_fun`` runs only for members whose ``pred`` holds, rounded up to
-    whole chunks. It is not differentiable in reverse mode.
+    whole chunks. Not differentiable in reverse mode.
 
     Args:
         pred: whether to run ``true_fun``.
@@ -50,8 +51,8 @@ def rarely(
             one member in ``share`` should need ``true_fun`` at a time.
         cost: 0 to 255, higher for members whose loops in ``true_fun`` run longer. Members of
             similar cost share a chunk, so that short loops do not wait for long ones.
-        short: on an accelerator, run ``true_fun`` for all members, because picking some would take
-            longer. Then ``true_fun`` must end soon for all members.
+        short: whether ``true_fun`` ends soon for every member. An accelerator then runs it for all
+            members, because picking some would take longer.
 
     Returns:
         A tree of the structure of ``otherwise``.
@@ -75,8 +76,8 @@ def rarely(
     places = [next((i for i, x in enumerate(base) if x is leaf), None) for leaf in given]
     in_place = [i for i in places if i is not None]
 
-    @jax.jit  # traced once, for the unbatched and the batched form
-    @keep_settings  # which may have changed when the caller's program is batched
+    @jax.jit  # Traced once, for the unbatched and the batched form.
+    @keep_settings  # The settings may be others when the caller's program is batched.
     def run(*leaves: Any) -> Result:
         shared, others = iter(leaves[: len(in_place)]), iter(leaves[len(in_place) :])
         ordered = [next(others if i is None else shared) for i in places]
@@ -159,7 +160,7 @@ def _batch(
             _broadcast(size, b, x) if s else x
             for s, b, x in zip(spread, batched, args, strict=True)
         )
-        if shared_batched:  # Batches (of seeds, say) with shared values of their own run in turn.
+        if shared_batched:  # Batches (seeds, say) whose shared values differ run in turn.
             out = jax.lax.map(lambda each: many(*each), args)
         else:  # A batch of batches is one larger batch.
             members = args[0].shape[1]
@@ -202,7 +203,7 @@ def _waiting(
 
 
 def _rows(waiting: UInt32[Array, " n"], batch: int) -> UInt32[Array, " n"]:
-    """Returns the indices of the waiting members in the batch; padding has one past its end."""
+    """Returns the indices of the waiting members in the batch; for padding, the batch's size."""
     return jnp.where(waiting == _NOBODY, batch, waiting & ((1 << _INDEX_BITS) - 1))
 
 
@@ -223,10 +224,10 @@ def _serve_in_chunks(
         return waiting[served] != _NOBODY
 
     def serve(carry: tuple[Array, Array, Any]) -> tuple[Array, Array, Any]:
-        # The list is a part of the carry, so that XLA stores it instead of computing it per use.
+        # `waiting` is in the carry, so that XLA stores it instead of computing it for each use.
         served, waiting, out = carry
         rows = _rows(jax.lax.dynamic_slice(waiting, (served,), (chunk,)), batch)
-        # Padding takes some member's arguments; its results are not written.
+        # Padding gets the last member's arguments, and its results are not written.
         picked = jnp.minimum(rows, batch - 1)
         base = jax.tree.leaves(out)
         args = [

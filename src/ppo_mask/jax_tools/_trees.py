@@ -1,4 +1,4 @@
-"""Trees of arrays: their types and shapes, and conversion to one form for compiled programs."""
+"""Trees of arrays: their types and shapes, and conversion to a form for compiled programs."""
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, TypeAlias

@@ -168,8 +168,8 @@ class PPOConfig(eqx.Module):
         num_envs: environments side by side.
         num_steps: steps per environment between two updates.
         learning_rate: Adam's step size, at the start if annealed; or a schedule of the gradient
-            step's number, counted from 0 over the whole run. Steps that ``target_kl`` skips count,
-            too.
+            step's number, counted from 0 over the whole run. Skipped steps (``target_kl``)
+            count, too.
         anneal_lr: whether the step size falls linearly to 0 over the run, gradient step by step.
         gamma: discount per step.
         gae_lambda: decay of the advantage estimate; 1 is Monte Carlo, 0 one-step.

@@ -20,17 +20,18 @@ Carry = TypeVar("Carry")
 def batch_max(value: Int[Array, ""]) -> Int[Array, ""]:
     """The largest value in the batch, the same for all members; without a batch, the value itself.
 
-    A bound for loops: if each member had its own, ``vmap`` would add a select to every iteration.
+    For loop bounds: if each member had its own bound, ``vmap`` would add a select to every
+    iteration.
     """
     return one_for_all(largest, value)
 
 
 def materialize(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Array, "*n"]:
-    """Computes the value once, in memory, for all that use it.
+    """Computes the value once, in memory, for all its uses.
 
-    XLA's CPU compiler fuses elementwise operations into each of their uses, which then compute them
-    again. It does not fuse across a loop, so this is a loop that never runs. On accelerators, where
-    a loop costs time, it is an optimization barrier.
+    XLA's CPU compiler fuses an elementwise operation into each of its uses, which computes it again
+    each time. The compiler does not fuse across a loop, so this function adds a loop that never
+    runs or, on accelerators, where a loop costs time, an optimization barrier.
 
     Args:
         value: numbers, not flags.
@@ -45,7 +46,7 @@ def materialize(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Ar
     return by_platform(loop, lax.optimization_barrier, value)
 
 
-# At module level: outside `jit`, functions made in each call would be compiled in each call.
+# At module level, as functions made in each call would be compiled in each call outside `jit`.
 def _again(carry: tuple[Array, Array]) -> Array:
     return carry[0]
 
@@ -61,8 +62,9 @@ def repeat(times: int, step: Callable[[Carry], Carry], start: Carry) -> Carry:
     return lax.fori_loop(0, times, lambda _, carry: step(carry), start, unroll=True)
 
 
-# XLA's CPU compiler splits a reduction over more than 32 values in two, and fuses neither with its
-# input. Folding the axis in half, elementwise, until it is short enough avoids that.
+# XLA's CPU compiler splits a reduction over more than 32 values into two reductions, and fuses
+# neither with its input. Folding the axis in half, elementwise, until it is short enough avoids
+# both.
 _LONGEST_AXIS = 32
 # Each fold doubles the code. A longer axis is reshaped to several short ones instead.
 _LONGEST_FOLDED = 512
@@ -104,8 +106,8 @@ def _short_axes(size: int) -> list[int]:
 
 def total(values: Shaped[Array, "*batch n"]) -> Int[Array, "*batch"]:
     """The sum over the last axis; for flags, how many are on."""
-    # In 16 bits, of which vector units add twice as many at once. Not in 8: XLA hands sums of bytes
-    # to a library, which needs its input in memory.
+    # In 16 bits, as vector units add twice as many such numbers at once. Not in 8, as XLA hands
+    # sums of bytes to a library, which needs its input in memory.
     few = values.dtype == bool and values.shape[-1] <= np.iinfo(np.int16).max
     return _reduce(values.astype(jnp.int16 if few else jnp.int32), lax.add, 0).astype(jnp.int32)
 
@@ -133,7 +135,7 @@ def join(words: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch"]:
 def looked_up(table: Sequence[float], index: Int[Array, ""]) -> Float[Array, ""]:
     """``table[index]`` by selects; the length must be a power of two.
 
-    XLA's CPU compiler does not vectorize what is fused with a lookup in memory.
+    XLA's CPU compiler does not vectorize operations fused with a lookup in memory.
     """
     values = [jnp.float32(entry) for entry in table]
     bit = 1
@@ -158,7 +160,8 @@ def join_in_pairs(words: Sequence[UInt[Array, "*n"]]) -> UInt[Array, "*n"]:
 def stack_scalars(values: Sequence[Shaped[Array, ""]]) -> Shaped[Array, " n"]:
     """``jnp.stack`` for a few numbers that are cheap to compute.
 
-    XLA's CPU compiler makes a kernel for each argument of ``jnp.stack``, but only one for this.
+    XLA's CPU compiler makes a kernel for each argument of ``jnp.stack``, but a single kernel for
+    this function.
     """
     return with_entries(jnp.broadcast_to(values[0], len(values)), enumerate(values))
 

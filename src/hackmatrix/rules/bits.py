@@ -1,4 +1,4 @@
-"""Small sets of numbers as bits of two words, ``word_bits`` of them in each.
+"""Small sets of numbers as the bits of two words, with ``word_bits`` bits in each word.
 
 Sets of cells (:mod:`hackmatrix.rules.planes`) and sets of slots (:mod:`hackmatrix.rules.entities`)
 share these functions. The rules call them hundreds of times a step; under ``jax.jit`` each is
@@ -45,7 +45,7 @@ def pack(flags: Bool[Array, "*batch n"], word_bits: int) -> Words:
 
 
 def flags_of(word: UInt[Array, ""], count: int) -> Bool[Array, "count"]:
-    """The lowest bits of a word, one flag each."""
+    """The lowest bits of a word, as one flag each."""
     return ((word >> np.arange(count, dtype=word.dtype)) & 1) != 0
 
 

@@ -78,10 +78,10 @@ class Draws(eqx.Module):
         use: Use,
         number: Integer[Array | np.ndarray, "*#shape"] | int = 0,
     ) -> Int[Array, "*shape"]:
-        """Uniform over 0 … bound - 1, for the given use and number.
+        """A uniform integer in 0 … bound - 1, for the given use and number.
 
-        Exact if the bound is a power of two. Otherwise a value's probability is off by a factor of
-        at most 1 ± bound / 2^23.
+        Exactly uniform if the bound is a power of two. Otherwise a value's probability is off by a
+        factor of at most 1 ± bound / 2^23.
         """
         # 23 bits: with 24, the largest value times the bound would round up to the bound.
         bits = (self.word(use, number) >> 9).astype(jnp.float32)

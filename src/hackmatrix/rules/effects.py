@@ -1,4 +1,4 @@
-"""Folds the table of programs: which are useful, and the effect of the one that runs."""
+"""Folds the table of programs: flags the useful ones, and applies the one that runs."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -28,7 +28,7 @@ def useful(game: Game, occupied: Occupied) -> list[Bool[Array, ""]]:
 
 
 def at_hand(game: Game, others: int) -> Bool[Array, "actions"]:
-    """Whether each program is owned and affordable, after ``others`` actions that are True."""
+    """Flags actions: ``others`` times True, then whether each program is owned and affordable."""
     nothing = [0] * others
     credits = np.array([*nothing, *(card.credits for card in CARDS)], np.int32)
     energy = np.array([*nothing, *(card.energy for card in CARDS)], np.int32)
@@ -70,7 +70,7 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
     board = _on_board(game.board, game.exit, _union(cleared), _union(reduced))
 
     numbers = vars(game) | vars(game.player)
-    for name in ("credits", "energy"):  # Index -1, no program, reads the last price: 0.
+    for name in ("credits", "energy"):  # Index -1 (NO_PROGRAM) reads the last price, 0.
         prices = jnp.array([*(getattr(card, name) for card in CARDS), 0], jnp.int32)
         numbers[name] = numbers[name] - prices[program]
     for flag, added in column(lambda card: card.adds):
@@ -104,13 +104,13 @@ def _push(
     """Moves enemies away from the player, or nearer, or not at all.
 
     Returns:
-        The cell of each slot; and of the slots in ``gone``, the first enemy and the first
-        transmission on each cell.
+        The new cell of each slot; and the slots in ``gone`` that hold the first enemy or the first
+        transmission on their cell.
     """
     wanted, can_go = _wanted_cells(table, player, away)
     goes = away | nearer
-    # Of the enemies that want a cell, only the first in list order gets it. One search finds them
-    # or, where nobody is moved, the first of the `gone` slots on each cell.
+    # Of the enemies that want a cell, only the first in list order gets it. One search finds these
+    # enemies or, where nobody moves, the first of the `gone` slots on each cell.
     members = jnp.where(goes, can_go, gone)
     first = first_on_each(members, jnp.where(goes, wanted, table.place), table.order)
     return jnp.where(goes & first, wanted, table.cell), first & gone
@@ -119,7 +119,7 @@ def _push(
 def _wanted_cells(
     table: Entities, player: Int[Array, ""], away: Bool[Array, ""]
 ) -> tuple[Int8[Array, " slots"], Bool[Array, " slots"]]:
-    """Where each enemy would go, away from the player or else nearer, and whether it can."""
+    """Where each enemy would move, away from the player or else nearer; whether it can move."""
     player = player.astype(jnp.int8)
     (at_row, at_col), (my_row, my_col) = row_and_col(table.cell), row_and_col(player)
     out_row, out_col = jnp.sign(at_row - my_row), jnp.sign(at_col - my_col)
@@ -146,7 +146,7 @@ def _wanted_cells(
 
 
 def _on_board(board: Board, exit: Int[Array, ""], cleared: Plane, reduced: Plane) -> Board:
-    """Clears the blocks of some cells, and lowers by one what blocks of other cells spawn."""
+    """Clears the blocks on some cells; blocks on the others spawn one transmission less."""
     cleared = cleared & board.blocks
     is_cleared, is_reduced = cleared.flags(), reduced.flags()
     spawn_count = jnp.where(is_reduced, jnp.maximum(board.spawn_count - 1, 0), board.spawn_count)

@@ -48,7 +48,7 @@ def _arrive(game: Game) -> Game:
     arrivals = jnp.minimum(game.arrivals + anywhere(due), MAX_ARRIVALS)
     table = replace(
         table,
-        # Materialized, or each word of the planes made from it would recompute it.
+        # Materialized, or each word of the planes made from `kind` would recompute it.
         kind=materialize(jnp.where(due, jnp.int8(ENEMY), table.kind), game.turn < 0),
         hp=jnp.where(due, full_hp(table.type), table.hp),
         disabled=jnp.where(due, jnp.int8(1), table.disabled),
@@ -62,7 +62,7 @@ def _arrive(game: Game) -> Game:
 class _Start(NamedTuple):
     """The position after the enemies next to the player have attacked, before others move."""
 
-    player: Int[Array, ""]  # its cell
+    player: Int[Array, ""]  # the player's cell
     blocks: Plane  # cells that only glitches enter
     entities: Entities
     waits: Bool[Array, " slots"]  # the enemies to move
@@ -85,22 +85,22 @@ class _Movers(NamedTuple):
 
 
 def _act(game: Game, draws: Draws) -> Game:
-    """All enemies attack or move: viruses twice, unless they attack first.
+    """All enemies attack or move; then viruses that have not attacked act again.
 
     A move changes only whether the mover itself is next to the player. So all enemies that are next
     to the player attack at once, and only the others take turns in random order. In a second step,
-    each virus that has not attacked does so if its move has brought it next to the player, and
-    moves again otherwise.
+    viruses that have not attacked act again: those whose move has brought them next to the player
+    attack, and the others move.
     """
     table, player = game.entities, game.player.cell
     awake = table.is_enemy & (table.disabled == 0) & ~table.stunned
     attacks = awake & table.beside(player)
     waits = awake & ~attacks
-    # A virus may move twice. Each of the two sums is at most 128, so one sum holds both.
+    # A virus may move twice. Each of the two sums is at most 128, so one number holds both sums.
     moves = jnp.where(waits, jnp.where(table.type == VIRUS, 2, 1), 0)
     sums = total(jnp.where(attacks, 1 << _SUM_BITS, moves))
     damage, moves = sums >> _SUM_BITS, sums & ((1 << _SUM_BITS) - 1)
-    # In most games no enemy moves; `rarely` computes the other games apart.
+    # In most games no enemy moves; `rarely` moves enemies only in the other games.
     cell, damage = rarely(
         moves > 0,
         _move_all,
@@ -115,7 +115,7 @@ def _act(game: Game, draws: Draws) -> Game:
 
 
 def _move_all(start: _Start) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
-    """The enemies' cells and the damage after the waiting ones have moved."""
+    """The enemies' cells and the damage after the waiting enemies have moved."""
     table = start.entities
     enemies, transmissions = table.occupied()
     near = single(start.player).neighbors()
@@ -177,9 +177,9 @@ def _move_one(start: _Start, near: Plane, transmissions: Plane, movers: _Movers)
 
 
 def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupied: Plane) -> Plane:
-    """Where an enemy that is not next to the player goes; no cell if it stays.
+    """The cell that an enemy moves to if it is not next to the player; empty if it stays.
 
-    It can enter ``open_cells`` that are not ``occupied``.
+    The enemy can enter ``open_cells`` that are not ``occupied``.
     """
     here = single(cell)
     around = here.neighbors()
@@ -202,9 +202,9 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
 
 
 def _one_way_first(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -> list[Plane]:
-    """The cells of ``goal`` met first over free cells and, if there are none, over open ones."""
+    """The cells of ``goal`` met first over free cells and, if that search fails, over open ones."""
     clear, _ = paths.first_met(source, free, goal)
-    # Few games need the second search; in the others it ends at once, from an empty set.
+    # Few games need the second search; in the others it starts from an empty set and ends at once.
     direct, _ = paths.first_met(source.where(~clear.any()), open_cells, goal)
     return [clear, direct]
 

@@ -1,8 +1,8 @@
 """Enemies and transmissions: one table of slots.
 
-A transmission becomes an enemy in its slot, so an arrival moves nothing. Entities never move to
-other slots, and a new one takes any free slot. The stamp ``order`` keeps list order: enemies by the
-turn of their arrival, then all by birth.
+A transmission becomes an enemy in the same slot. Entities never change slots, and a new entity
+takes any free slot. The stamp ``order`` sorts the entities in list order: enemies by the turn of
+their arrival, then by birth; transmissions by birth.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from hackmatrix.rules.batching import batch_max, join, largest, materialize, sma
 from hackmatrix.rules.planes import Plane
 from ppo_mask.jax_tools import by_platform
 
-# With one on each cell there are at most 35 entities; PUSH, PULL and WARP can put several enemies
-# on a cell, which makes room for more. 64 slots are two words of bits.
+# With at most one entity on each cell there would be at most 35, but PUSH, PULL and WARP can put
+# several enemies on a cell, which makes room for more. 64 slots are two words of bits.
 MAX_ENTITIES = 64
 
 FREE, TRANSMISSION, ENEMY = 0, 1, 2
@@ -41,15 +41,15 @@ class Entities(eqx.Module):
 
     Attributes:
         kind: FREE, TRANSMISSION or ENEMY. The other fields of a free slot mean nothing.
-        type: VIRUS, DAEMON, GLITCH or CRYPTOG; of a transmission, what it will be.
-        cell: where it is.
-        hp: of an enemy.
-        turns: until a transmission arrives.
-        disabled: turns an enemy sits out.
-        stunned: an enemy sits out the next enemy turn.
-        from_siphon: brought by a siphoned block.
-        from_task: brought by the schedule.
-        order: smaller is earlier in list order.
+        type: VIRUS, DAEMON, GLITCH or CRYPTOG; of a transmission, the type of the enemy to come.
+        cell: the cell that the entity is on.
+        hp: an enemy's hit points.
+        turns: turns until a transmission arrives.
+        disabled: turns that an enemy sits out.
+        stunned: whether an enemy sits out the next enemy turn.
+        from_siphon: whether a siphoned block brought the entity.
+        from_task: whether the schedule brought the entity.
+        order: the stamp of list order; smaller is earlier.
     """
 
     kind: Int8[Array, "slots"]
@@ -84,7 +84,7 @@ class Entities(eqx.Module):
 
     def beside(self, cell: Int[Array, ""]) -> Bool[Array, "slots"]:
         """Which slots are orthogonally next to a cell."""
-        # Compares bytes: vector units take four times as many of them as of a plane's words.
+        # Compares bytes: a vector unit takes four times as many bytes as words of a plane.
         there = jnp.where(planes.neighbor_flags(cell), cell + np.array(planes.CELL_STEP), -1)
         up, down, left, right = materialize(there, cell < 0)
         return self.on(up) | self.on(down) | self.on(left) | self.on(right)
@@ -100,7 +100,7 @@ class Entities(eqx.Module):
         return Occupied(*(Plane(both.lo[kind], both.hi[kind]) for kind in range(2)))
 
     def on_cells(self, word: UInt16[Array, "slots"]) -> UInt16[Array, "cells"]:
-        """For each cell, the bitwise or of its entities' words; those of free slots must be 0."""
+        """For each cell, the bitwise or of its entities' words; words of free slots must be 0."""
         index = np.arange(planes.NUM_CELLS, dtype=np.int8)
 
         def look(cell: Array, word: Array) -> Array:
@@ -130,7 +130,7 @@ def _over_slots(
     look: Callable[..., Shaped[Array, "*n"]],
     *fields: Shaped[Array, "slots"],
 ) -> Shaped[Array, "*n"]:
-    """The bitwise or of ``look(*fields)`` over slots; may skip those after the last member."""
+    """The bitwise or of ``look(*fields)`` over slots; may skip slots after the last member."""
 
     def in_turns(*fields: Array) -> Array:
         # Entities take low slots first, so the loop ends early.
@@ -194,7 +194,7 @@ def arrival_order(arrival: Int[Array, ""], born: UInt32[Array, "slots"]) -> UInt
 
 
 class Slots(NamedTuple):
-    """A set of slots as bits, for loops that take one at a time."""
+    """A set of slots as bits, for loops that take one slot at a time."""
 
     lo: UInt32[Array, ""]
     hi: UInt32[Array, ""]

@@ -58,7 +58,7 @@ class Board(eqx.Module):
     spawn_count: Int8[Array, "cells"]  # transmissions that siphoning a block still brings, else 0
     credits: Int8[Array, "cells"]  # lying on the cell
     energy: Int8[Array, "cells"]  # lying on the cell
-    exit_steps: Int8[Array, "cells"]  # to the exit, see :func:`hackmatrix.rules.paths.exit_steps`
+    exit_steps: Int8[Array, "cells"]  # steps to it; see :func:`hackmatrix.rules.paths.exit_steps`
 
     @property
     def blocks(self) -> Plane:
@@ -67,11 +67,11 @@ class Board(eqx.Module):
 
 
 class Game(eqx.Module):
-    """One position of one game; between steps it is a :class:`hackmatrix.rules.state.State`."""
+    """One position of one game; between steps, a :class:`hackmatrix.rules.state.State` packs it."""
 
     stage: Int[Array, ""]  # 1 to 8
     turn: Int[Array, ""]  # enemy turns played in this stage; saturates at MAX_TURNS
-    exit: Int[Array, ""]  # its cell
+    exit: Int[Array, ""]  # the exit's cell
     player: Player
     board: Board
     entities: Entities
@@ -87,7 +87,7 @@ class Game(eqx.Module):
     arrivals: Int[Array, ""]  # enemy turns in which a transmission arrived
     steps: Int[Array, ""]  # actions taken in this episode; saturates at 2^31 - 1
     undo_length: Int[Array, ""]  # positions of this stage that UNDO can go back through
-    undo_newest: Int[Array, ""]  # where in the history the newest of them is
+    undo_newest: Int[Array, ""]  # the place of the newest of these positions in the history
 
 
 def build(cls: type[Tree], **fields: Any) -> Tree:

@@ -14,7 +14,7 @@ Rows = Packed
 """Packed positions, stacked along a leading axis."""
 
 
-# The numbers that UNDO restores, beside the board and the entities.
+# The numbers that UNDO restores, besides the board and the entities.
 _UNDONE = (*PLAYER, "turn", "owned", "show", "calm", "atk_uses")
 
 
@@ -24,14 +24,14 @@ def no_rows(like: Packed, depth: int) -> Rows:
 
 
 def depth(rows: Rows) -> int:
-    """How many positions fit."""
+    """How many positions a history can hold."""
     return rows.order.shape[-2]
 
 
 def count(game: Game, depth: int, condition: Bool[Array, ""]) -> Game:
     """Counts one more position in the history, where the condition holds.
 
-    The oldest may drop out. :func:`push` writes the position itself.
+    The oldest position may drop out. :func:`push` writes the position itself.
     """
     newest = jnp.where(condition, lax.rem(game.undo_newest + 1, depth), game.undo_newest)
     length = jnp.where(condition, jnp.minimum(game.undo_length + 1, depth), game.undo_length)
@@ -39,9 +39,9 @@ def count(game: Game, depth: int, condition: Bool[Array, ""]) -> Game:
 
 
 def push(rows: Rows, packed: Packed, game: Game, condition: Bool[Array, ""]) -> Rows:
-    """Writes the position to the place that :func:`count` gave it.
+    """Where the condition holds, writes the position to the place that :func:`count` chose.
 
-    Writes nothing in a stage where UNDO can no longer be run, as nobody would read it.
+    Writes nothing if UNDO can no longer be run in this stage.
     """
     owned = owned_flags(game.owned)[Program.UNDO]
     needed = condition & (owned | anywhere(game.board.program == Program.UNDO))
@@ -51,7 +51,7 @@ def push(rows: Rows, packed: Packed, game: Game, condition: Bool[Array, ""]) -> 
 
 
 def undo(game: Game, rows: Rows, condition: Bool[Array, ""]) -> Packed:
-    """Packs the game; where the condition holds, it goes back to the history's newest position.
+    """Packs the game, taken back to the history's newest position where the condition holds.
 
     That position leaves the history. Fields that UNDO does not restore stay as they are.
     """

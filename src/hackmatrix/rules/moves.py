@@ -20,12 +20,12 @@ def valid_moves(game: Game, enemies: Plane) -> Bool[Array, "4"]:
 
 
 class Moved(NamedTuple):
-    """What a move led to."""
+    """The result of a move."""
 
     game: Game
     kills: Int[Array, ""]  # destroyed entities that are rewarded
-    walked: Bool[Array, ""]  # instead of attacking
-    picked_up: Bool[Array, ""]  # a data siphon
+    walked: Bool[Array, ""]  # the player walked instead of attacking
+    picked_up: Bool[Array, ""]  # the player picked up a data siphon
 
 
 def move(
@@ -70,7 +70,7 @@ def _target(
 
 
 def hurt(table: Entities, hit: Bool[Array, " slots"], damage: Int[Array, ""]) -> Entities:
-    """Takes hp from the enemies hit and stuns them; those at 0 are still on the table."""
+    """Takes hp from the enemies hit and stuns them; enemies at 0 hp stay on the table."""
     left = jnp.maximum(table.hp.astype(jnp.int32) - damage, 0).astype(jnp.int8)
     return replace(table, hp=jnp.where(hit, left, table.hp), stunned=table.stunned | hit)
 
@@ -78,11 +78,11 @@ def hurt(table: Entities, hit: Bool[Array, " slots"], damage: Int[Array, ""]) ->
 def bury(
     table: Entities, gone: Bool[Array, " slots"], counted: Bool[Array, " slots"]
 ) -> tuple[Entities, Int[Array, ""]]:
-    """Removes enemies without hp, and the entities that are ``gone``.
+    """Removes enemies without hp, and the entities in ``gone``.
 
     Returns:
-        The table, and how many the player is rewarded for: those without hp and those that are
-        ``counted``, except what the schedule brought.
+        The table, and the number of rewarded kills: enemies without hp and entities in ``counted``,
+        except those that the schedule brought.
     """
     dead = table.is_enemy & (table.hp <= 0)
     kills = total((dead | counted) & ~table.from_task)

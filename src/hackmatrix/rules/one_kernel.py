@@ -1,13 +1,13 @@
 """Loops as single kernels on a CPU.
 
 XLA's CPU compiler makes a kernel of each operation in a loop's body and launches one after another
-in every iteration. Where the rules loop over a few games, the launches take longer than the work. A
-call that is marked as small is compiled to one kernel; the compiler itself marks loops over less
-than a kilobyte (``SmallWhileLoopHoistingPass``). Such a kernel runs on one core and is less
-optimized, so it is not for loops over a whole batch.
+in every iteration. For a few games, the launches in the rules' loops take longer than the work. A
+call that is marked as small is compiled to one kernel; the compiler itself marks loops on less than
+a kilobyte (``SmallWhileLoopHoistingPass``). Such a kernel runs on one core and is less optimized,
+so it is not for loops on a whole batch.
 
-The mark changes no result. XLA does not promise to keep it, so it is set only in programs for CPUs,
-by the versions of jaxlib that it was tried with.
+The mark changes no result. XLA does not promise to support the mark, so it is set only in programs
+for CPUs, and only with versions of jaxlib that were tried.
 """
 
 import logging
@@ -27,17 +27,17 @@ _Carry = TypeVar("_Carry")
 MARKED = version("jaxlib").startswith(("0.10.", "0.11."))
 """Whether loops are marked: only with the versions of jaxlib that were tried."""
 
-# The second mark keeps the call from being inlined before the compiler reads the first.
+# The second mark keeps the call from being inlined before the compiler reads the first mark.
 _MARKS = ("xla_cpu_small_call", "true"), ("inlineable", "false")
 
 
 def while_loop(
     some_left: Callable[[_Carry], Array], turn: Callable[[_Carry], _Carry], start: _Carry
 ) -> _Carry:
-    """``jax.lax.while_loop``, on a CPU as one kernel.
+    """``jax.lax.while_loop``, compiled to one kernel on a CPU.
 
-    Its body must hold nothing that XLA hands to a library on a CPU: no sorts, scatters, products of
-    matrices, or sums of bytes or floats.
+    The body must hold nothing that XLA hands to a library on a CPU: no sorts, scatters, matrix
+    products, or sums of bytes or floats.
     """
     return _in_one_kernel(lambda start: lax.while_loop(some_left, turn, start), start)
 
@@ -45,13 +45,13 @@ def while_loop(
 def fori_loop(
     first: int, end: Array | int, turn: Callable[[Array, _Carry], _Carry], start: _Carry
 ) -> _Carry:
-    """``jax.lax.fori_loop``, as one kernel too."""
+    """``jax.lax.fori_loop``, compiled to one kernel on a CPU; see :func:`while_loop`."""
     return _in_one_kernel(lambda start: lax.fori_loop(first, end, turn, start), start)
 
 
 def _in_one_kernel(loop: Callable[[_Carry], _Carry], start: _Carry) -> _Carry:
-    # The call holds the loop alone, like the calls that the compiler marks itself: marked calls of
-    # anything else have crashed.
+    # The call holds only the loop, like the calls that the compiler marks itself: marked calls that
+    # held more have crashed.
     leaves, structure = jax.tree.flatten(jax.jit(loop)(start))
     # Marking one result marks the call that it comes from.
     return jax.tree.unflatten(structure, [_mark.bind(leaves[0]), *leaves[1:]])
@@ -73,7 +73,7 @@ def _mark_call(context: mlir.LoweringRuleContext, result: Any) -> list[Any]:
 
 mlir.register_lowering(_mark, lambda context, result: [result])
 if MARKED:
-    # Not cached: JAX would lower the mark in a function of its own, apart from the call.
+    # Not cached, or JAX would lower the mark in a function of its own, apart from the call.
     mlir.register_lowering(_mark, _mark_call, platform="cpu", cacheable=False)
 else:
     logging.getLogger(__name__).warning(

@@ -1,6 +1,6 @@
-"""Shortest paths and lines of sight on the grid, as floods of bit planes.
+"""Shortest paths and lines of sight on the grid, computed by flooding bit planes.
 
-A breadth-first search grows a set of cells by its neighbors until it meets its goal.
+A breadth-first search adds the neighbors of a set of cells until the set meets the goal.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,8 @@ from ppo_mask.jax_tools import by_platform
 
 Flood = TypeVar("Flood")
 
-# Steps that an accelerator takes at a time before it checks whether anything new was reached. Few
-# paths are longer.
+# An accelerator takes this many steps before it checks whether the flood still grows. Few paths are
+# longer.
 _AT_ONCE = 12
 
 
@@ -31,8 +31,8 @@ def _grow(
     """Lets a flood grow until no flood of the batch grows any more.
 
     Args:
-        turn: takes a number of steps, and returns the flood and the cells that its last step newly
-            reached. If there are none, further steps change nothing.
+        turn: maps a number of steps and a flood to the grown flood and the cells that its last step
+            newly reached. If there are none, further steps change nothing.
         start: the flood before the first step.
         while_loop: JAX's loop or, for few games, :func:`hackmatrix.rules.one_kernel.while_loop`.
     """
@@ -50,8 +50,8 @@ def first_met(start: Plane, free: Plane, goal: Plane) -> tuple[Plane, Int[Array,
     """Floods from ``start`` over ``free`` cells until it meets ``goal``.
 
     Returns:
-        The cells of the goal that are met first, and in how many steps; no cell and 0 if the flood
-        never meets the goal.
+        The goal's cells that the flood meets first, and after how many steps; no cell and 0 if the
+        flood never meets the goal.
     """
 
     def step(flood: tuple[Plane, Array]) -> tuple[Plane, Array]:
@@ -84,7 +84,7 @@ def reach(start: Plane, free: Plane) -> Plane:
 
 
 def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
-    """For each cell, the steps of the shortest walk to the exit around all blocks; 0 for none.
+    """For each cell, the steps of a shortest walk to the exit around all blocks; 0 without a walk.
 
     The walk may begin on a block.
     """
@@ -98,7 +98,7 @@ def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
         for number in range(1, steps + 1):
             new = (start | (reached & free)).neighbors() & ~reached
             reached = reached | new
-            # The number of the step in which a cell was reached, as planes of its binary digits.
+            # One plane for each binary digit of the step in which a cell was reached.
             digits = [d | new if number >> place & 1 else d for place, d in enumerate(digits)]
         in_turn = [jnp.where(d.flags(), jnp.int8(1 << i), 0) for i, d in enumerate(digits)]
         number = sum(in_turn[1:], in_turn[0])
@@ -117,7 +117,7 @@ def manhattan(a: Int[Array, "*#n"], b: Int[Array, "*#n"]) -> Int[Array, "*n"]:
 
 @jax.jit
 def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
-    """The cells seen up, down, left and right of a cell, up to and including an opaque one."""
+    """The cells seen up, down, left and right from a cell, including the first opaque one."""
     rays: list[Plane] = []
     for move in (Plane.up, Plane.down, Plane.left, Plane.right):
         front, ray = cell, cell & ~cell
@@ -130,9 +130,9 @@ def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
 
 
 def first_neighbor(cell: Plane, options: Plane) -> Plane:
-    """The first of a cell's neighbors, in the order up, down, left, right, that is an option.
+    """The first neighbor of a cell, in the order up, down, left, right, that is in ``options``.
 
-    A cell is given as a set of one; the result is empty if no neighbor is an option.
+    ``cell`` is a set of one cell; the result is empty if no neighbor is an option.
     """
     first = empty()
     for neighbor in reversed(cell.shifts()):

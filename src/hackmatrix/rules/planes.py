@@ -18,7 +18,7 @@ from hackmatrix.rules import bits
 
 SIZE = 6
 NUM_CELLS = SIZE * SIZE
-# In the order in which the rules try them: up (row + 1), down, left, right.
+# Directions, in the order in which the rules try them: up (row + 1), down, left, right.
 NUM_DIRECTIONS = 4
 ROW_STEP, COL_STEP = (1, -1, 0, 0), (0, 0, -1, 1)
 CELL_STEP = (SIZE, -SIZE, -1, 1)
@@ -58,7 +58,7 @@ class Plane(NamedTuple):
         return Plane(self.lo ^ _FULL, self.hi ^ _FULL)
 
     def where(self, condition: Bool[Array, "*batch"], otherwise: "Plane | None" = None) -> "Plane":
-        """This set where the condition holds, else the other one (by default the empty set)."""
+        """This set where the condition holds, else ``otherwise`` (by default the empty set)."""
         lo, hi = (jnp.uint32(0), jnp.uint32(0)) if otherwise is None else otherwise
         return Plane(jnp.where(condition, self.lo, lo), jnp.where(condition, self.hi, hi))
 
@@ -185,7 +185,7 @@ def row_and_col(
     cell: Integer[Array, "*cells"],
 ) -> tuple[Integer[Array, "*cells"], Integer[Array, "*cells"]]:
     """A cell's row and column, in the cell's dtype; unspecified for numbers beyond the grid."""
-    # By a product: vector units have no integer division.
+    # A product, as vector units have no integer division.
     sixth = (cell.astype(jnp.int16) * jnp.int16(43)) >> 8
     row = sixth.astype(cell.dtype)
     return row, cell - SIZE * row

@@ -39,13 +39,13 @@ class Card(NamedTuple):
     """All facts about a program.
 
     Attributes:
-        name: its name in the original.
+        name: its name in the original game.
         credits: its price in credits.
         energy: its price in energy.
         spawn_count: transmissions that siphoning its block brings.
         text: what it does.
-        short: the same in 24 letters, for the screen.
-        useful: whether it would have some effect, else it cannot be run; None for always.
+        short: what it does in at most 24 characters, for the screen.
+        useful: whether it would have some effect; if not, it cannot be run; None for always.
         hits: enemies that lose ``damage`` hp; those that survive are stunned.
         damage: hp that a hit takes; None for the player's attack.
         destroys: enemies and transmissions that are removed, whatever their hp.
@@ -81,7 +81,7 @@ class Card(NamedTuple):
 
 
 class Program(IntEnum):
-    """A program's number, with its row as ``card``; its action's number is 5 more."""
+    """A program's number, with its row as ``card``; the number of its action is 5 higher."""
 
     card: Card
 
@@ -201,12 +201,12 @@ def amounts(credits: int, energy: int) -> str:
 
 
 def owned_flags(owned: UInt32[Array, ""]) -> Bool[Array, "programs"]:
-    """Which programs are owned; ``owned`` has one bit each."""
+    """Which programs are owned; ``owned`` has one bit for each program."""
     return bits.flags_of(owned, NUM_PROGRAMS)
 
 
 class Situation:
-    """Answers the rows' questions about a position; a shared answer is computed once.
+    """What the rows need to know about a position; what several rows need is computed once.
 
     Attributes:
         game: the position; ``player``, ``board`` and ``table`` (the entities) are its parts.
@@ -252,12 +252,12 @@ class Situation:
         type = jnp.uint16(1) << self.table.type.astype(jnp.uint16)
         types = join(jnp.where(self.table.is_enemy, type, 0))
         found = types | (anywhere(blocks).astype(jnp.uint16) << NUM_TYPES)
-        # Materialized: XLA computes what it fuses with a reduction for one game at a time.
+        # Materialized, as XLA computes whatever it fuses with a reduction one game at a time.
         return bits.flags_of(materialize(found, self.game.steps < 0), NUM_TYPES + 1)
 
     @cached_property
     def nearest_daemon(self) -> Bool[Array, " slots"]:
-        """The daemon nearest to the player; of several, the first in list order."""
+        """The daemon nearest to the player; of equally near ones, the first in list order."""
         daemons = self.table.is_enemy & (self.table.type == DAEMON)
         steps = paths.manhattan(self.table.cell.astype(jnp.int32), self.player.cell)
         distance = jnp.where(daemons, steps, 99)
@@ -270,12 +270,12 @@ class Situation:
         return slots.nth(self._given(self._draws).below(slots.size(), Use.WARP))
 
     def of_kind_and_cell(self, slot: Int[Array, ""]) -> Bool[Array, " slots"]:
-        """The entities of the same kind and cell as the one in ``slot``."""
+        """The entities of the same kind and on the same cell as the entity in ``slot``."""
         kind, cell = self.table.kind, self.table.cell
         return (kind == kind[slot]) & (cell == cell[slot])
 
     def later(self, turns: int) -> dict[str, Array]:
-        """Delays all transmissions, up to the largest number of turns in 16 bits."""
+        """Delays all transmissions; the turns left saturate at the largest 16-bit integer."""
         most = np.iinfo(np.int16).max - turns
         return {"turns": jnp.minimum(self.table.turns, most) + turns}
 

@@ -31,7 +31,7 @@ COMPONENTS = (
 
 _DISTANCE_REWARD = 0.05
 STAGE_REWARDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 100.0)
-_SUMS = tuple(np.cumsum((0.0, *STAGE_REWARDS[:-1])).tolist())  # of the first n stages
+_SUMS = tuple(np.cumsum((0.0, *STAGE_REWARDS[:-1])).tolist())  # sums over the first n stages
 
 
 class Events(NamedTuple):
@@ -47,14 +47,14 @@ class Events(NamedTuple):
 
 
 class Shaping(eqx.Module):
-    """How a reward for training differs from the original's.
+    """How the reward in training differs from the original game's.
 
     Attributes:
         weights: a factor for each component, in the order of ``COMPONENTS``; None for 1 each.
         program_bonus: reward for each program earned; UNDO takes it back.
         distance_potential: a step away from the exit costs what a step toward it earns, so walking
-            to and fro earns nothing. In the original's reward a step away is free. (Ng et al. 1999,
-            "Policy invariance under reward transformations".)
+            back and forth earns nothing. In the original's reward, a step away is free. (Ng et al.
+            1999, "Policy invariance under reward transformations".)
 
     Example:
         >>> import hackmatrix as hm
@@ -67,7 +67,7 @@ class Shaping(eqx.Module):
 
 
 class Standing(NamedTuple):
-    """The numbers of a position that the reward compares with the next position's."""
+    """The numbers of a position that the reward compares with those of the next position."""
 
     stage: Int[Array, ""]
     hp: Int[Array, ""]
@@ -120,7 +120,7 @@ def components(before: Standing, after: Game, events: Events) -> dict[str, Float
     closer = jnp.maximum(before.exit_distance - distance, 0)
     table = after.entities
     siphon_killers = table.is_enemy & table.from_siphon & table.beside(new.cell)
-    # Materialized: XLA computes what it fuses with a reduction for one game at a time.
+    # Materialized, as XLA computes whatever it fuses with a reduction one game at a time.
     killers = materialize(total(siphon_killers), new.cell < 0)
     values: dict[str, Array] = {
         "step_penalty": jnp.float32(-0.01),
@@ -152,7 +152,7 @@ def shape(
     """The training reward of a valid action.
 
     Args:
-        shaping: how it differs from the original reward.
+        shaping: how the training reward differs from the original.
         components: the components of the original reward.
         before: the numbers before the action.
         after: the position after the action.

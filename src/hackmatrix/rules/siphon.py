@@ -21,7 +21,8 @@ def siphon(game: Game) -> Game:
     taken_blocks = (fresh & board.blocks).flags()
     taken_ground = (fresh & ~board.blocks).flags()
     found = _programs_as_bits(board, (fresh & board.program_blocks).flags())
-    # At most five cells, with less than 16 of each amount: one sum holds all four, a byte each.
+    # At most five cells, with less than 16 of each amount, so one sum holds all four amounts, each
+    # in a byte.
     amounts = (
         (board.points, (fresh & board.data).flags()),
         (board.credits, taken_ground),
@@ -67,11 +68,12 @@ def _programs_as_bits(board: Board, where: Bool[Array, " cells"]) -> UInt32[Arra
 
 
 def lost_yield(game: Game) -> Int[Array, ""]:
-    """How many more credits and energy a strictly better place would have brought.
+    """The additional credits and energy that a strictly better place would have brought.
 
     A better place brings the same data points and new programs, no less of either resource, and
-    more of one. If the player's place brings data or programs, a better one also reaches all its
-    blocks. Credits and energy are each the maximum over all better places.
+    more of one. If the player's place brings data or programs, a better place also reaches all the
+    unsiphoned blocks that the player's place reaches. The result is the most additional credits
+    plus the most additional energy among all better places.
     """
     board = game.board
     fresh = ~board.siphoned
@@ -100,8 +102,8 @@ def lost_yield(game: Game) -> Int[Array, ""]:
 def _yields(game: Game) -> UInt32[Array, "4 cells"]:
     """What siphoning from each cell would bring: credits, energy, points and programs.
 
-    Points and programs are words to compare: three bits count the blocks of each of the nine
-    possible points (a place reaches five cells), and each program has one bit.
+    Points and programs are bit fields for comparison: each of the nine point values has a three-bit
+    count of data blocks (at most five), each program one bit.
     """
     board = game.board
     fresh = ~board.siphoned
@@ -120,5 +122,5 @@ def _yields(game: Game) -> UInt32[Array, "4 cells"]:
     for row, col in ((2, 1), (0, 1), (1, 0), (1, 2)):
         part = padded[:, row : row + SIZE, col : col + SIZE]
         reached = jnp.where(are_programs, reached | part, reached + part)
-    # Materialized: all cells are compared with the player's.
+    # Materialized, as all cells are compared with the player's cell.
     return materialize(reached.reshape(-1, NUM_CELLS), game.steps < 0)

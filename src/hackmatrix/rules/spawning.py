@@ -51,8 +51,8 @@ def spawn(
 ) -> Game:
     """Spawns one transmission by the schedule if ``from_task``, then ``others`` more.
 
-    One after another, each takes a uniformly sampled empty cell out of the line of fire or, if
-    there is none, any empty cell. Without an empty cell or a free slot nothing spawns.
+    Each in turn takes a uniformly sampled empty cell outside the player's line of fire or, if there
+    is none, any empty cell. Without an empty cell or a free slot, nothing spawns.
     """
     player = single(game.player.cell)
     enemies, transmissions = game.entities.occupied()
@@ -62,7 +62,7 @@ def spawn(
     vacant = ~(solid | player | transmissions)
     free = slot_set(game.entities.kind == FREE)
     count = jnp.minimum(jnp.minimum(others + from_task, vacant.size()), free.size())
-    # Stamps of list order restart at 0 when no entity has one, so that they stay small.
+    # Stamps of list order restart at 0 when no entity has a stamp, so that they stay small.
     births = jnp.where(transmissions.any() | (game.births < _MANY), game.births, 0)
     arrivals = jnp.where(enemies.any() | (game.arrivals < _MANY), game.arrivals, 0)
 

@@ -102,17 +102,17 @@ def _lay_out(
 class _Search(NamedTuple):
     """The search for a valid layout."""
 
-    number: Int[Array, ""]  # of blocks wanted
+    number: Int[Array, ""]  # how many blocks to place
     draws: Int[Array, ""]  # layouts sampled so far
-    blocks: Plane  # the first valid layout, once one is found
-    valid: Bool[Array, ""]  # whether one is found
-    missing: Bool[Array, ""]  # whether any game of the batch has none yet; the same for all
+    blocks: Plane  # the first valid layout, once found
+    valid: Bool[Array, ""]  # whether a valid layout is found
+    missing: Bool[Array, ""]  # whether any game of the batch lacks one; the same for all games
 
 
 def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plane:
     """Samples whole layouts until one is valid, and returns the cells of its blocks.
 
-    It samples several layouts at once and takes the first valid one.
+    Samples several layouts at a time and takes the first valid one.
     """
     enemies, transmissions = entities.occupied()
     taken = enemies | transmissions | constant(list(CORNERS))
@@ -142,7 +142,7 @@ def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plan
 
 
 def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:
-    """Whether all other cells are connected, not through the exit, and no block is walled in.
+    """Whether all free cells are connected, not through the exit, and no block is walled in.
 
     The original searches from cell (0, 0), so an exit there does not block the search.
     """
@@ -176,8 +176,8 @@ def _take_at_once(
     """Does what :func:`_take_in_turn` does, without a loop, for accelerators."""
     index = np.arange(_MAX_BLOCKS)
     drawn = draws.below(room.size() - index, Use.BLOCK_CELL, layout * _MAX_BLOCKS + index)
-    # Each draw is a rank among the cells that were left. Adding the cells that were taken before,
-    # the last of them first, makes it a rank among all cells of `room`.
+    # Each draw is a rank among the cells that are left. Counting the cells taken earlier, from the
+    # latest to the first, turns the draw into a rank among all cells of `room`.
     rank = drawn
     for taken in reversed(range(_MAX_BLOCKS - 1)):
         rank = rank + ((index > taken) & (rank >= drawn[taken]))
@@ -187,11 +187,12 @@ def _take_at_once(
 
 def _different_programs(draws: Draws, cells: Plane) -> Int[Array, "cells"]:
     """A different program for each cell of the set, and any program for the other cells."""
-    # The n-th cell gets the n-th program of a random order. The number in the low bits breaks ties.
+    # The n-th cell gets the n-th program of a random order. The program's number, in the low bits,
+    # breaks ties.
     words = draws.word(Use.PROGRAM, np.arange(NUM_PROGRAMS))
     words = (words & jnp.uint32(~63 & 0xFFFFFFFF)) | np.arange(NUM_PROGRAMS, dtype=np.uint32)
     place = total(words[None, :] < words[:, None])
-    number = (cells & before_each()).size()  # how many cells of the set come before it
+    number = (cells & before_each()).size()  # how many cells of the set precede each cell
     return total(jnp.where(place == number[:, None], np.arange(NUM_PROGRAMS), 0))
 
 

@@ -18,7 +18,7 @@ _ONE = 1 << 16  # chances are multiples of 1 / _ONE
 _BIT = np.uint32(1) << np.arange(NUM_PROGRAMS, dtype=np.uint32)
 
 MOST_GIVEN = 10_000
-"""The largest amount that a head start gives, as some numbers have 16 bits."""
+"""The largest amount that a head start gives: some of the game's numbers have only 16 bits."""
 
 Amount = Float[Array, ""] | float | int
 
@@ -27,18 +27,18 @@ class HeadStart(eqx.Module):
     """Extras that some training games begin with.
 
     Earning a program brings enemies now and pays off stages later, so an agent that has never owned
-    one rarely learns what it is worth. Games that begin with programs teach it. All numbers may be
-    traced, so a curriculum can change them. Amounts over 10,000 count as 10,000.
+    a program rarely learns its worth, unless games begin with programs. All numbers may be traced,
+    so a curriculum can change them. Amounts over 10,000 count as 10,000.
 
     Attributes:
         share: the share of games with a head start, 0 to 1.
-        programs: each game samples a probability between 0 and this, and owns each program with
-            that probability.
+        programs: each game samples one probability, between 0 and this, with which the player owns
+            each program.
         credits: the most credits added.
         energy: the most energy added.
         data_siphons: the most data siphons added.
         attack: the most attack added.
-        score: the most points added for each stage before the first one.
+        score: the most points added for each stage before the starting stage.
 
     Example:
         >>> import hackmatrix as hm

@@ -1,8 +1,8 @@
-"""A game in memory between two steps: few arrays, with several small numbers in a word.
+"""A game in memory between two steps: a few arrays, with several small numbers in each word.
 
-Wherever states are selected, copied, gathered or written, each array of a state needs a kernel of
-its own, so sixty small arrays would be most of what is compiled. So a step unpacks a position
-(:attr:`Packed.game`), plays, and packs it again (:func:`pack`).
+Selecting, copying, gathering or writing states takes a kernel for each array, and with sixty small
+arrays these kernels would be most of the compiled program. So a step unpacks a position
+(:attr:`Packed.game`), plays, and packs the next position (:func:`pack`).
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -27,8 +27,8 @@ from ppo_mask.jax_tools import number_settings
 #
 # No number wraps around. In a field of less than 16 bits, all values fit. A field of 16 bits
 # saturates (:func:`_join`). A number that grows all game long has a word of its own: steps and
-# turns saturate, births restart (:mod:`hackmatrix.rules.spawning`), and no game fills 32 bits with
-# any of the others, which have at most 15 bits in a loaded position.
+# turns saturate, births restart (:mod:`hackmatrix.rules.spawning`), and no game is long enough for
+# the others to reach 32 bits: they have at most 15 in a loaded position.
 _NUMBERS = (
     {"cell": 6, "exit": 6, "stage": 4, "hp": 2, "show": 1, "calm": 1, "step_pending": 1},
     {"attack": 16, "data_siphons": 16},
@@ -65,12 +65,12 @@ class Packed(eqx.Module):
 
     Attributes:
         numbers: the numbers and sets of cells that a move may change.
-        slow: all that most steps neither change nor read: a word for each cell, then the other
-            numbers and sets of cells.
+        slow: what most steps neither change nor read: a word for each cell, then the other numbers
+            and sets of cells.
         facts: the small fields of each entity.
         wait: a transmission's ``turns`` or an enemy's ``disabled``; see
             :class:`hackmatrix.rules.entities.Entities`.
-        order: each entity's stamp of list order.
+        order: for each entity, the stamp that sorts it in list order.
     """
 
     numbers: UInt32[Array, " numbers"]
@@ -128,8 +128,8 @@ class State(eqx.Module):
 
     Attributes:
         packed: the position.
-        valid: which actions can be taken in it.
-        occupied: where its entities are.
+        valid: which actions are valid in the position.
+        occupied: where the position's entities are.
         ground: what the player sees of the board without entities; see
             :func:`hackmatrix.observation.ground_words`.
         history: a ring of positions; see :mod:`hackmatrix.rules.history`.
@@ -171,7 +171,7 @@ def pack(game: Game) -> Packed:
 
 @jax.jit
 def pack_moved(game: Game, slow: UInt32[Array, " slow"]) -> Packed:
-    """Packs a position that only moves have changed; ``slow`` is as it was before them."""
+    """Packs a position that only moves have changed, with the ``slow`` from before the moves."""
     return _packed(_words_of(game, _NUMBERS, _PLANES), slow, game.entities)
 
 
@@ -205,7 +205,7 @@ def _packed(
 
 
 def with_fields_of(packed: Packed, other: Packed, names: Collection[str]) -> Packed:
-    """The position, but with the named numbers, the board and the entities of ``other``."""
+    """The position, but with the board, the entities and the named numbers of ``other``."""
     slow = [np.full(NUM_CELLS, _ALL, np.uint32), _mask(_SLOW, _SLOW_PLANES, names)]
     return Packed(
         numbers=_exchanged(packed.numbers, other.numbers, _mask(_NUMBERS, _PLANES, names)),
@@ -217,8 +217,7 @@ def with_fields_of(packed: Packed, other: Packed, names: Collection[str]) -> Pac
 
 
 def _mask(words: _Words, planes: Sequence[str], names: Collection[str]) -> np.ndarray:
-    """The bits of the named numbers and of all sets of cells, where :func:`_words_of` puts
-    them."""
+    """Masks the named numbers and all sets of cells, in the layout of :func:`_words_of`."""
     masks = [
         sum(
             ((1 << width) - 1) << shift for name, shift, width in _laid_out(widths) if name in names

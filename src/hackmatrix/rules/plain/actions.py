@@ -1,4 +1,4 @@
-"""What a player can do, and what it leads to."""
+"""The player's actions and their results."""
 
 from copy import copy
 
@@ -132,7 +132,7 @@ def exit_distance(game: Game) -> int:
 def _reward(
     game: Game, before: Player, stage: int, distance: int, result: Result
 ) -> dict[str, float]:
-    """The reward's components; ``before``, ``stage`` and ``distance`` precede the action."""
+    """The reward's components; ``before``, ``stage`` and ``distance`` predate the action."""
     player = game.player
     lost = before.hp - player.hp
     resources = player.credits + player.energy

@@ -57,22 +57,22 @@ class Content(NamedTuple):
 
     @property
     def holds_data(self) -> bool:
-        """Whether it is a data block, hidden or not."""
+        """Whether the cell has a data block, hidden or not."""
         return self.kind in (DATA, QUESTION_DATA)
 
     @property
     def holds_program(self) -> bool:
-        """Whether it is a program block, hidden or not."""
+        """Whether the cell has a program block, hidden or not."""
         return self.kind in (PROGRAM, QUESTION_PROGRAM)
 
     @property
     def is_question(self) -> bool:
-        """Whether it is a block whose content is hidden."""
+        """Whether the cell has a block whose content is hidden."""
         return self.kind in (QUESTION_DATA, QUESTION_PROGRAM)
 
     @property
     def is_block(self) -> bool:
-        """Whether it is a block of any sort."""
+        """Whether the cell has a block of any sort."""
         return DATA <= self.kind <= QUESTION_PROGRAM
 
 
@@ -105,7 +105,7 @@ class Player:
 
 @dataclass(slots=True)
 class Game:
-    """One position, and those that UNDO can go back to.
+    """One position, and the earlier positions that UNDO can go back to.
 
     Enemies are listed by arrival, then by birth; transmissions by birth.
     """
@@ -158,7 +158,7 @@ class Result:
     """The outcome of a step; an invalid action has no other outcome."""
 
     invalid_action: bool = False
-    completed: bool = False  # the stage
+    completed: bool = False  # the stage was completed
     won: bool = False
     died: bool = False
     kills: int = 0  # destroyed entities that are rewarded

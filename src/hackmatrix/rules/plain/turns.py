@@ -182,7 +182,7 @@ def _blocks(game: Game, chance: Chance) -> list[Cell]:
 
 
 def is_valid_layout(blocks: set[Cell], exit: Cell) -> bool:
-    """Whether all other cells are connected, not through the exit, and no block is walled in.
+    """Whether all free cells are connected, not through the exit, and no block is walled in.
 
     The original searches from cell (0, 0), so an exit there does not block the search.
     """

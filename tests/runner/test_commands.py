@@ -19,7 +19,7 @@ from ppo_mask.checkpoints import RunFolder
 from ppo_mask.errors import RunError
 from ppo_mask.runner import commands, load_run, main
 from ppo_mask.runner.commands._curves import draw, html, mean_of, read_log
-from ppo_mask.runner.commands._plot import means_of_seeds
+from ppo_mask.runner.commands._plot import means_of_seeds, settings_of
 
 
 def call(*words: object) -> int:
@@ -111,6 +111,21 @@ def test_seeds_are_drawn_as_a_mean_and_a_band(runs, tmp_path):
     folders = [RunFolder(path) for path in paths]
     means, bands = means_of_seeds(folders, [read_log(folder.metrics) for folder in folders])
     assert list(means) == list(bands) == ["a (2 seeds)", "b"]
+
+
+def test_damaged_lines_of_a_log_are_left_out(tmp_path):
+    damaged = b'\xff\n12\n{"x": 3}\n\0\0\n{"step": "a", "x": 1}\n{"step": 9, "x": null}\n{"st'
+    (tmp_path / "log").write_bytes(b'{"step": 1, "x": 2}\n' + damaged)
+    assert read_log(tmp_path / "log") == {"x": ([1], [2.0])}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("", {}), ("- a: 1", {}), ("{a: 1, ppo: {b: 2}, run: }", {"a": 1, "b": 2, "run": None})],
+)
+def test_settings_are_read_from_any_config(text, found, tmp_path):
+    (tmp_path / "config.yaml").write_text(text)
+    assert settings_of(RunFolder(tmp_path)) == found
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ callback is a :class:`~ppo_mask.training.Callback`, and works without the runner
 from ._console import ConsoleLog, print_banner
 from ._evaluator import Evaluator
 from ._health_checks import CHECKS, Check, HealthChecks
-from ._json_lines import JsonLines
+from ._json_lines import JsonLines, read_log_lines
 from ._profiler import Profiler
 from ._saver import Saver
 from ._tensorboard import TensorBoard
@@ -28,4 +28,5 @@ __all__ = [
     "WandB",
     "log_in",
     "print_banner",
+    "read_log_lines",
 ]

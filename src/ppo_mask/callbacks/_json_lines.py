@@ -28,7 +28,7 @@ class JsonLines(Callback):
 
     def on_start(self, run: Run, state: TrainState) -> None:
         if self._path.exists():
-            lines = _read_lines(self._path)
+            lines = read_log_lines(self._path)
             kept = [x for x in lines if x is not None and run.keeps(x["step"], x)]
             write_whole(self._path, "".join(json.dumps(x) + "\n" for x in kept).encode())
             if damaged := lines.count(None):
@@ -51,7 +51,7 @@ class JsonLines(Callback):
 def read_rows(path: Path, run: Run) -> dict[int, dict[str, float]]:
     """Reads the log lines that a resumed run keeps: their metrics, by environment step."""
     rows: dict[int, dict[str, float]] = {}
-    for line in filter(None, _read_lines(path) if path.exists() else ()):
+    for line in filter(None, read_log_lines(path) if path.exists() else ()):
         metrics = {name: x for name, x in line.items() if name not in ("step", "update")}
         if run.keeps(line["step"], metrics):
             metrics = {name: math.nan if x is None else x for name, x in metrics.items()}
@@ -59,7 +59,7 @@ def read_rows(path: Path, run: Run) -> dict[int, dict[str, float]]:
     return rows
 
 
-def _read_lines(path: Path) -> list[dict[str, Any] | None]:
+def read_log_lines(path: Path) -> list[dict[str, Any] | None]:
     """Reads the log lines that :class:`JsonLines` wrote; None for each damaged line."""
     *whole, torn = path.read_bytes().split(b"\n")
     return [_parse(line) for line in (*whole, *([torn] if torn else []))]

@@ -1,14 +1,13 @@
 """Draws learning curves from the logs of runs with Matplotlib (the extra ``plot``)."""
 
-import json
 from collections.abc import Mapping, Sequence
 from html import escape
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from ppo_mask.callbacks import read_log_lines
 from ppo_mask.errors import RunError
 
 PLOTTED = {
@@ -32,27 +31,21 @@ Band = dict[str, tuple[list[float], list[float]]]
 
 
 def read_log(path: Path) -> Log:
-    """Reads the metrics in a run's ``metrics.jsonl``.
+    """Reads the metrics in a run's ``metrics.jsonl``, without damaged lines.
 
     Raises:
-        RunError: there is no such file, or a line other than the last is not JSON.
+        RunError: there is no such file.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_log_lines(path)
     except OSError as error:
         raise RunError(f"cannot read the log {path}: {error.strerror}") from error
     log: Log = {}
-    for number, line in enumerate(lines):
-        try:
-            record: dict[str, Any] = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number == len(lines) - 1:
-                break
-            raise RunError(f"{path}, line {number + 1}: {error}") from error
-        for name, value in record.items():
+    for line in filter(None, lines):
+        for name, value in line.items():
             if name not in ("step", "update") and isinstance(value, int | float):
                 steps, values = log.setdefault(name, ([], []))
-                steps.append(record["step"])
+                steps.append(line["step"])
                 values.append(float(value))
     return log
 

@@ -91,8 +91,11 @@ def by_label(folders: Sequence[RunFolder]) -> dict[str, RunFolder]:
 
 def settings_of(folder: RunFolder) -> dict[str, Any]:
     """Reads the settings in a run's ``config.yaml`` by name; none if a crash has emptied it."""
-    groups: dict[str, dict[str, Any]] = load_yaml(folder.config) or {}
-    return {name: value for group in groups.values() for name, value in group.items()}
+    content = load_yaml(folder.config)
+    found: dict[str, Any] = {}
+    for name, value in content.items() if isinstance(content, dict) else ():
+        found |= value if isinstance(value, dict) else {name: value}
+    return found
 
 
 def means_of_seeds(

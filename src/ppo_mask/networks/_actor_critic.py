@@ -17,8 +17,8 @@ from ppo_mask.networks._distribution import AbstractMaskedDistribution
 class AbstractActorCritic(eqx.Module):
     """A policy and a value function.
 
-    Call it with one observation; ``jax.vmap`` evaluates a batch. PPO trains its float arrays
-    (:func:`trainable`).
+    Call it with one observation; ``jax.vmap`` evaluates a batch. PPO trains the model's float
+    arrays (:func:`trainable`).
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp, ppo_mask as pm
@@ -272,7 +272,7 @@ class Memory(eqx.Module):
 
     Attributes:
         hidden: the model's hidden state before the rollout's first step.
-        ended: True where a step was its episode's last; the hidden state is reset after it.
+        ended: True where a step was its episode's last; then the hidden state is reset.
     """
 
     hidden: ArrayTree

@@ -29,7 +29,7 @@ def network_for(
         key: the random key of the initial weights.
         hidden_dim: width of the hidden layers.
         num_layers: hidden layers of an MLP.
-        shared_layers: number of first hidden layers of an MLP that policy and value share.
+        shared_layers: number of an MLP's hidden layers, from the first, that both heads share.
 
     Raises:
         ValueError: the observation has no numbers, or a size is invalid.

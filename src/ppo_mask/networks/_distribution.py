@@ -84,9 +84,9 @@ class MaskedCategorical(AbstractMaskedDistribution):
 
     Raises:
         ValueError: logits and mask have different lengths, or no action is allowed. The latter is
-            checked only outside of compiled code, where the mask's values are known. Inside it,
-            :class:`ppo_mask.training.Trainer` and :func:`ppo_mask.training.evaluate` check the
-            masks, at no cost per step.
+            checked only outside of compiled code, where the mask's values are known. In compiled
+            code, :class:`ppo_mask.training.Trainer` and :func:`ppo_mask.training.evaluate` check
+            the masks, at no cost per step.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
@@ -140,8 +140,8 @@ class MaskedCategorical(AbstractMaskedDistribution):
         Frequencies match probabilities to within 2⁻²³, the resolution of the uniform number.
         """
         # XLA may sum prefixes in any order: by a rounding error, the CDF can change where the
-        # probability is 0, or decrease. Hence the mask here, and the top of the CDF counts as above
-        # the threshold even if `draw * top` rounds up to it.
+        # probability is 0, or decrease. Hence the mask here. The top of the CDF counts as above the
+        # threshold even if `draw * top` rounds up to `top`.
         cdf = jnp.where(self.mask, jnp.cumsum(self.probs), 0)
         top = cdf.max()
         with number_settings():  # So that the number has 32 bits.
@@ -154,12 +154,12 @@ class MaskedCategorical(AbstractMaskedDistribution):
 class MaskedMultiCategorical(AbstractMaskedDistribution):
     """A distribution over the allowed MultiDiscrete actions, with independent parts.
 
-    Each part is a :class:`MaskedCategorical`, with the same guarantees. Logits and mask are one
-    row, part after part, as in sb3-contrib for Gymnasium's MultiDiscrete. An action has one number
-    for each part.
+    Each part is a :class:`MaskedCategorical`, with the same guarantees. Logits and mask each
+    are one row, part after part, as in sb3-contrib for Gymnasium's MultiDiscrete. An action has
+    one number for each part.
 
     Args:
-        logits: log-probabilities of the actions of all parts; each part's up to a constant.
+        logits: log-probabilities of all parts' actions, up to a constant for each part.
         mask: True where an action is allowed.
         num_actions: number of actions of each part.
 
@@ -226,7 +226,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
     def log_prob(
         self, action: Int[Array, " parts"] | Int[np.ndarray, " parts"]
     ) -> Float[Array, ""]:
-        """Log-probability: the sum over the parts; about -3.4e38 if a part is outside the mask.
+        """Log-probability: the sum over the parts; about -3.4e38 if a part is forbidden.
 
         Raises:
             ValueError: the action has another number of parts.

@@ -20,8 +20,8 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
     """A layer, a gated recurrent unit, a head for the policy and a head for the value.
 
     The unit is the GRU of Cho et al. 2014 (arXiv:1406.1078). All weights start orthogonal: with
-    gain √2 before the unit, 1 in it, 0.01 for the policy's head, 1 for the value's; biases start
-    at 0.
+    gain √2 before the unit, 1 in the unit, 0.01 in the policy's head, 1 in the value's head. Biases
+    start at 0.
 
     Args:
         key: the random key of the initial weights.

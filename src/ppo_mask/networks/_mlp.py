@@ -59,12 +59,12 @@ class MLPActorCritic(AbstractFlatActorCritic):
 
     The MLPs share no layers by default: with a shared trunk the value's gradients, which are large
     early in training, disturb the policy's features (Andrychowicz et al. 2021, arXiv:2006.05990,
-    found separate networks better). Weights start orthogonal with gain √2, 0.01 for the policy's
-    head so that it starts uniform, 1 for the value's; biases start at 0.
+    found separate networks better). Weights start orthogonal: with gain √2 in hidden layers, 0.01
+    in the policy's head (for a nearly uniform policy), 1 in the value's head. Biases start at 0.
 
     Adam moves a weight by about the learning rate a step, but by much less if the gradient is below
-    its epsilon of 1e-5. On long and sparse observations the policy's hidden layers start with such
-    small gradients, because these pass through a head of gain 0.01. ``layer_norm`` and
+    Adam's epsilon of 1e-5. On long and sparse observations the policy's hidden layers start with
+    gradients that small, because these pass through a head of gain 0.01. ``layer_norm`` and
     ``policy_gain`` enlarge the gradients by enlarging the layers' inputs.
 
     Args:
@@ -79,8 +79,8 @@ class MLPActorCritic(AbstractFlatActorCritic):
             (Ba et al. 2016, arXiv:1607.06450), without learned scale and offset. Not useful for
             observations of one or two numbers: normalization hides their magnitude.
         policy_gain: factor on the last hidden layer before the policy's head.
-        shared_layers: number of first hidden layers that policy and value share. For a long
-            observation the first layer is most of the cost, and sharing it halves that.
+        shared_layers: number of hidden layers, from the first, that policy and value share. For a
+            long observation the first layer is most of the cost, which sharing halves.
         trunk: the shared layers.
         actor: the policy's other layers.
         critic: the value's other layers.

@@ -1,4 +1,4 @@
-"""Running statistics, and normalization of observations by them.
+"""Running mean and variance, and their use to normalize observations.
 
 Statistics are part of the train state, and so of checkpoints. Each update of PPO updates them once,
 from its rollout. No gradient flows into them, and a policy that only acts does not change them.
@@ -86,8 +86,8 @@ class NormalizedActorCritic(AbstractWrappedActorCritic):
     Each entry of the observation has statistics of its own, and the result is clipped to ±10.
     Leaves of the observation that are not floats are passed on as they are.
 
-    Only :func:`update_statistics` changes the statistics. PPO calls it after its gradient steps, so
-    that acting and learning use the same statistics.
+    Only :func:`update_statistics` changes the statistics. PPO calls this function after an update's
+    gradient steps, so that acting and learning use the same statistics.
 
     Args:
         shapes: the shape of each float leaf of an observation, in the order of ``jax.tree.leaves``.
@@ -160,7 +160,7 @@ def add_normalization(model: AbstractActorCritic, observation: ArrayTree) -> Abs
 def update_statistics(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:
     """Merges a rollout into a model's statistics, if it has any.
 
-    It works step by step to save memory, because a rollout may be hundreds of megabytes.
+    Works step by step to save memory, because a rollout may be hundreds of megabytes.
 
     Args:
         model: any model.

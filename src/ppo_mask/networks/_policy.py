@@ -35,7 +35,7 @@ else:
 class Policy(eqx.Module):
     """A policy that takes the most likely of the allowed actions.
 
-    It acts on one observation; use ``jax.vmap`` for many.
+    Acts on one observation; use ``jax.vmap`` for many.
 
     Example:
         >>> import jax
@@ -168,7 +168,7 @@ def _as_mask(given: Any) -> Bool[Array, " actions"]:
 
 
 def _as_observation(given: Any) -> ArrayTree:
-    """Converts an observation to its form in training; lists of numbers become arrays."""
+    """Converts an observation to the form used in training; lists of numbers become arrays."""
     return jax.tree.map(_as_array, plain_dicts(given), is_leaf=_is_list_of_numbers)
 
 

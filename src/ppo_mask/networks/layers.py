@@ -42,8 +42,8 @@ def affine(
 
     Args:
         layer: with a bias, as :func:`linear` makes it.
-        x: a vector, or a batch of them along any axes before the last.
-        gain: factor on the weights, which have fewer entries than a batch of ``x``.
+        x: a vector, or a batch of vectors along any axes before the last.
+        gain: factor on the weights; scaling a batch of ``x`` would cost more.
     """
     assert layer.bias is not None
     weight = layer.weight if gain == 1 else gain * layer.weight
@@ -60,7 +60,7 @@ def activate(
 
     With ``layer_norm``, each input's weights and the biases are shifted to mean 0 over the outputs,
     so that the outputs have mean 0. That is cheaper than shifting the outputs: a batch of outputs
-    has more numbers than the weights, and would be read again, as would its gradient.
+    has more numbers than the weights, and outputs and gradients would be read once more.
 
     Args:
         layer: with a bias, as :func:`linear` makes it.

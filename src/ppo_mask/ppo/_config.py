@@ -98,10 +98,10 @@ class Scaling(NamedTuple):
 
 
 def scale(batch_size: int, num_minibatches: int | None, update_epochs: int | None) -> Scaling:
-    """Chooses the numbers of minibatches and epochs that are None.
+    """Replaces None by a number of minibatches or epochs.
 
-    If both are None and the batch is at least twice :data:`REFERENCE_BATCH`, minibatches keep about
-    the default size, and there are fewer epochs. Otherwise a None becomes the default, 4.
+    If both numbers are None and the batch is at least twice :data:`REFERENCE_BATCH`, minibatches
+    keep about the default size, and there are fewer epochs. Otherwise None becomes 4, the default.
     """
     factor = batch_size // REFERENCE_BATCH
     if factor > 1 and num_minibatches is None and update_epochs is None:

@@ -14,7 +14,7 @@ from ppo_mask.ppo._rollout import Decision
 
 
 class Batch(eqx.Module):
-    """Training data: a rollout, with axes [steps, envs, …], or rows of one, with axes [rows, …].
+    """Training data: a rollout, with axes [steps, envs, …], or some rows of it, as [rows, …].
 
     For a recurrent model a row is one environment's whole rollout: a rollout has axes [1, envs,
     steps, …], and its rows have axes [rows, steps, …].
@@ -37,8 +37,8 @@ def ppo_loss(
 ) -> tuple[Scalar, dict[str, Scalar]]:
     """Computes PPO's loss (Schulman et al. 2017, arXiv:1707.06347) and metrics about it.
 
-    It does not standardize advantages: :func:`~ppo_mask.ppo.update` has done so over the minibatch,
-    unless the minibatch has only one.
+    Advantages arrive standardized: :func:`~ppo_mask.ppo.update` standardizes them over each
+    minibatch that has more than one.
 
     Args:
         network: the trainable network, without the model's feature extractor.

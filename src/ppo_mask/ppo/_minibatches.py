@@ -68,7 +68,7 @@ def can_split(config: PPOConfig, model: AbstractActorCritic, count: int) -> bool
 def _units(config: PPOConfig, model: AbstractActorCritic) -> int:
     """Counts the units that are shuffled in each environment's rollout.
 
-    A unit is a single step, or for a recurrent network, which learns through time, the whole
+    A unit is a single step. For a recurrent network, which learns through time, it is the whole
     rollout.
     """
     if not is_recurrent(model):
@@ -93,7 +93,7 @@ def _num_groups(config: PPOConfig, units: int) -> int:
 def shuffle_rows(
     config: PPOConfig, model: AbstractActorCritic, key: Key[Array, ""], mesh: Mesh | None = None
 ) -> Int[Array, "gradient_steps parts rows"]:
-    """Shuffles rows into each gradient step's minibatch; every epoch has all rows once.
+    """Shuffles rows into each gradient step's minibatch; every epoch uses each row once.
 
     Args:
         config: hyperparameters.
@@ -127,7 +127,7 @@ def shuffle_rows(
 
 
 def cache_sized_parts(parts: ArrayTree, mesh: Mesh | None = None) -> ArrayTree:
-    """Splits parts of a minibatch into smaller ones on a CPU, whose cache then holds activations.
+    """On a CPU, splits parts of a minibatch into smaller ones whose activations fit the cache.
 
     On an accelerator, which is fast with large arrays, the parts stay as they are.
 
@@ -136,7 +136,7 @@ def cache_sized_parts(parts: ArrayTree, mesh: Mesh | None = None) -> ArrayTree:
         mesh: the devices that the program is for; None for JAX's default device.
 
     Returns:
-        The same rows in the same order, in more parts if a number of them divides the rows.
+        The same rows in the same order, in more parts if a fitting number divides the rows.
     """
     count, rows = jax.tree.leaves(parts)[0].shape[:2]
     fewest, most = -(-rows // _ROWS_IN_CACHE), 2 * rows // _ROWS_IN_CACHE

@@ -91,7 +91,7 @@ class UpdateDiagnostics(eqx.Module):
         clip_frac: share of the minibatch whose ratio is outside the clipping range.
         explained_variance: 1 - Var(return - value) / Var(return) over the batch, a single number
             per update: 1 is perfect, 0 no better than a constant. 0 if the returns are all equal.
-        grad_norm: global norm before clipping.
+        grad_norm: the gradient's global norm, before clipping.
         lr: step size, also of the steps not taken; None if :class:`Algorithm` has an optimizer.
         gradient_steps: number of gradient steps taken, a single number: fewer than planned where
             ``target_kl`` stopped them.
@@ -354,7 +354,7 @@ def _standardized(advantage: Float[Array, "*rows"]) -> Float[Array, "*rows"]:
 def _learning_rates(
     config: PPOConfig, num_updates: Int[Array, ""], total_updates: Real[Array, ""]
 ) -> Float[Array, " gradient_steps"]:
-    """Returns a learning rate for each gradient step of the update after ``num_updates`` others."""
+    """Returns the learning rate of each gradient step in the update after ``num_updates``."""
     if callable(config.learning_rate):
         # The count stops at the largest int32, as optax's own counts do.
         most = (2**31 - 1) // config.gradient_steps - 1

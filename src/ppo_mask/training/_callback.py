@@ -56,11 +56,11 @@ class Run:
         total_updates: updates at the end of the run.
         start_update: updates done when ``train`` was called; 0 unless the run was resumed.
         update: updates done.
-        logged_updates: how many of ``start_update`` are covered by complete log lines.
+        logged_updates: how many of the ``start_update`` updates have complete log lines.
 
     Args:
         callbacks: receive the log lines.
-        unlogged_updates: how many of ``start_update`` are not covered by complete log lines.
+        unlogged_updates: how many of the ``start_update`` updates have no complete log line.
         of: the run of all seeds, if this is one seed's; a stop of either stops both.
     """
 
@@ -144,7 +144,7 @@ def _number(name: str, value: Any) -> float:
 
 
 class Callback:
-    """Watches a run between two compiled chunks. Override any methods; here they do nothing.
+    """Watches a run between two compiled chunks. Override any methods; the defaults do nothing.
 
     A state is valid only until the callback returns, since the next chunk reuses its buffers. Copy
     what you keep. Every number in a state that a callback sees is finite.
@@ -224,10 +224,10 @@ class History(Callback):
         return list(dict.fromkeys(name for record in self.records for name in record.values))
 
     def __getitem__(self, name: str) -> npt.NDArray[np.float64]:
-        """A metric at each log line; NaN where a line does not have it.
+        """Returns a metric at each log line; NaN where a line lacks the metric.
 
         Raises:
-            KeyError: no line has it; the message names the known ones.
+            KeyError: no line has the metric; the message lists the known metrics.
         """
         if name not in self.names:
             raise KeyError(f"there is no metric {name}; there are {', '.join(self.names)}")

@@ -1,7 +1,7 @@
 """Curricula: an environment that changes in the course of a run.
 
-Most are functions ``(env, progress) -> env`` that shift weights between starting points; a
-:class:`Schedule` computes such weights. An :class:`AbstractCurriculum` also has a memory of the
+Most curricula are functions ``(env, progress) -> env`` that shift weights between starting points;
+a :class:`Schedule` computes such weights. An :class:`AbstractCurriculum` also has a memory of the
 training so far. The memory of :class:`SelfPlay` is a copy of the learner.
 """
 
@@ -68,7 +68,7 @@ class AbstractCurriculum(eqx.Module):
         Args:
             env: the trainer's environment. Only values of its array fields may change, so that
                 nothing compiles again.
-            progress: share of the run's updates that are done; 0 in the first, under 1 in the last.
+            progress: share of the run's updates done; 0 in the first update, under 1 in the last.
             memory: from :meth:`renew`.
         """
 
@@ -115,8 +115,8 @@ def _unchanged(env: AbstractEnv[Any], progress: Float[Array, ""]) -> AbstractEnv
 class SelfPlay(AbstractCurriculum):
     """A curriculum that puts a copy of the learner into the environment as its own opponent.
 
-    The copy is the curriculum's memory. It is renewed before the first update and then every
-    ``every`` updates. A renewal changes only values, so nothing compiles again. A running episode
+    The copy is the curriculum's memory, renewed before the first update and then every ``every``
+    updates. A renewal changes only values, so nothing compiles again. A running episode
     continues against the new copy.
 
     Evaluations keep the environment's original opponent.

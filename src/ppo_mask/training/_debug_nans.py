@@ -41,7 +41,7 @@ def find_first_nan(
         algorithm: optimizer, loss and advantage estimator.
 
     Returns:
-        One line; None if there is no NaN, as an infinite value need not make one.
+        One line; None if there is no NaN (an infinite value need not make one).
     """
     arrays, static = eqx.partition(learner, eqx.is_array)
 

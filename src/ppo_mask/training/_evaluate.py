@@ -30,7 +30,7 @@ from ppo_mask.training._names import check_metric_names
 
 _MOST_ENVS, _MOST_HOST_ENVS = 256, 8
 
-# Steps per call of the compiled program. Not by the clock: all processes must take equally many.
+# Steps per call of the compiled program. A constant, because all processes must take equally many.
 _CHUNK, _HOST_CHUNK = 256, 16
 
 
@@ -105,9 +105,9 @@ def evaluate(
         greedy: whether to take the most probable action instead of sampling one.
         num_envs: environments side by side; by default one per episode, but at most 256. If the
             environment is in Python, at most 8, which are closed afterwards.
-        max_steps: truncates an episode, in case the policy runs in circles.
+        max_steps: steps after which an episode is truncated; the policy may run in circles.
         metrics: custom metrics, by name.
-        between: called every few steps; may raise an error to break the evaluation off.
+        between: called every few steps; may raise an error to end the evaluation.
 
     Returns:
         Returns, lengths and metrics, as Python numbers and NumPy arrays.

@@ -14,7 +14,7 @@ from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import LearnerState, Transition, UpdateDiagnostics
 
 _LARGEST_DEVIATION = 1e15
-"""Largest standard deviation of returns: float32 squares up to 1e19, and has seven digits."""
+"""Largest standard deviation of returns: float32 can square 1e19, and has seven digits."""
 
 
 class Health(eqx.Module):
@@ -48,7 +48,7 @@ class Health(eqx.Module):
 
 
 def all_healthy(model: AbstractActorCritic, diagnostics: UpdateDiagnostics) -> Health:
-    """Makes the health before the first update."""
+    """Makes the health before the first update: nothing is wrong."""
     true = jnp.array(True)
     parameters = dict.fromkeys(_parameters(model), true)
     return Health(true, true, true, true, dict.fromkeys(diagnostics.named, true), parameters)
@@ -64,8 +64,8 @@ def examine(
 
     Args:
         learner: after the update.
-        transitions: its rollout.
-        diagnostics: its metrics.
+        transitions: the update's rollout.
+        diagnostics: the update's metrics.
         num_actions: of the environment.
 
     Returns:

@@ -40,7 +40,7 @@ class AbstractTrainer(eqx.Module):
 
     @abstractmethod
     def init(self, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
-        """Makes the first state of a run. It must be traceable, for the shapes of the arrays.
+        """Makes the first state of a run. Must be traceable, for the shapes of the state's arrays.
 
         Args:
             model: the network to train.
@@ -144,8 +144,8 @@ def acknowledge_stop() -> None:
 
     Ctrl+C and SIGTERM are meant for the whole program. So after a run that a signal stopped, a
     script's next run does not begin: it passes the signal to the program's own handler, or raises
-    KeyboardInterrupt or SystemExit. A program that handles a stopped run itself calls this first;
-    notebooks need not.
+    KeyboardInterrupt or SystemExit. A program that handles a stopped run itself calls
+    this function before the next run; notebooks need not.
     """
     _stopped_by.clear()
 
@@ -156,13 +156,13 @@ def _raise_earlier_stop() -> None:
     number = _stopped_by[-1]
     acknowledge_stop()
     if signal.getsignal(number) == signal.SIG_DFL:
-        raise SystemExit(128 + number)  # Unlike the signal itself, it lets the program clean up.
+        raise SystemExit(128 + number)  # Unlike the signal itself, this lets the program clean up.
     signal.raise_signal(number)
 
 
 @contextmanager
 def _no_garbage_collected() -> Generator[None]:
-    """Speeds tracing up by a fifth; it makes millions of objects, and hardly any in cycles."""
+    """Speeds up tracing by a fifth; tracing makes millions of objects, hardly any in cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -202,7 +202,7 @@ def _signals_stop(run: Run) -> Generator[None]:
         yield
         return
 
-    # Asked here, not in the handler: JAX takes a lock for it, which the interrupted code may hold.
+    # Not in the handler: this takes a lock of JAX, which the interrupted code may hold.
     prints = is_process_0()
 
     @no_type_check  # See `Run.request_stop`.

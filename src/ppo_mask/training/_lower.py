@@ -14,7 +14,7 @@ from ppo_mask.training._trainer import Trainer, run_chunk
 def lower_chunk(trainer: Trainer, state: TrainState) -> jax.stages.Lowered:
     """Traces and lowers :func:`run_chunk` as in training: same arguments, same donation.
 
-    It computes nothing and puts no array on the mesh's devices, which need not exist here.
+    Computes nothing and puts no array on the mesh's devices, which need not exist here.
 
     Args:
         trainer: its mesh says which devices the program is for; even one device needs a mesh.

@@ -34,7 +34,7 @@ class Metric(eqx.Module):
 
 
 class StepTotals(eqx.Module):
-    """Sums, counts and maxima over steps and over the episodes that ended in them.
+    """Sums, counts and maxima over steps, and over the episodes that ended at these steps.
 
     Attributes:
         steps: number of steps.
@@ -61,9 +61,9 @@ class MetricTotals(eqx.Module):
         updates: number of updates.
         diagnostics: each update's mean over its gradient steps, summed over the updates; ``lr`` is
             the last gradient step's.
-        max_entropy: largest possible entropy under the masks, summed over the updates. It is the
-            mean over a rollout's steps of the logarithm of the number of allowed actions; if
-            MultiDiscrete, of the sum of these logarithms over the parts.
+        max_entropy: largest possible entropy under the masks, summed over the updates. For an
+            update, it is the mean over steps of log n, where n actions are allowed; if
+            MultiDiscrete, log n is summed over the parts.
     """
 
     steps: StepTotals
@@ -204,7 +204,7 @@ def summarize_steps(
 
 
 def summarize(totals: MetricTotals, metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """Computes a log line's metrics as plain numbers; the library's own go under ``train/``."""
+    """Computes a log line's metrics as plain numbers; the library's own under ``train/``."""
     totals = jax.device_get(totals)
     values = {
         f"train/{name}": float(total) / int(totals.updates)

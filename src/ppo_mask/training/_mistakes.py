@@ -1,6 +1,6 @@
 """Explains in one line why an environment, a network and metrics do not fit together.
 
-It searches only after an error, because the search traces the environment once more.
+The search begins only after an error, because it traces the environment once more.
 """
 
 from collections.abc import Generator, Mapping

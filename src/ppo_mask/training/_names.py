@@ -14,7 +14,7 @@ _OF_TRAINING = ("max_entropy", "steps_per_second")
 
 
 def check_logged_names(names: Iterable[object]) -> None:
-    """Checks that every log can hold metrics of these names, and has no entries of these names.
+    """Checks that every log can hold metrics with these names, and reserves none of the names.
 
     Raises:
         ValueError: a name cannot be logged; the message names it.

@@ -33,9 +33,9 @@ def init_seeds(
     ``model_key, init_key = jax.random.split(key)``.
 
     Args:
-        trainer: the same for all.
+        trainer: the same for all seeds.
         make_model: makes a network from a key.
-        keys: one per run.
+        keys: one for each run.
 
     Raises:
         RunError: the environment lives in Python, so a program can train only one seed.
@@ -65,11 +65,11 @@ def train_seeds(
     """Trains all seeds until each has taken ``total_timesteps`` steps.
 
     Each seed ends up as if it had been trained alone, except for float rounding: a batched matrix
-    product sums in another order than a single one.
+    product sums in another order than an unbatched one.
 
     Args:
         trainer: the same for all seeds; on one device.
-        states: from :func:`init_seeds` or an earlier call. It stays usable.
+        states: from :func:`init_seeds` or an earlier call. They stay usable.
         total_timesteps: environment steps of each seed's run, as in :meth:`Trainer.train`.
         callbacks: for each seed, callbacks that see this seed's run alone.
         of_all: callbacks that see all seeds at once. They get the stacked state; the mean of each
@@ -78,12 +78,12 @@ def train_seeds(
         log_interval: updates between log lines; the end of the run adds a line.
 
     Returns:
-        The states, and each seed's log lines. :func:`select_seed` takes one state out.
+        The states, and each seed's log lines. :func:`select_seed` selects a seed's state.
 
     Raises:
         ValueError: a number is out of range.
         RunError: an int32 cannot count the updates of a run, or the steps of a log line.
-        TrainingError: a seed cannot continue. The message names it.
+        TrainingError: a seed cannot continue; the message names the seed.
     """
     config, metrics = trainer.config, trainer.metrics
     total_updates = config.total_updates(total_timesteps)
@@ -130,7 +130,7 @@ def train_seeds(
 
 @final
 class _OfSeed(Callback):
-    """Shows callbacks one seed as if it were a run alone."""
+    """Shows callbacks one seed as if it were a run of its own."""
 
     def __init__(self, seed: int, run: Run, callbacks: Sequence[Callback]) -> None:
         self._seed = seed

@@ -19,12 +19,12 @@ from ppo_mask.training._metrics import Metric, MetricTotals
 class TrainState(eqx.Module):
     """Everything that changes during a run; checkpoints hold it.
 
-    Its leaves are arrays (some are typed keys) and the model's functions.
+    The leaves are arrays (some are typed keys) and the model's functions.
 
     Attributes:
         learner: model, optimizer, environments, key and update count.
         totals: sums of metrics since the last log line.
-        memory: the curriculum's memory, such as the opponent in self-play; ``()`` without one.
+        memory: the curriculum's memory, such as the opponent in self-play; ``()`` if empty.
 
     Example:
         >>> import jax
@@ -154,7 +154,7 @@ def check_metrics(state: TrainState, diagnostics: UpdateDiagnostics) -> None:
         diagnostics: of an update.
 
     Raises:
-        ValueError: the metrics differ; the message lists both.
+        ValueError: the metrics differ; the message lists both sets.
     """
     have, want = sorted(state.totals.diagnostics.extra), sorted(diagnostics.extra)
     if have != want:
@@ -194,6 +194,6 @@ def _copies(arrays: Any) -> Any:
 
 
 def strongly_typed(state: TrainState) -> TrainState:
-    """Removes weak types. A restored state has none either, so one compiled program serves both."""
+    """Removes weak types, so that new states run the same compiled program as restored ones."""
     arrays, rest = eqx.partition(state, eqx.is_array)
     return eqx.combine(strong_types(arrays), rest)

@@ -70,9 +70,9 @@ class TrainingError(RuntimeError):
 class Trainer(AbstractTrainer):
     """Trains networks on an environment with masked PPO.
 
-    It holds the constants of a run; everything that changes is in the :class:`TrainState`. A
-    trainer may be an argument of compiled functions. :meth:`init` and :meth:`run_updates` are pure,
-    so ``jax.vmap`` over seeds works.
+    A trainer holds the constants of a run; everything that changes is in the :class:`TrainState`.
+    Compiled functions may take a trainer as an argument. :meth:`init` and :meth:`run_updates` are
+    pure, so ``jax.vmap`` over seeds works.
 
     Example:
         >>> import jax
@@ -144,7 +144,7 @@ class Trainer(AbstractTrainer):
 
         Raises:
             ValueError: the model is recurrent, and the environments cannot be divided evenly among
-                the minibatches; or the loss gives a metric the name of one of the library's.
+                the minibatches; or a metric of a custom loss has a name that the library uses.
             RunError: environment, model and metrics do not fit together (one line names the part at
                 fault); or an environment in Python raised an error.
         """
@@ -180,11 +180,11 @@ class Trainer(AbstractTrainer):
         Args:
             state: from :meth:`init`, or from a checkpoint. It stays usable.
             total_timesteps: environment steps of the whole run, over all environments; the last
-                update may exceed them. An annealed learning rate reaches 0 there.
+                update may take more. An annealed learning rate reaches 0 at the end.
             callbacks: called in this order.
             log_interval: updates between log lines; the end of the run adds a line.
-            debug_nans: whether to check, and keep a copy of the state, after each update, so that
-                an error can also name the line of code that made the first NaN.
+            debug_nans: whether to copy the state before each update and check it afterwards, so
+                that an error can also name the line of code that made the first NaN.
 
         Returns:
             The state at the end.
@@ -247,7 +247,7 @@ class Trainer(AbstractTrainer):
     def run_updates(
         self, state: TrainState, n: Int[Array, ""], total_updates: Real[Array, ""]
     ) -> tuple[TrainState, Health]:
-        """Runs ``n`` updates; compile or vmap it. Stops early after an unhealthy update.
+        """Runs ``n`` updates, inside ``jax.jit`` or ``jax.vmap``; stops after an unhealthy one.
 
         Args:
             state: the run's current state.
@@ -255,7 +255,7 @@ class Trainer(AbstractTrainer):
             total_updates: of the whole run.
 
         Returns:
-            The state after them, and the last update's health.
+            The state after these updates, and the last update's health.
 
         Raises:
             ValueError: a trainer with other parts made the state.

@@ -1,4 +1,4 @@
-"""What differs in training games: where they begin, and what is rewarded.
+"""How training games differ from the original: in where they begin, and in the reward.
 
 Evaluations always play the original game.
 """
@@ -23,7 +23,7 @@ from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.runner import Structured, did_you_mean, finite_number, load_yaml
 from ppo_mask.training import AbstractCurriculum, Schedule
 
-_KEPT_OF_MEMORY = 0.95  # per update: it remembers about twenty updates
+_KEPT_OF_MEMORY = 0.95  # per update, so the counts cover about twenty updates
 
 STAGES = tuple(str(stage) for stage in range(1, NUM_STAGES + 1))
 
@@ -54,11 +54,11 @@ class TrainingGames(eqx.Module):
 class AdaptiveStages(AbstractCurriculum):
     """Lets some games begin where there is most to learn: in stages completed half the time.
 
-    It counts how many games lately completed each stage, and how many died in it. A stage that
-    is completed with probability p gets the weight p (1 - p).
+    Counts how many games lately completed each stage, and how many died in it. A stage that is
+    completed with probability p gets the weight p (1 - p).
 
     Attributes:
-        games: all other differences of training games.
+        games: all other changes for training games.
         share: the share of games whose stage is sampled by these weights; the others begin as
             ``games`` says.
     """

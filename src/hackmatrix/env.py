@@ -27,9 +27,9 @@ MIN_UNDO_DEPTH = 8
 class _Action(NamedTuple):
     """The parts of an action."""
 
-    moves: Bool[Array, ""]  # it is a move
+    moves: Bool[Array, ""]  # the action is a move
     direction: Int[Array, ""]  # of a move
-    siphons: Bool[Array, ""]  # it is SIPHON
+    siphons: Bool[Array, ""]  # the action is SIPHON
     program: Int[Array, ""]  # a program's number, or -1
 
 
@@ -37,7 +37,7 @@ class _Run(NamedTuple):
     """The result of SIPHON or a program."""
 
     packed: Packed  # the position after it
-    before: rewards.Standing  # the numbers of the position before, which is overwritten
+    before: rewards.Standing  # numbers of the position before it, now overwritten
     kills: Int[Array, ""]  # destroyed entities that are rewarded
     lost_yield: Int[Array, ""]  # how much more SIPHON would have brought from a better place
 
@@ -101,8 +101,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         head_start: for training, extras that some games begin with.
         shaping: for training, how the reward differs from the original's. The components in
             ``info`` are always the original's.
-        compact: whether observations are compact: a twentieth of the bytes, and quicker to write.
-            The networks in :mod:`hackmatrix` take either form.
+        compact: whether observations are compact, which take a twentieth of the bytes and are
+            quicker to write. The networks in :mod:`hackmatrix` take either form.
         time_aware: whether an observation is a
             :class:`~hackmatrix.observation.TimeAwareObservation`, which adds the number of actions
             taken (Pardo et al. 2018, arXiv:1712.00378).
@@ -171,7 +171,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     ) -> tuple[TimeStep, Next[State]]:
         """Plays a step and, if it ends the game, starts a new one.
 
-        New stages and new games share one set-up, which is expensive.
+        New stages and new games share one set-up, as it is expensive.
         """
         draws, fresh = Draws.of_each(step_key, reset_key)
         turn = self._turn(draws, state, jnp.asarray(action, jnp.int32))
@@ -231,7 +231,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             game,
             stage=game.stage + new_stage,
             step_pending=game.step_pending & ~ends_turn,
-            steps=jnp.maximum(game.steps + 1, game.steps),  # It stays at 2^31 - 1.
+            steps=jnp.maximum(game.steps + 1, game.steps),  # Saturates at 2^31 - 1.
         )
         packed = pack_moved(game, run.packed.slow)
         due = enemies_act & is_due(game)

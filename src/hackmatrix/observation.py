@@ -1,7 +1,7 @@
 """What the player sees: 1,545 numbers, or the same in a twentieth of the memory.
 
 Each number of an observation is an integer divided by a constant. The compact form stores the
-integers: the player's, and two words for each cell, whose fields are the cell's 42 channels.
+integers: the player's, and two words for each cell, with its 42 channels as bit fields.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -76,7 +76,7 @@ class Field(NamedTuple):
 
     word: int
     shift: int  # of its lowest bit
-    flags: int = 1  # how many; each is a channel
+    flags: int = 1  # number of flags; each is a channel
     width: int = 1  # bits of a number, which is one channel
     largest: int = 1  # the number's largest value, by which it is divided
 
@@ -149,7 +149,7 @@ class CompactObservation(eqx.Module):
         return jnp.concatenate([self.player, owned_flags(self.owned).astype(jnp.uint16)])
 
     def plane(self, *names: str) -> Plane:
-        """The cells where at least one of the fields is not 0."""
+        """The cells where at least one of the named fields is not 0."""
         bits = np.zeros(2, np.uint32)
         for name in names:
             field = CELL_FIELDS[name]
@@ -227,8 +227,8 @@ def expand(observation: Observation) -> Float[Array, "observation"]:
         observation = observation.seen
     if not isinstance(observation, CompactObservation):
         return observation
-    # Player and programs become one more row of the grid, padded in front. On a CPU it is much
-    # cheaper to join rows of integers and then convert them, without the padding, than to join
+    # Player and programs become one more row of the grid, padded in front. On a CPU, joining
+    # rows of integers and then converting them, without the padding, is much cheaper than joining
     # floats of odd lengths.
     padding = CHANNELS - NUM_PLAYER_FEATURES
     first_row = jnp.concatenate([jnp.zeros(padding, jnp.uint16), observation.player_features()])
@@ -263,14 +263,14 @@ def _player_steps(game: Game) -> UInt16[Array, "numbers"]:
 
 
 def visible_enemies(game: Game) -> Bool[Array, "slots"]:
-    """The enemies that the player sees: cryptogs only in its row and column, or with SHOW on."""
+    """The enemies that the player sees: cryptogs only in the same row or column, or with SHOW."""
     table, player = game.entities, game.player
     lines = row(player.row) | column(player.col)
     return table.is_enemy & ((table.type != CRYPTOG) | game.show | lines.has(table.cell))
 
 
 def ground_words(board: Board) -> UInt32[Array, "words cells"]:
-    """The words of all cells without the entities on them, which most steps leave unchanged."""
+    """The words of all cells, without entities; most steps leave these words unchanged."""
     blocks, question = board.blocks.flags(), board.question.flags()
     siphoned = board.siphoned.flags()
     known = blocks & ~question

@@ -12,8 +12,8 @@ exit), ``enemies [[type, row, col, hp, disabled, stunned, from_siphon, from_task
 ``transmissions [[row, col, turns, type, from_siphon, from_task] …]``, both in list order, with
 types 0 virus, 1 daemon, 2 glitch, 3 cryptog. A position does not include the history for UNDO.
 
-No stage of a game has a program twice. The rules allow it in a position, but the features of the
-default network do not say where such a program is.
+No stage of a game has a program twice. The rules allow a position to have one twice, but the
+features of the default network then do not say where the program is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,8 +44,8 @@ __all__ = ["dump", "dump_all", "load", "load_all"]
 
 EMPTY, DATA, PROGRAM, QUESTION_DATA, QUESTION_PROGRAM, PICKUP, EXIT = range(7)
 
-# The names of each list's values, in order, with their bounds. They are the names of the rules'
-# fields, but the rules have one field, the cell, for a row and a column.
+# The names of each list's values, in order, with their bounds. The rules' fields have the same
+# names, except that a single field, the cell, holds row and column.
 _Entry = dict[str, tuple[int, int]]
 _LARGE = (1 << 15) - 1
 _FLAG, _INDEX, _AMOUNT = (0, 1), (0, SIZE - 1), (0, _LARGE)
@@ -90,7 +90,7 @@ _ENEMY: _Entry = {
 }
 _TRANSMISSION: _Entry = {**_PLACE, "turns": (1, _LARGE), "type": _TYPE, **_ORIGIN}
 FIELD_OF = {"step": "step_pending"}
-"""The game's field for each number that has another name in positions."""
+"""Maps a position's key to the game's field, where their names differ."""
 
 
 def dump(state: State) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def dump_all(states: State) -> list[dict[str, Any]]:
 
 
 def _positions(games: Game) -> list[dict[str, Any]]:
-    """The positions of games, which are NumPy arrays with one leading axis."""
+    """The positions of a batch of games, whose arrays are NumPy's."""
     player, table, board = games.player, games.entities, vars(games.board)
     flags = {name: _flags(value) for name, value in board.items() if isinstance(value, Plane)}
     named = vars(games) | {name: getattr(games, field) for name, field in FIELD_OF.items()}

@@ -45,8 +45,8 @@ class GameSettings:
         adaptive_starts: share of the games whose starting stage is sampled to favor stages
             completed half the time.
         head_start: share of the games that begin with more than the original gives.
-        given_programs: each game with a head start samples a probability between 0 and this, and
-            owns each program with that probability.
+        given_programs: each game with a head start samples one probability, between 0 and this,
+            with which the player owns each program.
         given_credits: the most credits that a head start adds.
         given_energy: the most energy that a head start adds.
         given_siphons: the most data siphons that a head start adds.
@@ -159,8 +159,8 @@ METRICS: dict[str, Metric] = {
     ),
     "stats/win_rate": Metric(lambda action, info: info["won"], over="episodes"),
 }
-"""Per step: means of the 15 reward components and of each kind of action. Per episode: stages and
-wins."""
+"""Per step: means of the 15 reward components, and the share of each kind of action. Per episode:
+stages and wins."""
 
 TASK = Task[GameSettings](
     lambda game: HackMatrix(
@@ -192,7 +192,7 @@ TASK = Task[GameSettings](
 )
 """The game with compact observations, the networks to choose from, and the metrics."""
 
-# Programs are rare among the actions: with a lower entropy bonus the policy forgets them early.
+# Programs are rare among the actions: a policy with a lower entropy bonus forgets them early.
 DEFAULTS = RunConfig(
     environment=GameSettings(),
     ppo=PPOConfig(ent_coef=0.15),

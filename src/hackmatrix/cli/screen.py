@@ -32,7 +32,7 @@ def screen(
         lines.append(_painted((f"The game is over: {frame.end}.", _BOLD), color))
     else:
         lines += _flow(_policy(frame), color)
-    # The rewards come last, as they may not fit and are cut off.
+    # The rewards come last, as lines that do not fit are cut off.
     return [*lines, *_flow(_last(frame), color)][:ROWS]
 
 

@@ -1,4 +1,4 @@
-"""The terminal as a full screen with keys, always restored."""
+"""A full screen in the terminal that reads keys, and always restores the terminal."""
 
 import importlib.util
 import os
@@ -28,11 +28,11 @@ def interactive() -> bool:
 class Terminal:
     """A context manager for a full screen, which reads keys as they are pressed.
 
-    The terminal is restored however the context is left: by an error, Ctrl+C or SIGTERM, too.
+    The terminal is restored even after an error, Ctrl+C or SIGTERM.
 
     Python drops an exception that a signal handler raises during a callback of the garbage
-    collector, and JAX has such a callback. So the signal is remembered, and its exception raised
-    again when the next key is read.
+    collector, and JAX registers such callbacks. So the handler stores the signal, and reading the
+    next key raises the signal's exception again.
     """
 
     def __init__(self) -> None:

@@ -1,12 +1,12 @@
 """An actor-critic with one set of weights for all cells of the board.
 
 An MLP's first layer has weights for each channel of each cell, so it has to learn on each of the 36
-cells what an enemy is. This network learns it once. Shared weights turn a cell's channels into its
+cells what an enemy is. This network learns that once. Shared weights turn a cell's channels into a
 *code*, and then the codes of the cell and its neighbors into the next code, as a convolution does.
 Later layers have separate weights for each cell, by its place relative to the player.
 
 The player's own numbers, its lines of fire and its ways to the exit are 74 numbers; the codes are
-576. Each group has a layer and a layer norm of its own, so that neither drowns the other.
+576. Each group has a layer and a layer norm of its own, so that neither dominates.
 """
 
 from typing import Any, NamedTuple, final
@@ -69,7 +69,7 @@ def neighbor_sums(
 
     Args:
         codes: the cells' codes, the player's cell first.
-        place: the player's row and column, which tell where the edges of the board are.
+        place: the player's row and column, which locate the edges of the board.
     """
     rows, cols = (jnp.arange(SIZE) + place[:, None].astype(jnp.int32)) % SIZE
     above = (rows != SIZE - 1).astype(codes.dtype)[:, None, None]
@@ -144,7 +144,7 @@ class BoardNetwork(AbstractActorCritic):
     :class:`ppo_mask.networks.MLPActorCritic` with layer norm and a policy gain of 10.
 
     Attributes:
-        hidden_dim: width of the hidden layers; the first has half as many units more, which read
+        hidden_dim: width of the hidden layers; the first has half as many extra units, which read
             the player's own numbers.
         num_layers: hidden layers after the codes.
         code_size: size of a cell's code.

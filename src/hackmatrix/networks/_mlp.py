@@ -30,8 +30,8 @@ class PlayerCenteredMLP(AbstractFeatureActorCritic):
 
     Attributes:
         network: gets the features as floats; an MLP by default.
-        time_aware: whether the number of actions taken is a feature, too: with it, a greedy policy
-            can leave a loop. The environment must be time-aware.
+        time_aware: whether the number of actions taken is a feature, too, which lets a greedy
+            policy leave a loop. Needs a time-aware environment.
     """
 
     network: AbstractActorCritic
@@ -83,13 +83,13 @@ def player_centered_gru(
     """
     size = NUM_FEATURES_WITH_TIME if time_aware else NUM_FEATURES
     network = GRUActorCritic(size, NUM_ACTIONS, hidden_dim, True, _POLICY_GAIN, key=key)
-    # The key is not used where a network is given.
+    # The key is not used, as a network is given.
     return PlayerCenteredMLP(network=network, time_aware=time_aware, key=key)
 
 
 @final
 class FlatActorCritic(AbstractFeatureActorCritic):
-    """Feeds any network flat observations; rollouts store compact ones if the game has those.
+    """Feeds flat observations to any network; rollouts store compact ones if the game makes any.
 
     Args:
         key: not used.

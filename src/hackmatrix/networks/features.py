@@ -2,7 +2,7 @@
 
 In the flat observation the player's place is two numbers and everything else is tied to cells, so
 "an enemy to my left" is a different pattern on each of the 36 cells, and a plain MLP has to learn
-each of them. The features are computed from the observation alone and lose nothing but amounts
+each pattern. The features are computed from the observation alone and lose nothing but amounts
 that no game reaches (:meth:`Features.packed`).
 """
 
@@ -73,8 +73,8 @@ class Features(NamedTuple):
     Attributes:
         player: the player's own numbers, not yet scaled, and a flag for each program it owns.
         cells: the board's cells without their programs, rolled so that the player's cell is the
-            first. Cell 6 r + c is r rows above and c columns to the right of it; at its edges the
-            board wraps around.
+            first. Cell 6 r + c is r rows above and c columns to the right of the player; the board
+            wraps around at its edges.
         programs: for each program, where its block is: rows above and columns to the right of the
             player, as fractions of the board's width, then 1; zeros if there is no block. No stage
             has a program twice.
@@ -108,7 +108,7 @@ class Features(NamedTuple):
 
 @number_settings()
 def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
-    """Converts packed features to floats, in the same order; a packed time stays last."""
+    """Converts packed features to floats, in the same order; the time, if any, stays last."""
     return packed.astype(jnp.float32) / _ONE_WITH_TIME[: packed.size]
 
 

@@ -26,7 +26,7 @@ class Agent:
         name: for titles and tables.
         model: the policy.
         greedy: whether it takes the likeliest action instead of sampling one.
-        env: the game that it was trained on.
+        env: the game that it plays.
     """
 
     name: str
@@ -40,7 +40,7 @@ def game_for(model: AbstractActorCritic, undo_depth: int = MIN_UNDO_DEPTH) -> Ha
 
     Args:
         model: the policy.
-        undo_depth: the depth that it was trained with.
+        undo_depth: the depth that the policy was trained with.
     """
     time_aware = isinstance(model, PlayerCenteredMLP) and model.time_aware
     return HackMatrix(undo_depth, time_aware=time_aware)
@@ -82,6 +82,6 @@ def load_agent(path: str, checkpoints: str = "checkpoints", *, sample: bool = Fa
     stored = read_description(checkpoint)["config"].get("environment", {})
     game = game_settings(stored, f"run {folder.path}")
     policy = load_policy(checkpoint, NETWORKS)
-    # Without the run's limit of steps: watching and evaluating have their own.
+    # Without the run's limit of steps, as watching and evaluating have their own limits.
     env = game_for(policy.model, game.undo_depth)
     return Agent(f"{folder.path.name}/{step}", policy.model, not sample, env)

@@ -114,7 +114,7 @@ def share_estimate(count: int, number: int) -> Estimate:
 
 
 class _Tallied(AbstractEnv[tuple[State, Int[Array, " actions"]]]):
-    """The game, with its score and the number of each action taken so far in ``info``."""
+    """The game, with the score and a count of each action so far in ``info``."""
 
     env: HackMatrix
     num_actions: int = eqx.field(static=True)

@@ -1,7 +1,7 @@
 """A network as NumPy arrays, with all that another program needs to run it.
 
 The file is a plain ``.npz``. Its arrays are named by their places in the network, such as
-``mlp.actor.0.weight``. One more, ``description``, is JSON with
+``mlp.actor.0.weight``. One more array, ``description``, is JSON with
 
 - ``format``: 1.
 - ``architecture``: names and sizes of the network and its parts.
@@ -9,7 +9,7 @@ The file is a plain ``.npz``. Its arrays are named by their places in the networ
 - ``actions``: the names of the 28 actions.
 - ``observation``: what each of the 1,545 numbers is (:func:`observation_layout`).
 
-examples/numpy_policy.py reads it with NumPy alone, and plays.
+examples/numpy_policy.py reads the file with NumPy alone, and plays.
 """
 
 import json

@@ -75,10 +75,10 @@ class GreedyExitPolicy(_AbstractScripted):
 
 @final
 class FighterPolicy(_AbstractScripted):
-    """Attacks the nearest enemy in its line of fire, else the nearest transmission in it.
+    """Attacks the nearest enemy in its line of fire, else the nearest transmission there.
 
-    Of equally near enemies it attacks the one with the fewest hp. With nobody in its line of fire
-    it runs RESET at hp 1 if it can, and otherwise takes the shortest way to the exit. If no way is
+    Of equally near enemies it attacks the one with the fewest hp. With nobody in its line of fire,
+    it runs RESET at hp 1 if allowed, and otherwise takes the shortest way to the exit. If no way is
     open, it takes the first allowed action.
     """
 
@@ -123,9 +123,9 @@ class _View:
         return ways_to_exit(single(self.cell), self.blocks, self.exit)[0]
 
     def targets(self) -> tuple[Float[Array, " directions"], Float[Array, " directions"]]:
-        """The distances of the enemy and the transmission that a move would hit; or ``_FAR``.
+        """For each direction, the distances of the enemy and transmission that a move would hit.
 
-        Each hp counts as a little more distance.
+        ``_FAR`` if there is none. Each hp of an enemy counts as a little more distance.
         """
         solid = self.enemies | self.transmissions | self.blocks
         rays = paths.line(single(self.cell), solid)

@@ -31,7 +31,7 @@ class Session:
     """A game that is played one action at a time.
 
     Attributes:
-        observation: the current one.
+        observation: the current observation.
         mask: the actions allowed now.
     """
 

@@ -1,6 +1,7 @@
-"""A replay, and the HTML page that shows it, which needs no internet and no other file.
+"""A replay, and the self-contained HTML page that shows it.
 
-The page holds each different drawing of a cell once, and the numbers of 36 drawings for each frame.
+The page holds each different drawing of a cell once and, for each frame, the numbers of its 36
+drawings.
 """
 
 import json
@@ -72,7 +73,7 @@ def page(replay: Replay) -> str:
         "stages": replay.stages,
         "components": [name for name, _ in sums],
     }
-    cells = tuple(board(replay.frames[0].scene))  # The script changes them.
+    cells = tuple(board(replay.frames[0].scene))  # The page's script changes the cells.
     parts = {
         "title": escape(f"HackMatrix: {replay.name}, seed {replay.seed}"),
         "summary": escape(replay.summary()),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Pictures are drawn this many times larger and scaled down, as Pillow does not smooth edges.
 _OVERSAMPLING = 2
 _PALETTE = 256
-_GROUNDS = 2  # colors, the darkest ones, that most edges blend into
+_GROUNDS = 2  # how many of the darkest colors to blend edges into
 
 
 def png(drawing: Drawing, width: int = 480) -> bytes:
@@ -50,7 +50,7 @@ def gif(drawings: Sequence[Drawing], fps: Length = 4.0, width: int = 420) -> byt
         raise ValueError("a GIF needs at least one drawing")
     image_module, _ = _pillow()
     palette = _palette(drawings)
-    # One palette for all, so that each frame stores only what has changed.
+    # One palette for all frames, so that each frame stores only its changes.
     frames = [
         _painted(drawing, width).quantize(palette=palette, dither=image_module.Dither.NONE)
         for drawing in drawings

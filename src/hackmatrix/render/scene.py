@@ -49,7 +49,7 @@ class Transmission:
 
     Attributes:
         turns: until it arrives.
-        type: of the enemy to come; None if that is not seen.
+        type: of the enemy to come; None if the player does not see the type.
         from_siphon: see :class:`Enemy`; False unless everything is revealed.
         from_task: see :class:`Enemy`.
     """
@@ -61,7 +61,7 @@ class Transmission:
 
     @property
     def marks(self) -> str:
-        """A sign for its origin, if revealed."""
+        """A sign for the origin, if revealed."""
         return "s" * self.from_siphon + "t" * self.from_task
 
 
@@ -73,8 +73,8 @@ class Block:
         content: ``data``, ``program``, or ``unknown``.
         points: of a data block, else 0.
         program: name of a program block's program, else empty.
-        spawn_count: transmissions that siphoning it brings.
-        question: whether its content is hidden from the player, even if it is revealed here.
+        spawn_count: transmissions that siphoning the block brings.
+        question: whether the content is hidden from the player, even if it is revealed here.
     """
 
     content: str
@@ -99,7 +99,7 @@ class Cell:
         siphoned: it has been siphoned.
         center: the player stood here when siphoning.
         player: the player is here.
-        enemies: those that are seen, in list order; on a crowded cell only the first, unless
+        enemies: the enemies that are seen, in list order; on a crowded cell only the first, unless
             everything is revealed.
         more: how many more enemies would be seen if the first did not hide them.
         transmissions: in list order.
@@ -137,7 +137,7 @@ class Scene:
         hp: the player's, like ``credits``, ``energy``, ``siphons``, ``score`` and ``attack``.
         programs: the numbers of the programs owned.
         cells: all 36, row by row from the bottom left.
-        revealed: whether it shows what the player cannot see.
+        revealed: whether the scene shows what the player cannot see.
     """
 
     stage: int

@@ -29,7 +29,7 @@ _VALUE_COLORS = {"credits": CREDITS, "energy": ENERGY, "siphons": SIPHON, "stage
 
 
 def rows_of(programs: int) -> int:
-    """The rows that this many programs take; without programs, one row says so."""
+    """The rows that this many programs take; "no programs" takes one row, too."""
     return -(-max(programs, 1) // _CARDS_A_ROW)
 
 

@@ -1,8 +1,8 @@
 """The drawing of a cell, 100 units square.
 
-Each type of enemy has its own shape and color, so either is enough to know it; the number on it is
-its hp. The marks beside it are those of the text: ``!`` stunned, ``z`` disabled, ``s`` from a
-siphon, ``t`` from the schedule.
+Each type of enemy has its own shape and color, either of which identifies the type; the number on
+an enemy is its hp. The marks beside an enemy are those of :mod:`hackmatrix.render.text`: ``!``
+stunned, ``z`` disabled, ``s`` from a siphon, ``t`` from the schedule.
 """
 
 import functools

@@ -31,17 +31,17 @@ class Driver:
     """
 
     def __init__(self, env: AbstractEnv[Any] | VectorEnv[Any]) -> None:
-        """Compiles nothing yet; the first reset and the first step do."""
+        """Compiles nothing yet; the first reset and the first step compile."""
         self._env = env
         is_array = lambda leaf: isinstance(leaf, jax.Array | np.ndarray)  # noqa: E731
         self._arrays, static = eqx.partition(env, is_array)
-        leaves, structure = jax.tree.flatten(static)  # Both hashable, whatever the containers are.
+        leaves, structure = jax.tree.flatten(static)  # Hashable, whatever the containers are.
         self._reset, self._step = _compile(structure, tuple(leaves))
         self._key_data: Any = None
         self.state: Any = None
 
     def __getstate__(self) -> Any:
-        """Leaves out compiled functions, which cannot be copied or pickled, but looked up again."""
+        """Leaves out compiled functions, which cannot be pickled; they are looked up again."""
         return self._env, jax.device_get((self._key_data, self.state))
 
     def __setstate__(self, kept: Any) -> None:
@@ -59,7 +59,7 @@ class Driver:
 
         Returns:
             A tuple of NumPy arrays and Python numbers: observation, mask, reward, terminated,
-            truncated and info. And the final observations of a vector, still on the device.
+            truncated and info. For a vector also the final observations, still on the device.
         """
         return self._keep(*self._step(self._arrays, self._key_data, self.state, action))
 
@@ -120,7 +120,7 @@ class Packed(eqx.Module):
     _structure: Any = eqx.field(static=True)
 
     def __init__(self, tree: ArrayTree) -> None:
-        """Packs a tree, best inside a compiled function."""
+        """Packs a tree; call this inside a compiled function."""
         leaves, self._structure = jax.tree.flatten(tree)
         parts: dict[str, list[Any]] = {}
         slots: list[_Slot] = []

@@ -27,7 +27,7 @@ def several_choices(
 
     Args:
         actions: from a user's program.
-        num_actions: of each part.
+        num_actions: the number of actions of each part.
         batch: the axes before the parts.
 
     Raises:
@@ -53,7 +53,7 @@ Renderers = Mapping[str, Callable[[Any], Any]]
 class AbstractGymnasiumEnv:
     """Stepping, masks and render modes, for one environment or a vector.
 
-    It has no ``__init__``, since subclasses also inherit from Gymnasium's classes.
+    The class has no ``__init__``, since subclasses also inherit from Gymnasium's classes.
     """
 
     env: AbstractEnv[Any]

@@ -73,7 +73,7 @@ class NavixEnv(AbstractEnv[ArrayTree]):
         state = fix_types(state)  # Copies the dictionaries, since navix writes into them.
         cache = import_library("navix").rendering.cache.RenderingCache.init(state.state.grid)
         inner = state.state.replace(key=jax.random.key_data(key), cache=cache)
-        # Zero, a step that is not the last: after a last step, navix would reset.
+        # 0 marks a step that is not the last: after a last step, navix would reset.
         before = state.replace(state=inner, step_type=jnp.zeros_like(state.step_type))
         return self._convert(self.environment.step(before, jnp.asarray(action, jnp.int32)))
 

@@ -65,13 +65,14 @@ class PgxEnv(AbstractEnv[Match]):
     next turn. A game that ends before the agent's first move is replaced by a new one. ``info`` has
     ``begins`` in games of several players.
 
-    The mask is pgx's; an action outside it ends the game and loses it.
+    The mask is pgx's; an action outside the mask loses the game at once.
 
     :class:`~ppo_mask.training.SelfPlay` trains against a copy of the learner. The copy gets pgx's
     own observations, so do not wrap the environment in ``FlatObservation`` then.
 
     Attributes:
-        opponent: plays the other players; a network's parameters are arrays of the environment.
+        opponent: plays the other players. If a network, its parameters are arrays of the
+            environment.
         begins: whether the agent makes the first move; None samples it for each episode.
         num_actions: the number of actions.
         num_players: the number of players.
@@ -189,7 +190,7 @@ class PgxEnv(AbstractEnv[Match]):
         if isinstance(self.opponent, AbstractActorCritic):
             _refuse_recurrent(self.opponent)  # Self-play may have put it here.
             return self.opponent(observation, mask)[0].sample(key)
-        assert self.opponent is not None  # See __init__.
+        assert self.opponent is not None  # __init__ has checked this.
         return self.opponent(observation, mask, key)
 
     def _convert(self, match: Match, reward: Float[Array, ""]) -> tuple[Match, TimeStep]:

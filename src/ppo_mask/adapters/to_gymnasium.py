@@ -48,7 +48,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         render_mode: str | None = None,
         render_fps: int = 4,
     ) -> None:
-        """Compiles nothing yet; the first reset and the first step do.
+        """Compiles nothing yet; the first reset and the first step compile.
 
         Args:
             env: the environment.

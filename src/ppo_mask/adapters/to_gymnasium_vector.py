@@ -52,7 +52,7 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         render_mode: str | None = None,
         render_fps: int = 4,
     ) -> None:
-        """Compiles nothing yet; the first reset and the first step do.
+        """Compiles nothing yet; the first reset and the first step compile.
 
         Args:
             env: the environment.
@@ -108,7 +108,7 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
     def step(
         self, actions: Any
     ) -> tuple[Any, Float[np.ndarray, " envs"], _Flags, _Flags, dict[str, Any]]:
-        """Takes an action in every environment, which decides the effect of one outside the mask.
+        """Takes an action in each environment, which decides the effect of a forbidden action.
 
         Args:
             actions: integers ``[envs]``; if MultiDiscrete, ``[envs, parts]``.
@@ -173,7 +173,7 @@ def _row(tree: Any, number: Any) -> Any:
 
 
 def _copy_rows(tree: Any, where: _Flags) -> Any:
-    """Makes an array of objects ``[envs]``: copies of the tree's rows where True, else None."""
+    """Makes an array of objects ``[envs]``: a tree's rows, None where ``where`` is False."""
     rows = np.full(len(where), None, dtype=object)
     for number in np.flatnonzero(where):
         rows[number] = jax.tree.map(np.array, _row(tree, number))

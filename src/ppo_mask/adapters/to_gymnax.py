@@ -121,7 +121,7 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
         number = jnp.asarray(action, jnp.int32)
         after, timestep = self.env.step(_wrap_key(key), state.env_state, number)
         state = _make_state(state.time + 1, after, timestep)
-        reward = timestep.reward.astype(jnp.float32)  # gymnax's wrappers sum it in its own dtype.
+        reward = timestep.reward.astype(jnp.float32)  # gymnax's wrappers sum rewards in this dtype.
         return timestep.observation, state, reward, timestep.terminated, timestep.info
 
     def action_mask(self, state: GymnaxState) -> Bool[Array, "*batch actions"]:

@@ -30,20 +30,21 @@ class _Cut(Exception):
 class Evaluator(Callback):
     """Evaluates the greedy policy at intervals, in separate environments, and logs the result.
 
-    Put it before the :class:`Saver`, which scores checkpoints by the result. It uses one device; if
-    there are several processes, each runs the same evaluation. If the run is asked to stop, the
-    evaluation breaks off and logs nothing.
+    Put the evaluator before the :class:`Saver`, which scores checkpoints by the result. An
+    evaluation uses one device; if there are several processes, each runs the same evaluation. If
+    the run is asked to stop, the evaluation breaks off and logs nothing.
 
     Args:
         env: the environment.
-        key: each evaluation folds the update's number into it, so that resuming changes no result.
+        key: each evaluation folds the update's number into this key, so that resuming changes no
+            result.
         every_updates: updates between evaluations.
         num_episodes: episodes in each evaluation.
-        max_steps: truncates an episode. A greedy policy may run in circles, and an evaluation lasts
-            as long as its longest episode.
+        max_steps: truncates an episode after this many steps. A greedy policy may run in circles,
+            and an evaluation lasts as long as its longest episode.
         metrics: custom metrics by name, logged under ``eval/``.
-        num_envs: environments side by side; by default as for :func:`ppo_mask.evaluate`, but for an
-            environment in Python at most as many as in training.
+        num_envs: environments side by side; the default is that of :func:`ppo_mask.evaluate`, but
+            for an environment in Python at most the number in training.
 
     Raises:
         ValueError: a number is below 1, or a metric has a name that the library uses.
@@ -96,7 +97,7 @@ class Evaluator(Callback):
                 )
             except _Cut:
                 return
-            # Such as a mask that allows no action, or more episodes than memory can hold.
+            # For example, a mask allows no action, or the episodes do not fit into memory.
             except (RunError, ValueError, jax.errors.JaxRuntimeError) as error:
                 raise TrainingError(
                     f"evaluation at update {run.update}: {first_line(error)}"

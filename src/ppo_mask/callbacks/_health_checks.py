@@ -18,7 +18,7 @@ class Check:
 
     Attributes:
         needs: the metrics to check.
-        is_bad: from their values to whether they look bad.
+        is_bad: a function from the metrics' values to whether they look bad.
         patience: consecutive bad log lines before the warning.
         message: the problem and its remedy in one line, a format string for the values.
     """
@@ -70,7 +70,7 @@ CHECKS = (
 
 @final
 class HealthChecks(Callback):
-    """Warns when a metric looks unhealthy: once, and again only after it has recovered.
+    """Warns once when a metric looks unhealthy, and again only after the metric has recovered.
 
     A healthy run has ``approx_kl`` from 0.01 to 0.06, ``clip_frac`` under 0.3, and an entropy over
     1 with four or five allowed actions. Problems that stop a run, such as a loss that is not
@@ -103,7 +103,7 @@ def _finite(name: str) -> Check:
 
 
 class _Watch:
-    """A check, and how the last log lines fared in it."""
+    """A check, and how many log lines in a row were bad or good."""
 
     def __init__(self, check: Check) -> None:
         self._check = check

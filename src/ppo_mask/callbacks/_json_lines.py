@@ -1,7 +1,7 @@
 """Writes log lines as JSON objects, and reads them again.
 
-A resumed run appends to its log. First it drops the lines of updates that it will repeat, a partial
-last line, and lines that a kill or a power cut damaged.
+A resumed run first drops the lines of updates that it will repeat, a partial last line, and lines
+that a kill or a power cut damaged. Then it appends to the log.
 """
 
 import json

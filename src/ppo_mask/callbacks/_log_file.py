@@ -8,10 +8,10 @@ from ppo_mask.errors import warn
 
 @final
 class LogFile:
-    """An append-only file that survives a disk that is full for a while.
+    """An append-only file that survives a temporarily full disk.
 
-    If a write fails, it warns, keeps the content, and writes it before the next content. So the
-    file never has a torn line in its middle.
+    A failed write prints a warning; its content is kept, and written before the next content. So
+    the file never has a torn line in its middle.
 
     Args:
         path: of the file, which may exist already.

@@ -14,7 +14,7 @@ from ppo_mask.training import Callback, Progress, Run, TrainState
 class Profiler(Callback):
     """Traces one update with JAX's profiler.
 
-    Put it before the other callbacks, so that it traces little of them.
+    Put the profiler before the other callbacks, so that the trace contains little of them.
 
     Args:
         directory: the trace goes to its ``plugins/profile/<time>/``, where TensorBoard looks, with
@@ -50,7 +50,7 @@ class Profiler(Callback):
             )
 
     def _try(self, act: Callable[[], None]) -> bool:
-        """Returns whether it worked; only warns if not, since the run matters more."""
+        """Returns whether ``act`` succeeded; only warns if not, since the run matters more."""
         try:
             act()
         # The profiler raises many classes of errors, as on a full disk or an odd folder name.

@@ -16,15 +16,18 @@ _PAUSES = (2.0, 5.0)  # Seconds between tries at the end.
 
 @final
 class Saver(Callback):
-    """Saves checkpoints at intervals and when the run stops. Put it after callbacks that log.
+    """Saves checkpoints at intervals and when the run stops.
+
+    Put the saver after callbacks that log.
 
     If an evaluation finds the best mean return so far, the state is saved at once. The score of an
     evaluated checkpoint is that mean return; the score of any other is the mean return in the log.
     A log line counts if it is complete and the episodes that ended in it have at least half as many
     steps as the line. (A run's first lines see only short episodes.) With ``every_updates``, a
-    checkpoint between two intervals has no score, so a stop does not change which one is best.
+    checkpoint between two intervals has no score, so a stop does not change which checkpoint is
+    best.
 
-    If a save fails, it warns, and tries again at the next checkpoint.
+    If a save fails, the saver warns, and tries again at the next checkpoint.
 
     Args:
         store: for the checkpoints.
@@ -48,7 +51,7 @@ class Saver(Callback):
         check_at_least(1, every_updates=every_updates)
         if not every_minutes > 0:
             raise FieldError("every_minutes", f"must be more than 0, got {every_minutes}")
-        json.dumps(description)  # Here, and not at the first save.
+        json.dumps(description)  # Raises an error now, not at the first save.
         self._store = store
         self._description = description
         self._every_minutes = every_minutes
@@ -138,6 +141,6 @@ class Saver(Callback):
 
 
 def _steps_of_episodes(values: Mapping[str, float], otherwise: int) -> float | int:
-    """Counts the steps of the episodes that ended in a log line, even those before the line."""
+    """Counts the steps of the episodes that ended in a log line, from each episode's start."""
     episodes, length = "train/num_episodes", "train/mean_episode_length"
     return values[episodes] * values[length] if {episodes, length} <= values.keys() else otherwise

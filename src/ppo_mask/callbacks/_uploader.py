@@ -16,8 +16,9 @@ _PAUSES = (2.0, 5.0)  # Seconds between tries at the end; a preempted VM has abo
 class Uploader(Callback):
     """Pushes runs to a bucket after every checkpoint, and when they stop.
 
-    Put it after every :class:`Saver`. If a push fails, it warns, and tries again at the next
-    checkpoint. Every process of a run needs an uploader; that of process 0 does the work.
+    Put the uploader after every :class:`Saver`. If a push fails, the uploader warns, and tries
+    again at the next checkpoint. Every process of a run needs an uploader; process 0's does the
+    work.
 
     Args:
         storage: of the runs.

@@ -50,7 +50,7 @@ def log_in() -> None:
 class WandB(Callback):
     """Logs a run to W&B; the horizontal axis is environment steps.
 
-    When the run stops in good order, its newest and its best checkpoint become versions of an
+    When the run ends without a crash, its newest and its best checkpoint become versions of an
     artifact. A partial last log line goes to the W&B run's summary only, since a resumed run may
     complete it.
 

@@ -1,7 +1,7 @@
 """Checkpoints: the files of a run on disk or in a bucket.
 
-In: a state. Out: a folder that survives a kill at any moment. From it the run resumes bit for bit,
-or its policy loads. Loading runs no code from the files.
+In: a state. Out: a folder that survives a kill at any moment. The run resumes from this folder bit
+for bit, and :func:`load_policy` loads its policy. Loading runs no code from the files.
 """
 
 from ._architecture import architecture_of

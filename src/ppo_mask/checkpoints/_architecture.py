@@ -16,7 +16,7 @@ from ppo_mask.networks import AbstractActorCritic
 
 _NETWORK, _TUPLE = {"network", "hyperparameters"}, {"tuple"}
 _PLAIN = (bool, int, float, str)
-_SHOWN = 100  # An error shows so many characters of a value.
+_SHOWN = 100  # An error shows at most this many characters of a value.
 
 
 class UnknownNetwork(Exception):
@@ -59,10 +59,10 @@ def build(architecture: Any, classes: Mapping[str, Any]) -> AbstractActorCritic:
 
     Args:
         architecture: from :func:`architecture_of`.
-        classes: the classes that it may name, by name.
+        classes: the allowed network classes, by name.
 
     Raises:
-        UnknownNetwork: it names another class.
+        UnknownNetwork: the architecture names another class.
     """
 
     def read(value: Any) -> Any:
@@ -84,9 +84,9 @@ def build(architecture: Any, classes: Mapping[str, Any]) -> AbstractActorCritic:
 
 
 def is_architecture_of(saved: Any, model: AbstractActorCritic) -> bool:
-    """Whether a saved architecture is that of this network.
+    """Whether a network has the saved architecture.
 
-    A hyperparameter that the class has gained since the save has the constructor's default.
+    A hyperparameter added to the class after the save takes the constructor's default.
 
     Args:
         saved: from :func:`architecture_of`, read back from JSON.

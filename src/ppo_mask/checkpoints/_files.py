@@ -12,7 +12,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
     Args:
         path: of the file.
-        content: all of it.
+        content: the whole content.
 
     Raises:
         RunError: the file cannot be written.

@@ -10,7 +10,7 @@ from ppo_mask.errors import RunError
 
 
 def local_path(place: str) -> Path:
-    """Returns the local path of a run or checkpoint; fetches it first if it is at a URL.
+    """Returns the local path of a run or checkpoint; first downloads one at a URL.
 
     Raises:
         RunError: the URL has no run, or a damaged one, or cannot be reached; or the system refuses
@@ -74,7 +74,7 @@ def _known_path(place: str) -> Path:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         pass
-    except OSError as error:  # Such as a name that is too long.
+    except OSError as error:  # For example, a name that is too long.
         raise RunError(f"cannot look at {path}: {error.strerror}") from error
     return path
 

@@ -27,8 +27,8 @@ def this_process() -> str:
 def hold(folder: Path) -> Generator[None]:
     """Keeps others from training a run, until the ``with`` block or this process ends.
 
-    On a file system without locks, or without permission to write, it does not lock out other
-    processes.
+    On a file system without locks, or without permission to write, other processes are not kept
+    out.
 
     Args:
         folder: of the run.
@@ -37,7 +37,7 @@ def hold(folder: Path) -> Generator[None]:
         RunError: another process, or another thread of this one, is training the run.
     """
     folder = folder.resolve()
-    # The system's lock belongs to a process, so it does not keep two threads of it apart.
+    # The system's lock belongs to the process, so it does not exclude another thread.
     if folder in _held:
         raise _taken(folder, this_process())
     descriptor = _lock(folder)
@@ -73,7 +73,7 @@ def _lock(folder: Path) -> int | None:
                 holder = os.read(descriptor, 200).decode(errors="replace")
                 os.close(descriptor)
                 raise _taken(folder, holder or "another process") from error
-            return descriptor  # No locks here, or no room for the name.
+            return descriptor  # No locks here, or the disk is full.
         os.close(descriptor)
     return None
 

@@ -26,7 +26,7 @@ class Bucket:
     Attributes:
         url: of the folder.
         store: the object store.
-        root: the folder's path there.
+        root: the folder's path in the store.
     """
 
     url: str
@@ -63,7 +63,7 @@ class Bucket:
         """Writes or replaces an object."""
         target = self._path(folder, path)
         if getattr(self.store, "local_file", False):
-            # Unlike an object, a file exists before it is whole, so it is written, then renamed.
+            # A file, unlike an object, exists before it is complete: write it, then rename it.
             self._do("pipe_file", f"{target}.new", content)
             self._do("mv", f"{target}.new", target)
         else:
@@ -124,7 +124,7 @@ def open_bucket(place: str) -> tuple[Bucket, list[str]]:
             f"{url}: unknown scheme {scheme}://; give gs://, s3://, or another that fsspec knows"
         ) from error
     with _reaching(url):
-        # Only a local file system needs its folders to be made.
+        # Only a local file system needs folders to be made.
         options = {"auto_mkdir": True} if scheme in ("file", "local") else {}
         store, root = url_to_fs(url, **options)
     return Bucket(url, store, str(root)), [scheme, *parts]

@@ -23,8 +23,8 @@ from ppo_mask.errors import RunError
 
 _PLAIN = re.compile(r"[\w/.,+=@%#~ -]{1,500}", re.ASCII)
 
-# Long after Orbax has raised an error, its threads may log a traceback of it, and TensorStore may
-# print one of a closed event loop. These lines silence both.
+# Long after Orbax has raised an error, its threads may log the traceback, and TensorStore may print
+# another, about a closed event loop. These lines silence both tracebacks.
 logging.getLogger("absl").addFilter(
     lambda record: not record.pathname.endswith("orbax/checkpoint/_src/futures/future.py")
 )
@@ -32,7 +32,7 @@ warnings.filterwarnings("ignore", r"coroutine '\w*Handler\.", RuntimeWarning)
 _print_unraisable = sys.unraisablehook
 
 
-# Python may call it while beartype's lock is held: see `Run.request_stop`.
+# No type check: Python may call this hook while beartype's lock is held (see `Run.request_stop`).
 @no_type_check
 def _print_other(unraisable: Any) -> None:
     if str(unraisable.exc_value) != "Event loop is closed":
@@ -87,8 +87,8 @@ def in_short(error: Exception) -> str:
 def _plain(path: Path) -> Generator[Path]:
     """Yields the path, or a link to it if Orbax or TensorStore would misread the path.
 
-    Both treat brackets and stars as patterns, and have special rules for backslashes, ``gs:/``,
-    bytes that are not text, and long paths.
+    The two libraries treat brackets and stars as patterns, and have special rules for backslashes,
+    ``gs:/``, bytes that are not text, and long paths.
     """
     if _PLAIN.fullmatch(str(path)):
         yield path
@@ -100,7 +100,7 @@ def _plain(path: Path) -> Generator[Path]:
 
 
 def _plain_scratch() -> TemporaryDirectory[str]:
-    for parent in (None, "/tmp", "/var/tmp"):  # None means TMPDIR, which may be unusual too.
+    for parent in (None, "/tmp", "/var/tmp"):  # None is TMPDIR; its path may be unusual, too.
         with suppress(OSError):
             scratch = TemporaryDirectory(prefix="ppo_mask-", dir=parent)
             if _PLAIN.fullmatch(scratch.name):

@@ -43,8 +43,8 @@ def save_policy(model: ModelLike, path: str | Path) -> None:
     """Saves a network as a policy for :func:`load_policy`.
 
     Args:
-        model: the network, such as ``state.model`` after training, or a policy of it.
-        path: a new folder. It will hold the arrays, and the names and sizes of the networks.
+        model: the network, such as ``state.model`` after training, or a :class:`Policy`.
+        path: a new folder. The folder will hold the arrays, and the networks' names and sizes.
 
     Raises:
         RunError: the path exists or is a URL; or the model is no network.
@@ -74,7 +74,7 @@ def save_policy(model: ModelLike, path: str | Path) -> None:
 
 
 def is_saved_policy(place: str) -> bool:
-    """Whether :func:`save_policy` wrote this folder, which is no checkpoint of a run."""
+    """Whether the place is a folder from :func:`save_policy`, not a run's checkpoint."""
     path = Path(expand_user(place))
     return (path / DESCRIPTION).is_file() and "update" not in read_description(path)
 
@@ -127,7 +127,7 @@ def load_weights(path: str | Path, model: AbstractActorCritic) -> AbstractActorC
             ``jax.ShapeDtypeStruct``.
 
     Returns:
-        The model with all its arrays from the policy.
+        The model with the policy's arrays.
 
     Raises:
         RunError: there is no readable checkpoint, or it has another architecture.

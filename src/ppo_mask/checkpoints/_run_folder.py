@@ -111,7 +111,7 @@ def create_run_folders(
     Args:
         parent: the folder to make them in.
         taken: the places of existing runs, by name.
-        name: of the runs.
+        name: of the runs; None for a name from the date.
         suffixes: one for each run, to put after the name; None for the name alone.
 
     Raises:
@@ -145,8 +145,8 @@ def create_run_folders(
 def copy_run(run: RunFolder, step: int, path: Path) -> RunFolder:
     """Copies a run up to one of its checkpoints; a kill leaves the whole copy or none.
 
-    It leaves out the profiler's traces, the run on W&B and TensorBoard's files. Resuming the copy
-    makes TensorBoard's files anew, and drops log lines of later steps.
+    The copy leaves out the profiler's traces, the W&B run and TensorBoard's files. Resuming the
+    copy writes TensorBoard's files anew, and drops log lines of later steps.
 
     Args:
         run: the run, which stays as it is.
@@ -195,7 +195,7 @@ def check_new_run(name: str, taken: Mapping[str, str]) -> None:
     """Checks that no run has this name, except a local run without a checkpoint.
 
     Raises:
-        RunError: a run has it.
+        RunError: a run has this name.
     """
     place = taken.get(name)
     if place and not RunFolder(Path(place)).is_empty:

@@ -3,14 +3,15 @@
 Training writes to the local folder, and a push copies it to the bucket. As on a disk, a checkpoint
 is complete if and only if its description exists. A push writes the logs first, then a checkpoint's
 arrays, then its description; a deletion begins with the description. So after any interruption
-every complete checkpoint in the bucket is whole, and the logs reach at least as far.
+every complete checkpoint in the bucket is whole, and the logs reach at least to the newest
+checkpoint.
 
 A process that begins or resumes a run writes its name to ``writer`` in the bucket, and to
 ``.writer`` in the local folder. If the bucket has another name, another process has taken the run
-over: this one writes nothing, and the bucket is newer than the local folder. If the names are
+over: this process writes nothing, and the bucket is newer than the local folder. If the names are
 equal, the local folder is the newer one.
 
-Of several processes, only process 0 writes. Each of the others reads into a folder of its own,
+Of several processes, only process 0 writes. Each other process reads into a folder of its own,
 which is deleted when the process ends.
 """
 
@@ -212,8 +213,8 @@ class Storage:
     def take_over(self, folder: RunFolder) -> None:
         """Makes this process the only writer of a run in the bucket, if there is one.
 
-        Then it pushes the local folder, and so deletes from the bucket whatever is later than the
-        checkpoint to resume from.
+        The method then pushes the local folder, which deletes from the bucket everything later than
+        the checkpoint to resume from.
 
         Raises:
             RunError: the bucket cannot be written to.
@@ -228,7 +229,7 @@ class Storage:
         self.push(folder)
 
     def catch_up(self, folder: RunFolder) -> None:
-        """Pushes what an earlier process could not push, if no other has taken the run over.
+        """Pushes what an earlier process could not push, unless another took the run over.
 
         Raises:
             RunError: the bucket cannot be written to, or a process is training the run.
@@ -243,7 +244,7 @@ class Storage:
         """Copies a run's local folder to the bucket, if there is one.
 
         Raises:
-            RunError: another process has taken the run over; its files stay as they are.
+            RunError: another process has taken the run over; the bucket stays as it is.
         """
         if (bucket := self.bucket) is None:
             return
@@ -277,7 +278,7 @@ def _put(bucket: Bucket, folder: RunFolder, paths: Sequence[str]) -> None:
 
 
 def _fetch(bucket: Bucket, local: RunFolder, there: Mapping[str, int], to: Path) -> None:
-    """Copies logs and complete checkpoints; takes the checkpoints that ``local`` has from there."""
+    """Fetches logs and complete checkpoints; copies from ``local`` the checkpoints that it has."""
     to.mkdir()
     wanted = [path for path in there if _step(path) is None and path != _WRITER]
     for step in _steps(there):

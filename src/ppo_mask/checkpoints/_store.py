@@ -166,7 +166,7 @@ def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> 
     """
     leaves = named_arrays(state)
     # Random keys become their key data. An array that is sharded over processes is gathered whole
-    # on each of them.
+    # on each process.
     arrays = {
         name: to_host(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
         for name, leaf in leaves.items()
@@ -177,7 +177,7 @@ def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> 
     about = {**description, "format": _FORMAT, "time": time.time(), "arrays": described}
 
     def write() -> None:
-        from ppo_mask.checkpoints import _orbax  # Takes long to import; see there.
+        from ppo_mask.checkpoints import _orbax  # Imported here, since it takes long.
 
         # A name that Orbax can write, and a new one for each try: after a failure Orbax may still
         # be writing to its folder.
@@ -305,7 +305,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _is_small(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype has one byte and NumPy lacks it, such as uint4; Orbax lacks some of these."""
+    """Whether a dtype, such as uint4, takes one byte and is not NumPy's; Orbax lacks some."""
     return dtype.itemsize == 1 and dtype.isbuiltin != 1
 
 

@@ -29,9 +29,9 @@ def open_folders(
     All processes must call this; all get the same folders.
 
     Args:
-        plan: says which runs.
+        plan: the new runs, or the run to resume.
         configs: one for each run.
-        held: holds the locks on the runs until it is closed.
+        held: takes the locks on the runs, and releases them when closed.
 
     Returns:
         A folder for each run.

@@ -284,7 +284,7 @@ def _tuned(
     key: Key[Array, ""],
     mesh: Mesh | None,
 ) -> RunConfig[Environment]:
-    """Replaces the number of environments by the one that these devices are fastest with."""
+    """Sets the number of environments to the one that is fastest on these devices."""
 
     def sized(num_envs: int) -> RunConfig[Environment]:
         scaled = {"num_minibatches": None, "update_epochs": None}

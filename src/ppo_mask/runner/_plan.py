@@ -77,8 +77,8 @@ def make_plan(
 ) -> Plan[Environment]:
     """Reads the command line, the files it names, and the run to resume.
 
-    It writes nothing, except that it completes a bucket that an earlier process left incomplete. It
-    connects to the run's other processes, if there are any.
+    Planning writes nothing, except that it completes a bucket that an earlier process left
+    incomplete. If the run has other processes, planning connects to them.
 
     Args:
         defaults: the program's.

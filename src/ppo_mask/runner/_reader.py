@@ -29,7 +29,7 @@ def check(config: Config) -> Config:
 
 
 def merge(config: Config, values: Mapping[str, Any]) -> Config:
-    """Replaces values of a config by others that were read.
+    """Replaces values of a config by the values that a reader returned.
 
     Raises:
         RunError: the values do not work together.
@@ -58,7 +58,7 @@ def as_run_error(error: ValueError) -> RunError:
 def read_values(config: Any, content: object, source: str) -> dict[str, Any]:
     """Reads settings from the content of a YAML or JSON file.
 
-    They may be flat or in groups; names may have dashes or underscores.
+    Settings may be flat or in groups; their names may have dashes or underscores.
 
     Args:
         config: any config of the program, which defines the settings.

@@ -33,7 +33,7 @@ class Structured(ABC):
 
     @classmethod
     def from_text(cls, text: str) -> "Structured":
-        """Makes one from a flag's value: the name of a YAML file.
+        """Makes the structure from a flag's value: the name of a YAML file.
 
         Raises:
             RunError: there is no such file, or see :meth:`from_plain`.
@@ -43,7 +43,7 @@ class Structured(ABC):
     @classmethod
     @abstractmethod
     def from_plain(cls, plain: object, called: str) -> "Structured":
-        """Makes one from the content of a YAML file.
+        """Makes the structure from the content of a YAML file.
 
         Args:
             plain: lists, dictionaries and plain values.
@@ -55,7 +55,7 @@ class Structured(ABC):
 
     @abstractmethod
     def to_plain(self) -> Any:
-        """Converts it to lists, dictionaries with text as keys, and plain values."""
+        """Converts the structure to lists, dictionaries with text as keys, and plain values."""
 
 
 def setting(default: Any, help: str, **rules: Any) -> Any:
@@ -257,7 +257,7 @@ def _declared(group: type) -> dict[str, tuple[_Kind, bool, Rules]]:
         hint = hints[field.name]
         is_union = typing.get_origin(hint) in (Union, types.UnionType)
         arms = typing.get_args(hint) if is_union else (hint,)
-        # Only Python can give some members of a union, such as a learning rate's schedules.
+        # Flags cannot express some members of a union, such as schedules of the learning rate.
         kinds = [kind for kind in map(_kind, arms) if kind is not None]
         if len(kinds) != 1:
             raise RunError(

@@ -99,7 +99,7 @@ class CheckpointSettings:
     )
 
 
-# Which run this is and how it runs this time, but not what it trains, so it is not stored.
+# For settings that name the run, or that hold for this process alone: runs do not store them.
 _unstored = partial(setting, stored=False)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 @contextmanager
 def outliving_the_screen() -> Generator[None]:
-    """Inside, printing never fails: output that has nowhere to go is dropped.
+    """Inside the ``with`` block, printing never fails; output that nobody can read is dropped.
 
     Characters that the terminal's encoding lacks are printed as escape sequences.
     """

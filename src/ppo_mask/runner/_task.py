@@ -66,12 +66,13 @@ class Task(Generic[Environment]):
         networks: several networks by name, in place of ``make_model``; ``--network`` chooses one,
             and the first is the default.
         metrics: more metrics to log, by name.
-        console_columns: more columns of the console's table: the metric of each heading.
+        console_columns: more columns of the console's table, from heading to metric.
         curriculum: makes the curriculum from the environment's settings. Evaluations always use the
             environment that ``make_env`` makes.
         algorithm: makes the optimizer, loss and advantage estimator from all settings.
         callbacks: makes more callbacks from all settings.
-        trainer: is called like :class:`~ppo_mask.training.Trainer`; for a trainer of your own.
+        trainer: a trainer of your own, called with the arguments of
+            :class:`~ppo_mask.training.Trainer`.
         presets: a folder of YAML files, as ``--config`` takes them, that ``--preset`` chooses from
             by name; None for none.
         policies: saved policies that come with the program, by a name for ``--initial-policy``.
@@ -110,7 +111,7 @@ class Task(Generic[Environment]):
         """Makes the network that the settings choose.
 
         Raises:
-            RunError: the task has no network of that name, or its function makes something else.
+            RunError: the task has no network of that name, or its function returns no network.
         """
         makers = self._makers
         name = next(iter(makers)) if network.network == _UNNAMED else network.network
@@ -129,7 +130,7 @@ def make_parts(
     """Makes the environment and its curriculum from the environment's settings.
 
     Raises:
-        RunError: a setting is wrong, ``make_env`` makes something else, a metric has a reserved
+        RunError: a setting is wrong, ``make_env`` returns no environment, a metric has a reserved
             name, or a column of the console shows an unknown metric.
     """
     try:
@@ -143,7 +144,7 @@ def make_parts(
 
 
 def _check_columns(task: Task[Any]) -> None:
-    """Checks that each column shows a metric of the task, or could show one of the library."""
+    """Checks that each column shows a metric of the task, or a name that the library may log."""
     for heading, name in task.console_columns.items():
         if name not in task.metrics and not name.startswith(PREFIXES):
             there = ", ".join([*task.metrics, *(f"{prefix}..." for prefix in PREFIXES)])

@@ -48,7 +48,7 @@ class HostState(eqx.Module):
     """Identifies an environment on the host, for compiled code.
 
     Attributes:
-        numbers: of the environment's batch, of its place in the batch, and of the step.
+        numbers: the batch, the environment's place in the batch, and the step.
         observation: the current observation, in parts.
     """
 
@@ -68,8 +68,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     the environment truncates an episode, its last observation is kept for bootstrapping.
 
     The state is on the host, so a step cannot be repeated, and checkpoints do not hold the state.
-    A resumed run begins new episodes, and counts the lost ones as truncated. It must use a single
-    device. Everything else is the same as with other environments.
+    A resumed run begins new episodes, and counts the lost ones as truncated. A run must use a
+    single device. Everything else is the same as with other environments.
 
     Attributes:
         num_actions: the number of actions; for MultiDiscrete, the number of each part.
@@ -107,7 +107,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             max_episode_steps: where to truncate episodes; None for the environment's own limit.
             flatten: whether to join all parts of an observation into one row of floats, like
                 ``gymnasium.spaces.flatten``. Otherwise dicts and tuples stay, and Discrete and
-                MultiDiscrete parts become one-hot rows. The library's networks take both.
+                MultiDiscrete parts become one-hot rows. The library's networks take either form.
             infos: names of infos to keep. Each must be a number; a missing info is 0.
             env_kwargs: arguments for the function that makes the environment, such as
                 ``{"size": 3}``.
@@ -252,7 +252,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     def step(
         self, key: Key[Array, ""], state: HostState, action: ActionLike
     ) -> tuple[HostState, TimeStep]:
-        """Takes one action. If it ends the episode, the host also resets the environment."""
+        """Takes one action. If the episode ends, the host also resets the environment."""
         action = as_action(action, self.num_actions)
         timestep, following = self.step_and_reset(key, key, state, action)
         return following.state, timestep
@@ -275,7 +275,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         answer = self._call(self._host.step, row)
         begun = answer.rows[BEGUN] != 0
         terminated = answer.rows[TERMINATED] != 0
-        # If an episode has just begun, the old one was lost, so it is reported as truncated.
+        # If an episode has just begun, the old one was lost; the lost episode counts as truncated.
         truncated = ((answer.rows[TRUNCATED] != 0) | cut | begun) & ~terminated
         ended = terminated | truncated
 
@@ -309,7 +309,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             The observation as it would be in this environment's time steps.
 
         Raises:
-            RunError: it is outside the environment's observation space.
+            RunError: the observation is outside the environment's observation space.
         """
         leaves = self._host.layout["leaves"]
         arrays = attempt(self._host.name, lambda: read_parts(observation, leaves))
@@ -353,7 +353,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             return answer, jax.tree.map(lambda _: True, answer)
 
         answer = call(rows)
-        # Compiled code cannot raise errors. Outside of it, only this line can report a failure.
+        # Compiled code cannot raise errors. Outside of compiled code, this is the place to raise.
         if not isinstance(answer.rows, Tracer):
             jax.block_until_ready(answer)
             if (failure := self.take_failure()) is not None:
@@ -371,7 +371,8 @@ def _call_host(function: Callable[..., Any], shapes: Any, *arrays: Array) -> Any
 
         return io_callback(copies, shapes, *arrays)
 
-    # Takes an eighth of the time, but works only on a CPU: elsewhere the device owns the buffers.
+    # buffer_callback takes an eighth of io_callback's time, but here works only on a CPU: elsewhere
+    # the device owns the buffers.
     @no_type_check
     def fill(context: Any, out: Any, *arrays: Any) -> None:
         del context

@@ -22,7 +22,7 @@ _MANY = 8
 
 
 class Answer(NamedTuple):
-    """The result of a batch's step; arrays with a leading axis of environments. Copy them at once.
+    """The result of a batch's step: arrays with a leading axis of environments, to copy at once.
 
     Attributes:
         rows: which environment and step, and whether its episode ended or has just begun.
@@ -54,7 +54,7 @@ class _Session:
 class Host:
     """The environments of all batches that a ``GymnasiumEnv`` has begun.
 
-    It uses only NumPy: JAX waits for the callback, so the callback must not wait for JAX.
+    The class uses only NumPy: JAX waits for the callback, so the callback must not wait for JAX.
     """
 
     def __init__(self, name: str, layout: Any, make_stepper: Callable[[Any], Any]) -> None:
@@ -80,12 +80,12 @@ class Host:
 
     @no_type_check
     def begin(self, rows: Any) -> Answer:
-        """Starts a batch of episodes; called by compiled code. It never raises."""
+        """Starts a batch of episodes; called by compiled code. Never raises an error."""
         return self._answer(self._begin, rows)
 
     @no_type_check
     def step(self, rows: Any) -> Answer:
-        """Takes a step in a batch; called by compiled code. It never raises."""
+        """Takes a step in a batch; called by compiled code. Never raises an error."""
         return self._answer(self._step, rows)
 
     def take_failure(self) -> Exception | None:
@@ -162,7 +162,7 @@ class Host:
             self._sessions.pop(oldest).stepper.close()
         stepper = self._make_stepper(self.layout | {"num_envs": count})
         session = _Session(stepper, count)
-        # Random, since a resumed run still has the numbers of an earlier process.
+        # Random, since the state of a resumed run has session numbers of an earlier process.
         number = 1 + secrets.randbits(30)
         session.rows[:, SESSION] = number
         stepper.arrays["seed"][:] = seeds

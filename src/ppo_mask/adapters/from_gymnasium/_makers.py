@@ -31,7 +31,7 @@ def first_made(name: str, make: Callable[[], Any], kind: type) -> Any:
 
     Raises:
         RunError: ``make`` raises an error.
-        ValueError: the function makes something else.
+        ValueError: the function returns something else.
     """
     env = attempt(name, make)
     if not isinstance(env, kind):

@@ -1,7 +1,7 @@
 """Steps environments one after another, in this process or, run as a program, in a worker.
 
-It imports neither JAX nor anything of this library, so that a worker starts fast and stays small.
-Functions that each step calls have no type checks, which would take longer than many steps.
+This file imports neither JAX nor anything of this library, so that a worker starts fast and stays
+small. Functions that each step calls have no type checks, which would take longer than many steps.
 """
 
 import contextlib
@@ -27,11 +27,11 @@ _ALIGNED = 64
 
 
 class UnfitError(Exception):
-    """An environment broke Gymnasium's rules; the message is a line without its name."""
+    """An environment broke Gymnasium's rules; its one-line message lacks the environment's name."""
 
 
 def lay_out(layout: Any) -> Any:
-    """Computes each array's name, dtype, shape and offset in memory, and the bytes of all.
+    """Computes each array's name, dtype, shape and offset in memory, and the total of bytes.
 
     Args:
         layout: ``num_envs``, ``action_shape``, ``mask_length``, ``num_infos``, and ``leaves``: the
@@ -79,7 +79,7 @@ def describe_error(error: Any) -> Any:
 
 
 def _is_between(filename: Any) -> bool:
-    """Whether errors are not placed in a file: an adapter's, Gymnasium's or a type checker's."""
+    """Whether a file is an adapter's, Gymnasium's or a type checker's, so no place to name."""
     path = filename.replace(os.sep, "/")
     between = "/ppo_mask/adapters/from_gymnasium/", "/ppo_mask/_typecheck.py"
     libraries = "gymnasium", "jaxtyping", "beartype"
@@ -208,7 +208,7 @@ def store(array: Any, rows: Any, value: Any, path: Any, span: Any) -> None:
     """Copies a part of an observation, or of several observations, into its rows of an array.
 
     Raises:
-        UnfitError: its shape or kind differs from the space's, or a number is out of range.
+        UnfitError: the part's shape or kind differs from the space's, or a number is out of range.
     """
     value = np.asarray(value)
     # Signed and unsigned whole numbers fit each other; `_check_kept` checks their range.

@@ -46,8 +46,8 @@ class VectorStepper:
 
     In mode ``SAME_STEP``, the infos have the last observation. In mode ``DISABLED``, and for
     Gymnasium's own vectors in mode ``NEXT_STEP``, the stepper resets ended environments at once.
-    Other vectors in mode ``NEXT_STEP`` spend a step, which ignores its action, on the reset. It
-    becomes the first step of the new episode, with an observation of zeros, one allowed action and
+    Other vectors in mode ``NEXT_STEP`` spend a step, which ignores its action, on the reset. This
+    step becomes the first of the new episode, with an observation of zeros, one allowed action and
     reward 0.
     """
 
@@ -59,7 +59,8 @@ class VectorStepper:
         if self._vector.num_envs != count:
             raise UnfitError(f"has {self._vector.num_envs} environments; {count} were asked for")
         inner, modes = self._vector.unwrapped, gymnasium.vector.AutoresetMode
-        # Gymnasium's own vectors share their metadata with others of the same class.
+        # Gymnasium's own vectors share ``metadata`` with others of their class, so ask the object
+        # first.
         known = self._vector.metadata.get("autoreset_mode", modes.NEXT_STEP)
         mode = modes(getattr(inner, "autoreset_mode", known))
         own = gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv
@@ -98,7 +99,7 @@ class VectorStepper:
         arrays["ends"][:, 1] = truncated
         self._store_infos(info, ~ended if self._same_step else np.ones_like(ended))
         final = observation
-        masked = np.ones_like(ended)  # Where `info` belongs to the next observation.
+        masked = np.ones_like(ended)  # Where `info` describes the next observation.
         if self._same_step and ended.any():
             final = info.get("final_obs")
             if final is None:

@@ -84,7 +84,7 @@ def draw(
         logs: by the run's name.
         format: "png" or "svg".
         names: of the metrics to draw; by default those in ``titles``.
-        titles: of metrics.
+        titles: of the plots, by metric.
         bands: around the curves, by the run's name.
 
     Raises:

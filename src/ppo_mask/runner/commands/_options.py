@@ -183,7 +183,7 @@ def write(path: str, content: bytes, force: bool) -> None:
                     file.write(content)
                     file.flush()
                 except OSError:
-                    # A torn file would block the next try; a device must stay.
+                    # A torn file would block the next try; a device, such as /dev/null, must stay.
                     if Path(path).is_file():
                         Path(path).unlink()
                     raise

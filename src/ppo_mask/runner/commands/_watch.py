@@ -54,7 +54,7 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
     host = host_env_in(env)
 
     def shown(state: Any, timestep: TimeStep) -> str:
-        # Compiled code cannot raise an error of an environment in Python, so ask for it.
+        # Compiled code cannot raise the error of an environment in Python, so ask the host.
         jax.block_until_ready(timestep)
         if host is not None and (failure := host.take_failure()) is not None:
             raise failure

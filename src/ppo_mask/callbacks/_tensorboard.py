@@ -32,8 +32,8 @@ class TensorBoard(Callback):
 
     Args:
         directory: for the files.
-        history: the file of a :class:`JsonLines`, which must come before this callback. Without it,
-            files that are already in the folder stay as they are.
+        history: the file of a :class:`JsonLines`, which must come before this callback. Without a
+            history, files that are already in the folder stay as they are.
     """
 
     def __init__(self, directory: Path, history: Path | None = None) -> None:
@@ -51,7 +51,8 @@ class TensorBoard(Callback):
         except OSError as error:
             raise RunError(f"cannot write to {self._directory}: {error.strerror}") from error
         # Not tensorboardX's SummaryWriter: a full disk ends its thread, and soon blocks the run.
-        # TensorBoard orders files by the second; the end makes the name unique within one.
+        # TensorBoard orders files by the second in their names; the end makes a name unique within
+        # it.
         now, by = f"{time.time():.0f}", f"{os.getpid()}.{time.monotonic_ns()}"
         name = f"events.out.tfevents.{now}.{socket.gethostname()}.{by}"
         self._file = LogFile(self._directory / name)

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0, or 2 with one line on standard error, or 130 after Ctrl+C. ``train``
-        returns that of :func:`ppo_mask.runner.main`.
+        returns the exit code of :func:`ppo_mask.runner.main`.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] == "train":

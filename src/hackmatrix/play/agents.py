@@ -25,7 +25,7 @@ class Agent:
     Attributes:
         name: for titles and tables.
         model: the policy.
-        greedy: whether it takes the likeliest action instead of sampling one.
+        greedy: whether the policy takes the likeliest action instead of sampling one.
         env: the game that it plays.
     """
 

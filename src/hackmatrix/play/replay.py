@@ -1,4 +1,4 @@
-"""Games frame by frame, to be drawn.
+"""Games as frames to draw.
 
 A :class:`Frame` holds what is shown before an action: the position, the allowed actions, the
 policy's probabilities and value, and the reward of the previous action. A :class:`Session` makes
@@ -101,7 +101,7 @@ class Session:
 def watch(
     agent: Agent, seed: int, *, reveal: bool = False, max_steps: int | None = None
 ) -> Iterator[Frame]:
-    """Plays a game by a policy and yields its frames, beginning before the first action.
+    """Plays a game with a policy and yields its frames, beginning before the first action.
 
     Args:
         agent: who plays.
@@ -121,7 +121,7 @@ def watch(
 def record(
     agent: Agent, seed: int, *, reveal: bool = False, max_steps: int | None = 1000
 ) -> Replay:
-    """Records a whole game by a policy; see :func:`watch`."""
+    """Records a whole game played by a policy; see :func:`watch`."""
     frames = list(watch(agent, seed, reveal=reveal, max_steps=max_steps))
     return Replay(agent.name, seed, frames)
 

@@ -38,7 +38,7 @@ class Enemy:
 
     @property
     def marks(self) -> str:
-        """A sign for each status or origin it has."""
+        """A sign for each status or origin of the enemy."""
         origin = "s" * self.from_siphon + "t" * self.from_task
         return "!" * self.stunned + "z" * bool(self.disabled) + origin
 
@@ -92,13 +92,13 @@ class Cell:
         row: 0 at the bottom.
         col: 0 at the left.
         block: its block; None for none.
-        pickup: a data siphon lies here.
-        exit: it is the exit.
+        pickup: whether a data siphon lies here.
+        exit: whether the cell is the exit.
         credits: credits seen here.
         energy: energy seen here.
-        siphoned: it has been siphoned.
-        center: the player stood here when siphoning.
-        player: the player is here.
+        siphoned: whether the cell has been siphoned.
+        center: whether the player stood here when siphoning.
+        player: whether the player is here.
         enemies: the enemies that are seen, in list order; on a crowded cell only the first, unless
             everything is revealed.
         more: how many more enemies would be seen if the first did not hide them.

@@ -1,4 +1,4 @@
-"""Operations that compile to faster code than the plain ones, with the same results.
+"""Operations that compile to faster code than the plain operations, with the same results.
 
 Rules are written for one game and batched by ``jax.vmap``.
 """
@@ -29,8 +29,8 @@ def batch_max(value: Int[Array, ""]) -> Int[Array, ""]:
 def materialize(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Array, "*n"]:
     """Computes the value once, in memory, for all its uses.
 
-    XLA's CPU compiler fuses an elementwise operation into each of its uses, which computes it again
-    each time. The compiler does not fuse across a loop, so this function adds a loop that never
+    XLA's CPU compiler fuses an elementwise operation into each of its uses, so each use computes it
+    again. The compiler does not fuse across a loop, so this function adds a loop that never
     runs or, on accelerators, where a loop costs time, an optimization barrier.
 
     Args:
@@ -95,7 +95,7 @@ def _reduce(
 
 
 def _short_axes(size: int) -> list[int]:
-    """Splits ``size`` into factors, each a short axis where its divisors allow."""
+    """Splits ``size`` into factors: axes of at most ``_LONGEST_AXIS`` if its divisors allow."""
     axes: list[int] = []
     while size > _LONGEST_AXIS:
         divisors = (n for n in range(_LONGEST_AXIS, 1, -1) if size % n == 0)

@@ -45,7 +45,7 @@ def pack(flags: Bool[Array, "*batch n"], word_bits: int) -> Words:
 
 
 def flags_of(word: UInt[Array, ""], count: int) -> Bool[Array, "count"]:
-    """The lowest bits of a word, as one flag each."""
+    """The lowest bits of a word, as flags."""
     return ((word >> np.arange(count, dtype=word.dtype)) & 1) != 0
 
 

@@ -83,7 +83,7 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
 
 
 def _members(table: Entities, whom: Sequence[tuple[Array, Whom]]) -> Bool[Array, " slots"]:
-    """The entities in any selection whose flag is on; a selection has slots or cells."""
+    """The entities in any selection whose flag is on; a selection is a set of slots or cells."""
     cells = [(flag, them) for flag, them in whom if isinstance(them, Plane)]
     slots = [them & flag for flag, them in whom if not isinstance(them, Plane)]
     return reduce(or_, [_union(cells).has(table.cell), *slots])

@@ -31,7 +31,7 @@ class Moved(NamedTuple):
 def move(
     game: Game, occupied: Occupied, direction: Int[Array, ""], condition: Bool[Array, ""]
 ) -> Moved:
-    """Where the condition holds, attacks the entity seen in a direction, or walks that way."""
+    """Where the condition holds, attacks the entity seen in a direction or, if none, walks."""
     target = _target(game, occupied, direction)
     hit_transmission, hit_enemy = materialize(stack_scalars(target), game.steps < 0)
     attacks = condition & ((hit_transmission >= 0) | (hit_enemy >= 0))

@@ -1,10 +1,10 @@
 """Loops as single kernels on a CPU.
 
-XLA's CPU compiler makes a kernel of each operation in a loop's body and launches one after another
-in every iteration. For a few games, the launches in the rules' loops take longer than the work. A
-call that is marked as small is compiled to one kernel; the compiler itself marks loops on less than
-a kilobyte (``SmallWhileLoopHoistingPass``). Such a kernel runs on one core and is less optimized,
-so it is not for loops on a whole batch.
+XLA's CPU compiler makes a kernel of each operation in a loop's body and launches the kernels one by
+one in every iteration. For a few games, the launches in the rules' loops take longer than the work.
+A call that is marked as small is compiled to one kernel; the compiler itself marks loops on less
+than a kilobyte (``SmallWhileLoopHoistingPass``). Such a kernel runs on one core and is less
+optimized, so it is not for loops on a whole batch.
 
 The mark changes no result. XLA does not promise to support the mark, so it is set only in programs
 for CPUs, and only with versions of jaxlib that were tried.

@@ -1,8 +1,8 @@
 """Sets of cells as bits.
 
-The grid's 36 cells are numbered ``6 * row + col``. A :class:`Plane` is a set of them, 18 bits
-(three rows) in each of two ``uint32``. Union, intersection and the neighbors of a whole set are a
-few bit operations, which vector units do for many environments at once.
+The grid's 36 cells are numbered ``6 * row + col``. A :class:`Plane` is a set of cells: two
+``uint32``, with 18 bits (three rows) in each. Union, intersection and the neighbors of a whole set
+are a few bit operations, which vector units do for many environments at once.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ def _words(cells: Iterable[int]) -> tuple[int, int]:
 
 
 def _words_of_each(sets: Sequence[Iterable[int]]) -> np.ndarray:
-    """The lower words of the sets, then the upper ones."""
+    """The sets' lower words, then their upper words."""
     return np.array([_words(cells) for cells in sets], np.uint32).T
 
 

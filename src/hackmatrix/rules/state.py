@@ -275,7 +275,7 @@ def _join(values: dict[str, Any], widths: dict[str, int], dtype: Any) -> Array:
 
 
 def _split(number: Array, widths: dict[str, int], dtype: Any) -> dict[str, Array]:
-    """The inverse of :func:`_join`: flags, and numbers of the given type."""
+    """The inverse of :func:`_join`: booleans for flags, and numbers of the given dtype."""
     fields: dict[str, Array] = {}
     for name, shift, width in _laid_out(widths):
         part = number >> shift if shift else number

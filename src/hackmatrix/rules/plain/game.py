@@ -155,7 +155,7 @@ class Game:
 
 @dataclass(slots=True)
 class Result:
-    """The outcome of a step; an invalid action has no other outcome."""
+    """The outcome of a step; after an invalid action, only ``invalid_action`` is set."""
 
     invalid_action: bool = False
     completed: bool = False  # the stage was completed

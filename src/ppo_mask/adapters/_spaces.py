@@ -28,7 +28,7 @@ def make_observation_space(
 
 
 def number_type(dtype: Any) -> np.dtype[Any]:
-    """Replaces a dtype that NumPy lacks, such as bfloat16 or int4, by one that holds its values."""
+    """Replaces a dtype that NumPy lacks, such as bfloat16 or int4, by a NumPy dtype."""
     dtype = np.dtype(dtype)
     if dtype.kind != "V":
         return dtype

@@ -89,9 +89,9 @@ class PgxEnv(AbstractEnv[Match]):
 
         Args:
             game: an environment of pgx, or a name that ``pgx.make`` knows.
-            opponent: for games of several players: a function of an observation, a mask and a key
-                that returns an action; or a network, whose actions are sampled. The first allowed
-                action replaces an action that is not allowed.
+            opponent: only for games of several players. A function of an observation, a mask and a
+                key that returns an action; or a network, whose actions are sampled. The first
+                allowed action replaces an action that is not allowed.
             begins: whether the agent makes the first move; None samples it for each episode.
 
         Raises:

@@ -21,7 +21,7 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
     ``AutoresetMode.SAME_STEP``). Observation and mask are then the new episode's;
     ``info["final_obs"]`` has the old episode's last observation (an array of objects, None where no
     episode ended), and ``info["final_info"]`` the step's info. A new episode has no info before its
-    first step: ``info["_<name>"]`` is False there, as in Gymnasium's own vectors.
+    first step: ``info["_<name>"]`` is then False, as in Gymnasium's own vectors.
 
     Attributes:
         env: one of the environments.

@@ -43,8 +43,8 @@ class Evaluator(Callback):
         max_steps: truncates an episode after this many steps. A greedy policy may run in circles,
             and an evaluation lasts as long as its longest episode.
         metrics: custom metrics by name, logged under ``eval/``.
-        num_envs: environments side by side; the default is that of :func:`ppo_mask.evaluate`, but
-            for an environment in Python at most the number in training.
+        num_envs: environments side by side; None for as many as :func:`ppo_mask.evaluate` takes,
+            but for an environment in Python at most as many as in training.
 
     Raises:
         ValueError: a number is below 1, or a metric has a name that the library uses.

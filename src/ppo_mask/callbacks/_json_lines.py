@@ -49,7 +49,7 @@ class JsonLines(Callback):
 
 
 def read_rows(path: Path, run: Run) -> dict[int, dict[str, float]]:
-    """Reads the log lines that a resumed run keeps: their metrics, by environment step."""
+    """Reads the metrics of the log lines that a resumed run keeps, by environment step."""
     rows: dict[int, dict[str, float]] = {}
     for line in filter(None, read_log_lines(path) if path.exists() else ()):
         metrics = {name: x for name, x in line.items() if name not in ("step", "update")}

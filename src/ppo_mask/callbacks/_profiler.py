@@ -14,7 +14,7 @@ from ppo_mask.training import Callback, Progress, Run, TrainState
 class Profiler(Callback):
     """Traces one update with JAX's profiler.
 
-    Put the profiler before the other callbacks, so that the trace contains little of them.
+    Put the profiler before the other callbacks, so that the trace contains little of the others.
 
     Args:
         directory: the trace goes to its ``plugins/profile/<time>/``, where TensorBoard looks, with

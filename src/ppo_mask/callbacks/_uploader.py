@@ -17,8 +17,8 @@ class Uploader(Callback):
     """Pushes runs to a bucket after every checkpoint, and when they stop.
 
     Put the uploader after every :class:`Saver`. If a push fails, the uploader warns, and tries
-    again at the next checkpoint. Every process of a run needs an uploader; process 0's does the
-    work.
+    again at the next checkpoint. Every process of a run needs an uploader; the one of process 0
+    does the work.
 
     Args:
         storage: of the runs.

@@ -25,7 +25,7 @@ def this_process() -> str:
 
 @contextmanager
 def hold(folder: Path) -> Generator[None]:
-    """Keeps others from training a run, until the ``with`` block or this process ends.
+    """Keeps other processes and threads from training a run, until the ``with`` block ends.
 
     On a file system without locks, or without permission to write, other processes are not kept
     out.

@@ -292,7 +292,7 @@ def _fetch(bucket: Bucket, local: RunFolder, there: Mapping[str, int], to: Path)
 
 
 def _is_there(bucket: Bucket, folder: RunFolder, step: int, there: Mapping[str, int]) -> bool:
-    """Whether bucket and local folder have the same checkpoint, judged by its description."""
+    """Whether bucket and local folder have the same description of a step's checkpoint."""
     path, local = _description(step), folder.checkpoints.path(step) / DESCRIPTION
     in_both = path in there and local.exists()
     return in_both and local.read_bytes() == bucket.read(folder.path.name, path)

@@ -1,11 +1,12 @@
 """Checkpoints on a disk: named arrays written by Orbax, and a description in JSON.
 
-The checkpoint of step ``n`` is the folder ``n``. It is complete if and only if it contains
-``description.json``, which is written last and deleted first, and holds the shape, dtype and
-checksum of every array. A save writes the folder under another name, reads it back, compares the
-arrays, and renames it. Loading reads only arrays and JSON, and runs no code from a checkpoint.
+The checkpoint of step ``n`` is the folder ``n``. A checkpoint is complete if and only if it
+contains ``description.json``, which is written last and deleted first, and holds the shape, dtype
+and checksum of every array. A save writes the folder under another name, reads it back, compares
+the arrays, and renames it. Loading reads only arrays and JSON, and runs no code from a checkpoint.
 
-Of several processes, process 0 writes, and the others wait for it; every process can read.
+Of several processes, process 0 writes, and the other processes wait for process 0; every process
+can read.
 """
 
 import itertools

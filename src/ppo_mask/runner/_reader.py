@@ -49,7 +49,7 @@ def merge(config: Config, values: Mapping[str, Any]) -> Config:
 
 
 def as_run_error(error: ValueError) -> RunError:
-    """Turns an error into a line for the command line, with the flag in place of the field."""
+    """Turns an error about a field into a line that names the field's flag."""
     if isinstance(error, FieldError):
         return RunError(f"{flag_for(error.field)} {error.problem}")
     return RunError(str(error))

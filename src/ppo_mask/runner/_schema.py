@@ -97,7 +97,7 @@ def written(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """A type that a setting may have, and how to read a value of it."""
+    """A type for settings, with a function that reads its values."""
 
     metavar: str
     wanted: str

@@ -29,7 +29,7 @@ class NetworkSettings:
 
     Attributes:
         offered: the names allowed for ``network``; empty for any. Not a setting: the runner takes
-            them from :class:`ppo_mask.runner.Task`.
+            these names from :class:`ppo_mask.runner.Task`.
     """
 
     network: str = setting("default", "which of the program's networks", one_of="offered")

@@ -63,8 +63,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     One callback from the compiled program steps all environments of a
     :class:`ppo_mask.envs.VectorEnv`, in this process or in workers. The mask comes from
     ``action_masks()``, as for sb3-contrib's ``MaskablePPO``; or from ``info["action_mask"]``; or
-    from the entry ``action_mask`` of a Dict observation, as in PettingZoo and RLlib. Without any of
-    them all actions are allowed. The mask of MultiDiscrete actions is one row, part after part. If
+    from the entry ``action_mask`` of a Dict observation, as in PettingZoo and RLlib. If there is no
+    mask, all actions are allowed. The mask of MultiDiscrete actions is one row, part after part. If
     the environment truncates an episode, its last observation is kept for bootstrapping.
 
     The state is on the host, so a step cannot be repeated, and checkpoints do not hold the state.

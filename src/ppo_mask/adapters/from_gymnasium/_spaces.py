@@ -98,7 +98,7 @@ def as_row(leaves: list[Leaf], arrays: list[Array]) -> Float[Array, " features"]
 
 
 def _encode(space: Any, array: Array) -> Array:
-    """Encodes Discrete as a one-hot row, MultiDiscrete as several; keeps other arrays."""
+    """Encodes Discrete as a one-hot row, MultiDiscrete as a row for each part."""
     if not isinstance(space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
         return array
     counts = np.atleast_1d(counts_of(space))

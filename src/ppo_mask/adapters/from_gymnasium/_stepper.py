@@ -27,7 +27,8 @@ _ALIGNED = 64
 
 
 class UnfitError(Exception):
-    """An environment broke Gymnasium's rules; its one-line message lacks the environment's name."""
+    """An environment broke Gymnasium's rules; callers put the environment's name before the
+    message."""
 
 
 def lay_out(layout: Any) -> Any:
@@ -79,7 +80,7 @@ def describe_error(error: Any) -> Any:
 
 
 def _is_between(filename: Any) -> bool:
-    """Whether a file is an adapter's, Gymnasium's or a type checker's, so no place to name."""
+    """Whether a file is an adapter's, Gymnasium's or a type checker's, not the user's."""
     path = filename.replace(os.sep, "/")
     between = "/ppo_mask/adapters/from_gymnasium/", "/ppo_mask/_typecheck.py"
     libraries = "gymnasium", "jaxtyping", "beartype"

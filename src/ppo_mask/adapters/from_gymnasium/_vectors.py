@@ -27,8 +27,8 @@ _OF_MAKE_VEC = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 def _deaf_processes() -> Generator[None]:
     """Makes processes that start inside ignore Ctrl+C and the end of the terminal.
 
-    A terminal sends both signals to all its processes, but the run needs these processes until it
-    has ended in good order. They inherit the starting thread's signal mask.
+    A terminal sends both signals to all its processes, but the run needs these processes until the
+    run itself has ended. They inherit the starting thread's signal mask.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows.
         yield

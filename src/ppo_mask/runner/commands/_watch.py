@@ -23,7 +23,7 @@ def add_watch(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> None:
     Args:
         commands: the command line's subparsers.
         task: the program's task. If ``task.render`` is None, the command prints the state's arrays,
-            or those of the observation if the state is in Python.
+            or the observation's if the state is in Python.
         defaults: the program's defaults.
     """
     parser = add_command(

@@ -2,8 +2,8 @@
 
 In the flat observation the player's place is two numbers and everything else is tied to cells, so
 "an enemy to my left" is a different pattern on each of the 36 cells, and a plain MLP has to learn
-each pattern. The features are computed from the observation alone and lose nothing but amounts
-that no game reaches (:meth:`Features.packed`).
+each pattern. The features are computed from the observation alone and lose nothing except
+amounts that no game reaches (:meth:`Features.packed`).
 """
 
 from collections.abc import Iterable

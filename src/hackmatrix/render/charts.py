@@ -40,7 +40,7 @@ def curves(frames: Sequence[Frame], stages: Stages) -> str:
 
 
 def components(frames: Sequence[Frame], stages: Stages) -> tuple[str, list[tuple[str, float]]]:
-    """A row of marks for each component that was not always 0, and the rows' names and sums.
+    """A row of marks for each component that was ever not 0, and the name and sum of each row.
 
     A mark's opacity grows with its reward's share of the largest reward in the row.
     """

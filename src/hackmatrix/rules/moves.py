@@ -13,7 +13,7 @@ from hackmatrix.rules.planes import CELL_STEP, Plane, empty, neighbor_flags, sin
 
 
 def valid_moves(game: Game, enemies: Plane) -> Bool[Array, "4"]:
-    """Whether the next cell in each direction has no block, or has an enemy on it."""
+    """For each direction, whether the next cell exists and has no block, or has an enemy on it."""
     walkable = ~game.board.blocks | enemies
     there = game.player.cell + jnp.array(CELL_STEP, jnp.int32)
     return neighbor_flags(game.player.cell) & walkable.has(there)

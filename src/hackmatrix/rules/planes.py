@@ -192,7 +192,7 @@ def row_and_col(
 
 
 def neighbor_flags(cell: Int[Array, ""]) -> Bool[Array, "directions"]:
-    """Whether there is a cell above, below, left and right of a cell."""
+    """For each direction (up, down, left, right), whether a cell has a neighbor there."""
     row, col = row_and_col(cell)
     row, col = row + jnp.array(ROW_STEP), col + jnp.array(COL_STEP)
     return (row >= 0) & (row < SIZE) & (col >= 0) & (col < SIZE)

@@ -2,7 +2,7 @@
 
 This package repeats the names that most programs need. All names are in its subpackages:
 :mod:`~ppo_mask.envs`, :mod:`~ppo_mask.networks`, :mod:`~ppo_mask.ppo` and
-:mod:`~ppo_mask.training` lead from a step of an environment to a gradient step;
+:mod:`~ppo_mask.training` contain PPO, from an environment's step to a gradient step;
 :mod:`~ppo_mask.callbacks`, :mod:`~ppo_mask.checkpoints`, :mod:`~ppo_mask.runner`,
 :mod:`~ppo_mask.devices`, :mod:`~ppo_mask.adapters` and :mod:`~ppo_mask.jax_tools` support them.
 Each subpackage is imported on first use.

@@ -18,7 +18,7 @@ _OPTION, _XLA_FLAG = "jax_num_cpu_devices", "xla_force_host_platform_device_coun
 
 
 def make_devices() -> None:
-    """Gives JAX one device for each core of the CPU; call it before JAX is used for anything.
+    """Gives JAX one device for each core of the CPU; to be called before anything uses JAX.
 
     Does nothing if JAX has started already, or if ``JAX_NUM_CPU_DEVICES`` or XLA's own flag sets
     the number. An accelerator, if there is one, stays JAX's default.

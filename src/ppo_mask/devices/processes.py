@@ -28,7 +28,7 @@ _NUMBER, _COUNT, _ADDRESS = "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINA
 
 
 def connect(wanted: bool | None) -> bool:
-    """Joins the other processes of the run; call it before JAX is used for anything.
+    """Joins the other processes of the run; to be called before anything uses JAX.
 
     On TPU pods, under Slurm, in Kubernetes jobs and under Open MPI, JAX finds the others by itself.
     Elsewhere, set three environment variables: ``JAX_COORDINATOR_ADDRESS`` (host:port of process
@@ -83,7 +83,7 @@ def is_multiprocess() -> bool:
 
 
 def process_index() -> int:
-    """Returns this process's number, from 0; a single process does not start JAX for this."""
+    """Returns this process's number, from 0. Does not start JAX if the process is alone."""
     return jax.process_index() if jax.distributed.is_initialized() else 0
 
 

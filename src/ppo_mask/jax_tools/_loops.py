@@ -27,7 +27,7 @@ def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree
     num_parts = len(jax.tree.leaves(parts)[0])
     if num_parts == 1:
         return function(part(0))
-    function = jax.jit(function)  # Traced once for both its shapes and the loop.
+    function = jax.jit(function)  # Traced once, for its shapes and for the loop.
     shapes = jax.eval_shape(lambda: function(part(0)))
     nothing = zeros_from_shapes(jax.eval_shape(_widened, shapes))
 

@@ -53,7 +53,7 @@ def number_settings(
 
     Use it for code that relies on these defaults, because a program may have set
     ``jax_enable_x64``, or have made ``jax_numpy_dtype_promotion`` or ``jax_numpy_rank_promotion``
-    strict. Arrays from outside must have 32-bit types. It also works as a decorator.
+    strict. Arrays from outside must have 32-bit types. Also works as a decorator.
 
     Args:
         x64: as ``jax_enable_x64``.

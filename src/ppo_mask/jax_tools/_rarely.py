@@ -3,8 +3,8 @@
 ``jax.vmap`` turns ``lax.cond`` into ``select``: both branches run for every member of the batch.
 An expensive branch that is seldom taken, such as generating a new level, then runs at full cost on
 every step. :func:`rarely` gathers the few members that need the branch, runs the branch on these
-alone, a fixed number at a time, and scatters the results back. It costs nothing when no member
-needs the branch.
+alone, a fixed number at a time, and scatters the results back. When no member needs the branch,
+it does not run.
 """
 
 from collections.abc import Callable

@@ -83,10 +83,10 @@ class MaskedCategorical(AbstractMaskedDistribution):
         mask: True where an action is allowed.
 
     Raises:
-        ValueError: logits and mask have different lengths, or no action is allowed. The latter is
-            checked only outside of compiled code, where the mask's values are known. In compiled
-            code, :class:`ppo_mask.training.Trainer` and :func:`ppo_mask.training.evaluate` check
-            the masks, at no cost per step.
+        ValueError: logits and mask have different lengths, or no action is allowed. The
+            mask's values are known, and checked, only outside of compiled code. In compiled code,
+            :class:`ppo_mask.training.Trainer` and :func:`ppo_mask.training.evaluate` check the
+            masks, at no cost per step.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
@@ -135,9 +135,9 @@ class MaskedCategorical(AbstractMaskedDistribution):
         return jnp.argmax(logits).astype(jnp.int32)
 
     def sample(self, key: Key[Array, ""]) -> Int[Array, ""]:
-        """Samples an allowed action by inverting the CDF at one uniform number.
+        """Samples an allowed action by inverting the CDF at a uniform random number.
 
-        Frequencies match probabilities to within 2⁻²³, the resolution of the uniform number.
+        Frequencies match probabilities to within 2⁻²³, the resolution of the random number.
         """
         # XLA may sum prefixes in any order: by a rounding error, the CDF can change where the
         # probability is 0, or decrease. Hence the mask here. The top of the CDF counts as above the

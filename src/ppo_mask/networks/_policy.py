@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     ModelLike: TypeAlias = "AbstractActorCritic | Policy"
     MaskLike: TypeAlias = Array | np.ndarray | Sequence[bool] | Sequence[int]
 else:
-    ModelLike = MaskLike = Any  # Checked below, where errors say how to mend it.
+    ModelLike = MaskLike = Any  # Checked below, with errors that suggest a fix.
 
 
 @final
@@ -150,7 +150,7 @@ def _act(
 
 
 def _as_mask(given: Any) -> Bool[Array, " actions"]:
-    """Converts a mask to booleans; it may be ones and zeros, as in Gymnasium."""
+    """Converts a mask to booleans; Gymnasium's masks are ones and zeros."""
     mask = given if isinstance(given, jax.Array) else np.asarray(given)
     if mask.ndim > 1:
         raise ValueError(

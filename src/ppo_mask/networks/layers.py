@@ -139,7 +139,7 @@ def check_takes(observation_size: int, x: Float[Array, " features"]) -> None:
         raise ValueError(f"the network takes {observation_size} numbers, got {x.size}")
 
 
-@eqx.filter_jit  # Compiled operation by operation, it takes seconds.
+@eqx.filter_jit  # Takes seconds if each operation is compiled alone.
 def _orthogonal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
     # Several seeds run in turn: XLA's CPU runtime gives a batch of decompositions to the threads
     # that wait for it, and on two cores two batches would wait for each other forever.

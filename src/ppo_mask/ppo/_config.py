@@ -289,7 +289,7 @@ class PPOConfig(eqx.Module):
         """Returns the number of updates for ``total_timesteps`` environment steps, rounded up.
 
         Raises:
-            FieldError: ``total_timesteps`` is below 1.
+            FieldError: ``total_timesteps`` is below 0.
             RunError: an int32 cannot count the updates.
         """
         steps = int(total_timesteps)

@@ -16,8 +16,9 @@ def estimate_advantages(
 ) -> Float[Array, "steps envs"]:
     """Estimates advantages: exponentially weighted sums of temporal differences.
 
-    A terminal state has value 0; a truncated episode's last state has ``next_value``. Where both
-    flags are True, termination counts. Sums stop at the end of an episode.
+    A terminal state has value 0; a truncated episode's last state has ``next_value``. Where
+    ``terminated`` and ``truncated`` are both True, the state counts as terminal. Sums stop at the
+    end of an episode.
 
     Args:
         reward: of each step.

@@ -206,7 +206,7 @@ def estimate(
     last_value: Float[Array, " envs"],
     algorithm: Algorithm,
 ) -> tuple[RewardScaler | None, Batch]:
-    """Estimates the advantages of a rollout, and makes a batch of it.
+    """Estimates the advantages of a rollout, and makes the batch to learn from.
 
     Args:
         config: hyperparameters.
@@ -216,7 +216,7 @@ def estimate(
         algorithm: has the advantage estimator.
 
     Returns:
-        The reward scaler, updated with this rollout, if there is one; and the batch.
+        The reward scaler, updated with this rollout (None if there is none); and the batch.
 
     Raises:
         ValueError: a custom estimator does not return an advantage for each step.
@@ -346,7 +346,7 @@ def _diagnostics(losses: dict[str, Array], **others: Any) -> UpdateDiagnostics:
 
 
 def _standardized(advantage: Float[Array, "*rows"]) -> Float[Array, "*rows"]:
-    if advantage.size == 1:  # Standardized, it would be 0 and teach nothing.
+    if advantage.size == 1:  # Standardized, one advantage would be 0 and teach nothing.
         return advantage
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
@@ -354,7 +354,7 @@ def _standardized(advantage: Float[Array, "*rows"]) -> Float[Array, "*rows"]:
 def _learning_rates(
     config: PPOConfig, num_updates: Int[Array, ""], total_updates: Real[Array, ""]
 ) -> Float[Array, " gradient_steps"]:
-    """Returns the learning rate of each gradient step in the update after ``num_updates``."""
+    """Returns a learning rate for each gradient step of update ``num_updates``, counted from 0."""
     if callable(config.learning_rate):
         # The count stops at the largest int32, as optax's own counts do.
         most = (2**31 - 1) // config.gradient_steps - 1

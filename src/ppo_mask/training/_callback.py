@@ -61,7 +61,7 @@ class Run:
     Args:
         callbacks: receive the log lines.
         unlogged_updates: how many of the ``start_update`` updates have no complete log line.
-        of: the run of all seeds, if this is one seed's; a stop of either stops both.
+        of: the run of all seeds, if this is one seed's; a request to stop either run stops both.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Run:
     def keeps(self, env_steps: int, names: Iterable[str]) -> bool:
         """Whether a resumed run keeps a log line that an earlier process wrote.
 
-        A resumed run drops partial lines, and lines of updates that it will repeat.
+        A resumed run drops partial lines, and lines of updates that will be repeated.
 
         Args:
             env_steps: the line's environment steps.

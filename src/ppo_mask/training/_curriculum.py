@@ -162,7 +162,7 @@ class SelfPlay(AbstractCurriculum):
     def __call__(
         self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: AbstractActorCritic
     ) -> AbstractEnv[Any]:
-        """Puts the copy into the environment."""
+        """Puts the learner's copy into the environment."""
         return eqx.tree_at(self.where, env, memory, is_leaf=lambda x: x is None)
 
 

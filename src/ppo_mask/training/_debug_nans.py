@@ -28,7 +28,7 @@ def find_first_nan(
     total_updates: Real[Array, ""],
     algorithm: Algorithm,
 ) -> str | None:
-    """Finds the first operation of the next update that makes a NaN, and its line of code.
+    """Finds the operation in the next update that makes the first NaN, and the line of code.
 
     A NaN that a ``where`` masks counts too: it reaches no value, but may reach a gradient.
     Compiles the update again, which takes several times as long as usual.

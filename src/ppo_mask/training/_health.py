@@ -18,14 +18,14 @@ _LARGEST_DEVIATION = 1e15
 
 
 class Health(eqx.Module):
-    """Whether each part of an update was healthy. Each vmap adds an axis.
+    """Whether each part of an update was healthy. Each ``vmap`` adds an axis to all fields.
 
     Attributes:
         allowed: every mask allowed an action; if MultiDiscrete, in every part.
         observation: all observations were finite.
         reward: all rewards were finite.
-        reward_scale: the standard deviation by which rewards are divided, if any, is not so large
-            that usual rewards vanish.
+        reward_scale: the standard deviation by which rewards are divided, if any, is so small
+            that usual rewards do not vanish.
         losses: whether each of the update's metrics was finite, by the names of
             :class:`~ppo_mask.ppo.UpdateDiagnostics`.
         parameters: whether each array of the model was finite, by its path in the model.

@@ -76,8 +76,8 @@ def run_loop(
         state: the first state.
         callbacks: called in this order.
         log_interval: updates between log lines; the end of the run adds a line.
-        advance: does a number of updates, and returns when they are done. It must wait in Python
-            code, because Python handles signals only between its own instructions.
+        advance: does a number of updates, and returns when they are done. The wait must be in
+            Python code, because Python handles signals only between its own instructions.
         log: writes a log line, given the state, steps per second, and whether the line is partial.
             Returns the state with its metric totals cleared, unless the line is partial.
         largest_chunk: most updates in a chunk; None for no limit.
@@ -143,9 +143,9 @@ def acknowledge_stop() -> None:
     """Allows the program to start another run after a signal has stopped one.
 
     Ctrl+C and SIGTERM are meant for the whole program. So after a run that a signal stopped, a
-    script's next run does not begin: it passes the signal to the program's own handler, or raises
-    KeyboardInterrupt or SystemExit. A program that handles a stopped run itself calls
-    this function before the next run; notebooks need not.
+    script's next run does not begin: ``train`` passes the signal to the program's own handler, or
+    raises KeyboardInterrupt or SystemExit. A program that handles a stopped run itself calls this
+    function before the next run; notebooks need not.
     """
     _stopped_by.clear()
 

@@ -73,7 +73,7 @@ class MetricTotals(eqx.Module):
 
 
 def empty_step_totals(metrics: Mapping[str, Metric]) -> StepTotals:
-    """Makes totals over no steps."""
+    """Makes the totals before the first step."""
     start = {"mean": 0, "max": -jnp.inf}
     return StepTotals(
         steps=jnp.int32(0),
@@ -86,7 +86,7 @@ def empty_step_totals(metrics: Mapping[str, Metric]) -> StepTotals:
 
 
 def empty_totals(metrics: Mapping[str, Metric], diagnostics: UpdateDiagnostics) -> MetricTotals:
-    """Makes totals over no updates.
+    """Makes the totals before the first update.
 
     Args:
         metrics: by name.

@@ -1,4 +1,4 @@
-"""Adapters for environments: from other libraries to this one, and from this one to them.
+"""Adapters between this library's environments and those of other libraries, in both directions.
 
 Each library has its own module, so that importing one adapter needs no other library. Each library
 is an extra, such as ``pip install 'ppo-mask[gymnax]'``.

@@ -40,7 +40,7 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
 
     Attributes:
         num_actions: the number of actions, or of combinations of parts; for MultiDiscrete actions,
-            a tuple with the number of each part.
+            a tuple with the number of values of each part.
         parts: how many values each part of an action has; empty if an action is one number.
     """
 

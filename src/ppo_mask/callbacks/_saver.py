@@ -21,11 +21,11 @@ class Saver(Callback):
     Put the saver after callbacks that log.
 
     If an evaluation finds the best mean return so far, the state is saved at once. The score of an
-    evaluated checkpoint is that mean return; the score of any other is the mean return in the log.
-    A log line counts if it is complete and the episodes that ended in it have at least half as many
-    steps as the line. (A run's first lines see only short episodes.) With ``every_updates``, a
-    checkpoint between two intervals has no score, so a stop does not change which checkpoint is
-    best.
+    evaluated checkpoint is that mean return; the score of any other checkpoint is the mean return
+    in the log. A log line counts if it is complete and the episodes that ended in it have at least
+    half as many steps as the line. (A run's first lines see only short episodes.) With
+    ``every_updates``, a checkpoint between two intervals has no score, so a stop does not change
+    which checkpoint is best.
 
     If a save fails, the saver warns, and tries again at the next checkpoint.
 

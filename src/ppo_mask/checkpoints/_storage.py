@@ -278,7 +278,7 @@ def _put(bucket: Bucket, folder: RunFolder, paths: Sequence[str]) -> None:
 
 
 def _fetch(bucket: Bucket, local: RunFolder, there: Mapping[str, int], to: Path) -> None:
-    """Fetches logs and complete checkpoints; copies from ``local`` the checkpoints that it has."""
+    """Downloads logs and complete checkpoints, but copies the checkpoints that ``local`` has."""
     to.mkdir()
     wanted = [path for path in there if _step(path) is None and path != _WRITER]
     for step in _steps(there):

@@ -306,7 +306,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _is_small(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype, such as uint4, takes one byte and is not NumPy's; Orbax lacks some."""
+    """Whether a dtype takes one byte and NumPy lacks it (uint4); Orbax lacks some such dtypes."""
     return dtype.itemsize == 1 and dtype.isbuiltin != 1
 
 

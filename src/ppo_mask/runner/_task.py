@@ -159,7 +159,7 @@ def own_callbacks(task: Task[Environment], config: RunConfig[Environment]) -> li
     """Makes the task's callbacks for a run.
 
     Raises:
-        RunError: ``Task.callbacks`` returns something else.
+        RunError: ``Task.callbacks`` returns something other than callbacks.
     """
     made: Any = task.callbacks(config)
     if not isinstance(made, Sequence) or not all(isinstance(x, Callback) for x in made):
@@ -177,7 +177,7 @@ def make_trainer(
     """Makes the trainer of a run; environment and curriculum come from :func:`make_parts`.
 
     Raises:
-        RunError: ``Task.algorithm`` returns something else.
+        RunError: ``Task.algorithm`` returns no :class:`~ppo_mask.ppo.Algorithm`.
     """
     algorithm: Any = task.algorithm(config)
     if not isinstance(algorithm, Algorithm):

@@ -72,7 +72,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     single device. Everything else is the same as with other environments.
 
     Attributes:
-        num_actions: the number of actions; for MultiDiscrete, the number of each part.
+        num_actions: the number of actions; for MultiDiscrete, a tuple with the number of values of
+            each part.
 
     Example:
         >>> env = GymnasiumEnv("CartPole-v1", flatten=True)

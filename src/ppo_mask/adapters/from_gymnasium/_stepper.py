@@ -27,8 +27,7 @@ _ALIGNED = 64
 
 
 class UnfitError(Exception):
-    """An environment broke Gymnasium's rules; callers put the environment's name before the
-    message."""
+    """An environment broke Gymnasium's rules; callers prepend the environment's name."""
 
 
 def lay_out(layout: Any) -> Any:

@@ -28,7 +28,7 @@ def _deaf_processes() -> Generator[None]:
     """Makes processes that start inside ignore Ctrl+C and the end of the terminal.
 
     A terminal sends both signals to all its processes, but the run needs these processes until the
-    run itself has ended. They inherit the starting thread's signal mask.
+    run itself has ended. The processes inherit the starting thread's signal mask.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows.
         yield

@@ -83,7 +83,7 @@ def _flush_or_drop() -> None:
 def add_command(
     commands: Any, name: str, run: Run, help: str, *, needs_device: bool = True
 ) -> argparse.ArgumentParser:
-    """Adds a command; ``needs_device`` says whether it needs JAX's devices."""
+    """Adds a command; ``needs_device`` says whether the command needs JAX's devices."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=help, description=f"{help[0].upper()}{help[1:]}.", allow_abbrev=False
     )

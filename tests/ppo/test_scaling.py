@@ -1,10 +1,11 @@
 """The table and the formulas of the batch scaling."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given, strategies as st
 
 from ppo_mask.ppo import REFERENCE_BATCH, PPOConfig, Scaling
-from ppo_mask.ppo._config import scale
 
 
 @pytest.mark.parametrize(
@@ -25,22 +26,23 @@ def test_the_table(num_envs: int, num_steps: int, expected: Scaling) -> None:
     assert PPOConfig(num_envs, num_steps).scaling == expected
 
 
-batches = st.integers(1, 200_000_000)
+batches = st.integers(1, 50_000_000).map(lambda n: 4 * n)
 
 
-@given(batches)
-def test_scaled_minibatches_are_the_most_that_divide_the_batch(size: int) -> None:
-    chosen = scale(size, None, None).num_minibatches
+@given(batches, st.integers(1, 6))
+def test_scaled_minibatches_are_the_most_that_divide_the_batch(size: int, parts: int) -> None:
+    size *= parts
+    chosen = PPOConfig(size, 1, gradient_accumulation=parts).scaling.num_minibatches
     most = min(4 * (size // REFERENCE_BATCH), 64)
     if most <= 4:
         assert chosen == 4
     else:
-        assert [n for n in range(chosen, most + 1) if size % n == 0] == [chosen]
+        assert [n for n in range(chosen, most + 1) if size % (n * parts) == 0] == [chosen]
 
 
 @given(batches, batches)
 def test_larger_batches_never_get_more_epochs(one: int, other: int) -> None:
-    small, large = (scale(size, None, None).update_epochs for size in sorted((one, other)))
+    small, large = (PPOConfig(size, 1).scaling.update_epochs for size in sorted((one, other)))
     assert 4 >= small >= large >= 2
 
 
@@ -48,6 +50,7 @@ def test_larger_batches_never_get_more_epochs(one: int, other: int) -> None:
 def test_what_is_given_is_taken_and_switches_scaling_off(
     size: int, minibatches: int, epochs: int
 ) -> None:
-    assert scale(size, minibatches, epochs) == (minibatches, epochs)
-    assert scale(size, minibatches, None) == (minibatches, 4)
-    assert scale(size, None, epochs) == (4, epochs)
+    given = PPOConfig(size * minibatches, 1, num_minibatches=minibatches, update_epochs=epochs)
+    assert given.scaling == (minibatches, epochs)
+    assert dataclasses.replace(given, update_epochs=None).scaling == (minibatches, 4)
+    assert dataclasses.replace(given, num_minibatches=None).scaling == (4, epochs)

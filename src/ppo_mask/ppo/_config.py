@@ -74,7 +74,8 @@ class Rules:
         Returns:
             What the number must be, such as "at least 1"; empty if it breaks no limit.
         """
-        if math.isnan(value) or (self.finite and math.isinf(value)):
+        # Not for a whole number, which may be too large for a float.
+        if isinstance(value, float) and (math.isnan(value) or (self.finite and math.isinf(value))):
             return "a finite number"
         if self.at_least is not None and value < self.at_least:
             return f"at least {self.at_least}"
@@ -95,23 +96,6 @@ class Scaling(NamedTuple):
 
     num_minibatches: int
     update_epochs: int
-
-
-def scale(batch_size: int, num_minibatches: int | None, update_epochs: int | None) -> Scaling:
-    """Replaces None by a number of minibatches or epochs.
-
-    If both numbers are None and the batch is at least twice :data:`REFERENCE_BATCH`, minibatches
-    keep about the default size, and there are fewer epochs. Otherwise None becomes 4, the default.
-    """
-    factor = batch_size // REFERENCE_BATCH
-    if factor > 1 and num_minibatches is None and update_epochs is None:
-        most = min(_REFERENCE_MINIBATCHES * factor, _MAX_MINIBATCHES)
-        fitting = next(n for n in range(most, 0, -1) if batch_size % n == 0)
-        return Scaling(fitting, max(_MIN_EPOCHS, _REFERENCE_EPOCHS // factor))
-    return Scaling(
-        _REFERENCE_MINIBATCHES if num_minibatches is None else num_minibatches,
-        _REFERENCE_EPOCHS if update_epochs is None else update_epochs,
-    )
 
 
 def check_divides(field: str, parts: int, what: str, whole: int, times: str = "") -> None:
@@ -239,7 +223,11 @@ class PPOConfig(eqx.Module):
         changeable=True,
     )
     update_epochs: int | None = _fixed(
-        None, "passes over a batch; none: by the batch's size", at_least=1, changeable=True
+        None,
+        "passes over a batch; none: by the batch's size",
+        at_least=1,
+        at_most=MAX_COUNT,
+        changeable=True,
     )
     clip_eps: float | Float[Array, ""] = _rate(
         0.2, "how far the policy's ratio may move from 1", above=0, finite=False
@@ -277,8 +265,24 @@ class PPOConfig(eqx.Module):
 
     @property
     def scaling(self) -> Scaling:
-        """The numbers of minibatches and epochs: as given, or by the batch's size."""
-        return scale(self.batch_size, self.num_minibatches, self.update_epochs)
+        """The numbers of minibatches and epochs: as given, or chosen where they are None.
+
+        If both numbers are None and the batch is at least twice :data:`REFERENCE_BATCH`,
+        minibatches keep about the default size, and there are fewer epochs. Otherwise None becomes
+        4, the default.
+        """
+        minibatches, epochs = self.num_minibatches, self.update_epochs
+        factor = self.batch_size // REFERENCE_BATCH
+        if factor > 1 and minibatches is None and epochs is None:
+            most = min(_REFERENCE_MINIBATCHES * factor, _MAX_MINIBATCHES)
+            parts, size = self.gradient_accumulation, self.batch_size
+            fitting = (n for n in range(most, 0, -1) if size % (n * parts) == 0)
+            # If nothing fits, the check of a new config names the fault.
+            return Scaling(next(fitting, 1), max(_MIN_EPOCHS, _REFERENCE_EPOCHS // factor))
+        return Scaling(
+            _REFERENCE_MINIBATCHES if minibatches is None else minibatches,
+            _REFERENCE_EPOCHS if epochs is None else epochs,
+        )
 
     @property
     def gradient_steps(self) -> int:

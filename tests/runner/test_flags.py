@@ -26,7 +26,7 @@ LIMITS = {
     ("at least 0", "-1"): "learning-rate gae-lambda ent-coef vf-coef seed profile",
     ("at most 1", "1.1"): "gamma gae-lambda",
     ("at most 2147483647", "3000000000"): "eval-max-steps eval-episodes num-minibatches "
-    "gradient-accumulation",
+    "gradient-accumulation update-epochs",
     ("a finite number", "nan"): "learning-rate",
     ("a finite number", "inf"): "learning-rate",
 }
@@ -43,6 +43,7 @@ REFUSED = {
         for name in ("latest", "~", "-b")
     },
     "--run-suffix a/b": "--run-suffix must be a plain folder name, got 'a/b'",
+    f"--update-epochs {10**400}": "--update-epochs must be at most 2147483647, got 1000",
     "--lr fast": "--learning-rate must be a number, got 'fast'",
     "--num-envs 2.5": "--num-envs must be a whole number, got '2.5'",
     "--profile soon": "--profile must be a whole number, got 'soon'",
@@ -74,6 +75,8 @@ REFUSED = {
     "--config {dir}/type.yaml": "type.yaml: num_envs must be a whole number, got [8]",
     "--config {dir}/twice.yaml": "gives learning_rate twice",
     "--config {dir}/doubled.yaml": "not valid YAML: lr is given twice",
+    "--config {dir}/date.yaml": "date.yaml is not valid YAML: month must be in 1..12",
+    "--config {dir}/nameless.yaml": "nameless.yaml: unknown setting",
     "--config {dir}/config.yaml": "a file cannot name another config",
     "--resume latest --checkpoint-dir {dir}/empty": "no run with a checkpoint in {dir}/empty",
     "--resume {dir}/nothing": "there is no run or checkpoint {dir}/nothing",
@@ -164,6 +167,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "type.yaml": "num_envs: [8]",
         "twice.yaml": "lr: 1\nppo: {learning_rate: 2}",
         "doubled.yaml": "ppo: {lr: 0.001, num_envs: 4, lr: 0.5}",
+        "date.yaml": "run_name: 2026-13-45",
+        "nameless.yaml": "'': true",
         "config.yaml": "config: other.yaml",
         "wide.yaml": "hidden-dim: 16",
     }

@@ -197,8 +197,9 @@ def _choose(
 
 def _settle(config: RunConfig[Environment]) -> tuple[RunConfig[Environment], dict[str, Any]]:
     """Fills in all numbers and makes paths absolute; also returns the paths as typed."""
-    full = absolute(resolve(config))
-    now, typed = settings(full), settings(resolve(config))
+    config = resolve(config)
+    full = absolute(config)
+    now, typed = settings(full), settings(config)
     return full, {name: plain(x.value) for name, x in typed.items() if x.value != now[name].value}
 
 

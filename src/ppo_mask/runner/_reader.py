@@ -69,7 +69,7 @@ def read_values(config: Any, content: object, source: str) -> dict[str, Any]:
         RunError: a setting is unknown or given twice, or a value is not allowed.
     """
     known = settings(config)
-    names = {name: each for each in known.values() for name in (each.name, each.rules.alias)}
+    names = {x: each for each in known.values() for x in (each.name, each.rules.alias) if x}
     groups = {field.name for field in dataclasses.fields(config)}
     values: dict[str, Any] = {}
 

@@ -302,7 +302,7 @@ def load_yaml(path: Path) -> Any:
             return yaml.load(file, _Loader)
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # Such as an impossible date.
         raise RunError(f"{path} is not valid YAML: {error}") from error
 
 

@@ -11,14 +11,11 @@ from typing import Generic, TypeVar
 
 from ppo_mask.checkpoints import LATEST
 from ppo_mask.devices.cpu import ENVS_PER_CORE
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import MAX_COUNT, PPOConfig
 from ppo_mask.runner._reader import merge
 from ppo_mask.runner._schema import setting
 
 Environment = TypeVar("Environment")
-
-MAX_COUNT = 2**31 - 1
-"""The most steps or episodes, since compiled programs count them in an int32."""
 
 MAX_SEED = 2**32 - 1
 

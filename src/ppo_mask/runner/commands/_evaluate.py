@@ -57,7 +57,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=LATEST,
         metavar="RUN",
-        help="a run's folder, name or URL, a checkpoint in it, or a saved policy (default: latest)",
+        help="a run's folder, name or URL, a checkpoint in it, or a saved policy, which plays in "
+        "the program's default environment (default: latest)",
     )
     add_folder(parser)
 

@@ -1,7 +1,7 @@
 """Running mean and variance, and their use to normalize observations.
 
-Statistics are part of the train state, and so of checkpoints. Each update of PPO updates them once,
-from its rollout. No gradient flows into them, and a policy that only acts does not change them.
+Statistics are part of the train state, and so of checkpoints. PPO updates them once per update,
+from the rollout. No gradient flows into them, and a policy that only acts does not change them.
 """
 
 from collections.abc import Sequence

@@ -37,7 +37,7 @@ class RewardScaler(eqx.Module):
         ended: Bool[Array, "steps envs"],
         gamma: float | Float[Array, ""],
     ) -> tuple["RewardScaler", Float[Array, "steps envs"]]:
-        """Updates the statistics with a rollout, and scales its rewards by them.
+        """Updates the statistics with a rollout, then scales the rollout's rewards.
 
         Args:
             reward: of each step.

@@ -3,6 +3,7 @@
 import re
 import socket
 from functools import partial
+from unittest.mock import Mock
 
 import gymnasium
 import jax
@@ -18,6 +19,7 @@ import programs
 from playing import draw_allowed, learned, played_on_host
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
+from ppo_mask.callbacks import _evaluator
 from ppo_mask.errors import RunError
 from ppo_mask.training import Progress, Run
 from python_games import Climb, InInfo, InObservation, Invalid, InvalidParts, Spaces, Wrong
@@ -363,6 +365,11 @@ def test_an_evaluation_closes_its_few_environments_and_a_stop_cuts_it(monkeypatc
     evaluator.on_chunk(run, state, progress)
     assert [record.values["eval/num_episodes"] for record in history.records] == [60]
     assert (StopsItself.alive, StopsItself.most) == (0, 2)
+    with monkeypatch.context() as others:  # Their episodes go on for longer.
+        agreed = Mock(side_effect=["an episode goes on", None] * 90 + [None])
+        others.setattr(_evaluator, "reason_of_any", agreed)
+        evaluator.on_chunk(run, state, progress)
+    assert (agreed.call_count, history.records.pop()) == (181, history.records[0])
     monkeypatch.setattr(StopsItself, "run", run)
     monkeypatch.setattr(StopsItself, "steps", 0)
     evaluator.on_chunk(run, state, progress)
@@ -373,6 +380,11 @@ def test_an_evaluation_closes_its_few_environments_and_a_stop_cuts_it(monkeypatc
     with pytest.raises(KeyboardInterrupt):
         pm.evaluate(state.model, env, KEY, 60, num_envs=2, max_steps=1000)
     assert StopsItself.alive == 0
+    # One that cannot begin closes no other's.
+    env.reset(KEY)
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        pm.evaluate(state.model, env, KEY, 2**50)
+    assert StopsItself.alive == 1
 
 
 def test_an_error_of_a_single_environment_is_raised_at_once():

@@ -89,9 +89,9 @@ def test_an_episode_is_cut_off_at_max_steps_and_says_so():
 
 
 def test_it_can_be_ended_between_its_steps():
-    calls = iter([None, None])
+    calls = iter([True, True])
     with pytest.raises(StopIteration):
-        play(403, num_envs=8, between=lambda: next(calls))
+        play(403, num_envs=8, between=lambda _: next(calls))
 
 
 @pytest.mark.parametrize(("make", "greedy"), [(programs.locks, True), (programs.doors, False)])

@@ -32,7 +32,8 @@ class Evaluator(Callback):
 
     Put the evaluator before the :class:`Saver`, which scores checkpoints by the result. An
     evaluation uses one device; if there are several processes, each runs the same evaluation. If
-    the run is asked to stop, the evaluation breaks off and logs nothing.
+    the run is asked to stop, the evaluation breaks off and logs nothing; resuming does not repeat
+    it.
 
     Args:
         env: the environment.
@@ -80,9 +81,12 @@ class Evaluator(Callback):
             if num_envs is None and host_env_in(self._env) is not None:
                 num_envs = min(self._num_episodes, run.config.num_envs)
 
-            def look() -> None:
+            def agree(goes_on: bool) -> bool:
+                if reason_of_any("an episode goes on" if goes_on else None) is None:
+                    return False
                 if reason_of_any(run.stop_reason) is not None:
                     raise _Cut
+                return True
 
             try:
                 result = evaluate(
@@ -93,7 +97,7 @@ class Evaluator(Callback):
                     max_steps=self._max_steps,
                     metrics=self._metrics,
                     num_envs=num_envs,
-                    between=look,
+                    between=agree,
                 )
             except _Cut:
                 return

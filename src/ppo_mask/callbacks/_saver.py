@@ -24,8 +24,8 @@ class Saver(Callback):
     evaluated checkpoint is that mean return; the score of any other checkpoint is the mean return
     in the log. A log line counts if it is complete and the episodes that ended in it have at least
     half as many steps as the line. (A run's first lines see only short episodes.) With
-    ``every_updates``, a checkpoint between two intervals has no score, so a stop does not change
-    which checkpoint is best.
+    ``every_updates``, a checkpoint between two intervals has no score, so a stop changes which
+    checkpoint is best only if it cuts an evaluation short, which is not repeated.
 
     If a save fails, the saver warns, and tries again at the next checkpoint.
 

@@ -30,7 +30,7 @@ from ppo_mask.training._names import check_metric_names
 
 _MOST_ENVS, _MOST_HOST_ENVS = 256, 8
 
-# Steps per call of the compiled program. A constant, because all processes must take equally many.
+# Steps per call of the compiled program.
 _CHUNK, _HOST_CHUNK = 256, 16
 
 
@@ -90,7 +90,7 @@ def evaluate(
     num_envs: SupportsIndex | None = None,
     max_steps: SupportsIndex = 10_000,
     metrics: Mapping[str, Metric] | None = None,
-    between: Callable[[], None] = lambda: None,
+    between: Callable[[bool], bool] = lambda goes_on: goes_on,
 ) -> EvaluationResult:
     """Plays ``num_episodes`` whole episodes, always under the action mask.
 
@@ -107,7 +107,9 @@ def evaluate(
             environment is in Python, at most 8, which are closed afterwards.
         max_steps: steps after which an episode is truncated; the policy may run in circles.
         metrics: custom metrics, by name.
-        between: called every few steps; may raise an error to end the evaluation.
+        between: called every few steps with whether an episode goes on here; returns whether to
+            take more steps, and may raise an error to break the evaluation off. Several processes
+            agree in it, since rounding may make their episodes differ in length.
 
     Returns:
         Returns, lengths and metrics, as Python numbers and NumPy arrays.
@@ -137,17 +139,17 @@ def evaluate(
     check_metric_names(metrics)
     model = as_model(model)
     vector_env = VectorEnv(TimeLimit(env, max_steps), num_envs)
-    try:
-        with explained(env, model, metrics):
-            playing, goes_on = _begin(model, vector_env, key, num_episodes, metrics), True
-            while goes_on:
-                between()
+    with explained(env, model, metrics):
+        playing, goes_on = _begin(model, vector_env, key, num_episodes, metrics), True
+        jax.block_until_ready(playing)
+        try:
+            while between(bool(goes_on)):
                 playing, goes_on = _play(model, vector_env, playing, greedy, metrics, chunk)
-                goes_on = bool(goes_on)
-        record, totals = jax.device_get((playing.record, playing.totals))
-    finally:
-        if host_env is not None:
-            host_env.release()
+            record, totals = jax.device_get((playing.record, playing.totals))
+        finally:
+            # Only what has begun: the batch before it is the training's.
+            if host_env is not None:
+                host_env.release()
     if host_env is not None and (failure := host_env.take_failure()) is not None:
         raise failure
     if not record.allowed:

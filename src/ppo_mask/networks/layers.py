@@ -125,7 +125,7 @@ def observation_shapes(env: Any) -> Any:
 
 
 def size_of(observation: Any) -> int:
-    """Counts the numbers in all arrays of an observation, or of a tree of its shapes."""
+    """Counts the elements of an observation's arrays or ``ShapeDtypeStruct`` leaves."""
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(observation))
 
 

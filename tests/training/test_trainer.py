@@ -20,6 +20,13 @@ EVERY_KIND = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture(autouse=True)
+def checked_keys():
+    """JAX raises an error if a key is used twice."""
+    with jax.debug_key_reuse(True):
+        yield
+
+
 class Recorder(pm.Callback):
     def __init__(self, every=None, at_chunk=None):
         self.every, self.at_chunk = every, at_chunk
@@ -243,6 +250,7 @@ def test_hyperparameters_that_are_numbers_can_be_vmapped_over():
     program = programs.locks()
     model = program.start.model
 
+    @jax.debug_key_reuse(False)  # It takes the keys of a vmap, which are several, for one.
     @jax.jit
     @jax.vmap
     def run(lr, ent_coef, key):

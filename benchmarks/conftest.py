@@ -1,4 +1,4 @@
-"""``pytest benchmarks/ --benchmark``: measures what is most asked for, in six minutes.
+"""``pytest benchmarks/ --benchmark``: measures what is most asked for, in minutes.
 
 ``--benchmark-full`` measures everything, in an hour; without either, the code that measures is
 tested.

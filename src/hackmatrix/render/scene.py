@@ -39,8 +39,7 @@ class Enemy:
     @property
     def marks(self) -> str:
         """A sign for each status or origin of the enemy."""
-        origin = "s" * self.from_siphon + "t" * self.from_task
-        return "!" * self.stunned + "z" * bool(self.disabled) + origin
+        return "!" * self.stunned + "z" * bool(self.disabled) + _origin_marks(self)
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,11 @@ class Transmission:
     @property
     def marks(self) -> str:
         """A sign for the origin, if revealed."""
-        return "s" * self.from_siphon + "t" * self.from_task
+        return _origin_marks(self)
+
+
+def _origin_marks(seen: Enemy | Transmission) -> str:
+    return "s" * seen.from_siphon + "t" * seen.from_task
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,8 @@ class Evaluator(Callback):
         self._every, self._num_episodes = int(every_updates), int(num_episodes)
         self._max_steps = int(max_steps)
         self._num_envs = None if num_envs is None else int(num_envs)
-        numbers = {"num_episodes": self._num_episodes, "max_steps": self._max_steps}
-        check_at_least(1, every_updates=self._every, num_envs=self._num_envs, **numbers)
+        check_at_least(1, every_updates=self._every, num_envs=self._num_envs)
+        check_at_least(1, num_episodes=self._num_episodes, max_steps=self._max_steps)
         self._metrics = dict(metrics or {})
         check_metric_names(self._metrics)
 

@@ -11,6 +11,7 @@ from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, Next, Time
 from ppo_mask.envs._host import host_env_in, step_in_place
 from ppo_mask.envs._shapes import require_same_types
 from ppo_mask.envs.actions import Action, NumActions, action_shape, describe_actions
+from ppo_mask.errors import check_at_least
 from ppo_mask.jax_tools import ArrayTree, rarely, split_key, strong_types
 
 State = TypeVar("State")
@@ -95,8 +96,7 @@ class VectorEnv(eqx.Module, Generic[State]):
     num_envs: int = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        if self.num_envs < 1:
-            raise ValueError(f"num_envs must be at least 1, got {self.num_envs}")
+        check_at_least(1, num_envs=self.num_envs)
 
     @property
     def num_actions(self) -> NumActions:

@@ -13,6 +13,7 @@ from ppo_mask.envs._env import AbstractEnv, Next, TimeStep
 from ppo_mask.envs._host import step_in_place
 from ppo_mask.envs._shapes import trace_call
 from ppo_mask.envs.actions import Action, ActionLike, NumActions, as_action
+from ppo_mask.errors import check_at_least
 from ppo_mask.jax_tools import ArrayTree, flat_numbers
 
 State = TypeVar("State")
@@ -47,8 +48,7 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
 
     def __init__(self, env: AbstractEnv[State], max_steps: SupportsIndex):
         max_steps = int(max_steps)
-        if max_steps < 1:
-            raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+        check_at_least(1, max_steps=max_steps)
         if max_steps > _MOST_STEPS:
             raise ValueError(f"max_steps must be at most {_MOST_STEPS}, got {max_steps}")
         self.env = env

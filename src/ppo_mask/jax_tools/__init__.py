@@ -6,7 +6,8 @@
 - :func:`jit_inline` compiles a function, or inlines it where the caller is compiled.
 - :func:`scan_until` and :func:`mean_over_parts` are loops.
 - :func:`number_settings` traces code under JAX's default number settings.
-- :func:`plain_dicts` and :func:`strong_types` convert trees to a canonical form.
+- :func:`plain_dicts` and :func:`strong_types` convert trees to a canonical form, and
+  :func:`python_scalar` a number.
 - :func:`check_types` checks a package's type annotations while its functions are traced.
 """
 
@@ -28,6 +29,7 @@ from ._trees import (
     describe_shapes,
     flat_numbers,
     plain_dicts,
+    python_scalar,
     strong_types,
     zeros_from_shapes,
 )
@@ -46,6 +48,7 @@ __all__ = [
     "number_settings",
     "one_for_all",
     "plain_dicts",
+    "python_scalar",
     "random_bits",
     "rarely",
     "scan_until",

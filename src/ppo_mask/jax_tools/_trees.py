@@ -42,6 +42,11 @@ def zeros_from_shapes(shapes: Any, *leading: int) -> ArrayTree:
     return jax.tree.map(lambda x: jnp.zeros((*leading, *x.shape), x.dtype), shapes)
 
 
+def python_scalar(value: Any) -> Any:
+    """Converts a NumPy scalar to a Python one; returns any other value as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def plain_dicts(tree: Any) -> Any:
     """Replaces each ``OrderedDict`` in a tree with a ``dict``: JAX flattens the two differently."""
 

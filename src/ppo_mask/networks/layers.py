@@ -6,10 +6,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Key
 
 from ppo_mask.envs import require_env, trace_call
+from ppo_mask.jax_tools import python_scalar
 
 _EPSILON = 1e-5  # added to a variance, as in Flax and PyTorch
 
@@ -87,7 +87,7 @@ def _type_of_sums(x: Array) -> Any:
 
 def of_python(**values: Any) -> dict[str, Any]:
     """Converts NumPy scalars, which would be traced, to Python numbers."""
-    return {name: x.item() if isinstance(x, np.generic) else x for name, x in values.items()}
+    return {name: python_scalar(x) for name, x in values.items()}
 
 
 def check_sizes(network: Any, *names: str) -> None:

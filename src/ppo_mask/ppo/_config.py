@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Float
 
 from ppo_mask.errors import FieldError, RunError, check_at_least
-from ppo_mask.jax_tools import number_settings
+from ppo_mask.jax_tools import number_settings, python_scalar
 
 PRECISIONS = ("float32", "bfloat16")
 
@@ -125,14 +125,10 @@ def _number(value: Any) -> Any:
     return value.astype(jnp.float32) if eqx.is_array(value) and value.shape == () else value
 
 
-def _of_python(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _fixed(default: Any, help: str, **rules: Any) -> Any:
     """Makes a field that is static in the compiled program."""
     metadata = {RULES: Rules(help, **rules)}
-    return eqx.field(static=True, converter=_of_python, default=default, metadata=metadata)
+    return eqx.field(static=True, converter=python_scalar, default=default, metadata=metadata)
 
 
 def _rate(default: float | None, help: str, **rules: Any) -> Any:

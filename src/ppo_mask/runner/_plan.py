@@ -162,7 +162,7 @@ def _choose(
 ) -> Plan[Environment]:
     place, resume = run.checkpoint_dir, run.resume
     if resume is None:
-        config, typed = _settle(merge(defaults, given))
+        config, typed = _settle(resolve(merge(defaults, given)))
         storage = open_storage(place)
         suffix = f"-{run.run_suffix}" if run.run_suffix else ""
         name = run.run_name and f"{run.run_name}{suffix}"
@@ -171,7 +171,7 @@ def _choose(
             check_new_run(name, taken)
         return Plan(config, typed, None, 0, storage)
     folder, update, storage = find_run(resume, place, or_empty=True)
-    asked = merge(defaults, {**read_stored(folder, update, defaults), **given})
+    asked = resolve(merge(defaults, {**read_stored(folder, update, defaults), **given}))
     if run.auto_tune:
         asked = merge(asked, {"auto_tune": False})
         if is_process_0():
@@ -191,13 +191,12 @@ def _choose(
             storage = Storage(folder.path.resolve().parent)
         config = merge(config, {"run_name": name, "run_suffix": None})
         return Plan(config, typed, None, 0, storage)
-    _check_resumable(resolve(asked), folder, update)
+    _check_resumable(asked, folder, update)
     return Plan(config, typed, folder, update, storage, None if in_place else storage.folder / name)
 
 
 def _settle(config: RunConfig[Environment]) -> tuple[RunConfig[Environment], dict[str, Any]]:
-    """Fills in all numbers and makes paths absolute; also returns the paths as typed."""
-    config = resolve(config)
+    """Makes paths absolute; also returns those that it changed, as they were typed."""
     full = absolute(config)
     now, typed = settings(full), settings(config)
     return full, {name: plain(x.value) for name, x in typed.items() if x.value != now[name].value}

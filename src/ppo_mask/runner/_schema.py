@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, cast
 
-import numpy as np
 import yaml
 
 from ppo_mask.checkpoints import expand_user
 from ppo_mask.errors import RunError
+from ppo_mask.jax_tools import python_scalar
 from ppo_mask.ppo import RULES, Rules
 
 
@@ -210,7 +210,7 @@ class Setting:
         Raises:
             RunError: the value is not allowed; one line that begins with ``called``.
         """
-        raw = raw.item() if isinstance(raw, np.generic) else raw
+        raw = python_scalar(raw)
         if self.optional and (raw is None or (isinstance(raw, str) and raw.lower() == "none")):
             return None
         structured = self.kind.structured

@@ -252,6 +252,13 @@ def _where(path: Any) -> Any:
 
 
 @no_type_check
+def close_silently(env: Any) -> None:
+    """Closes an environment or a vector; ``_makers.close`` has shown any failure already."""
+    with contextlib.suppress(Exception, SystemExit):
+        env.close()
+
+
+@no_type_check
 class Stepper:
     """Steps some of a session's environments: rows ``first`` to ``last`` - 1."""
 
@@ -275,10 +282,9 @@ class Stepper:
         self._run(False)
 
     def close(self) -> None:
-        """Closes the environments. Failures are silent, since ``_makers.close`` has shown them."""
+        """Closes the environments, silently."""
         for env in self._envs.values():
-            with contextlib.suppress(Exception, SystemExit):
-                env.close()
+            close_silently(env)
 
     def _run(self, begins: Any) -> None:
         # One long function, since calls take time, and the steps of many games are short.

@@ -12,6 +12,7 @@ from ppo_mask.adapters.from_gymnasium._stepper import (
     UnfitError,
     check_mask,
     check_returned,
+    close_silently,
     find_masks,
     first_actions,
     part_of,
@@ -134,9 +135,8 @@ class VectorStepper:
         self._store_masks(info, masked)
 
     def close(self) -> None:
-        """Closes the vector. Failures are silent, since ``_makers.close`` has shown them."""
-        with contextlib.suppress(Exception, SystemExit):
-            self._vector.close()
+        """Closes the vector, silently."""
+        close_silently(self._vector)
 
     def _arrays_of(self, name: Any) -> Any:
         return [self.arrays[f"{name}{i}"] for i in range(len(self._layout["leaves"]))]
@@ -210,5 +210,4 @@ def find_masks_of(vector: Any) -> Any:
     try:
         return None if find_masks(env) is None else lambda: inner.call("action_masks")
     finally:
-        with contextlib.suppress(Exception, SystemExit):  # `_makers.close` shows it.
-            env.close()
+        close_silently(env)

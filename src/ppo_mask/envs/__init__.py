@@ -1,9 +1,10 @@
-"""Environments: the protocol of reset and step, and many environments side by side.
+"""Environments: the protocol of reset and step, and batches of environments.
 
-In: a key and an action. Out: a :class:`TimeStep`, with the mask of the next action.
-:class:`VectorEnv` runs a batch of copies of an environment, and has the library's only auto-reset.
-:func:`check_env` tests an environment for the protocol's laws; :mod:`~ppo_mask.envs.probes` are
-small environments with known answers; :mod:`~ppo_mask.envs.actions` defines actions.
+In: a key, a state and an action. Out: the next state, and a :class:`TimeStep` with the mask of the
+next action. :class:`VectorEnv` runs a batch of copies of an environment, and has the library's only
+auto-reset. :func:`check_env` tests whether an environment obeys the protocol's laws.
+:mod:`~ppo_mask.envs.probes` are small environments with known answers.
+:mod:`~ppo_mask.envs.actions` defines actions.
 """
 
 from ppo_mask.errors import ProtocolError

@@ -17,9 +17,9 @@ from ppo_mask.envs._shapes import Env, require, require_env, shapes_of
 from ppo_mask.envs.actions import NumActions, action_shape, random_action
 from ppo_mask.jax_tools import split_key
 
-# Environments side by side. All batches have this size, because compiling takes most of the time.
+# The size of all batches. It is always the same, because compiling takes most of the time.
 _NUM_ENVS = 8
-# States, each with an action, that the laws are tested on.
+# The number of states, each with an action, to test the laws on.
 _ROWS = 8 * _NUM_ENVS
 
 
@@ -35,7 +35,7 @@ def check_env(
     Args:
         env: the environment.
         key: the random key of the play; fixed by default.
-        num_steps: steps to play in each of 8 environments, enough that some episodes end.
+        num_steps: steps to play in each of 8 environments. Some episodes should end in this time.
         deterministic: whether the environment claims to ignore its keys.
 
     Raises:
@@ -101,13 +101,13 @@ class _Play:
     after: TimeStep
 
     def some(self) -> tuple[Any, Any]:
-        """Picks states and the actions taken in them, evenly spaced over the play."""
+        """Picks states, evenly spaced over the play, each with the action taken there."""
         rows = np.linspace(0, self.after.reward.size - 1, _ROWS).astype(int)
         return _flat_rows((self.state, self.action), rows)
 
 
 def _flat_rows(tree: Any, rows: np.ndarray) -> Any:
-    """Picks rows of arrays [steps, envs, …], numbered over steps and envs together."""
+    """Merges the axes ``steps`` and ``envs`` of arrays [steps, envs, …], and picks rows."""
     return jax.tree.map(lambda x: x.reshape(len(x) * x.shape[1], *x.shape[2:])[rows], tree)
 
 
@@ -168,7 +168,7 @@ def _parts_of(mask: Any, count: NumActions) -> list[np.ndarray]:
 
 
 def _as_actions(parts: list[np.ndarray], count: NumActions) -> np.ndarray:
-    """Joins the parts of actions."""
+    """Joins the choices of all parts into actions."""
     actions = parts[0] if isinstance(count, int) else np.stack(parts, axis=-1)
     return actions.astype(np.int32)
 
@@ -196,8 +196,8 @@ def _check_purity(env: AbstractEnv[Any], key: Key[Array, ""], state: Any) -> Non
 
 
 def _require_pure(name: str, function: Callable[..., Any], *args: Any) -> None:
-    # Comparing traces is cheap, and shows impure Python. Programs that print differently may still
-    # be equal, so the results decide.
+    # Comparing traces is cheap, and detects impure Python. Equal programs may print differently, so
+    # the results decide.
     def program() -> str:
         # A new function each time, because JAX caches traces by function.
         traced = jax.make_jaxpr(lambda *args: function(*args))(*args)
@@ -245,7 +245,7 @@ def _check_step_and_reset(
     for name in ("observation", "action_mask"):
         law = f"step_and_reset must give reset's {name} where the episode ended, else step's"
         require(_close(getattr(following, name), getattr(wanted, name)), law)
-    # States may differ in unused parts, but not in what the agent observes from there on.
+    # States may differ in unused parts, but the next step must give equal timesteps.
     count = env.num_actions
     action = [np.argmax(part, axis=-1) for part in _parts_of(wanted.action_mask, count)]
     action = _as_actions(action, count)
@@ -280,7 +280,7 @@ def _varies(tree: Any) -> bool:
 def _check_forbidden_actions(
     keys: Key[Array, " rows"], play: _Play, step: Callable[..., Any], count: NumActions
 ) -> None:
-    """Plays one forbidden action in each of several states that forbid one."""
+    """Plays a forbidden action in each of several states that do not allow all actions."""
     mask = play.before.action_mask.reshape(-1, play.before.action_mask.shape[-1])
     partly = np.flatnonzero(~mask.all(axis=-1))
     if len(partly) == 0:

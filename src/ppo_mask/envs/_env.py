@@ -1,4 +1,4 @@
-"""The environment protocol, which knows nothing about learning.
+"""The environment protocol, which is independent of learning.
 
 An environment is a pair of pure functions, ``reset`` and ``step``, over one episode at a time.
 Randomness comes in as a key argument, never from the state. :class:`ppo_mask.envs.VectorEnv` adds
@@ -89,7 +89,7 @@ class TimeStep(eqx.Module):
             MultiDiscrete, one in each part); after the end of an episode, all actions.
         reward: of the step just taken. The reward that ``reset`` returns is not used.
         terminated: the episode ended in a terminal state, whose value is 0.
-        truncated: the episode was cut off, as by a step limit; PPO bootstraps the value.
+        truncated: the episode was cut off, for example by a step limit; PPO bootstraps the value.
         info: per-step arrays for metrics, with the same keys and shapes from ``reset`` and
             ``step``.
 
@@ -125,13 +125,13 @@ class AbstractEnv(eqx.Module, Generic[State]):
 
     - ``reset`` and ``step`` are deterministic in their arguments; states do not hold a key.
     - States, observations and infos keep their structure, shapes and dtypes.
-    - ``step`` never resets: after an episode has ended its result is unspecified.
+    - ``step`` never resets. The result of a step after the end of an episode is unspecified.
     - An action outside the mask must not crash; the environment documents its effect.
 
     Attributes:
         num_actions: length of the mask; actions are 0 to ``num_actions`` - 1. For MultiDiscrete
-            actions it is a tuple ``(a, b, …)``: an action is then an array with one number for each
-            part, and the mask concatenates the parts' masks to a length of ``a + b + …``.
+            actions, a tuple ``(a, b, …)``: an action is an array with one number for each part, and
+            the mask concatenates the parts' masks to a length of ``a + b + …``.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp, ppo_mask as pm
@@ -166,7 +166,8 @@ class AbstractEnv(eqx.Module, Generic[State]):
             key: for everything that is random about the start.
 
         Returns:
-            The state, which is any tree of arrays; and a timestep of an episode that has not ended.
+            The state, which is any tree of arrays, and the first timestep. The first timestep does
+            not end the episode.
         """
 
     @abstractmethod
@@ -175,7 +176,7 @@ class AbstractEnv(eqx.Module, Generic[State]):
 
         Args:
             key: for everything that is random about the step.
-            state: of an episode that has not ended.
+            state: a state of an episode that has not ended.
             action: from 0 to ``num_actions`` - 1; if MultiDiscrete, one number for each part.
 
         Returns:
@@ -184,7 +185,7 @@ class AbstractEnv(eqx.Module, Generic[State]):
 
 
 class Next(eqx.Module, Generic[State]):
-    """The state before the next action: a new episode's first state if the step ended one.
+    """The state before the next action; after the end of an episode, the first state of a new one.
 
     Attributes:
         state: the environment's state.
@@ -233,10 +234,11 @@ class AbstractSelfResettingEnv(AbstractEnv[State]):
         Args:
             step_key: as for ``step``.
             reset_key: as for ``reset``.
-            state: of an episode that has not ended.
+            state: a state of an episode that has not ended.
             action: from 0 to ``num_actions`` - 1; if MultiDiscrete, one number for each part.
 
         Returns:
-            The timestep of ``step(step_key, state, action)``; and the state before the next
-            action: from that step, or from ``reset(reset_key)`` where the episode has ended.
+            The timestep of ``step(step_key, state, action)``, and the state before the next action.
+            If the step ended the episode, this state is from ``reset(reset_key)``, else from the
+            step.
         """

@@ -65,7 +65,7 @@ def step_in_place(env: AbstractEnv[Any], *arguments: Any) -> tuple[TimeStep, Nex
     """Calls ``step_and_reset`` of a host environment or of a wrapper around one.
 
     Raises:
-        ValueError: the wrapper has no such method.
+        ValueError: the wrapper has no method ``step_and_reset``.
     """
     method = getattr(env, "step_and_reset", None)
     if method is None:

@@ -19,20 +19,20 @@ _TASK = "task"
 
 
 class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
-    """Several environments of equal shapes, one of which is sampled for each episode.
+    """Several environments of equal shapes; each episode samples one.
 
-    ``info["task"]`` is the environment's index. The policy does not see the index, so observations
-    must show whatever tells the tasks apart.
+    ``info["task"]`` is the index of the episode's environment. The policy does not see the index,
+    so the observations must distinguish the tasks.
 
     Environments that differ only in the values of array fields cost as much as one environment.
-    If they differ in more, ``vmap`` runs all environments in every row and keeps one result, which
-    is fine for a few environments, or for cheap ones.
+    With any other difference, ``vmap`` runs all environments for every episode and keeps one
+    result. This is fine for few or cheap environments.
 
     Attributes:
-        envs: the environments. They have equal numbers of actions, and states, observations and
-            infos of equal structure, shapes and dtypes.
-        weights: relative probabilities of the environments, not negative and not all 0. None makes
-            them equal. A curriculum may change them.
+        envs: the environments. All have the same number of actions, and the structures, shapes and
+            dtypes of their states, observations and infos are the same.
+        weights: relative probabilities of the environments, not negative and not all 0. None means
+            equal probabilities. A curriculum may change the weights.
         num_actions: the number of actions of every environment.
 
     Raises:
@@ -110,7 +110,7 @@ def _add_task(timestep: TimeStep, task: Int[Array, ""]) -> TimeStep:
 
 
 def _shapes(env: AbstractEnv[Any]) -> dict[str, str]:
-    """Describes, by name, everything in which the environments must agree."""
+    """Describes, by name, everything that must be the same in all environments."""
     state, timestep = trace_call("reset", env.reset, jax.random.key(0))
     parts = {
         "num_actions": str(env.num_actions),

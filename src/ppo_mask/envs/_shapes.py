@@ -26,7 +26,7 @@ def require_env(env: Any) -> None:
 
     Raises:
         RunError: ``env`` is not an environment.
-        ProtocolError: ``num_actions`` is neither a positive int nor a tuple of these.
+        ProtocolError: ``num_actions`` is not a positive int, or a tuple of positive ints.
     """
     if isinstance(env, type) and issubclass(env, AbstractEnv):
         name = env.__name__
@@ -44,12 +44,12 @@ def require_env(env: Any) -> None:
 
 
 def trace_call(name: str, call: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
-    """Traces ``reset`` or ``step`` for the shapes of the state and the timestep it returns.
+    """Traces ``reset`` or ``step`` to find the shapes of the returned state and timestep.
 
     Args:
         name: "reset" or "step".
         call: the method.
-        args: its arguments, or their shapes.
+        args: the method's arguments, or their shapes.
 
     Returns:
         The state and the timestep, with ``jax.ShapeDtypeStruct`` in place of arrays.
@@ -124,7 +124,7 @@ def require(holds: Any, law: str) -> None:
 
 
 def require_same_types(what: str, reset: Any, step: Any) -> None:
-    """Raises a ProtocolError if an array differs between ``reset`` and ``step``, and names it."""
+    """Raises a ProtocolError that names the array whose type differs between reset and step."""
     before, after = describe_shapes(reset), describe_shapes(step)
     for name in sorted(before.keys() | after.keys()):
         was, is_ = before.get(name, "nothing"), after.get(name, "nothing")
@@ -134,7 +134,7 @@ def require_same_types(what: str, reset: Any, step: Any) -> None:
 
 
 def _require_counts(count: Any) -> None:
-    """Checks that ``num_actions`` is a number, or a tuple of numbers."""
+    """Checks that ``num_actions`` is a positive int, or a tuple of positive ints."""
     parts: Any = count if isinstance(count, tuple) else (count,)
     if parts and all(isinstance(n, int) and n >= 1 for n in parts):
         return

@@ -1,4 +1,4 @@
-"""Many environments side by side, with the library's only auto-reset."""
+"""A batch of copies of an environment, with the library's only auto-reset."""
 
 from typing import Any, Generic, TypeVar
 
@@ -37,8 +37,8 @@ class VectorTimeStep(eqx.Module):
     """The :class:`TimeStep` of ``envs`` environments at once, with episode statistics.
 
     ``observation`` and ``action_mask`` are for the next action: where an episode has just ended,
-    they are the **new** episode's. Everything else belongs to the step just taken: where it
-    truncated an episode, PPO bootstraps from ``final_observation``.
+    they are from the **new** episode. All other fields are from the step just taken. Where this
+    step truncated an episode, PPO bootstraps from ``final_observation``.
 
     Attributes:
         observation: for the next action.
@@ -47,7 +47,7 @@ class VectorTimeStep(eqx.Module):
         terminated: the step ended its episode in a terminal state.
         truncated: the step's episode was cut off.
         info: of the step taken.
-        final_observation: of the step taken, before any reset.
+        final_observation: the observation after the step taken, before any reset.
         episode_return: undiscounted sum of the rewards of the step's episode, up to this step.
         episode_length: steps of the step's episode, up to this one.
     """
@@ -72,8 +72,8 @@ class VectorEnv(eqx.Module, Generic[State]):
     """``num_envs`` copies of an environment, each reset when its episode ends.
 
     A reset runs only for the environments that need it (:func:`ppo_mask.jax_tools.rarely`), so that
-    expensive resets do not slow the others down. Outside of ``jax.jit`` each operation is compiled
-    and run alone, and some are compiled again in each call; so compile the caller of :meth:`step`.
+    expensive resets do not slow the others down. Compile the caller of :meth:`step`: outside of
+    ``jax.jit`` each operation is compiled and run alone, and some are compiled again in each call.
 
     Attributes:
         env: the environment.
@@ -127,18 +127,18 @@ class VectorEnv(eqx.Module, Generic[State]):
     def step(
         self, key: Key[Array, ""], state: VectorState[State], actions: Int[Array, "envs *parts"]
     ) -> tuple[VectorState[State], VectorTimeStep]:
-        """Takes one action in every environment and starts new episodes where one has ended.
+        """Takes one action in every environment, and starts a new episode where one ends.
 
         Args:
             key: split over the environments' steps and resets.
-            state: of all environments.
+            state: the state of all environments.
             actions: one for each environment; if MultiDiscrete, ``[envs, parts]``.
 
         Returns:
             The state and the timestep, whose arrays have a leading axis ``envs``.
 
         Raises:
-            ValueError: an action has another number of parts than the environment's.
+            ValueError: the number of parts of an action is not the environment's.
         """
         return self.step_with(split_key(key, 2, self.num_envs), state, actions)
 
@@ -151,15 +151,15 @@ class VectorEnv(eqx.Module, Generic[State]):
         """Takes a :meth:`step` in some of the environments, such as those of one device.
 
         Args:
-            keys: for each environment's step, and for its reset.
-            state: of these environments.
+            keys: keys of the environments' steps, and keys of their resets.
+            state: the state of these environments.
             actions: one for each of these environments, as in :meth:`step`.
 
         Returns:
             The state and the timestep, whose arrays have a leading axis ``envs``.
 
         Raises:
-            ValueError: an action has another number of parts than the environment's.
+            ValueError: the number of parts of an action is not the environment's.
         """
         wanted = action_shape(self.num_actions)
         if actions.shape[1:] != wanted:
@@ -196,7 +196,7 @@ class VectorEnv(eqx.Module, Generic[State]):
 
         def fresh(operand: tuple[ArrayTree, Key[Array, ""]]) -> Next[State]:
             state, timestep = eqx.combine(operand[0], static).reset(operand[1])
-            # Reset's info is dropped here, so only this check can see a difference.
+            # The info from ``reset`` is dropped here, so only this check notices a wrong type.
             require_same_types("timestep.info", timestep.info, final.info)
             return Next(state, timestep.observation, timestep.action_mask)
 

@@ -26,7 +26,7 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
 
     Attributes:
         env: the environment.
-        max_steps: the most steps of an episode.
+        max_steps: the maximum number of steps of an episode.
         num_actions: the environment's number of actions.
 
     Raises:
@@ -63,7 +63,7 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
     def step(
         self, key: Key[Array, ""], state: tuple[State, Int[Array, ""]], action: ActionLike
     ) -> tuple[tuple[State, Int[Array, ""]], TimeStep]:
-        """Takes one action, and truncates the episode at the limit unless it has ended."""
+        """Takes one action, and truncates the episode at the limit unless the step ends it."""
         inner, steps = state
         inner, timestep = self.env.step(key, inner, as_action(action, self.num_actions))
         cut = (steps + 1 >= self.max_steps) & ~timestep.terminated
@@ -89,12 +89,12 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
 
 
 class FlatObservation(AbstractEnv[State]):
-    """An environment whose observation is flattened to one vector, as an MLP needs it.
+    """An environment whose observation is flattened to one vector, for an MLP.
 
     Attributes:
         env: the environment.
-        of: picks a part of the observation, such as ``lambda observation: observation.grid``; None:
-            all of it.
+        of: picks the part of the observation to flatten, such as
+            ``lambda observation: observation.grid``. None flattens the whole observation.
         num_actions: the environment's number of actions.
         observation_size: length of the vector.
 
@@ -148,7 +148,7 @@ class FlatObservation(AbstractEnv[State]):
 
 
 def flatten(observation: ArrayTree) -> Float[Array, " features"]:
-    """Concatenates all arrays of an observation into a float32 vector, in the order of its tree.
+    """Concatenates all arrays of an observation into a float32 vector, in the order of the leaves.
 
     Booleans become 0 and 1; other numbers keep their values.
     """

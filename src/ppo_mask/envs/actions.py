@@ -1,8 +1,9 @@
 """What an action is: Discrete or MultiDiscrete, as in Gymnasium.
 
-The ``num_actions`` of an environment or a network decides. If that is a number ``n``, an
-action is an integer below ``n``. If it is a tuple ``(a, b, …)``, an action is MultiDiscrete, with
-one integer for each part, and the mask concatenates the parts' masks: ``a + b + …`` booleans.
+The field ``num_actions`` of an environment or a network decides. If ``num_actions`` is a number
+``n``, an action is an integer below ``n``. If it is a tuple ``(a, b, …)``, an action is
+MultiDiscrete, with one integer for each part. The mask then concatenates the parts' masks, and has
+a length of ``a + b + …``.
 """
 
 import itertools
@@ -83,7 +84,7 @@ def split_parts(row: Any, num_actions: tuple[int, ...]) -> Iterator[tuple[slice,
 def count_allowed(
     mask: Bool[Array, "*batch actions"], num_actions: NumActions
 ) -> Int[Array, "*counts"]:
-    """Counts the actions that a mask allows: in all, or in each part if MultiDiscrete."""
+    """Counts the actions that a mask allows; if MultiDiscrete, those of each part."""
     if isinstance(num_actions, int):
         return mask.sum(axis=-1, dtype=jnp.int32)
     parts = [part.sum(axis=-1, dtype=jnp.int32) for _, part in split_parts(mask, num_actions)]

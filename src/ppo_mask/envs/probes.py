@@ -1,6 +1,6 @@
-"""Tiny environments with known answers, which show what part of a learner is wrong.
+"""Tiny environments with known answers, which show which part of a learner is wrong.
 
-Each environment tests one thing that must work; try them in order. γ is the discount:
+Each environment tests one thing that must work; try the environments in order. γ is the discount:
 
 ================== ============================================================ ==================
 environment        what must work                                               the answer
@@ -133,8 +133,8 @@ class Discounting(AbstractEnv[Float[Array, ""]]):
 class EndlessOrOver(AbstractEnv[Float[Array, ""]]):
     """Episodes of one step, with reward 1 and always the same observation.
 
-    If episodes are truncated, rewards would have continued forever: V = 1/(1-γ). If they terminate,
-    there is only the one reward: V = 1.
+    If episodes are truncated, rewards would have continued forever: V = 1/(1-γ). If episodes
+    terminate, there is only one reward: V = 1.
 
     Attributes:
         truncates: whether episodes are truncated; else they terminate.
@@ -218,7 +218,7 @@ class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
 
     Attributes:
         length: number of doors.
-        num_actions: number of keys of each lock, at least 2.
+        num_actions: for each lock of a door, the number of keys, at least 2.
     """
 
     length: int = eqx.field(static=True)
@@ -246,7 +246,7 @@ class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
         return state, self._show(state, allowed & right, ~allowed | (opened + 1 >= self.length))
 
     def _places(self) -> tuple[Int[np.ndarray, " locks"], Int[np.ndarray, " locks"]]:
-        """Returns each lock's first key in the mask, and the size of its lower half of keys."""
+        """Returns the place of each lock's first key in the mask, and half its number of keys."""
         keys = np.array(self.num_actions, np.int32)
         return np.cumsum(keys, dtype=np.int32) - keys, keys // 2
 
@@ -275,8 +275,8 @@ class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
 class RememberedCue(AbstractEnv[tuple[Array, Array]]):
     """The first observation, 1 or -1, is the cue; ``delay`` zeros follow.
 
-    At the last zero, action 1 is right after cue 1, and action 0 after cue -1. The right action has
-    reward 1, the other -1. A policy without a memory gets 0 on average.
+    At the last zero, the right action is 1 if the cue was 1, and 0 if the cue was -1. The right
+    action has reward 1, the other -1. A policy without memory gets 0 on average.
 
     Attributes:
         delay: steps after the cue, at least 1.

@@ -6,8 +6,8 @@
 - :func:`jit_inline` compiles a function, or inlines it where the caller is compiled.
 - :func:`scan_until` and :func:`mean_over_parts` are loops.
 - :func:`number_settings` traces code under JAX's default number settings.
-- :func:`plain_dicts` and :func:`strong_types` convert trees to a canonical form, and
-  :func:`python_scalar` a number.
+- :func:`plain_dicts` and :func:`strong_types` convert trees to a canonical form.
+- :func:`python_scalar` converts a NumPy scalar to a Python one.
 - :func:`check_types` checks a package's type annotations while its functions are traced.
 """
 

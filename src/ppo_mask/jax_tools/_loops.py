@@ -27,7 +27,7 @@ def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree
     num_parts = len(jax.tree.leaves(parts)[0])
     if num_parts == 1:
         return function(part(0))
-    function = jax.jit(function)  # Traced once, for its shapes and for the loop.
+    function = jax.jit(function)  # Traced once; the shapes and the loop share the trace.
     shapes = jax.eval_shape(lambda: function(part(0)))
     nothing = zeros_from_shapes(jax.eval_shape(_widened, shapes))
 
@@ -43,7 +43,7 @@ def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree
 
 
 def _widened(tree: ArrayTree) -> ArrayTree:
-    """Casts floats of fewer than 32 bits to float32: their sums would lose terms, or overflow."""
+    """Casts short floats to float32: a sum of bfloat16 or float16 drops terms or overflows."""
     return jax.tree.map(lambda x: x.astype(jnp.float32) if _is_short(x) else x, tree)
 
 
@@ -60,13 +60,14 @@ def scan_until(
     """Runs ``jax.lax.scan`` up to the first step for which ``stop`` holds, and discards that step.
 
     Args:
-        stop: maps a step's output to whether to discard that step and stop; None takes all steps.
+        stop: given a step's output, whether to discard the step and stop; None takes all steps.
         step: maps a carry and an entry of ``xs`` to the next carry and an output, as in ``scan``.
         carry: the initial carry.
         xs: arrays with a leading axis, one entry for each step.
 
     Returns:
-        The carry after the steps taken, their outputs (0 for steps not taken), and their number.
+        The carry after the last step taken, the outputs (0 for steps not taken), and the number of
+        steps taken.
     """
     length = len(jax.tree.leaves(xs)[0])
     if stop is None:

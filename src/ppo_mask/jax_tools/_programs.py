@@ -13,7 +13,7 @@ from jaxtyping import Array, Key, UInt32
 Function = TypeVar("Function", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
-# A part of the keys of JAX's caches: a trace for one platform is not used for another.
+# JAX's caches have this value in their keys, so a trace for one platform is not used for another.
 _platform: Any = jax.make_user_context(None)
 
 
@@ -24,7 +24,7 @@ def jit_inline(function: Function) -> Function:
     of many operations: a caller that is not compiled would otherwise compile each operation alone.
 
     As with ``equinox.filter_jit``, arrays and NumPy's scalars are traced. Every other argument is
-    static: hashable, and compared by ``==``, so 1 and 1.0 are the same. Pass a number that changes
+    static: hashable, and compared by ``==``, so 1 and 1.0 share a trace. Pass a number that changes
     from call to call, or whose type matters, as an array.
 
     Example:
@@ -115,7 +115,7 @@ def by_platform(
     (:func:`for_platform`) gives the same result on another, only more slowly.
 
     Args:
-        on_cpu: the form for a CPU, which computes little at a time but starts kernels quickly.
+        on_cpu: the form for a CPU. A CPU computes little at a time but starts kernels quickly.
         elsewhere: the form for accelerators, with the same result. An accelerator computes much
             at a time, but each kernel and each iteration of a loop waits for the one before.
         operands: the arguments of the chosen function.
@@ -124,8 +124,8 @@ def by_platform(
     return (on_cpu if platform == "cpu" else elsewhere)(*operands)
 
 
-# XLA's CPU compiler takes two or three times as long for JAX's random generator over several axes
-# as over one axis of the same size. Hence one axis here, and then a reshape.
+# XLA compiles JAX's random generator for a CPU two to three times as fast for one axis as for
+# several axes of the same total size. So these functions use one axis, and then reshape.
 
 
 def split_key(key: Key[Array, ""], *shape: int) -> Key[Array, "..."]:

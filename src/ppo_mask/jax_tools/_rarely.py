@@ -47,8 +47,8 @@ def rarely(
         operand: the argument of ``true_fun``, a tree of arrays. Arrays that are also in
             ``otherwise`` are changed in place, without a copy.
         otherwise: the result where ``pred`` is False, structured as the result of ``true_fun``.
-        share: the size of a chunk is the batch's size divided by ``share``, but at least 16. About
-            one member in ``share`` should need ``true_fun`` at a time.
+        share: the size of a chunk is the batch's size divided by ``share``, but at least 16. Choose
+            ``share`` so that about one member in ``share`` needs ``true_fun`` in a call.
         cost: 0 to 255, higher for members whose loops in ``true_fun`` run longer. Members of
             similar cost share a chunk, so that short loops do not wait for long ones.
         short: whether ``true_fun`` ends soon for every member. An accelerator then runs it for all
@@ -71,13 +71,13 @@ def rarely(
 
     given, structure = jax.tree.flatten(operand)
     base = jax.tree.leaves(otherwise)
-    # An argument that is also in `otherwise` is read from the array of results: each member is
-    # served once, so its entry is still the old one, and the batch needs no copy.
+    # An array that is also in `otherwise` is read from the array of results, without a copy. Each
+    # member is served once, so the entry of a waiting member still has its old value.
     places = [next((i for i, x in enumerate(base) if x is leaf), None) for leaf in given]
     in_place = [i for i in places if i is not None]
 
     @jax.jit  # Traced once, for the unbatched and the batched form.
-    @keep_settings  # The settings may be others when the caller's program is batched.
+    @keep_settings  # The settings may differ when the caller's program is batched.
     def run(*leaves: Any) -> Result:
         shared, others = iter(leaves[: len(in_place)]), iter(leaves[len(in_place) :])
         ordered = [next(others if i is None else shared) for i in places]
@@ -99,7 +99,7 @@ def rarely(
         return out, jax.tree.map(lambda _: True, out)
 
     leaves = (leaf for leaf, i in zip(given, places, strict=True) if i is None)
-    # If all members cost the same, their order does not matter.
+    # A Python number is the cost of all members, so their order does not matter.
     costs = None if isinstance(cost, int) else jnp.asarray(cost, jnp.int32)
     return single(pred, costs, otherwise, *leaves)
 
@@ -162,7 +162,7 @@ def _batch(
         )
         if shared_batched:  # Batches (seeds, say) whose shared values differ run in turn.
             out = jax.lax.map(lambda each: many(*each), args)
-        else:  # A batch of batches is one larger batch.
+        else:  # A batch of batches becomes one larger batch.
             members = args[0].shape[1]
             flat = (
                 jax.tree.map(lambda x: x.reshape(size * members, *x.shape[2:]), x) if o else x
@@ -224,10 +224,10 @@ def _serve_in_chunks(
         return waiting[served] != _NOBODY
 
     def serve(carry: tuple[Array, Array, Any]) -> tuple[Array, Array, Any]:
-        # `waiting` is in the carry, so that XLA stores it instead of computing it for each use.
+        # `waiting` is in the carry, so that XLA does not compute it again for each use.
         served, waiting, out = carry
         rows = _rows(jax.lax.dynamic_slice(waiting, (served,), (chunk,)), batch)
-        # Padding gets the last member's arguments, and its results are not written.
+        # Padding gets the last member's arguments, and the results of padding are dropped.
         picked = jnp.minimum(rows, batch - 1)
         base = jax.tree.leaves(out)
         args = [

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     ArrayTree = PyTree[Array]
 
-# Not Int[ArrayLike, ""]: that lets NumPy's floats pass.
+# Not Int[ArrayLike, ""], which accepts NumPy's floats.
 IntScalarLike: TypeAlias = Int[Array, ""] | Int[np.ndarray, ""] | np.integer[Any] | int
 """An integer of Python or NumPy, or an integer array of shape []; actions have this type."""
 
@@ -33,11 +33,11 @@ def describe_shapes(tree: Any) -> dict[str, str]:
 
 
 def zeros_from_shapes(shapes: Any, *leading: int) -> ArrayTree:
-    """Makes zeros of the shapes and dtypes that ``jax.eval_shape`` gives.
+    """Makes zeros of the given shapes and dtypes.
 
     Args:
-        shapes: a tree of ``jax.ShapeDtypeStruct``.
-        leading: sizes of axes to put before each array's own.
+        shapes: a tree of ``jax.ShapeDtypeStruct``, such as the result of ``jax.eval_shape``.
+        leading: sizes of extra leading axes.
     """
     return jax.tree.map(lambda x: jnp.zeros((*leading, *x.shape), x.dtype), shapes)
 
@@ -64,9 +64,9 @@ def strong_types(tree: Any) -> Any:
 
 
 def flat_numbers(observation: ArrayTree) -> Float[Array, " features"]:
-    """Concatenates all numbers of an observation into one vector, in the order of its tree.
+    """Concatenates all numbers of an observation into one vector, in the order of the leaves.
 
-    Numbers become float32. An observation that is a single vector of floats stays as it is.
+    Numbers become float32, but an observation that is a single vector of floats stays as it is.
 
     Args:
         observation: any tree of arrays.
@@ -74,7 +74,7 @@ def flat_numbers(observation: ArrayTree) -> Float[Array, " features"]:
     leaves = [x for x in jax.tree.leaves(plain_dicts(observation)) if x.size]
     if len(leaves) == 1 and leaves[0].ndim == 1 and jnp.issubdtype(leaves[0].dtype, jnp.floating):
         return leaves[0]
-    nothing = jnp.zeros(0, jnp.float32)  # Without leaves there is still a vector.
+    nothing = jnp.zeros(0, jnp.float32)  # The result for an observation without numbers.
     return jnp.concatenate([nothing, *(x.astype(jnp.float32).reshape(-1) for x in leaves)])
 
 

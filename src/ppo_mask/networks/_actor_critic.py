@@ -45,8 +45,8 @@ class AbstractActorCritic(eqx.Module):
         """The constructor's arguments without the key: numbers, text, None, networks, and lists,
         tuples and dictionaries of these.
 
-        ``type(model)(**model.hyperparameters, key=key)`` has the same structure and shapes, so that
-        a saved policy can store its architecture.
+        ``type(model)(**model.hyperparameters, key=key)`` makes a model of the same structure and
+        shapes. A saved policy stores these arguments as its architecture.
         """
 
     @abstractmethod
@@ -67,8 +67,8 @@ class AbstractActorCritic(eqx.Module):
 class AbstractRecurrentActorCritic(AbstractActorCritic):
     """A policy with a memory: each step of an episode hands a hidden state to the next.
 
-    The caller keeps the hidden state (:func:`advance`) and starts every episode with
-    :meth:`initial_hidden`. PPO backpropagates through whole rollouts of an environment.
+    The caller passes the hidden state from step to step, and starts every episode with
+    :meth:`initial_hidden`. PPO backpropagates through an environment's whole rollout.
 
     Example:
         >>> import jax.numpy as jnp, ppo_mask as pm
@@ -126,7 +126,7 @@ class AbstractWrappedActorCritic(AbstractActorCritic):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """The network and the static fields."""
+        """The wrapped network and the wrapper's static fields."""
         return {"network": self.network, **static_fields(self)}
 
     @abstractmethod
@@ -145,9 +145,9 @@ class AbstractWrappedActorCritic(AbstractActorCritic):
 class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
     """A network behind a fixed feature extractor without parameters.
 
-    The rollout stores the features, computed once for each step, and each minibatch unpacks them.
-    The library's wrappers, such as normalization, go between extractor and network, so that the
-    extractor reads the environment's own observation.
+    The features are computed once for each step and stored in the rollout. Each minibatch unpacks
+    its features. The library's wrappers, such as normalization, go between extractor and network,
+    so the extractor gets the environment's observation unchanged.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
@@ -182,7 +182,7 @@ class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
 
 
 def static_fields(module: eqx.Module) -> dict[str, Any]:
-    """Returns a module's static fields by name, in order: the hyperparameters of most networks.
+    """Returns a module's static fields by name; for most networks, these are the hyperparameters.
 
     Args:
         module: a network whose constructor has an argument for each of its static fields.
@@ -249,8 +249,8 @@ class Parts(NamedTuple):
 def split_features(model: AbstractActorCritic) -> Parts:
     """Splits a model into its fixed feature extractor and the trainable network.
 
-    A model without an extractor gets the identity. The ``features`` of nested extractors include
-    every ``unpack`` except the innermost.
+    A model without an extractor gets the identity. For nested extractors, ``features`` includes
+    every ``unpack`` except that of the innermost extractor.
     """
     if not isinstance(model, AbstractFeatureActorCritic):
         return Parts(lambda observation: observation, lambda features: features, model)
@@ -272,7 +272,7 @@ class Memory(eqx.Module):
 
     Attributes:
         hidden: the model's hidden state before the rollout's first step.
-        ended: True where a step was its episode's last; then the hidden state is reset.
+        ended: True where a step ended its episode; the hidden state is reset after this step.
     """
 
     hidden: ArrayTree
@@ -285,7 +285,7 @@ def reset_hidden(
     """Resets hidden states where an episode has ended.
 
     Args:
-        model: gives the initial hidden state.
+        model: the model, which has the initial hidden state.
         ended: True where an episode has ended.
         hidden: arrays whose leading axes are those of ``ended``.
     """
@@ -307,9 +307,9 @@ def forward(
     Args:
         model: any model.
         observation: with axes [rows, …]; with a memory, [rows, steps, …].
-        action_mask: of each observation.
-        memory: of a recurrent model, with axes [rows, …]; None for other models. Gradients flow
-            back through all steps that an episode has in the rollout.
+        action_mask: the mask of each observation.
+        memory: the memory of a recurrent model, with axes [rows, …]; None for other models.
+            Gradients flow back through all of an episode's steps in the rollout.
 
     Returns:
         Distributions and values, with axes [rows, …] or [rows, steps, …].

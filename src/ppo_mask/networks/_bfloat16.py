@@ -23,13 +23,13 @@ from ppo_mask.networks._normalize import NormalizedActorCritic
 class BFloat16ActorCritic(AbstractWrappedActorCritic):
     """A wrapper that computes any network in bfloat16.
 
-    Parameters stay in float32 for the optimizer and are rounded for each use, as are the floats of
+    Parameters stay in float32 for the optimizer. Each call rounds the parameters, and the floats of
     the observation and of the hidden state. The results are float32: the logits, the value, and the
     hidden state for the next step.
 
     With ``preferred_element_type``, a layer may sum its bfloat16 products in float32 and continue
-    in float32, as :class:`~ppo_mask.networks.MLPActorCritic` does. Its gradients are then summed in
-    float32, too.
+    in float32, as :class:`~ppo_mask.networks.MLPActorCritic` does. The layer's gradients are then
+    summed in float32, too.
 
     Args:
         key: not used.
@@ -41,7 +41,7 @@ class BFloat16ActorCritic(AbstractWrappedActorCritic):
     network: AbstractActorCritic
 
     def __init__(self, network: AbstractActorCritic, *, key: Key[Array, ""] | None = None):
-        del key  # Loading rebuilds every network with a key; nothing here is random.
+        del key  # Loading passes a key to every network's constructor; nothing here is random.
         self.network = network
 
     def advance(

@@ -22,7 +22,7 @@ from ppo_mask.networks.layers import (
 )
 
 _LARGEST = 12  # Cells per side; larger images are halved.
-_SMALLEST = 3  # Cells per side; a kernel has as many.
+_SMALLEST = 3  # Cells per side; the size of a kernel.
 _MOST_PLANES_FIRST, _SMALLEST_IMAGE = 4, 16  # Color channels or stacked frames; cells per side.
 
 
@@ -31,17 +31,17 @@ class ConvActorCritic(AbstractActorCritic):
     """Convolutions over one image or board of the observation, shared by policy and value.
 
     Kernels are 3 × 3. Convolutions of stride 2 halve the image until no side is longer than 12
-    cells; there are at least two convolutions. Their output is concatenated with all other arrays
-    of the observation; one hidden layer and two heads follow. Weights start orthogonal, as in
-    :class:`~ppo_mask.networks.MLPActorCritic`.
+    cells; there are at least two convolutions. The last convolution's output is concatenated with
+    all other arrays of the observation; one hidden layer and two heads follow. Weights start
+    orthogonal, as in :class:`~ppo_mask.networks.MLPActorCritic`.
 
     Args:
         key: the random key of the initial weights.
 
     Attributes:
         grid_shape: rows, columns and channels. The observation's first array of this shape is the
-            grid; uint8 values are divided by 255. If the first axis has at most 4 entries and the
-            others at least 16, channels come first, as in stacked frames.
+            grid; uint8 values are divided by 255. If the first axis has at most 4 entries and each
+            other axis at least 16, channels come first, as in stacked frames.
         other_size: number of entries in the rest of the observation.
         num_actions: number of logits of the policy; if MultiDiscrete, a number for each part.
         channels: number of channels of each convolution.
@@ -153,12 +153,12 @@ class ConvActorCritic(AbstractActorCritic):
 
 
 def find_grid(observation: Any) -> tuple[int, int, int] | None:
-    """Finds the shape of the first array of rows, columns and channels; None if there is none.
+    """Returns the shape of an observation's first grid of rows, columns and channels, or None.
 
-    Channels come first in an image like ``[4, 84, 84]``.
+    In an image like ``[4, 84, 84]``, channels come first.
 
     Args:
-        observation: arrays, or their shapes.
+        observation: a tree of arrays, or of their shapes.
     """
     shapes = [leaf.shape for leaf in jax.tree.leaves(observation) if len(leaf.shape) == 3]
     sides = ((shape, _channels_last(shape)) for shape in shapes)

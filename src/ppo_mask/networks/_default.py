@@ -11,7 +11,7 @@ from ppo_mask.networks._conv import ConvActorCritic, find_grid
 from ppo_mask.networks._mlp import MLPActorCritic
 from ppo_mask.networks.layers import observation_shapes, size_of
 
-_SHOWN = 4  # the most arrays of an observation that are described one by one
+_SHOWN = 4  # arrays; an observation with more arrays is summarized
 
 
 def network_for(
@@ -28,8 +28,8 @@ def network_for(
         env: an :class:`~ppo_mask.envs.AbstractEnv` with any observation of numbers.
         key: the random key of the initial weights.
         hidden_dim: width of the hidden layers.
-        num_layers: hidden layers of an MLP.
-        shared_layers: number of an MLP's hidden layers, from the first, that both heads share.
+        num_layers: number of hidden layers of an MLP.
+        shared_layers: number of an MLP's first hidden layers that both heads share.
 
     Raises:
         ValueError: the observation has no numbers, or a size is invalid.

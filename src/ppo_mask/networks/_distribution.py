@@ -23,7 +23,7 @@ class AbstractMaskedDistribution(eqx.Module):
     MultiDiscrete ones.
 
     Attributes:
-        mask: True where an action is allowed; if MultiDiscrete, the parts' masks in one row.
+        mask: True where an action is allowed; if MultiDiscrete, the parts' masks, concatenated.
     """
 
     mask: eqx.AbstractVar[Bool[Array, " actions"]]
@@ -34,13 +34,13 @@ class AbstractMaskedDistribution(eqx.Module):
         """The number of actions; if MultiDiscrete, a tuple with the number of each part."""
 
     def check_choices(self, num_actions: NumActions) -> None:
-        """Checks that there are as many actions as in an environment.
+        """Checks that the numbers of actions are those of an environment.
 
         Args:
             num_actions: the environment's number of actions.
 
         Raises:
-            ValueError: the numbers differ.
+            ValueError: the numbers of actions differ.
         """
         if self.choices != num_actions:
             raise ValueError(
@@ -83,8 +83,8 @@ class MaskedCategorical(AbstractMaskedDistribution):
         mask: True where an action is allowed.
 
     Raises:
-        ValueError: logits and mask have different lengths, or no action is allowed. The
-            mask's values are known, and checked, only outside of compiled code. In compiled code,
+        ValueError: logits and mask have different lengths, or no action is allowed. Only outside of
+            compiled code are the mask's values known and checked here. In compiled code,
             :class:`ppo_mask.training.Trainer` and :func:`ppo_mask.training.evaluate` check the
             masks, at no cost per step.
 
@@ -139,12 +139,12 @@ class MaskedCategorical(AbstractMaskedDistribution):
 
         Frequencies match probabilities to within 2⁻²³, the resolution of the random number.
         """
-        # XLA may sum prefixes in any order: by a rounding error, the CDF can change where the
-        # probability is 0, or decrease. Hence the mask here. The top of the CDF counts as above the
+        # XLA may sum prefixes in any order, so rounding errors can make the CDF decrease, or change
+        # at a forbidden action. Hence the mask here. The top of the CDF counts as above the
         # threshold even if `draw * top` rounds up to `top`.
         cdf = jnp.where(self.mask, jnp.cumsum(self.probs), 0)
         top = cdf.max()
-        with number_settings():  # So that the number has 32 bits.
+        with number_settings():  # The random number has 32 bits.
             draw = jax.random.uniform(key)
         above = (cdf > draw * top) | (cdf >= top)
         return jnp.argmax(self.mask & above).astype(jnp.int32)
@@ -154,9 +154,9 @@ class MaskedCategorical(AbstractMaskedDistribution):
 class MaskedMultiCategorical(AbstractMaskedDistribution):
     """A distribution over the allowed MultiDiscrete actions, with independent parts.
 
-    Each part is a :class:`MaskedCategorical`, with the same guarantees. Logits and mask each
-    are one row, part after part, as in sb3-contrib for Gymnasium's MultiDiscrete. An action has
-    one number for each part.
+    Each part is a :class:`MaskedCategorical`, with the same guarantees. As in sb3-contrib for
+    Gymnasium's MultiDiscrete, ``logits`` concatenates the parts' logits, and ``mask`` the parts'
+    masks. An action has one number for each part.
 
     Args:
         logits: log-probabilities of all parts' actions, up to a constant for each part.
@@ -220,16 +220,16 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
 
     @property
     def probs(self) -> Float[Array, " actions"]:
-        """Probabilities of each part, part after part; exactly 0 outside the mask."""
+        """The parts' probabilities, concatenated; exactly 0 outside the mask."""
         return self._each_part(lambda part: part.probs)
 
     def log_prob(
         self, action: Int[Array, " parts"] | Int[np.ndarray, " parts"]
     ) -> Float[Array, ""]:
-        """Log-probability: the sum over the parts; about -3.4e38 if a part is forbidden.
+        """Log-probability, summed over the parts; about -3.4e38 for an action outside the mask.
 
         Raises:
-            ValueError: the action has another number of parts.
+            ValueError: the action has the wrong number of parts.
         """
         if action.shape != (len(self.num_actions),):
             raise ValueError(
@@ -276,7 +276,7 @@ def masked_distribution(
     """Makes the distribution over an environment's actions, Discrete or MultiDiscrete.
 
     Args:
-        logits: of all actions.
+        logits: log-probabilities of all actions, up to a constant.
         mask: True where an action is allowed.
         num_actions: a number; if MultiDiscrete, a tuple with the number of each part.
 

@@ -34,8 +34,8 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         policy_gain: factor on the hidden state before the policy's head; see
             :class:`~ppo_mask.networks.MLPActorCritic`.
         encoder: the first layer.
-        gates: the unit's weights for its input; reset, update and candidate in one layer.
-        recurrent_gates: the unit's weights for the hidden state.
+        gates: the unit's weights for its input: the reset, update and candidate gates, stacked.
+        recurrent_gates: the unit's weights for the hidden state, stacked like ``gates``.
         actor: the policy's head.
         critic: the value's head.
 

@@ -57,10 +57,11 @@ class MLPActorCritic(AbstractFlatActorCritic):
 
     All arrays of the observation are joined to one vector; integers and booleans become floats.
 
-    The MLPs share no layers by default: with a shared trunk the value's gradients, which are large
-    early in training, disturb the policy's features (Andrychowicz et al. 2021, arXiv:2006.05990,
-    found separate networks better). Weights start orthogonal: with gain √2 in hidden layers, 0.01
-    in the policy's head (for a nearly uniform policy), 1 in the value's head. Biases start at 0.
+    The MLPs share no layers by default. Early in training, the value's gradients are large, and in
+    a shared trunk they would disturb the policy's features; Andrychowicz et al. 2021
+    (arXiv:2006.05990) found separate networks better. Weights start orthogonal: with gain √2 in
+    hidden layers, 0.01 in the policy's head (for a nearly uniform policy), 1 in the value's head.
+    Biases start at 0.
 
     Adam moves a weight by about the learning rate a step, but by much less if the gradient is below
     Adam's epsilon of 1e-5. On long and sparse observations the policy's hidden layers start with
@@ -74,19 +75,19 @@ class MLPActorCritic(AbstractFlatActorCritic):
         observation_size: number of entries in an observation.
         num_actions: number of logits of the policy; if MultiDiscrete, a number for each part.
         hidden_dim: width of the hidden layers.
-        num_layers: hidden layers of each MLP.
+        num_layers: number of hidden layers of each MLP.
         layer_norm: whether to normalize hidden layers to mean 0 and variance 1 before their tanh
             (Ba et al. 2016, arXiv:1607.06450), without learned scale and offset. Not useful for
             observations of one or two numbers: normalization hides their magnitude.
         policy_gain: factor on the last hidden layer before the policy's head.
-        shared_layers: number of hidden layers, from the first, that policy and value share. For a
-            long observation the first layer is most of the cost, which sharing halves.
+        shared_layers: number of first hidden layers that policy and value share. For a long
+            observation, most of the cost is in the first layer; sharing this layer halves its cost.
         trunk: the shared layers.
         actor: the policy's other layers.
         critic: the value's other layers.
 
     Raises:
-        ValueError: a size is below 1, or more layers are shared than there are.
+        ValueError: a size is below 1, or ``shared_layers`` is not 0 to ``num_layers``.
 
     Example:
         >>> import jax, ppo_mask as pm

@@ -1,7 +1,7 @@
 """Running mean and variance, and their use to normalize observations.
 
-Statistics are part of the train state, and so of checkpoints. PPO updates them once per update,
-from the rollout. No gradient flows into them, and a policy that only acts does not change them.
+Statistics are part of the train state, and so of checkpoints. PPO updates the statistics once per
+update, from the rollout. They get no gradients, and a policy that only acts does not change them.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ _LIMIT = 10.0
 class RunningMoments(eqx.Module):
     """The elementwise mean and variance of all arrays so far.
 
-    Batches are merged as in Chan, Golub and LeVeque (1983), written as a weighted mean, so that
-    only the count grows. The count stops growing after 2²⁴ batches, where float32 cannot add one
-    more; from then on, older batches slowly lose weight.
+    Batches are merged as in Chan, Golub and LeVeque (1983). The formula is written as a weighted
+    mean, so that only the count grows. In float32 the count stops growing after 2²⁴ batches; from
+    then on, older batches slowly lose weight.
 
     Args:
         shape: the shape of one array.
@@ -60,7 +60,7 @@ class RunningMoments(eqx.Module):
     def update(self, batch: Float[Array, "batch *shape"]) -> "RunningMoments":
         """Merges a batch into the moments."""
         batch = batch.astype(jnp.float32)
-        # In two passes, the second of which corrects the mean for its rounding.
+        # Two passes: the second pass corrects the rounding error of the first mean.
         mean = batch.mean(axis=0)
         residual = batch - mean[None]
         correction = residual.mean(axis=0)
@@ -83,8 +83,8 @@ class RunningMoments(eqx.Module):
 class NormalizedActorCritic(AbstractWrappedActorCritic):
     """A network whose observations are shifted and scaled to mean 0 and variance 1.
 
-    Each entry of the observation has statistics of its own, and the result is clipped to ±10.
-    Leaves of the observation that are not floats are passed on as they are.
+    Each entry of the observation has its own statistics, and the result is clipped to ±10. Leaves
+    of the observation that are not floats stay as they are.
 
     Only :func:`update_statistics` changes the statistics. PPO calls this function after an update's
     gradient steps, so that acting and learning use the same statistics.
@@ -133,9 +133,9 @@ def add_normalization(model: AbstractActorCritic, observation: ArrayTree) -> Abs
     """Wraps the trainable network in a :class:`NormalizedActorCritic` with initial statistics.
 
     Args:
-        model: the model to train; a normalized one stays as it is.
-        observation: any batch of observations, for their shapes. Only floats are normalized; a
-            warning names the integer leaves.
+        model: the model to train. A model that is already normalized stays as it is.
+        observation: any batch of observations; only their shapes and dtypes matter. Only floats are
+            normalized; a warning names the integer leaves.
     """
     features, unpack, network = split_features(model)
     if isinstance(network, NormalizedActorCritic):
@@ -158,14 +158,14 @@ def add_normalization(model: AbstractActorCritic, observation: ArrayTree) -> Abs
 
 
 def update_statistics(model: AbstractActorCritic, observation: ArrayTree) -> AbstractActorCritic:
-    """Merges a rollout into a model's statistics, if it has any.
+    """Merges a rollout into a model's statistics, if the model has any.
 
     Works step by step to save memory, because a rollout may be hundreds of megabytes.
 
     Args:
         model: any model.
-        observation: as in :class:`~ppo_mask.ppo.Decision`; its leaves have axes [steps, envs,
-            …].
+        observation: the rollout's observations as in :class:`~ppo_mask.ppo.Decision`; leaves have
+            axes [steps, envs, …].
     """
     _, unpack, network = split_features(model)
     if not isinstance(network, NormalizedActorCritic):

@@ -15,7 +15,7 @@ _EPSILON = 1e-5  # added to a variance, as in Flax and PyTorch
 
 
 def linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Linear:
-    """Makes a layer of orthogonal weights (Saxe et al. 2014, arXiv:1312.6120) and biases of 0.
+    """Makes a layer with orthogonal weights (Saxe et al. 2014, arXiv:1312.6120) and biases of 0.
 
     Args:
         n_in: size of the input.
@@ -38,11 +38,11 @@ def affine(
 ) -> Float[Array, "*batch n_out"]:
     """Applies a layer: ``gain · weight · x + bias``.
 
-    Products have the dtype of the weights; their sums and the result are float32 or wider.
+    Products are of the weights' dtype; the sums of products, and the result, are float32 or wider.
 
     Args:
-        layer: with a bias, as :func:`linear` makes it.
-        x: a vector, or a batch of vectors along any axes before the last.
+        layer: a layer with a bias, such as :func:`linear` makes.
+        x: a vector, or a batch of vectors with any number of axes before the last.
         gain: factor on the weights; scaling a batch of ``x`` would cost more.
     """
     assert layer.bias is not None
@@ -58,12 +58,12 @@ def activate(
 ) -> Float[Array, " n_out"]:
     """Applies a layer and tanh.
 
-    With ``layer_norm``, each input's weights and the biases are shifted to mean 0 over the outputs,
-    so that the outputs have mean 0. That is cheaper than shifting the outputs: a batch of outputs
-    has more numbers than the weights, and outputs and gradients would be read once more.
+    With ``layer_norm``, the weights of each input, and the biases, are shifted to mean 0 over the
+    outputs, so that the outputs have mean 0. Shifting the outputs instead would cost more: a batch
+    of outputs has more numbers than the weights, and outputs and gradients would be read once more.
 
     Args:
-        layer: with a bias, as :func:`linear` makes it.
+        layer: a layer with a bias, such as :func:`linear` makes.
         x: one vector.
         layer_norm: whether to normalize the outputs to mean 0 and variance 1 before the tanh.
     """
@@ -71,7 +71,7 @@ def activate(
         return jnp.tanh(affine(layer, x))
     centered = jax.tree.map(_centered, layer)
     x = affine(centered, x)
-    # Not jnp.square, for whose gradient XLA's CPU compiler calls a slow library function.
+    # Not jnp.square: for its gradient, XLA's CPU compiler calls a slow library function.
     variance = (x * x).sum() * (1 / x.size)
     return jnp.tanh(x * jax.lax.rsqrt(variance + _EPSILON))
 
@@ -94,7 +94,7 @@ def check_sizes(network: Any, *names: str) -> None:
     """Checks the sizes of a network.
 
     Args:
-        network: any object with these attributes.
+        network: any object with the attributes ``names``.
         names: names of attributes that are sizes, or tuples of sizes.
 
     Raises:
@@ -107,7 +107,7 @@ def check_sizes(network: Any, *names: str) -> None:
 
 
 def observation_shapes(env: Any) -> Any:
-    """Traces ``reset`` for a tree with the shapes and dtypes of an environment's observation.
+    """Traces ``reset``, and returns the shapes and dtypes of an environment's observation.
 
     Raises:
         ValueError: the observation has no numbers, or an array that is not numeric.
@@ -133,7 +133,7 @@ def check_takes(observation_size: int, x: Float[Array, " features"]) -> None:
     """Checks that an observation fits a network.
 
     Raises:
-        ValueError: the observation has another size.
+        ValueError: the observation has the wrong size.
     """
     if x.size != observation_size:
         raise ValueError(f"the network takes {observation_size} numbers, got {x.size}")
@@ -141,8 +141,8 @@ def check_takes(observation_size: int, x: Float[Array, " features"]) -> None:
 
 @eqx.filter_jit  # Takes seconds if each operation is compiled alone.
 def _orthogonal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
-    # Several seeds run in turn: XLA's CPU runtime gives a batch of decompositions to the threads
-    # that wait for it, and on two cores two batches would wait for each other forever.
+    # Several seeds run in turn: XLA's CPU runtime computes a batch of decompositions on the threads
+    # that wait for the batch, so on two cores two batches would wait for each other forever.
     @jax.custom_batching.sequential_vmap
     def draw(key: Array) -> Array:
         return jax.nn.initializers.orthogonal()(key, (rows, columns), jnp.float32)

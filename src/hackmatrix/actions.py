@@ -13,7 +13,7 @@ ACTION_NAMES = ("up", "down", "left", "right", "siphon", *(card.name for card in
 
 
 def find_action(name: str) -> int | None:
-    """Finds an action's number by its name, in upper or lower case; None if it is unknown."""
+    """Finds an action's number by its name, in upper or lower case; None for an unknown name."""
     names = [each.lower() for each in ACTION_NAMES]
     return names.index(name.lower()) if name.lower() in names else None
 

@@ -1,4 +1,4 @@
-"""How training games differ from the original: in where they begin, and in the reward.
+"""Training games, which may differ from the original in their starts and rewards.
 
 Evaluations always play the original game.
 """
@@ -54,13 +54,13 @@ class TrainingGames(eqx.Module):
 class AdaptiveStages(AbstractCurriculum):
     """Lets some games begin where there is most to learn: in stages completed half the time.
 
-    Counts how many games lately completed each stage, and how many died in it. A stage that is
+    Counts how many recent games completed each stage, and how many died in it. A stage that is
     completed with probability p gets the weight p (1 - p).
 
     Attributes:
         games: all other changes for training games.
-        share: the share of games whose stage is sampled by these weights; the others begin as
-            ``games`` says.
+        share: the share of games whose starting stage is sampled by these weights; the other games
+            begin as ``games`` says.
     """
 
     games: TrainingGames

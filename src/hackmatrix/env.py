@@ -28,7 +28,7 @@ class _Action(NamedTuple):
     """The parts of an action."""
 
     moves: Bool[Array, ""]  # the action is a move
-    direction: Int[Array, ""]  # of a move
+    direction: Int[Array, ""]  # the direction of a move
     siphons: Bool[Array, ""]  # the action is SIPHON
     program: Int[Array, ""]  # a program's number, or -1
 
@@ -36,8 +36,8 @@ class _Action(NamedTuple):
 class _Run(NamedTuple):
     """The result of SIPHON or a program."""
 
-    packed: Packed  # the position after it
-    before: rewards.Standing  # numbers of the position before it, now overwritten
+    packed: Packed  # the position after SIPHON or the program
+    before: rewards.Standing  # numbers of the position before, as `packed` overwrites them
     kills: Int[Array, ""]  # destroyed entities that are rewarded
     lost_yield: Int[Array, ""]  # how much more SIPHON would have brought from a better place
 
@@ -101,8 +101,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         head_start: for training, extras that some games begin with.
         shaping: for training, how the reward differs from the original's. The components in
             ``info`` are always the original's.
-        compact: whether observations are compact, which take a twentieth of the bytes and are
-            quicker to write. The networks in :mod:`hackmatrix` take either form.
+        compact: whether observations are compact. Compact observations take a twentieth of the
+            memory and are quicker to write. The networks in :mod:`hackmatrix` take either form.
         time_aware: whether an observation is a
             :class:`~hackmatrix.observation.TimeAwareObservation`, which adds the number of actions
             taken (Pardo et al. 2018, arXiv:1712.00378).
@@ -210,7 +210,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         act = _parts(action, valid)
         start = state.game
         draws = replace(draws, words=materialize(draws.words, start.steps < 0))
-        # Most actions are moves. Other actions are computed only for the games that take one.
+        # Most actions are moves. `rarely` runs other actions only in the games that take one.
         nothing = jnp.int32(0)
         unmoved = _Run(state.packed, rewards.standing(start), nothing, nothing).flat()
         given = (*unmoved, state.history, draws, action)

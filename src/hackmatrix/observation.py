@@ -1,7 +1,7 @@
-"""What the player sees: 1,545 numbers, or the same in a twentieth of the memory.
+"""What the player sees: 1,545 numbers, or their compact form in a twentieth of the memory.
 
 Each number of an observation is an integer divided by a constant. The compact form stores the
-integers: the player's, and two words for each cell, with its 42 channels as bit fields.
+integers: the player's numbers, and two words for each cell, with the 42 channels as bit fields.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -26,8 +26,8 @@ class PlayerNumber(NamedTuple):
         name: the value's name.
         least: the value that becomes 0.
         span: the difference from ``least`` that becomes 1.
-        cut: whether larger values become 1, too.
-        limited: whether the result is at most 1; if not, ``value`` has up to 16 bits.
+        cut: whether results above 1 become 1.
+        limited: whether the result is at most 1; if not, ``value`` can be any 16-bit integer.
     """
 
     name: str
@@ -37,7 +37,7 @@ class PlayerNumber(NamedTuple):
     limited: bool = True
 
     def steps(self, value: Integer[Array, ""] | Bool[Array, ""]) -> UInt16[Array, ""]:
-        """The integer, before it is divided by ``span``."""
+        """The integer ``value - least``, which is not yet divided by ``span``."""
         steps = value.astype(jnp.int32) - self.least
         return (jnp.minimum(steps, self.span) if self.cut else steps).astype(jnp.uint16)
 
@@ -137,7 +137,7 @@ class CompactObservation(eqx.Module):
     Attributes:
         player: the player's numbers as integers (:data:`PLAYER_NUMBERS`).
         owned: the programs owned, one bit each.
-        cells: two words a cell, from which :func:`cell_channels` reads the channels.
+        cells: two words for each cell, from which :func:`cell_channels` reads the channels.
     """
 
     player: UInt16[Array, "numbers"]
@@ -162,7 +162,7 @@ class TimeAwareObservation(eqx.Module):
     """An observation with the number of actions taken, which the original does not show.
 
     Attributes:
-        seen: what the player sees.
+        seen: the observation without the time.
         steps: actions taken in the game, at most 65,535.
     """
 
@@ -177,7 +177,7 @@ def cell_channels(
 
     Args:
         words: the cells' words.
-        number: which channels; by default all.
+        number: the channels to read; by default all.
     """
     word = jnp.where(_WORD[number] == 1, words[1, :, None], words[0, :, None])
     return ((word >> _SHIFT[number]) & _MASK[number]).astype(jnp.uint16)
@@ -199,7 +199,7 @@ def compact(
 
     Args:
         game: the position.
-        ground: its board's words, see :func:`ground_words`.
+        ground: the words of the position's board; see :func:`ground_words`.
         among_few: whether the batch is so small that ``rarely`` does not pay off.
     """
     return CompactObservation(_player_steps(game), game.owned, _cell_words(game, ground, among_few))
@@ -227,9 +227,9 @@ def expand(observation: Observation) -> Float[Array, "observation"]:
         observation = observation.seen
     if not isinstance(observation, CompactObservation):
         return observation
-    # Player and programs become one more row of the grid, padded in front. On a CPU, joining
-    # rows of integers and then converting them, without the padding, is much cheaper than joining
-    # floats of odd lengths.
+    # Player and programs become one more row of the grid, padded in front; the padding is cut off
+    # at the end. On a CPU, joining rows of integers and converting the result to floats is much
+    # cheaper than joining floats of odd lengths.
     padding = CHANNELS - NUM_PLAYER_FEATURES
     first_row = jnp.concatenate([jnp.zeros(padding, jnp.uint16), observation.player_features()])
     rows = jnp.concatenate([first_row[None], cell_channels(observation.cells)])

@@ -34,11 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command.
 
     Args:
-        arguments: the words after the program's name; None for the process's own.
+        arguments: the command-line arguments; None for ``sys.argv[1:]``.
 
     Returns:
-        The exit code: 0, or 2 with one line on standard error, or 130 after Ctrl+C. ``train``
-        returns the exit code of :func:`ppo_mask.runner.main`.
+        The exit code: 0; 2 after an error, which takes one line on standard error; 130 after
+        Ctrl+C. ``train`` returns the exit code of :func:`ppo_mask.runner.main`.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] == "train":

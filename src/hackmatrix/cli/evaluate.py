@@ -37,7 +37,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def table(results: Sequence[Evaluation]) -> str:
-    """The results as text, one column each."""
+    """Formats the results as a table of text with one column for each policy."""
     rows: list[list[str]] = [["", *(result.name for result in results)]]
 
     def add(name: str, cell: Callable[[Evaluation], str]) -> None:

@@ -1,4 +1,4 @@
-"""``export``: a checkpoint's network for other frameworks."""
+"""``export``: saves a checkpoint's network for other frameworks."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``play``: a person plays, on the screen that also shows policies."""
+"""``play``: a person plays, on the same screen as in ``watch``."""
 
 import argparse
 import sys

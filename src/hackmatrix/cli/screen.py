@@ -52,7 +52,7 @@ def _options(frame: Frame, keys: Sequence[str] | None) -> list[Piece]:
 
 
 def _last(frame: Frame) -> list[Piece]:
-    """The action that led here, and its rewards."""
+    """The action that led to the frame, and its rewards."""
     if frame.action is None:
         return [("last: none yet", _DIM)]
     total = frame.reward
@@ -68,7 +68,7 @@ def _last(frame: Frame) -> list[Piece]:
 
 
 def _policy(frame: Frame) -> list[Piece]:
-    """The likeliest actions, and the value."""
+    """The policy's likeliest actions, and its value."""
     decision = frame.decision
     if decision is None:
         return []
@@ -89,7 +89,7 @@ def _sign(value: float) -> int:
 
 
 def _flow(pieces: Sequence[Piece], color: bool) -> list[str]:
-    """Pieces one after another, in as many lines as they need."""
+    """Joins the pieces and wraps them into lines."""
     lines: list[str] = []
     line, length = "", 0
     for piece in pieces:

@@ -94,7 +94,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace, n: int) -> Iterator[tuple[str, bool]]:
-    """The files of the ``n``-th game, numbered if there are several, and whether each is a page."""
+    """For the ``n``-th game, each file to write and whether the file is a page, not a GIF.
+
+    With several games, the file names are numbered.
+    """
     for name, is_page in ((options.html, True), (options.gif, False)):
         if name and options.episodes > 1:
             path = Path(name)
@@ -111,7 +114,7 @@ def film(replay: Replay, fps: float) -> bytes:
 
 
 def caption(frame: Frame) -> str:
-    """The line below a picture: what happened."""
+    """The line below a picture: the last action, its reward, and the return."""
     if frame.action is None:
         return "the game begins"
     end = f"   {frame.end}" if frame.end else ""

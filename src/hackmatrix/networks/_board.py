@@ -1,12 +1,13 @@
 """An actor-critic with one set of weights for all cells of the board.
 
-An MLP's first layer has weights for each channel of each cell, so it has to learn on each of the 36
-cells what an enemy is. This network learns that once. Shared weights turn a cell's channels into a
-*code*, and then the codes of the cell and its neighbors into the next code, as a convolution does.
-Later layers have separate weights for each cell, by its place relative to the player.
+An MLP's first layer has separate weights for each of the 36 cells, so an MLP has to learn 36 times
+what an enemy looks like. This network's first layers share their weights among all cells, so the
+network learns it once. They turn a cell's channels into a *code*, and then the codes of the cell
+and its neighbors into the next code, as a convolution does. Later layers have separate weights for
+each cell, by its place relative to the player.
 
-The player's own numbers, its lines of fire and its ways to the exit are 74 numbers; the codes are
-576. Each group has a layer and a layer norm of its own, so that neither dominates.
+The later layers get 576 numbers from the codes, and only 74 for the player, its lines of fire and
+its ways to the exit. Each group has a layer and a layer norm of its own, so that neither dominates.
 """
 
 from typing import Any, NamedTuple, final
@@ -44,8 +45,8 @@ class BoardView(NamedTuple):
 
     Attributes:
         player: see :meth:`hackmatrix.networks.features.Features.around_player`.
-        cells: all channels of the cells in 36ths, as bytes; the player's cell comes first, as in
-            :attr:`hackmatrix.networks.features.Features.cells`.
+        cells: all channels of the cells as bytes, in units of 1/36; the player's cell comes first,
+            as in :attr:`hackmatrix.networks.features.Features.cells`.
         place: the player's row and column.
     """
 
@@ -144,8 +145,8 @@ class BoardNetwork(AbstractActorCritic):
     :class:`ppo_mask.networks.MLPActorCritic` with layer norm and a policy gain of 10.
 
     Attributes:
-        hidden_dim: width of the hidden layers; the first has half as many extra units, which read
-            the player's own numbers.
+        hidden_dim: width of the hidden layers. The first hidden layer has half as many extra units,
+            which read the player's own numbers.
         num_layers: hidden layers after the codes.
         code_size: size of a cell's code.
     """
@@ -218,5 +219,5 @@ class BoardActorCritic(AbstractFeatureActorCritic):
         return view(observation)
 
     def unpack(self, features: BoardView) -> BoardView:
-        """Returns the features as they are: the network reads the bytes."""
+        """Returns the features unchanged: the network reads the bytes."""
         return features

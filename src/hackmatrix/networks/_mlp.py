@@ -89,7 +89,7 @@ def player_centered_gru(
 
 @final
 class FlatActorCritic(AbstractFeatureActorCritic):
-    """Feeds flat observations to any network; rollouts store compact ones if the game makes any.
+    """Feeds flat observations to any network; rollouts store the observations of the environment.
 
     Args:
         key: not used.
@@ -105,7 +105,7 @@ class FlatActorCritic(AbstractFeatureActorCritic):
         self.network = network
 
     def features(self, observation: Observation) -> Observation:
-        """Returns the observation as it is: a compact one is smaller than the flat one."""
+        """Returns the observation unchanged, as a compact one takes less memory than a flat one."""
         return observation
 
     def unpack(self, features: Observation) -> Float[Array, " observation"]:

@@ -1,9 +1,9 @@
 """Features for the default network: the board relative to the player.
 
-In the flat observation the player's place is two numbers and everything else is tied to cells, so
-"an enemy to my left" is a different pattern on each of the 36 cells, and a plain MLP has to learn
-each pattern. The features are computed from the observation alone and lose nothing except
-amounts that no game reaches (:meth:`Features.packed`).
+The flat observation lists the cells by their place on the board. So "an enemy to my left" is a
+different pattern for each of the 36 cells that the player may be on, and a plain MLP has to learn
+each pattern. The features are computed from the observation alone and lose nothing except amounts
+that no game reaches (:meth:`Features.packed`).
 """
 
 from collections.abc import Iterable
@@ -58,7 +58,7 @@ NUM_FEATURES_WITH_TIME = NUM_FEATURES + 1
 # The time feature counts units of 8 actions, at most 127 units; 256 actions become 1.0.
 _ACTIONS_AT_ONCE, _MOST_TIME, _TIME_SCALE = 8, 127, 32.0
 
-# What each packed feature is divided by.
+# The divisor of each packed feature.
 _ONE = np.full(NUM_FEATURES, PARTS, np.float32)
 _ONE[:NUM_PLAYER_FEATURES] = DIVISORS[:NUM_PLAYER_FEATURES]
 _ONE[-1] = _DISTANCE_SCALE
@@ -75,9 +75,9 @@ class Features(NamedTuple):
         cells: the board's cells without their programs, rolled so that the player's cell is the
             first. Cell 6 r + c is r rows above and c columns to the right of the player; the board
             wraps around at its edges.
-        programs: for each program, where its block is: rows above and columns to the right of the
-            player, as fractions of the board's width, then 1; zeros if there is no block. No stage
-            has a program twice.
+        programs: three numbers for each program: how many rows above and how many columns to the
+            right of the player its block is, as fractions of the board's width, and 1. Zeros if no
+            block has the program; no stage has two blocks with the same program.
         targets: for each direction, the channels of the enemy or transmission that a move would
             attack; zeros for none.
         edges: for each direction, whether the board ends there.
@@ -94,7 +94,7 @@ class Features(NamedTuple):
     distance: Int8[Array, ""]
 
     def packed(self) -> Int8[Array, " features"]:
-        """All features as one vector of integers, a quarter of the memory of floats.
+        """All features as one vector of integers, in a quarter of the memory of floats.
 
         More than 127 data siphons count as 127, and an attack of more than 128 as 128.
         """
@@ -114,7 +114,7 @@ def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
 
 @number_settings()
 def packed_with_time(observation: Observation) -> Int8[Array, " features_with_time"]:
-    """The packed features of an observation, with one more for the number of actions taken.
+    """The packed features of an observation, followed by one for the number of actions taken.
 
     Raises:
         ValueError: the observation is not time-aware.
@@ -184,7 +184,7 @@ def _programs(
     words: UInt32[Array, " cells"], row: Int[Array, ""], col: Int[Array, ""]
 ) -> Int8[Array, "programs 3"]:
     # Cells are numbered from 1. For each binary digit, `held` has the programs on the cells whose
-    # number has that digit set. A program is on one cell, so its digits spell the cell's number.
+    # number has that digit set. A program is on one cell, so its digits are those of the cell.
     bit = np.arange(NUM_CELLS.bit_length(), dtype=np.uint32)
     in_number = (np.arange(1, NUM_CELLS + 1) >> bit[:, None]) & 1 != 0
     held = join(jnp.where(in_number, words, 0))
@@ -213,7 +213,7 @@ def _targets(
 def ways_to_exit(
     here: Plane, blocks: Plane, exit: Plane
 ) -> tuple[Bool[Array, " directions"], Int[Array, ""]]:
-    """Finds the directions that begin a shortest walk to the exit, and its length in steps."""
+    """Finds the directions that begin a shortest walk to the exit, and the walk's length."""
     first, steps = paths.first_met(exit, ~blocks, here.neighbors())
     ways = jnp.stack([(there & first).any() for there in here.shifts()])
     return ways, jnp.where(first.any(), steps + 1, 0)

@@ -2,18 +2,24 @@
 
 A position is a dictionary of numbers and lists:
 
-``stage, turn, show, calm, step, atk_uses, interval, next_task, pending`` (numbers),
-``exit [row, col]``, ``player [row, col, hp, credits, energy, data_siphons, score, attack]``,
-``owned [program …]``,
-``cells [[row, col, kind, points, program, spawn_count, credits, energy, siphoned, center] …]``
-(cells with nothing on them may be left out; program −1 is none; kinds: 0 empty, 1 data block, 2
-program block, 3 question block holding data, 4 question block holding a program, 5 data siphon, 6
-exit), ``enemies [[type, row, col, hp, disabled, stunned, from_siphon, from_task] …]`` and
-``transmissions [[row, col, turns, type, from_siphon, from_task] …]``, both in list order, with
-types 0 virus, 1 daemon, 2 glitch, 3 cryptog. A position does not include the history for UNDO.
+- ``stage, turn, show, calm, step, atk_uses, interval, next_task, pending``: numbers.
+- ``exit``: ``[row, col]``.
+- ``player``: ``[row, col, hp, credits, energy, data_siphons, score, attack]``.
+- ``owned``: the numbers of the programs owned.
+- ``cells``: a list of
+  ``[row, col, kind, points, program, spawn_count, credits, energy, siphoned, center]``, without
+  cells that have nothing on them. ``program`` is -1 for no program. The kinds are 0 empty, 1 data
+  block, 2 program block, 3 question block with data, 4 question block with a program, 5 data
+  siphon, 6 exit.
+- ``enemies``: ``[type, row, col, hp, disabled, stunned, from_siphon, from_task]`` for each enemy,
+  in list order. The types are 0 virus, 1 daemon, 2 glitch, 3 cryptog.
+- ``transmissions``: ``[row, col, turns, type, from_siphon, from_task]`` for each transmission, in
+  list order.
 
-No stage of a game has a program twice. The rules allow a position to have one twice, but the
-features of the default network then do not say where the program is.
+A position does not include the history for UNDO.
+
+In a game, no stage has two blocks with the same program. A position may have two, but then the
+features of the default network do not locate the program.
 """
 
 from collections.abc import Mapping, Sequence
@@ -105,7 +111,7 @@ def dump_all(states: State) -> list[dict[str, Any]]:
 
 
 def _positions(games: Game) -> list[dict[str, Any]]:
-    """The positions of a batch of games, whose arrays are NumPy's."""
+    """The positions of a batch of games that consist of NumPy arrays."""
     player, table, board = games.player, games.entities, vars(games.board)
     flags = {name: _flags(value) for name, value in board.items() if isinstance(value, Plane)}
     named = vars(games) | {name: getattr(games, field) for name, field in FIELD_OF.items()}
@@ -215,7 +221,7 @@ def _in_range(name: str, value: Any, low: int, high: int) -> int:
 
 
 def _checked(name: str, values: Sequence[int], entry: _Entry) -> dict[str, int]:
-    """An entry's values by the names of the rules' fields, each checked against its bounds."""
+    """Checks each of an entry's values against its bounds, and names them as the rules do."""
     if len(values) != len(entry):
         raise ValueError(f"{name}: {list(values)} must have {len(entry)} entries")
     fields: dict[str, int] = {}

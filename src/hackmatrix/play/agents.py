@@ -1,4 +1,4 @@
-"""Policies that play: those of the package, by name, or the policy of a run."""
+"""Policies that play: a policy of the package, by name, or the policy of a training run."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class Agent:
         name: for titles and tables.
         model: the policy.
         greedy: whether the policy takes the likeliest action instead of sampling one.
-        env: the game that it plays.
+        env: the game that the policy plays.
     """
 
     name: str
@@ -70,12 +70,13 @@ def load_agent(path: str, checkpoints: str = "checkpoints", *, sample: bool = Fa
     """The policy of a run's newest checkpoint, or of one checkpoint.
 
     Args:
-        path: a run's folder, a checkpoint in it, the URL of one in a bucket, or "latest".
-        checkpoints: where "latest" looks.
+        path: the path or URL of a run or of one of its checkpoints; the name of a run in
+            ``checkpoints``; or "latest".
+        checkpoints: the folder or URL to search for names and for "latest".
         sample: whether the policy samples its actions instead of taking the likeliest.
 
     Raises:
-        RunError: there is no readable checkpoint, or the run is of another environment.
+        RunError: there is no readable checkpoint, or the run trained in another environment.
     """
     folder, step, _ = find_run(path, checkpoints)
     checkpoint = folder.checkpoints.path(step)

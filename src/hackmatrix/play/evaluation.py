@@ -38,10 +38,10 @@ class Evaluation:
     Attributes:
         name: the policy's name.
         episodes: games played.
-        estimates: of ``return``, ``stage`` (the last one reached), ``score`` (at the end) and
+        estimates: the mean ``return``, ``stage`` (the last one reached), ``score`` (at the end) and
             ``length`` (in actions).
         win_rate: share of the games won, with Wilson's interval, which is valid near 0 and 1, too.
-        cut_off: games that had not ended at the limit of steps.
+        cut_off: games cut off at the limit of steps.
         stages: how many games ended in stage 1, 2, … 8.
         actions: how often each action was taken per game, by name.
     """
@@ -60,7 +60,7 @@ def measure(agent: Agent, seed: int, episodes: int, max_steps: int = 1000) -> Ev
 
     Args:
         agent: who plays.
-        seed: of the games.
+        seed: for all randomness in the games.
         episodes: how many games.
         max_steps: actions after which a game is cut off, as a policy may run in circles.
 

@@ -1,4 +1,4 @@
-"""A network as NumPy arrays, with all that another program needs to run it.
+"""A network as NumPy arrays, with everything that another program needs to run the network.
 
 The file is a plain ``.npz``. Its arrays are named by their places in the network, such as
 ``mlp.actor.0.weight``. One more array, ``description``, is JSON with
@@ -7,7 +7,7 @@ The file is a plain ``.npz``. Its arrays are named by their places in the networ
 - ``architecture``: names and sizes of the network and its parts.
 - ``mlp``: ``layer_norm`` and ``policy_gain`` of :class:`ppo_mask.networks.MLPActorCritic`.
 - ``actions``: the names of the 28 actions.
-- ``observation``: what each of the 1,545 numbers is (:func:`observation_layout`).
+- ``observation``: the meaning of each of the 1,545 numbers (:func:`observation_layout`).
 
 examples/numpy_policy.py reads the file with NumPy alone, and plays.
 """
@@ -47,11 +47,14 @@ def export_policy(model: AbstractActorCritic) -> bytes:
 
 
 def observation_layout() -> dict[str, Any]:
-    """What each number of an observation is.
+    """The meaning of each number of an observation.
 
     Returns:
-        ``size``; the names of the first numbers, ``player`` and ``programs``; then the number of
-        ``cells``, row by row from the bottom left, and each cell's ``channels``: name and divisor.
+        - ``size``: how many numbers there are.
+        - ``player``: names of the first numbers, those of the player.
+        - ``programs``: names of the next numbers, one for each program.
+        - ``cells``: how many cells follow, row by row from the bottom left.
+        - ``channels``: names and divisors of each cell's numbers.
     """
     names: list[tuple[str, int]] = [("", 0)] * CHANNELS
     for name, field in CELL_FIELDS.items():

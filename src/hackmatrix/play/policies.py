@@ -1,7 +1,7 @@
 """Scripted policies: to watch right after installing, and as baselines.
 
-They are actor-critics, so they play wherever a network can. They see what the player sees: the
-observation and the mask.
+Scripted policies are actor-critics, so they play wherever a network can. Like a network, they see
+only the observation and the mask.
 """
 
 from abc import abstractmethod
@@ -31,7 +31,7 @@ class _AbstractScripted(AbstractActorCritic):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """Empty: a script has none."""
+        """Empty, as a script has no hyperparameters."""
         return {}
 
     @number_settings()
@@ -105,7 +105,7 @@ SCRIPTED: dict[str, AbstractActorCritic] = {
 
 
 class _View:
-    """What the scripts read from an observation."""
+    """The facts that the scripts read from an observation."""
 
     def __init__(self, observation: Observation) -> None:
         compact = compress(observation)
@@ -125,7 +125,7 @@ class _View:
     def targets(self) -> tuple[Float[Array, " directions"], Float[Array, " directions"]]:
         """For each direction, the distances of the enemy and transmission that a move would hit.
 
-        ``_FAR`` if there is none. Each hp of an enemy counts as a little more distance.
+        A direction without one has ``_FAR``. Each hp of an enemy adds a little to its distance.
         """
         solid = self.enemies | self.transmissions | self.blocks
         rays = paths.line(single(self.cell), solid)
@@ -137,7 +137,7 @@ class _View:
                 [jnp.where(h.any(), s, _FAR) for h, s in zip(hits, steps, strict=True)]
             )
 
-        # Always less than one step.
+        # The hp add always less than one step.
         tenths = jnp.stack([self.enemy_hp[(ray & self.enemies).lowest()] / 10 for ray in rays])
         enemy = distances(self.enemies & ~self.transmissions)
         return jnp.where(enemy < _FAR, enemy + tenths, _FAR), distances(self.transmissions)
@@ -150,6 +150,6 @@ def _on_moves(worth: Float[Array, " directions"]) -> Float[Array, " actions"]:
 def _best(
     worth: Float[Array, " actions"], mask: Bool[Array, " actions"]
 ) -> Float[Array, " actions"]:
-    """Logits that choose the allowed action of the highest worth, the first among equals."""
+    """Logits that choose the allowed action of the highest ``worth``, and the first in a tie."""
     best = jnp.argmax(jnp.where(mask, worth, -1.0))
     return jnp.full(NUM_ACTIONS, _NEVER).at[best].set(0.0)

@@ -42,7 +42,7 @@ class Session:
 
         Args:
             env: the rules.
-            seed: of all randomness in the game.
+            seed: for all randomness in the game.
             reveal: see :func:`hackmatrix.render.scene.scene`.
             max_steps: actions after which the game is cut off.
         """
@@ -105,7 +105,7 @@ def watch(
 
     Args:
         agent: who plays.
-        seed: of the game, and of actions if they are sampled.
+        seed: for all randomness in the game, and for sampled actions.
         reveal: see :func:`hackmatrix.render.scene.scene`.
         max_steps: actions after which the game is cut off, as a policy may run in circles.
     """

@@ -1,7 +1,8 @@
 """Drawings of positions and games.
 
-:mod:`hackmatrix.render.scene` decides what is seen; everything else only draws that. Importing this
-package gives states their text and their SVG image (:mod:`hackmatrix.rules.state`).
+:mod:`hackmatrix.render.scene` decides what a person may see; the other modules only draw it.
+Importing this package lets states show themselves as text and as SVG
+(:mod:`hackmatrix.rules.state`).
 """
 
 from hackmatrix.render.page import page

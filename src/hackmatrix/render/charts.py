@@ -40,9 +40,9 @@ def curves(frames: Sequence[Frame], stages: Stages) -> str:
 
 
 def components(frames: Sequence[Frame], stages: Stages) -> tuple[str, list[tuple[str, float]]]:
-    """A row of marks for each component that was ever not 0, and the name and sum of each row.
+    """A row of marks for each component that was ever nonzero, and the name and sum of each row.
 
-    A mark's opacity grows with its reward's share of the largest reward in the row.
+    The larger a reward is, relative to the largest in its row, the more opaque is its mark.
     """
     rows: list[tuple[str, float]] = []
     marks: list[str] = []

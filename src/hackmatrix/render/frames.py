@@ -10,9 +10,9 @@ class Decision:
     """What a policy decides in a position.
 
     Attributes:
-        action: the action that it takes.
-        probabilities: of all actions; 0 for those not allowed.
-        value: the return that it expects; None for a policy without values.
+        action: the action that the policy takes.
+        probabilities: the probability of each action; 0 for those not allowed.
+        value: the return that the policy expects; None for a policy without values.
     """
 
     action: int
@@ -22,17 +22,17 @@ class Decision:
 
 @dataclass(frozen=True)
 class Frame:
-    """A position in a game, and how it came about.
+    """A position in a game, with the action that led to it.
 
     Attributes:
         step: actions taken so far.
         scene: what is seen.
         allowed: the allowed actions; none if the game is over.
-        action: the action that led here; None at the start.
+        action: the action that led to this position; None at the start.
         rewards: all reward components of that action; empty at the start.
         return_: the sum of the rewards so far.
         decision: the policy's decision; None if a person plays or the game is over.
-        end: how the game ended, in a word or two; empty while it runs.
+        end: how the game ended, in a word or two; empty while the game goes on.
     """
 
     step: int
@@ -46,5 +46,5 @@ class Frame:
 
     @property
     def reward(self) -> float:
-        """The reward of the action that led here."""
+        """The reward of the action that led to this position."""
         return sum(self.rewards.values(), start=0.0)

@@ -1,7 +1,6 @@
 """A replay, and the self-contained HTML page that shows it.
 
-The page holds each different drawing of a cell once and, for each frame, the numbers of its 36
-drawings.
+The page stores each distinct drawing of a cell once; each frame refers to 36 drawings by number.
 """
 
 import json
@@ -28,9 +27,9 @@ class Replay:
     """A game from its start, as far as it was played.
 
     Attributes:
-        name: who played it.
-        seed: of the game.
-        frames: at least one.
+        name: the name of the player or policy.
+        seed: the seed of the game.
+        frames: at least one frame.
     """
 
     name: str
@@ -63,7 +62,7 @@ class Replay:
 
 
 def page(replay: Replay) -> str:
-    """The page of a replay, with a slider and keys to go through it."""
+    """The page of a replay, with a slider and keys to move through the frames."""
     drawings: dict[str, int] = {}
     frames = [_frame(frame, drawings) for frame in replay.frames]
     rows, sums = charts.components(replay.frames, replay.stages)

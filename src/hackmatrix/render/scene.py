@@ -1,7 +1,7 @@
 """What a person may see of a position, as plain values.
 
-Everything that draws (text, terminal, SVG, pages, pictures) draws a :class:`Scene` and decides
-nothing about what is seen. What the player cannot see is left out, unless ``reveal`` asks for it.
+Text, terminal, SVG, pages and pictures all draw a :class:`Scene`, so this module alone decides
+what they show. A scene leaves out what the player cannot see, unless ``reveal`` asks for it.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from hackmatrix.rules.state import State
 
 @dataclass(frozen=True)
 class Enemy:
-    """An enemy that is seen.
+    """An enemy in a scene.
 
     Attributes:
         type: one of :data:`hackmatrix.rules.entities.TYPES`.
@@ -47,8 +47,8 @@ class Transmission:
     """An enemy to come.
 
     Attributes:
-        turns: until it arrives.
-        type: of the enemy to come; None if the player does not see the type.
+        turns: turns until the enemy arrives.
+        type: the enemy's type; None if the scene hides it.
         from_siphon: see :class:`Enemy`; False unless everything is revealed.
         from_task: see :class:`Enemy`.
     """
@@ -60,7 +60,7 @@ class Transmission:
 
     @property
     def marks(self) -> str:
-        """A sign for the origin, if revealed."""
+        """A sign for the transmission's origin, if the scene reveals the origin."""
         return _origin_marks(self)
 
 
@@ -74,10 +74,10 @@ class Block:
 
     Attributes:
         content: ``data``, ``program``, or ``unknown``.
-        points: of a data block, else 0.
-        program: name of a program block's program, else empty.
+        points: the points of a data block, else 0.
+        program: the name of a program block's program, else empty.
         spawn_count: transmissions that siphoning the block brings.
-        question: whether the content is hidden from the player, even if it is revealed here.
+        question: whether the player cannot see the content, even if this scene reveals it.
     """
 
     content: str
@@ -92,20 +92,20 @@ class Cell:
     """One cell, and the entities on it.
 
     Attributes:
-        row: 0 at the bottom.
-        col: 0 at the left.
-        block: its block; None for none.
+        row: the row; 0 at the bottom.
+        col: the column; 0 at the left.
+        block: the block on the cell; None for none.
         pickup: whether a data siphon lies here.
         exit: whether the cell is the exit.
-        credits: credits seen here.
-        energy: energy seen here.
+        credits: visible credits.
+        energy: visible energy.
         siphoned: whether the cell has been siphoned.
         center: whether the player stood here when siphoning.
         player: whether the player is here.
-        enemies: the enemies that are seen, in list order; on a crowded cell only the first, unless
-            everything is revealed.
-        more: how many more enemies would be seen if the first did not hide them.
-        transmissions: in list order.
+        enemies: the visible enemies, in list order. On a crowded cell, the first enemy hides the
+            others unless everything is revealed.
+        more: how many more enemies the player would see if the first enemy did not hide them.
+        transmissions: the transmissions on the cell, in list order.
     """
 
     row: int
@@ -137,9 +137,10 @@ class Scene:
         calm: CALM is on.
         step: STEP is on.
         atk_uses: how often ATK+ was run in this stage.
-        hp: the player's, like ``credits``, ``energy``, ``siphons``, ``score`` and ``attack``.
+        hp: the player's hp; ``credits``, ``energy``, ``siphons``, ``score`` and ``attack`` are the
+            player's, too.
         programs: the numbers of the programs owned.
-        cells: all 36, row by row from the bottom left.
+        cells: all 36 cells, row by row from the bottom left.
         revealed: whether the scene shows what the player cannot see.
     """
 
@@ -174,7 +175,7 @@ class Scene:
         ]
 
     def flags(self) -> list[str]:
-        """Switches that are on, and spawns to come."""
+        """The switches that are on, and the spawns to come."""
         switches = (("show", self.show), ("calm", self.calm), ("step", self.step))
         flags = [name for name, on in switches if on]
         if self.pending:

@@ -1,6 +1,6 @@
 """A drawing as plain shapes, from which SVG and pictures are made.
 
-x grows to the right, y downward. A label is centered on its point, or begins there.
+x grows to the right, y downward. A label is centered on its point or begins at its point.
 """
 
 from collections.abc import Iterator

@@ -29,7 +29,7 @@ _VALUE_COLORS = {"credits": CREDITS, "energy": ENERGY, "siphons": SIPHON, "stage
 
 
 def rows_of(programs: int) -> int:
-    """The rows that this many programs take; "no programs" takes one row, too."""
+    """How many rows the programs take; the text "no programs" takes one row, too."""
     return -(-max(programs, 1) // _CARDS_A_ROW)
 
 
@@ -48,8 +48,8 @@ def sheet(scene: Scene, caption: str = "", *, card_rows: int | None = None) -> D
 
     Args:
         scene: what is seen.
-        caption: a line below.
-        card_rows: rows to leave for programs; by default as many as the owned ones need.
+        caption: the line below the drawing.
+        card_rows: rows to leave for programs; by default as many as the owned programs take.
     """
     top = _MARGIN + _HEADER
     parts: list[Group | Shape] = [*_values(scene), *board(scene, _MARGIN, top)]

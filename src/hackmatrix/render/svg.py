@@ -11,7 +11,7 @@ FONT = "ui-sans-serif,system-ui,Segoe UI,Helvetica,Arial,sans-serif"
 
 
 def svg(state: State, *, reveal: bool = False) -> str:
-    """A state as one SVG image; each cell's ``<title>`` says in words what is on it.
+    """A state as one SVG image; each cell's ``<title>`` says in words what is on the cell.
 
     Raises:
         ValueError: the state has a leading axis.

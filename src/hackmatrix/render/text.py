@@ -1,10 +1,11 @@
 """A scene as text that fits a terminal of 80 columns and 24 rows.
 
-Row 5 is at the top, as on the grid. A cell has two lines: who is on it, and what it is.
+Row 5 is at the top, as on the grid. A cell has two lines: first who is on the cell, then what it
+contains.
 
 Who:  ``@`` the player, ``virus2`` an enemy and its hp (``!`` stunned, ``z`` disabled, ``s`` from a
 siphon, ``t`` from the schedule, ``+1`` one more), ``>3`` a transmission and its turns left
-(``>3daemon`` where its type is known).
+(``>3daemon`` if the type is known).
 What: ``EXIT``, ``siphon`` (a pickup), ``[5] x5`` a data block of 5 points that spawns 5,
 ``[PUSH] x4`` a program block, ``[?]`` a hidden one, ``2c`` credits, ``1e`` energy, ``-`` siphoned,
 ``*`` siphoned from here.

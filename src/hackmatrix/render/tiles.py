@@ -1,8 +1,8 @@
 """The drawing of a cell, 100 units square.
 
-Each type of enemy has its own shape and color, either of which identifies the type; the number on
-an enemy is its hp. The marks beside an enemy are those of :mod:`hackmatrix.render.text`: ``!``
-stunned, ``z`` disabled, ``s`` from a siphon, ``t`` from the schedule.
+Each type of enemy has a shape and a color of its own. The number on an enemy is its hp. The marks
+beside an enemy are those of :mod:`hackmatrix.render.text`: ``!`` stunned, ``z`` disabled, ``s``
+from a siphon, ``t`` from the schedule.
 """
 
 import functools
@@ -89,7 +89,7 @@ def _pips(credits: int, energy: int) -> list[Shape]:
 
 
 def _crowd(crowd: list[Enemy | Transmission | None], y: Length, more: int) -> list[Shape]:
-    """Everybody on a cell, side by side; None is the player."""
+    """Draws everybody on a cell, side by side; None stands for the player."""
     room = 3
     shapes: list[Shape] = []
     shown = crowd[:room] if len(crowd) > room else crowd

@@ -6,11 +6,10 @@ A position is a dictionary of numbers and lists:
 - ``exit``: ``[row, col]``.
 - ``player``: ``[row, col, hp, credits, energy, data_siphons, score, attack]``.
 - ``owned``: the numbers of the programs owned.
-- ``cells``: a list of
-  ``[row, col, kind, points, program, spawn_count, credits, energy, siphoned, center]``, without
-  cells that have nothing on them. ``program`` is -1 for no program. The kinds are 0 empty, 1 data
-  block, 2 program block, 3 question block with data, 4 question block with a program, 5 data
-  siphon, 6 exit.
+- ``cells``: ``[row, col, kind, points, program, spawn_count, credits, energy, siphoned, center]``
+  for each cell; cells with nothing on them may be left out. ``program`` is -1 for no program. The
+  kinds are 0 empty, 1 data block, 2 program block, 3 question block with data, 4 question block
+  with a program, 5 data siphon, 6 exit.
 - ``enemies``: ``[type, row, col, hp, disabled, stunned, from_siphon, from_task]`` for each enemy,
   in list order. The types are 0 virus, 1 daemon, 2 glitch, 3 cryptog.
 - ``transmissions``: ``[row, col, turns, type, from_siphon, from_task]`` for each transmission, in

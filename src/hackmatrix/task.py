@@ -1,4 +1,4 @@
-"""What ``hackmatrix train`` trains: the game, its settings, the networks and the metrics.
+"""The task of ``hackmatrix train``: the game, its settings, the networks and the metrics.
 
 A program of your own passes :data:`TASK` and :data:`DEFAULTS`, or copies changed with
 ``dataclasses.replace``, to :func:`ppo_mask.runner.main`.
@@ -45,8 +45,8 @@ class GameSettings:
         adaptive_starts: share of the games whose starting stage is sampled to favor stages
             completed half the time.
         head_start: share of the games that begin with more than the original gives.
-        given_programs: each game with a head start samples one probability, between 0 and this,
-            with which the player owns each program.
+        given_programs: the highest probability with which a head start gives each program. Each
+            game samples its own probability between 0 and this value.
         given_credits: the most credits that a head start adds.
         given_energy: the most energy that a head start adds.
         given_siphons: the most data siphons that a head start adds.
@@ -107,7 +107,7 @@ class GameSettings:
     )
 
     def training_games(self) -> Curriculum | None:
-        """The curriculum: how training games differ from the original; None if they do not."""
+        """The curriculum of training games; None if training games equal the original."""
         head_start = HeadStart(
             share=jnp.float32(self.head_start),
             programs=jnp.float32(self.given_programs),
@@ -136,7 +136,7 @@ def _is_time_aware(env: AbstractEnv[Any]) -> bool:
 
 
 def _without_time(env: AbstractEnv[Any], hidden_dim: int) -> int:
-    """Returns ``hidden_dim``; refuses a time-aware game, as the network does not read the time."""
+    """Returns ``hidden_dim``; raises for a time-aware game: the network does not read the time."""
     if _is_time_aware(env):
         raise RunError("--time-aware is for the networks mlp and recurrent alone")
     return hidden_dim
@@ -211,7 +211,7 @@ def game_settings(stored: Mapping[str, Any], source: str) -> GameSettings:
         source: names the run in errors.
 
     Raises:
-        RunError: the settings are of another environment, or a value is invalid.
+        RunError: the settings belong to another environment, or a value is invalid.
     """
     if "undo_depth" not in stored:
         has = ", ".join(stored) or "no settings"

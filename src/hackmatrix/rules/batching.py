@@ -20,8 +20,8 @@ Carry = TypeVar("Carry")
 def batch_max(value: Int[Array, ""]) -> Int[Array, ""]:
     """The largest value in the batch, the same for all members; without a batch, the value itself.
 
-    For loop bounds: if each member had its own bound, ``vmap`` would add a select to every
-    iteration.
+    Loops use this value as their bound: if each member had its own bound, ``vmap`` would add a
+    select to every iteration.
     """
     return one_for_all(largest, value)
 
@@ -29,9 +29,9 @@ def batch_max(value: Int[Array, ""]) -> Int[Array, ""]:
 def materialize(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Array, "*n"]:
     """Computes the value once, in memory, for all its uses.
 
-    XLA's CPU compiler fuses an elementwise operation into each of its uses, so each use computes it
-    again. The compiler does not fuse across a loop, so this function adds a loop that never
-    runs or, on accelerators, where a loop costs time, an optimization barrier.
+    XLA's CPU compiler fuses an elementwise operation into each of its uses, so each use computes
+    the operation again. The compiler does not fuse across a loop, so this function adds a loop that
+    never runs. On accelerators, where a loop costs time, it adds an optimization barrier instead.
 
     Args:
         value: numbers, not flags.
@@ -39,7 +39,7 @@ def materialize(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Ar
     """
 
     def loop(value: Array) -> Array:
-        # One flag for the whole batch: with one for each member, the loop would need a select.
+        # One flag for the whole batch: with a flag for each member, the loop would need a select.
         start = one_for_all(lambda flags: flags[0], never), value
         return lax.while_loop(_again, _add_one, start)[1]
 
@@ -106,8 +106,8 @@ def _short_axes(size: int) -> list[int]:
 
 def total(values: Shaped[Array, "*batch n"]) -> Int[Array, "*batch"]:
     """The sum over the last axis; for flags, how many are on."""
-    # In 16 bits, as vector units add twice as many such numbers at once. Not in 8, as XLA hands
-    # sums of bytes to a library, which needs its input in memory.
+    # In 16 bits, as vector units add twice as many 16-bit numbers at once as 32-bit ones. Not in 8,
+    # as XLA hands sums of bytes to a library, which needs its input in memory.
     few = values.dtype == bool and values.shape[-1] <= np.iinfo(np.int16).max
     return _reduce(values.astype(jnp.int16 if few else jnp.int32), lax.add, 0).astype(jnp.int32)
 
@@ -150,7 +150,7 @@ def looked_up(table: Sequence[float], index: Int[Array, ""]) -> Float[Array, ""]
 def join_in_pairs(words: Sequence[UInt[Array, "*n"]]) -> UInt[Array, "*n"]:
     """Bitwise or of all words, elementwise.
 
-    As a tree, not a chain: XLA's passes simplify one operation of a chain at a time.
+    The operations form a tree, as XLA's passes simplify only one operation of a chain at a time.
     """
     while len(words) > 1:
         words = [reduce(lax.bitwise_or, words[i : i + 2]) for i in range(0, len(words), 2)]

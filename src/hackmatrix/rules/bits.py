@@ -1,8 +1,8 @@
 """Small sets of numbers as the bits of two words, with ``word_bits`` bits in each word.
 
 Sets of cells (:mod:`hackmatrix.rules.planes`) and sets of slots (:mod:`hackmatrix.rules.entities`)
-share these functions. The rules call them hundreds of times a step; under ``jax.jit`` each is
-traced, batched and lowered once for each shape.
+share these functions. A step calls the functions hundreds of times; ``jax.jit`` makes JAX trace,
+batch and lower each function only once for each shape.
 
 In XLA, shifting by 32 places or more gives 0 on every device, so no code checks which of the two
 words a number is in.
@@ -58,7 +58,7 @@ def word(values: Sequence[Bool[Array, ""]]) -> UInt32[Array, ""]:
 def union(
     numbers: Integer[Array, " n"], members: Bool[Array, "*sets n"], word_bits: int
 ) -> tuple[UInt32[Array, "*sets"], UInt32[Array, "*sets"]]:
-    """For each set of members, the set of their numbers."""
+    """For each set of members, the set of the members' numbers."""
     half = np.arange(2, dtype=np.int32)[:, None]
     index = (numbers - word_bits * half).astype(jnp.uint32)
     bit = (jnp.uint32(1) << index) & jnp.uint32((1 << word_bits) - 1)

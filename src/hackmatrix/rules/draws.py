@@ -1,9 +1,9 @@
 """Random numbers of one step, here called draws, from one key.
 
-A step needs an unknown number of small draws. One call of JAX's generator gives two words, and each
-draw mixes them with the draw's number by a SplitMix-style finalizer (Steele et al. 2014, "Fast
-splittable pseudorandom number generators"; the constants are Wellons' 32-bit ones). Equal numbers
-give equal draws, so each use has a range of numbers of its own.
+A step needs an unknown number of small draws. One call of JAX's generator gives two words. Each
+draw mixes the two words with the draw's number by a SplitMix-style finalizer (Steele et al. 2014,
+"Fast splittable pseudorandom number generators"; the constants are Wellons' 32-bit ones). Equal
+numbers give equal draws, so each use has a range of numbers of its own.
 """
 
 from enum import IntEnum
@@ -20,7 +20,7 @@ _GOLDEN = 0x9E3779B9  # 2^32 / golden ratio, odd: consecutive numbers land far a
 
 
 class Use(IntEnum):
-    """What a draw is for; each use has its own range of draw numbers."""
+    """The purpose of a draw; each use has its own range of draw numbers."""
 
     WARP = 0
     POLY = 1

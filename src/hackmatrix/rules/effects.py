@@ -1,4 +1,4 @@
-"""Folds the table of programs: flags the useful ones, and applies the one that runs."""
+"""Folds the table of programs: flags the useful programs, and applies the program that runs."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -28,7 +28,7 @@ def useful(game: Game, occupied: Occupied) -> list[Bool[Array, ""]]:
 
 
 def at_hand(game: Game, others: int) -> Bool[Array, "actions"]:
-    """Flags actions: ``others`` times True, then whether each program is owned and affordable."""
+    """Flags for ``others`` actions, all True, and whether each program is owned and affordable."""
     nothing = [0] * others
     credits = np.array([*nothing, *(card.credits for card in CARDS)], np.int32)
     energy = np.array([*nothing, *(card.energy for card in CARDS)], np.int32)
@@ -37,7 +37,7 @@ def at_hand(game: Game, others: int) -> Bool[Array, "actions"]:
 
 
 def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Array, ""]]:
-    """Pays for a program and does what its row says; NO_PROGRAM does nothing.
+    """Pays for a program and applies the effects in its row; NO_PROGRAM does nothing.
 
     Returns:
         The game, still in the same turn, and the number of destroyed entities to reward.
@@ -46,7 +46,7 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
     runs = [program == each for each in Program]
 
     def column(of: Callable[[Card], Rule[_Value] | None]) -> list[tuple[Array, _Value]]:
-        """The values of a column, each with a flag: whether its row's program runs."""
+        """The values of a column, each with a flag: whether the program of that row runs."""
         rules = ((runs[each], of(each.card)) for each in Program)
         return [(flag, rule(now)) for flag, rule in rules if rule is not None]
 
@@ -83,7 +83,7 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
 
 
 def _members(table: Entities, whom: Sequence[tuple[Array, Whom]]) -> Bool[Array, " slots"]:
-    """The entities in any selection whose flag is on; a selection is a set of slots or cells."""
+    """The entities in the selections whose flag is on; a selection is a set of slots or cells."""
     cells = [(flag, them) for flag, them in whom if isinstance(them, Plane)]
     slots = [them & flag for flag, them in whom if not isinstance(them, Plane)]
     return reduce(or_, [_union(cells).has(table.cell), *slots])
@@ -119,7 +119,10 @@ def _push(
 def _wanted_cells(
     table: Entities, player: Int[Array, ""], away: Bool[Array, ""]
 ) -> tuple[Int8[Array, " slots"], Bool[Array, " slots"]]:
-    """Where each enemy would move, away from the player or else nearer; whether it can move."""
+    """For each enemy, the cell that it would move to, and whether it can move.
+
+    Enemies move away from the player if ``away`` holds, else toward the player.
+    """
     player = player.astype(jnp.int8)
     (at_row, at_col), (my_row, my_col) = row_and_col(table.cell), row_and_col(player)
     out_row, out_col = jnp.sign(at_row - my_row), jnp.sign(at_col - my_col)

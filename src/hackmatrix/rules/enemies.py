@@ -30,7 +30,10 @@ _SUM_BITS = 8
 
 
 def enemy_turn(game: Game, draws: Draws) -> Game:
-    """Plays an enemy turn. The caller handles STEP before it, spawns and the history after it."""
+    """Plays an enemy turn.
+
+    The caller handles STEP before the enemy turn, and spawns and the history after it.
+    """
     game = replace(game, turn=jnp.minimum(game.turn, MAX_TURNS - 1) + 1)
     game = _arrive(game)
     game = _act(game, draws)
@@ -67,14 +70,14 @@ class _Start(NamedTuple):
     entities: Entities
     waits: Bool[Array, " slots"]  # the enemies to move
     damage: Int[Array, ""]  # attacks so far
-    moves: Int[Array, ""]  # at most this many follow
+    moves: Int[Array, ""]  # the most moves that can follow
     draws: Draws
 
 
 class _Movers(NamedTuple):
     """The state of the loop that moves enemies one at a time."""
 
-    cell: Int8[Array, " slots"]  # of each enemy
+    cell: Int8[Array, " slots"]  # the cell of each enemy
     is_enemy: Bool[Array, " slots"]
     enemies: Plane  # the cells with an enemy
     waiting: Slots  # still to move in this step
@@ -190,9 +193,9 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
         _one_way_first, _both_ways, source, open_cells & ~occupied, open_cells, around
     )
 
-    # Without a clear path: the first step of a direct one, if that cell is free. Otherwise the free
-    # neighbor nearest to the player. Each neighbor is one step closer or one step farther, so the
-    # nearest are the closer ones, if any.
+    # Without a clear path, the enemy takes the first step of a direct path if that cell is free,
+    # and otherwise the free neighbor nearest to the player. Each neighbor is one step closer or one
+    # step farther, so the nearest are the closer ones, if any.
     straight = paths.first_neighbor(here, direct) & ~occupied
     free = around & open_cells & ~occupied
     closer = free & _closer(cell, player)
@@ -202,7 +205,11 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
 
 
 def _one_way_first(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -> list[Plane]:
-    """The cells of ``goal`` met first over free cells and, if that search fails, over open ones."""
+    """Searches for ``goal`` over free cells and, if that fails, over open cells.
+
+    Returns:
+        For each of the two searches, the cells of ``goal`` that it meets first.
+    """
     clear, _ = paths.first_met(source, free, goal)
     # Few games need the second search; in the others it starts from an empty set and ends at once.
     direct, _ = paths.first_met(source.where(~clear.any()), open_cells, goal)

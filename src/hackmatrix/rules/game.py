@@ -102,7 +102,7 @@ def replace(tree: Tree, **fields: Any) -> Tree:
     """A copy of a module with some fields changed.
 
     Like ``dataclasses.replace``, but without ``__init__`` and its checks, and many times faster to
-    trace than ``eqx.tree_at``. The rules call it a hundred times a step.
+    trace than ``eqx.tree_at``. A step of the game calls this function a hundred times.
     """
     names = [field.name for field in dataclasses.fields(tree)]  # pyright: ignore[reportArgumentType]
     if unknown := fields.keys() - set(names):
@@ -128,7 +128,7 @@ def empty_board() -> Board:
 
 @number_settings()
 def blank_game() -> Game:
-    """Stage 1 with nothing on it; the player at the bottom left, the exit at the top right.
+    """Stage 1 with nothing on the board but the player, bottom left, and the exit, top right.
 
     ``exit_steps`` is not computed yet.
     """

@@ -51,9 +51,9 @@ def push(rows: Rows, packed: Packed, game: Game, condition: Bool[Array, ""]) -> 
 
 
 def undo(game: Game, rows: Rows, condition: Bool[Array, ""]) -> Packed:
-    """Packs the game, taken back to the history's newest position where the condition holds.
+    """Where the condition holds, restores the history's newest position; packs the result.
 
-    That position leaves the history. Fields that UNDO does not restore stay as they are.
+    The restored position leaves the history. Fields that UNDO does not restore stay as they are.
     """
     places = depth(rows)
     before = lax.rem(game.undo_newest + (places - 1), places)

@@ -56,10 +56,10 @@ def move(
 def _target(
     game: Game, occupied: Occupied, direction: Int[Array, ""]
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """Finds what a move would attack.
+    """Finds the entity that a move would attack.
 
     Returns:
-        The cell of a transmission and the cell of an enemy, -1 for none; at least one is -1.
+        The cell of a transmission and the cell of an enemy; -1 for none. At least one is -1.
     """
     enemies, transmissions = occupied
     solid = enemies | transmissions | game.board.blocks
@@ -81,8 +81,8 @@ def bury(
     """Removes enemies without hp, and the entities in ``gone``.
 
     Returns:
-        The table, and the number of rewarded kills: enemies without hp and entities in ``counted``,
-        except those that the schedule brought.
+        The table, and the number of rewarded kills. Enemies without hp and entities in ``counted``
+        are rewarded unless the schedule brought them.
     """
     dead = table.is_enemy & (table.hp <= 0)
     kills = total((dead | counted) & ~table.from_task)

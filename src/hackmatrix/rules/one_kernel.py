@@ -1,13 +1,13 @@
 """Loops as single kernels on a CPU.
 
 XLA's CPU compiler makes a kernel of each operation in a loop's body and launches the kernels one by
-one in every iteration. For a few games, the launches in the rules' loops take longer than the work.
-A call that is marked as small is compiled to one kernel; the compiler itself marks loops on less
-than a kilobyte (``SmallWhileLoopHoistingPass``). Such a kernel runs on one core and is less
-optimized, so it is not for loops on a whole batch.
+one in every iteration. With only a few games, the launches in the rules' loops take longer than the
+work. A call that is marked as small is compiled to one kernel; the compiler itself marks loops on
+less than a kilobyte (``SmallWhileLoopHoistingPass``). Such a kernel runs on one core and is less
+optimized, so it does not suit loops over a large batch.
 
-The mark changes no result. XLA does not promise to support the mark, so it is set only in programs
-for CPUs, and only with versions of jaxlib that were tried.
+The mark changes no result. XLA does not promise to support the mark, so this module sets it only in
+programs for CPUs, and only with tested versions of jaxlib.
 """
 
 import logging
@@ -25,7 +25,7 @@ from jaxtyping import Array
 _Carry = TypeVar("_Carry")
 
 MARKED = version("jaxlib").startswith(("0.10.", "0.11."))
-"""Whether loops are marked: only with the versions of jaxlib that were tried."""
+"""Whether loops are marked: only with tested versions of jaxlib."""
 
 # The second mark keeps the call from being inlined before the compiler reads the first mark.
 _MARKS = ("xla_cpu_small_call", "true"), ("inlineable", "false")
@@ -53,7 +53,7 @@ def _in_one_kernel(loop: Callable[[_Carry], _Carry], start: _Carry) -> _Carry:
     # The call holds only the loop, like the calls that the compiler marks itself: marked calls that
     # held more have crashed.
     leaves, structure = jax.tree.flatten(jax.jit(loop)(start))
-    # Marking one result marks the call that it comes from.
+    # Marking one result of the call marks the call.
     return jax.tree.unflatten(structure, [_mark.bind(leaves[0]), *leaves[1:]])
 
 
@@ -73,7 +73,7 @@ def _mark_call(context: mlir.LoweringRuleContext, result: Any) -> list[Any]:
 
 mlir.register_lowering(_mark, lambda context, result: [result])
 if MARKED:
-    # Not cached, or JAX would lower the mark in a function of its own, apart from the call.
+    # Not cached, or JAX would lower the mark in a separate function, apart from the call.
     mlir.register_lowering(_mark, _mark_call, platform="cpu", cacheable=False)
 else:
     logging.getLogger(__name__).warning(

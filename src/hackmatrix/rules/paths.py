@@ -31,10 +31,11 @@ def _grow(
     """Lets a flood grow until no flood of the batch grows any more.
 
     Args:
-        turn: maps a number of steps and a flood to the grown flood and the cells that its last step
-            newly reached. If there are none, further steps change nothing.
+        turn: takes a number of steps in a flood; returns the flood and the cells that the last step
+            newly reached. Once a step reaches no new cell, the flood is complete.
         start: the flood before the first step.
-        while_loop: JAX's loop or, for few games, :func:`hackmatrix.rules.one_kernel.while_loop`.
+        while_loop: JAX's loop or, for small batches,
+            :func:`hackmatrix.rules.one_kernel.while_loop`.
     """
 
     steps = by_platform(lambda: 1, lambda: _AT_ONCE)
@@ -47,11 +48,11 @@ def _grow(
 
 
 def first_met(start: Plane, free: Plane, goal: Plane) -> tuple[Plane, Int[Array, ""]]:
-    """Floods from ``start`` over ``free`` cells until it meets ``goal``.
+    """Floods from ``start`` over ``free`` cells until the flood meets ``goal``.
 
     Returns:
-        The goal's cells that the flood meets first, and after how many steps; no cell and 0 if the
-        flood never meets the goal.
+        The cells of the goal that the flood meets first, and the number of steps; no cell and 0 if
+        the flood never meets the goal.
     """
 
     def step(flood: tuple[Plane, Array]) -> tuple[Plane, Array]:
@@ -84,9 +85,9 @@ def reach(start: Plane, free: Plane) -> Plane:
 
 
 def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
-    """For each cell, the steps of a shortest walk to the exit around all blocks; 0 without a walk.
+    """For each cell, the length of a shortest walk to the exit around all blocks.
 
-    The walk may begin on a block.
+    The walk may begin on a block. The length is 0 for the exit and for cells without a walk.
     """
     start, free = single(exit), ~blocks
 

@@ -144,7 +144,7 @@ def pack(flags: Bool[Array, "*batch 36"]) -> Plane:
 
 
 def union(cells: Integer[Array, " n"], members: Bool[Array, "*sets n"]) -> Plane:
-    """The set of the members' cells; one set for each leading index of ``members``."""
+    """The set of the members' cells, for each leading index of ``members``."""
     return Plane(*bits.union(cells, members, _WORD_BITS))
 
 

@@ -1,4 +1,4 @@
-"""The 23 programs: one row each, with all that the rules need to know about it.
+"""The 23 programs: one row for each program, with everything that the rules need to know.
 
 A row's functions return arrays over all entities or cells. :mod:`hackmatrix.rules.effects` folds
 the rows into one computation, in which each game runs its own program.
@@ -39,13 +39,14 @@ class Card(NamedTuple):
     """All facts about a program.
 
     Attributes:
-        name: its name in the original game.
-        credits: its price in credits.
-        energy: its price in energy.
-        spawn_count: transmissions that siphoning its block brings.
-        text: what it does.
-        short: what it does in at most 24 characters, for the screen.
-        useful: whether it would have some effect; if not, it cannot be run; None for always.
+        name: the name in the original game.
+        credits: the price in credits.
+        energy: the price in energy.
+        spawn_count: transmissions that siphoning the program's block brings.
+        text: the effect in words.
+        short: the effect in at most 24 characters, for the screen.
+        useful: whether the program would have some effect; otherwise it cannot be run. None for
+            always.
         hits: enemies that lose ``damage`` hp; those that survive are stunned.
         damage: hp that a hit takes; None for the player's attack.
         destroys: enemies and transmissions that are removed, whatever their hp.
@@ -53,7 +54,7 @@ class Card(NamedTuple):
         entities: new values of fields of :class:`hackmatrix.rules.entities.Entities`.
         clears: cells whose blocks are removed.
         reduces: cells whose blocks bring one transmission less.
-        adds: what is added to numbers of the player and the game.
+        adds: amounts to add to numbers of the player and the game.
         sets: new values of numbers of the player and the game.
     """
 
@@ -118,7 +119,7 @@ class Program(IntEnum):
         useful=lambda now: now.enemies.any(),
         entities=lambda now: now.other_types())
     WAIT = Card("WAIT", 0, 1, 1,
-        "ends the turn", "ends the turn")  # which the environment does
+        "ends the turn", "ends the turn")  # the environment ends the turn
     DEBUG = Card("DEBUG", 3, 0, 4,
         "hits every enemy on a block", "hits enemies on blocks",
         useful=lambda now: (now.enemies & now.board.blocks).any(),
@@ -206,7 +207,7 @@ def owned_flags(owned: UInt32[Array, ""]) -> Bool[Array, "programs"]:
 
 
 class Situation:
-    """What the rows need to know about a position; what several rows need is computed once.
+    """The facts about a position that the rows read, each computed once for all rows.
 
     Attributes:
         game: the position; ``player``, ``board`` and ``table`` (the entities) are its parts.
@@ -252,7 +253,7 @@ class Situation:
         type = jnp.uint16(1) << self.table.type.astype(jnp.uint16)
         types = join(jnp.where(self.table.is_enemy, type, 0))
         found = types | (anywhere(blocks).astype(jnp.uint16) << NUM_TYPES)
-        # Materialized, as XLA computes whatever it fuses with a reduction one game at a time.
+        # Materialized, as XLA computes operations fused with a reduction one game at a time.
         return bits.flags_of(materialize(found, self.game.steps < 0), NUM_TYPES + 1)
 
     @cached_property
@@ -280,7 +281,7 @@ class Situation:
         return {"turns": jnp.minimum(self.table.turns, most) + turns}
 
     def other_types(self) -> dict[str, Array]:
-        """Gives every enemy another type; damage carries over, hp beyond full does not."""
+        """Gives every enemy another type; the enemy keeps its damage, but not hp above full."""
         table = self.table
         shift = self._given(self._draws).below(NUM_TYPES - 1, Use.POLY, np.arange(MAX_ENTITIES))
         type = (table.type + 1 + shift.astype(jnp.int8)) & (NUM_TYPES - 1)

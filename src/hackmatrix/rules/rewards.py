@@ -35,7 +35,7 @@ _SUMS = tuple(np.cumsum((0.0, *STAGE_REWARDS[:-1])).tolist())  # sums over the f
 
 
 class Events(NamedTuple):
-    """What happened in a step that the positions before and after it do not show."""
+    """Events in a step that the positions before and after the step do not show."""
 
     kills: Int[Array, ""]  # destroyed entities that are rewarded
     picked_up: Bool[Array, ""]  # the player walked onto a data siphon
@@ -79,7 +79,7 @@ class Standing(NamedTuple):
 
 
 def standing(game: Game) -> Standing:
-    """The numbers of a position that the reward needs."""
+    """Takes from a position the numbers that the reward needs."""
     player = game.player
     return Standing(
         game.stage,
@@ -120,7 +120,7 @@ def components(before: Standing, after: Game, events: Events) -> dict[str, Float
     closer = jnp.maximum(before.exit_distance - distance, 0)
     table = after.entities
     siphon_killers = table.is_enemy & table.from_siphon & table.beside(new.cell)
-    # Materialized, as XLA computes whatever it fuses with a reduction one game at a time.
+    # Materialized, as XLA computes operations fused with a reduction one game at a time.
     killers = materialize(total(siphon_killers), new.cell < 0)
     values: dict[str, Array] = {
         "step_penalty": jnp.float32(-0.01),

@@ -1,4 +1,4 @@
-"""Siphoning: what it brings, and how much more a better place would have brought."""
+"""Siphoning: its yield, and how much more a better place would have brought."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -100,10 +100,10 @@ def lost_yield(game: Game) -> Int[Array, ""]:
 
 
 def _yields(game: Game) -> UInt32[Array, "4 cells"]:
-    """What siphoning from each cell would bring: credits, energy, points and programs.
+    """The yield of siphoning from each cell: credits, energy, points and programs.
 
     Points and programs are bit fields for comparison: each of the nine point values has a three-bit
-    count of data blocks (at most five), each program one bit.
+    count of data blocks (at most five), and each program has one bit.
     """
     board = game.board
     fresh = ~board.siphoned

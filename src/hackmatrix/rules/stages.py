@@ -1,4 +1,4 @@
-"""Setting up a stage: its layout and its first transmissions. This is expensive, and rare."""
+"""Setting up a stage, which is expensive but rare: its layout and its first transmissions."""
 
 from typing import NamedTuple
 
@@ -142,7 +142,7 @@ def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plan
 
 
 def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:
-    """Whether all free cells are connected, not through the exit, and no block is walled in.
+    """Whether all free cells are connected without passing the exit, and no block is walled in.
 
     The original searches from cell (0, 0), so an exit there does not block the search.
     """
@@ -173,7 +173,7 @@ def _take_in_turn(
 def _take_at_once(
     draws: Draws, layout: Int[Array, ""], room: Plane, number: Int[Array, ""]
 ) -> Plane:
-    """Does what :func:`_take_in_turn` does, without a loop, for accelerators."""
+    """Does the same as :func:`_take_in_turn` without a loop, for accelerators."""
     index = np.arange(_MAX_BLOCKS)
     drawn = draws.below(room.size() - index, Use.BLOCK_CELL, layout * _MAX_BLOCKS + index)
     # Each draw is a rank among the cells that are left. Counting the cells taken earlier, from the

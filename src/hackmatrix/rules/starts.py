@@ -32,8 +32,8 @@ class HeadStart(eqx.Module):
 
     Attributes:
         share: the share of games with a head start, 0 to 1.
-        programs: each game samples one probability, between 0 and this, with which the player owns
-            each program.
+        programs: the highest probability with which the player owns each program. Each game samples
+            its own probability between 0 and this value.
         credits: the most credits added.
         energy: the most energy added.
         data_siphons: the most data siphons added.

@@ -26,9 +26,9 @@ from ppo_mask.jax_tools import number_settings
 # change the first group; only spawns, siphons, programs and new stages change the slow one.
 #
 # No number wraps around. In a field of less than 16 bits, all values fit. A field of 16 bits
-# saturates (:func:`_join`). A number that grows all game long has a word of its own: steps and
-# turns saturate, births restart (:mod:`hackmatrix.rules.spawning`), and no game is long enough for
-# the others to reach 32 bits: they have at most 15 in a loaded position.
+# saturates (:func:`_join`). A number that grows all game long has a word of its own. Of these
+# numbers, steps and turns saturate, and births restart (:mod:`hackmatrix.rules.spawning`). The
+# others have at most 15 bits in a loaded position, and no game lasts until they reach 32 bits.
 _NUMBERS = (
     {"cell": 6, "exit": 6, "stage": 4, "hp": 2, "show": 1, "calm": 1, "step_pending": 1},
     {"attack": 16, "data_siphons": 16},
@@ -65,8 +65,8 @@ class Packed(eqx.Module):
 
     Attributes:
         numbers: the numbers and sets of cells that a move may change.
-        slow: what most steps neither change nor read: a word for each cell, then the other numbers
-            and sets of cells.
+        slow: a word for each cell, then the other numbers and sets of cells; most steps do not
+            change or read ``slow``.
         facts: the small fields of each entity.
         wait: a transmission's ``turns`` or an enemy's ``disabled``; see
             :class:`hackmatrix.rules.entities.Entities`.
@@ -130,7 +130,7 @@ class State(eqx.Module):
         packed: the position.
         valid: which actions are valid in the position.
         occupied: where the position's entities are.
-        ground: what the player sees of the board without entities; see
+        ground: the observation of the board without entities; see
             :func:`hackmatrix.observation.ground_words`.
         history: a ring of positions; see :mod:`hackmatrix.rules.history`.
     """
@@ -205,7 +205,7 @@ def _packed(
 
 
 def with_fields_of(packed: Packed, other: Packed, names: Collection[str]) -> Packed:
-    """The position, but with the board, the entities and the named numbers of ``other``."""
+    """The position with its board, its entities and the named numbers replaced by ``other``'s."""
     slow = [np.full(NUM_CELLS, _ALL, np.uint32), _mask(_SLOW, _SLOW_PLANES, names)]
     return Packed(
         numbers=_exchanged(packed.numbers, other.numbers, _mask(_NUMBERS, _PLANES, names)),

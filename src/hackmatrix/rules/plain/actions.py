@@ -124,7 +124,7 @@ def _complete_stage(game: Game, chance: Chance, result: Result) -> None:
 
 
 def exit_distance(game: Game) -> int:
-    """Steps of the shortest walk to the exit that enters no block; 0 if there is none."""
+    """The length of a shortest walk to the exit that enters no block; 0 without such a walk."""
     free = set(BOARD) - game.blocks() | {game.player.cell}
     return distances(game.exit, free).get(game.player.cell, 0)
 
@@ -132,7 +132,7 @@ def exit_distance(game: Game) -> int:
 def _reward(
     game: Game, before: Player, stage: int, distance: int, result: Result
 ) -> dict[str, float]:
-    """The reward's components; ``before``, ``stage`` and ``distance`` predate the action."""
+    """The reward's components; ``before``, ``stage``, ``distance`` are from before the action."""
     player = game.player
     lost = before.hp - player.hp
     resources = player.credits + player.energy
@@ -180,7 +180,7 @@ def _siphon_cells(cell: Cell) -> list[Cell]:
 
 
 def _yield(game: Game, cell: Cell) -> tuple[int, int, list[int], set[int]]:
-    """What siphoning from a place brings: credits, energy, data points and new programs."""
+    """The yield of siphoning from a cell: credits, energy, data points and new programs."""
     if game.cells[cell].is_block:
         return 0, 0, [], set()
     fresh = [held for c in _siphon_cells(cell) if not (held := game.cells[c]).siphoned]

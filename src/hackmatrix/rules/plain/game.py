@@ -24,7 +24,7 @@ LAST_STAGE = 8
 
 
 class Chance(Protocol):
-    """Chooses uniformly; ``number`` distinguishes choices in one step that have the same use."""
+    """Chooses uniformly; ``number`` distinguishes choices with the same use in one step."""
 
     def __call__(self, options: Sequence[T], use: Use, number: int = 0) -> T:
         """Chooses one of the options."""
@@ -78,7 +78,7 @@ class Content(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Entity:
-    """An enemy, or a transmission, which becomes an enemy in some turns."""
+    """An enemy, or a transmission, which becomes an enemy after some turns."""
 
     type: int
     cell: Cell
@@ -184,7 +184,7 @@ def neighbors(cell: Cell) -> tuple[Cell, ...]:
 
 
 def around(cell: Cell) -> list[Cell]:
-    """The up to 8 cells around a cell."""
+    """The cells around a cell, at most 8."""
     row, col = cell
     return [c for c in BOARD if c != cell and abs(c[0] - row) <= 1 and abs(c[1] - col) <= 1]
 

@@ -1,4 +1,4 @@
-"""The programs: when each is useful, and what it does; damage and kills.
+"""The programs: when each program is useful, and its effect; damage and kills.
 
 Prices and names come from :mod:`hackmatrix.rules.programs`; recordings of the original check them.
 Effects are written here independently of the fast rules, so that comparing the two finds errors.
@@ -155,7 +155,7 @@ def _firsts(entities: list[Entity]) -> list[Entity]:
 
 
 def _push_or_pull(game: Game, push: bool) -> None:
-    """Moves enemies away from the player or nearer; the first that wants a cell gets it."""
+    """Moves enemies away from the player or nearer; the first enemy that wants a cell gets it."""
     wanted = [_wanted(enemy.cell, game.player.cell, push) for enemy in game.enemies]
     taken: set[Cell] = set()
     for enemy, cell in zip(game.enemies, wanted, strict=True):
@@ -185,7 +185,7 @@ def hit(game: Game, enemies: list[Entity], damage: int, result: Result) -> None:
 def destroy(
     game: Game, gone: list[Entity], result: Result, counted: Iterable[Entity] | None = None
 ) -> None:
-    """Removes entities; those ``counted`` (default: all) are kills, except scheduled ones."""
+    """Removes entities; the ``counted`` ones (default: all) are kills unless scheduled."""
     result.kills += sum(not entity.from_task for entity in (gone if counted is None else counted))
     game.enemies = [enemy for enemy in game.enemies if enemy not in gone]
     game.transmissions = [each for each in game.transmissions if each not in gone]

@@ -102,7 +102,7 @@ def destination(type: int, cell: Cell, player: Cell, walls: set[Cell], occupied:
 
 
 def _first_step(cell: Cell, player: Cell, free: set[Cell]) -> Cell | None:
-    """The first neighbor that starts a shortest path over free cells; None without a path."""
+    """The first neighbor that begins a shortest path over free cells; None without a path."""
     far = distances(player, free)
     reachable = [n for n in neighbors(cell) if n in far]
     return min(reachable, key=lambda n: far[n], default=None)  # min takes the first of equals.
@@ -182,7 +182,7 @@ def _blocks(game: Game, chance: Chance) -> list[Cell]:
 
 
 def is_valid_layout(blocks: set[Cell], exit: Cell) -> bool:
-    """Whether all free cells are connected, not through the exit, and no block is walled in.
+    """Whether all free cells are connected without passing the exit, and no block is walled in.
 
     The original searches from cell (0, 0), so an exit there does not block the search.
     """

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# The subpackages whose names are repeated here, the quickest to import first.
+# The subpackages whose names are repeated here, in order of import time, fastest first.
 _ROOMS_OF_THE_FACE = ("jax_tools", "envs", "networks", "ppo", "training", "checkpoints")
 _OTHER_ROOMS = ("adapters", "callbacks", "devices", "runner")
 

@@ -18,8 +18,8 @@ _SHOWN = 100  # the most characters of a value or a type in an error
 class WrongType(TypeCheckError, AnnotationError):
     """A one-line error: an argument or a result does not have its annotated type.
 
-    Also an AnnotationError, because jaxtyping re-raises these unchanged. To other errors of a type
-    checker, jaxtyping adds a hundred lines about all arguments and annotations.
+    A subclass of AnnotationError, because jaxtyping re-raises such errors unchanged. To a type
+    checker's other errors, jaxtyping adds a hundred lines about all arguments and annotations.
     """
 
 
@@ -42,9 +42,9 @@ def check_types(package: str, *, but: str | None = None) -> None:
 def when_called(function: Callable[..., Any]) -> Callable[..., Any]:
     """Does what ``beartype(function)`` does, without compiling a checker for each function.
 
-    A process calls few of a library's functions, but compiling a checker for each took a third of
-    the time of an import and a tenth of the time of tracing. There are fewer types than functions:
-    beartype builds a checker for a type on first use, and caches the checker.
+    A process calls few of a library's functions, but compiling a checker for each function took a
+    third of the import time and a tenth of the tracing time. Here, beartype builds a checker for
+    each type on first use, and caches the checker; there are fewer types than functions.
     """
     code, hints = function.__code__, dict(function.__annotations__)
     where = function.__qualname__.removesuffix(".__init__")

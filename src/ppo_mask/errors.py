@@ -46,7 +46,7 @@ def check_at_least(limit: float, **numbers: Any) -> None:
     """Checks that numbers are at least ``limit``; None passes.
 
     Raises:
-        FieldError: a number is smaller; the message names it.
+        FieldError: a number is smaller than ``limit``; the message names the number.
     """
     for name, number in numbers.items():
         if number is not None and not number >= limit:
@@ -93,12 +93,12 @@ def warn(message: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's message; if that is empty, the error's type."""
+    """Returns the first line of an error's message; if this line is empty, the error's type."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 
 def describe_os_error(error: OSError) -> str:
-    """Describes an OSError in one line, as a failed write if the error names no file."""
+    """Describes an OSError in one line; an error without a file name is called a failed write."""
     reason = error.strerror or error
     if error.filename is None:
         return f"cannot write: {reason}"

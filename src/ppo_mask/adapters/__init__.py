@@ -1,5 +1,5 @@
 """Adapters between this library's environments and those of other libraries, in both directions.
 
 Each library has its own module, so that importing one adapter needs no other library. Each library
-is an extra, such as ``pip install 'ppo-mask[gymnax]'``.
+is an optional extra: ``pip install 'ppo-mask[gymnax]'``.
 """

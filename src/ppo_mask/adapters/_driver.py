@@ -1,7 +1,7 @@
 """Steps an environment from Python, for libraries outside of JAX.
 
-A call into compiled code costs more than a step of most environments, and so does each array that
-the call returns. So a step is one call, which returns one array per dtype.
+Calling compiled code takes longer than a step of most environments, and converting a returned
+array does, too. So a step is one call, which returns one array per dtype.
 """
 
 import functools
@@ -27,7 +27,7 @@ class Driver:
     compiled functions.
 
     Attributes:
-        state: the environment's state after the last call; None before the first.
+        state: the environment's state after the last call; None before the first call.
     """
 
     def __init__(self, env: AbstractEnv[Any] | VectorEnv[Any]) -> None:
@@ -41,7 +41,7 @@ class Driver:
         self.state: Any = None
 
     def __getstate__(self) -> Any:
-        """Leaves out compiled functions, which cannot be pickled; they are looked up again."""
+        """Leaves out compiled functions, which cannot be pickled; unpickling finds them again."""
         return self._env, jax.device_get((self._key_data, self.state))
 
     def __setstate__(self, kept: Any) -> None:
@@ -55,11 +55,12 @@ class Driver:
         return self._keep(*self._reset(self._arrays, words))
 
     def step(self, action: Any) -> tuple[Any, ArrayTree]:
-        """Takes an action, or one in each environment.
+        """Takes an action, or an action in each environment of a vector.
 
         Returns:
-            A tuple of NumPy arrays and Python numbers: observation, mask, reward, terminated,
-            truncated and info. For a vector also the final observations, still on the device.
+            A pair. First, a tuple of NumPy arrays and Python numbers: observation, mask, reward,
+            terminated, truncated and info. Second, a vector's final observations, still on the
+            device, or an empty tuple.
         """
         return self._keep(*self._step(self._arrays, self._key_data, self.state, action))
 
@@ -100,7 +101,7 @@ def _compile(structure: Any, leaves: tuple[Any, ...]) -> tuple[Any, Any]:
 
 
 class _Slot(NamedTuple):
-    """The place of a leaf in the array of its dtype."""
+    """The position of a leaf in the packed array of its dtype."""
 
     dtype: str
     start: int
@@ -112,7 +113,7 @@ class Packed(eqx.Module):
     """A tree of arrays, packed into one array per dtype to make fewer transfers from a device.
 
     Attributes:
-        arrays: the leaves of each dtype, flattened and concatenated, by the dtype's name.
+        arrays: one array for each dtype's name, with all leaves of this dtype concatenated.
     """
 
     arrays: dict[str, Shaped[Array, " n"]]

@@ -26,12 +26,12 @@ def several_choices(
     """Checks MultiDiscrete actions, and converts them to int32.
 
     Args:
-        actions: from a user's program.
-        num_actions: the number of actions of each part.
-        batch: the axes before the parts.
+        actions: the user's actions.
+        num_actions: the number of values of each part.
+        batch: the axes before the axis of parts.
 
     Raises:
-        ValueError: actions have another shape or type, or one is out of range.
+        ValueError: the actions have a wrong shape or type, or an action is out of range.
     """
     actions = np.asarray(actions)
     shape = [*batch, len(num_actions)]
@@ -71,7 +71,7 @@ class AbstractGymnasiumEnv:
         render_mode: str | None,
         render_fps: int,
     ) -> tuple[Any, Any]:
-        """Returns the spaces of one environment's observations and actions."""
+        """Sets the attributes; returns the observation and action spaces of one environment."""
         if render_mode is not None and render_mode not in renderers:
             known = ", ".join(renderers) or "none"
             raise ValueError(f"render_mode must be one of {known}; got {render_mode!r}")
@@ -92,8 +92,8 @@ class AbstractGymnasiumEnv:
 
         Returns:
             A copy of the mask, ``[actions]``, or ``[envs, actions]`` for a vector. If actions are
-            MultiDiscrete, the masks of the parts are concatenated. After the end of an episode it
-            is all True; a vector has the new episode's mask instead.
+            MultiDiscrete, the masks of the parts are concatenated. After the end of an episode, the
+            mask is all True; for a vector, it is the new episode's mask.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.

@@ -34,8 +34,8 @@ def make_named(make: Callable[[str], Any], library: str, name: str) -> Any:
 
     Args:
         make: the library's function.
-        library: its name, for messages.
-        name: of the environment.
+        library: the library's name, for messages.
+        name: the environment's name.
 
     Raises:
         ValueError: the library has no environment of that name.
@@ -74,8 +74,8 @@ class StaticObject:
 def fix_types(tree: Any) -> ArrayTree:
     """Makes every leaf an array without a weak type, and copies the containers.
 
-    Other libraries have Python numbers and weak types in their states, so a step could change
-    types; and some write into the containers of their arguments.
+    The states of other libraries have Python numbers and weak types, so a step could change the
+    types. Some libraries also write into the containers of their arguments.
     """
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree)
 

@@ -18,7 +18,7 @@ def make_observation_space(
     Args:
         env: the environment.
         spaces: the library's module with ``Box``, ``Dict`` and ``Tuple``.
-        as_type: from an array's dtype to the dtype of its space.
+        as_type: maps an array's dtype to the dtype of the array's space.
 
     Raises:
         TypeError: an observation is not a tree of arrays, dicts, lists and tuples.

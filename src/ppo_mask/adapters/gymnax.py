@@ -27,7 +27,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
     """An environment of gymnax.
 
     All actions are allowed, since gymnax has no masks. The time limit, ``max_steps_in_episode`` in
-    ``params``, truncates episodes. ``info`` is gymnax's; after ``reset``, zeros.
+    ``params``, truncates episodes. ``info`` is gymnax's; ``reset`` returns zeros in its place.
 
     Attributes:
         params: the environment's parameters. Array parameters may differ between the tasks of a
@@ -44,7 +44,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
 
         Args:
             environment: an environment of gymnax, or a name that ``gymnax.make`` knows.
-            params: its parameters; None for the environment's defaults.
+            params: the environment's parameters; None for the defaults.
 
         Raises:
             RunError: gymnax is not installed.

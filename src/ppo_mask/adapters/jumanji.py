@@ -27,11 +27,11 @@ from ppo_mask.jax_tools import ArrayTree, number_settings
 class JumanjiEnv(AbstractEnv[ArrayTree]):
     """An environment of jumanji.
 
-    The mask is the observation's ``action_mask``; without one all actions are allowed. Where a
-    jumanji action has several parts, the mask decides whether it is MultiDiscrete here. If the mask
-    has a row for each part, the action is MultiDiscrete. If the mask has an entry for each
-    combination of parts, or there is no mask, each combination is one action, numbered so that the
-    last part changes fastest. (A 2 x 2 mask, which could be either, is taken for combinations.)
+    The mask is the observation's ``action_mask``; without one all actions are allowed. If a jumanji
+    action has several parts, the mask decides whether the action is MultiDiscrete here. A mask with
+    a row for each part makes the action MultiDiscrete. With a mask that has an entry for each
+    combination of parts, or without a mask, each combination is one action, numbered so that the
+    last part changes fastest. (A 2 x 2 mask, which could be either, is read as combinations.)
 
     An episode whose last discount is 0 has terminated; any other was truncated. ``info`` is
     jumanji's extras.
@@ -41,7 +41,7 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
     Attributes:
         num_actions: the number of actions, or of combinations of parts; for MultiDiscrete actions,
             a tuple with the number of values of each part.
-        parts: how many values each part of an action has; empty if an action is one number.
+        parts: the number of values of each part of an action; empty if an action is one number.
     """
 
     num_actions: NumActions = eqx.field(static=True)

@@ -1,4 +1,4 @@
-"""Games of pgx: board and card games against an opponent; 2048 and MinAtar, played alone.
+"""Games of pgx: board and card games against an opponent, and 2048 and MinAtar for one player.
 
 Koyamada et al. 2023, arXiv:2303.17503; https://github.com/sotetsuk/pgx
 """
@@ -60,18 +60,18 @@ class Match(eqx.Module):
 class PgxEnv(AbstractEnv[Match]):
     """A game of pgx from the side of one of its players, the agent.
 
-    In games of several players, the opponent plays all the others: within ``step``, and within
-    ``reset`` if the agent does not begin. The reward is the sum of the agent's rewards until its
-    next turn. A game that ends before the agent's first move is replaced by a new one. ``info`` has
-    ``begins`` in games of several players.
+    In games of several players, the opponent plays all other players: within ``step``, and within
+    ``reset`` if the agent does not begin. The reward is the sum of the agent's rewards until the
+    agent's next turn. If a game ends before the agent's first move, a new game replaces it.
+    ``info`` has ``begins`` in games of several players.
 
     The mask is pgx's; an action outside the mask loses the game at once.
 
     :class:`~ppo_mask.training.SelfPlay` trains against a copy of the learner. The copy gets pgx's
-    own observations, so do not wrap the environment in ``FlatObservation`` then.
+    own observations, so with self-play do not wrap the environment in ``FlatObservation``.
 
     Attributes:
-        opponent: plays the other players. If a network, its parameters are arrays of the
+        opponent: plays the other players. The parameters of a network are arrays of the
             environment.
         begins: whether the agent makes the first move; None samples it for each episode.
         num_actions: the number of actions.
@@ -89,9 +89,9 @@ class PgxEnv(AbstractEnv[Match]):
 
         Args:
             game: an environment of pgx, or a name that ``pgx.make`` knows.
-            opponent: only for games of several players. A function of an observation, a mask and a
-                key that returns an action; or a network, whose actions are sampled. The first
-                allowed action replaces an action that is not allowed.
+            opponent: a function of an observation, a mask and a key that returns an action; or a
+                network, whose actions are sampled. The first allowed action replaces an action that
+                is not allowed. None in games for one player.
             begins: whether the agent makes the first move; None samples it for each episode.
 
         Raises:
@@ -218,7 +218,7 @@ def _check_network(opponent: AbstractActorCritic, game: Any) -> None:
     """Checks that a network can play a game.
 
     Raises:
-        ValueError: the network cannot; the message says why.
+        ValueError: the network cannot play the game; the message says why.
     """
     _refuse_recurrent(opponent)
     first = jax.eval_shape(game.init, jax.random.key(0))

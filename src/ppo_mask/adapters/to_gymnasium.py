@@ -26,8 +26,8 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         env: the environment.
         metadata: the render modes, and frames per second.
         render_mode: the mode that ``render`` uses, or None.
-        observation_space: of the observations.
-        action_space: of all actions, allowed or not.
+        observation_space: the space of the observations.
+        action_space: the space of all actions, allowed or not.
 
     Example:
         >>> from ppo_mask.envs.probes import MaskedLocks
@@ -52,7 +52,8 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
 
         Args:
             env: the environment.
-            observation_space: of the observations; None for the whole range of their dtypes.
+            observation_space: the space of the observations; None for the whole range of their
+                dtypes.
             renderers: for each render mode, the function that makes a frame from a state. The
                 function for ``human`` shows the frame, and is called after every reset and step.
             render_mode: one of the modes, or None.
@@ -83,8 +84,8 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         """Starts an episode.
 
         Args:
-            seed: starts a sequence of episodes; None for the current sequence's next episode.
-            options: ignored; there are none.
+            seed: starts a new sequence of episodes; None continues the current sequence.
+            options: ignored.
 
         Returns:
             The observation and the info.
@@ -99,16 +100,16 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         """Takes an action. The environment decides the effect of an action outside the mask.
 
         Args:
-            action: an integer from 0 to the number of actions less 1; if MultiDiscrete, an integer
+            action: an integer from 0 to the number of actions minus 1; if MultiDiscrete, an integer
                 for each part.
 
         Returns:
-            The observation, the reward, whether the episode was terminated, whether it was
-            truncated, and the info.
+            The observation, the reward, whether the episode terminated, whether it was truncated,
+            and the info.
 
         Raises:
             TypeError: the action is not an integer.
-            ValueError: the action is out of range, or has another number of parts.
+            ValueError: the action is out of range, or has a wrong number of parts.
             gymnasium.error.ResetNeeded: before the first reset, or after the end of an episode.
         """
         self._require_reset("step")
@@ -132,8 +133,8 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         """Makes a frame of the current state.
 
         Returns:
-            The frame, from the renderer of ``render_mode``. None for ``human``, which shows a frame
-            at every reset and step; and None, with a warning, without a mode.
+            The frame, from the renderer of ``render_mode``. In mode ``human``, which shows a frame
+            at every reset and step, None. Without a mode, None, after a warning.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.

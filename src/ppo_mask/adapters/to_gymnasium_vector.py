@@ -17,21 +17,21 @@ _Flags = Bool[np.ndarray, " envs"]
 class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, Any, Any]):
     """Many environments in one compiled program, as a ``gymnasium.vector.VectorEnv``.
 
-    Where an episode ends, the next one starts in the same step (Gymnasium's
-    ``AutoresetMode.SAME_STEP``). Observation and mask are then the new episode's;
+    Where an episode ends, the next episode starts in the same step (Gymnasium's
+    ``AutoresetMode.SAME_STEP``). This step returns the new episode's observation and mask.
     ``info["final_obs"]`` has the old episode's last observation (an array of objects, None where no
-    episode ended), and ``info["final_info"]`` the step's info. A new episode has no info before its
-    first step: ``info["_<name>"]`` is then False, as in Gymnasium's own vectors.
+    episode ended), and ``info["final_info"]`` has the step's info. Before the first step of an
+    episode there is no info, so ``info["_<name>"]`` is False, as in Gymnasium's own vectors.
 
     Attributes:
         env: one of the environments.
         num_envs: the number of environments.
         metadata: the render modes, frames per second and the autoreset mode.
         render_mode: the mode that ``render`` uses, or None.
-        single_observation_space: of one environment.
-        single_action_space: of one environment.
-        observation_space: of all environments.
-        action_space: of all environments.
+        single_observation_space: the observation space of one environment.
+        single_action_space: the action space of one environment.
+        observation_space: the observation space of all environments together.
+        action_space: the action space of all environments together.
 
     Example:
         >>> from ppo_mask.envs.probes import MaskedLocks
@@ -57,7 +57,8 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         Args:
             env: the environment.
             num_envs: the number of environments, at least 1.
-            observation_space: of one environment; None for the whole range of the dtypes.
+            observation_space: the observation space of one environment; None for the whole range of
+                the dtypes.
             renderers: for each render mode, the function that makes a frame from one environment's
                 state. The mode ``human`` is ignored.
             render_mode: one of the modes, or None.
@@ -86,10 +87,10 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         """Starts an episode in every environment.
 
         Args:
-            seed: one seed for all environments, which starts a sequence of episodes; None for the
-                current sequence's next episodes.
-            options: ``reset_mask`` is an error, since episodes start by themselves; other options
-                are ignored.
+            seed: one seed for all environments, which starts a new sequence of episodes; None
+                continues the current sequence.
+            options: ignored, except that a ``reset_mask`` raises an error, since ended episodes are
+                reset automatically.
 
         Returns:
             The observations, with a leading axis ``envs``, and the infos.
@@ -108,17 +109,20 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
     def step(
         self, actions: Any
     ) -> tuple[Any, Float[np.ndarray, " envs"], _Flags, _Flags, dict[str, Any]]:
-        """Takes an action in each environment, which decides the effect of a forbidden action.
+        """Takes an action in each environment.
+
+        The environment decides the effect of an action outside the mask.
 
         Args:
             actions: integers ``[envs]``; if MultiDiscrete, ``[envs, parts]``.
 
         Returns:
-            The observations to act on next; then this step's rewards (float64), whether each
-            episode terminated, and whether it was truncated, each ``[envs]``; and the infos.
+            The next observations; this step's rewards (float64), whether each episode terminated,
+            and whether it was truncated, each ``[envs]``; and the infos.
 
         Raises:
-            ValueError: there is not one integer for each environment, or one is out of range.
+            ValueError: the actions are not one integer for each environment, or an action is out of
+                range.
             gymnasium.error.ResetNeeded: before the first reset.
         """
         self._require_reset("step")
@@ -156,7 +160,7 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         """Makes a frame of each environment.
 
         Returns:
-            The frames, from the renderer of ``render_mode``; None, with a warning, without a mode.
+            The frames, from the renderer of ``render_mode``. Without a mode, None, after a warning.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
@@ -173,7 +177,7 @@ def _row(tree: Any, number: Any) -> Any:
 
 
 def _copy_rows(tree: Any, where: _Flags) -> Any:
-    """Makes an array of objects ``[envs]``: a tree's rows, None where ``where`` is False."""
+    """Makes an array of objects ``[envs]``: rows of a tree, but None where ``where`` is False."""
     rows = np.full(len(where), None, dtype=object)
     for number in np.flatnonzero(where):
         rows[number] = jax.tree.map(np.array, _row(tree, number))

@@ -55,9 +55,9 @@ class GymnaxParams(environment.EnvParams):
 class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
     """An environment of this library as an environment of gymnax.
 
-    ``reset`` and ``step``, with the auto-reset, are gymnax's own: each step computes a reset,
-    whether the episode has ended or not. ``action_mask`` returns the mask of a state from ``step``;
-    after the end of an episode, that state is the new episode's.
+    ``reset`` and ``step`` are gymnax's own, including the auto-reset: each step computes a reset,
+    whether the episode has ended or not. ``action_mask`` returns the mask of a state. At the end of
+    an episode, ``step`` returns the new episode's state.
 
     Attributes:
         env: the environment.
@@ -68,10 +68,10 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
 
         Args:
             env: the environment.
-            name: the environment's name in gymnax; None for its class's name.
+            name: the environment's name in gymnax; None for the name of the environment's class.
 
         Raises:
-            ValueError: actions are MultiDiscrete, for which gymnax has no space.
+            ValueError: the actions are MultiDiscrete; gymnax has no space for them.
         """
         if isinstance(env.num_actions, tuple):
             actions = describe_actions(env.num_actions)
@@ -83,7 +83,7 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
 
     @property
     def default_params(self) -> GymnaxParams:
-        """Parameters with no step limit beside the environment's own."""
+        """Parameters without a step limit; the environment's own limit still applies."""
         return GymnaxParams()
 
     @property
@@ -114,8 +114,8 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
         """Takes one action, without a reset.
 
         Returns:
-            The observation, the state, the reward, whether the episode was terminated (truncation
-            is in the state) and the info.
+            The observation, the state, the reward, whether the episode terminated, and the info.
+            Whether it was truncated is in the state.
         """
         del params
         number = jnp.asarray(action, jnp.int32)

@@ -1,4 +1,4 @@
-"""Callbacks, which look at a run between two chunks of updates.
+"""Callbacks, which a run calls between chunks of updates.
 
 In: the run, its state and its log lines. Out: a console table, files, checkpoints, warnings. Each
 callback is a :class:`~ppo_mask.training.Callback`, and works without the runner.

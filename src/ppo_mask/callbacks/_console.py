@@ -20,10 +20,10 @@ _COLUMNS = {
 
 
 def print_banner(facts: Mapping[str, str]) -> None:
-    """Prints facts about a run, and a line that compilation begins.
+    """Prints facts about a run, and a line which says that compilation begins.
 
     Args:
-        facts: text by name.
+        facts: the facts as text, by name.
     """
     for name, text in facts.items():
         print(f"{name:8}{text}")
@@ -32,10 +32,10 @@ def print_banner(facts: Mapping[str, str]) -> None:
 
 @final
 class ConsoleLog(Callback):
-    """Prints a table with a row per log line; on a terminal, a progress bar below it.
+    """Prints a table with a row per log line and, on a terminal, a progress bar.
 
     Args:
-        columns: extra columns, from heading to metric, such as ``{"won": "stats/win_rate"}``.
+        columns: extra columns as headings and metrics, such as ``{"won": "stats/win_rate"}``.
         console: where to print; standard output if None.
     """
 

@@ -23,7 +23,7 @@ from ppo_mask.training import (
 
 
 class _Cut(Exception):
-    """Breaks an evaluation off, because the run is asked to stop."""
+    """Ends an evaluation early, because the run is asked to stop."""
 
 
 @final
@@ -32,20 +32,21 @@ class Evaluator(Callback):
 
     Put the evaluator before the :class:`Saver`, which scores checkpoints by the result. An
     evaluation uses one device; if there are several processes, each runs the same evaluation. If
-    the run is asked to stop, the evaluation breaks off and logs nothing; resuming does not repeat
-    it.
+    the run is asked to stop, the evaluation ends early and logs nothing, and a resumed run does not
+    repeat this evaluation.
 
     Args:
         env: the environment.
-        key: each evaluation folds the update's number into this key, so that resuming changes no
-            result.
-        every_updates: updates between evaluations.
-        num_episodes: episodes in each evaluation.
+        key: the random key. Each evaluation folds in the update's number, so that resuming changes
+            no result.
+        every_updates: the number of updates between evaluations.
+        num_episodes: the number of episodes in each evaluation.
         max_steps: truncates an episode after this many steps. A greedy policy may run in circles,
             and an evaluation lasts as long as its longest episode.
         metrics: custom metrics by name, logged under ``eval/``.
-        num_envs: environments side by side; None for as many as :func:`ppo_mask.evaluate` takes,
-            but for an environment in Python at most as many as in training.
+        num_envs: the number of parallel environments. None for the default of
+            :func:`ppo_mask.evaluate`, but for an environment in Python at most the number that
+            training uses.
 
     Raises:
         ValueError: a number is below 1, or a metric has a name that the library uses.

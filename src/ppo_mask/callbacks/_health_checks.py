@@ -1,4 +1,4 @@
-"""Warns about a run that learns badly, with advice."""
+"""Warns about a run that learns badly, and gives advice."""
 
 import dataclasses
 import math
@@ -18,9 +18,9 @@ class Check:
 
     Attributes:
         needs: the metrics to check.
-        is_bad: a function from the metrics' values to whether they look bad.
-        patience: consecutive bad log lines before the warning.
-        message: the problem and its remedy in one line, a format string for the values.
+        is_bad: tells from the metrics' values whether the log line is bad.
+        patience: the number of consecutive bad log lines before the warning.
+        message: the problem and a remedy in one line, as a format string for the metrics' values.
     """
 
     needs: tuple[str, ...]
@@ -77,7 +77,7 @@ class HealthChecks(Callback):
     finite, raise :class:`~ppo_mask.training.TrainingError` instead.
 
     Args:
-        report: called with each warning, a line of text; prints to standard error by default.
+        report: called with the text of each warning; by default, prints to standard error.
         checks: the checks of each log line.
     """
 
@@ -103,7 +103,7 @@ def _finite(name: str) -> Check:
 
 
 class _Watch:
-    """A check, and how many log lines in a row were bad or good."""
+    """A check, with counts of the latest consecutive bad and good log lines."""
 
     def __init__(self, check: Check) -> None:
         self._check = check

@@ -1,7 +1,7 @@
 """Writes log lines as JSON objects, and reads them again.
 
-A resumed run first drops the lines of updates that it will repeat, a partial last line, and lines
-that a kill or a power cut damaged. Then it appends to the log.
+A resumed run first drops a partial last line, lines that a kill or a power cut damaged, and the
+lines of updates that the run will repeat. Then the run appends to the log.
 """
 
 import json

@@ -10,11 +10,11 @@ from ppo_mask.errors import warn
 class LogFile:
     """An append-only file that survives a temporarily full disk.
 
-    A failed write prints a warning; its content is kept, and written before the next content. So
-    the file never has a torn line in its middle.
+    A failed write prints a warning. The unwritten content is kept, and written before the next
+    content. So the file never has a torn line in the middle.
 
     Args:
-        path: of the file, which may exist already.
+        path: the file's path; the file may exist already.
     """
 
     def __init__(self, path: Path) -> None:
@@ -23,10 +23,10 @@ class LogFile:
         self._unwritten = b""
 
     def append(self, content: bytes) -> bool:
-        """Appends the content, after any content that earlier writes could not append.
+        """Appends the content, after any content from earlier writes that failed.
 
         Returns:
-            Whether the file has all content.
+            Whether the file now has all content.
         """
         was_behind = bool(self._unwritten)
         self._unwritten += content

@@ -14,12 +14,13 @@ from ppo_mask.training import Callback, Progress, Run, TrainState
 class Profiler(Callback):
     """Traces one update with JAX's profiler.
 
-    Put the profiler before the other callbacks, so that the trace contains little of the others.
+    Put the profiler before the other callbacks, so that the trace contains little of their work.
 
     Args:
-        directory: the trace goes to its ``plugins/profile/<time>/``, where TensorBoard looks, with
-            a ``perfetto_trace.json.gz`` for https://ui.perfetto.dev.
-        update: the update's number; a run's first is 1.
+        directory: the folder for the trace. The files go to ``plugins/profile/<time>/`` in this
+            folder, where TensorBoard looks, with a ``perfetto_trace.json.gz`` for
+            https://ui.perfetto.dev.
+        update: the number of the update to trace; a run's first update is 1.
     """
 
     def __init__(self, directory: Path, update: SupportsIndex) -> None:
@@ -50,7 +51,7 @@ class Profiler(Callback):
             )
 
     def _try(self, act: Callable[[], None]) -> bool:
-        """Returns whether ``act`` succeeded; only warns if not, since the run matters more."""
+        """Calls ``act`` and returns whether it succeeded; a failure only warns."""
         try:
             act()
         # The profiler raises many classes of errors, as on a full disk or an odd folder name.

@@ -21,19 +21,22 @@ class Saver(Callback):
     Put the saver after callbacks that log.
 
     If an evaluation finds the best mean return so far, the state is saved at once. The score of an
-    evaluated checkpoint is that mean return; the score of any other checkpoint is the mean return
-    in the log. A log line counts if it is complete and the episodes that ended in it have at least
-    half as many steps as the line. (A run's first lines see only short episodes.) With
-    ``every_updates``, a checkpoint between two intervals has no score, so a stop changes which
-    checkpoint is best only if it cuts an evaluation short, which is not repeated.
+    evaluated checkpoint is the evaluation's mean return. The score of any other checkpoint is the
+    mean return in the latest log line that is complete and representative: the episodes that ended
+    in the line have at least half as many steps as the line. (In a run's first lines, only short
+    episodes end.)
+
+    With ``every_updates``, a checkpoint at any other update has no score. So stopping and resuming
+    a run changes the best checkpoint only if the stop ends an evaluation early, since a resumed run
+    does not repeat this evaluation.
 
     If a save fails, the saver warns, and tries again at the next checkpoint.
 
     Args:
-        store: for the checkpoints.
-        description: saved beside the arrays.
-        every_minutes: time between checkpoints.
-        every_updates: updates between checkpoints, instead of the time.
+        store: the store for the checkpoints.
+        description: plain values to save beside the arrays.
+        every_minutes: the minutes between checkpoints.
+        every_updates: the number of updates between checkpoints; replaces ``every_minutes``.
 
     Raises:
         FieldError: ``every_minutes`` or ``every_updates`` is too small.
@@ -141,6 +144,6 @@ class Saver(Callback):
 
 
 def _steps_of_episodes(values: Mapping[str, float], otherwise: int) -> float | int:
-    """Counts the steps of the episodes that ended in a log line, from each episode's start."""
+    """Sums the lengths of the episodes that ended in a log line; ``otherwise`` if not logged."""
     episodes, length = "train/num_episodes", "train/mean_episode_length"
     return values[episodes] * values[length] if {episodes, length} <= values.keys() else otherwise

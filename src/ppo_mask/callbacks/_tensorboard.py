@@ -1,4 +1,4 @@
-"""Writes TensorBoard's event files; a resumed run writes them anew from its log."""
+"""Writes event files for TensorBoard; a resumed run rewrites the files from its log."""
 
 import os
 import socket
@@ -26,12 +26,12 @@ _Summary: Any = vars(summary_pb2)["Summary"]
 class TensorBoard(Callback):
     """Writes event files for TensorBoard; the horizontal axis is environment steps.
 
-    A resumed run replaces the files of earlier processes by a file that it writes from its log. So
-    TensorBoard shows every point once, whatever was dropped, lost or damaged. Earlier points get
+    A resumed run replaces the files of earlier processes by a new file, written from the run's log.
+    So TensorBoard shows every point once, whatever was dropped, lost or damaged. Earlier points get
     the wall time of the resume.
 
     Args:
-        directory: for the files.
+        directory: the folder for the files.
         history: the file of a :class:`JsonLines`, which must come before this callback. Without a
             history, files that are already in the folder stay as they are.
     """
@@ -51,12 +51,12 @@ class TensorBoard(Callback):
         except OSError as error:
             raise RunError(f"cannot write to {self._directory}: {error.strerror}") from error
         # Not tensorboardX's SummaryWriter: a full disk ends its thread, and soon blocks the run.
-        # TensorBoard orders files by the second in their names; the end makes a name unique within
-        # it.
+        # TensorBoard orders files by the second in the file name; the end of the name makes it
+        # unique within this second.
         now, by = f"{time.time():.0f}", f"{os.getpid()}.{time.monotonic_ns()}"
         name = f"events.out.tfevents.{now}.{socket.gethostname()}.{by}"
         self._file = LogFile(self._directory / name)
-        # `start` makes an open TensorBoard drop the points that it has read from `first` on.
+        # `start` makes a running TensorBoard drop the points from `first` on.
         # TensorBoard ignores a run's first such event, so every file has one.
         start = _Event(step=first, session_log=_SessionLog(status=_SessionLog.START))
         content = _encode(_Event(file_version="brain.Event:2")) + _encode(start)

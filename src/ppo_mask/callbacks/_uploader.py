@@ -17,12 +17,12 @@ class Uploader(Callback):
     """Pushes runs to a bucket after every checkpoint, and when they stop.
 
     Put the uploader after every :class:`Saver`. If a push fails, the uploader warns, and tries
-    again at the next checkpoint. Every process of a run needs an uploader; the one of process 0
-    does the work.
+    again at the next checkpoint. Every process of a run needs an uploader; the uploader of process
+    0 does the work.
 
     Args:
-        storage: of the runs.
-        folders: the runs' local folders.
+        storage: the storage of the runs.
+        folders: the local folders of the runs.
     """
 
     def __init__(self, storage: Storage, folders: Sequence[RunFolder]) -> None:
@@ -50,7 +50,7 @@ class Uploader(Callback):
         self._failed_on_0 = bool(broadcast_from_0(bool(self._failures)))
 
     def check(self) -> None:
-        """Checks, after the runs have stopped, that the bucket has all of them.
+        """Checks, after the runs have stopped, that the bucket has all files of every run.
 
         Raises:
             TrainingError: the last push of a run failed.

@@ -1,8 +1,8 @@
 """Sends log lines and checkpoints to Weights & Biases, an optional extra.
 
 W&B's history is append-only, so a row is sent only when its step is complete. A resumed run
-compares W&B's history with its own log, and sends again the rows that W&B lost in a kill. If W&B
-has rows that the run has dropped, the W&B run is rewound; a server that cannot rewind gets the
+compares W&B's history with the run's own log, and sends the rows again that W&B lost in a kill. If
+W&B has rows that the run has dropped, the W&B run is rewound; a server that cannot rewind gets the
 whole history in a new W&B run.
 """
 
@@ -34,7 +34,7 @@ def import_wandb() -> Any:
 
 
 def log_in() -> None:
-    """Logs in to W&B before a run begins; on a terminal it may ask for a key.
+    """Logs in to W&B before a run begins; on a terminal, W&B may ask for a key.
 
     Raises:
         RunError: the package or an account is missing.
@@ -50,18 +50,18 @@ def log_in() -> None:
 class WandB(Callback):
     """Logs a run to W&B; the horizontal axis is environment steps.
 
-    When the run ends without a crash, its newest and its best checkpoint become versions of an
+    When the run ends without a crash, the newest and the best checkpoint become versions of an
     artifact. A partial last log line goes to the W&B run's summary only, since a resumed run may
-    complete it.
+    complete this line.
 
     Args:
-        folder: of the run; its name is also the run's name on W&B. Its file ``wandb.json`` holds
-            the W&B run's id, so that a resumed run continues the same W&B run.
-        project: on W&B.
+        folder: the run's folder, whose name is also the run's name on W&B. The file ``wandb.json``
+            in the folder holds the W&B run's id, so that a resumed run continues the same W&B run.
+        project: the project on W&B.
         entity: a user or team on W&B; None for the account's default.
         config: the settings to show on W&B.
         history: the file of a :class:`JsonLines`, which must come before this callback.
-        checkpoints: to upload as artifacts; None for no artifacts.
+        checkpoints: the checkpoints to upload as artifacts; None for no artifacts.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class WandB(Callback):
         """See :class:`Callback`.
 
         Raises:
-            RunError: W&B does not take the run.
+            RunError: W&B does not accept the run.
         """
         rows = read_rows(self._history, run)
         try:
@@ -123,7 +123,7 @@ class WandB(Callback):
         self._run = None
 
     def _open(self, last: int) -> Any:
-        """Opens the run on W&B, with no rows after step ``last``."""
+        """Opens the run on W&B, without any rows after step ``last``."""
         file, known = self._folder / "wandb.json", None
         if file.exists():
             try:

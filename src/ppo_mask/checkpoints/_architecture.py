@@ -1,4 +1,4 @@
-"""Stores a network's architecture as JSON: names of classes, and their hyperparameters.
+"""Stores a network's architecture as JSON: class names and hyperparameters.
 
 A tuple is stored as ``{"tuple": [...]}``. NumPy scalars become Python scalars.
 """
@@ -30,7 +30,7 @@ def architecture_of(model: AbstractActorCritic) -> dict[str, Any]:
         model: any network.
 
     Returns:
-        The names of its classes and their hyperparameters, nested as the networks are.
+        Class names and hyperparameters, nested like the networks inside of ``model``.
 
     Raises:
         ValueError: a hyperparameter cannot be stored, or the hyperparameters build a different
@@ -62,7 +62,7 @@ def build(architecture: Any, classes: Mapping[str, Any]) -> AbstractActorCritic:
         classes: the allowed network classes, by name.
 
     Raises:
-        UnknownNetwork: the architecture names another class.
+        UnknownNetwork: the architecture names a class that is not in ``classes``.
     """
 
     def read(value: Any) -> Any:
@@ -103,7 +103,7 @@ def is_architecture_of(saved: Any, model: AbstractActorCritic) -> bool:
 
 
 def _stored(value: Any, network: str, name: str, classes: dict[str, Any]) -> Any:
-    """Converts a value to JSON; ``name`` is its place in the hyperparameters of ``network``."""
+    """Converts the hyperparameter ``name`` of ``network``, or a value inside of it, to JSON."""
     if isinstance(value, AbstractActorCritic):
         network = type(value).__name__
         if classes.setdefault(network, type(value)) is not type(value):

@@ -11,7 +11,7 @@ def write_whole(path: Path, content: bytes) -> None:
     """Writes or replaces a file; a kill or a power cut leaves the old file or the new one whole.
 
     Args:
-        path: of the file.
+        path: the file's path.
         content: the whole content.
 
     Raises:
@@ -44,7 +44,7 @@ def flush(folder: Path) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Flushes a folder's list of files to the disk."""
+    """Flushes a folder's own list of file names to the disk."""
     with suppress(OSError):  # Not all file systems can do this.
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -10,11 +10,10 @@ from ppo_mask.errors import RunError
 
 
 def local_path(place: str) -> Path:
-    """Returns the local path of a run or checkpoint; first downloads one at a URL.
+    """Returns the local path of a run or checkpoint, after a download if ``place`` is a URL.
 
     Raises:
-        RunError: the URL has no run, or a damaged one, or cannot be reached; or the system refuses
-            the path.
+        RunError: the URL cannot be reached, or has no intact run; or the system refuses the path.
     """
     return _fetch(place)[1] if is_url(place) else _known_path(place)
 
@@ -59,7 +58,7 @@ def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder
 
 
 def _may_be_a_name(place: str) -> bool:
-    """Whether the place can be a run's name. If not, the slow look into the bucket is skipped."""
+    """Whether the place can be a run's name; if not, the slow search in the bucket is skipped."""
     return Path(place).name == place and not os.path.exists(place)
 
 
@@ -68,7 +67,7 @@ def _runs_in(parent: str) -> Storage:
 
 
 def _known_path(place: str) -> Path:
-    """Returns the path, after a check that the system accepts it, whether it exists or not."""
+    """Returns the path after checking that the system accepts it; no file needs to exist there."""
     path = Path(expand_user(place))
     try:
         path.stat()

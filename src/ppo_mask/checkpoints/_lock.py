@@ -31,10 +31,10 @@ def hold(folder: Path) -> Generator[None]:
     out.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
 
     Raises:
-        RunError: another process, or another thread of this one, is training the run.
+        RunError: another process, or another thread of this process, is training the run.
     """
     folder = folder.resolve()
     # The system's lock belongs to the process, so it does not exclude another thread.

@@ -21,10 +21,10 @@ class MissingError(RunError):
 @final
 @dataclass(frozen=True)
 class Bucket:
-    """A folder of run folders in an object store; failures to reach it raise a RunError.
+    """A folder of run folders in an object store; an unreachable store raises a RunError.
 
     Attributes:
-        url: of the folder.
+        url: the folder's URL.
         store: the object store.
         root: the folder's path in the store.
     """
@@ -34,7 +34,7 @@ class Bucket:
     root: str
 
     def folders(self) -> list[str]:
-        """Lists the names of the folders."""
+        """Lists the names of the run folders."""
         try:
             found: list[str] = self._do("ls", self.root, detail=False)
         except MissingError:
@@ -90,7 +90,7 @@ class Bucket:
 
     def _do(self, operation: str, *arguments: Any, **options: Any) -> Any:
         with _reaching(self.url):
-            # Drivers remember listings, which other processes may have changed since.
+            # Drivers cache listings, but other processes may have changed the folder since.
             self.store.invalidate_cache()
             return getattr(self.store, operation)(*arguments, **options)
 
@@ -99,7 +99,7 @@ def open_bucket(place: str) -> tuple[Bucket, list[str]]:
     """Opens the bucket at a URL such as ``gs://bucket/runs``; also returns the URL's parts.
 
     Raises:
-        RunError: ``place`` is not such a URL, or its scheme's package is missing.
+        RunError: ``place`` is not such a URL, or the package for its scheme is missing.
     """
     url = place.rstrip("/")
     scheme, _, path = url.partition("://")
@@ -107,7 +107,7 @@ def open_bucket(place: str) -> tuple[Bucket, list[str]]:
     if not parts or {".", ".."} & set(parts):
         raise RunError(f"{url} is not the URL of a folder of runs, such as gs://bucket/runs")
     if "::" in url:
-        # fsspec would not read such a URL from where it wrote to it.
+        # fsspec would read such a URL from another place than it writes to.
         raise RunError(f"{url} is a chain of URLs; give one URL without ::")
     try:
         # Imported here, since most runs need no bucket.

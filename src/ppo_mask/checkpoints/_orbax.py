@@ -43,11 +43,11 @@ sys.unraisablehook = _print_other
 
 
 def write(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Writes arrays by name into a new folder.
+    """Writes arrays into a new folder.
 
     Args:
-        path: the folder. Its parent must exist and have a name of plain characters.
-        arrays: by name.
+        path: the folder. The parent folder must exist, with only plain characters in its name.
+        arrays: the arrays, by name.
     """
     with _plain(path.parent.parent) as plain:
         saved = ocp.args.PyTreeSave(dict(arrays))  # pyright: ignore[reportCallIssue]
@@ -66,7 +66,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]
 
 
 def _checkpointer() -> ocp.Checkpointer:
-    """Makes a checkpointer for this process alone, which waits for no other process."""
+    """Makes a checkpointer that waits for no other process."""
     me = jax.process_index()
     alone = ocp.options.MultiprocessingOptions(
         primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
@@ -76,7 +76,7 @@ def _checkpointer() -> ocp.Checkpointer:
 
 
 def in_short(error: Exception) -> str:
-    """Returns the reason of an error, without the paths that Orbax and TensorStore add."""
+    """Returns an error's reason without the paths that Orbax and TensorStore add."""
     text = str(error).partition("\n")[0]
     number = re.search(r"os_error_code='(\d+)'|^\[Errno (\d+)\]", text)
     reason = os.strerror(int(number[1] or number[2])) if number else text[:200]
@@ -100,7 +100,7 @@ def _plain(path: Path) -> Generator[Path]:
 
 
 def _plain_scratch() -> TemporaryDirectory[str]:
-    for parent in (None, "/tmp", "/var/tmp"):  # None is TMPDIR; its path may be unusual, too.
+    for parent in (None, "/tmp", "/var/tmp"):  # None is TMPDIR, whose path may be unusual, too.
         with suppress(OSError):
             scratch = TemporaryDirectory(prefix="ppo_mask-", dir=parent)
             if _PLAIN.fullmatch(scratch.name):

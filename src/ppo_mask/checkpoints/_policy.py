@@ -47,7 +47,7 @@ def save_policy(model: ModelLike, path: str | Path) -> None:
         path: a new folder. The folder will hold the arrays, and the networks' names and sizes.
 
     Raises:
-        RunError: the path exists or is a URL; or the model is no network.
+        RunError: the path exists or is a URL, or the model is not a network.
         ValueError: the network could not be loaded again; see :func:`architecture_of`.
 
     Example:
@@ -83,16 +83,16 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
     """Loads a policy from a run, a checkpoint, or a folder that :func:`save_policy` wrote.
 
     Args:
-        path: the folder or URL of a run (its newest checkpoint is loaded), of a checkpoint, or of a
-            saved policy.
-        networks: custom network classes that the policy may use. A checkpoint holds its networks'
-            names and sizes, and no code.
+        path: the folder or URL of a run (whose newest checkpoint is loaded), of a checkpoint, or of
+            a saved policy.
+        networks: custom network classes that the policy may use. A checkpoint holds class names and
+            hyperparameters, but no code.
 
     Returns:
         The policy.
 
     Raises:
-        RunError: there is no readable checkpoint, or it holds an unknown network.
+        RunError: there is no readable checkpoint, or the checkpoint names an unknown network.
 
     Example:
         >>> import tempfile
@@ -122,15 +122,15 @@ def load_weights(path: str | Path, model: AbstractActorCritic) -> AbstractActorC
     """Loads a saved policy's weights into a network, to train it further.
 
     Args:
-        path: as for :func:`load_policy`.
-        model: has the policy's architecture, such as ``trainer.init(...).model``. Its arrays may be
-            ``jax.ShapeDtypeStruct``.
+        path: a run, checkpoint or saved policy, as for :func:`load_policy`.
+        model: a network of the policy's architecture, such as ``trainer.init(...).model``. Arrays
+            in the network may be ``jax.ShapeDtypeStruct``.
 
     Returns:
         The model with the policy's arrays.
 
     Raises:
-        RunError: there is no readable checkpoint, or it has another architecture.
+        RunError: there is no readable checkpoint, or its policy has another architecture.
 
     Example:
         >>> import tempfile
@@ -153,7 +153,7 @@ def load_weights(path: str | Path, model: AbstractActorCritic) -> AbstractActorC
 
 
 def _checkpoint_of(path: str | Path) -> Path:
-    """Returns the path of the checkpoint to load; for a run, its newest."""
+    """Returns the path of the checkpoint to load; for a run, of the newest checkpoint."""
     path = local_path(str(path))
     if not RunFolder(path).config.is_file():
         return path

@@ -25,7 +25,7 @@ class RunFolder:
     """The paths in a run's folder.
 
     Attributes:
-        path: of the folder.
+        path: the folder's path.
     """
 
     path: Path
@@ -109,13 +109,13 @@ def create_run_folders(
     A run with a given name may reuse the folder of a run that ended before its first checkpoint.
 
     Args:
-        parent: the folder to make them in.
+        parent: the folder in which to make the run folders.
         taken: the places of existing runs, by name.
-        name: of the runs; None for a name from the date.
-        suffixes: one for each run, to put after the name; None for the name alone.
+        name: the name of the runs; None for a name from the date.
+        suffixes: for each run, a suffix of the name, or None.
 
     Raises:
-        RunError: a run of such a name exists, or a folder cannot be made.
+        RunError: a run of the same name exists, or a folder cannot be made.
     """
     chosen = name or _next_free(taken)
     names = [f"{chosen}-{suffix}" if suffix else chosen for suffix in suffixes]
@@ -150,7 +150,7 @@ def copy_run(run: RunFolder, step: int, path: Path) -> RunFolder:
 
     Args:
         run: the run, which stays as it is.
-        step: of the last checkpoint to copy.
+        step: the step of the last checkpoint to copy.
         path: the copy's folder, which must not exist yet.
 
     Returns:
@@ -183,7 +183,7 @@ def check_run_name(name: str, flag: str) -> None:
     """Checks that a run's name is a plain folder name, with no other meaning for ``--resume``.
 
     Raises:
-        RunError: the name does not pass; the message calls it ``flag``.
+        RunError: the name is not allowed; the message names ``flag``.
     """
     if name == LATEST or name.startswith(("~", "-")):
         raise RunError(f"{flag} cannot be {name!r}, which means something else to --resume")

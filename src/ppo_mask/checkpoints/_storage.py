@@ -1,15 +1,15 @@
-"""Where runs are kept: in a local folder and, if the storage has a URL, in a bucket as well.
+"""Stores runs in a local folder and, if the storage has a URL, in a bucket as well.
 
-Training writes to the local folder, and a push copies it to the bucket. As on a disk, a checkpoint
-is complete if and only if its description exists. A push writes the logs first, then a checkpoint's
-arrays, then its description; a deletion begins with the description. So after any interruption
-every complete checkpoint in the bucket is whole, and the logs reach at least to the newest
-checkpoint.
+Training writes to the local folder, and a push copies the folder to the bucket. As on a disk, a
+checkpoint is complete if and only if its description exists. A push writes the logs first, then a
+checkpoint's arrays, then the description; a deletion begins with the description. So after any
+interruption every complete checkpoint in the bucket is whole, and the logs reach at least to the
+newest checkpoint.
 
-A process that begins or resumes a run writes its name to ``writer`` in the bucket, and to
-``.writer`` in the local folder. If the bucket has another name, another process has taken the run
-over: this process writes nothing, and the bucket is newer than the local folder. If the names are
-equal, the local folder is the newer one.
+A process that begins or resumes a run writes its own name to ``writer`` in the bucket, and to
+``.writer`` in the local folder. If the two names differ, another process has taken the run over:
+this process writes nothing, and the bucket is newer than the local folder. If the names are equal,
+the local folder is newer than the bucket.
 
 Of several processes, only process 0 writes. Each other process reads into a folder of its own,
 which is deleted when the process ends.
@@ -54,7 +54,7 @@ def open_storage(place: str) -> "Storage":
     """Opens the storage of runs at a path, or at a URL such as ``gs://bucket/runs``.
 
     Raises:
-        RunError: ``place`` is not such a URL, or its scheme's package is missing.
+        RunError: ``place`` is a URL of another form, or the package for its scheme is missing.
     """
     if not is_url(place):
         return Storage(Path(place).absolute())
@@ -85,12 +85,12 @@ def _scratch() -> Path:
 class Storage:
     """A folder of runs, and perhaps its copy in a bucket.
 
-    Methods that use the bucket raise a RunError if they cannot reach it. Without a bucket they copy
-    nothing.
+    Methods that use the bucket raise a RunError if the bucket cannot be reached. Without a bucket,
+    these methods copy nothing.
 
     Attributes:
         folder: the local folder, with a folder for each run.
-        bucket: holds the copy; None if there is none.
+        bucket: the bucket that holds the copy; None if there is no bucket.
     """
 
     folder: Path
@@ -102,7 +102,7 @@ class Storage:
         return None if self.bucket is None else self.bucket.url
 
     def place(self, name: str) -> str:
-        """Returns the URL of a run; without a bucket, its path."""
+        """Returns the URL of a run or, without a bucket, the path."""
         return str(self.folder / name) if self.url is None else f"{self.url}/{name}"
 
     def runs(self) -> dict[str, str]:
@@ -112,7 +112,7 @@ class Storage:
         return {name: self.place(name) for name in (*here, *there)}
 
     def newest(self) -> str:
-        """Returns the run that was saved last, or began last if none has a checkpoint yet.
+        """Returns the run with the latest save or, if no run has a checkpoint, the latest start.
 
         Raises:
             RunError: there is no run.
@@ -144,9 +144,9 @@ class Storage:
     def pull(self, name: str) -> Path:
         """Updates a run's local folder from the bucket, if there is one.
 
-        The local folder stays if no other process has taken the run over, and the bucket has no
-        later checkpoint. Otherwise the bucket's files replace the local folder, which is kept under
-        another name if its checkpoints go further.
+        The local folder stays as it is if no other process has taken the run over, and the bucket
+        has no later checkpoint. Otherwise the bucket's files replace the local folder. If the local
+        folder has later checkpoints than the bucket, it is kept under another name.
 
         Returns:
             The local folder.
@@ -190,8 +190,8 @@ class Storage:
         """Reserves the names of new runs in the bucket; see :meth:`take_over`.
 
         Raises:
-            RunError: a name is taken, or the bucket cannot be written to. The local folders are
-                deleted.
+            RunError: a name is taken, or the bucket cannot be written to; the local folders have
+                been deleted.
         """
         if (bucket := self.bucket) is None:
             return
@@ -205,7 +205,7 @@ class Storage:
                 name, ours = folder.path.name, _noted_writer(folder)
                 shutil.rmtree(folder.path)
                 with suppress(RunError):
-                    # Unless another process was faster, and owns the files.
+                    # If another process was faster, the files belong to that process.
                     if bucket.read(name, _WRITER) in (None, ours):
                         bucket.delete(name, bucket.files(name))
             raise
@@ -213,8 +213,8 @@ class Storage:
     def take_over(self, folder: RunFolder) -> None:
         """Makes this process the only writer of a run in the bucket, if there is one.
 
-        The method then pushes the local folder, which deletes from the bucket everything later than
-        the checkpoint to resume from.
+        The method then pushes the local folder. This push deletes from the bucket everything later
+        than the checkpoint to resume from.
 
         Raises:
             RunError: the bucket cannot be written to.
@@ -223,13 +223,13 @@ class Storage:
             return
         name, me = folder.path.name, f"{this_process()}, {secrets.token_hex(8)}".encode()
         write_whole(folder.path / f".{_WRITER}", me)
-        # The settings go first: with them alone, the run can begin anew.
+        # The settings go first, because a run with only its settings can begin anew.
         _put(self.bucket, folder, [folder.config.name])
         self.bucket.write(name, _WRITER, me)
         self.push(folder)
 
     def catch_up(self, folder: RunFolder) -> None:
-        """Pushes what an earlier process could not push, unless another took the run over.
+        """Completes an earlier process's push, unless another process took the run over.
 
         Raises:
             RunError: the bucket cannot be written to, or a process is training the run.
@@ -278,7 +278,7 @@ def _put(bucket: Bucket, folder: RunFolder, paths: Sequence[str]) -> None:
 
 
 def _fetch(bucket: Bucket, local: RunFolder, there: Mapping[str, int], to: Path) -> None:
-    """Downloads logs and complete checkpoints, but copies the checkpoints that ``local`` has."""
+    """Downloads logs and complete checkpoints; copies checkpoints that ``local`` has from there."""
     to.mkdir()
     wanted = [path for path in there if _step(path) is None and path != _WRITER]
     for step in _steps(there):
@@ -314,18 +314,18 @@ def _description(step: int) -> str:
 
 
 def _is_log(path: str) -> bool:
-    """Whether a file belongs to the logs, which a resumed run cuts back to its checkpoint."""
+    """Whether a file belongs to the logs; resuming cuts the logs back to the checkpoint."""
     return path.startswith(_LOGS)
 
 
 def _local_files(folder: RunFolder) -> dict[str, int]:
-    """Lists the files to copy beside checkpoints: their sizes, by path."""
+    """Lists the files to copy, other than checkpoints: sizes, by path."""
     files = (x for x in sorted(folder.path.rglob("*")) if x.is_file() and not x.is_symlink())
     sizes = {x.relative_to(folder.path).as_posix(): x.stat().st_size for x in files}
     return {path: sizes[path] for path in sizes if not _NOT_COPIED.match(path)}
 
 
 def _noted_writer(folder: RunFolder) -> bytes | None:
-    """Reads who wrote to the bucket when the run was last trained in this local folder."""
+    """Reads the name of the process that last trained the run in this local folder."""
     path = folder.path / f".{_WRITER}"
     return path.read_bytes() if path.exists() else None

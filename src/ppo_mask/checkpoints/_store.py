@@ -1,9 +1,10 @@
 """Checkpoints on a disk: named arrays written by Orbax, and a description in JSON.
 
 The checkpoint of step ``n`` is the folder ``n``. A checkpoint is complete if and only if it
-contains ``description.json``, which is written last and deleted first, and holds the shape, dtype
-and checksum of every array. A save writes the folder under another name, reads it back, compares
-the arrays, and renames it. Loading reads only arrays and JSON, and runs no code from a checkpoint.
+contains ``description.json``, which is written last and deleted first. This description holds the
+shape, dtype and checksum of every array. A save writes the folder under a temporary name, reads the
+arrays back, compares them, and renames the folder. Loading reads only arrays and JSON, and runs no
+code from a checkpoint.
 
 Of several processes, process 0 writes, and the other processes wait for process 0; every process
 can read.
@@ -45,7 +46,7 @@ class CheckpointStore:
 
     Attributes:
         directory: the folder; the first save makes it.
-        keep: how many of the newest checkpoints to keep, beside the one with the best score.
+        keep: the number of newest checkpoints to keep, besides the checkpoint with the best score.
     """
 
     directory: Path
@@ -57,7 +58,7 @@ class CheckpointStore:
         self.keep = int(keep)
 
     def path(self, step: int) -> Path:
-        """Returns the path of a step's checkpoint, whether it exists or not."""
+        """Returns the path of a step's checkpoint, whether the checkpoint exists or not."""
         return self.directory / str(step)
 
     def steps(self) -> list[int]:
@@ -66,14 +67,14 @@ class CheckpointStore:
         return sorted(int(name) for name in found if name.isdecimal())
 
     def newest(self) -> int | None:
-        """Returns the step of the newest checkpoint, or None if there is none."""
+        """Returns the step of the newest checkpoint, or None if there is no checkpoint."""
         return max(self.steps(), default=None)
 
     def best(self) -> int | None:
-        """Returns the step of the checkpoint with the best score, or None if none has a score.
+        """Returns the step of the checkpoint with the best score, or None if there is no score.
 
         A score from an evaluation beats any score from training, since the two are not comparable.
-        Of equal scores, the newest wins.
+        Of checkpoints with equal scores, the newest is the best.
         """
         return max(ranks := self._ranks(), key=lambda step: (ranks[step], step), default=None)
 
@@ -83,7 +84,7 @@ class CheckpointStore:
         return rank is not None and all(rank >= other for other in self._ranks().values())
 
     def what_is_kept(self) -> str:
-        """Names the newest checkpoint, as the end of an error message."""
+        """Names the newest checkpoint, for the end of an error message."""
         newest = self.newest()
         if not is_process_0():
             return "process 0 says what the last good checkpoint is"
@@ -101,13 +102,13 @@ class CheckpointStore:
     ) -> Path:
         """Writes a checkpoint, then deletes older ones.
 
-        If several processes share the state, all must call it; process 0 writes.
+        If several processes share the state, all of them must call this method; process 0 writes.
 
         Args:
             step: the checkpoint's number, which must be new.
             state: any tree; only its arrays are saved.
             description: anything JSON can hold.
-            score: how good the state is; the checkpoint with the best score is kept.
+            score: a measure of how good the state is; the checkpoint with the highest is kept.
             evaluated: whether the score comes from an evaluation of exactly this state.
 
         Returns:
@@ -138,7 +139,7 @@ class CheckpointStore:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _ranks(self) -> dict[int, tuple[bool, float]]:
-        """Returns each scored checkpoint's rank, by step; the highest rank is the best."""
+        """Returns the rank of each checkpoint with a score, by step; the highest is the best."""
         ranks: dict[int, tuple[bool, float]] = {}
         for step in self.steps():
             with suppress(RunError):  # A damaged checkpoint is never the best.
@@ -163,7 +164,8 @@ def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> 
         description: anything JSON can hold.
 
     Raises:
-        RunError: the checkpoint cannot be written, or differs when read back; nothing is left.
+        RunError: the checkpoint cannot be written, or differs when read back; the new files have
+            been deleted.
     """
     leaves = named_arrays(state)
     # Random keys become their key data. An array that is sharded over processes is gathered whole
@@ -205,7 +207,7 @@ def read_description(path: Path) -> dict[str, Any]:
     """Reads a checkpoint's description; see :meth:`CheckpointStore.save`.
 
     Raises:
-        RunError: there is no complete checkpoint, or it is damaged.
+        RunError: there is no complete checkpoint, or the description is damaged.
     """
     try:
         about = json.loads((path / DESCRIPTION).read_bytes())
@@ -229,12 +231,13 @@ def restore(path: Path, like: Tree, prefix: str = "") -> Tree:
     """Restores a tree: arrays from the checkpoint, and everything else from ``like``.
 
     Args:
-        path: of the checkpoint.
-        like: has the structure, shapes and dtypes; its arrays may be ``jax.ShapeDtypeStruct``.
-        prefix: restores only the arrays whose names in the checkpoint begin with it.
+        path: the checkpoint's path.
+        like: a tree of the same structure, shapes and dtypes; the arrays in the tree may be
+            ``jax.ShapeDtypeStruct``.
+        prefix: the beginning of the names, in the checkpoint, of the arrays to restore.
 
     Raises:
-        RunError: there is no checkpoint, it is damaged, or it does not fit ``like``.
+        RunError: there is no checkpoint, or the checkpoint is damaged or does not fit ``like``.
     """
     described: dict[str, dict[str, Any]] = read_description(path)["arrays"]
     wanted = {prefix + name: leaf for name, leaf in named_arrays(like).items()}
@@ -246,12 +249,12 @@ def restore(path: Path, like: Tree, prefix: str = "") -> Tree:
 
 
 def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, npt.NDArray[Any]]:
-    """Reads a checkpoint's arrays by name, all or some, and compares them with their checksums.
+    """Reads all or some of a checkpoint's arrays by name, and verifies their checksums.
 
-    Random keys come as their key data.
+    Random keys are returned as their key data.
 
     Raises:
-        RunError: there is no checkpoint, or it is damaged.
+        RunError: there is no checkpoint, or the checkpoint is damaged.
     """
     described: dict[str, dict[str, Any]] = read_description(path)["arrays"]
     return _read_arrays(path, described, list(described) if names is None else names)
@@ -306,7 +309,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _is_small(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype takes one byte and NumPy lacks it (uint4); Orbax lacks some such dtypes."""
+    """Whether NumPy lacks a one-byte dtype, such as uint4; Orbax cannot write all such dtypes."""
     return dtype.itemsize == 1 and dtype.isbuiltin != 1
 
 

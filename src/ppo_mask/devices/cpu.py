@@ -1,7 +1,7 @@
 """A CPU's cores as JAX devices, each with its own environments.
 
-XLA splits only large operations over cores, and most operations of environments are small or are
-sequential loops. With a device for each core, a program runs on all cores at once
+XLA splits only large operations over cores, but most operations of environments are small
+operations or sequential loops. With a device for each core, a program runs on all cores at once
 (docs/running_elsewhere.md has measurements).
 """
 
@@ -18,10 +18,10 @@ _OPTION, _XLA_FLAG = "jax_num_cpu_devices", "xla_force_host_platform_device_coun
 
 
 def make_devices() -> None:
-    """Gives JAX one device for each core of the CPU; to be called before anything uses JAX.
+    """Gives JAX one device for each core of the CPU; call this before anything uses JAX.
 
     Does nothing if JAX has started already, or if ``JAX_NUM_CPU_DEVICES`` or XLA's own flag sets
-    the number. An accelerator, if there is one, stays JAX's default.
+    the number of devices. An accelerator, if there is one, stays JAX's default.
     """
     if _XLA_FLAG in os.environ.get("XLA_FLAGS", "") or _number() >= 0:
         return
@@ -35,11 +35,11 @@ def best_count(num_envs: int, divides: Callable[[int], bool]) -> int | None:
     """Chooses how many cores to train on.
 
     Args:
-        num_envs: environments side by side.
-        divides: maps a number of devices to whether a run can be split over them.
+        num_envs: the number of parallel environments.
+        divides: tells whether a run can be split over a number of devices.
 
     Returns:
-        The number of cores; None where JAX's devices are not cores.
+        The number of cores; None if JAX's devices are not cores.
     """
     if _number() < 0 or jax.default_backend() != "cpu":
         return None

@@ -1,8 +1,8 @@
 """Several processes, on one host or on several, that train together as one run.
 
-Each process runs the same program on its own devices, and JAX connects them. Between two chunks of
-updates all processes must decide the same. So process 0 makes every decision that depends on a
-clock, a signal or a file, and sends it to the others.
+Each process runs the same program on its own devices, and JAX connects the processes. Between two
+chunks of updates all processes must make the same decisions. So process 0 makes every decision that
+depends on a clock, a signal or a file, and sends the decision to the other processes.
 """
 
 import os
@@ -28,11 +28,11 @@ _NUMBER, _COUNT, _ADDRESS = "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINA
 
 
 def connect(wanted: bool | None) -> bool:
-    """Joins the other processes of the run; to be called before anything uses JAX.
+    """Joins the other processes of the run; call this before anything uses JAX.
 
-    On TPU pods, under Slurm, in Kubernetes jobs and under Open MPI, JAX finds the others by itself.
-    Elsewhere, set three environment variables: ``JAX_COORDINATOR_ADDRESS`` (host:port of process
-    0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``.
+    On TPU pods, under Slurm, in Kubernetes jobs and under Open MPI, JAX finds the other processes
+    by itself. Elsewhere, set three environment variables: ``JAX_COORDINATOR_ADDRESS`` (host:port of
+    process 0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``.
 
     Args:
         wanted: whether to connect; None connects if environment variables or TPU chips show that
@@ -83,7 +83,7 @@ def is_multiprocess() -> bool:
 
 
 def process_index() -> int:
-    """Returns this process's number, from 0. Does not start JAX if the process is alone."""
+    """Returns this process's number, from 0. In a run of one process, does not start JAX."""
     return jax.process_index() if jax.distributed.is_initialized() else 0
 
 
@@ -116,7 +116,7 @@ def broadcast_text_from_0(make: Callable[[], str], what: str) -> str:
         what: names the attempt in an error, as in "process 0 could not <what>".
 
     Raises:
-        RunError: ``make`` raised one; the other processes then raise one that names ``what``.
+        RunError: ``make`` raised a RunError; the other processes raise an error with ``what``.
     """
     if not is_multiprocess():
         return make()
@@ -141,7 +141,7 @@ def broadcast_text_from_0(make: Callable[[], str], what: str) -> str:
 
 
 def on_process_0(act: Callable[[], None], what: str) -> None:
-    """Runs ``act`` on process 0 while the others wait; raises as :func:`broadcast_text_from_0`."""
+    """Runs ``act`` on process 0; the others wait. Errors as in :func:`broadcast_text_from_0`."""
 
     def make() -> str:
         act()
@@ -151,10 +151,10 @@ def on_process_0(act: Callable[[], None], what: str) -> None:
 
 
 def on_all_processes(make: Callable[[], Result], what: str) -> Result:
-    """Runs ``make`` on every process, and raises on all if it fails on one.
+    """Runs ``make`` on every process; if ``make`` fails on one, all processes raise an error.
 
-    Without this, a process on which ``make`` fails would end while the others wait for it. All
-    processes must take part.
+    Otherwise the process on which ``make`` fails would end, and the others would wait for this
+    process forever. All processes must take part.
 
     Args:
         make: must not wait for other processes.
@@ -164,7 +164,7 @@ def on_all_processes(make: Callable[[], Result], what: str) -> Result:
         This process's result.
 
     Raises:
-        RunError: ``make`` raised one, on this process or on another.
+        RunError: ``make`` raised a RunError, on this process or on another.
     """
     result: list[Result] = []
     failure = None
@@ -192,10 +192,10 @@ def reason_of_any(reason: str | None) -> str | None:
     """Shares a reason to stop the run. All processes must take part.
 
     Args:
-        reason: this process's reason: the name of a signal, or a text; None if it has none.
+        reason: this process's reason, the name of a signal or another text; None for no reason.
 
     Returns:
-        This process's reason; else the reason of another process; None if no process has one.
+        The reason of one of the processes; None if no process has a reason.
     """
     if not is_multiprocess():
         return reason

@@ -2,8 +2,8 @@
 
 This is data parallelism by JAX's sharding: one compiled program on a one-dimensional mesh of
 devices. Each device acts in its own environments and gathers its own rows of every minibatch; a
-gradient step takes the mean of the devices' gradients. An environment's random numbers, and
-the minibatches that its steps are in, do not depend on the number of devices. So the result is the
+gradient step takes the mean of the devices' gradients. The number of devices changes neither the
+random numbers of an environment nor the minibatches that contain its steps. So the result is the
 same for any number of devices, except for float rounding.
 """
 
@@ -29,14 +29,14 @@ def make_mesh(num_devices: int | None = None) -> Mesh | None:
     """Makes a mesh of devices.
 
     Args:
-        num_devices: how many of JAX's devices to take, from the first; None takes all, including
-            those of other processes.
+        num_devices: takes the first so many of JAX's devices; None takes all devices, including the
+            devices of other processes.
 
     Returns:
         The mesh; None for a single device, which needs no mesh.
 
     Raises:
-        FieldError: JAX has fewer devices.
+        FieldError: JAX has fewer devices than ``num_devices``.
     """
     devices = jax.devices()
     count = len(devices) if num_devices is None else num_devices
@@ -48,7 +48,7 @@ def make_mesh(num_devices: int | None = None) -> Mesh | None:
 def mesh_of(devices: Sequence[Any]) -> Mesh:
     """Makes a mesh of given devices.
 
-    A mesh of one device gives the same program as no mesh, on that device.
+    With a mesh of one device, programs are the same as without a mesh, and run on that device.
 
     Args:
         devices: the devices in the order of the mesh.
@@ -64,9 +64,10 @@ def shard_over_envs(
     Args:
         mesh: the devices; None leaves the function as it is.
         function: maps trees of arrays to trees of arrays, and closes over no traced value.
-        in_axes: for each argument, the axis of environments along which it is split; None for an
-            argument that every device has whole.
-        out_axes: the same for the result, or for each part of it.
+        in_axes: for each argument, the axis of environments, which is split over the devices; None
+            for an argument that is replicated.
+        out_axes: the axis of environments in the result, or in each part of the result; None for
+            a replicated part.
 
     Returns:
         A function that takes and returns whole arrays.
@@ -90,7 +91,7 @@ def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
     """Averages a tree of arrays over the devices, inside of :func:`shard_over_envs`.
 
     A single collective averages all arrays. With one collective for each array, a CPU with more
-    devices than cores can deadlock: two collectives wait at once, and take every thread.
+    devices than cores can deadlock: two waiting collectives take up every thread.
 
     Args:
         mesh: the devices; None leaves the tree as it is.
@@ -99,25 +100,25 @@ def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
     if mesh is None or mesh.size == 1:
         return tree
     numbers, apart = ravel_pytree(tree)
-    # In float32 at least: sums of shorter floats would lose terms, or overflow.
+    # In float32 or wider, since sums of shorter floats would lose terms or overflow.
     wide = numbers.astype(jnp.promote_types(numbers.dtype, jnp.float32))
     return apart(jax.lax.pmean(wide, ENVS).astype(numbers.dtype))
 
 
 def env_sharding(mesh: Mesh) -> NamedSharding:
-    """Returns the sharding of an array whose first axis is environments."""
+    """Returns the sharding of an array whose first axis is the axis of environments."""
     return NamedSharding(mesh, PartitionSpec(ENVS))
 
 
 def replicated_sharding(mesh: Mesh) -> NamedSharding:
-    """Returns the sharding of an array that every device has whole."""
+    """Returns the sharding of a replicated array, of which every device has a copy."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def device_put(tree: Any, shardings: Any) -> Any:
     """Distributes the arrays of a tree over devices, as ``jax.device_put`` does.
 
-    Also works where several processes share the mesh; each process passes the same whole tree.
+    Also works if several processes share the mesh; each process passes the same whole tree.
 
     Args:
         tree: any tree; leaves that are not arrays stay as they are.
@@ -145,7 +146,7 @@ def replicate(tree: Any, mesh: Mesh | None) -> Any:
 
 
 def to_host(leaf: Any) -> np.ndarray:
-    """Copies an array to NumPy, also where parts of it are on other processes' devices.
+    """Copies an array to NumPy, even if parts of the array are on other processes' devices.
 
     All processes must take part.
     """
@@ -155,5 +156,5 @@ def to_host(leaf: Any) -> np.ndarray:
 
 
 def addressable(tree: Any) -> Any:
-    """Takes this process's copy of replicated arrays, each as an array of one device."""
+    """Converts replicated arrays to single-device arrays: this process's copies."""
     return jax.tree.map(lambda x: x.addressable_data(0) if isinstance(x, Array) else x, tree)

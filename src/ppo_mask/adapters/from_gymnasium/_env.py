@@ -1,4 +1,4 @@
-"""The environment: compiled code that calls the host once per step of all environments."""
+"""``GymnasiumEnv``: compiled code that calls the host once per step of all environments."""
 
 import atexit
 import math
@@ -48,8 +48,8 @@ class HostState(eqx.Module):
     """Identifies an environment on the host, for compiled code.
 
     Attributes:
-        numbers: the batch, the environment's place in the batch, and the step.
-        observation: the current observation, in parts.
+        numbers: the batch, the environment's index in the batch, and the number of the step.
+        observation: the current observation, one array for each part.
     """
 
     numbers: Int[Array, "3"]
@@ -64,11 +64,11 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     :class:`ppo_mask.envs.VectorEnv`, in this process or in workers. The mask comes from
     ``action_masks()``, as for sb3-contrib's ``MaskablePPO``; or from ``info["action_mask"]``; or
     from the entry ``action_mask`` of a Dict observation, as in PettingZoo and RLlib. If there is no
-    mask, all actions are allowed. The mask of MultiDiscrete actions is one row, part after part. If
-    the environment truncates an episode, its last observation is kept for bootstrapping.
+    mask, all actions are allowed. For MultiDiscrete actions, the masks of the parts are
+    concatenated. The last observation of a truncated episode is kept for bootstrapping.
 
     The state is on the host, so a step cannot be repeated, and checkpoints do not hold the state.
-    A resumed run begins new episodes, and counts the lost ones as truncated. A run must use a
+    A resumed run begins new episodes, and counts the lost episodes as truncated. A run must use a
     single device. Everything else is the same as with other environments.
 
     Attributes:
@@ -103,9 +103,10 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         Args:
             environment: an id that ``gymnasium.make`` knows, such as ``"module:Name-v0"``; a spec;
                 or a function that makes a new environment in each call.
-            num_workers: processes to step the environments in; 0 for this process. Workers pay off
-                if a step takes longer than a round trip to another process.
-            max_episode_steps: where to truncate episodes; None for the environment's own limit.
+            num_workers: the number of processes to step the environments in; 0 for this process.
+                Workers pay off if a step takes longer than a round trip to another process.
+            max_episode_steps: truncates episodes after this many steps; None for the environment's
+                own limit.
             flatten: whether to join all parts of an observation into one row of floats, like
                 ``gymnasium.spaces.flatten``. Otherwise dicts and tuples stay, and Discrete and
                 MultiDiscrete parts become one-hot rows. The library's networks take either form.
@@ -138,7 +139,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     def of_vectors(
         cls, make_vector: Callable[[int], Any], *, flatten: bool = False, infos: Sequence[str] = ()
     ) -> "GymnasiumEnv":
-        """Wraps Gymnasium's vector environments, such as one that steps all its copies at once.
+        """Wraps Gymnasium's vector environments, such as a vector that steps all copies at once.
 
         Any autoreset mode works. A custom vector (neither ``SyncVectorEnv`` nor ``AsyncVectorEnv``)
         in mode ``NEXT_STEP`` spends a step on each reset. PPO sees this step as the first of the
@@ -276,7 +277,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         answer = self._call(self._host.step, row)
         begun = answer.rows[BEGUN] != 0
         terminated = answer.rows[TERMINATED] != 0
-        # If an episode has just begun, the old one was lost; the lost episode counts as truncated.
+        # BEGUN means that the host lost the old episode, which counts as truncated.
         truncated = ((answer.rows[TRUNCATED] != 0) | cut | begun) & ~terminated
         ended = terminated | truncated
 
@@ -304,10 +305,10 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         """Converts an observation of the wrapped environment to a policy's input.
 
         Args:
-            observation: as the wrapped environment's ``reset`` and ``step`` return it.
+            observation: an observation from the wrapped environment's ``reset`` or ``step``.
 
         Returns:
-            The observation as it would be in this environment's time steps.
+            The observation in the form that this environment's time steps have.
 
         Raises:
             RunError: the observation is outside the environment's observation space.

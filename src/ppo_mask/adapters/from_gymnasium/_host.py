@@ -25,11 +25,11 @@ class Answer(NamedTuple):
     """The result of a batch's step: arrays with a leading axis of environments, to copy at once.
 
     Attributes:
-        rows: which environment and step, and whether its episode ended or has just begun.
+        rows: the environment, the step, and whether the episode ended or replaced a lost one.
         reward: the reward, followed by the infos.
-        mask: for the next action.
-        next: the observation for the next action, in parts.
-        final: the last observation, in parts, where an episode has ended.
+        mask: the mask for the next action.
+        next: the observation for the next action, one array for each part.
+        final: where an episode has ended, the last observation, one array for each part.
     """
 
     rows: Any
@@ -61,9 +61,9 @@ class Host:
         """Makes no environment yet.
 
         Args:
-            name: of the environment, for messages.
-            layout: of the arrays, without the number of environments.
-            make_stepper: makes a stepper from a layout with the number of environments.
+            name: the environment's name, for messages.
+            layout: the layout of the arrays, without ``num_envs``.
+            make_stepper: makes a stepper from a layout with ``num_envs``.
         """
         self.name = name
         self.layout = layout
@@ -183,7 +183,7 @@ class Host:
         return Answer(rows, arrays["numbers"], arrays["mask"], following, final)
 
     def _broken(self, rows: Any) -> Answer:
-        """Makes an answer that soon ends every loop: NaN rewards, and no allowed action."""
+        """Makes an answer that soon stops a run or evaluation: NaN rewards, no allowed action."""
         n, layout = len(rows), self.layout
         numbers = np.zeros((n, 6), np.int32)
         numbers[:, :3] = rows[:, :3]

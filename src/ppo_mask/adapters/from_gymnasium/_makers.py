@@ -10,7 +10,7 @@ from ppo_mask.errors import RunError, warn
 
 
 def is_masked(masks: Any, env: Any) -> bool:
-    """Whether an environment or a vector has masks: from the method ``masks``, or in its infos."""
+    """Whether an environment or a vector has masks: a method ``masks``, or masks in its infos."""
     return masks is not None or "action_mask" in check_returned(env.reset(seed=0), "reset")[1]
 
 
@@ -18,7 +18,7 @@ def attempt(name: str, make: Callable[[], Any]) -> Any:
     """Calls a function.
 
     Raises:
-        RunError: the function's error in one line, with the environment's name.
+        RunError: the function raised an error; the message is one line that begins with ``name``.
     """
     try:
         return make()
@@ -31,7 +31,7 @@ def first_made(name: str, make: Callable[[], Any], kind: type) -> Any:
 
     Raises:
         RunError: ``make`` raises an error.
-        ValueError: the function returns something else.
+        ValueError: ``make`` returns no ``kind``.
     """
     env = attempt(name, make)
     if not isinstance(env, kind):

@@ -17,7 +17,7 @@ _NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 class Leaf(NamedTuple):
     """An array of an observation, with its path in the observation and its space.
 
-    ``span`` is the lowest and the highest value of a Discrete or MultiDiscrete; else None.
+    ``span`` has the lowest and the highest value of a Discrete or MultiDiscrete space; else None.
     """
 
     path: tuple[Any, ...]
@@ -28,17 +28,17 @@ class Leaf(NamedTuple):
 
 
 def counts_of(space: Any) -> NumActions:
-    """Returns the number of values of a Discrete, or of each part of a MultiDiscrete."""
+    """Returns the number of values of a Discrete space, or of each part of a MultiDiscrete."""
     if isinstance(space, gymnasium.spaces.MultiDiscrete):
         return tuple(int(n) for n in space.nvec.reshape(-1))
     return int(space.n)
 
 
 def leaves_of(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
-    """Lists the arrays of a space's observations, in the order of its parts.
+    """Lists the arrays of a space's observations, in the order of the space's parts.
 
     Raises:
-        ValueError: a part is not an array of fixed shape; the message names it.
+        ValueError: a part is not an array of fixed shape; the message names the part.
     """
     spaces = gymnasium.spaces
     if isinstance(space, spaces.Dict):
@@ -66,7 +66,7 @@ def _span(space: Any, counts: Any) -> Any:
 
 
 def find_mask_leaf(leaves: list[Leaf], mask_length: int) -> int | None:
-    """Finds the array of an observation that is the mask, by name and length; None if none is."""
+    """Finds the mask among an observation's arrays, by name and length; None if there is none."""
     for i, leaf in enumerate(leaves):
         if leaf.path == ("action_mask",) and leaf.shape == (mask_length,):
             return i
@@ -76,8 +76,8 @@ def find_mask_leaf(leaves: list[Leaf], mask_length: int) -> int | None:
 def as_tree(space: Any, arrays: list[Array]) -> ArrayTree:
     """Puts the arrays of an observation into the dicts and tuples of its space.
 
-    Discrete and MultiDiscrete parts become one-hot rows, since a network would take their numbers
-    for amounts.
+    Discrete and MultiDiscrete parts become one-hot rows, since a network would read the numbers as
+    quantities.
     """
     rest = iter(arrays)
 

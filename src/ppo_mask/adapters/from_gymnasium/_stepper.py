@@ -1,7 +1,8 @@
-"""Steps environments one after another, in this process or, run as a program, in a worker.
+"""Steps environments one after another, in this process or in a worker, which runs this file.
 
-This file imports neither JAX nor anything of this library, so that a worker starts fast and stays
-small. Functions that each step calls have no type checks, which would take longer than many steps.
+This file imports neither JAX nor other modules of this library, so that a worker starts fast and
+uses little memory. Functions that each step calls have no type checks, because the checks would
+take longer than many steps.
 """
 
 import contextlib
@@ -31,12 +32,12 @@ class UnfitError(Exception):
 
 
 def lay_out(layout: Any) -> Any:
-    """Computes each array's name, dtype, shape and offset in memory, and the total of bytes.
+    """Computes each array's name, dtype, shape and offset in memory, and the total size in bytes.
 
     Args:
-        layout: ``num_envs``, ``action_shape``, ``mask_length``, ``num_infos``, and ``leaves``: the
-            path, dtype, shape and span (see ``Leaf``) of each. Also ``mask_leaf``, the leaf that is
-            the mask if the environment gives no other, or None.
+        layout: ``num_envs``, ``action_shape``, ``mask_length``, ``num_infos``; ``leaves``, the
+            path, dtype, shape and span (see ``Leaf``) of each leaf; and ``mask_leaf``, the index of
+            the leaf that is the mask if the environment gives no other mask, or None.
     """
     n = layout["num_envs"]
     fields = [
@@ -79,7 +80,7 @@ def describe_error(error: Any) -> Any:
 
 
 def _is_between(filename: Any) -> bool:
-    """Whether a file is an adapter's, Gymnasium's or a type checker's, not the user's."""
+    """Whether a file belongs to an adapter, Gymnasium or a type checker, and not to the user."""
     path = filename.replace(os.sep, "/")
     between = "/ppo_mask/adapters/from_gymnasium/", "/ppo_mask/_typecheck.py"
     libraries = "gymnasium", "jaxtyping", "beartype"
@@ -91,7 +92,7 @@ def check_returned(result: Any, method: Any) -> Any:
     """Checks and returns the values from ``reset`` or ``step``.
 
     Raises:
-        UnfitError: these are not the values that the method must return.
+        UnfitError: ``method`` returned other values than Gymnasium requires.
     """
     names = _RETURNED[method]
     if not isinstance(result, (tuple, list)) or len(result) != len(names):
@@ -108,11 +109,11 @@ def check_returned(result: Any, method: Any) -> Any:
 
 @no_type_check
 def store_numbers(array: Any, where: Any, value: Any, must: Any) -> None:
-    """Copies a reward, an info or flags into their place.
+    """Copies a reward, an info or flags to ``array[where]``.
 
     Raises:
-        UnfitError: the value has another shape or is not a number; the message begins with
-            ``must``, which says what is right.
+        UnfitError: the value has a wrong shape or is not a number; the message begins with
+            ``must``, which describes an allowed value.
     """
     try:
         # NumPy would turn None into NaN, which would look like a division by zero.
@@ -128,8 +129,8 @@ def _check_kept(kept: Any, value: Any, path: Any, span: Any) -> None:
     """Checks that whole numbers survived the copy, since NumPy wraps them around silently.
 
     Raises:
-        UnfitError: a number is outside the range of the array's dtype; or outside ``span``, so that
-            its one-hot row would be all zeros.
+        UnfitError: a number is outside the range of the array's dtype, or outside ``span``, where
+            the one-hot row would be all zeros.
     """
     if span is not None:
         lowest, highest = span
@@ -155,12 +156,12 @@ def check_mask(mask: Any, count: Any, what: Any) -> Any:
     """Checks a mask, and converts it to an array of booleans.
 
     Args:
-        mask: from an environment.
-        count: the number of actions, or a tuple with the number of each part.
+        mask: an environment's mask.
+        count: the number of actions, or a tuple with the number of values of each part.
         what: the mask's source, for messages.
 
     Raises:
-        UnfitError: the mask has another shape or dtype, or allows nothing.
+        UnfitError: the mask has a wrong shape or dtype, or allows no action.
     """
     length = sum(count) if isinstance(count, tuple) else count
     wanted = f"one row of {length} booleans{', part after part' * isinstance(count, tuple)}"
@@ -188,12 +189,12 @@ def check_mask(mask: Any, count: Any, what: Any) -> Any:
 
 
 def first_actions(count: Any) -> Any:
-    """Returns the index in the mask of each part's first action."""
+    """Returns where each part's mask begins in the concatenated mask."""
     return np.cumsum((0, *count[:-1])) if isinstance(count, tuple) else np.zeros(1, int)
 
 
 def find_masks(env: Any) -> Any:
-    """Finds an environment's method ``action_masks``, through its wrappers; None if it has none."""
+    """Finds the method ``action_masks`` of an environment or wrapper; None if there is none."""
     try:
         found = env.get_wrapper_attr("action_masks")
     except AttributeError:
@@ -205,10 +206,11 @@ def find_masks(env: Any) -> Any:
 
 @no_type_check
 def store(array: Any, rows: Any, value: Any, path: Any, span: Any) -> None:
-    """Copies a part of an observation, or of several observations, into its rows of an array.
+    """Copies a part of one or several observations to ``array[rows]``.
 
     Raises:
-        UnfitError: the part's shape or kind differs from the space's, or a number is out of range.
+        UnfitError: the part does not have the space's shape or kind of dtype, or a number is out of
+            range.
     """
     value = np.asarray(value)
     # Signed and unsigned whole numbers fit each other; `_check_kept` checks their range.
@@ -274,11 +276,11 @@ class Stepper:
         self._final = [(*leaf, arrays[f"final{i}"]) for i, leaf in enumerate(leaves)]
 
     def reset(self) -> None:
-        """Starts an episode in each environment, from its seed."""
+        """Starts an episode in each environment, from the environment's seed."""
         self._run(True)
 
     def step(self) -> None:
-        """Steps each environment; starts a new episode where one ended or is to be truncated."""
+        """Steps each environment; starts a new episode where the old one ended or is cut."""
         self._run(False)
 
     def close(self) -> None:
@@ -287,7 +289,7 @@ class Stepper:
             close_silently(env)
 
     def _run(self, begins: Any) -> None:
-        # One long function, since calls take time, and the steps of many games are short.
+        # One long function, since Python calls take time, and the steps of many games are short.
         arrays, layout = self.arrays, self._layout
         numbers, ends, masks, cuts = (arrays[x] for x in ("numbers", "ends", "mask", "cut"))
         start, names, count = layout["start"], layout["infos"], layout["num_actions"]
@@ -331,14 +333,14 @@ class Stepper:
 
 
 def work(control: int, memory: int) -> None:
-    """Runs a worker: executes commands from a connection until it is closed.
+    """Runs a worker: executes commands from a connection until the connection is closed.
 
     Args:
         control: the connection's file descriptor.
         memory: the shared memory's file descriptor.
     """
-    # Ignores signals, since the run may need more steps to end in good order. The connection's end
-    # ends the worker.
+    # Ignores signals, since the run may need more steps to stop cleanly. The worker stops when the
+    # connection closes.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     connection = Connection(control)

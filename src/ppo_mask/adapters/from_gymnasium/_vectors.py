@@ -26,10 +26,10 @@ _OF_MAKE_VEC = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 
 @contextlib.contextmanager
 def _deaf_processes() -> Generator[None]:
-    """Makes processes that start inside ignore Ctrl+C and the end of the terminal.
+    """Inside the ``with`` block, new processes ignore Ctrl+C and the closing of the terminal.
 
-    A terminal sends both signals to all its processes, but the run needs these processes until the
-    run itself has ended. The processes inherit the starting thread's signal mask.
+    A terminal sends both signals to all processes, but the run needs these processes until the run
+    itself has ended. The new processes inherit this thread's signal mask.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows.
         yield
@@ -45,11 +45,11 @@ def _deaf_processes() -> Generator[None]:
 class VectorStepper:
     """A ``Stepper`` for a vector environment.
 
-    In mode ``SAME_STEP``, the infos have the last observation. In mode ``DISABLED``, and for
-    Gymnasium's own vectors in mode ``NEXT_STEP``, the stepper resets ended environments at once.
-    Other vectors in mode ``NEXT_STEP`` spend a step, which ignores its action, on the reset. This
-    step becomes the first of the new episode, with an observation of zeros, one allowed action and
-    reward 0.
+    In mode ``SAME_STEP``, the infos have an episode's last observation. In mode ``DISABLED``, and
+    for Gymnasium's own vectors in mode ``NEXT_STEP``, the stepper resets ended environments at
+    once. Other vectors in mode ``NEXT_STEP`` spend a step on the reset and ignore the action. This
+    step becomes the first step of the new episode, with an observation of zeros, one allowed action
+    and reward 0.
     """
 
     def __init__(self, make: Any, layout: Any, arrays: Any) -> None:
@@ -60,8 +60,7 @@ class VectorStepper:
         if self._vector.num_envs != count:
             raise UnfitError(f"has {self._vector.num_envs} environments; {count} were asked for")
         inner, modes = self._vector.unwrapped, gymnasium.vector.AutoresetMode
-        # Gymnasium's own vectors share ``metadata`` with others of their class, so ask the object
-        # first.
+        # All vectors of a class in Gymnasium share ``metadata``, so ask the vector itself first.
         known = self._vector.metadata.get("autoreset_mode", modes.NEXT_STEP)
         mode = modes(getattr(inner, "autoreset_mode", known))
         own = gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv
@@ -72,10 +71,10 @@ class VectorStepper:
         self._resets_some = mode == modes.DISABLED or (self._is_own and not forgets)
         self._masks = find_masks_of(self._vector)
         self._in_info = False
-        self._idle = np.zeros(count, bool)  # The next step resets these, and ignores their action.
+        self._idle = np.zeros(count, bool)  # Where the next step only resets.
 
     def reset(self) -> None:
-        """Starts an episode in each environment, from its seed."""
+        """Starts an episode in each environment, from the environment's seed."""
         seeds = self.arrays["seed"].tolist()
         result = self._vector.reset(seed=seeds if self._is_own else seeds[0])
         observation, info = check_returned(result, "reset")
@@ -87,7 +86,7 @@ class VectorStepper:
         self._store_masks(info, np.ones(len(self._idle), bool))
 
     def step(self) -> None:
-        """Steps each environment; starts a new episode where one ended or is to be truncated."""
+        """Steps each environment; starts a new episode where the old one ended or is cut."""
         arrays, start = self.arrays, self._layout["start"]
         actions = arrays["action"] + start
         result = check_returned(self._vector.step(actions), "step")
@@ -199,7 +198,7 @@ def find_masks_of(vector: Any) -> Any:
     if makers is None:
         return None
     # An AsyncVectorEnv breaks if its environments lack the method, so ask a separate environment.
-    # It comes from the spec if the vector has used its makers up, as gymnasium.make_vec's does.
+    # The spec makes this environment if the vector has used up its makers, as in make_vec.
     if isinstance(makers, Sequence):
         env = makers[0]()
     elif spec is not None:

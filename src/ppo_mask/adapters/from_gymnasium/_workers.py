@@ -21,14 +21,14 @@ from ppo_mask.adapters.from_gymnasium._stepper import UnfitError, lay_out, make_
 
 
 class WorkerError(Exception):
-    """A worker failed; the message is a line that continues the environment's name."""
+    """A worker failed; callers prepend the environment's name to the message."""
 
 
 class Workers:
-    """A ``Stepper`` that distributes its environments over workers, which share its arrays.
+    """A ``Stepper`` that distributes the environments over workers; all share the arrays.
 
-    Each worker is a program of its own: not a fork, which JAX does not survive, and not a process
-    of ``multiprocessing``, which would run the user's script again.
+    Each worker runs a program of its own. A fork would break JAX, and a process of
+    ``multiprocessing`` would run the user's script again.
     """
 
     def __init__(self, make: Any, layout: Any, num_workers: int) -> None:

@@ -1,7 +1,7 @@
-"""``pytest benchmarks/ --benchmark``: measures what is most asked for, in minutes.
+"""``pytest benchmarks/ --benchmark`` measures the main subjects in minutes.
 
-``--benchmark-full`` measures everything, in an hour; without either, the code that measures is
-tested.
+``--benchmark-full`` measures everything in an hour. Without these options, pytest tests the code
+that measures.
 """
 
 import importlib.util
@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Measures as much as was asked for, or tests the code that measures."""
+    """Selects the measurements that the options ask for, or the tests of the code that measures."""
 
     def is_wanted(item: pytest.Item) -> bool:
         measures = bool({"measured", "compared"} & {*item.fixturenames})  # pyright: ignore
@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def measured(request: pytest.FixtureRequest):
-    """Measures a subject."""
+    """Returns a function that measures a subject."""
     runs = _RUNS if request.config.getoption("benchmark_full") else _BRIEF_RUNS
 
     def of(subject: str, num_envs: int, devices: int | None = 1) -> Measurement:
@@ -85,7 +85,7 @@ def measured(request: pytest.FixtureRequest):
 
 @pytest.fixture
 def compared():
-    """Measures two subjects in turn."""
+    """Returns a function that measures two subjects in turn."""
 
     def of(subject: str, other: str, num_envs: int, devices: int | None) -> Ratio:
         found = in_turn_apart(
@@ -101,15 +101,15 @@ def compared():
 def started(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[set[Path], set[Path]]:
-    """Starts the trainer with an empty cache, and then with what the first start left there.
+    """Starts the trainer with an empty cache, and then again with the filled cache.
 
-    Gives the programs that are in the cache after either.
+    Returns the cached programs after the first start, and after the last.
     """
     times, flags = _RUNS, []
     if not request.config.getoption("benchmark"):
         times, flags = 1, ["--num-envs", "4", "--num-steps", "4", "--hidden-dim", "8"]
         monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-        # However long it takes a busy machine to compile: all of them are kept.
+        # Caches all programs, however fast they compile.
         monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     found = {"first": [start(tmp_path, *flags)]}
     after_first = set(tmp_path.rglob("*-cache"))
@@ -120,7 +120,7 @@ def started(
 
 
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
-    """The table, and the files that were asked for."""
+    """Prints the table, and writes the files that the options ask for."""
     if not (_found or _ratios or _starts):
         return
     earlier, path = config.getoption("benchmark_compare"), config.getoption("benchmark_json")

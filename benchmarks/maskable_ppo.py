@@ -1,14 +1,14 @@
-"""This library beside sb3-contrib's MaskablePPO, on two environments written in Python.
+"""Compares this library with sb3-contrib's MaskablePPO on two environments written in Python.
 
 pip install 'ppo-mask[sb3]'
 python benchmarks/maskable_ppo.py --steps 40_960 --seeds 3
 
-Both have MaskablePPO's own settings: one environment, 2,048 steps a rollout, minibatches of 64, 10
-epochs, two hidden layers of 64, a learning rate of 3e-4. They take turns in one run. With
-``--num-envs 8`` both have eight environments, and rollouts of 256 steps of each.
+Both libraries use MaskablePPO's default settings: one environment, 2,048 steps per rollout,
+minibatches of 64, 10 epochs, two hidden layers of 64, a learning rate of 3e-4. The libraries take
+turns in one process. With ``--num-envs 8`` both use eight environments, with 256 steps of each.
 """
 
-# What is compared with is large, and not in dev.
+# sb3-contrib is large, so the extra ``dev`` does not have it.
 # pyright: reportMissingImports=false
 
 import argparse
@@ -28,7 +28,7 @@ BATCH, MINIBATCH, EPOCHS = 2048, 64, 10
 
 
 def games() -> dict[str, Any]:
-    """The tests' environments: a task with invalid actions, and a card game."""
+    """Loads two of the tests' environments: a task with invalid actions, and a card game."""
     path = Path(__file__).parents[1] / "tests" / "support" / "python_games.py"
     spec = importlib.util.spec_from_file_location("python_games", path)
     assert spec is not None
@@ -40,7 +40,7 @@ def games() -> dict[str, Any]:
 
 
 def train_ours(game: Any, steps: int, seed: int, num_envs: int, num_workers: int) -> Any:
-    """Steps per second of the updates, and of the whole run; the mean return at the end."""
+    """Returns the steps/s of the median update and of the whole run, and the final mean return."""
     env = GymnasiumEnv(game, flatten=True, num_workers=num_workers)
     config = pm.PPOConfig(
         num_envs=num_envs,
@@ -64,7 +64,7 @@ def train_ours(game: Any, steps: int, seed: int, num_envs: int, num_workers: int
 
 
 def train_theirs(game: Any, steps: int, seed: int, num_envs: int) -> Any:
-    """The same of MaskablePPO."""
+    """Returns the results of :func:`train_ours` for MaskablePPO."""
     import torch
     from sb3_contrib import MaskablePPO
     from stable_baselines3.common.callbacks import BaseCallback
@@ -84,7 +84,7 @@ def train_theirs(game: Any, steps: int, seed: int, num_envs: int) -> Any:
             self.returns += [info["episode"]["r"] for info in infos if "episode" in info]
             return True
 
-    torch.set_num_threads(1)  # With more, on a busy machine, no run came to its end.
+    torch.set_num_threads(1)  # With more threads on a busy machine, no run finished.
     dicts = game().observation_space.__class__.__name__ == "Dict"
     policy = "MultiInputPolicy" if dicts else "MlpPolicy"
     envs = make_vec_env(game, n_envs=num_envs, seed=seed)
@@ -99,7 +99,7 @@ def train_theirs(game: Any, steps: int, seed: int, num_envs: int) -> Any:
 
 
 def main() -> None:
-    """Prints a line for each run, and the means."""
+    """Prints a line for each run, and the means over seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=20 * BATCH)
     parser.add_argument("--seeds", type=int, default=3)

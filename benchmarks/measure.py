@@ -1,4 +1,4 @@
-"""Measures one subject in a process of its own, so that compile time and memory are its own too.
+"""Measures one subject in its own process, so that compile time and memory belong to it alone.
 
 python benchmarks/measure.py '{"subject": "environment", "num_envs": 2048, "runs": 7}'
 """
@@ -17,18 +17,18 @@ _FEWEST_RUNS, _LONG_ENOUGH = 3, 30.0  # seconds
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one process found out.
+    """The results of one measurement.
 
     Attributes:
         subject: its name.
-        num_envs: environments side by side.
+        num_envs: number of environments.
         steps: environment steps of one run.
-        seconds: of each run, in the order in which they were made.
-        trace_seconds: until the program was ready to be compiled.
-        compile_seconds: until it was compiled.
-        peak_mb: most memory that the process held on the host.
+        seconds: duration of each run, in order.
+        trace_seconds: time to trace and lower the program.
+        compile_seconds: time to compile the program.
+        peak_mb: peak memory of the process on the host.
         device: kind of device.
-        devices: on how many at once.
+        devices: number of devices.
     """
 
     subject: str
@@ -54,15 +54,15 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Two subjects, run in turn in one process: what the machine does meanwhile falls on both.
+    """The ratio of two subjects that take turns in one process, so other load slows both equally.
 
     Attributes:
-        subject: the one whose rate is divided.
-        other: the one by whose rate.
-        num_envs: environments side by side, in each.
-        ratios: one for each turn.
+        subject: the subject whose rate is the numerator.
+        other: the subject whose rate is the denominator.
+        num_envs: number of environments of each subject.
+        ratios: the ratio in each turn.
         device: kind of device.
-        devices: on how many at once.
+        devices: number of devices.
     """
 
     subject: str
@@ -74,7 +74,7 @@ class Ratio:
 
     @property
     def ratio(self) -> float:
-        """The median."""
+        """The median ratio."""
         return sorted(self.ratios)[len(self.ratios) // 2]
 
 
@@ -82,13 +82,13 @@ class Program:
     """A compiled subject.
 
     Attributes:
-        trace_seconds: until it was ready to be compiled.
-        compile_seconds: until it was compiled.
+        trace_seconds: time to trace and lower the program.
+        compile_seconds: time to compile the program.
         steps: environment steps of one run.
     """
 
     def __init__(self, name: str, num_envs: int, num_steps: int | None, devices: int) -> None:
-        """Makes the subject, compiles it, and runs it once; arguments as for :func:`measure`."""
+        """Makes, compiles and runs the subject once; the arguments are those of :func:`measure`."""
         import jax
         import subjects
         from peers import PEERS
@@ -108,7 +108,7 @@ class Program:
         self._carry = jax.block_until_ready(self._run(made.start))
 
     def seconds(self) -> float:
-        """Runs it once more, and says how long that took."""
+        """Runs the program once more, and returns the seconds that the run took."""
         import jax
 
         started = time.perf_counter()
@@ -134,15 +134,15 @@ def _enough(seconds: list[float], runs: int) -> bool:
 def measure(
     subject: str, num_envs: int, runs: int, num_steps: int | None = None, devices: int | None = 1
 ) -> Measurement:
-    """Measures here, in this process.
+    """Measures a subject in this process.
 
     Args:
         subject: "training", or a name in ``subjects.SUBJECTS`` or ``peers.PEERS``.
-        num_envs: environments side by side.
-        runs: how often the compiled program is run, not counting a first time; fewer times, but
-            three at least, where that takes half a minute.
+        num_envs: number of environments.
+        runs: number of timed runs, after a warm-up run. The measurement ends early if three or more
+            runs have taken half a minute.
         num_steps: steps of one run in each environment; by default the subject's own.
-        devices: on how many at once; None for all that there are, of a CPU its cores.
+        devices: number of devices; None for all devices (a CPU's cores).
     """
     import jax
 
@@ -173,11 +173,15 @@ def in_turn(
     num_steps: int | None = None,
     devices: int | None = 1,
 ) -> Ratio:
-    """Measures two subjects here, one after the other again and again.
+    """Measures two subjects in this process, in turn.
 
     Args:
-        subject: as in :func:`measure`, as are the other arguments.
-        other: what it is compared with.
+        subject: the first subject; this and the arguments below are those of :func:`measure`.
+        other: the second subject.
+        num_envs: number of environments.
+        runs: number of turns.
+        num_steps: steps of one run in each environment.
+        devices: number of devices.
     """
     import jax
 
@@ -194,16 +198,16 @@ def in_turn(
 
 
 def measure_apart(**arguments: Any) -> Measurement:
-    """Measures in a fresh process; the arguments are those of :func:`measure`.
+    """Measures a subject in a fresh process; the arguments are those of :func:`measure`.
 
     Raises:
-        RuntimeError: the process failed; the message ends with what it printed last.
+        RuntimeError: the process failed; the message has the end of its output.
     """
     return Measurement(**_apart(arguments))
 
 
 def in_turn_apart(**arguments: Any) -> Ratio:
-    """The same for :func:`in_turn`."""
+    """Measures two subjects in turn in a fresh process; see :func:`in_turn`."""
     return Ratio(**_apart(arguments))
 
 

@@ -1,4 +1,4 @@
-"""Environments of other libraries, played like ours: random valid actions, auto-reset."""
+"""Environments of other libraries, with random valid actions and auto-reset, as for ours."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from subjects import Subject, played, random_actions
 
 
 def pgx_game(name: str, num_envs: int, num_steps: int = 64) -> Subject:
-    """A game of pgx; its stochastic steps take a key."""
+    """A game of pgx, whose stochastic steps take a key."""
     import pgx
     from pgx.experimental import auto_reset
 
@@ -18,7 +18,7 @@ def pgx_game(name: str, num_envs: int, num_steps: int = 64) -> Subject:
     advance = jax.vmap(auto_reset(env.step, env.init))
 
     def step(carry: Any) -> Any:
-        key, state = carry  # with its observation
+        key, state = carry  # The state has the observation.
         key, action_key, step_key = jax.random.split(key, 3)
         actions = random_actions(action_key, state.legal_action_mask)
         return key, advance(state, actions, jax.random.split(step_key, num_envs))
@@ -35,7 +35,7 @@ def jumanji_game(name: str, num_envs: int, num_steps: int = 64) -> Subject:
     env = VmapAutoResetWrapper(jumanji.make(name))
 
     def step(carry: Any) -> Any:
-        key, state, timestep = carry  # with its observation
+        key, state, timestep = carry  # The time step has the observation.
         key, action_key = jax.random.split(key)
         actions = random_actions(action_key, timestep.observation.action_mask)
         return key, *env.step(state, actions)

@@ -1,4 +1,4 @@
-"""Measurements as a picture."""
+"""Plots measurements."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ from measure import Measurement
 
 
 def plot(path: Path, found: Sequence[Measurement]) -> None:
-    """Draws the rates; the file's ending says in which format.
+    """Plots the rates; the file's suffix gives the format.
 
-    To the left over the number of environments, where a subject was measured with several; to the
-    right side by side, with the number that most were measured with.
+    The left plot shows rates over the number of environments, for subjects that were measured with
+    several numbers. The right plot compares all subjects at the most frequent number.
     """
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -34,12 +34,12 @@ def plot(path: Path, found: Sequence[Measurement]) -> None:
 
 
 def device(each: Any) -> str:
-    """What a measurement or a ratio was taken on."""
+    """Names the devices of a measurement or a ratio."""
     return f"{each.devices} x {each.device}"
 
 
 def _style(alone: bool) -> dict[str, Any]:
-    """One device is hollow and dashed."""
+    """The line's style: hollow markers and dashes for one device."""
     fill = {"markerfacecolor": "white"} if alone else {}
     return {"marker": "o", "markersize": 4, "linestyle": "--" if alone else "-", **fill}
 
@@ -47,7 +47,7 @@ def _style(alone: bool) -> dict[str, Any]:
 def _over_numbers(
     axes: Any, found: Sequence[Measurement], colors: dict[str, str]
 ) -> dict[str, None]:
-    """The names of those that it draws."""
+    """Plots rates over the number of environments; returns the names of the plotted subjects."""
     several: dict[str, None] = {}
     for subject, where in dict.fromkeys((x.subject, device(x)) for x in found):
         of_it = (x for x in found if (x.subject, device(x)) == (subject, where))
@@ -61,7 +61,7 @@ def _over_numbers(
     axes.set_xscale("log", base=2)
     axes.set(yscale="log", xlabel="environments", ylabel="environment steps per second")
     numbers = sorted({x.num_envs for x in found if x.subject in several})
-    # Neighbors' labels would overlap.
+    # Labels of adjacent numbers would overlap.
     apart = zip(numbers, [0, *numbers], strict=False)
     axes.set_xticks([n for n, before in apart if n > 2 * before])
     axes.minorticks_off()
@@ -84,5 +84,5 @@ def _side_by_side(axes: Any, found: Sequence[Measurement], colors: dict[str, str
 
 
 def _beyond(line: Sequence[Measurement]) -> list[list[float]]:
-    """From the medians down to the slowest run, and up to the fastest."""
+    """Error bars from the median rate down to the slowest run and up to the fastest run."""
     return [[x.rate - x.rates[0] for x in line], [x.rates[-1] - x.rate for x in line]]

@@ -1,4 +1,4 @@
-"""Measurements as a table, as a JSON file, and against those of an earlier file."""
+"""Reports measurements as a table or a JSON file, and compares them with an earlier file."""
 
 import importlib.metadata
 import json
@@ -24,7 +24,7 @@ _LIMIT = "matrix products"
 
 
 def surroundings() -> dict[str, Any]:
-    """The machine, the versions and the commit: what figures are to be compared by."""
+    """The machine, the versions and the commit of a measurement."""
     here = Path(__file__).parent
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True
@@ -66,10 +66,10 @@ def write(
 
 
 def read(path: Path) -> list[Measurement]:
-    """The measurements of a file.
+    """Reads the measurements of a file that :func:`write` wrote.
 
     Raises:
-        ValueError: it is no such file.
+        ValueError: the file has another format or cannot be read.
     """
     try:
         found = json.loads(path.read_text())
@@ -87,7 +87,7 @@ def show(
     before: Sequence[Measurement] = (),
     starts: Mapping[str, list[float]] = MappingProxyType({}),
 ) -> None:
-    """Prints the measurements as a table, with ratios to earlier ones, the ratios, the starts."""
+    """Prints a table of the measurements (compared with ``before``), then the ratios and starts."""
     known = {_what(each): each for each in before}
     limits = {_what(each)[1:]: each.rate for each in measurements if each.subject == _LIMIT}
     table = Table(title="steps per second")
@@ -141,5 +141,5 @@ def show(
 
 
 def _what(each: Measurement) -> tuple[str, int, str]:
-    """What was measured, and on what: figures of the same can be compared."""
+    """The key of a measurement; measurements with equal keys can be compared."""
     return each.subject, each.num_envs, device(each)

@@ -1,4 +1,4 @@
-"""How long a user waits: the trainer, from the start of its process to its first update."""
+"""Measures the time from the start of the trainer's process to its first update."""
 
 import json
 import os
@@ -13,21 +13,21 @@ _POLL_SECONDS = 0.01
 
 
 def start(cache: Path, *flags: str) -> float:
-    """Starts the trainer with its defaults, lets it do one update, and waits for its end.
+    """Starts the trainer, runs one update, and waits until the process ends.
 
     Args:
-        cache: a folder for what the next start finds, in place of the user's own.
-        flags: in place of the defaults.
+        cache: the folder of the compilation cache, instead of the user's own.
+        flags: flags that override the trainer's defaults.
 
     Returns:
         Seconds until the first update began.
 
     Raises:
-        RuntimeError: the trainer failed; the message ends with what it printed last.
+        RuntimeError: the trainer failed; the message has the end of its output.
     """
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
-    # Images for containers set it; every start would compile all modules anew, JAX's as well.
+    # Container images set this variable; with it, every start would compile all Python modules.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with TemporaryDirectory() as folder:
         where = ["--checkpoint-dir", folder, "--run-name", "run", "--total-timesteps", "1"]

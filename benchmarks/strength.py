@@ -1,10 +1,10 @@
-"""How strong an agent is after how many seconds of training: a recipe's measure.
+"""Measures how strong an agent is over the seconds of its training.
 
     python benchmarks/strength.py --seconds 120 --seeds 3 --preset fast
 
-trains with the words after the measure's own options, as ``hackmatrix train`` would, and plays
-fresh games by the original's rules every now and then, drawing actions from the policy. Seconds are
-of training alone: neither what is compiled nor what is played for the measure counts.
+passes the flags that are not its own to ``hackmatrix train``. At growing intervals it evaluates the
+agent on fresh games with the original's rules and sampled actions. Seconds count training alone,
+not compilation and not the evaluations.
 """
 
 import argparse
@@ -30,15 +30,16 @@ from ppo_mask.training import Callback, Progress, Run, TrainState
 
 STAGES = (2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0)
 _PROGRAMS = [name for name in ACTION_NAMES[FIRST_PROGRAM:] if name != "UNDO"]
-_FIRST_LOOK, _LOOKS = 2.0, 1.25  # seconds, and by how much later each look is than the one before
+# The time of the first evaluation, in seconds; the ratio of each further time to the last.
+_FIRST_LOOK, _LOOKS = 2.0, 1.25
 
 
 class Strength(Callback):
-    """Plays games at growing intervals of training time, and ends the run when that is over.
+    """Evaluates at growing intervals of training time, and stops the run when the time is up.
 
     Args:
-        seconds: of training.
-        episodes: games at each look.
+        seconds: the training time.
+        episodes: games of each evaluation.
     """
 
     def __init__(self, seconds: float, episodes: int):
@@ -48,12 +49,12 @@ class Strength(Callback):
         self._since = 0.0
 
     def on_start(self, run: Run, state: TrainState) -> None:
-        """Plays once, to compile it."""
+        """Evaluates once, to compile the evaluation."""
         self._look(run, state)
         self._since = time.perf_counter()
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
-        """Looks where it is time to."""
+        """Evaluates if it is time to."""
         self._trained += time.perf_counter() - self._since
         is_over = self._trained >= self._seconds or run.update == run.total_updates
         if self._trained >= self._next or is_over:
@@ -83,7 +84,7 @@ class Strength(Callback):
 
 
 def reached(looks: Sequence[dict[str, float]], stage: float) -> dict[str, float] | None:
-    """Seconds and steps at the first look with that mean final stage; None if there is none."""
+    """Seconds and steps at the first evaluation that reaches the mean final stage, or None."""
     for look in looks:
         if look["stage"] >= stage:
             return {name: look[name] for name in ("seconds", "steps")}
@@ -93,7 +94,7 @@ def reached(looks: Sequence[dict[str, float]], stage: float) -> dict[str, float]
 def measure_recipe(
     flags: Sequence[str], seeds: int, seconds: float, episodes: int
 ) -> list[list[dict[str, float]]]:
-    """The looks at a run of each seed."""
+    """Trains one run for each seed, and returns the evaluations of each run."""
     runs: list[list[dict[str, float]]] = []
     for seed in range(1, seeds + 1):
         strength = Strength(seconds, episodes)
@@ -108,7 +109,7 @@ def measure_recipe(
 
 
 def table(runs: Sequence[Sequence[dict[str, float]]]) -> str:
-    """The runs as Markdown: when each stage was reached, seed by seed, and how it ended."""
+    """Formats the runs as Markdown: when each seed reached each stage, and the final results."""
     rows = ["| mean final stage | seconds | steps |", "|---|---|---|"]
     for stage in STAGES:
         found = [reached(looks, stage) for looks in runs]
@@ -129,7 +130,7 @@ def table(runs: Sequence[Sequence[dict[str, float]]]) -> str:
 
 
 def draw(path: Path, runs: Sequence[Sequence[dict[str, float]]]) -> None:
-    """The mean final stage over seconds and over steps, a line for each seed."""
+    """Plots the mean final stage over seconds and over steps, with a line for each seed."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")

@@ -1,6 +1,6 @@
-"""What is measured: for each subject, a function to compile and what to call it with.
+"""The measured subjects: for each subject, a function to compile and its first argument.
 
-Every function takes and returns the same tree, so that a run begins where the last one ended.
+A function's result has the structure of its argument, so a run continues from the last run.
 """
 
 from collections.abc import Callable
@@ -29,9 +29,9 @@ class Subject(NamedTuple):
     """Something to measure.
 
     Attributes:
-        run: pure; to be compiled, its argument donated.
-        start: its first argument.
-        steps: environment steps that a run of it stands for.
+        run: a pure function, which is compiled with its argument donated.
+        start: the argument of the first run.
+        steps: environment steps of one run.
     """
 
     run: Callable[[Any], Any]
@@ -40,7 +40,7 @@ class Subject(NamedTuple):
 
 
 def environment(num_envs: int, num_steps: int = 64, compact: bool = True) -> Subject:
-    """Random valid actions; masks, observations and auto-reset included."""
+    """Steps of the game with random valid actions, masks, observations and auto-reset."""
     env = VectorEnv(HackMatrix(compact=compact), num_envs)
 
     def step(carry: Any) -> Any:
@@ -55,10 +55,10 @@ def environment(num_envs: int, num_steps: int = 64, compact: bool = True) -> Sub
 
 
 def random_actions(key: Array, mask: Array) -> Array:
-    """A valid action for each environment, uniformly; of at most 32."""
+    """Samples a valid action for each environment, uniformly; there are at most 32 actions."""
 
-    # A rank among the valid ones, and the bit of that rank: quicker than drawing by probabilities,
-    # which is a policy's work.
+    # Samples a rank among the valid actions and finds the bit of that rank. This is faster than
+    # sampling from logits, which only a policy needs.
     if mask.shape[1] > 32:
         raise ValueError(f"random actions are drawn of 32 at most, got {mask.shape[1]}")
     flags = np.uint32(1) << np.arange(mask.shape[1], dtype=np.uint32)
@@ -69,10 +69,9 @@ def random_actions(key: Array, mask: Array) -> Array:
 
 
 def played(step: Callable[[Any], Any], start: Any, num_envs: int, num_steps: int) -> Subject:
-    """Many steps in one program.
+    """Makes a subject that runs many steps in one program.
 
-    What a step returns is in memory after each: the observation must be in it, or the compiler
-    would leave it out.
+    A step's result must contain the observation; otherwise the compiler would not compute it.
     """
 
     def run(carry: Any) -> Any:
@@ -92,7 +91,7 @@ def collected(num_envs: int, num_steps: int = 128) -> Subject:
         key, rollout_key = jax.random.split(key)
         model = eqx.combine(arrays, static)
         state, transitions = rollout.collect(env, model, state, rollout_key, num_steps)
-        # The sum keeps the compiler from leaving out what is only kept.
+        # Without the sum, the compiler would drop the arrays that nothing else uses.
         kept = jax.tree.leaves((transitions.decision, transitions.reward))
         return key, arrays, state, sum(jnp.sum(x, dtype=jnp.float32) for x in kept)
 
@@ -101,7 +100,7 @@ def collected(num_envs: int, num_steps: int = 128) -> Subject:
 
 
 def trained(num_envs: int, num_steps: int = 128, devices: int = 1) -> Subject:
-    """One update with the trainer's defaults, metrics included, as the training loop runs it."""
+    """One update of the training loop with the trainer's defaults, including metrics."""
     mesh = make_mesh(devices)
     env = HackMatrix(compact=True)
     config = PPOConfig(num_envs=num_envs, num_steps=num_steps)
@@ -121,8 +120,8 @@ def trained(num_envs: int, num_steps: int = 128, devices: int = 1) -> Subject:
 def matrix_products(num_envs: int, num_steps: int = 128) -> Subject:
     """The matrix products of one update of the default network, and nothing else.
 
-    Forward for each step of a rollout, forward and backward for each gradient step: no update can
-    be faster on the same machine.
+    There is a forward pass for each step of a rollout, and a forward and backward pass for each
+    gradient step. No update can be faster on the same machine.
     """
     config = PPOConfig(num_envs=num_envs, num_steps=num_steps)
     sizes = [(NUM_FEATURES, 256), (256, 256)]
@@ -144,7 +143,7 @@ def matrix_products(num_envs: int, num_steps: int = 128) -> Subject:
 
     def both(carry: Any, _: None) -> tuple[Any, None]:
         towers, acted, learned = carry
-        # Of the inputs no gradient is wanted.
+        # The gradient is with respect to the weights alone, not the inputs.
         gradient = jax.grad(lambda towers: outputs(towers, learned))(towers)
         towers = jax.tree.map(lambda w, g: w - 1e-9 * g, towers, gradient)
         return (towers, acted, learned), None
@@ -158,7 +157,7 @@ def matrix_products(num_envs: int, num_steps: int = 128) -> Subject:
 
 
 def spread(make: Callable[..., Subject], num_envs: int, devices: int, **steps: int) -> Subject:
-    """A subject on several devices at once, each of which plays its share of the environments."""
+    """Makes a subject that splits its environments over several devices."""
     mesh = make_mesh(devices)
     if mesh is None:
         return make(num_envs, **steps)
@@ -182,7 +181,7 @@ SUBJECTS: dict[str, Callable[..., Subject]] = {
 
 
 def subject(name: str, num_envs: int, devices: int, **steps: int) -> Subject:
-    """A subject by name, on so many devices."""
-    if name == "training":  # Its devices learn from one gradient.
+    """Makes the subject with this name on ``devices`` devices."""
+    if name == "training":  # Its devices share one gradient.
         return trained(num_envs, devices=devices, **steps)
     return spread(SUBJECTS[name], num_envs, devices, **steps)

@@ -1,4 +1,4 @@
-"""What is measured. A figure is never judged here: machines differ, and are shared."""
+"""The measurements. No test judges a speed, because machines differ and are shared."""
 
 import importlib.util
 import json
@@ -86,7 +86,7 @@ def test_in_turn(compared, subject, other, num_envs, devices):
     assert found.ratio > 0
 
 
-# What starts or compiles a whole training, but for one, is for the night.
+# Most tests that start or compile a whole training run nightly.
 @pytest.mark.parametrize(
     "subject", [pytest.param("training", marks=pytest.mark.nightly), "pgx 2048"]
 )
@@ -121,7 +121,7 @@ def test_random_actions_are_valid_and_uniform():
     actions = of_all(jax.random.split(jax.random.key(0), 30_000), mask)
     counts = np.array([np.bincount(column, minlength=28) for column in np.asarray(actions).T])
     expected = 30_000 * mask / mask.sum(1, keepdims=True)
-    # Six standard deviations, and not one of those that are not valid.
+    # Counts agree within six standard deviations; invalid actions never occur.
     assert (np.abs(counts - expected) <= 6 * np.sqrt(expected)).all()
 
 
@@ -170,7 +170,7 @@ def test_a_file_of_something_else_is_refused(tmp_path):
         report.read(path)
 
 
-@pytest.mark.nightly  # It compiles the learner and an evaluation of the game.
+@pytest.mark.nightly  # Compiles the learner and an evaluation of the game.
 def test_strength_of_a_recipe_is_measured(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(strength, "_FIRST_LOOK", 0.0)
     found, drawn = tmp_path / "found.json", tmp_path / "curves.svg"

@@ -5,9 +5,9 @@
     python examples/compile_for.py h100:4 --num-envs 8192 --network board
 
 Takes the flags of ``hackmatrix train``; trains nothing and writes nothing. A TPU's compiler refuses
-what does not fit in its memory; a GPU's does not. Several devices should exchange only gradients
-and a few numbers: all-reduces, none larger than the network. For your own task, replace ``TASK``
-and ``DEFAULTS``.
+a program that does not fit in the TPU's memory; a GPU's compiler does not. Several devices should
+exchange only gradients and a few numbers: all-reduces, none larger than the network. For your own
+task, replace ``TASK`` and ``DEFAULTS``.
 """
 
 import math

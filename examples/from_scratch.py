@@ -1,7 +1,8 @@
-"""PPO written out from the library's pieces, in the order in which things happen.
+"""PPO in one file, from the library's parts, in the order of execution.
 
-Copy it to try another loss or another optimizer, or to see what :class:`ppo_mask.Trainer` does.
-T is the number of steps of a rollout, E of environments, A of actions.
+Copy this file to try another loss or another optimizer, or read it to see what
+:class:`ppo_mask.Trainer` does. T is the number of steps in a rollout, E the number of environments,
+and A the number of actions.
 """
 
 import equinox as eqx
@@ -32,7 +33,7 @@ optimizer = optax.chain(
 
 
 def loss(model: pm.MLPActorCritic, batch: Batch) -> Array:
-    """PPO's loss of a minibatch, whose arrays have axes [rows, …]. Put your own here."""
+    """PPO's loss of a minibatch, whose arrays have axes [rows, …]. Put your own loss here."""
     old = batch.decision
     distribution, value = jax.vmap(model)(old.observation, old.action_mask)
     log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, old.action)
@@ -50,7 +51,7 @@ def loss(model: pm.MLPActorCritic, batch: Batch) -> Array:
 def update(
     model: pm.MLPActorCritic, opt_state: ArrayTree, rollout: RolloutState, key: Array
 ) -> tuple[pm.MLPActorCritic, ArrayTree, RolloutState, Array, Array]:
-    """One update: the next model, optimizer state, environments and key, and the mean reward."""
+    """Runs one update; returns model, optimizer state, rollout state, key and mean reward."""
     key, act_key, shuffle_key = jax.random.split(key, 3)
 
     # Act: T steps in each of E environments. The policy's input includes the mask.
@@ -87,7 +88,7 @@ def update(
 
 
 def main(updates: int = 50) -> float:
-    """Trains, and returns the mean return of the policy; 8 is the best there is."""
+    """Trains, and returns the mean return of the policy; the best possible return is 8."""
     model_key, rollout_key, eval_key, key = jax.random.split(jax.random.key(0), 4)
     model = pm.MLPActorCritic.for_env(env, hidden_dim=32, key=model_key)
     opt_state = optimizer.init(eqx.filter(model, eqx.is_inexact_array))

@@ -1,4 +1,4 @@
-"""Searches hyperparameters with Optuna; trials that do worse than the others are stopped early.
+"""Searches hyperparameters with Optuna, which stops trials early that do worse than others.
 
     pip install 'ppo-mask[search]'
     python examples/search_optuna.py --trials 30 --steps 500_000 --env hackmatrix
@@ -28,7 +28,7 @@ LOCKS = MaskedLocks()
 
 
 def make(name: str) -> tuple[AbstractEnv[Any], AbstractActorCritic]:
-    """Makes the environment and a fresh network for it. Put your own here."""
+    """Makes the environment and a fresh network. Put your own here."""
     key = jax.random.key(0)
     if name == "hackmatrix":
         return HackMatrix(max_steps=1000, compact=True), PlayerCenteredMLP(128, 2, key=key)
@@ -82,7 +82,7 @@ def objective(trial: optuna.Trial, flags: argparse.Namespace) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> optuna.Study:
-    """Searches, and prints the best that it found."""
+    """Searches, and prints the best trial."""
     parser = argparse.ArgumentParser(description="Searches hyperparameters.")
     parser.add_argument("--env", choices=["locks", "hackmatrix"], default="locks")
     parser.add_argument("--trials", type=int, default=20)

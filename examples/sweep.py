@@ -1,11 +1,11 @@
-"""A sweep over two hyperparameters, several seeds of each pair, in one compiled program.
+"""Sweeps over two hyperparameters, with several seeds for each pair, in one compiled program.
 
     python examples/sweep.py
 
-The numbers of ``PPOConfig`` may be JAX arrays, and ``Trainer.init`` and ``Trainer.run_updates`` are
-pure: ``jax.vmap`` trains one agent for each row of the table, and all of it compiles once. Settings
-that decide shapes (``num_envs``, ``num_steps``, ``num_minibatches``, ``update_epochs``, the sizes
-of a network) need a compilation for each value.
+The floats of ``PPOConfig`` may be JAX arrays, and ``Trainer.init`` and ``Trainer.run_updates`` are
+pure. So ``jax.vmap`` trains one agent for each row of the table, with one compilation. Settings
+that determine shapes (``num_envs``, ``num_steps``, ``num_minibatches``, ``update_epochs``, the
+sizes of a network) need a compilation for each value.
 """
 
 import itertools
@@ -32,7 +32,7 @@ env = MaskedLocks()
 def train(
     learning_rate: Float[Array, ""], ent_coef: Float[Array, ""], key: Key[Array, ""]
 ) -> tuple[pm.AbstractActorCritic, Bool[Array, ""]]:
-    """Trains one agent with these numbers."""
+    """Trains one agent with these hyperparameters."""
     config = pm.PPOConfig(num_envs=8, num_steps=32, learning_rate=learning_rate, ent_coef=ent_coef)
     trainer = pm.Trainer(env, config)
     model_key, key = jax.random.split(key)
@@ -43,7 +43,7 @@ def train(
 
 
 def main() -> None:
-    """Trains all agents, evaluates each, and prints a line for each pair of numbers."""
+    """Trains all agents, evaluates each, and prints a line for each pair of hyperparameters."""
     rows = list(itertools.product(LEARNING_RATES, ENT_COEFS, range(SEEDS)))
     learning_rates, ent_coefs, seeds = map(jnp.array, zip(*rows, strict=True))
     models, good = train(learning_rates, ent_coefs, jax.vmap(jax.random.key)(seeds))

@@ -43,7 +43,7 @@ class Elsewhere:
 
 
 def find_opponent(name: str | None) -> Opponent | None:
-    """Loads the opponent of that name."""
+    """Loads the opponent with this name."""
     if name is None:
         return None
     return random_opponent if name == "random" else load_policy(name).model

@@ -42,7 +42,7 @@ class TrainingGames(eqx.Module):
     shaping: Shaping | None = None
 
     def __call__(self, env: AbstractEnv[Any], progress: Float[Array, ""]) -> AbstractEnv[Any]:
-        """Returns the game for training at this progress, 0 to 1."""
+        """Returns the game for this progress of the training, from 0 to 1."""
         return dataclasses.replace(
             cast(HackMatrix, env),
             starting_weights=None if self.stages is None else self.stages(progress),
@@ -58,7 +58,7 @@ class AdaptiveStages(AbstractCurriculum):
     completed with probability p gets the weight p (1 - p).
 
     Attributes:
-        games: all other changes for training games.
+        games: how training games differ from the original apart from these starting stages.
         share: the share of games whose starting stage is sampled by these weights; the other games
             begin as ``games`` says.
     """
@@ -95,7 +95,7 @@ class AdaptiveStages(AbstractCurriculum):
     def __call__(
         self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: Float[Array, "2 stages"]
     ) -> AbstractEnv[Any]:
-        """Returns the game for training at this progress, 0 to 1."""
+        """Returns the game for this progress of the training, from 0 to 1."""
         game = cast(HackMatrix, self.games(env, progress))
         first = game.starting_weights
         first = jnp.zeros(NUM_STAGES).at[0].set(1.0) if first is None else first / first.sum()

@@ -1,7 +1,7 @@
 """HackMatrix in Gymnasium: importing this module registers ``HackMatrix-v0``.
 
-``gymnasium.make("hackmatrix.gymnasium:HackMatrix-v0")`` imports this module itself. Gymnasium since
-1.0 does not look for environments in installed packages.
+``gymnasium.make("hackmatrix.gymnasium:HackMatrix-v0")`` imports this module itself. Since 1.0,
+Gymnasium does not look for environments in installed packages.
 
 >>> env = gymnasium.make("HackMatrix-v0", max_steps=200)  # doctest: +SKIP
 """

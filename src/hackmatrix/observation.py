@@ -263,7 +263,7 @@ def _player_steps(game: Game) -> UInt16[Array, "numbers"]:
 
 
 def visible_enemies(game: Game) -> Bool[Array, "slots"]:
-    """The enemies that the player sees: cryptogs only in the same row or column, or with SHOW."""
+    """The enemies that the player sees: cryptogs only in the same row or column, or under SHOW."""
     table, player = game.entities, game.player
     lines = row(player.row) | column(player.col)
     return table.is_enemy & ((table.type != CRYPTOG) | game.show | lines.has(table.cell))

@@ -41,7 +41,7 @@ class GameSettings:
         undo_depth: positions that UNDO can go back through in a stage.
         max_steps: actions after which a game is cut off; None for no limit.
         time_aware: whether the network sees how many actions the game has taken.
-        curriculum: starting stages and their weights by progress; None for always stage 1.
+        curriculum: weights of starting stages, by training progress; None for always stage 1.
         adaptive_starts: share of the games whose starting stage is sampled to favor stages
             completed half the time.
         head_start: share of the games that begin with more than the original gives.

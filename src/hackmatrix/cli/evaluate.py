@@ -1,4 +1,4 @@
-"""``evaluate``: how well policies play, side by side."""
+"""``evaluate``: measures how well policies play, and shows the results side by side."""
 
 import argparse
 import dataclasses

@@ -77,7 +77,7 @@ class Terminal:
         A key is its character, or "up", "down", "left", "right", "home", "end", "escape".
 
         Args:
-            timeout: in seconds; None for no limit.
+            timeout: how many seconds to wait for a key; None for no limit.
 
         Raises:
             EOFError: the terminal is gone.

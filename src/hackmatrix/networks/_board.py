@@ -7,7 +7,8 @@ and its neighbors into the next code, as a convolution does. Later layers have s
 each cell, by its place relative to the player.
 
 The later layers get 576 numbers from the codes, and only 74 for the player, its lines of fire and
-its ways to the exit. Each group has a layer and a layer norm of its own, so that neither dominates.
+its ways to the exit. Each of the two groups has its own layer and layer norm, so that neither
+dominates.
 """
 
 from typing import Any, NamedTuple, final

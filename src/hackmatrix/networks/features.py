@@ -171,7 +171,7 @@ def place_of(observation: CompactObservation) -> tuple[Int[Array, ""], Int[Array
 
 
 def roll(observation: CompactObservation) -> UInt32[Array, "words cells"]:
-    """The cells' words, rolled so that the player's cell comes first."""
+    """The words of an observation's cells, rolled so that the player's cell comes first."""
     row, col = place_of(observation)
     index = jnp.arange(SIZE)
     rows, cols = (jnp.where(x < SIZE, x, x - SIZE) for x in (index + row, index + col))

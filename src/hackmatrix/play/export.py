@@ -3,7 +3,7 @@
 The file is a plain ``.npz``. Its arrays are named by their places in the network, such as
 ``mlp.actor.0.weight``. One more array, ``description``, is JSON with
 
-- ``format``: 1.
+- ``format``: the version of the format, 1.
 - ``architecture``: names and sizes of the network and its parts.
 - ``mlp``: ``layer_norm`` and ``policy_gain`` of :class:`ppo_mask.networks.MLPActorCritic`.
 - ``actions``: the names of the 28 actions.

@@ -20,7 +20,7 @@ from ppo_mask.jax_tools import number_settings
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical
 
 _NO_VALUE = float("nan")
-# The logit of every action but the best: its probability becomes exactly 0.
+# The logit of all actions but the best, so that their probabilities are exactly 0.
 _NEVER = -1e9
 # More than any distance.
 _FAR = 2.0 * SIZE
@@ -125,7 +125,8 @@ class _View:
     def targets(self) -> tuple[Float[Array, " directions"], Float[Array, " directions"]]:
         """For each direction, the distances of the enemy and transmission that a move would hit.
 
-        A direction without one has ``_FAR``. Each hp of an enemy adds a little to its distance.
+        With nothing to hit, the distance is ``_FAR``. Each hp of an enemy adds a little to its
+        distance.
         """
         solid = self.enemies | self.transmissions | self.blocks
         rays = paths.line(single(self.cell), solid)

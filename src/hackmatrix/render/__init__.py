@@ -1,6 +1,6 @@
 """Drawings of positions and games.
 
-:mod:`hackmatrix.render.scene` decides what a person may see; the other modules only draw it.
+:mod:`hackmatrix.render.scene` decides what a person may see; the other modules draw the result.
 Importing this package lets states show themselves as text and as SVG
 (:mod:`hackmatrix.rules.state`).
 """

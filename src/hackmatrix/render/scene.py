@@ -23,10 +23,10 @@ class Enemy:
     Attributes:
         type: one of :data:`hackmatrix.rules.entities.TYPES`.
         hp: hit points left.
-        stunned: whether it sits out the next enemy turn.
-        disabled: turns that it sits out.
-        from_siphon: whether a siphoned block brought it.
-        from_task: whether the schedule brought it; False unless everything is revealed.
+        stunned: whether the enemy sits out the next enemy turn.
+        disabled: turns that the enemy sits out.
+        from_siphon: whether a siphoned block brought the enemy.
+        from_task: whether the schedule brought the enemy; False unless everything is revealed.
     """
 
     type: str
@@ -246,7 +246,7 @@ def _cells(position: dict[str, Any], reveal: bool) -> tuple[Cell, ...]:
 
 
 def _crowd(enemies: Sequence[Enemy | None], reveal: bool) -> tuple[tuple[Enemy, ...], int]:
-    """The enemies that the player sees on one cell, and how many more there are."""
+    """The enemies that the player sees on one cell, and how many more the first enemy hides."""
     visible = tuple(enemy for enemy in enemies if enemy is not None)
     if reveal or not enemies:
         return visible, 0

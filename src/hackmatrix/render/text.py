@@ -6,9 +6,9 @@ contains.
 Who:  ``@`` the player, ``virus2`` an enemy and its hp (``!`` stunned, ``z`` disabled, ``s`` from a
 siphon, ``t`` from the schedule, ``+1`` one more), ``>3`` a transmission and its turns left
 (``>3daemon`` if the type is known).
-What: ``EXIT``, ``siphon`` (a pickup), ``[5] x5`` a data block of 5 points that spawns 5,
-``[PUSH] x4`` a program block, ``[?]`` a hidden one, ``2c`` credits, ``1e`` energy, ``-`` siphoned,
-``*`` siphoned from here.
+What: ``EXIT``, ``siphon`` (a pickup), ``[5] x5`` a data block of 5 points that brings 5
+transmissions, ``[PUSH] x4`` a program block, ``[?]`` a hidden block, ``2c`` credits, ``1e`` energy,
+``-`` siphoned, ``*`` siphoned from here.
 """
 
 import os

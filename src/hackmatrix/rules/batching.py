@@ -95,7 +95,7 @@ def _reduce(
 
 
 def _short_axes(size: int) -> list[int]:
-    """Splits ``size`` into factors: axes of at most ``_LONGEST_AXIS`` if its divisors allow."""
+    """Splits ``size`` into factors of at most ``_LONGEST_AXIS``, as far as that is possible."""
     axes: list[int] = []
     while size > _LONGEST_AXIS:
         divisors = (n for n in range(_LONGEST_AXIS, 1, -1) if size % n == 0)

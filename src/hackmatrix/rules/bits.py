@@ -4,8 +4,8 @@ Sets of cells (:mod:`hackmatrix.rules.planes`) and sets of slots (:mod:`hackmatr
 share these functions. A step calls the functions hundreds of times; ``jax.jit`` makes JAX trace,
 batch and lower each function only once for each shape.
 
-In XLA, shifting by 32 places or more gives 0 on every device, so no code checks which of the two
-words a number is in.
+In XLA, shifting by 32 places or more gives 0 on every device, so the functions need not check which
+of the two words a number is in.
 """
 
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ def union(
 def has(
     lo: UInt32[Array, ""], hi: UInt32[Array, ""], word_bits: int, index: Integer[Array, "*n"]
 ) -> Bool[Array, "*n"]:
-    """Whether the set holds each number."""
+    """For each number, whether the set holds it."""
     index = index.astype(jnp.uint32)
     return (((lo >> index) | (hi >> (index - jnp.uint32(word_bits)))) & 1) != 0
 

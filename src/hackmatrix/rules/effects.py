@@ -28,7 +28,7 @@ def useful(game: Game, occupied: Occupied) -> list[Bool[Array, ""]]:
 
 
 def at_hand(game: Game, others: int) -> Bool[Array, "actions"]:
-    """Flags for ``others`` actions, all True, and whether each program is owned and affordable."""
+    """Flags the first ``others`` actions, and the programs that are owned and affordable."""
     nothing = [0] * others
     credits = np.array([*nothing, *(card.credits for card in CARDS)], np.int32)
     energy = np.array([*nothing, *(card.energy for card in CARDS)], np.int32)
@@ -149,7 +149,7 @@ def _wanted_cells(
 
 
 def _on_board(board: Board, exit: Int[Array, ""], cleared: Plane, reduced: Plane) -> Board:
-    """Clears the blocks on some cells; blocks on the others spawn one transmission less."""
+    """Clears the blocks in ``cleared``; blocks in ``reduced`` spawn one transmission less."""
     cleared = cleared & board.blocks
     is_cleared, is_reduced = cleared.flags(), reduced.flags()
     spawn_count = jnp.where(is_reduced, jnp.maximum(board.spawn_count - 1, 0), board.spawn_count)

@@ -186,7 +186,8 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
     """
     here = single(cell)
     around = here.neighbors()
-    # There is no path from the player's own cell, nor to a player on a block, except for glitches.
+    # There is no path if the enemy is on the player's cell, or if the player is on a block that the
+    # enemy cannot enter.
     source = (single(player) & open_cells).where(cell != player)
     # Shortest paths over free cells or, if there is none, over all open ones.
     clear, direct = by_platform(

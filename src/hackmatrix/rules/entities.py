@@ -228,7 +228,7 @@ class Slots(NamedTuple):
         return Slots(self.lo & ~lo, self.hi & ~hi)
 
     def where(self, condition: Bool[Array, ""], otherwise: "Slots") -> "Slots":
-        """This set where the condition holds, else the other one."""
+        """This set where the condition holds, else ``otherwise``."""
         return Slots(
             jnp.where(condition, self.lo, otherwise.lo), jnp.where(condition, self.hi, otherwise.hi)
         )

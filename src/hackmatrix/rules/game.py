@@ -58,7 +58,7 @@ class Board(eqx.Module):
     spawn_count: Int8[Array, "cells"]  # transmissions that siphoning a block still brings, else 0
     credits: Int8[Array, "cells"]  # lying on the cell
     energy: Int8[Array, "cells"]  # lying on the cell
-    exit_steps: Int8[Array, "cells"]  # steps to it; see :func:`hackmatrix.rules.paths.exit_steps`
+    exit_steps: Int8[Array, "cells"]  # see :func:`hackmatrix.rules.paths.exit_steps`
 
     @property
     def blocks(self) -> Plane:
@@ -128,7 +128,7 @@ def empty_board() -> Board:
 
 @number_settings()
 def blank_game() -> Game:
-    """Stage 1 with nothing on the board but the player, bottom left, and the exit, top right.
+    """Stage 1 with an empty board; the player is at the bottom left, the exit at the top right.
 
     ``exit_steps`` is not computed yet.
     """

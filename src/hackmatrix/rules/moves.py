@@ -59,7 +59,7 @@ def _target(
     """Finds the entity that a move would attack.
 
     Returns:
-        The cell of a transmission and the cell of an enemy; -1 for none. At least one is -1.
+        The cell of a transmission and the cell of an enemy; at least one of the two is -1 for none.
     """
     enemies, transmissions = occupied
     solid = enemies | transmissions | game.board.blocks

@@ -143,7 +143,7 @@ class Program(IntEnum):
         "a data siphon", "one more data siphon",
         adds=lambda now: {"data_siphons": 1})
     EXCH = Card("EXCH", 4, 0, 3,
-        "4 energy", "4 energy",  # useful with four credits, which are its price
+        "4 energy", "4 energy",  # useful with 4 credits, which is the price
         adds=lambda now: {"energy": 4})
     SHOW = Card("SHOW", 2, 0, 2,
         "shows cryptogs, for this stage", "shows cryptogs",

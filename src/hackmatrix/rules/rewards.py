@@ -53,8 +53,8 @@ class Shaping(eqx.Module):
         weights: a factor for each component, in the order of ``COMPONENTS``; None for 1 each.
         program_bonus: reward for each program earned; UNDO takes it back.
         distance_potential: a step away from the exit costs what a step toward it earns, so walking
-            back and forth earns nothing. In the original's reward, a step away is free. (Ng et al.
-            1999, "Policy invariance under reward transformations".)
+            back and forth earns nothing. In the original's reward, a step away is free. See Ng et
+            al. 1999, "Policy invariance under reward transformations".
 
     Example:
         >>> import hackmatrix as hm

@@ -51,8 +51,8 @@ def spawn(
 ) -> Game:
     """Spawns one transmission by the schedule if ``from_task``, then ``others`` more.
 
-    One after another, they take uniformly sampled empty cells outside the player's line of fire or,
-    without such a cell, any empty cell. Without an empty cell or a free slot, nothing spawns.
+    Each transmission in turn takes a uniformly sampled empty cell outside the player's line of fire
+    or, without such a cell, any empty cell. Without an empty cell or a free slot, nothing spawns.
     """
     player = single(game.player.cell)
     enemies, transmissions = game.entities.occupied()

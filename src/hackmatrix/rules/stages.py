@@ -106,7 +106,7 @@ class _Search(NamedTuple):
     draws: Int[Array, ""]  # layouts sampled so far
     blocks: Plane  # the first valid layout, once found
     valid: Bool[Array, ""]  # whether a valid layout is found
-    missing: Bool[Array, ""]  # whether any game of the batch lacks one; the same for all games
+    missing: Bool[Array, ""]  # whether any game of the batch lacks a layout; the same for all games
 
 
 def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plane:

@@ -27,8 +27,8 @@ class HeadStart(eqx.Module):
     """Extras that some training games begin with.
 
     Earning a program brings enemies now and pays off stages later, so an agent that has never owned
-    a program rarely learns its worth, unless games begin with programs. All numbers may be traced,
-    so a curriculum can change them. Amounts over 10,000 count as 10,000.
+    a program rarely learns what a program is worth. A head start with programs helps. All numbers
+    may be traced, so a curriculum can change them. Amounts over 10,000 count as 10,000.
 
     Attributes:
         share: the share of games with a head start, 0 to 1.

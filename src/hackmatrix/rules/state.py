@@ -171,7 +171,7 @@ def pack(game: Game) -> Packed:
 
 @jax.jit
 def pack_moved(game: Game, slow: UInt32[Array, " slow"]) -> Packed:
-    """Packs a position that only moves have changed, with the ``slow`` from before the moves."""
+    """Packs a position that only moves have changed, with ``slow`` from before the moves."""
     return _packed(_words_of(game, _NUMBERS, _PLANES), slow, game.entities)
 
 
@@ -205,7 +205,7 @@ def _packed(
 
 
 def with_fields_of(packed: Packed, other: Packed, names: Collection[str]) -> Packed:
-    """The position with its board, its entities and the named numbers replaced by ``other``'s."""
+    """The position, with the board, the entities and the named numbers taken from ``other``."""
     slow = [np.full(NUM_CELLS, _ALL, np.uint32), _mask(_SLOW, _SLOW_PLANES, names)]
     return Packed(
         numbers=_exchanged(packed.numbers, other.numbers, _mask(_NUMBERS, _PLANES, names)),
@@ -217,7 +217,7 @@ def with_fields_of(packed: Packed, other: Packed, names: Collection[str]) -> Pac
 
 
 def _mask(words: _Words, planes: Sequence[str], names: Collection[str]) -> np.ndarray:
-    """Masks the named numbers and all sets of cells, in the layout of :func:`_words_of`."""
+    """Makes a mask of the named numbers and all sets of cells, laid out as :func:`_words_of`."""
     masks = [
         sum(
             ((1 << width) - 1) << shift for name, shift, width in _laid_out(widths) if name in names

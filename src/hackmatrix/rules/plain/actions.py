@@ -62,7 +62,7 @@ def step(game: Game, action: int, chance: Chance) -> Result:
         _siphon(game)
     elif program is not None:
         run_program(game, program, chance, result)
-    player = game.player  # UNDO has replaced it.
+    player = game.player  # UNDO has replaced the player.
     arrives = result.walked or program is Program.WARP
     if arrives and player.cell == game.exit:
         _complete_stage(game, chance, result)

@@ -227,7 +227,7 @@ _NUMBERS = ("stage", "turn", "show", "calm", "step", "atk_uses", "interval", "ne
 
 
 def load(position: Position) -> Game:
-    """Makes the game of a position."""
+    """Makes a game from a position."""
     row, col, *numbers = position["player"]
     given = {(row, col): Content(*content) for row, col, *content in position["cells"]}
     return Game(

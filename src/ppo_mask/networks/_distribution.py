@@ -83,10 +83,10 @@ class MaskedCategorical(AbstractMaskedDistribution):
         mask: True where an action is allowed.
 
     Raises:
-        ValueError: logits and mask have different lengths, or no action is allowed. Only outside of
-            compiled code are the mask's values known and checked here. In compiled code,
-            :class:`ppo_mask.training.Trainer` and :func:`ppo_mask.training.evaluate` check the
-            masks, at no cost per step.
+        ValueError: logits and mask have different lengths, or no action is allowed. The constructor
+            checks the mask's values only outside of compiled code, where the values are known. In
+            compiled code, :class:`ppo_mask.training.Trainer` and
+            :func:`ppo_mask.training.evaluate` check the masks, at no cost per step.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm

@@ -43,11 +43,12 @@ class Rules:
             empty if any text is allowed.
         alias: a second name; empty for none.
         changeable: whether a resumed run may change the value.
-        stored: whether a run's folder stores the value. Settings that name the run, or apply to one
-            start of it only, are not stored.
-        is_path: whether the text may be a path. A path becomes absolute when it is read; a word
+        stored: whether a run's folder stores the value. Settings that name the run, or apply to
+            only one start of the run, are not stored.
+        is_path: whether the text may be a path. Reading the setting makes a path absolute; a word
             that names no file stays as it is.
-        bare: the value that a bare flag stands for; None if the flag needs a value.
+        bare: the setting's value if its flag is given without a value; None if the flag needs a
+            value.
     """
 
     help: str
@@ -72,9 +73,9 @@ class Rules:
         """Finds the limit that a number breaks.
 
         Returns:
-            What the number must be, such as "at least 1"; empty if it breaks no limit.
+            What the number must be, such as "at least 1"; empty if the number breaks no limit.
         """
-        # Not for a whole number, which may be too large for a float.
+        # Not for an int: an int may be too large for a float.
         if isinstance(value, float) and (math.isnan(value) or (self.finite and math.isinf(value))):
             return "a finite number"
         if self.at_least is not None and value < self.at_least:
@@ -102,7 +103,7 @@ def check_divides(field: str, parts: int, what: str, whole: int, times: str = ""
     """Checks that a number divides another.
 
     Args:
-        field: the setting that is the divisor, or a factor of it.
+        field: the setting that is the divisor, or a factor of the divisor.
         parts: the divisor.
         what: the name of the dividend, for the error.
         whole: the dividend.
@@ -145,37 +146,38 @@ class PPOConfig(eqx.Module):
     may also be an optax schedule, a function of the number of gradient steps.
 
     Attributes:
-        num_envs: environments side by side.
+        num_envs: number of environments in the batch.
         num_steps: steps per environment between two updates.
-        learning_rate: Adam's step size, at the start if annealed; or a schedule of the gradient
-            step's number, counted from 0 over the whole run. Skipped steps (``target_kl``)
-            count, too.
+        learning_rate: Adam's step size (if annealed, the first one), or a schedule. The schedule's
+            argument is the number of the gradient step, counted from 0 over the whole run; steps
+            that ``target_kl`` skips are counted, too.
         anneal_lr: whether the step size falls linearly to 0 over the run, gradient step by step.
         gamma: discount per step.
         gae_lambda: decay of the advantage estimate; 1 is Monte Carlo, 0 one-step.
         num_minibatches: gradient steps per pass over the batch; divides ``batch_size``. None
-            chooses it by the batch's size; see ``scaling``.
-        gradient_accumulation: equal parts of a minibatch whose gradients are computed one after
-            another, to save memory; divides a minibatch. The gradient stays the same.
-        update_epochs: passes over the batch; None chooses it by the batch's size.
+            chooses the number by the batch's size; see ``scaling``.
+        gradient_accumulation: number of equal parts of a minibatch; divides the minibatch's size.
+            The parts' gradients are computed one after another, to save memory. The minibatch's
+            gradient stays the same.
+        update_epochs: passes over the batch; None chooses the number by the batch's size.
         clip_eps: how far the probability ratio may move from 1 before it is clipped.
         clip_value: whether to clip the value loss, too, where the value moves by more than
             ``clip_eps`` in an update.
         vf_coef: weight of the value loss.
         ent_coef: weight of the entropy bonus.
         max_grad_norm: the gradient's largest global norm; larger gradients are scaled down.
-        target_kl: if given, an update's gradient steps end before the first one whose minibatch
-            shows an ``approx_kl`` of more than this; parameters do not move after that.
+        target_kl: if given, an update stops before the first gradient step whose minibatch has an
+            ``approx_kl`` above this number, and skips all later gradient steps.
         precision: "float32" or "bfloat16", for the network's matrix products
             (:class:`ppo_mask.networks.BFloat16ActorCritic`); all else is float32.
         normalize_observations: whether to normalize the observation's floats to mean 0 and variance
             1 (:class:`ppo_mask.networks.NormalizedActorCritic`).
         normalize_rewards: whether to divide rewards by the discounted return's standard deviation
-            (:class:`ppo_mask.ppo.RewardScaler`). Values are then learned in that unit; logged
-            rewards and returns are not divided.
+            (:class:`ppo_mask.ppo.RewardScaler`). The value function then learns the scaled returns;
+            logged rewards and returns are not scaled.
 
     Raises:
-        FieldError: a value is invalid; a ValueError whose message names the field.
+        FieldError: a value is invalid; the message names the field. A FieldError is a ValueError.
 
     Example:
         >>> import ppo_mask as pm
@@ -273,7 +275,7 @@ class PPOConfig(eqx.Module):
             most = min(_REFERENCE_MINIBATCHES * factor, _MAX_MINIBATCHES)
             parts, size = self.gradient_accumulation, self.batch_size
             fitting = (n for n in range(most, 0, -1) if size % (n * parts) == 0)
-            # If nothing fits, the check of a new config names the fault.
+            # If nothing fits, __check_init__ names the fault.
             return Scaling(next(fitting, 1), max(_MIN_EPOCHS, _REFERENCE_EPOCHS // factor))
         return Scaling(
             _REFERENCE_MINIBATCHES if minibatches is None else minibatches,
@@ -336,7 +338,7 @@ def _violation(value: Any, field: dataclasses.Field[Any]) -> str:
         return rules.violation(cast(int, value)) if whole else "a whole number"
     if isinstance(value, float):
         return rules.violation(value)
-    # The values of an array are unknown while it is traced.
+    # The value of a traced array is unknown.
     is_scalar = eqx.is_array(value) and getattr(value, "shape", None) == ()
     return "" if is_scalar else "a number or a scalar array"
 

@@ -21,7 +21,7 @@ def estimate_advantages(
     end of an episode.
 
     Args:
-        reward: of each step.
+        reward: the reward of each step.
         value: estimate for the state in which the step was taken.
         next_value: estimate for the state that the step led to, before any reset. Where
             ``terminated``, any finite number.

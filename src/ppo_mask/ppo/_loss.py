@@ -14,14 +14,14 @@ from ppo_mask.ppo._rollout import Decision
 
 
 class Batch(eqx.Module):
-    """Training data: a rollout, with axes [steps, envs, …], or some rows of it, as [rows, …].
+    """Training data: a rollout, with axes [steps, envs, …], or some of its rows, as [rows, …].
 
     For a recurrent model a row is one environment's whole rollout: a rollout has axes [1, envs,
     steps, …], and its rows have axes [rows, steps, …].
 
     Attributes:
-        decision: what the model saw and chose.
-        advantage: how much better the action was than ``decision.value``.
+        decision: the model's inputs, action and value at each step.
+        advantage: an estimate of how much better the action was than ``decision.value``.
         return_: the value's target, ``decision.value + advantage``.
         memory: hidden states and ends of episodes; None for a model without a hidden state.
     """
@@ -35,14 +35,13 @@ class Batch(eqx.Module):
 def ppo_loss(
     network: AbstractActorCritic, batch: Batch, config: PPOConfig
 ) -> tuple[Scalar, dict[str, Scalar]]:
-    """Computes PPO's loss (Schulman et al. 2017, arXiv:1707.06347) and metrics about it.
-
-    Advantages arrive standardized: :func:`~ppo_mask.ppo.update` standardizes them over each
-    minibatch that has more than one.
+    """Computes PPO's loss (Schulman et al. 2017, arXiv:1707.06347) and its metrics.
 
     Args:
         network: the trainable network, without the model's feature extractor.
         batch: rows of a rollout, with the network's inputs as observations.
+            :func:`~ppo_mask.ppo.update` has standardized the advantages over each minibatch that
+            has more than one row.
         config: hyperparameters.
 
     Returns:

@@ -1,9 +1,9 @@
 """Minibatches: the steps of a rollout from which a gradient step learns.
 
 Environments are in groups, and a minibatch has equally many steps of every group, sampled without
-replacement. Groups are as small as possible, mostly single environments. A device that has whole
-groups needs no data of other devices for its share of a minibatch, and the number of devices does
-not change the minibatches.
+replacement. Groups are as small as possible, mostly single environments. Each device has whole
+groups, so it needs no data of other devices for its share of a minibatch, and the number of devices
+does not change the minibatches.
 """
 
 import math
@@ -68,8 +68,8 @@ def can_split(config: PPOConfig, model: AbstractActorCritic, count: int) -> bool
 def _units(config: PPOConfig, model: AbstractActorCritic) -> int:
     """Counts the units that are shuffled in each environment's rollout.
 
-    A unit is a single step. For a recurrent network, which learns through time, it is the whole
-    rollout.
+    A unit is a single step. For a recurrent network, which learns through time, a unit is the whole
+    rollout of one environment.
     """
     if not is_recurrent(model):
         return config.num_steps
@@ -103,7 +103,7 @@ def shuffle_rows(
 
     Returns:
         Row numbers, ``step · envs + env``, for each gradient step and each of its parts. On a mesh
-        the last axis is split over devices, and each device numbers its environments from 0.
+        the last axis is split over devices, and each device numbers its own environments from 0.
 
     Raises:
         ValueError: the model is recurrent, and its environments cannot be divided among
@@ -136,7 +136,7 @@ def cache_sized_parts(parts: ArrayTree, mesh: Mesh | None = None) -> ArrayTree:
         mesh: the devices that the program is for; None for JAX's default device.
 
     Returns:
-        The same rows in the same order, in more parts if a fitting number divides the rows.
+        The same rows in the same order, in more parts if a suitable number divides the rows.
     """
     count, rows = jax.tree.leaves(parts)[0].shape[:2]
     fewest, most = -(-rows // _ROWS_IN_CACHE), 2 * rows // _ROWS_IN_CACHE
@@ -152,16 +152,16 @@ def gather_rows(
     """Gathers rows of a rollout.
 
     Args:
-        rollout: its arrays have axes [steps, envs, …].
+        rollout: a tree of arrays with axes [steps, envs, …].
         rows: row numbers from :func:`shuffle_rows`, of one part or of several.
         mesh: the devices that the environments are split over, if there are several.
 
     Returns:
-        The same tree; in place of steps and envs its arrays have the axes of ``rows``.
+        The tree with the axes of ``rows`` in place of ``steps`` and ``envs``.
     """
 
     def gather(rollout: ArrayTree, rows: Array) -> ArrayTree:
-        # Not -1: an array may be empty.
+        # Not reshape(-1, …), which fails for an empty array.
         return jax.tree.map(lambda x: x.reshape(len(x) * x.shape[1], *x.shape[2:])[rows], rollout)
 
     return shard_over_envs(mesh, gather, (1, rows.ndim - 1), rows.ndim - 1)(rollout, rows)

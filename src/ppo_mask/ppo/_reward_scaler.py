@@ -17,7 +17,7 @@ class RewardScaler(eqx.Module):
     al. 2020, arXiv:2005.12729, describe this scaling among PPO's code-level optimizations).
 
     Args:
-        num_envs: environments side by side.
+        num_envs: number of environments.
 
     Attributes:
         discounted_return: R ← γ R + r, over each environment's running episode.
@@ -40,8 +40,8 @@ class RewardScaler(eqx.Module):
         """Updates the statistics with a rollout, then scales the rollout's rewards.
 
         Args:
-            reward: of each step.
-            ended: True where a step was its episode's last.
+            reward: the reward of each step.
+            ended: True where a step ended its episode.
             gamma: discount per step.
 
         Returns:

@@ -38,7 +38,7 @@ class RolloutState(eqx.Module):
 
 
 class Decision(eqx.Module):
-    """What the model saw and chose; all of it is from **before** the action takes effect.
+    """A model's inputs, action and value; all are from **before** the action takes effect.
 
     Attributes:
         observation: the observation, or its features if the model is an
@@ -57,15 +57,15 @@ class Decision(eqx.Module):
 
 
 class Transition(eqx.Module):
-    """One step of every environment; stacked over time, a rollout.
+    """One step of every environment; a rollout stacks transitions over time.
 
     Attributes:
         decision: the decision that led to the step.
-        reward: of the action.
+        reward: the reward of the action.
         terminated: the action ended its episode in a terminal state.
         truncated: the action's episode was cut off.
-        final_value: the model's estimate for the state after the action where the episode was
-            truncated (and not terminated), else 0.
+        final_value: where the episode was truncated (and not terminated), the model's estimate for
+            the state after the action; elsewhere 0.
         info: the environment's ``info`` about the step.
         episode_return: undiscounted sum of the rewards of the step's episode, up to this step.
         episode_length: steps of the step's episode, up to this one.
@@ -93,7 +93,7 @@ def start_rollout(
 
     Args:
         vector_env: the environments.
-        model: gives the initial hidden states, if it is recurrent.
+        model: the model; if recurrent, it has the initial hidden state.
         key: the random key of the resets.
     """
     vector_state, timestep = vector_env.reset(key)
@@ -116,7 +116,7 @@ def collect(
     Args:
         vector_env: the environments.
         model: the model that acts; actions are sampled from its policy.
-        state: where the last rollout stopped.
+        state: the state after the last rollout.
         key: the random key of actions, steps and resets.
         num_steps: steps of each environment.
         mesh: the devices that the environments are split over, if there are several. Each device
@@ -180,8 +180,8 @@ def next_rollout_state(
 
     Args:
         model: the model that acted.
-        vector_state: from the step.
-        timestep: from the step.
+        vector_state: the environments' state after the step.
+        timestep: the timestep of the step.
         hidden: the model's hidden state after the step; reset where the episode has ended.
     """
     hidden = reset_hidden(model, timestep.ended, hidden)
@@ -214,9 +214,9 @@ def _values_where(
     action_mask: Bool[Array, "envs actions"],
     hidden: ArrayTree,
 ) -> Float[Array, " envs"]:
-    """Estimates values in the rows where ``wanted`` is True; the others are 0."""
+    """Estimates values in the rows where ``wanted`` is True; other rows are 0."""
     weights, static = eqx.partition(model, eqx.is_array)
-    # The protocol's mask after the end of an episode.
+    # After the end of an episode, the protocol's mask allows all actions.
     everything = jnp.ones_like(action_mask[0])
 
     def value(operand: ArrayTree) -> Float[Array, ""]:

@@ -39,7 +39,7 @@ class Algorithm(eqx.Module):
     Attributes:
         optimizer: any optax transformation, with its own step sizes, clipping and schedules: the
             config's ``learning_rate``, ``anneal_lr`` and ``max_grad_norm`` are then not used, and
-            ``train/lr`` is not logged. None: clipping by the global norm, then Adam.
+            ``train/lr`` is not logged. None means clipping by the global norm, then Adam.
         loss: has the arguments and results of :func:`ppo_loss`. It may return more metrics, which
             are logged as ``train/<name>``.
         advantage_estimator: has the arguments and result of :func:`estimate_advantages`.
@@ -64,8 +64,8 @@ class LearnerState(eqx.Module):
     Attributes:
         model: the policy and value function.
         opt_state: the optimizer's state.
-        rollout: where the last rollout stopped.
-        key: for the next updates.
+        rollout: the environments' state after the last rollout.
+        key: the random key of the next updates.
         num_updates: updates done.
         reward_scaler: statistics of the rewards, if these are normalized.
     """
@@ -85,7 +85,7 @@ class UpdateDiagnostics(eqx.Module):
         total_loss: the loss whose gradient is taken.
         pg_loss: the clipped surrogate.
         vf_loss: half the mean squared error of the value.
-        entropy: mean over the minibatch, nats.
+        entropy: mean over the minibatch, in nats.
         approx_kl: estimate of KL(old policy || new policy): mean of (r - 1) - log r, which is
             unbiased and never negative (http://joschu.net/blog/kl-approx.html).
         clip_frac: share of the minibatch whose ratio is outside the clipping range.
@@ -93,8 +93,8 @@ class UpdateDiagnostics(eqx.Module):
             per update: 1 is perfect, 0 no better than a constant. 0 if the returns are all equal.
         grad_norm: the gradient's global norm, before clipping.
         lr: step size, also of the steps not taken; None if :class:`Algorithm` has an optimizer.
-        gradient_steps: number of gradient steps taken, a single number: fewer than planned where
-            ``target_kl`` stopped them.
+        gradient_steps: number of gradient steps taken, a single number per update: fewer than
+            planned if ``target_kl`` ended the update early.
         extra: additional metrics of a custom loss, by name.
     """
 
@@ -171,7 +171,7 @@ def update(
     """Makes one update of PPO: act, estimate advantages, learn.
 
     Args:
-        vector_env: the environments, ``config.num_envs`` of them.
+        vector_env: the ``config.num_envs`` environments.
         config: hyperparameters.
         state: the state after the last update.
         total_updates: updates of the whole run, after which an annealed learning rate is 0.
@@ -213,7 +213,7 @@ def estimate(
         state: the state before the rollout.
         transitions: the rollout, with axes [steps, envs, …].
         last_value: from :func:`bootstrap_values`, for the states in which the rollout stopped.
-        algorithm: has the advantage estimator.
+        algorithm: parts of PPO, of which the advantage estimator is used.
 
     Returns:
         The reward scaler, updated with this rollout (None if there is none); and the batch.
@@ -265,7 +265,7 @@ def learn(
         key: the random key of the shuffling.
         total_updates: updates of the whole run, after which an annealed learning rate is 0.
         mesh: the devices that the environments are split over, if there are several.
-        algorithm: has the loss and the optimizer.
+        algorithm: parts of PPO, of which the loss and the optimizer are used.
 
     Returns:
         The model, the optimizer's state, and the update's metrics.
@@ -276,7 +276,7 @@ def learn(
     tx = algorithm.make_optimizer(config)
     params, static = trainable(state.model)
 
-    # shard_map's function must not close over traced values, so these are its arguments.
+    # A function for shard_map must not close over traced values, so `arrays` is its argument.
     arrays, rest = eqx.partition((static, config), eqx.is_array)
 
     def gradient(
@@ -346,7 +346,7 @@ def _diagnostics(losses: dict[str, Array], **others: Any) -> UpdateDiagnostics:
 
 
 def _standardized(advantage: Float[Array, "*rows"]) -> Float[Array, "*rows"]:
-    if advantage.size == 1:  # Standardized, one advantage would be 0 and teach nothing.
+    if advantage.size == 1:  # A single advantage, standardized, would be 0.
         return advantage
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 

@@ -61,7 +61,8 @@ class Run:
     Args:
         callbacks: receive the log lines.
         unlogged_updates: how many of the ``start_update`` updates have no complete log line.
-        of: the run of all seeds, if this is one seed's; a request to stop either run stops both.
+        of: the run of all seeds, if this is the run of one seed. A request to stop one of the two
+            runs stops both.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Run:
     # No type checks: beartype takes a lock, which the interrupted code may hold.
     @no_type_check
     def request_stop(self, reason: str) -> None:
-        """Asks the run to stop in good order after the current chunk.
+        """Asks the run to stop cleanly after the current chunk.
 
         Signal handlers and other threads may call it.
 
@@ -104,7 +105,7 @@ class Run:
         return self.start_update * self.config.batch_size
 
     def log(self, values: Mapping[str, Any], partial: bool = False) -> None:
-        """Logs metrics, such as an evaluation's: calls every callback's ``on_log`` with them.
+        """Logs metrics, such as those of an evaluation: calls ``on_log`` of every callback.
 
         Args:
             values: metrics by name; plain numbers or scalar arrays.
@@ -146,8 +147,8 @@ def _number(name: str, value: Any) -> float:
 class Callback:
     """Watches a run between two compiled chunks. Override any methods; the defaults do nothing.
 
-    A state is valid only until the callback returns, since the next chunk reuses its buffers. Copy
-    what you keep. Every number in a state that a callback sees is finite.
+    A state is valid only until the callback returns, because the next chunk reuses the state's
+    buffers; copy any part to keep. All numbers in the state are finite.
 
     Example:
         >>> import ppo_mask as pm
@@ -175,13 +176,13 @@ class Callback:
         """Called with every log line."""
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
-        """Called about once a second, and after each update that a ``next_update`` chose."""
+        """Called about once a second, and after each update that a :meth:`next_update` chose."""
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
-        """Called once if the run ends in good order: it finished, or was asked to stop."""
+        """Called once if the run ends cleanly: it is complete, or was asked to stop."""
 
     def close(self) -> None:
-        """Called last, even after an error; closes files and the like."""
+        """Called last, even after an error, to close files and other resources."""
 
 
 @final

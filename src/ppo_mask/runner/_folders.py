@@ -16,7 +16,7 @@ Environment = TypeVar("Environment")
 
 
 def seed_configs(config: RunConfig[Environment]) -> list[RunConfig[Environment]]:
-    """Makes a config for each of ``--num-seeds`` runs, with seeds counting up from ``--seed``."""
+    """Makes a config for each of ``--num-seeds`` runs; the seeds count up from ``--seed``."""
     first = config.run.seed
     return [merge(config, {"seed": first + n}) for n in range(config.run.num_seeds)]
 
@@ -26,12 +26,12 @@ def open_folders(
 ) -> list[RunFolder]:
     """Makes the folders of new runs, or rewinds the run to resume, and writes ``config.yaml``.
 
-    All processes must call this; all get the same folders.
+    All processes must call this function, and all get the same folders.
 
     Args:
         plan: the new runs, or the run to resume.
-        configs: one for each run.
-        held: takes the locks on the runs, and releases them when closed.
+        configs: a config for each run.
+        held: the stack that holds the locks on the runs, until the stack is closed.
 
     Returns:
         A folder for each run.

@@ -73,21 +73,20 @@ def main(
 ) -> int:
     """Runs a training program's command line: ``raise SystemExit(main(task, defaults))``.
 
-    The first word may be ``evaluate``, ``watch``, ``plot``, ``inspect`` or ``compare`` instead of
-    ``train``, which may be left out. An error that the user can correct is one line on standard
-    error.
+    The first word is the command: ``train`` (the default), ``evaluate``, ``watch``, ``plot``,
+    ``inspect`` or ``compare``. An error that the user can correct is one line on standard error.
 
     Args:
         task: the environment, its networks and its metrics.
         defaults: the defaults of all settings.
-        arguments: the command line; None for the process's own.
+        arguments: the words after the program's name; None for ``sys.argv``.
         description: what the program does, for ``--help``.
-        prog: the program's name, for ``--help``; None for its file's name.
+        prog: the program's name, for ``--help``; None for the name of the program's file.
         with_commands: whether the first word may be a command.
 
     Returns:
-        The exit code: 0 if the run finished; 128 + n if it saved and stopped after signal n; 2 if
-        nothing was done; 1 if training failed or the last state could not be saved.
+        The exit code: 0 if the run finished; 128 + n if the run saved and stopped after signal n;
+        2 if nothing was done; 1 if training failed or the last state could not be saved.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if with_commands and words and words[0] in commands.NAMES:
@@ -124,7 +123,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
 
     Args:
         task: the environment, its networks and its metrics.
-        plan: from :func:`make_plan`.
+        plan: a plan from :func:`make_plan`.
 
     Returns:
         Why training ended: "finished", or a signal's name.
@@ -132,7 +131,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
     Raises:
         RunError: the plan cannot be executed; nothing has been written.
         TrainingError: see :meth:`Trainer.train`; or the last state could not be saved, or copied to
-            its bucket.
+            the bucket.
     """
     try:
         with contextlib.ExitStack() as held:
@@ -232,9 +231,9 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
 
 
 def enable_compilation_cache() -> None:
-    """Keeps compiled programs in ``~/.cache/ppo_mask/jax``, unless JAX has a folder already.
+    """Caches compiled programs in ``~/.cache/ppo_mask/jax``, unless JAX already has a cache.
 
-    Without a home folder it does nothing, since a run works without a cache.
+    Without a home folder, this function does nothing, since a run works without a cache.
     """
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         with contextlib.suppress(RunError):
@@ -284,7 +283,7 @@ def _tuned(
     key: Key[Array, ""],
     mesh: Mesh | None,
 ) -> RunConfig[Environment]:
-    """Sets the number of environments to the one that is fastest on these devices."""
+    """Sets ``num_envs`` to the fastest number of environments on these devices."""
 
     def sized(num_envs: int) -> RunConfig[Environment]:
         scaled = {"num_minibatches": None, "update_epochs": None}

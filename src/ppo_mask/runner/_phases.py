@@ -18,7 +18,7 @@ class Phase:
 
     Attributes:
         until: the progress at which the phase ends.
-        weights: by name of the starting point; a point that is not named has weight 0.
+        weights: the weights of starting points, by name; all other points have weight 0.
     """
 
     until: float
@@ -30,7 +30,7 @@ class Phases(Structured):
     """The phases of a run, as a setting: a YAML file, or the same lines in a ``--config`` file.
 
     Attributes:
-        phases: in order. The last phase ends at progress 1.
+        phases: the phases in order; the last phase ends at progress 1.
     """
 
     phases: tuple[Phase, ...]
@@ -65,7 +65,7 @@ class Phases(Structured):
             starts: the names of all starting points.
 
         Raises:
-            RunError: a phase names another starting point.
+            RunError: a phase names an unknown starting point.
         """
         for n, phase in enumerate(self.phases, 1):
             for name in phase.weights:

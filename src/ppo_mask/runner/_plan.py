@@ -1,4 +1,4 @@
-"""Plans a run from a command line: its settings, and whether it resumes an earlier run.
+"""Plans a run from a command line: the settings, and whether to resume an earlier run.
 
 Settings come from the program's defaults, the resumed run, a preset, a ``--config`` file, and
 flags; later sources override earlier ones. All settings are checked before anything is compiled or
@@ -42,15 +42,16 @@ SHARED = "several processes need a folder, or a bucket, that all of them can rea
 
 @dataclasses.dataclass(frozen=True)
 class Plan(Generic[Environment]):
-    """A new run, or one to resume, with its settings.
+    """A new run or a run to resume, with the settings.
 
     Attributes:
-        config: the settings, with every number filled in and paths absolute.
-        typed: paths as the user typed them, by the names of their settings.
-        folder: of the run to resume; None for a new run, or for one without a checkpoint.
-        update: of the checkpoint to resume from; 0 for a new run.
-        storage: the folder or bucket that keeps the run.
-        copy: the folder to copy the run to before it is resumed there; None to resume in place.
+        config: the settings, with every number filled in and absolute paths.
+        typed: the paths as the user typed them, by the names of the settings.
+        folder: the folder of the run to resume; None for a new run, or for a run without a
+            checkpoint.
+        update: the update of the checkpoint to resume from; 0 for a new run.
+        storage: the storage of the run.
+        copy: the folder to copy the run to, and to resume the run in; None to resume in place.
     """
 
     config: RunConfig[Environment]
@@ -75,20 +76,20 @@ def make_plan(
     prog: str | None = None,
     presets: Path | None = None,
 ) -> Plan[Environment]:
-    """Reads the command line, the files it names, and the run to resume.
+    """Reads the command line, the files that it names, and the run to resume.
 
-    Planning writes nothing, except that it completes a bucket that an earlier process left
-    incomplete. If the run has other processes, planning connects to them.
+    Planning writes nothing, with one exception: if an earlier process left a bucket incomplete,
+    planning completes the bucket. If the run has several processes, planning connects them.
 
     Args:
-        defaults: the program's.
-        arguments: the command line; None for the process's own.
+        defaults: the program's defaults.
+        arguments: the words after the program's name; None for ``sys.argv``.
         description: what the program does, for ``--help``.
-        prog: the program's name, for ``--help``; None for its file's name.
+        prog: the program's name, for ``--help``; None for the name of the program's file.
         presets: a folder of YAML files that ``--preset`` chooses from.
 
     Raises:
-        RunError: the command line, or a file it names, asks for something impossible.
+        RunError: a setting, on the command line or in a file, asks for something impossible.
     """
     defaults = check(defaults)
     flags = parse_flags(defaults, arguments, description, prog, _describe_presets(presets))
@@ -120,8 +121,8 @@ def read_stored(folder: RunFolder, update: int, config: RunConfig[Any]) -> dict[
     description, with a warning.
 
     Args:
-        folder: of the run.
-        update: of the checkpoint; 0 for a run without one.
+        folder: the run's folder.
+        update: the update of the checkpoint; 0 for a run without a checkpoint.
         config: any config of the program, which defines the settings.
 
     Raises:
@@ -144,7 +145,7 @@ def read_stored(folder: RunFolder, update: int, config: RunConfig[Any]) -> dict[
 
 
 def _on_all(choose: Callable[[], Plan[Environment]]) -> Plan[Environment]:
-    """Lets process 0 choose first, then the other processes, which must be able to read the run."""
+    """Calls ``choose`` on process 0, then on the others, which must be able to read the run."""
     chosen: list[Plan[Environment]] = []
     on_process_0(lambda: chosen.append(choose()), "plan the run")
 
@@ -186,7 +187,7 @@ def _choose(
         storage = open_storage(place)
         check_new_run(name, storage.runs())
     if folder.is_empty:
-        # The run has no checkpoint, so it begins anew; in place, it reuses its own folder.
+        # Without a checkpoint, the run begins anew; in place, the run reuses its own folder.
         if storage.url is None and in_place:
             storage = Storage(folder.path.resolve().parent)
         config = merge(config, {"run_name": name, "run_suffix": None})
@@ -196,7 +197,7 @@ def _choose(
 
 
 def _settle(config: RunConfig[Environment]) -> tuple[RunConfig[Environment], dict[str, Any]]:
-    """Makes paths absolute; also returns those that it changed, as they were typed."""
+    """Makes paths absolute; also returns the changed paths as they were typed."""
     full = absolute(config)
     now, typed = settings(full), settings(config)
     return full, {name: plain(x.value) for name, x in typed.items() if x.value != now[name].value}
@@ -275,7 +276,7 @@ def _preset_file(folder: Path | None, name: str | None) -> Path | None:
     """Finds the file of a preset.
 
     Args:
-        folder: of the program's presets; None if it has none.
+        folder: the folder of the program's presets; None if the program has no presets.
         name: the preset; None for no preset.
 
     Raises:
@@ -292,7 +293,7 @@ def _preset_file(folder: Path | None, name: str | None) -> Path | None:
 
 
 def _describe_presets(folder: Path | None) -> str:
-    """Formats the presets for ``--help``, with their comments; empty if there are none."""
+    """Formats the presets for ``--help``, with their comments; empty if there are no presets."""
     return "\n\n".join(
         f"preset {name}:\n" + indent(file.read_text(encoding="utf-8").strip(), "  ")
         for name, file in _presets(folder).items()

@@ -1,7 +1,7 @@
 """Reads settings from flags, YAML files and stored runs.
 
-A reader converts and checks values, and returns them by name; :func:`merge` puts them into a
-config.
+Each reader converts and checks values, and returns a dictionary of values by name; :func:`merge`
+puts the values into a config.
 """
 
 import argparse
@@ -22,7 +22,7 @@ def check(config: Config) -> Config:
     """Converts and checks a program's own defaults, as if they were read from a file.
 
     Raises:
-        RunError: a default has another type or is outside its limits; or see :func:`settings`.
+        RunError: a default has a wrong type or is outside its limits; or see :func:`settings`.
     """
     known = settings(config).values()
     return merge(config, {x.name: x.convert(x.value, x.flags[0]) for x in known})
@@ -113,10 +113,10 @@ def parse_flags(
     """Reads settings from a command line. ``--help`` prints all settings and exits.
 
     Args:
-        config: defines the settings and, for ``--help``, their defaults.
-        arguments: the words after the program's name; None for the process's own.
+        config: the program's defaults, which also define the settings.
+        arguments: the words after the program's name; None for ``sys.argv``.
         description: what the program does, for ``--help``.
-        prog: the program's name, for ``--help``; None for its file's name.
+        prog: the program's name, for ``--help``; None for the name of the program's file.
         epilog: the last lines of ``--help``.
 
     Raises:
@@ -162,8 +162,8 @@ def parse_flags(
 def absolute(config: Config) -> Config:
     """Makes the paths in a config absolute, because environments may change the working directory.
 
-    URLs stay as they are. So does a single word in a setting that takes paths or names, unless a
-    file has that name.
+    URLs stay as they are. In a setting that takes paths or names, a single word also stays as it
+    is, unless a file has that name.
 
     Raises:
         RunError: a path begins with ``~user``, and there is no such user.

@@ -1,8 +1,8 @@
 """Defines settings: fields of dataclasses, with their types, defaults, help and limits.
 
 A *config* is a dataclass of *groups*. A group is a frozen dataclass, or
-:class:`ppo_mask.ppo.PPOConfig`, whose fields have :class:`ppo_mask.ppo.Rules`. Only the field and
-its rules state a setting's default, help and limits.
+:class:`ppo_mask.ppo.PPOConfig`, whose fields have :class:`ppo_mask.ppo.Rules`. A setting's default,
+help and limits are stated once, by the field and its rules.
 """
 
 import dataclasses
@@ -26,9 +26,10 @@ from ppo_mask.ppo import RULES, Rules
 
 
 class Structured(ABC):
-    """A type of setting with structure, such as a list of phases. Its flag names a YAML file.
+    """A type of setting with structure, such as a list of phases.
 
-    A ``--config`` file, or the ``config.yaml`` of a run, may contain the structure itself.
+    The setting's flag names a YAML file. A ``--config`` file, or the ``config.yaml`` of a run, may
+    contain the structure itself.
     """
 
     @classmethod
@@ -36,7 +37,7 @@ class Structured(ABC):
         """Makes the structure from a flag's value: the name of a YAML file.
 
         Raises:
-            RunError: there is no such file, or see :meth:`from_plain`.
+            RunError: there is no such file, or the content does not fit.
         """
         return cls.from_plain(load_yaml(Path(text)), text)
 
@@ -50,12 +51,12 @@ class Structured(ABC):
             called: the setting's name, for errors.
 
         Raises:
-            RunError: the content does not fit; one line that begins with ``called``.
+            RunError: the content does not fit; the message is one line that begins with ``called``.
         """
 
     @abstractmethod
     def to_plain(self) -> Any:
-        """Converts the structure to lists, dictionaries with text as keys, and plain values."""
+        """Converts the structure to lists, dictionaries with keys of text, and plain values."""
 
 
 def setting(default: Any, help: str, **rules: Any) -> Any:
@@ -66,9 +67,9 @@ def setting(default: Any, help: str, **rules: Any) -> Any:
     or commas separate the values of a list.
 
     Args:
-        default: the value if none is given.
+        default: the default value.
         help: one line for ``--help``.
-        rules: see :class:`ppo_mask.ppo.Rules`.
+        rules: fields of :class:`ppo_mask.ppo.Rules`.
     """
     metadata = {RULES: Rules(help, **rules)}
     if isinstance(default, list):
@@ -97,7 +98,7 @@ def written(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """A type for settings, with a function that reads its values."""
+    """A type of settings, with a function that reads values of this type."""
 
     metavar: str
     wanted: str
@@ -133,7 +134,7 @@ _SIMPLE: dict[Any, _Kind] = {
 
 
 def _kind(hint: Any) -> _Kind | None:
-    """Finds the kind of a type without ``| None``; None if no flag can have the type."""
+    """Finds the kind for a type without ``| None``; None if no flag can have this type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         return _one_of(arguments)
@@ -163,12 +164,12 @@ class Setting:
     """One setting of a config.
 
     Attributes:
-        name: the field's name, unique in the whole config, and the name in YAML.
+        name: the name of the field, also used in YAML; unique in the whole config.
         group: the name of the config's field that holds the setting's group.
         value: the setting's value in the config; in a program's defaults, the default.
-        optional: whether None is allowed, which flags and YAML may write as ``none``.
+        optional: whether None is allowed; flags and YAML may write ``none``.
         rules: help, limits, alias, and everything else from the declaration.
-        choices: the allowed values, as written after a flag; empty if they cannot be listed.
+        choices: the allowed values, as written after a flag; empty if there is no list of values.
         kind: how to read a value of the setting's type.
     """
 
@@ -204,11 +205,11 @@ class Setting:
         """Converts a plain value, or text, to the setting's type, and checks its limits.
 
         Args:
-            raw: from a flag, YAML or Python.
+            raw: a value from a flag, YAML or Python.
             called: the setting's name, for errors.
 
         Raises:
-            RunError: the value is not allowed; one line that begins with ``called``.
+            RunError: the value is not allowed; the message is one line that begins with ``called``.
         """
         raw = python_scalar(raw)
         if self.optional and (raw is None or (isinstance(raw, str) and raw.lower() == "none")):
@@ -248,9 +249,9 @@ def settings(config: Any) -> dict[str, Setting]:
     return found
 
 
-@functools.cache  # Every start of a program calls it about ten times.
+@functools.cache  # Every start of a program calls this function about ten times.
 def _declared(group: type) -> dict[str, tuple[_Kind, bool, Rules]]:
-    """Finds each setting's kind in a group, whether None is allowed, and its rules."""
+    """Finds the kind of each setting in a group, whether None is allowed, and the rules."""
     found: dict[str, tuple[_Kind, bool, Rules]] = {}
     hints = typing.get_type_hints(group)
     for field in (field for field in dataclasses.fields(group) if RULES in field.metadata):
@@ -310,7 +311,7 @@ def finite_number(raw: object, called: str) -> float:
     """Converts a plain value, or text, to a finite number.
 
     Raises:
-        RunError: ``raw`` is not a finite number; the line begins with ``called``.
+        RunError: ``raw`` is not a finite number; the message begins with ``called``.
     """
     try:
         value = _SIMPLE[float].read(raw)

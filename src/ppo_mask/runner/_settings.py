@@ -96,7 +96,7 @@ class CheckpointSettings:
     )
 
 
-# For settings that name the run, or that hold for this process alone: runs do not store them.
+# For settings that a run does not store: the run's name, and settings of this process alone.
 _unstored = partial(setting, stored=False)
 
 
@@ -178,12 +178,12 @@ class RunConfig(Generic[Environment]):
 
 
 def resolve(config: RunConfig[Environment]) -> RunConfig[Environment]:
-    """Fills in the numbers of minibatches and epochs by the batch's size."""
+    """Fills in the numbers of minibatches and epochs, which depend on the batch size."""
     return merge(config, config.ppo.scaling._asdict())
 
 
 def describe_batch(ppo: PPOConfig) -> str:
-    """Describes an update's batch in half a line."""
+    """Describes the batch of an update in half a line."""
     return (
         f"{ppo.num_envs} envs x {ppo.num_steps} steps = {ppo.batch_size:,}; "
         f"{ppo.scaling.num_minibatches} minibatches, {ppo.scaling.update_epochs} epochs"

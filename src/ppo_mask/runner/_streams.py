@@ -10,7 +10,7 @@ from typing import Any, cast
 
 @contextmanager
 def outliving_the_screen() -> Generator[None]:
-    """Inside the ``with`` block, printing never fails; output that nobody can read is dropped.
+    """Inside the ``with`` block, printing never fails; output that cannot be written is dropped.
 
     Characters that the terminal's encoding lacks are printed as escape sequences.
     """

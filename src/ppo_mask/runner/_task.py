@@ -41,7 +41,7 @@ def default_network(
     """Makes the default network for an environment.
 
     Raises:
-        RunError: the observation has no numbers.
+        RunError: the observation contains no numbers.
     """
     names = ("hidden_dim", "num_layers", "shared_layers")
     sizes = {name: getattr(network, name) for name in names}
@@ -65,17 +65,17 @@ class Task(Generic[Environment]):
         make_model: makes the network, which is called "default".
         networks: several networks by name, in place of ``make_model``; ``--network`` chooses one,
             and the first is the default.
-        metrics: more metrics to log, by name.
-        console_columns: more columns of the console's table, from heading to metric.
+        metrics: additional metrics to log, by name.
+        console_columns: additional columns of the console's table, as headings and metrics.
         curriculum: makes the curriculum from the environment's settings. Evaluations always use the
             environment that ``make_env`` makes.
         algorithm: makes the optimizer, loss and advantage estimator from all settings.
-        callbacks: makes more callbacks from all settings.
-        trainer: a trainer of your own, called with the arguments of
+        callbacks: makes additional callbacks from all settings.
+        trainer: makes the trainer; called with the arguments of
             :class:`~ppo_mask.training.Trainer`.
-        presets: a folder of YAML files, as ``--config`` takes them, that ``--preset`` chooses from
-            by name; None for none.
-        policies: saved policies that come with the program, by a name for ``--initial-policy``.
+        presets: a folder of presets, which are ``--config`` files; ``--preset`` names one. None if
+            there are no presets.
+        policies: the program's saved policies, by the names that ``--initial-policy`` accepts.
         render: formats a state as text, for ``watch``; None to print the state's arrays.
     """
 
@@ -111,7 +111,8 @@ class Task(Generic[Environment]):
         """Makes the network that the settings choose.
 
         Raises:
-            RunError: the task has no network of that name, or its function returns no network.
+            RunError: the task has no network of that name, or the task's function does not return a
+                network.
         """
         makers = self._makers
         name = next(iter(makers)) if network.network == _UNNAMED else network.network
@@ -127,7 +128,7 @@ class Task(Generic[Environment]):
 def make_parts(
     task: Task[Environment], environment: Environment
 ) -> tuple[AbstractEnv[Any], Curriculum | None]:
-    """Makes the environment and its curriculum from the environment's settings.
+    """Makes the environment and the curriculum from the environment's settings.
 
     Raises:
         RunError: a setting is wrong, ``make_env`` returns no environment, a metric has a reserved
@@ -159,7 +160,7 @@ def own_callbacks(task: Task[Environment], config: RunConfig[Environment]) -> li
     """Makes the task's callbacks for a run.
 
     Raises:
-        RunError: ``Task.callbacks`` returns something other than callbacks.
+        RunError: ``Task.callbacks`` returns an object that is not a callback.
     """
     made: Any = task.callbacks(config)
     if not isinstance(made, Sequence) or not all(isinstance(x, Callback) for x in made):
@@ -177,7 +178,7 @@ def make_trainer(
     """Makes the trainer of a run; environment and curriculum come from :func:`make_parts`.
 
     Raises:
-        RunError: ``Task.algorithm`` returns no :class:`~ppo_mask.ppo.Algorithm`.
+        RunError: ``Task.algorithm`` does not return an :class:`~ppo_mask.ppo.Algorithm`.
     """
     algorithm: Any = task.algorithm(config)
     if not isinstance(algorithm, Algorithm):
@@ -188,10 +189,10 @@ def make_trainer(
 
 
 def require_ppo(trainer: AbstractTrainer, flag: str) -> Trainer:
-    """Checks that a trainer is the library's :class:`Trainer`, which a flag needs.
+    """Checks that a trainer is the library's :class:`Trainer`; some flags need this trainer.
 
     Raises:
-        RunError: the trainer is a custom one; the message names the flag.
+        RunError: the trainer is a custom trainer; the message names the flag.
     """
     if not isinstance(trainer, Trainer):
         raise RunError(f"{flag} needs the library's Trainer, not a {type(trainer).__name__}")
@@ -199,7 +200,7 @@ def require_ppo(trainer: AbstractTrainer, flag: str) -> Trainer:
 
 
 def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:
-    """Returns the key of the run itself, and the key of its evaluations."""
+    """Returns the random key of the run itself, and the random key of the evaluations."""
     run_key, evaluation_key = jax.random.split(jax.random.key(config.run.seed))
     return run_key, evaluation_key
 
@@ -225,7 +226,7 @@ def with_initial_policy(task: Task[Any], network: NetworkSettings, state: TrainS
     """Puts the weights of ``--initial-policy`` into a first state, of one seed or of several.
 
     Raises:
-        RunError: there are no such weights, or they belong to another network.
+        RunError: there are no such weights, or the weights belong to another network.
     """
     if network.initial_policy is None:
         return state

@@ -1,4 +1,4 @@
-"""Measures how many environments a device is fastest with."""
+"""Finds the number of environments with the most steps per second, by measurement."""
 
 import os
 import time
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ppo_mask.training import Trainer, TrainState, place_state, run_chunk
 
 SIZES = tuple(2**k for k in range(6, 16))
-# A larger batch means fewer updates for the same steps, so it must be this much faster.
+# A larger batch means fewer updates for the same steps, so a larger batch must be this much faster.
 _WORTH_IT = 1.1
 _MEMORY_SHARE = 0.8
 _MEASURE_SECONDS = 1.0
@@ -25,14 +25,14 @@ def fastest(
 ) -> Trainer:
     """Finds the trainer with the most environment steps per second, over whole updates.
 
-    The search ends at the first size that does not fit into memory, or that is less than a tenth
-    faster than the best so far.
+    The search ends at the first trainer that does not fit into memory, or that is less than a tenth
+    faster than the best trainer so far.
 
     Args:
-        trainers: from few environments to many; the first is assumed to fit.
-        begin: makes a run's first state.
-        report: called with a line for each size.
-        memory: bytes that a run may use on a device; None for most of the device's memory.
+        trainers: trainers in order of the number of environments; the first is assumed to fit.
+        begin: makes the first state of a run.
+        report: called with a line for each trainer.
+        memory: the bytes of memory on a device that a run may use; None for most of the memory.
     """
     memory = _memory() if memory is None else memory
     best: tuple[float, Trainer] | None = None

@@ -43,8 +43,8 @@ def callbacks_for(
 ) -> list[Callback]:
     """Makes a run's callbacks. Saving comes last, so that a checkpoint is never newer than the log.
 
-    If there are several processes, process 0 writes the logs, and all evaluate and save. If there
-    are several seeds, none has a console table of its own.
+    If there are several processes, process 0 writes the logs, and all processes evaluate and save.
+    If there are several seeds, there is no console table for each seed.
     """
     stored = plan.stored(config)
     about = {

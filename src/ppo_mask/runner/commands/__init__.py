@@ -1,8 +1,8 @@
 """Commands other than training.
 
 ``ppo-mask plot | inspect | compare RUN…`` works with runs of any program. A program made with
-:func:`ppo_mask.runner.main` also has ``evaluate`` and ``watch``, which need its task. In Python,
-:func:`load_run` loads a run.
+:func:`ppo_mask.runner.main` also has ``evaluate`` and ``watch``, which need the program's task. In
+Python, :func:`load_run` loads a run.
 """
 
 import argparse
@@ -76,12 +76,12 @@ def of_any_run() -> int:
 def of_a_program(
     task: Task[Any], defaults: RunConfig[Any], prog: str | None = None
 ) -> argparse.ArgumentParser:
-    """Makes the parser of a program's commands, except ``train``, which has its own parser.
+    """Makes the parser for all commands of a program except ``train``, which has its own parser.
 
     Args:
         task: the program's task.
         defaults: the program's defaults.
-        prog: the program's name, for ``--help``; None for its file's name.
+        prog: the program's name, for ``--help``; None for the name of the program's file.
     """
     parser = CommandParser(prog=prog, allow_abbrev=False)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)

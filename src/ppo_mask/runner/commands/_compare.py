@@ -1,4 +1,4 @@
-"""``compare``: results of runs side by side, and the settings in which they differ."""
+"""``compare``: the results of runs side by side, and the settings in which the runs differ."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence

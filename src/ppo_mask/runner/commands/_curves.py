@@ -1,4 +1,4 @@
-"""Draws learning curves from the logs of runs with Matplotlib (the extra ``plot``)."""
+"""Draws learning curves from the logs of runs, with Matplotlib (``pip install ppo-mask[plot]``)."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -27,7 +27,7 @@ Log = dict[str, tuple[list[int], list[float]]]
 """Steps and values of each metric."""
 
 Band = dict[str, tuple[list[float], list[float]]]
-"""The lowest and the highest value of each metric, at the steps of its mean."""
+"""The lowest and the highest value of each metric, at the steps of the metric's mean."""
 
 
 def read_log(path: Path) -> Log:
@@ -51,12 +51,12 @@ def read_log(path: Path) -> Log:
 
 
 def mean_of(logs: Sequence[Log]) -> tuple[Log, Band]:
-    """Computes the mean of several runs, and the band from the lowest value to the highest.
+    """Computes the mean of several runs, and the band from the lowest to the highest value.
 
-    Values are interpolated to the steps of the first run, up to the shortest run's end.
+    Values are interpolated at the steps of the first run, up to the end of the shortest run.
 
     Args:
-        logs: of runs that differ only in their seed.
+        logs: the logs of runs that differ only in the seed.
     """
     means: Log = {}
     band: Band = {}
@@ -81,11 +81,11 @@ def draw(
     """Draws the curves of several runs in one picture, with a plot for each metric.
 
     Args:
-        logs: by the run's name.
+        logs: the logs, by the names of the runs.
         format: "png" or "svg".
-        names: of the metrics to draw; by default those in ``titles``.
-        titles: of the plots, by metric.
-        bands: around the curves, by the run's name.
+        names: the metrics to draw; by default the metrics in ``titles``.
+        titles: the titles of the plots, by metric.
+        bands: the bands around the curves, by the names of the runs.
 
     Raises:
         RunError: Matplotlib is not installed, or no run has any of the metrics.

@@ -29,7 +29,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def find_checkpoint(target: str, checkpoints: str) -> Path:
-    """Finds a checkpoint; for a run, its newest.
+    """Finds a checkpoint; for a run, the newest checkpoint.
 
     Raises:
         RunError: ``target`` has no checkpoint.
@@ -39,7 +39,7 @@ def find_checkpoint(target: str, checkpoints: str) -> Path:
 
 
 def report(path: Path) -> list[str]:
-    """Describes a checkpoint line by line, after every array has passed its checksum.
+    """Describes a checkpoint line by line, after verifying the checksum of every array.
 
     Raises:
         RunError: the checkpoint is damaged.

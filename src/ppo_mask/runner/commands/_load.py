@@ -35,10 +35,10 @@ class TrainedRun(Generic[Environment]):
     """A trained run.
 
     Attributes:
-        folder: of the run.
-        update: of the policy's checkpoint; None for a saved policy.
+        folder: the run's folder.
+        update: the update of the policy's checkpoint; None for a saved policy.
         config: all settings.
-        env: the environment, as in evaluations.
+        env: the environment that evaluations use.
         policy: the trained policy.
     """
 
@@ -64,12 +64,12 @@ def load_run(
     Args:
         task: the program's task.
         defaults: the program's defaults.
-        place: the run's folder, name or URL, a checkpoint in it, or "latest"; or a policy from
-            ``save_policy``. The environment of a policy comes from the defaults.
+        place: the run's folder, name or URL; a checkpoint in a run; "latest"; or a policy from
+            ``save_policy``. For a saved policy, the defaults define the environment.
         parent: the folder or URL to search for names and for "latest".
 
     Raises:
-        RunError: there is no such run, or another program trained it.
+        RunError: there is no such run, or another program trained the run.
 
     Example:
         ``run = load_run(task, defaults, "checkpoints/first")``, then

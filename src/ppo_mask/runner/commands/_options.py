@@ -35,9 +35,9 @@ def run_commands(
     """Runs a command from a command line.
 
     Args:
-        parser: with the commands, each from :func:`add_command`.
+        parser: the parser with all commands, which come from :func:`add_command`.
         words: the command and its options.
-        start: called first if the command needs JAX's devices.
+        start: called before a command that needs JAX's devices.
 
     Returns:
         The exit code: 0, or 2 with one line on standard error, or 130 after Ctrl+C.
@@ -72,7 +72,7 @@ def run_commands(
 
 
 def _flush_or_drop() -> None:
-    """Flushes standard output; if that fails, keeps Python from trying again at exit."""
+    """Flushes standard output; after a failure, keeps Python from trying again at exit."""
     if sys.stdout is None:
         return
     try:
@@ -99,7 +99,7 @@ def add_latest(parser: argparse.ArgumentParser) -> None:
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    """Adds the option for the folder in which runs are looked up."""
+    """Adds the option for the folder to search for runs."""
     parser.add_argument(
         "--checkpoint-dir",
         type=expand_user,
@@ -110,7 +110,7 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
 
 
 def run_folders(places: Sequence[str], parent: str) -> list[RunFolder]:
-    """Finds runs, with a checkpoint or without.
+    """Finds runs, which may have no checkpoint.
 
     Args:
         places: paths, URLs, names of runs in ``parent``, or "latest".
@@ -128,7 +128,7 @@ def run_folders(places: Sequence[str], parent: str) -> list[RunFolder]:
 
 
 def add_seed(parser: argparse.ArgumentParser, what: str = "") -> None:
-    """Adds the option for a seed; ``what`` says what it seeds."""
+    """Adds the option for a seed; ``what`` is the help text."""
     help = f"{what} (default: 0)".lstrip()
     parser.add_argument("--seed", type=number(0, MAX_SEED), default=0, metavar="N", help=help)
 
@@ -158,7 +158,7 @@ def add_force(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse_existing(paths: Iterable[str], force: bool) -> None:
-    """Refuses to begin work whose result could not be written.
+    """Raises an error before any work if the output files exist already.
 
     Raises:
         RunError: a file exists already, and ``force`` is not set.
@@ -169,16 +169,16 @@ def refuse_existing(paths: Iterable[str], force: bool) -> None:
 
 
 def write(path: str, content: bytes, force: bool) -> None:
-    """Writes a file and says so.
+    """Writes a file, and prints the file's name.
 
     Raises:
-        RunError: the file cannot be written; or it exists already, without ``force``.
+        RunError: the file cannot be written; or the file exists already, and ``force`` is not set.
     """
     try:
         if force and Path(path).is_file():
             write_whole(Path(path), content)
         else:
-            # Mode "x" refuses a file that has come into being since the check.
+            # Mode "x" refuses a file that another process has made since the check.
             with Path(path).open("wb" if force else "xb") as file:
                 try:
                     file.write(content)
@@ -206,7 +206,7 @@ def to_json(content: Any) -> str:
 
 
 def tell(message: str) -> None:
-    """Prints a message on standard error, apart from a command's output."""
+    """Prints a message on standard error, separate from the command's output."""
     print(message, file=sys.stderr, flush=True)
 
 

@@ -26,7 +26,7 @@ def add_plot(commands: Any, titles: Mapping[str, str] | None = None) -> None:
 
     Args:
         commands: the command line's subparsers.
-        titles: of more metrics to draw by default.
+        titles: the titles of additional metrics to draw by default.
     """
     titles = {**PLOTTED, **(titles or {})}
     parser = add_command(
@@ -84,13 +84,13 @@ def _run(options: argparse.Namespace, titles: Mapping[str, str]) -> int:
 
 
 def by_label(folders: Sequence[RunFolder]) -> dict[str, RunFolder]:
-    """Labels runs by name, or by path where two have the same name."""
+    """Labels runs by name, or by path if two runs have the same name."""
     names = [folder.path.name for folder in folders]
     return {str(f.path) if names.count(f.path.name) > 1 else f.path.name: f for f in folders}
 
 
 def settings_of(folder: RunFolder) -> dict[str, Any]:
-    """Reads the settings in a run's ``config.yaml`` by name; none if a crash has emptied it."""
+    """Reads the settings in a run's ``config.yaml``, by name; no settings if the file is empty."""
     content = load_yaml(folder.config)
     found: dict[str, Any] = {}
     for name, value in content.items() if isinstance(content, dict) else ():
@@ -101,7 +101,7 @@ def settings_of(folder: RunFolder) -> dict[str, Any]:
 def means_of_seeds(
     folders: Sequence[RunFolder], logs: Sequence[Log]
 ) -> tuple[dict[str, Log], dict[str, Band]]:
-    """Groups runs whose settings differ only in the seed, and takes each group's mean and band."""
+    """Groups runs that differ only in the seed, and computes the mean and band of each group."""
     groups: dict[str, list[int]] = {}
     for place, folder in enumerate(folders):
         settings = settings_of(folder)

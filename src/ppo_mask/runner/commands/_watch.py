@@ -22,8 +22,8 @@ def add_watch(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> None:
 
     Args:
         commands: the command line's subparsers.
-        task: the program's task. If ``task.render`` is None, the command prints the state's arrays,
-            or the observation's if the state is in Python.
+        task: the program's task. If ``task.render`` is None, the command prints the state's arrays
+            or, for an environment in Python, the observation's arrays.
         defaults: the program's defaults.
     """
     parser = add_command(
@@ -54,7 +54,7 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
     host = host_env_in(env)
 
     def shown(state: Any, timestep: TimeStep) -> str:
-        # Compiled code cannot raise the error of an environment in Python, so ask the host.
+        # Compiled code cannot raise an error from an environment in Python, so ask the host.
         jax.block_until_ready(timestep)
         if host is not None and (failure := host.take_failure()) is not None:
             raise failure

@@ -34,7 +34,7 @@ class TrainingGames(eqx.Module):
     Attributes:
         stages: the relative frequency of each starting stage; None for always stage 1.
         head_start: extras that some games begin with.
-        shaping: how the reward differs from the original's.
+        shaping: how the reward differs from the original reward.
     """
 
     stages: Schedule | None = None

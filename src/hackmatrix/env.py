@@ -99,8 +99,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             later stage has that stage's layout, transmissions and interval, but the player of a new
             game, and no enemies yet.
         head_start: for training, extras that some games begin with.
-        shaping: for training, how the reward differs from the original's. The components in
-            ``info`` are always the original's.
+        shaping: for training, how the reward differs from the original reward. The components in
+            ``info`` are always those of the original reward.
         compact: whether observations are compact. Compact observations take a twentieth of the
             memory and are quicker to write. The networks in :mod:`hackmatrix` take either form.
         time_aware: whether an observation is a
@@ -169,9 +169,9 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         state: State,
         action: IntScalarLike,
     ) -> tuple[TimeStep, Next[State]]:
-        """Plays a step and, if it ends the game, starts a new one.
+        """Plays a step and, if the step ends the game, starts a new game.
 
-        New stages and new games share one set-up, as it is expensive.
+        New stages and new games share one set-up, as the set-up is expensive.
         """
         draws, fresh = Draws.of_each(step_key, reset_key)
         turn = self._turn(draws, state, jnp.asarray(action, jnp.int32))
@@ -345,7 +345,7 @@ def _info(
 
 
 def _parts(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:
-    """Splits an action; an invalid one is neither a move nor SIPHON nor a program."""
+    """Splits an action; an invalid action counts as neither a move, SIPHON nor a program."""
     is_move = valid & (action < SIPHON_ACTION)
     return _Action(
         moves=is_move,

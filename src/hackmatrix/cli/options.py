@@ -56,7 +56,7 @@ def agents(options: argparse.Namespace) -> list[Agent]:
     """Loads the policies that play, in the order of the command line.
 
     Raises:
-        RunError: no policy is given, or one was not found.
+        RunError: no policy is given, or a policy was not found.
     """
     players: Any = options.players
     paths: list[str] = players if isinstance(players, list) else [players] * (players is not None)

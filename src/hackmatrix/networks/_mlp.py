@@ -105,7 +105,7 @@ class FlatActorCritic(AbstractFeatureActorCritic):
         self.network = network
 
     def features(self, observation: Observation) -> Observation:
-        """Returns the observation unchanged, as a compact one takes less memory than a flat one."""
+        """Returns the observation unchanged: compact, it takes less memory than a flat one."""
         return observation
 
     def unpack(self, features: Observation) -> Float[Array, " observation"]:

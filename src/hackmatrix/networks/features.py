@@ -114,7 +114,7 @@ def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
 
 @number_settings()
 def packed_with_time(observation: Observation) -> Int8[Array, " features_with_time"]:
-    """The packed features of an observation, followed by one for the number of actions taken.
+    """The packed features of an observation, and last a feature for the number of actions taken.
 
     Raises:
         ValueError: the observation is not time-aware.

@@ -38,8 +38,8 @@ class Evaluation:
     Attributes:
         name: the policy's name.
         episodes: games played.
-        estimates: the mean ``return``, ``stage`` (the last one reached), ``score`` (at the end) and
-            ``length`` (in actions).
+        estimates: the mean ``return``, ``stage`` (the last stage reached), ``score`` (at the end)
+            and ``length`` (in actions).
         win_rate: share of the games won, with Wilson's interval, which is valid near 0 and 1, too.
         cut_off: games cut off at the limit of steps.
         stages: how many games ended in stage 1, 2, … 8.
@@ -59,7 +59,7 @@ def measure(agent: Agent, seed: int, episodes: int, max_steps: int = 1000) -> Ev
     """Plays whole games side by side, each to its end.
 
     Args:
-        agent: who plays.
+        agent: the policy that plays.
         seed: for all randomness in the games.
         episodes: how many games.
         max_steps: actions after which a game is cut off, as a policy may run in circles.
@@ -114,7 +114,7 @@ def share_estimate(count: int, number: int) -> Estimate:
 
 
 class _Tallied(AbstractEnv[tuple[State, Int[Array, " actions"]]]):
-    """The game, with the score and a count of each action so far in ``info``."""
+    """The game; ``info`` also holds the score, and how often each action was taken so far."""
 
     env: HackMatrix
     num_actions: int = eqx.field(static=True)

@@ -51,8 +51,8 @@ def observation_layout() -> dict[str, Any]:
 
     Returns:
         - ``size``: how many numbers there are.
-        - ``player``: names of the first numbers, those of the player.
-        - ``programs``: names of the next numbers, one for each program.
+        - ``player``: names of the player's numbers, which come first.
+        - ``programs``: names of the programs, which have one number each.
         - ``cells``: how many cells follow, row by row from the bottom left.
         - ``channels``: names and divisors of each cell's numbers.
     """

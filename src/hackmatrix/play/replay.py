@@ -104,7 +104,7 @@ def watch(
     """Plays a game with a policy and yields its frames, beginning before the first action.
 
     Args:
-        agent: who plays.
+        agent: the policy that plays.
         seed: for all randomness in the game, and for sampled actions.
         reveal: see :func:`hackmatrix.render.scene.scene`.
         max_steps: actions after which the game is cut off, as a policy may run in circles.

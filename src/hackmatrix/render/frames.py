@@ -26,7 +26,7 @@ class Frame:
 
     Attributes:
         step: actions taken so far.
-        scene: what is seen.
+        scene: what a person may see of the position.
         allowed: the allowed actions; none if the game is over.
         action: the action that led to this position; None at the start.
         rewards: all reward components of that action; empty at the start.

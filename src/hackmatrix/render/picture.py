@@ -40,7 +40,7 @@ def pixels(drawing: Drawing, width: int = 480) -> UInt8[np.ndarray, "height widt
 
 
 def gif(drawings: Sequence[Drawing], fps: Length = 4.0, width: int = 420) -> bytes:
-    """Drawings of one size as an endless animated GIF; the last one stays for 3 s.
+    """Drawings of one size as an endless animated GIF; the last drawing stays for 3 s.
 
     Raises:
         RunError: Pillow is not installed.

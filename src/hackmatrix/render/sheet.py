@@ -47,7 +47,7 @@ def sheet(scene: Scene, caption: str = "", *, card_rows: int | None = None) -> D
     """The whole position.
 
     Args:
-        scene: what is seen.
+        scene: the scene to draw.
         caption: the line below the drawing.
         card_rows: rows to leave for programs; by default as many as the owned programs take.
     """

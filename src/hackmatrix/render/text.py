@@ -61,7 +61,7 @@ def colored() -> bool:
 
 
 def values(scene: Scene) -> list[str]:
-    """The player's values and the stage's, in two lines."""
+    """The values of the player and the stage, in two lines."""
     named = [f"{name} {value}" for name, value in scene.values()]
     first, second = named[:_VALUES_A_LINE], named[_VALUES_A_LINE:]
     flags = scene.flags()

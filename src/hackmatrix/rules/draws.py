@@ -2,8 +2,8 @@
 
 A step needs an unknown number of small draws. One call of JAX's generator gives two words. Each
 draw mixes the two words with the draw's number by a SplitMix-style finalizer (Steele et al. 2014,
-"Fast splittable pseudorandom number generators"; the constants are Wellons' 32-bit ones). Equal
-numbers give equal draws, so each use has a range of numbers of its own.
+"Fast splittable pseudorandom number generators") with Wellons' 32-bit constants. Equal numbers give
+equal draws, so each use has a range of numbers of its own.
 """
 
 from enum import IntEnum
@@ -80,8 +80,8 @@ class Draws(eqx.Module):
     ) -> Int[Array, "*shape"]:
         """A uniform integer in 0 … bound - 1, for the given use and number.
 
-        Exactly uniform if the bound is a power of two. Otherwise a value's probability is off by a
-        factor of at most 1 ± bound / 2^23.
+        The integer is exactly uniform if the bound is a power of two. Otherwise a value's
+        probability is off by a factor of at most 1 ± bound / 2^23.
         """
         # 23 bits: with 24, the largest value times the bound would round up to the bound.
         bits = (self.word(use, number) >> 9).astype(jnp.float32)

@@ -101,7 +101,7 @@ def _push(
     away: Bool[Array, ""],
     nearer: Bool[Array, ""],
 ) -> tuple[Int8[Array, " slots"], Bool[Array, " slots"]]:
-    """Moves enemies away from the player, or nearer, or not at all.
+    """Moves enemies away from the player if ``away``, toward the player if ``nearer``.
 
     Returns:
         The new cell of each slot; and the slots in ``gone`` that hold the first enemy or the first

@@ -91,8 +91,8 @@ def _act(game: Game, draws: Draws) -> Game:
     """All enemies attack or move; then viruses that have not attacked act again.
 
     A move changes only whether the mover itself is next to the player. So all enemies that are next
-    to the player attack at once, and only the others take turns in random order. In a second step,
-    viruses that have not attacked act again: those whose move has brought them next to the player
+    to the player attack at once, and only the other enemies take turns in random order. In a second
+    step, viruses that have not attacked act again: viruses that have come next to the player
     attack, and the others move.
     """
     table, player = game.entities, game.player.cell

@@ -1,4 +1,4 @@
-"""One position of a game, unpacked: named fields, as the rules use them."""
+"""One position of a game, unpacked into the named fields that the rules use."""
 
 import dataclasses
 from typing import Any, TypeVar

@@ -118,7 +118,7 @@ def manhattan(a: Int[Array, "*#n"], b: Int[Array, "*#n"]) -> Int[Array, "*n"]:
 
 @jax.jit
 def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
-    """The cells seen up, down, left and right from a cell, including the first opaque one."""
+    """The cells seen up, down, left and right from a cell, including the first opaque cell."""
     rays: list[Plane] = []
     for move in (Plane.up, Plane.down, Plane.left, Plane.right):
         front, ray = cell, cell & ~cell

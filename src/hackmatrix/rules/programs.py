@@ -258,7 +258,7 @@ class Situation:
 
     @cached_property
     def nearest_daemon(self) -> Bool[Array, " slots"]:
-        """The daemon nearest to the player; of equally near ones, the first in list order."""
+        """The daemon nearest to the player; of equally near daemons, the first in list order."""
         daemons = self.table.is_enemy & (self.table.type == DAEMON)
         steps = paths.manhattan(self.table.cell.astype(jnp.int32), self.player.cell)
         distance = jnp.where(daemons, steps, 99)

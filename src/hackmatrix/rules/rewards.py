@@ -47,7 +47,7 @@ class Events(NamedTuple):
 
 
 class Shaping(eqx.Module):
-    """How the reward in training differs from the original game's.
+    """How the reward in training differs from the original reward.
 
     Attributes:
         weights: a factor for each component, in the order of ``COMPONENTS``; None for 1 each.
@@ -106,7 +106,7 @@ def components(before: Standing, after: Game, events: Events) -> dict[str, Float
     Args:
         before: the numbers before the action.
         after: the position after the enemy turn, or on entering the next stage.
-        events: what happened in between.
+        events: the events in between.
     """
 
     def when(condition: Bool[Array, ""], value: float | Array) -> Float[Array, ""]:
@@ -156,7 +156,7 @@ def shape(
         components: the components of the original reward.
         before: the numbers before the action.
         after: the position after the action.
-        events: what happened in between.
+        events: the events in between.
     """
     if shaping.distance_potential:
         distance = jnp.where(events.completed, 0, _exit_distance(after))

@@ -112,7 +112,7 @@ class _Search(NamedTuple):
 def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plane:
     """Samples whole layouts until one is valid, and returns the cells of its blocks.
 
-    Samples several layouts at a time and takes the first valid one.
+    Samples several layouts at a time and takes the first valid layout.
     """
     enemies, transmissions = entities.occupied()
     taken = enemies | transmissions | constant(list(CORNERS))

@@ -185,7 +185,7 @@ def hit(game: Game, enemies: list[Entity], damage: int, result: Result) -> None:
 def destroy(
     game: Game, gone: list[Entity], result: Result, counted: Iterable[Entity] | None = None
 ) -> None:
-    """Removes entities; the ``counted`` ones (default: all) are kills unless scheduled."""
+    """Removes entities; the ``counted`` entities (default: all) are kills unless scheduled."""
     result.kills += sum(not entity.from_task for entity in (gone if counted is None else counted))
     game.enemies = [enemy for enemy in game.enemies if enemy not in gone]
     game.transmissions = [each for each in game.transmissions if each not in gone]

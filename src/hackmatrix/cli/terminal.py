@@ -26,7 +26,7 @@ def interactive() -> bool:
 
 
 class Terminal:
-    """A context manager for a full screen, which reads keys as they are pressed.
+    """A context manager that takes the full screen and reads keys as they are pressed.
 
     The terminal is restored even after an error, Ctrl+C or SIGTERM.
 

@@ -1,10 +1,10 @@
 """An actor-critic with one set of weights for all cells of the board.
 
 An MLP's first layer has separate weights for each of the 36 cells, so an MLP has to learn 36 times
-what an enemy looks like. This network learns it once, as all cells share the weights of its first
-layers. These layers turn a cell's channels into a *code*, and then the codes of the cell and its
-neighbors into the next code, as a convolution does. Later layers have separate weights for each
-cell, by its place relative to the player.
+what an enemy looks like. This network learns each such pattern once, as all cells share the weights
+of its first layers. These layers turn a cell's channels into a *code*, and then the codes of the
+cell and its neighbors into the next code, as a convolution does. Later layers have separate weights
+for each cell, by its place relative to the player.
 
 The later layers get 576 numbers from the codes, and only 74 for the player, its lines of fire and
 its ways to the exit. Each of the two groups has its own layer and layer norm, so that neither group

@@ -281,7 +281,7 @@ class Situation:
         return {"turns": jnp.minimum(self.table.turns, most) + turns}
 
     def other_types(self) -> dict[str, Array]:
-        """Gives every enemy another type; the enemy keeps its damage, but not hp above full."""
+        """Gives every enemy another type; damage stays, and hp above the old full hp is lost."""
         table = self.table
         shift = self._given(self._draws).below(NUM_TYPES - 1, Use.POLY, np.arange(MAX_ENTITIES))
         type = (table.type + 1 + shift.astype(jnp.int8)) & (NUM_TYPES - 1)

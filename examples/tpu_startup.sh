@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Startup script of a TPU VM: installs the project and trains a run that lives in a bucket. A new VM
-# with the same script and metadata resumes where the last one was preempted. On a slice of several
-# hosts each of them runs it, and they train one run together. See docs/running_elsewhere.md.
+# Startup script of a TPU VM: installs the project and trains a run that is stored in a bucket. A new
+# VM with the same script and metadata resumes where the last VM was preempted. On a slice of several
+# hosts, every host runs the script, and the hosts train one run together. See
+# docs/running_elsewhere.md.
 #
 # The VM's metadata:
 #   bucket    folder of the runs, such as gs://my-bucket/runs
@@ -43,7 +44,7 @@ export XDG_CACHE_HOME=$folder # Holds the local copies of the bucket's runs.
 export JAX_COMPILATION_CACHE_DIR=$folder/compiled
 worker=$(metadata agent-worker-number) || worker=0
 
-# What the trainer begins with.
+# Chooses whether the trainer begins or resumes the run.
 choose() {
     if gcloud storage ls "$bucket/$run/checkpoints/*/description.json" > /dev/null 2>&1; then
         begin=(--resume "$bucket/$run")
@@ -61,7 +62,7 @@ choose() {
     fi
 }
 
-# On SIGTERM the trainer saves, copies the run to the bucket, and ends: all hosts' trainers do.
+# On SIGTERM the trainer saves, copies the run to the bucket, and ends, and so do all trainers.
 trainer='' stopped=''
 trap 'stopped=1; [ -z "$trainer" ] || kill -TERM "$trainer" 2> /dev/null' TERM
 
@@ -80,9 +81,9 @@ train() {
     wait "$trainer" || code=$?
 }
 
-# Where one host is stopped or lost, the others' trainers end as well: with 143 (saved), or with 1 or
-# 134 (it is gone). They begin again, and wait for it to boot. 0 is the end of the run; what is
-# refused (2) would be refused again.
+# If one host stops or is lost, the trainers of the other hosts end too, with code 143 (saved), or 1
+# or 134 (the host is lost). These trainers start again and wait until the host has booted. Code 0
+# ends the run. Code 2 is a refusal, which a retry would only repeat.
 code=143
 for _ in {1..20}; do
     choose

@@ -215,7 +215,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         unmoved = _Run(state.packed, rewards.standing(start), nothing, nothing).flat()
         given = (*unmoved, state.history, draws, action)
         run = _Run.of_flat(rarely(valid & ~act.moves, _run, given, unmoved, short=True))
-        # `occupied` is from before `_run`, which has changed nothing if this is a move.
+        # `occupied` is from before `_run`, which has changed nothing if the action is a move.
         moved = moves.move(run.packed.game, state.occupied, act.direction, act.moves)
         game = moved.game
         completed = (moved.walked | (act.program == Program.WARP)) & (game.player.cell == game.exit)

@@ -138,7 +138,7 @@ class _View:
                 [jnp.where(h.any(), s, _FAR) for h, s in zip(hits, steps, strict=True)]
             )
 
-        # The hp add always less than one step.
+        # The hp always add less than one step.
         tenths = jnp.stack([self.enemy_hp[(ray & self.enemies).lowest()] / 10 for ray in rays])
         enemy = distances(self.enemies & ~self.transmissions)
         return jnp.where(enemy < _FAR, enemy + tenths, _FAR), distances(self.transmissions)

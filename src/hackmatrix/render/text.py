@@ -128,7 +128,7 @@ def _what(cell: Cell) -> str:
     if len(name) + len(rest) >= CELL_WIDTH:
         rest = rest.replace(" ", "")
         if len(name) + len(rest) > CELL_WIDTH:
-            # The first letters are enough to know a program.
+            # The first letters are enough to recognize a program.
             name = name[: CELL_WIDTH - len(rest) - 1] + "]"
     return f"{name} {rest}".strip() if len(name) + len(rest) < CELL_WIDTH else name + rest
 

@@ -63,10 +63,10 @@ def repeat(times: int, step: Callable[[Carry], Carry], start: Carry) -> Carry:
 
 
 # XLA's CPU compiler splits a reduction over more than 32 values into two reductions, and fuses
-# neither with its input. Folding the axis in half, elementwise, until it is short enough avoids
-# both.
+# neither of the two with its input. So a longer axis is first folded in half, elementwise, until it
+# is short enough.
 _LONGEST_AXIS = 32
-# Each fold doubles the code. A longer axis is reshaped to several short ones instead.
+# Each fold doubles the code, so a longer axis is reshaped to several short axes instead.
 _LONGEST_FOLDED = 512
 
 
@@ -106,8 +106,8 @@ def _short_axes(size: int) -> list[int]:
 
 def total(values: Shaped[Array, "*batch n"]) -> Int[Array, "*batch"]:
     """The sum over the last axis; for flags, how many are on."""
-    # In 16 bits, as vector units add twice as many 16-bit numbers at once as 32-bit ones. Not in 8,
-    # as XLA hands sums of bytes to a library, which needs its input in memory.
+    # Sums 16-bit numbers, as vector units add twice as many of them at once as 32-bit numbers. Not
+    # bytes, as XLA hands sums of bytes to a library, which needs its input in memory.
     few = values.dtype == bool and values.shape[-1] <= np.iinfo(np.int16).max
     return _reduce(values.astype(jnp.int16 if few else jnp.int32), lax.add, 0).astype(jnp.int32)
 

@@ -128,7 +128,7 @@ def nth_bit(word: UInt32[Array, "*batch"], rank: Int[Array, "*batch"]) -> Int[Ar
 def _in_half(
     half: np.ndarray, number: Int[Array, "*batch"], word_bits: int
 ) -> Int[Array, "*batch"]:
-    # Not a sum with `word_bits * half`: XLA would compute that array ahead of loops.
+    # Not `number + word_bits * half`: XLA would compute that array ahead of loops.
     return jnp.where(half == 1, number + word_bits, number)
 
 

@@ -189,7 +189,7 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
     # There is no path if the enemy is on the player's cell, or if the player is on a block that the
     # enemy cannot enter.
     source = (single(player) & open_cells).where(cell != player)
-    # Shortest paths over free cells or, if there is none, over all open ones.
+    # Shortest paths over free cells or, if there is none, over all open cells.
     clear, direct = by_platform(
         _one_way_first, _both_ways, source, open_cells & ~occupied, open_cells, around
     )
@@ -212,7 +212,7 @@ def _one_way_first(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -
         For each of the two searches, the cells of ``goal`` that it meets first.
     """
     clear, _ = paths.first_met(source, free, goal)
-    # Few games need the second search; in the others it starts from an empty set and ends at once.
+    # In the games that do not need the second search, it starts from an empty set and ends at once.
     direct, _ = paths.first_met(source.where(~clear.any()), open_cells, goal)
     return [clear, direct]
 

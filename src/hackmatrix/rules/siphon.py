@@ -21,8 +21,8 @@ def siphon(game: Game) -> Game:
     taken_blocks = (fresh & board.blocks).flags()
     taken_ground = (fresh & ~board.blocks).flags()
     found = _programs_as_bits(board, (fresh & board.program_blocks).flags())
-    # At most five cells, with less than 16 of each amount, so one sum holds all four amounts, each
-    # in a byte.
+    # Siphoning reaches at most five cells, with less than 16 of each amount, so one sum holds all
+    # four amounts, each in a byte.
     amounts = (
         (board.points, (fresh & board.data).flags()),
         (board.credits, taken_ground),

@@ -23,7 +23,7 @@ from hackmatrix.rules.planes import NUM_CELLS, Plane
 from ppo_mask.jax_tools import number_settings
 
 # The fields of each word of numbers, lowest bits first, with their widths. Moves and enemy turns
-# change the first group; only spawns, siphons, programs and new stages change the slow one.
+# change the first group; only spawns, siphons, programs and new stages change the slow group.
 #
 # No number wraps around. In a field of less than 16 bits, all values fit. A field of 16 bits
 # saturates (:func:`_join`). A number that grows all game long has a word of its own. Of these

@@ -1,7 +1,7 @@
-"""Curricula: an environment that changes in the course of a run.
+"""Curricula: environments that change during a run.
 
 Most curricula are functions ``(env, progress) -> env`` that shift weights between starting points;
-a :class:`Schedule` computes such weights. An :class:`AbstractCurriculum` also has a memory of the
+a :class:`Schedule` computes the weights. An :class:`AbstractCurriculum` also has a memory of the
 training so far. The memory of :class:`SelfPlay` is a copy of the learner.
 """
 
@@ -21,10 +21,10 @@ from ppo_mask.networks import AbstractActorCritic
 
 
 class AbstractCurriculum(eqx.Module):
-    """A curriculum with a memory, such as which starting points are solved.
+    """A curriculum with a memory, for example of the starting points that are solved.
 
-    Its methods are traced in the compiled loop. The memory is part of the training state, so
-    checkpoints hold it, and a resumed run continues as if it had not stopped.
+    All methods are traced in the compiled loop. The memory is part of the training state, so
+    checkpoints hold the memory, and a resumed run continues as if it had not stopped.
 
     Example:
         >>> import dataclasses
@@ -50,10 +50,11 @@ class AbstractCurriculum(eqx.Module):
     def renew(
         self, memory: ArrayTree, model: AbstractActorCritic, updates: Real[Array, ""]
     ) -> ArrayTree:
-        """Makes the memory that an update begins with; by default unchanged.
+        """Makes the memory before an update's rollout; by default the memory does not change.
 
         Args:
-            memory: after the last update; the result must have the same shapes and types.
+            memory: the memory after the last update; the result must have the same shapes and
+                types.
             model: the network before the update.
             updates: updates done so far.
         """
@@ -69,17 +70,17 @@ class AbstractCurriculum(eqx.Module):
             env: the trainer's environment. Only values of its array fields may change, so that
                 nothing compiles again.
             progress: share of the run's updates done; 0 in the first update, under 1 in the last.
-            memory: from :meth:`renew`.
+            memory: the memory from :meth:`renew`.
         """
 
     def update(
         self, memory: ArrayTree, info: Mapping[str, Array], ended: Bool[Array, "steps envs"]
     ) -> ArrayTree:
-        """Makes the memory after an update's rollout; by default unchanged.
+        """Makes the memory after an update's rollout; by default the memory does not change.
 
         Args:
-            memory: before the rollout; the result must have the same shapes and types.
-            info: of the rollout's steps, with axes [steps, envs, …].
+            memory: the memory before the rollout; the result must have the same shapes and types.
+            info: the info of the rollout's steps, with axes [steps, envs, …].
             ended: whether each step ended an episode.
         """
         return memory
@@ -170,8 +171,8 @@ class Schedule(eqx.Module):
     """Weights that are constant within each phase of a run.
 
     Attributes:
-        weights: of each phase.
-        until: the progress at which each phase but the last ends, in increasing order.
+        weights: the weights in each phase.
+        until: the progress at the end of each phase except the last, in increasing order.
     """
 
     weights: Float[Array, "phases starts"]

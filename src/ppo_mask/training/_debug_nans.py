@@ -1,4 +1,4 @@
-"""Finds the line of code that makes a NaN, by an update that checks every operation."""
+"""Finds the line of code that makes a NaN: repeats an update, and checks every operation."""
 
 import sysconfig
 import traceback
@@ -28,20 +28,20 @@ def find_first_nan(
     total_updates: Real[Array, ""],
     algorithm: Algorithm,
 ) -> str | None:
-    """Finds the operation in the next update that makes the first NaN, and the line of code.
+    """Finds the operation in the next update that makes the first NaN, and its line of code.
 
-    A NaN that a ``where`` masks counts too: it reaches no value, but may reach a gradient.
-    Compiles the update again, which takes several times as long as usual.
+    A NaN that a ``where`` masks is reported, too, because such a NaN may reach a gradient. Compiles
+    the update again, which takes several times as long as usual.
 
     Args:
         env: the environment at this update.
         config: hyperparameters.
-        learner: before the update.
-        total_updates: of the whole run.
+        learner: the learner's state before the update.
+        total_updates: updates of the whole run.
         algorithm: optimizer, loss and advantage estimator.
 
     Returns:
-        One line; None if there is no NaN (an infinite value need not make one).
+        One line; None if there is no NaN (values may be infinite without any NaN).
     """
     arrays, static = eqx.partition(learner, eqx.is_array)
 

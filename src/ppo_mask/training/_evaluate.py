@@ -36,10 +36,10 @@ _CHUNK, _HOST_CHUNK = 256, 16
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """The outcome of each episode, and metrics over all of them.
+    """The outcome of each episode, and metrics over all episodes.
 
     Attributes:
-        episode_return: of each episode.
+        episode_return: the return of each episode.
         episode_length: steps of each episode.
         truncated: whether the environment, or ``max_steps``, truncated the episode.
         final_info: the info of each episode's last step.
@@ -95,21 +95,22 @@ def evaluate(
     """Plays ``num_episodes`` whole episodes, always under the action mask.
 
     Each environment plays a fixed number of episodes. (Taking the first episodes to end would favor
-    short ones.)
+    short episodes.)
 
     Args:
         model: the policy, or its network.
         env: the environment.
-        key: for the episodes, and for the actions if they are sampled.
-        num_episodes: how many.
+        key: the random key of the episodes, and of the actions if ``greedy`` is False.
+        num_episodes: number of episodes.
         greedy: whether to take the most probable action instead of sampling one.
-        num_envs: environments side by side; by default one per episode, but at most 256. If the
-            environment is in Python, at most 8, which are closed afterwards.
-        max_steps: steps after which an episode is truncated; the policy may run in circles.
+        num_envs: number of environments in the batch; by default one per episode, but at most 256.
+            For an environment in Python the default is at most 8; they are closed afterwards.
+        max_steps: steps after which an episode is truncated, because a policy may run in circles.
         metrics: custom metrics, by name.
-        between: called every few steps with whether an episode goes on here; returns whether to
-            take more steps, and may raise an error to break the evaluation off. Several processes
-            agree in it, since rounding may make their episodes differ in length.
+        between: called every few steps. The argument is whether an episode is still running in this
+            process; the result is whether to take more steps. An error in ``between`` ends the
+            evaluation. With several processes, all must take the same number of steps, but rounding
+            may make their episodes differ in length; ``between`` lets the processes agree.
 
     Returns:
         Returns, lengths and metrics, as Python numbers and NumPy arrays.
@@ -147,7 +148,7 @@ def evaluate(
                 playing, goes_on = _play(model, vector_env, playing, greedy, metrics, chunk)
             record, totals = jax.device_get((playing.record, playing.totals))
         finally:
-            # Only what has begun: the batch before it is the training's.
+            # Only after _begin: until then, the latest batch of environments is the training's.
             if host_env is not None:
                 host_env.release()
     if host_env is not None and (failure := host_env.take_failure()) is not None:
@@ -180,7 +181,7 @@ class _Record(eqx.Module):
 class _Playing(eqx.Module):
     rollout: RolloutState
     key: Key[Array, ""]
-    # The number of the episode that each environment plays; its next episode is `num_envs` later.
+    # The number of each environment's current episode; the next episode is `num_envs` later.
     episode: Int[Array, " envs"]
     record: _Record
     totals: StepTotals
@@ -217,7 +218,7 @@ def _play(
     metrics: dict[str, Metric],
     num_steps: int,
 ) -> tuple[_Playing, Bool[Array, ""]]:
-    """Takes ``num_steps`` steps, or fewer if all episodes end; returns whether any go on."""
+    """Takes ``num_steps`` steps, or fewer if all episodes end; returns whether any still run."""
     num_envs, num_episodes = vector_env.num_envs, len(playing.record.truncated)
 
     def is_playing(playing: _Playing) -> Bool[Array, ""]:
@@ -237,7 +238,7 @@ def _play(
             action = jax.vmap(lambda d, k: d.sample(k))(distribution, action_keys)
         vector_state, timestep = vector_env.step(step_key, rollout.vector_state, action)
 
-        # Extra episodes have no row in the record: mode="drop" ignores them.
+        # Extra episodes have no row in the record; mode="drop" drops their results.
         row = jnp.where(timestep.ended, playing.episode, num_episodes)
 
         def note(old: Array, new: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Checks inside the compiled loop whether a run can continue; describes problems outside of it."""
+"""Checks in the compiled loop whether a run can continue, and describes problems in Python."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import LearnerState, Transition, UpdateDiagnostics
 
 _LARGEST_DEVIATION = 1e15
-"""Largest standard deviation of returns: float32 can square 1e19, and has seven digits."""
+"""Largest healthy standard deviation of returns: float32 can square 1e19, and has seven digits."""
 
 
 class Health(eqx.Module):
@@ -24,8 +24,8 @@ class Health(eqx.Module):
         allowed: every mask allowed an action; if MultiDiscrete, in every part.
         observation: all observations were finite.
         reward: all rewards were finite.
-        reward_scale: the standard deviation by which rewards are divided, if any, is so small
-            that usual rewards do not vanish.
+        reward_scale: rewards are not divided, or not by so large a standard deviation that usual
+            rewards vanish.
         losses: whether each of the update's metrics was finite, by the names of
             :class:`~ppo_mask.ppo.UpdateDiagnostics`.
         parameters: whether each array of the model was finite, by its path in the model.
@@ -48,7 +48,7 @@ class Health(eqx.Module):
 
 
 def all_healthy(model: AbstractActorCritic, diagnostics: UpdateDiagnostics) -> Health:
-    """Makes the health before the first update: nothing is wrong."""
+    """Makes the health before the first update, without problems."""
     true = jnp.array(True)
     parameters = dict.fromkeys(_parameters(model), true)
     return Health(true, true, true, true, dict.fromkeys(diagnostics.named, true), parameters)
@@ -63,10 +63,10 @@ def examine(
     """Checks an update.
 
     Args:
-        learner: after the update.
+        learner: the learner's state after the update.
         transitions: the update's rollout.
         diagnostics: the update's metrics.
-        num_actions: of the environment.
+        num_actions: the environment's number of actions.
 
     Returns:
         Whether each part was healthy.
@@ -78,18 +78,18 @@ def examine(
     true, scaler = jnp.array(True), learner.reward_scaler
     reward_scale = true if scaler is None else scaler.moments.deviation < _LARGEST_DEVIATION
     health = Health(allowed, true, reward, reward_scale, losses, parameters)
-    # Observations are most of a rollout, so they are checked only if something else is wrong.
+    # Most of a rollout is observations, so they are checked only if something else is wrong.
     observations = (transitions.decision.observation, learner.rollout.observation)
     observation = jax.lax.cond(health.good, lambda _: true, _finite, observations)
     return eqx.tree_at(lambda h: h.observation, health, observation)
 
 
 def describe(health: Health, num_actions: NumActions) -> str | None:
-    """Describes the first problem and its remedy, in one line; None if all is well.
+    """Describes the first problem and its remedy, in one line; None if there is no problem.
 
     Args:
-        health: of an update.
-        num_actions: of the environment.
+        health: the health of an update.
+        num_actions: the environment's number of actions.
     """
     health = jax.device_get(health)
     if all(np.all(part) for part in jax.tree.leaves(health)):

@@ -1,4 +1,4 @@
-"""The trainer interface, and the Python loop around chunks of updates, which logs and stops."""
+"""The trainer interface, and the Python loop that runs chunks of updates, logs, and stops."""
 
 import gc
 import os
@@ -40,7 +40,9 @@ class AbstractTrainer(eqx.Module):
 
     @abstractmethod
     def init(self, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
-        """Makes the first state of a run. Must be traceable, for the shapes of the state's arrays.
+        """Makes the first state of a run.
+
+        The method must be traceable: a trace gives the shapes of the state's arrays.
 
         Args:
             model: the network to train.
@@ -76,8 +78,8 @@ def run_loop(
         state: the first state.
         callbacks: called in this order.
         log_interval: updates between log lines; the end of the run adds a line.
-        advance: does a number of updates, and returns when they are done. The wait must be in
-            Python code, because Python handles signals only between its own instructions.
+        advance: does a number of updates, and returns when the updates are done. The wait must be
+            in Python code, because Python handles signals only between its own instructions.
         log: writes a log line, given the state, steps per second, and whether the line is partial.
             Returns the state with its metric totals cleared, unless the line is partial.
         largest_chunk: most updates in a chunk; None for no limit.
@@ -129,7 +131,7 @@ def run_loop(
             stop = reason_of_any(run.stop_reason)
         for callback in callbacks:
             callback.on_stop(run, state, stop or "finished")
-    # A signal may have reached only one process since, and all must agree on starting another run.
+    # A signal may since have reached one process alone, and all must agree on starting another run.
     reason = stop or reason_of_any(run.stop_reason) or ""
     if reason in signal.Signals.__members__ and not hasattr(sys, "ps1"):  # Not in a notebook.
         _stopped_by.append(signal.Signals[reason])
@@ -142,10 +144,10 @@ _stopped_by: list[signal.Signals] = []
 def acknowledge_stop() -> None:
     """Allows the program to start another run after a signal has stopped one.
 
-    Ctrl+C and SIGTERM are meant for the whole program. So after a run that a signal stopped, a
-    script's next run does not begin: ``train`` passes the signal to the program's own handler, or
-    raises KeyboardInterrupt or SystemExit. A program that handles a stopped run itself calls this
-    function before the next run; notebooks need not.
+    Ctrl+C and SIGTERM are meant for the whole program. So after a signal has stopped a run, the
+    next run of a script does not begin: ``train`` passes the signal to the program's own handler,
+    or raises KeyboardInterrupt or SystemExit. A program that handles a stopped run itself calls
+    this function before the next run. Notebooks need not call this function.
     """
     _stopped_by.clear()
 
@@ -162,7 +164,7 @@ def _raise_earlier_stop() -> None:
 
 @contextmanager
 def _no_garbage_collected() -> Generator[None]:
-    """Speeds up tracing by a fifth; tracing makes millions of objects, hardly any in cycles."""
+    """Makes tracing a fifth faster: a trace has millions of objects, and hardly any in cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -183,7 +185,7 @@ def _closing(callbacks: Sequence[Callback]) -> Generator[None]:
 
 @no_type_check
 def _interrupt(_: int, frame: FrameType | None) -> None:
-    """Ends the program at once, except while JAX compiles, when that would crash Python."""
+    """Raises KeyboardInterrupt, except while JAX compiles, where an exception crashes Python."""
     while frame is not None:
         if frame.f_globals.get("__name__") == "jax._src.compiler":
             return
@@ -202,7 +204,7 @@ def _signals_stop(run: Run) -> Generator[None]:
         yield
         return
 
-    # Not in the handler: this takes a lock of JAX, which the interrupted code may hold.
+    # Not in the handler: is_process_0 takes a lock of JAX, which the interrupted code may hold.
     prints = is_process_0()
 
     @no_type_check  # See `Run.request_stop`.

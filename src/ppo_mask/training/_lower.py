@@ -1,4 +1,4 @@
-"""Lowers the trainer's program without the devices that it is for."""
+"""Lowers the trainer's program for devices that need not exist here."""
 
 from typing import Any, cast
 
@@ -17,8 +17,8 @@ def lower_chunk(trainer: Trainer, state: TrainState) -> jax.stages.Lowered:
     Computes nothing and puts no array on the mesh's devices, which need not exist here.
 
     Args:
-        trainer: its mesh says which devices the program is for; even one device needs a mesh.
-        state: shapes are enough, from ``eqx.filter_eval_shape``.
+        trainer: a trainer whose mesh has the program's devices; even one device needs a mesh.
+        state: the state, or its shapes from ``eqx.filter_eval_shape``.
 
     Raises:
         ValueError: the trainer has no mesh; or a trainer with other parts made the state.

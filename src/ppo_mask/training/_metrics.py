@@ -60,8 +60,8 @@ class MetricTotals(eqx.Module):
         steps: sums over the steps taken.
         updates: number of updates.
         diagnostics: each update's mean over its gradient steps, summed over the updates; ``lr`` is
-            the last gradient step's.
-        max_entropy: largest possible entropy under the masks, summed over the updates. For an
+            that of the last gradient step.
+        max_entropy: largest possible entropy under the masks, summed over the updates. For each
             update, it is the mean over steps of log n, where n actions are allowed; if
             MultiDiscrete, log n is summed over the parts.
     """
@@ -89,8 +89,8 @@ def empty_totals(metrics: Mapping[str, Metric], diagnostics: UpdateDiagnostics) 
     """Makes the totals before the first update.
 
     Args:
-        metrics: by name.
-        diagnostics: of any update, or their shapes, or sums of them.
+        metrics: custom metrics, by name.
+        diagnostics: the diagnostics of any update, or their shapes, or their sums.
     """
     return MetricTotals(
         steps=empty_step_totals(metrics),
@@ -110,10 +110,10 @@ def add_steps(
     """Adds steps of any batch shape to the totals.
 
     Args:
-        totals: so far.
-        metrics: by name.
-        action: of each step.
-        result: of each step.
+        totals: the totals so far.
+        metrics: custom metrics, by name.
+        action: the action of each step.
+        result: the transition or timestep of each step.
         counted: whether to count each step.
     """
     ended = result.ended & counted
@@ -151,11 +151,11 @@ def add_update(
     """Adds one update and its rollout to the totals.
 
     Args:
-        totals: so far.
-        metrics: by name.
+        totals: the totals so far.
+        metrics: custom metrics, by name.
         transitions: the rollout.
-        diagnostics: of the update.
-        num_actions: of the environment; None for the length of the mask.
+        diagnostics: the diagnostics of the update.
+        num_actions: the environment's number of actions; None for the length of the mask.
     """
     decision = transitions.decision
     num_actions = decision.action_mask.shape[-1] if num_actions is None else num_actions
@@ -204,7 +204,7 @@ def summarize_steps(
 
 
 def summarize(totals: MetricTotals, metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """Computes a log line's metrics as plain numbers; the library's own under ``train/``."""
+    """Computes a log line's metrics as plain numbers; the library's own go under ``train/``."""
     totals = jax.device_get(totals)
     values = {
         f"train/{name}": float(total) / int(totals.updates)

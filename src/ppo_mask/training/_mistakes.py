@@ -35,8 +35,8 @@ def explained(
 
     Args:
         env: the environment.
-        model: of one seed.
-        metrics: by name.
+        model: the network of one seed.
+        metrics: custom metrics, by name.
 
     Raises:
         RunError: a part does not fit the others. Other errors stay as they are.

@@ -14,10 +14,10 @@ _OF_TRAINING = ("max_entropy", "steps_per_second")
 
 
 def check_logged_names(names: Iterable[object]) -> None:
-    """Checks that every log can hold metrics with these names, and reserves none of the names.
+    """Checks that every log can hold metrics with these names, and that no name is reserved.
 
     Raises:
-        ValueError: a name cannot be logged; the message names it.
+        ValueError: a name cannot be logged; the message quotes the name.
     """
     for name in names:
         if not isinstance(name, str) or not name.isprintable() or name != name.strip() or not name:
@@ -45,7 +45,7 @@ def check_loss_names(names: Iterable[object]) -> None:
     """Checks that a custom loss's metrics, logged under "train/", have names that are free there.
 
     Raises:
-        ValueError: a name is taken; the message names it.
+        ValueError: the library uses a name; the message quotes the name.
     """
     own = {field.name for field in dataclasses.fields(UpdateDiagnostics)}
     for name in names:

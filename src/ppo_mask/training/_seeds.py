@@ -1,7 +1,7 @@
-"""Trains several seeds side by side in one compiled program.
+"""Trains several seeds together in one compiled program.
 
-A small network leaves an accelerator mostly idle, so a few runs together cost hardly more than one;
-and only several seeds show how well PPO solves a problem.
+A small network leaves an accelerator mostly idle, so a few runs together cost hardly more than one
+run. Only several seeds show how well PPO solves a problem.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,12 +33,12 @@ def init_seeds(
     ``model_key, init_key = jax.random.split(key)``.
 
     Args:
-        trainer: the same for all seeds.
+        trainer: the trainer of all seeds.
         make_model: makes a network from a key.
-        keys: one for each run.
+        keys: a key for each run.
 
     Raises:
-        RunError: the environment lives in Python, so a program can train only one seed.
+        RunError: the environment is in Python, so a program can train only one seed.
     """
     if host_env_in(trainer.env) is not None:
         raise RunError(
@@ -64,17 +64,17 @@ def train_seeds(
 ) -> tuple[TrainState, list[History]]:
     """Trains all seeds until each has taken ``total_timesteps`` steps.
 
-    Each seed ends up as if it had been trained alone, except for float rounding: a batched matrix
-    product sums in another order than an unbatched one.
+    Each seed's final state is the same as if the seed had been trained alone, except for float
+    rounding: batched and unbatched matrix products sum in different orders.
 
     Args:
-        trainer: the same for all seeds; on one device.
-        states: from :func:`init_seeds` or an earlier call. They stay usable.
+        trainer: the trainer of all seeds, for one device.
+        states: from :func:`init_seeds` or an earlier call. The states stay usable.
         total_timesteps: environment steps of each seed's run, as in :meth:`Trainer.train`.
         callbacks: for each seed, callbacks that see this seed's run alone.
-        of_all: callbacks that see all seeds at once. They get the stacked state; the mean of each
-            metric over the seeds that have it; and ``seeds/return_std``, the population standard
-            deviation of ``train/mean_episode_return`` over the seeds.
+        of_all: callbacks that see all seeds at once. They get the stacked state, the mean of each
+            metric over the seeds that log the metric, and ``seeds/return_std``, the population
+            standard deviation of ``train/mean_episode_return`` over the seeds.
         log_interval: updates between log lines; the end of the run adds a line.
 
     Returns:
@@ -130,7 +130,7 @@ def train_seeds(
 
 @final
 class _OfSeed(Callback):
-    """Shows callbacks one seed as if it were a run of its own."""
+    """Calls callbacks for one seed, as if this seed were a separate run."""
 
     def __init__(self, seed: int, run: Run, callbacks: Sequence[Callback]) -> None:
         self._seed = seed
@@ -160,7 +160,7 @@ class _OfSeed(Callback):
 
 
 def _means(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Averages each metric over the seeds that have it."""
+    """Averages each metric over the seeds that log the metric."""
     names = dict.fromkeys(name for line in lines for name in line)
     values = {name: [line[name] for line in lines if name in line] for name in names}
     means = {name: float(np.mean(of_seeds)) for name, of_seeds in values.items()}

@@ -17,7 +17,7 @@ from ppo_mask.training._metrics import Metric, MetricTotals
 
 
 class TrainState(eqx.Module):
-    """Everything that changes during a run; checkpoints hold it.
+    """Everything that changes during a run; a checkpoint holds all of it.
 
     The leaves are arrays (some are typed keys) and the model's functions.
 
@@ -47,7 +47,7 @@ class TrainState(eqx.Module):
 
     @property
     def model(self) -> AbstractActorCritic:
-        """The network as it is now."""
+        """The current network."""
         return self.learner.model
 
     @property
@@ -66,7 +66,7 @@ def place_state(state: TrainState, mesh: Mesh | None) -> TrainState:
 
 
 def constrain_state(state: TrainState, mesh: Mesh | None) -> TrainState:
-    """Does what :func:`place_state` does, inside a compiled function."""
+    """Places the state as :func:`place_state` does, inside a compiled function."""
     if mesh is None or mesh.size == 1:
         return state
     arrays, rest = eqx.partition(state, eqx.is_array)
@@ -78,7 +78,7 @@ def shardings_of(state: TrainState, mesh: Mesh) -> TrainState:
     """Returns each array's sharding: environments are split, everything else is replicated.
 
     Args:
-        state: with arrays or their shapes.
+        state: a state of arrays, or of their shapes.
         mesh: the devices.
     """
 
@@ -100,8 +100,8 @@ def replace_totals(state: TrainState, totals: MetricTotals, mesh: Mesh | None) -
     since a program is compiled for the devices of its arguments.
 
     Args:
-        state: of a run.
-        totals: with the same structure as the state's.
+        state: the state of a run.
+        totals: the new sums, with the same structure as the old.
         mesh: the state's devices; None for one device.
     """
     if mesh is not None:
@@ -121,11 +121,11 @@ def check_state(
     """Checks that a trainer can continue from a state.
 
     Args:
-        state: may be traced.
+        state: the state, which may be traced.
         config: the trainer's hyperparameters.
         algorithm: the trainer's optimizer, loss and advantage estimator.
         metrics: the trainer's custom metrics.
-        memory: of the trainer's curriculum, or its shapes.
+        memory: the initial memory of the trainer's curriculum, or the memory's shapes.
 
     Raises:
         ValueError: a trainer with other parts made the state; the message names the part.
@@ -150,8 +150,8 @@ def check_metrics(state: TrainState, diagnostics: UpdateDiagnostics) -> None:
     """Checks that a state has the metrics that the loss returns.
 
     Args:
-        state: may be traced.
-        diagnostics: of an update.
+        state: the state, which may be traced.
+        diagnostics: the diagnostics of an update.
 
     Raises:
         ValueError: the metrics differ; the message lists both sets.

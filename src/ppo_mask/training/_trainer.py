@@ -86,10 +86,10 @@ class Trainer(AbstractTrainer):
         4
 
     Attributes:
-        env: the environment; ``config.num_envs`` copies of it run side by side.
+        env: the environment; training runs ``config.num_envs`` copies of the environment.
         config: hyperparameters.
         metrics: custom metrics to log, by name.
-        curriculum: changes the environment in the course of the run.
+        curriculum: changes the environment during the run.
         mesh: the devices to train on, from :func:`~ppo_mask.devices.sharding.make_mesh`; None for
             one device.
         algorithm: optimizer, loss and advantage estimator.
@@ -112,18 +112,18 @@ class Trainer(AbstractTrainer):
         mesh: Mesh | None = None,
         algorithm: Algorithm | None = None,
     ):
-        """Compiles nothing yet.
+        """Makes a trainer, and compiles nothing yet.
 
         Args:
             env: the environment.
             config: hyperparameters; None for the defaults.
             metrics: custom metrics to log, by name.
-            curriculum: changes the environment in the course of the run; None for no change.
+            curriculum: changes the environment during the run; None for no change.
             mesh: the devices to train on; None for one device.
             algorithm: optimizer, loss and advantage estimator; None for PPO's.
 
         Raises:
-            RunError: ``env`` is no environment.
+            RunError: ``env`` is not an environment.
             ValueError: a metric has a name that the log or the library uses.
         """
         require_env(env)
@@ -139,7 +139,7 @@ class Trainer(AbstractTrainer):
         """Makes the first state of a run.
 
         Args:
-            model: the network to train, or a policy with it.
+            model: the network to train, or a policy with this network.
             key: for all randomness in the run.
 
         Raises:
@@ -171,20 +171,20 @@ class Trainer(AbstractTrainer):
         log_interval: SupportsIndex = 10,
         debug_nans: bool = False,
     ) -> TrainState:
-        """Trains until the run has taken ``total_timesteps`` steps, counted from its beginning.
+        """Trains until the run has taken ``total_timesteps`` steps, those before a resume included.
 
-        Neither the size of chunks nor stopping and resuming changes the result. Ctrl+C and SIGTERM
-        end the run in good order after the current chunk; the program ends when it starts its next
-        run (see :func:`acknowledge_stop`). A second Ctrl+C raises KeyboardInterrupt.
+        The size of chunks, and stopping and resuming, do not change the result. Ctrl+C and SIGTERM
+        end the run cleanly after the current chunk; the program ends when it starts its next run
+        (see :func:`acknowledge_stop`). A second Ctrl+C raises KeyboardInterrupt.
 
         Args:
             state: from :meth:`init`, or from a checkpoint. It stays usable.
-            total_timesteps: environment steps of the whole run, over all environments; the last
-                update may take more. An annealed learning rate reaches 0 at the end.
+            total_timesteps: environment steps of the whole run, over all environments; rounded up
+                to whole updates. An annealed learning rate reaches 0 at the end.
             callbacks: called in this order.
             log_interval: updates between log lines; the end of the run adds a line.
-            debug_nans: whether to copy the state before each update and check it afterwards, so
-                that an error can also name the line of code that made the first NaN.
+            debug_nans: whether to run one update at a time and to copy the state before each
+                update, so that an error can also name the line of code that made the first NaN.
 
         Returns:
             The state at the end.
@@ -247,12 +247,12 @@ class Trainer(AbstractTrainer):
     def run_updates(
         self, state: TrainState, n: Int[Array, ""], total_updates: Real[Array, ""]
     ) -> tuple[TrainState, Health]:
-        """Runs ``n`` updates, inside ``jax.jit`` or ``jax.vmap``; stops after an unhealthy one.
+        """Runs ``n`` updates, inside ``jax.jit`` or ``jax.vmap``; stops after an unhealthy update.
 
         Args:
             state: the run's current state.
-            n: how many.
-            total_updates: of the whole run.
+            n: number of updates.
+            total_updates: updates of the whole run.
 
         Returns:
             The state after these updates, and the last update's health.
@@ -337,7 +337,7 @@ def _assemble(
 def run_chunk(
     fixed: tuple[Trainer, Int[Array, ""], Real[Array, ""]], state: TrainState
 ) -> tuple[TrainState, Health]:
-    """Runs :meth:`Trainer.run_updates` as a compiled function, and donates the state to it.
+    """Runs :meth:`Trainer.run_updates` as a compiled function, and donates the state.
 
     Args:
         fixed: the trainer, the number of updates, and the number of updates of the whole run.

@@ -1,11 +1,11 @@
 """PPO with action masks on JAX and Equinox: ``import ppo_mask as pm``.
 
-This package repeats the names that most programs need. All names are in its subpackages:
+This package re-exports the names that most programs need from its subpackages.
 :mod:`~ppo_mask.envs`, :mod:`~ppo_mask.networks`, :mod:`~ppo_mask.ppo` and
-:mod:`~ppo_mask.training` contain PPO, from an environment's step to a gradient step;
+:mod:`~ppo_mask.training` contain PPO, from an environment's step to a gradient step.
 :mod:`~ppo_mask.callbacks`, :mod:`~ppo_mask.checkpoints`, :mod:`~ppo_mask.runner`,
-:mod:`~ppo_mask.devices`, :mod:`~ppo_mask.adapters` and :mod:`~ppo_mask.jax_tools` support them.
-Each subpackage is imported on first use.
+:mod:`~ppo_mask.devices`, :mod:`~ppo_mask.adapters` and :mod:`~ppo_mask.jax_tools` are the tools
+around PPO. Each subpackage is imported on first use.
 
 jaxtyping and beartype check the shapes and dtypes of every public function at trace time.
 """
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# The subpackages whose names are repeated here, in order of import time, fastest first.
+# The subpackages whose names are re-exported here, in order of import time, fastest first.
 _ROOMS_OF_THE_FACE = ("jax_tools", "envs", "networks", "ppo", "training", "checkpoints")
 _OTHER_ROOMS = ("adapters", "callbacks", "devices", "runner")
 

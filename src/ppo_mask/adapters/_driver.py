@@ -1,7 +1,7 @@
 """Steps an environment from Python, for libraries outside of JAX.
 
-Calling compiled code takes longer than a step of most environments, and converting a returned
-array does, too. So a step is one call, which returns one array per dtype.
+A call into compiled code, or the conversion of one returned array, takes longer than a step of most
+environments. So a step is one call, which returns one array per dtype.
 """
 
 import functools
@@ -23,7 +23,7 @@ class Driver:
 
     ``reset`` makes a key ``fold_in(key(a), b)`` from two 32-bit words ``a`` and ``b`` of a NumPy
     generator. ``reset`` and each ``step`` split the key, use the second half, and keep the first
-    for the next step. Environments that differ only in the values of their arrays share their
+    half for the next step. Environments that differ only in the values of their arrays share their
     compiled functions.
 
     Attributes:
@@ -94,7 +94,7 @@ def _compile(structure: Any, leaves: tuple[Any, ...]) -> tuple[Any, Any]:
             timestep.info,
         )
         given, final = jax.tree.map(lambda x: x.astype(number_type(x.dtype)), (given, final))
-        # The key crosses Python as its key data, since making an array of keys there is slow.
+        # Python keeps the key's data, since making a key array outside of compiled code is slow.
         return jax.random.key_data(key), state, Packed(given), final
 
     return jax.jit(reset), jax.jit(step)
@@ -113,7 +113,7 @@ class Packed(eqx.Module):
     """A tree of arrays, packed into one array per dtype to make fewer transfers from a device.
 
     Attributes:
-        arrays: one array for each dtype's name, with all leaves of this dtype concatenated.
+        arrays: for each dtype, by name, one array that concatenates all leaves of this dtype.
     """
 
     arrays: dict[str, Shaped[Array, " n"]]

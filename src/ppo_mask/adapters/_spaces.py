@@ -13,7 +13,7 @@ from ppo_mask.envs import AbstractEnv
 def make_observation_space(
     env: AbstractEnv[Any], spaces: Any, as_type: Callable[[Any], Any] = np.dtype
 ) -> Any:
-    """Makes the space of an environment's observations, with the whole range of their dtypes.
+    """Makes the space of an environment's observations, bounded only by the arrays' dtypes.
 
     Args:
         env: the environment.
@@ -28,7 +28,7 @@ def make_observation_space(
 
 
 def number_type(dtype: Any) -> np.dtype[Any]:
-    """Replaces a dtype that NumPy lacks, such as bfloat16 or int4, by a NumPy dtype."""
+    """Replaces a dtype that NumPy lacks, such as bfloat16 or int4, with a NumPy dtype."""
     dtype = np.dtype(dtype)
     if dtype.kind != "V":
         return dtype

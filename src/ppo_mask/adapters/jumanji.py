@@ -33,8 +33,8 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
     combination of parts, or without a mask, each combination is one action, numbered so that the
     last part changes fastest. (A 2 x 2 mask, which could be either, is read as combinations.)
 
-    An episode whose last discount is 0 has terminated; any other was truncated. ``info`` is
-    jumanji's extras.
+    An episode that ends with discount 0 has terminated; an episode that ends with another discount
+    was truncated. ``info`` is jumanji's extras.
 
     Randomness comes from the key of ``step``, not from the key in jumanji's state.
 

@@ -71,8 +71,8 @@ class PgxEnv(AbstractEnv[Match]):
     own observations, so with self-play do not wrap the environment in ``FlatObservation``.
 
     Attributes:
-        opponent: plays the other players. The parameters of a network are arrays of the
-            environment.
+        opponent: the function or network that plays the other players. A network's parameters are
+            arrays of the environment.
         begins: whether the agent makes the first move; None samples it for each episode.
         num_actions: the number of actions.
         num_players: the number of players.
@@ -194,8 +194,8 @@ class PgxEnv(AbstractEnv[Match]):
         return self.opponent(observation, mask, key)
 
     def _convert(self, match: Match, reward: Float[Array, ""]) -> tuple[Match, TimeStep]:
-        # From the agent's side, even if the game ended at another player's turn. Not `observe`,
-        # whose argument for the player is deprecated.
+        # The observation is the agent's, even if the game ended at another player's turn. Not
+        # `observe`, since its argument for the player is deprecated.
         game = match.game
         observation = fix_types(self.game._observe(game, match.agent))
         match = Match(game.replace(observation=observation), match.agent, match.begins)

@@ -52,8 +52,8 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
 
         Args:
             env: the environment.
-            observation_space: the space of the observations; None for the whole range of their
-                dtypes.
+            observation_space: the space of the observations; None for a space that is bounded only
+                by the arrays' dtypes.
             renderers: for each render mode, the function that makes a frame from a state. The
                 function for ``human`` shows the frame, and is called after every reset and step.
             render_mode: one of the modes, or None.
@@ -133,8 +133,8 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         """Makes a frame of the current state.
 
         Returns:
-            The frame, from the renderer of ``render_mode``. In mode ``human``, which shows a frame
-            at every reset and step, None. Without a mode, None, after a warning.
+            The frame, from the renderer of ``render_mode``. Mode ``human``, which shows a frame at
+            every reset and step, returns None. Without a mode, ``render`` warns and returns None.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.

@@ -57,8 +57,8 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         Args:
             env: the environment.
             num_envs: the number of environments, at least 1.
-            observation_space: the observation space of one environment; None for the whole range of
-                the dtypes.
+            observation_space: the observation space of one environment; None for a space that is
+                bounded only by the arrays' dtypes.
             renderers: for each render mode, the function that makes a frame from one environment's
                 state. The mode ``human`` is ignored.
             render_mode: one of the modes, or None.
@@ -160,7 +160,8 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         """Makes a frame of each environment.
 
         Returns:
-            The frames, from the renderer of ``render_mode``. Without a mode, None, after a warning.
+            The frames, from the renderer of ``render_mode``. Without a mode, ``render`` warns and
+            returns None.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.

@@ -115,7 +115,7 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
 
         Returns:
             The observation, the state, the reward, whether the episode terminated, and the info.
-            Whether it was truncated is in the state.
+            The state says whether the episode was truncated.
         """
         del params
         number = jnp.asarray(action, jnp.int32)
@@ -143,7 +143,7 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
         return spaces.Discrete(self.num_actions)
 
     def observation_space(self, params: GymnaxParams | None = None) -> spaces.Space:
-        """Returns the space of the observations, with the whole range of their dtypes.
+        """Returns the space of the observations, bounded only by the arrays' dtypes.
 
         Raises:
             TypeError: an observation is not a tree of arrays, dicts, lists and tuples.

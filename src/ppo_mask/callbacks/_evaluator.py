@@ -44,9 +44,9 @@ class Evaluator(Callback):
         max_steps: truncates an episode after this many steps. A greedy policy may run in circles,
             and an evaluation lasts as long as its longest episode.
         metrics: custom metrics by name, logged under ``eval/``.
-        num_envs: the number of parallel environments. None for the default of
-            :func:`ppo_mask.evaluate`, but for an environment in Python at most the number that
-            training uses.
+        num_envs: the number of parallel environments; None for the default of
+            :func:`ppo_mask.evaluate`. For environments in Python, None is one environment per
+            episode, but at most as many as in training.
 
     Raises:
         ValueError: a number is below 1, or a metric has a name that the library uses.

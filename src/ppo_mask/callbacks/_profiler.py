@@ -54,7 +54,7 @@ class Profiler(Callback):
         """Calls ``act`` and returns whether it succeeded; a failure only warns."""
         try:
             act()
-        # The profiler raises many classes of errors, as on a full disk or an odd folder name.
+        # The profiler raises many classes of errors, such as on a full disk.
         except Exception as error:
             what = f"cannot trace update {self._update} into {self._directory}"
             warn(f"{what}: {first_line(error)}")

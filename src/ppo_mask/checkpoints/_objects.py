@@ -46,7 +46,7 @@ class Bucket:
         return [path.rstrip("/").rpartition("/")[2] for path in found]
 
     def files(self, folder: str) -> dict[str, int]:
-        """Lists the objects in a folder: their sizes in bytes, by path."""
+        """Returns the sizes in bytes of the objects in a folder, by path."""
         found: dict[str, Any] = self._do("find", self._path(folder), detail=True)
         sizes = {x.removeprefix(self._path(folder, "")): found[x]["size"] for x in found}
         # An object may have any name, even one whose local file would be outside the folder.

@@ -87,7 +87,7 @@ def cache_folder() -> Path:
 
 
 def expand_user(text: str) -> str:
-    """Replaces ``~`` or ``~user`` at the beginning of a path by that user's home folder.
+    """Replaces ``~`` or ``~user`` at the beginning of a path with that user's home folder.
 
     Raises:
         RunError: the user or the home folder is unknown.
@@ -143,7 +143,7 @@ def create_run_folders(
 
 
 def copy_run(run: RunFolder, step: int, path: Path) -> RunFolder:
-    """Copies a run up to one of its checkpoints; a kill leaves the whole copy or none.
+    """Copies a run up to one of its checkpoints; a kill leaves a whole copy or no copy.
 
     The copy leaves out the profiler's traces, the W&B run and TensorBoard's files. Resuming the
     copy writes TensorBoard's files anew, and drops log lines of later steps.

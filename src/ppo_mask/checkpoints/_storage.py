@@ -98,7 +98,7 @@ class Storage:
 
     @property
     def url(self) -> str | None:
-        """The URL of the bucket's copy; None without a bucket."""
+        """The bucket's URL; None without a bucket."""
         return None if self.bucket is None else self.bucket.url
 
     def place(self, name: str) -> str:
@@ -106,7 +106,7 @@ class Storage:
         return str(self.folder / name) if self.url is None else f"{self.url}/{name}"
 
     def runs(self) -> dict[str, str]:
-        """Lists the runs in the folder and in the bucket: the place of each, by name."""
+        """Returns the URLs or paths of the runs in the folder and in the bucket, by name."""
         here = [path.name for path in self.folder.glob("[!.]*")]
         there = [] if self.bucket is None else self.bucket.folders()
         return {name: self.place(name) for name in (*here, *there)}
@@ -278,7 +278,7 @@ def _put(bucket: Bucket, folder: RunFolder, paths: Sequence[str]) -> None:
 
 
 def _fetch(bucket: Bucket, local: RunFolder, there: Mapping[str, int], to: Path) -> None:
-    """Downloads logs and complete checkpoints; copies checkpoints that ``local`` has from there."""
+    """Downloads logs and complete checkpoints; copies a checkpoint if ``local`` already has it."""
     to.mkdir()
     wanted = [path for path in there if _step(path) is None and path != _WRITER]
     for step in _steps(there):
@@ -319,7 +319,7 @@ def _is_log(path: str) -> bool:
 
 
 def _local_files(folder: RunFolder) -> dict[str, int]:
-    """Lists the files to copy, other than checkpoints: sizes, by path."""
+    """Returns the sizes of the files to copy, other than checkpoints, by path."""
     files = (x for x in sorted(folder.path.rglob("*")) if x.is_file() and not x.is_symlink())
     sizes = {x.relative_to(folder.path).as_posix(): x.stat().st_size for x in files}
     return {path: sizes[path] for path in sizes if not _NOT_COPIED.match(path)}

@@ -182,8 +182,8 @@ def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> 
     def write() -> None:
         from ppo_mask.checkpoints import _orbax  # Imported here, since it takes long.
 
-        # A name that Orbax can write, and a new one for each try: after a failure Orbax may still
-        # be writing to its folder.
+        # Each try has a new name, because after a failure Orbax may still be writing to the old
+        # folder.
         unread = path.with_name(f"{_SAVING}{secrets.token_hex(4)}")
         try:
             unread.mkdir(parents=True)

@@ -21,7 +21,7 @@ from ppo_mask.errors import RunError
 Result = TypeVar("Result")
 
 HEARTBEAT_SECONDS = 60
-"""How long a process may be silent before it counts as lost, and JAX ends the others."""
+"""How long a process may be silent before JAX counts it as lost and ends the other processes."""
 
 _OTHER_REASON = 255
 _NUMBER, _COUNT, _ADDRESS = "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS"

@@ -29,8 +29,8 @@ def make_mesh(num_devices: int | None = None) -> Mesh | None:
     """Makes a mesh of devices.
 
     Args:
-        num_devices: takes the first so many of JAX's devices; None takes all devices, including the
-            devices of other processes.
+        num_devices: the number of devices to take from the beginning of ``jax.devices()``; None for
+            all devices, including the devices of other processes.
 
     Returns:
         The mesh; None for a single device, which needs no mesh.
@@ -156,5 +156,5 @@ def to_host(leaf: Any) -> np.ndarray:
 
 
 def addressable(tree: Any) -> Any:
-    """Converts replicated arrays to single-device arrays: this process's copies."""
+    """Converts replicated arrays to single-device arrays, which are this process's copies."""
     return jax.tree.map(lambda x: x.addressable_data(0) if isinstance(x, Array) else x, tree)

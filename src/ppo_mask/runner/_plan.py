@@ -49,7 +49,7 @@ class Plan(Generic[Environment]):
         typed: the paths as the user typed them, by the names of the settings.
         folder: the folder of the run to resume; None for a new run, or for a run without a
             checkpoint.
-        update: the update of the checkpoint to resume from; 0 for a new run.
+        update: the update number of the checkpoint to resume from; 0 for a new run.
         storage: the storage of the run.
         copy: the folder to copy the run to, and to resume the run in; None to resume in place.
     """
@@ -122,7 +122,7 @@ def read_stored(folder: RunFolder, update: int, config: RunConfig[Any]) -> dict[
 
     Args:
         folder: the run's folder.
-        update: the update of the checkpoint; 0 for a run without a checkpoint.
+        update: the update number of the checkpoint; 0 for a run without a checkpoint.
         config: any config of the program, which defines the settings.
 
     Raises:

@@ -29,7 +29,7 @@ def check(config: Config) -> Config:
 
 
 def merge(config: Config, values: Mapping[str, Any]) -> Config:
-    """Replaces values of a config by the values that a reader returned.
+    """Replaces values of a config with the values that a reader returned.
 
     Raises:
         RunError: the values do not work together.
@@ -49,7 +49,7 @@ def merge(config: Config, values: Mapping[str, Any]) -> Config:
 
 
 def as_run_error(error: ValueError) -> RunError:
-    """Turns an error about a field into a line that names the field's flag."""
+    """Converts an error about a field to a RunError that names the field's flag."""
     if isinstance(error, FieldError):
         return RunError(f"{flag_for(error.field)} {error.problem}")
     return RunError(str(error))

@@ -25,8 +25,8 @@ class NetworkSettings:
     """The policy and value network.
 
     Attributes:
-        offered: the names allowed for ``network``; empty for any. Not a setting: the runner takes
-            these names from :class:`ppo_mask.runner.Task`.
+        offered: the names allowed for ``network``; empty if every name is allowed. Not a setting:
+            the runner takes these names from :class:`ppo_mask.runner.Task`.
     """
 
     network: str = setting("default", "which of the program's networks", one_of="offered")

@@ -63,8 +63,8 @@ class Task(Generic[Environment]):
         make_env: makes the environment from its settings. The message of a ValueError becomes the
             command line's error message.
         make_model: makes the network, which is called "default".
-        networks: several networks by name, in place of ``make_model``; ``--network`` chooses one,
-            and the first is the default.
+        networks: functions like ``make_model``, by name, to use in its place; ``--network`` chooses
+            a name, and the first name is the default.
         metrics: additional metrics to log, by name.
         console_columns: additional columns of the console's table, as headings and metrics.
         curriculum: makes the curriculum from the environment's settings. Evaluations always use the
@@ -223,7 +223,7 @@ def first_model(
 
 
 def with_initial_policy(task: Task[Any], network: NetworkSettings, state: TrainState) -> TrainState:
-    """Puts the weights of ``--initial-policy`` into a first state, of one seed or of several.
+    """Puts the weights of ``--initial-policy`` into a run's first state, of one or several seeds.
 
     Raises:
         RunError: there are no such weights, or the weights belong to another network.

@@ -44,7 +44,7 @@ def callbacks_for(
     """Makes a run's callbacks. Saving comes last, so that a checkpoint is never newer than the log.
 
     If there are several processes, process 0 writes the logs, and all processes evaluate and save.
-    If there are several seeds, there is no console table for each seed.
+    In a run of several seeds, the seeds have no console tables.
     """
     stored = plan.stored(config)
     about = {

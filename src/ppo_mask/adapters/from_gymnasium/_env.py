@@ -45,7 +45,7 @@ from ppo_mask.jax_tools import ArrayTree
 
 
 class HostState(eqx.Module):
-    """Identifies an environment on the host, for compiled code.
+    """The state that compiled code sees; it identifies an environment on the host.
 
     Attributes:
         numbers: the batch, the environment's index in the batch, and the number of the step.
@@ -61,7 +61,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     """An environment of Gymnasium, written in Python and stepped on the host.
 
     One callback from the compiled program steps all environments of a
-    :class:`ppo_mask.envs.VectorEnv`, in this process or in workers. The mask comes from
+    :class:`ppo_mask.envs.VectorEnv`, in this process or in worker processes. The mask comes from
     ``action_masks()``, as for sb3-contrib's ``MaskablePPO``; or from ``info["action_mask"]``; or
     from the entry ``action_mask`` of a Dict observation, as in PettingZoo and RLlib. If there is no
     mask, all actions are allowed. For MultiDiscrete actions, the masks of the parts are
@@ -146,7 +146,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         new episode, with an observation of zeros and one allowed action.
 
         Args:
-            make_vector: makes a vector of a number of environments, such as
+            make_vector: makes a vector environment of a given size, such as
                 ``lambda n: gymnasium.make_vec("CartPole-v1", n)``.
             flatten: as in the constructor.
             infos: as in the constructor.
@@ -267,7 +267,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         action: Action,
         cut: Bool[Array, ""] | bool = False,
     ) -> tuple[TimeStep, Next[HostState]]:
-        """Takes one action; a new episode continues the environment's own random numbers.
+        """Takes one action; a new episode does not reseed the environment.
 
         See :meth:`ppo_mask.envs.AbstractHostEnv.step_and_reset`. ``reset_key`` is used only if the
         host does not know the state, as in a resumed run.
@@ -364,7 +364,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
 
 def _call_host(function: Callable[..., Any], shapes: Any, *arrays: Array) -> Any:
-    """Calls a function of the host from compiled code."""
+    """Calls a host function from compiled code."""
     if platform_of(None) != "cpu":
 
         @no_type_check

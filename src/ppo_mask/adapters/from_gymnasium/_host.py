@@ -13,9 +13,9 @@ from ppo_mask.errors import RunError, warn
 
 SESSION, SLOT, SERIAL = range(3)
 ACTION, CUT, SEED = slice(3, -2), -2, -1
-"""Columns of a request: which environment and step, and what to do. Each action part has one."""
+"""Columns of a request. ``ACTION`` has a column for each part of an action."""
 TERMINATED, TRUNCATED, BEGUN = range(3, 6)
-"""Columns of an answer after the first three; BEGUN means a new episode instead of a step."""
+"""More columns of an answer; BEGUN means that a new episode began instead of a step."""
 
 # How many batches of episodes may exist at once; beyond that, the least recently used is closed.
 _MANY = 8

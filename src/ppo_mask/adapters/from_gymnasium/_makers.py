@@ -31,7 +31,7 @@ def first_made(name: str, make: Callable[[], Any], kind: type) -> Any:
 
     Raises:
         RunError: ``make`` raises an error.
-        ValueError: ``make`` returns no ``kind``.
+        ValueError: ``make`` does not return an instance of ``kind``.
     """
     env = attempt(name, make)
     if not isinstance(env, kind):

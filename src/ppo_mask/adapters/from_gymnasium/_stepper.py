@@ -67,7 +67,7 @@ def make_arrays(layout: Any, buffer: Any = None) -> Any:
 
 
 def describe_error(error: Any) -> Any:
-    """Describes an error and its place in one line, without the environment's name."""
+    """Describes an error, and where it was raised, in one line without the environment's name."""
     text = " ".join(str(error).split())
     if isinstance(error, UnfitError):
         return f": {text}"
@@ -262,7 +262,7 @@ def close_silently(env: Any) -> None:
 
 @no_type_check
 class Stepper:
-    """Steps some of a session's environments: rows ``first`` to ``last`` - 1."""
+    """Steps some of a batch's environments: rows ``first`` to ``last`` - 1."""
 
     def __init__(self, make: Any, layout: Any, arrays: Any, first: Any, last: Any) -> None:
         self._layout, self.arrays = layout, arrays

@@ -1,4 +1,4 @@
-"""Worker processes. Each worker steps some of a session's environments."""
+"""Worker processes. Each worker steps some of a batch's environments."""
 
 import contextlib
 import mmap

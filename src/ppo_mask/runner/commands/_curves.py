@@ -19,7 +19,7 @@ PLOTTED = {
     "train/explained_variance": "explained variance",
     "train/steps_per_second": "steps per second",
 }
-"""The metrics to draw by default: the title of each, by its name in the log."""
+"""The titles of the metrics to draw by default, by the metrics' names in the log."""
 
 _COLUMNS = 3
 

@@ -62,7 +62,7 @@ def report(path: Path) -> list[str]:
     lines += ["", "arrays", *_groups(description["arrays"])]
     size = sum(x.nbytes for x in arrays.values())
     lines += ["", f"verified: {len(arrays)} arrays, {size / 1e6:.1f} MB, all as they were saved"]
-    # Only the network: among the rest, maxima of metrics begin at minus infinity.
+    # Only the network must be finite: maxima of metrics, for example, begin at minus infinity.
     model = {name: x for name, x in arrays.items() if name.startswith("learner.model.")}
     if broken := [n for n, x in model.items() if x.dtype.kind == "f" and not np.isfinite(x).all()]:
         lines.append(f"WARNING: not finite: {', '.join(broken)}")

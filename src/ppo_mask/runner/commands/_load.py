@@ -36,7 +36,7 @@ class TrainedRun(Generic[Environment]):
 
     Attributes:
         folder: the run's folder.
-        update: the update of the policy's checkpoint; None for a saved policy.
+        update: the update number of the policy's checkpoint; None for a saved policy.
         config: all settings.
         env: the environment that evaluations use.
         policy: the trained policy.

@@ -1,4 +1,7 @@
-"""HackMatrix, a turn-based roguelike on a 6×6 grid, as a ``ppo_mask`` environment."""
+"""HackMatrix, a turn-based roguelike on a 6×6 grid, as a ``ppo_mask`` environment.
+
+The package re-implements a game that the docstrings call *the original game*.
+"""
 
 from ppo_mask.jax_tools import check_types as _check_types
 

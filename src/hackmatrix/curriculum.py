@@ -1,4 +1,4 @@
-"""Training games, which may differ from the original in their starts and rewards.
+"""Training games, which may differ from the original game in their starts and rewards.
 
 Evaluations always play the original game.
 """
@@ -58,7 +58,7 @@ class AdaptiveStages(AbstractCurriculum):
     completed with probability p gets the weight p (1 - p).
 
     Attributes:
-        games: how training games differ from the original apart from these starting stages.
+        games: how training games differ from the original game apart from these starting stages.
         share: the share of games whose starting stage is sampled by these weights; the other games
             begin as ``games`` says.
     """

@@ -159,7 +159,7 @@ class CompactObservation(eqx.Module):
 
 
 class TimeAwareObservation(eqx.Module):
-    """An observation with the number of actions taken, which the original does not show.
+    """An observation with the number of actions taken, which the original game does not show.
 
     Attributes:
         seen: the observation without the time.

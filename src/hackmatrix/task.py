@@ -44,7 +44,7 @@ class GameSettings:
         curriculum: weights of starting stages, by training progress; None for always stage 1.
         adaptive_starts: share of the games whose starting stage is sampled to favor stages
             completed half the time.
-        head_start: share of the games that begin with more than the original gives.
+        head_start: share of the games that begin with more than the original game gives.
         given_programs: the highest probability with which a head start gives each program. Each
             game samples its own probability between 0 and this value.
         given_credits: the most credits that a head start adds.
@@ -107,7 +107,7 @@ class GameSettings:
     )
 
     def training_games(self) -> Curriculum | None:
-        """The curriculum of training games; None if training games equal the original."""
+        """The curriculum of training games; None if they equal the original game."""
         head_start = HeadStart(
             share=jnp.float32(self.head_start),
             programs=jnp.float32(self.given_programs),

@@ -66,7 +66,7 @@ def repeat(times: int, step: Callable[[Carry], Carry], start: Carry) -> Carry:
 # neither of the two with its input. So a longer axis is first folded in half, elementwise, until it
 # is short enough.
 _LONGEST_AXIS = 32
-# Each fold doubles the code, so a longer axis is reshaped to several short axes instead.
+# Each fold doubles the code, so an axis longer than this is reshaped to several short axes instead.
 _LONGEST_FOLDED = 512
 
 

@@ -102,7 +102,7 @@ def nth(
     word_bits: int,
     rank: Int[Array, "*batch"],
 ) -> Int[Array, "*batch"]:
-    """The number of the given rank (0 is the smallest) in the set, which must be large enough."""
+    """The number of the given rank, from 0; the set must hold more than ``rank`` numbers."""
     in_lo = lax.population_count(lo).astype(jnp.int32)
     upper = rank >= in_lo
     # Both words at once, joined by a sum: the compiler does not recompute a sum for each use.

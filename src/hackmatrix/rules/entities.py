@@ -212,7 +212,7 @@ class Slots(NamedTuple):
         return bits.lowest(self.lo, self.hi, _WORD_BITS)
 
     def nth(self, rank: Int[Array, ""]) -> Int[Array, ""]:
-        """The slot of the given rank in the set, which must be large enough."""
+        """The slot of the given rank; the set must hold more than ``rank`` slots."""
         return bits.nth(self.lo, self.hi, _WORD_BITS, rank)
 
     def with_slot(self, slot: Int[Array, ""], condition: Bool[Array, ""]) -> "Slots":

@@ -118,7 +118,7 @@ class Plane(NamedTuple):
         return bits.only(self.lo, self.hi, _WORD_BITS)
 
     def nth(self, rank: Integer[Array, "*batch"]) -> Int[Array, "*batch"]:
-        """The cell of the given rank (0 is the smallest) in the set, which must be large enough."""
+        """The cell of the given rank, from 0; the set must hold more than ``rank`` cells."""
         return bits.nth(self.lo, self.hi, _WORD_BITS, rank)
 
     @jax.jit

@@ -53,7 +53,7 @@ class Shaping(eqx.Module):
         weights: a factor for each component, in the order of ``COMPONENTS``; None for 1 each.
         program_bonus: reward for each program earned; UNDO takes it back.
         distance_potential: a step away from the exit costs what a step toward it earns, so walking
-            back and forth earns nothing. In the original's reward, a step away is free. See Ng et
+            back and forth earns nothing. In the original reward, a step away is free. See Ng et
             al. 1999, "Policy invariance under reward transformations".
 
     Example:
@@ -152,7 +152,7 @@ def shape(
     """The training reward of a valid action.
 
     Args:
-        shaping: how the training reward differs from the original.
+        shaping: how the training reward differs from the original reward.
         components: the components of the original reward.
         before: the numbers before the action.
         after: the position after the action.

@@ -144,7 +144,7 @@ def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plan
 def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:
     """Whether all free cells are connected without passing the exit, and no block is walled in.
 
-    The original searches from cell (0, 0), so an exit there does not block the search.
+    The original game searches from cell (0, 0), so an exit there does not block the search.
     """
     ground = ~blocks
     end = single(exit).where(exit != 0)

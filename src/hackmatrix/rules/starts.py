@@ -1,4 +1,4 @@
-"""How a game begins: as in the original or, in training, in a later stage or with a head start."""
+"""How a game begins: like the original game or, in training, in a later stage or with extras."""
 
 from typing import Any, NamedTuple
 

@@ -1,8 +1,8 @@
 """The programs: when each program is useful, and its effect; damage and kills.
 
 Prices and names come from :mod:`hackmatrix.rules.programs`; tests compare them with recordings of
-the original. Effects are written here independently of the fast rules, so that a comparison with
-the fast rules finds errors.
+the original game. Effects are written here independently of the fast rules, so that a comparison
+with the fast rules finds errors.
 """
 
 from collections.abc import Iterable

@@ -184,7 +184,7 @@ def _blocks(game: Game, chance: Chance) -> list[Cell]:
 def is_valid_layout(blocks: set[Cell], exit: Cell) -> bool:
     """Whether all free cells are connected without passing the exit, and no block is walled in.
 
-    The original searches from cell (0, 0), so an exit there does not block the search.
+    The original game searches from cell (0, 0), so an exit there does not block the search.
     """
     ground = set(BOARD) - blocks
     reached = set(distances((0, 0), ground if exit == (0, 0) else ground - {exit}))

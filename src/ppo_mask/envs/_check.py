@@ -93,7 +93,7 @@ def _first_state(env: AbstractEnv[Any], reset: Callable[..., Any], key: Key[Arra
 
 @dataclass(frozen=True)
 class _Play:
-    """Random play as NumPy arrays [steps, envs, …]; ``state`` is from before the action."""
+    """Random play as NumPy arrays [steps, envs, …]; ``state`` is the state before the action."""
 
     state: Any
     before: TimeStep

@@ -87,7 +87,7 @@ class TimeStep(eqx.Module):
         observation: any tree of arrays, of the same structure, shapes and dtypes at every step.
         action_mask: True where an action is allowed. A mask allows at least one action (if
             MultiDiscrete, one in each part); after the end of an episode, all actions.
-        reward: of the step just taken. The reward that ``reset`` returns is not used.
+        reward: the reward of the step just taken. The reward that ``reset`` returns is not used.
         terminated: the episode ended in a terminal state, whose value is 0.
         truncated: the episode was cut off, for example by a step limit; PPO bootstraps the value.
         info: per-step arrays for metrics, with the same keys and shapes from ``reset`` and
@@ -185,7 +185,7 @@ class AbstractEnv(eqx.Module, Generic[State]):
 
 
 class Next(eqx.Module, Generic[State]):
-    """The state before the next action; after the end of an episode, the first state of a new one.
+    """The state before the next action: after the end of an episode, the next one's first state.
 
     Attributes:
         state: the environment's state.

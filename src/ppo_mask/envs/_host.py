@@ -49,7 +49,7 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
 
     @abstractmethod
     def release(self) -> None:
-        """Closes the environments of the latest batch of episodes."""
+        """Closes the batch of environments that the latest ``reset`` started."""
 
 
 def host_env_in(env: AbstractEnv[Any]) -> AbstractHostEnv[Any] | None:

@@ -26,7 +26,7 @@ def require_env(env: Any) -> None:
 
     Raises:
         RunError: ``env`` is not an environment.
-        ProtocolError: ``num_actions`` is not a positive int, or a tuple of positive ints.
+        ProtocolError: ``num_actions`` is neither a positive int nor a tuple of positive ints.
     """
     if isinstance(env, type) and issubclass(env, AbstractEnv):
         name = env.__name__

@@ -138,7 +138,7 @@ class VectorEnv(eqx.Module, Generic[State]):
             The state and the timestep, whose arrays have a leading axis ``envs``.
 
         Raises:
-            ValueError: the number of parts of an action is not the environment's.
+            ValueError: actions have the wrong shape.
         """
         return self.step_with(split_key(key, 2, self.num_envs), state, actions)
 
@@ -159,7 +159,7 @@ class VectorEnv(eqx.Module, Generic[State]):
             The state and the timestep, whose arrays have a leading axis ``envs``.
 
         Raises:
-            ValueError: the number of parts of an action is not the environment's.
+            ValueError: actions have the wrong shape.
         """
         wanted = action_shape(self.num_actions)
         if actions.shape[1:] != wanted:

@@ -28,7 +28,7 @@ ActionLike: TypeAlias = IntScalarLike | Int[Array, " parts"] | Int[np.ndarray, "
 
 
 def mask_length(num_actions: NumActions) -> int:
-    """Returns the length of a mask: the sum over the parts.
+    """Returns the length of a mask: the number of actions, summed over the parts.
 
     Example:
         >>> from ppo_mask.envs.actions import mask_length

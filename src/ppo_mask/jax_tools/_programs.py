@@ -71,7 +71,7 @@ def number_settings(
 
 
 def keep_settings(function: Function) -> Function:
-    """Wraps a function, so that it is later traced under the number settings in force now."""
+    """Wraps a function, so that later traces of it use the current number settings."""
     config = jax.config
     now = number_settings(
         config.jax_enable_x64,  # pyright: ignore[reportAttributeAccessIssue]

@@ -4,7 +4,7 @@
 An expensive branch that is seldom taken, such as generating a new level, then runs at full cost on
 every step. :func:`rarely` gathers the few members that need the branch, runs the branch on these
 alone, a fixed number at a time, and scatters the results back. When no member needs the branch,
-it does not run.
+the branch does not run.
 """
 
 from collections.abc import Callable
@@ -38,8 +38,8 @@ def rarely(
     """A conditional for expensive, seldom needed work, which stays cheap under ``vmap``.
 
     The result is that of ``lax.cond(pred, true_fun, lambda _: otherwise, operand)``, batched or
-    not. Under ``vmap``, ``true_fun`` runs only for members whose ``pred`` holds, rounded up to
-    whole chunks. Not differentiable in reverse mode.
+    not. Under ``vmap``, ``true_fun`` runs only for members whose ``pred`` holds, in chunks of fixed
+    size; padding fills the last chunk. Not differentiable in reverse mode.
 
     Args:
         pred: whether to run ``true_fun``.
@@ -51,8 +51,8 @@ def rarely(
             ``share`` so that about one member in ``share`` needs ``true_fun`` in a call.
         cost: 0 to 255, higher for members whose loops in ``true_fun`` run longer. Members of
             similar cost share a chunk, so that short loops do not wait for long ones.
-        short: whether ``true_fun`` ends soon for every member. An accelerator then runs it for all
-            members, because picking some would take longer.
+        short: whether ``true_fun`` ends soon for every member. An accelerator then runs
+            ``true_fun`` for all members, because gathering a few members would take longer.
 
     Returns:
         A tree of the structure of ``otherwise``.
@@ -105,13 +105,14 @@ def rarely(
 
 
 def one_for_all(pick: Callable[[Array], Array], value: Shaped[Array, ""]) -> Shaped[Array, ""]:
-    """Reduces a batch's values to one shared value; without ``jax.vmap`` returns ``value``.
+    """Reduces a batch's values to one shared value; outside of ``jax.vmap`` returns ``value``.
 
     Use it for the conditions of loops and branches: with a condition for each member, ``vmap``
     runs every branch, and adds a select to every iteration of a loop. Nested ``vmap`` works, too.
 
     Args:
-        pick: reduces a vector, the batch's values, to a scalar of its dtype, such as ``jnp.any``.
+        pick: reduces the vector of a batch's values to a scalar of the same dtype, as ``jnp.any``
+            does for booleans.
         value: the value of one member.
     """
 

@@ -1,4 +1,4 @@
-"""Trees of arrays: their types and shapes, and conversion to a form for compiled programs."""
+"""Describes trees of arrays, and converts trees to a canonical form."""
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, TypeAlias

@@ -17,7 +17,7 @@ from ppo_mask.networks._distribution import AbstractMaskedDistribution
 class AbstractActorCritic(eqx.Module):
     """A policy and a value function.
 
-    Call it with one observation; ``jax.vmap`` evaluates a batch. PPO trains the model's float
+    Call a model with one observation; ``jax.vmap`` evaluates a batch. PPO trains the model's float
     arrays (:func:`trainable`).
 
     Example:
@@ -306,7 +306,7 @@ def forward(
 
     Args:
         model: any model.
-        observation: with axes [rows, …]; with a memory, [rows, steps, …].
+        observation: arrays with axes [rows, …], or [rows, steps, …] for a recurrent model.
         action_mask: the mask of each observation.
         memory: the memory of a recurrent model, with axes [rows, …]; None for other models.
             Gradients flow back through all of an episode's steps in the rollout.

@@ -24,8 +24,8 @@ class BFloat16ActorCritic(AbstractWrappedActorCritic):
     """A wrapper that computes any network in bfloat16.
 
     Parameters stay in float32 for the optimizer. Each call rounds the parameters, and the floats of
-    the observation and of the hidden state. The results are float32: the logits, the value, and the
-    hidden state for the next step.
+    the observation and of the hidden state, to bfloat16. The results are float32: the logits, the
+    value, and the hidden state for the next step.
 
     With ``preferred_element_type``, a layer may sum its bfloat16 products in float32 and continue
     in float32, as :class:`~ppo_mask.networks.MLPActorCritic` does. The layer's gradients are then

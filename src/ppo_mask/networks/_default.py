@@ -53,8 +53,7 @@ def describe_network(model: AbstractActorCritic, env: Any, observation: Any = No
     Args:
         model: any model.
         env: the environment that the model is for.
-        observation: the shapes of an observation, if they are known; None traces ``env.reset`` for
-            them.
+        observation: the shapes of an observation, if known; None traces ``env.reset`` to find them.
 
     Example:
         >>> import jax, ppo_mask as pm

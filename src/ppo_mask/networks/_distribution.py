@@ -34,7 +34,7 @@ class AbstractMaskedDistribution(eqx.Module):
         """The number of actions; if MultiDiscrete, a tuple with the number of each part."""
 
     def check_choices(self, num_actions: NumActions) -> None:
-        """Checks that the numbers of actions are those of an environment.
+        """Checks that this distribution has as many actions as an environment.
 
         Args:
             num_actions: the environment's number of actions.

@@ -55,7 +55,7 @@ class AbstractFlatActorCritic(AbstractActorCritic):
 class MLPActorCritic(AbstractFlatActorCritic):
     """Two tanh MLPs, one for the policy and one for the value, on any observation.
 
-    All arrays of the observation are joined to one vector; integers and booleans become floats.
+    All arrays of the observation are joined into one vector; integers and booleans become floats.
 
     The MLPs share no layers by default. Early in training, the value's gradients are large, and in
     a shared trunk they would disturb the policy's features; Andrychowicz et al. 2021
@@ -63,10 +63,10 @@ class MLPActorCritic(AbstractFlatActorCritic):
     hidden layers, 0.01 in the policy's head (for a nearly uniform policy), 1 in the value's head.
     Biases start at 0.
 
-    Adam moves a weight by about the learning rate a step, but by much less if the gradient is below
-    Adam's epsilon of 1e-5. On long and sparse observations the policy's hidden layers start with
-    gradients that small, because these pass through a head of gain 0.01. ``layer_norm`` and
-    ``policy_gain`` enlarge the gradients by enlarging the layers' inputs.
+    Each step of Adam moves a weight by about the learning rate, but by much less if the gradient is
+    below Adam's epsilon of 1e-5. On long and sparse observations the policy's hidden layers start
+    with gradients that small, because the gradients pass through a head of gain 0.01.
+    ``layer_norm`` and ``policy_gain`` enlarge the gradients by enlarging the layers' inputs.
 
     Args:
         key: the random key of the initial weights.

@@ -38,10 +38,10 @@ def affine(
 ) -> Float[Array, "*batch n_out"]:
     """Applies a layer: ``gain · weight · x + bias``.
 
-    Products are of the weights' dtype; the sums of products, and the result, are float32 or wider.
+    Products have the weights' dtype; the sums of products, and the result, are float32 or wider.
 
     Args:
-        layer: a layer with a bias, such as :func:`linear` makes.
+        layer: a layer with a bias, such as one from :func:`linear`.
         x: a vector, or a batch of vectors with any number of axes before the last.
         gain: factor on the weights; scaling a batch of ``x`` would cost more.
     """
@@ -63,7 +63,7 @@ def activate(
     of outputs has more numbers than the weights, and outputs and gradients would be read once more.
 
     Args:
-        layer: a layer with a bias, such as :func:`linear` makes.
+        layer: a layer with a bias, such as one from :func:`linear`.
         x: one vector.
         layer_norm: whether to normalize the outputs to mean 0 and variance 1 before the tanh.
     """
@@ -98,7 +98,7 @@ def check_sizes(network: Any, *names: str) -> None:
         names: names of attributes that are sizes, or tuples of sizes.
 
     Raises:
-        ValueError: a size is below 1; the message names it.
+        ValueError: a size is below 1; the message names the size.
     """
     for name in names:
         size: int | tuple[int, ...] = getattr(network, name)

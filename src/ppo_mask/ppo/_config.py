@@ -88,7 +88,7 @@ class Rules:
 
 
 class Scaling(NamedTuple):
-    """The number of minibatches and epochs of an update.
+    """The numbers of minibatches and epochs of an update.
 
     Attributes:
         num_minibatches: parts into which the batch is split.
@@ -110,7 +110,7 @@ def check_divides(field: str, parts: int, what: str, whole: int, times: str = ""
         times: the other factor in words; empty for none.
 
     Raises:
-        FieldError: ``parts`` does not divide ``whole``; the message suggests a number that does.
+        FieldError: ``parts`` does not divide ``whole``; the message suggests a divisor.
     """
     if whole % parts:
         largest = min(parts - 1, whole)
@@ -325,7 +325,7 @@ class PPOConfig(eqx.Module):
 
 
 def _violation(value: Any, field: dataclasses.Field[Any]) -> str:
-    """Returns what the value of a field must be; empty if the value is valid."""
+    """Describes the valid values of a field; empty if ``value`` is valid."""
     rules: Rules = field.metadata[RULES]
     if isinstance(field.default, bool) or (value is None and field.default is None):
         return ""
@@ -344,7 +344,7 @@ def _violation(value: Any, field: dataclasses.Field[Any]) -> str:
 
 
 def _schedule_violation(schedule: Any) -> str:
-    """Returns what a learning rate schedule must be; empty if ``schedule`` is one."""
+    """Describes a valid learning rate schedule; empty if ``schedule`` is valid."""
     wanted = "a schedule that JAX can trace: from the gradient step's number to one number"
     try:
         with number_settings():  # Optax relies on JAX's defaults.

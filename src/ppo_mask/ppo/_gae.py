@@ -16,15 +16,15 @@ def estimate_advantages(
 ) -> Float[Array, "steps envs"]:
     """Estimates advantages: exponentially weighted sums of temporal differences.
 
-    A terminal state has value 0; a truncated episode's last state has ``next_value``. Where
-    ``terminated`` and ``truncated`` are both True, the state counts as terminal. Sums stop at the
-    end of an episode.
+    A terminal state has the value 0; the last state of a truncated episode has the value
+    ``next_value``. Where ``terminated`` and ``truncated`` are both True, the state counts as
+    terminal. Sums stop at the end of an episode.
 
     Args:
         reward: the reward of each step.
         value: estimate for the state in which the step was taken.
-        next_value: estimate for the state that the step led to, before any reset. Where
-            ``terminated``, any finite number.
+        next_value: estimate for the state that the step led to, before any reset. The estimate for
+            a terminal state is not used.
         terminated: the step ended its episode in a terminal state.
         truncated: the step's episode was cut off.
         gamma: discount per step.

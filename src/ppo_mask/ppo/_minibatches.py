@@ -1,9 +1,9 @@
 """Minibatches: the steps of a rollout from which a gradient step learns.
 
-Environments are in groups, and a minibatch has equally many steps of every group, sampled without
+Environments form groups, and a minibatch has equally many steps of every group, sampled without
 replacement. Groups are as small as possible, mostly single environments. Each device has whole
-groups, so it needs no data of other devices for its share of a minibatch, and the number of devices
-does not change the minibatches.
+groups, so a device's share of a minibatch needs no data from other devices, and the number of
+devices does not change the minibatches.
 """
 
 import math
@@ -57,7 +57,7 @@ def check_devices(config: PPOConfig, model: AbstractActorCritic, count: int) -> 
 
 
 def can_split(config: PPOConfig, model: AbstractActorCritic, count: int) -> bool:
-    """Whether ``count`` devices can have equal shares, as :func:`check_devices` demands."""
+    """Whether ``count`` devices can have equal shares, as :func:`check_devices` requires."""
     try:
         check_devices(config, model, count)
     except ValueError:

@@ -11,7 +11,7 @@ _LIMIT = 10.0
 
 
 class RewardScaler(eqx.Module):
-    """Divides rewards by the standard deviation of the discounted return, and clips them to ±10.
+    """Divides rewards by the standard deviation of the discounted return, then clips them to ±10.
 
     No mean is subtracted: a reward of 0 stays 0, and the optimal policy stays the same (Engstrom et
     al. 2020, arXiv:2005.12729, describe this scaling among PPO's code-level optimizations).

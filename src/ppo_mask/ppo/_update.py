@@ -40,9 +40,10 @@ class Algorithm(eqx.Module):
         optimizer: any optax transformation, with its own step sizes, clipping and schedules: the
             config's ``learning_rate``, ``anneal_lr`` and ``max_grad_norm`` are then not used, and
             ``train/lr`` is not logged. None means clipping by the global norm, then Adam.
-        loss: has the arguments and results of :func:`ppo_loss`. It may return more metrics, which
-            are logged as ``train/<name>``.
-        advantage_estimator: has the arguments and result of :func:`estimate_advantages`.
+        loss: a function with the arguments and results of :func:`ppo_loss`. The loss may return
+            more metrics, which are logged as ``train/<name>``.
+        advantage_estimator: a function with the arguments and result of
+            :func:`estimate_advantages`.
     """
 
     optimizer: optax.GradientTransformation | None = eqx.field(static=True, default=None)
@@ -213,7 +214,7 @@ def estimate(
         state: the state before the rollout.
         transitions: the rollout, with axes [steps, envs, …].
         last_value: from :func:`bootstrap_values`, for the states in which the rollout stopped.
-        algorithm: parts of PPO, of which the advantage estimator is used.
+        algorithm: the parts of PPO; only the advantage estimator is used.
 
     Returns:
         The reward scaler, updated with this rollout (None if there is none); and the batch.
@@ -265,7 +266,7 @@ def learn(
         key: the random key of the shuffling.
         total_updates: updates of the whole run, after which an annealed learning rate is 0.
         mesh: the devices that the environments are split over, if there are several.
-        algorithm: parts of PPO, of which the loss and the optimizer are used.
+        algorithm: the parts of PPO; only the loss and the optimizer are used.
 
     Returns:
         The model, the optimizer's state, and the update's metrics.
@@ -354,7 +355,7 @@ def _standardized(advantage: Float[Array, "*rows"]) -> Float[Array, "*rows"]:
 def _learning_rates(
     config: PPOConfig, num_updates: Int[Array, ""], total_updates: Real[Array, ""]
 ) -> Float[Array, " gradient_steps"]:
-    """Returns a learning rate for each gradient step of update ``num_updates``, counted from 0."""
+    """Returns the learning rates of the gradient steps of update ``num_updates``, from 0 on."""
     if callable(config.learning_rate):
         # The count stops at the largest int32, as optax's own counts do.
         most = (2**31 - 1) // config.gradient_steps - 1

@@ -87,7 +87,7 @@ class Run:
     def request_stop(self, reason: str) -> None:
         """Asks the run to stop cleanly after the current chunk.
 
-        Signal handlers and other threads may call it.
+        Signal handlers and other threads may call this method.
 
         Args:
             reason: passed to ``on_stop``; only the first request's reason counts.
@@ -148,7 +148,7 @@ class Callback:
     """Watches a run between two compiled chunks. Override any methods; the defaults do nothing.
 
     A state is valid only until the callback returns, because the next chunk reuses the state's
-    buffers; copy any part to keep. All numbers in the state are finite.
+    buffers. Copy the parts to keep. All numbers in the state are finite.
 
     Example:
         >>> import ppo_mask as pm
@@ -165,7 +165,7 @@ class Callback:
             update: updates done.
 
         Returns:
-            A later update; None if any time is fine.
+            A later update; None for no particular update.
         """
         return None
 
@@ -176,7 +176,7 @@ class Callback:
         """Called with every log line."""
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
-        """Called about once a second, and after each update that a :meth:`next_update` chose."""
+        """Called about once a second, and after each update that :meth:`next_update` chose."""
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
         """Called once if the run ends cleanly: it is complete, or was asked to stop."""

@@ -114,7 +114,7 @@ def _unchanged(env: AbstractEnv[Any], progress: Float[Array, ""]) -> AbstractEnv
 
 @final
 class SelfPlay(AbstractCurriculum):
-    """A curriculum that puts a copy of the learner into the environment as its own opponent.
+    """A curriculum that puts a copy of the learner into the environment, as the opponent.
 
     The copy is the curriculum's memory, renewed before the first update and then every ``every``
     updates. A renewal changes only values, so nothing compiles again. A running episode

@@ -24,7 +24,7 @@ class Health(eqx.Module):
         allowed: every mask allowed an action; if MultiDiscrete, in every part.
         observation: all observations were finite.
         reward: all rewards were finite.
-        reward_scale: rewards are not divided, or not by so large a standard deviation that usual
+        reward_scale: False if rewards are divided by so large a standard deviation that usual
             rewards vanish.
         losses: whether each of the update's metrics was finite, by the names of
             :class:`~ppo_mask.ppo.UpdateDiagnostics`.

@@ -21,7 +21,7 @@ def lower_chunk(trainer: Trainer, state: TrainState) -> jax.stages.Lowered:
         state: the state, or its shapes from ``eqx.filter_eval_shape``.
 
     Raises:
-        ValueError: the trainer has no mesh; or a trainer with other parts made the state.
+        ValueError: the trainer has no mesh; or the state does not fit the trainer.
     """
     mesh = trainer.mesh
     if mesh is None:

@@ -101,7 +101,7 @@ def replace_totals(state: TrainState, totals: MetricTotals, mesh: Mesh | None) -
 
     Args:
         state: the state of a run.
-        totals: the new sums, with the same structure as the old.
+        totals: the new sums, with the structure of the old ones.
         mesh: the state's devices; None for one device.
     """
     if mesh is not None:
@@ -128,7 +128,7 @@ def check_state(
         memory: the initial memory of the trainer's curriculum, or the memory's shapes.
 
     Raises:
-        ValueError: a trainer with other parts made the state; the message names the part.
+        ValueError: the state does not fit the trainer; the message names the part that differs.
     """
     learner, gathered = state.learner, state.totals
     tx = algorithm.make_optimizer(config)

@@ -120,7 +120,7 @@ class Trainer(AbstractTrainer):
             metrics: custom metrics to log, by name.
             curriculum: changes the environment during the run; None for no change.
             mesh: the devices to train on; None for one device.
-            algorithm: optimizer, loss and advantage estimator; None for PPO's.
+            algorithm: optimizer, loss and advantage estimator; None for PPO as published.
 
         Raises:
             RunError: ``env`` is not an environment.
@@ -171,11 +171,11 @@ class Trainer(AbstractTrainer):
         log_interval: SupportsIndex = 10,
         debug_nans: bool = False,
     ) -> TrainState:
-        """Trains until the run has taken ``total_timesteps`` steps, those before a resume included.
+        """Trains until the run has taken ``total_timesteps`` steps, including earlier calls.
 
         The size of chunks, and stopping and resuming, do not change the result. Ctrl+C and SIGTERM
-        end the run cleanly after the current chunk; the program ends when it starts its next run
-        (see :func:`acknowledge_stop`). A second Ctrl+C raises KeyboardInterrupt.
+        end the run cleanly after the current chunk; if the program then starts another run, the
+        program ends (see :func:`acknowledge_stop`). A second Ctrl+C raises KeyboardInterrupt.
 
         Args:
             state: from :meth:`init`, or from a checkpoint. It stays usable.
@@ -190,7 +190,7 @@ class Trainer(AbstractTrainer):
             The state at the end.
 
         Raises:
-            ValueError: a number is out of range, or a trainer with other parts made the state.
+            ValueError: a number is out of range, or the state does not fit the trainer.
             RunError: environment, model and metrics do not fit together (one line names the part at
                 fault); or an int32 cannot count the run's updates or the steps of a log line.
             TrainingError: an observation, reward, loss or parameter is not finite, a mask allowed
@@ -258,7 +258,7 @@ class Trainer(AbstractTrainer):
             The state after these updates, and the last update's health.
 
         Raises:
-            ValueError: a trainer with other parts made the state.
+            ValueError: the state does not fit the trainer.
         """
         memory = self.curriculum.init(state.model)
         check_state(state, self.config, self.algorithm, self.metrics, memory)

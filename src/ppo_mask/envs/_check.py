@@ -17,7 +17,7 @@ from ppo_mask.envs._shapes import Env, require, require_env, shapes_of
 from ppo_mask.envs.actions import NumActions, action_shape, random_action
 from ppo_mask.jax_tools import split_key
 
-# The size of all batches. It is always the same, because compiling takes most of the time.
+# The size of every batch. Compiling takes most of the time, and another size would compile again.
 _NUM_ENVS = 8
 # The number of states, each with an action, to test the laws on.
 _ROWS = 8 * _NUM_ENVS

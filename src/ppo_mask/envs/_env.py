@@ -163,7 +163,7 @@ class AbstractEnv(eqx.Module, Generic[State]):
         """Starts an episode.
 
         Args:
-            key: for everything that is random about the start.
+            key: the random key of the episode's start.
 
         Returns:
             The state, which is any tree of arrays, and the first timestep. The first timestep does
@@ -175,7 +175,7 @@ class AbstractEnv(eqx.Module, Generic[State]):
         """Takes one action.
 
         Args:
-            key: for everything that is random about the step.
+            key: the random key of the step.
             state: a state of an episode that has not ended.
             action: from 0 to ``num_actions`` - 1; if MultiDiscrete, one number for each part.
 

@@ -17,7 +17,7 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
 
     A step changes the state in place, so an earlier state cannot be stepped again. Environments are
     stepped and reset only as a batch, by :meth:`step_and_reset`. A wrapper needs that method, too;
-    :class:`TimeLimit` and :class:`FlatObservation` have it.
+    :class:`TimeLimit` and :class:`FlatObservation` have this method.
     """
 
     @abstractmethod

@@ -20,8 +20,8 @@ _platform: Any = jax.make_user_context(None)
 def jit_inline(function: Function) -> Function:
     """Compiles a function if its caller is not compiled, as ``equinox.filter_jit`` does.
 
-    In a compiled caller the function is traced as if it were not decorated. Use it for functions
-    of many operations: a caller that is not compiled would otherwise compile each operation alone.
+    In a compiled caller the function is traced as if it were not decorated. Decorate functions of
+    many operations: a caller that is not compiled would otherwise compile each operation alone.
 
     As with ``equinox.filter_jit``, arrays and NumPy's scalars are traced. Every other argument is
     static: hashable, and compared by ``==``, so 1 and 1.0 share a trace. Pass a number that changes
@@ -51,7 +51,7 @@ def number_settings(
 ) -> Generator[None]:
     """Traces the code inside under JAX's default number settings.
 
-    Use it for code that relies on these defaults, because a program may have set
+    Code that relies on these defaults needs this context manager, because a program may have set
     ``jax_enable_x64``, or have made ``jax_numpy_dtype_promotion`` or ``jax_numpy_rank_promotion``
     strict. Arrays from outside must have 32-bit types. Also works as a decorator.
 
@@ -85,7 +85,7 @@ def for_platform(platform: str) -> AbstractContextManager[None]:
     """Traces the code inside for a platform; other code is traced for JAX's default device.
 
     Args:
-        platform: as JAX names it: "cpu", "gpu", "tpu".
+        platform: JAX's name of the platform: "cpu", "gpu", "tpu".
 
     Example:
         >>> import jax, ppo_mask as pm
@@ -124,8 +124,8 @@ def by_platform(
     return (on_cpu if platform == "cpu" else elsewhere)(*operands)
 
 
-# XLA compiles JAX's random generator for a CPU two to three times as fast for one axis as for
-# several axes of the same total size. So these functions use one axis, and then reshape.
+# XLA takes two to three times as long to compile JAX's random generator for a CPU if the result has
+# several axes. So these functions make a result with one axis, and then reshape.
 
 
 def split_key(key: Key[Array, ""], *shape: int) -> Key[Array, "..."]:

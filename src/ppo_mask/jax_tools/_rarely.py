@@ -43,7 +43,7 @@ def rarely(
 
     Args:
         pred: whether to run ``true_fun``.
-        true_fun: pure, and closing over no traced value; everything it needs is in ``operand``.
+        true_fun: a pure function that closes over no traced value; ``operand`` has all its inputs.
         operand: the argument of ``true_fun``, a tree of arrays. Arrays that are also in
             ``otherwise`` are changed in place, without a copy.
         otherwise: the result where ``pred`` is False, structured as the result of ``true_fun``.
@@ -99,7 +99,7 @@ def rarely(
         return out, jax.tree.map(lambda _: True, out)
 
     leaves = (leaf for leaf, i in zip(given, places, strict=True) if i is None)
-    # A Python number is the cost of all members, so their order does not matter.
+    # With a Python number as cost, all members cost the same, and their order does not matter.
     costs = None if isinstance(cost, int) else jnp.asarray(cost, jnp.int32)
     return single(pred, costs, otherwise, *leaves)
 
@@ -107,8 +107,9 @@ def rarely(
 def one_for_all(pick: Callable[[Array], Array], value: Shaped[Array, ""]) -> Shaped[Array, ""]:
     """Reduces a batch's values to one shared value; outside of ``jax.vmap`` returns ``value``.
 
-    Use it for the conditions of loops and branches: with a condition for each member, ``vmap``
-    runs every branch, and adds a select to every iteration of a loop. Nested ``vmap`` works, too.
+    Loops and branches should have conditions with one value: if each member has its own condition,
+    ``vmap`` runs every branch, and adds a select to every iteration of a loop. Nested ``vmap``
+    works, too.
 
     Args:
         pick: reduces the vector of a batch's values to a scalar of the same dtype, as ``jnp.any``
@@ -161,7 +162,7 @@ def _batch(
             _broadcast(size, b, x) if s else x
             for s, b, x in zip(spread, batched, args, strict=True)
         )
-        if shared_batched:  # Batches (seeds, say) whose shared values differ run in turn.
+        if shared_batched:  # Batches whose shared values differ, such as seeds, run in turn.
             out = jax.lax.map(lambda each: many(*each), args)
         else:  # A batch of batches becomes one larger batch.
             members = args[0].shape[1]

@@ -1,7 +1,7 @@
 """Running mean and variance, and their use to normalize observations.
 
 Statistics are part of the train state, and so of checkpoints. PPO updates the statistics once per
-update, from the rollout. They get no gradients, and a policy that only acts does not change them.
+update, from the rollout. Statistics get no gradients, and acting alone does not change them.
 """
 
 from collections.abc import Sequence
@@ -108,7 +108,7 @@ class NormalizedActorCritic(AbstractWrappedActorCritic):
         *,
         key: Key[Array, ""] | None = None,
     ):
-        del key  # Loading rebuilds every network with a key; nothing here is random.
+        del key  # Loading passes a key to every network's constructor; nothing here is random.
         self.network = network
         self.moments = tuple(RunningMoments(shape) for shape in shapes)
 

@@ -49,7 +49,7 @@ class Policy(eqx.Module):
         True
 
     Attributes:
-        model: the network; call it for probabilities and the value.
+        model: the network, which also gives probabilities and the value.
     """
 
     model: AbstractActorCritic

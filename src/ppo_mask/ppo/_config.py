@@ -39,8 +39,8 @@ class Rules:
         above: the value must be greater than this.
         at_most: largest value allowed.
         finite: whether infinity is refused.
-        one_of: the allowed texts, or the name of another field of the same group that has them;
-            empty if any text is allowed.
+        one_of: the allowed texts, or the name of another field of the same group that lists the
+            allowed texts; empty if any text is allowed.
         alias: a second name; empty for none.
         changeable: whether a resumed run may change the value.
         stored: whether a run's folder stores the value. Settings that name the run, or apply to

@@ -140,7 +140,7 @@ def init_learner(
     """Makes the state before the first update.
 
     Args:
-        model: the model to train; it is wrapped for the config's precision and normalization.
+        model: the model to train; the state's model adds the config's precision and normalization.
         rollout: the environments' state at the start.
         config: hyperparameters.
         key: the random key of the updates.

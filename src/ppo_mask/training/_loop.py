@@ -46,7 +46,7 @@ class AbstractTrainer(eqx.Module):
 
         Args:
             model: the network to train.
-            key: for everything random in the run.
+            key: the random key of the whole run.
         """
 
     @abstractmethod
@@ -158,7 +158,7 @@ def _raise_earlier_stop() -> None:
     number = _stopped_by[-1]
     acknowledge_stop()
     if signal.getsignal(number) == signal.SIG_DFL:
-        raise SystemExit(128 + number)  # Unlike the signal itself, this lets the program clean up.
+        raise SystemExit(128 + number)  # Unlike the signal, SystemExit lets the program clean up.
     signal.raise_signal(number)
 
 

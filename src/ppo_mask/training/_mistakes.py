@@ -22,7 +22,7 @@ from ppo_mask.training._metrics import Metric
 if TYPE_CHECKING:
     Env: TypeAlias = AbstractEnv[Any]
 else:
-    Env = Any  # require_env checks it, with advice.
+    Env = Any  # Checked by require_env, with errors that suggest a fix.
 
 _OF_TRACING = (TypeError, ValueError, LookupError, AttributeError, TypeCheckError)
 

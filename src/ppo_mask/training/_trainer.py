@@ -140,7 +140,7 @@ class Trainer(AbstractTrainer):
 
         Args:
             model: the network to train, or a policy with this network.
-            key: for all randomness in the run.
+            key: the random key of the whole run.
 
         Raises:
             ValueError: the model is recurrent, and the environments cannot be divided evenly among
@@ -178,7 +178,7 @@ class Trainer(AbstractTrainer):
         program ends (see :func:`acknowledge_stop`). A second Ctrl+C raises KeyboardInterrupt.
 
         Args:
-            state: from :meth:`init`, or from a checkpoint. It stays usable.
+            state: from :meth:`init`, or from a checkpoint. The state stays usable.
             total_timesteps: environment steps of the whole run, over all environments; rounded up
                 to whole updates. An annealed learning rate reaches 0 at the end.
             callbacks: called in this order.

@@ -98,7 +98,7 @@ def first_line(error: BaseException) -> str:
 
 
 def describe_os_error(error: OSError) -> str:
-    """Describes an OSError in one line; an error without a file name is called a failed write."""
+    """Describes an OSError in one line: "cannot use FILE" or "cannot write", and the reason."""
     reason = error.strerror or error
     if error.filename is None:
         return f"cannot write: {reason}"

@@ -1,4 +1,4 @@
-"""Adapters between this library's environments and those of other libraries, in both directions.
+"""Adapters between this library's environments and other libraries, in both directions.
 
 Each library has its own module, so that importing one adapter needs no other library. Each library
 is an optional extra: ``pip install 'ppo-mask[gymnax]'``.

@@ -93,7 +93,7 @@ class AbstractGymnasiumEnv:
         Returns:
             A copy of the mask, ``[actions]``, or ``[envs, actions]`` for a vector. If actions are
             MultiDiscrete, the masks of the parts are concatenated. After the end of an episode, the
-            mask is all True; for a vector, it is the new episode's mask.
+            mask is all True for one environment, and the new episode's mask for a vector.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.

@@ -90,7 +90,7 @@ def conform_mask(mask: Bool[Array, " actions"], ended: Bool[Array, ""]) -> Bool[
     """Makes a library's mask obey the protocol: all True after the end, and never all False.
 
     A library may allow no action before the episode has ended, as jumanji does for a trapped snake.
-    Then every action is allowed, and the library decides its effect.
+    Then every action is allowed, and the library decides what the action does.
     """
     return mask | ended | ~mask.any()
 

@@ -27,11 +27,11 @@ from ppo_mask.jax_tools import ArrayTree, number_settings
 class JumanjiEnv(AbstractEnv[ArrayTree]):
     """An environment of jumanji.
 
-    The mask is the observation's ``action_mask``; without one all actions are allowed. If a jumanji
-    action has several parts, the mask decides whether the action is MultiDiscrete here. A mask with
-    a row for each part makes the action MultiDiscrete. With a mask that has an entry for each
-    combination of parts, or without a mask, each combination is one action, numbered so that the
-    last part changes fastest. (A 2 x 2 mask, which could be either, is read as combinations.)
+    The mask is the observation's ``action_mask``; without a mask, all actions are allowed. If a
+    jumanji action has several parts, the mask decides whether the action is MultiDiscrete here. A
+    mask with a row for each part makes the action MultiDiscrete. With a mask that has an entry for
+    each combination of parts, or without a mask, each combination is one action, numbered so that
+    the last part changes fastest. (A 2 x 2 mask, which could be either, is read as combinations.)
 
     An episode that ends with discount 0 has terminated; an episode that ends with another discount
     was truncated. ``info`` is jumanji's extras.

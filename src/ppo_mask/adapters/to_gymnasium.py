@@ -20,7 +20,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
     Randomness comes from ``np_random``: ``reset(seed=...)`` starts the same sequence of episodes
     each time, and ``reset()`` starts the next episode of the sequence.
 
-    The mask of MultiDiscrete actions is one row, as sb3-contrib expects it.
+    The mask of MultiDiscrete actions is one row, as sb3-contrib expects.
 
     Attributes:
         env: the environment.
@@ -60,7 +60,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
             render_fps: frames per second, for videos.
 
         Raises:
-            ValueError: ``renderers`` has no such render mode.
+            ValueError: ``renderers`` does not have the mode ``render_mode``.
             TypeError: ``observation_space`` is None and no space can be made.
         """
         self.observation_space, self.action_space = self._set_up(

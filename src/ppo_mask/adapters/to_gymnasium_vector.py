@@ -65,7 +65,8 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
             render_fps: frames per second, for videos.
 
         Raises:
-            ValueError: ``renderers`` has no such render mode, or ``num_envs`` is below 1.
+            ValueError: ``renderers`` does not have the mode ``render_mode``, or ``num_envs`` is
+                below 1.
             TypeError: ``observation_space`` is None and no space can be made.
         """
         drawing = {mode: draw for mode, draw in (renderers or {}).items() if mode != "human"}
@@ -178,7 +179,7 @@ def _row(tree: Any, number: Any) -> Any:
 
 
 def _copy_rows(tree: Any, where: _Flags) -> Any:
-    """Makes an array of objects ``[envs]``: rows of a tree, but None where ``where`` is False."""
+    """Splits a tree into an array of objects ``[envs]``, with None where ``where`` is False."""
     rows = np.full(len(where), None, dtype=object)
     for number in np.flatnonzero(where):
         rows[number] = jax.tree.map(np.array, _row(tree, number))

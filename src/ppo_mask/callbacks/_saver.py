@@ -26,15 +26,15 @@ class Saver(Callback):
     in the line have at least half as many steps as the line. (In a run's first lines, only short
     episodes end.)
 
-    With ``every_updates``, a checkpoint at any other update has no score. So stopping and resuming
-    a run changes the best checkpoint only if the stop ends an evaluation early, since a resumed run
-    does not repeat this evaluation.
+    If ``every_updates`` is set, a checkpoint at an update that is not a multiple of it has no score
+    from the log. So stopping and resuming a run changes the best checkpoint only if the stop ends
+    an evaluation early, since a resumed run does not repeat this evaluation.
 
     If a save fails, the saver warns, and tries again at the next checkpoint.
 
     Args:
         store: the store for the checkpoints.
-        description: plain values to save beside the arrays.
+        description: plain values to save with the arrays.
         every_minutes: the minutes between checkpoints.
         every_updates: the number of updates between checkpoints; replaces ``every_minutes``.
 

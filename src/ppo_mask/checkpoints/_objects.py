@@ -53,7 +53,7 @@ class Bucket:
         return {x: sizes[x] for x in sizes if x == str(PurePosixPath("/", x))[1:] and ".." not in x}
 
     def read(self, folder: str, path: str) -> bytes | None:
-        """Reads an object; None if it does not exist."""
+        """Reads an object; None if there is no such object."""
         try:
             return self._do("cat_file", self._path(folder, path))
         except MissingError:

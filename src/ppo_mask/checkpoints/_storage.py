@@ -145,8 +145,9 @@ class Storage:
         """Updates a run's local folder from the bucket, if there is one.
 
         The local folder stays as it is if no other process has taken the run over, and the bucket
-        has no later checkpoint. Otherwise the bucket's files replace the local folder. If the local
-        folder has later checkpoints than the bucket, it is kept under another name.
+        has no later checkpoint. Otherwise the bucket's files replace the local folder. If the old
+        local folder has later checkpoints than the bucket, the old folder is kept under another
+        name.
 
         Returns:
             The local folder.
@@ -278,7 +279,7 @@ def _put(bucket: Bucket, folder: RunFolder, paths: Sequence[str]) -> None:
 
 
 def _fetch(bucket: Bucket, local: RunFolder, there: Mapping[str, int], to: Path) -> None:
-    """Downloads logs and complete checkpoints; copies a checkpoint if ``local`` already has it."""
+    """Downloads logs and complete checkpoints; checkpoints in ``local`` are copied instead."""
     to.mkdir()
     wanted = [path for path in there if _step(path) is None and path != _WRITER]
     for step in _steps(there):

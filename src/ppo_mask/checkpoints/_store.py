@@ -108,7 +108,7 @@ class CheckpointStore:
             step: the checkpoint's number, which must be new.
             state: any tree; only its arrays are saved.
             description: anything JSON can hold.
-            score: a measure of how good the state is; the checkpoint with the highest is kept.
+            score: how good the state is; the checkpoint with the highest score is kept.
             evaluated: whether the score comes from an evaluation of exactly this state.
 
         Returns:

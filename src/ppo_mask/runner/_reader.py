@@ -32,7 +32,7 @@ def merge(config: Config, values: Mapping[str, Any]) -> Config:
     """Replaces values of a config with the values that a reader returned.
 
     Raises:
-        RunError: the values do not work together.
+        RunError: the values contradict each other.
     """
     by_group: dict[str, dict[str, Any]] = {}
     for name, each in settings(config).items():

@@ -89,7 +89,7 @@ def plain(value: Any) -> Any:
 
 
 def written(value: Any) -> str:
-    """Formats a value as it is written after a flag."""
+    """Formats a value as text, in the form that a flag accepts."""
     if isinstance(value, (list, tuple)):
         return ",".join(map(written, cast(Sequence[Any], value))) or "nothing"
     text = str(plain(value))
@@ -134,7 +134,7 @@ _SIMPLE: dict[Any, _Kind] = {
 
 
 def _kind(hint: Any) -> _Kind | None:
-    """Finds the kind for a type without ``| None``; None if no flag can have this type."""
+    """Finds the kind for a type without ``| None``; None if flags do not support the type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         return _one_of(arguments)
@@ -169,7 +169,7 @@ class Setting:
         value: the setting's value in the config; in a program's defaults, the default.
         optional: whether None is allowed; flags and YAML may write ``none``.
         rules: help, limits, alias, and everything else from the declaration.
-        choices: the allowed values, as written after a flag; empty if there is no list of values.
+        choices: the allowed values, as text; empty if there is no list of values.
         kind: how to read a value of the setting's type.
     """
 
@@ -198,11 +198,11 @@ class Setting:
 
     @property
     def default(self) -> str:
-        """The value as it is written after a flag."""
+        """The value as text, in the form that the flag accepts."""
         return written(self.value)
 
     def convert(self, raw: object, called: str) -> Any:
-        """Converts a plain value, or text, to the setting's type, and checks its limits.
+        """Converts a plain value, or text, to the setting's type, and checks the limits.
 
         Args:
             raw: a value from a flag, YAML or Python.
@@ -234,7 +234,7 @@ def settings(config: Any) -> dict[str, Setting]:
     """Lists all settings of a config by name, in the order of ``--help``.
 
     Raises:
-        RunError: two settings have the same name, or a setting has a type that no flag can have.
+        RunError: two settings have the same name, or flags do not support a setting's type.
     """
     found: dict[str, Setting] = {}
     for group in dataclasses.fields(config):

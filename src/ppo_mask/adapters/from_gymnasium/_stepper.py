@@ -1,7 +1,7 @@
 """Steps environments one after another, in this process or in a worker, which runs this file.
 
 This file imports neither JAX nor other modules of this library, so that a worker starts fast and
-uses little memory. Functions that each step calls have no type checks, because the checks would
+uses little memory. Functions that run in each step have no type checks, because the checks would
 take longer than many steps.
 """
 
@@ -60,7 +60,7 @@ def lay_out(layout: Any) -> Any:
 
 
 def make_arrays(layout: Any, buffer: Any = None) -> Any:
-    """Makes the arrays, by name: each environment's input and the results of its step."""
+    """Makes the arrays, by name, for the inputs and the results of all environments' steps."""
     places, size = lay_out(layout)
     buffer = bytearray(size) if buffer is None else buffer
     return {name: np.ndarray(shape, dtype, buffer, offset) for name, dtype, shape, offset in places}
@@ -126,7 +126,7 @@ def store_numbers(array: Any, where: Any, value: Any, must: Any) -> None:
 
 @no_type_check
 def _check_kept(kept: Any, value: Any, path: Any, span: Any) -> None:
-    """Checks that whole numbers survived the copy, since NumPy wraps them around silently.
+    """Checks that the copy has not changed a whole number, since NumPy wraps around silently.
 
     Raises:
         UnfitError: a number is outside the range of the array's dtype, or outside ``span``, where

@@ -1,4 +1,4 @@
-"""Tiny environments with known answers, which show which part of a learner is wrong.
+"""Tiny environments with known answers: a wrong answer shows which part of a learner is wrong.
 
 Each environment tests one thing that must work; try the environments in order. γ is the discount:
 

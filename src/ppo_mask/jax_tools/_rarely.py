@@ -107,9 +107,9 @@ def rarely(
 def one_for_all(pick: Callable[[Array], Array], value: Shaped[Array, ""]) -> Shaped[Array, ""]:
     """Reduces a batch's values to one shared value; outside of ``jax.vmap`` returns ``value``.
 
-    Loops and branches should have conditions with one value: if each member has its own condition,
-    ``vmap`` runs every branch, and adds a select to every iteration of a loop. Nested ``vmap``
-    works, too.
+    Under ``vmap``, a loop or branch should have one condition for the whole batch. If each member
+    has its own condition, ``vmap`` runs every branch, and adds a select to every iteration of a
+    loop. Nested ``vmap`` works, too.
 
     Args:
         pick: reduces the vector of a batch's values to a scalar of the same dtype, as ``jnp.any``

@@ -48,7 +48,7 @@ def network_for(
 
 
 def describe_network(model: AbstractActorCritic, env: Any, observation: Any = None) -> str:
-    """Describes in one line how a network reads an environment's observation.
+    """Describes in one line an environment's observation, a network, and the actions.
 
     Args:
         model: any model.

@@ -292,7 +292,7 @@ class PPOConfig(eqx.Module):
 
         Raises:
             FieldError: ``total_timesteps`` is below 0.
-            RunError: an int32 cannot count the updates.
+            RunError: there are more updates than an int32 can count.
         """
         steps = int(total_timesteps)
         check_at_least(0, total_timesteps=steps)

@@ -119,7 +119,7 @@ def evaluate(
         ValueError: a number is out of range, a metric has a name that the library uses, or a mask
             allowed no action.
         RunError: environment, model and metrics do not fit together (one line names the part at
-            fault); an environment in Python raised an error; or an int32 cannot count the steps.
+            fault); an environment in Python raised an error; or there are too many steps for int32.
 
     Example:
         >>> import jax

@@ -86,7 +86,7 @@ def run_loop(
 
     Raises:
         FieldError: ``log_interval`` is below 1.
-        RunError: an int32 cannot count the steps of a log line.
+        RunError: a log line covers more steps than an int32 can count.
         KeyboardInterrupt, SystemExit: a signal stopped the previous run; see
             :func:`acknowledge_stop`.
     """

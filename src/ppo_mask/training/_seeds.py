@@ -69,7 +69,7 @@ def train_seeds(
 
     Args:
         trainer: the trainer of all seeds, for one device.
-        states: from :func:`init_seeds` or an earlier call. The states stay usable.
+        states: from :func:`init_seeds` or an earlier call. The states stay usable after the call.
         total_timesteps: environment steps of each seed's run, as in :meth:`Trainer.train`.
         callbacks: for each seed, callbacks that see this seed's run alone.
         of_all: callbacks that see all seeds at once. They get the stacked state, the mean of each
@@ -82,7 +82,7 @@ def train_seeds(
 
     Raises:
         ValueError: a number is out of range.
-        RunError: an int32 cannot count the updates of a run, or the steps of a log line.
+        RunError: a run has more updates, or a log line more steps, than an int32 can count.
         TrainingError: a seed cannot continue; the message names the seed.
     """
     config, metrics = trainer.config, trainer.metrics

@@ -178,7 +178,7 @@ class Trainer(AbstractTrainer):
         program ends (see :func:`acknowledge_stop`). A second Ctrl+C raises KeyboardInterrupt.
 
         Args:
-            state: from :meth:`init`, or from a checkpoint. The state stays usable.
+            state: from :meth:`init`, or from a checkpoint. The state stays usable after the call.
             total_timesteps: environment steps of the whole run, over all environments; rounded up
                 to whole updates. An annealed learning rate reaches 0 at the end.
             callbacks: called in this order.
@@ -192,9 +192,10 @@ class Trainer(AbstractTrainer):
         Raises:
             ValueError: a number is out of range, or the state does not fit the trainer.
             RunError: environment, model and metrics do not fit together (one line names the part at
-                fault); or an int32 cannot count the run's updates or the steps of a log line.
+                fault); or a run has more updates, or a log line more steps, than an int32 can
+                count.
             TrainingError: an observation, reward, loss or parameter is not finite, a mask allowed
-                no action, or an environment in Python raised an error. Callbacks do not see the bad
+                no action, or an environment in Python raised an error. Callbacks never get such a
                 state.
         """
         config, mesh = self.config, self.mesh

@@ -104,7 +104,7 @@ def evaluate(
         num_episodes: number of episodes.
         greedy: whether to take the most probable action instead of sampling one.
         num_envs: number of environments in the batch; by default one per episode, but at most 256.
-            In Python, the default is at most 8, and the environments are closed afterwards.
+            For environments in Python the default is at most 8, and ``evaluate`` closes them.
         max_steps: steps after which an episode is truncated, because a policy may run in circles.
         metrics: custom metrics, by name.
         between: called every few steps. The argument is whether an episode is still running in this

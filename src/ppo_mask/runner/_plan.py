@@ -62,7 +62,7 @@ class Plan(Generic[Environment]):
     copy: Path | None = None
 
     def stored(self, config: RunConfig[Environment]) -> dict[str, dict[str, Any]]:
-        """Returns a run's settings as ``config.yaml`` and the checkpoints store them."""
+        """Returns a run's settings in the form that ``config.yaml`` and checkpoints contain."""
         return {
             group: {name: self.typed.get(name, value) for name, value in values.items()}
             for group, values in as_dict(config).items()

@@ -183,7 +183,7 @@ class Setting:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The setting's flags on the command line: its own name, then its alias."""
+        """The setting's flags on the command line: the flag of its name, then of its alias."""
         return tuple(flag_for(name) for name in (self.name, self.rules.alias) if name)
 
     @property

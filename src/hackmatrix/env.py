@@ -345,7 +345,7 @@ def _info(
 
 
 def _parts(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:
-    """Splits an action; an invalid action counts as neither a move, SIPHON nor a program."""
+    """Splits an action into its parts; for an invalid action, no part is set."""
     is_move = valid & (action < SIPHON_ACTION)
     return _Action(
         moves=is_move,

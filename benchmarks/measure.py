@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-_FEWEST_RUNS, _LONG_ENOUGH = 3, 30.0  # seconds
+_FEWEST_RUNS, _LONG_ENOUGH = 2, 30.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def measure(
     Args:
         subject: "training", or a name in ``subjects.SUBJECTS`` or ``peers.PEERS``.
         num_envs: number of environments.
-        runs: number of timed runs, after a warm-up run. The measurement ends early if three or more
+        runs: number of timed runs, after a warm-up run. The measurement ends early if two or more
             runs have taken half a minute.
         num_steps: steps of one run in each environment; by default the subject's own.
         devices: number of devices; None for all devices (a CPU's cores).

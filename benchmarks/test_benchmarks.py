@@ -55,7 +55,7 @@ def test_peer(measured, name, devices):
 
 @ON
 @pytest.mark.parametrize(
-    "num_envs", [pytest.param(256, marks=BRIEF), pytest.param(2048, marks=BRIEF), 8192]
+    "num_envs", [pytest.param(256, marks=BRIEF), pytest.param(1024, marks=BRIEF), 2048, 8192]
 )
 @pytest.mark.parametrize("subject", ["matrix products", "training"])
 def test_training_and_its_limit(measured, subject, num_envs, devices):

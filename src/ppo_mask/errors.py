@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_LIBRARIES = ("ppo_mask", "hackmatrix", "jax", "equinox", "jaxtyping", "beartype", "contextlib")
+_LIBRARIES = ("ppo_mask", "jax", "equinox", "jaxtyping", "beartype", "contextlib")
 
 
 class RunError(Exception):

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from pathlib import Path
 
+import jax
 import pytest
 
 from counting import DEFAULTS, TASK
@@ -34,6 +35,37 @@ def test_flags_win_over_a_file_and_a_file_over_a_preset(presets, tmp_path):
     config.write_text("preset: quick\nnum_steps: 16\n")
     found = ppo(presets, f"--config={config}")
     assert (found.num_envs, found.num_steps, found.learning_rate) == (8, 16, 1e-3)
+
+
+def test_on_an_accelerator_the_batch_is_the_devices(presets, monkeypatch, capsys):
+    batch = "num_steps: 8\nlr: 1e-3\naccelerator: {num_envs: 64, num_steps: 4}\n"
+    (presets / "both.yaml").write_text(batch)
+
+    def chosen(*flags: str):
+        found = ppo(presets, "--preset=both", *flags)
+        return found.num_envs, found.num_steps, found.learning_rate
+
+    on_cpu = (DEFAULTS.ppo.num_envs, 8, 1e-3)
+    assert chosen() == on_cpu
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "device_count", lambda: 4)
+    assert chosen() == (256, 4, 1e-3)
+    kind = jax.devices()[0].device_kind
+    said = f"note: for 4 x {kind} the preset sets --num-envs 256 --num-steps 4\n"
+    assert capsys.readouterr().out == said
+    assert chosen("--num-devices=2", "--num-steps=16") == (128, 16, 1e-3)
+    assert chosen("--num-envs=32") == (32, 4, 1e-3)
+    assert chosen("--num-seeds=2")[0] == 64
+    assert chosen("--auto-tune") == on_cpu
+
+
+def test_a_resumed_run_keeps_its_batch_on_an_accelerator(presets, tmp_path, monkeypatch):
+    (presets / "both.yaml").write_text("num_envs: 8\nnum_steps: 8\naccelerator: {num_envs: 64}\n")
+    task = dataclasses.replace(TASK, presets=presets)
+    runs = [f"--checkpoint-dir={tmp_path}", "--run-name=a", "--preset=both"]
+    assert main(task, DEFAULTS, [*runs, "--total-timesteps=64"]) == 0
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert ppo(presets, f"--resume={tmp_path}/a", "--preset=both").num_envs == 8
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any, Generic, TypeVar
 
+import jax
+
 from ppo_mask.checkpoints import (
     RunFolder,
     Storage,
@@ -36,6 +38,9 @@ from ppo_mask.runner._schema import as_dict, did_you_mean, flag_for, load_yaml, 
 from ppo_mask.runner._settings import MAX_SEED, RunConfig, RunSettings, resolve
 
 Environment = TypeVar("Environment")
+
+_ACCELERATOR = "accelerator"
+"""The block of a preset that holds its settings for GPUs and TPUs."""
 
 SHARED = "several processes need a folder, or a bucket, that all of them can read"
 
@@ -99,7 +104,7 @@ def make_plan(
         if "config" in in_file:
             raise RunError(f"{file}: a file cannot name another config")
     preset = _preset_file(presets, flags.get("preset", in_file.get("preset")))
-    in_preset = {} if preset is None else read_yaml(preset, defaults)
+    in_preset, accelerated = _read_preset(preset, defaults)
     given = {**in_preset, **in_file, **flags}
     known = settings(defaults)
     of_run = {name: value for name, value in given.items() if known[name].group == "run"}
@@ -109,6 +114,7 @@ def make_plan(
     if not connect(run.distributed):
         cores.make_devices()
     require_platform()
+    given = {**_fit_devices(in_preset, accelerated, run), **in_file, **flags}
     if is_multiprocess():
         return _on_all(lambda: _choose(defaults, given, run))
     return _choose(defaults, given, run)
@@ -290,6 +296,37 @@ def _preset_file(folder: Path | None, name: str | None) -> Path | None:
         there = f"; there are {', '.join(names)}" if names else ": this program has none"
         raise RunError(f"there is no preset {name}{did_you_mean(str(name), names)}{there}")
     return presets[name]
+
+
+def _read_preset(path: Path | None, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Reads a preset's settings, and those of its block ``accelerator``."""
+    content = {} if path is None else load_yaml(path)
+    block: Any = content.pop(_ACCELERATOR, {}) if isinstance(content, dict) else {}
+    source = str(path)
+    accelerated = read_values(config, block, f"{source}, {_ACCELERATOR}")
+    return read_values(config, content or {}, source), accelerated
+
+
+def _fit_devices(
+    in_preset: dict[str, Any], accelerated: dict[str, Any], run: RunSettings
+) -> dict[str, Any]:
+    """Replaces a preset's settings by those of its block ``accelerator``, on a GPU or TPU.
+
+    Args:
+        in_preset: the preset's settings.
+        accelerated: the settings of the block; ``num_envs`` is for one device.
+        run: a resumed run gets neither value, since it keeps its own.
+    """
+    if run.resume is not None:
+        return {name: x for name, x in in_preset.items() if name not in accelerated}
+    if not accelerated or run.auto_tune or jax.default_backend() == "cpu":
+        return in_preset
+    count = 1 if run.num_seeds > 1 else run.num_devices or jax.device_count()
+    chosen = {name: count * x if name == "num_envs" else x for name, x in accelerated.items()}
+    if is_process_0():
+        words = " ".join(f"{flag_for(name)} {value}" for name, value in chosen.items())
+        print(f"note: for {count} x {jax.devices()[0].device_kind} the preset sets {words}")
+    return {**in_preset, **chosen}
 
 
 def _describe_presets(folder: Path | None) -> str:

@@ -74,7 +74,8 @@ class Task(Generic[Environment]):
         trainer: makes the trainer; called with the arguments of
             :class:`~ppo_mask.training.Trainer`.
         presets: a folder of presets, which are ``--config`` files; ``--preset`` names one. None if
-            there are no presets.
+            there are no presets. On a GPU or TPU, a preset's block ``accelerator`` overrides the
+            preset's other settings; its ``num_envs`` is for each device.
         policies: the program's saved policies, by the names that ``--initial-policy`` accepts.
         render: formats a state as text, for ``watch``; None to print the state's arrays.
     """

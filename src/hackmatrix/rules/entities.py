@@ -49,7 +49,7 @@ class Entities(eqx.Module):
         stunned: whether an enemy sits out the next enemy turn.
         from_siphon: whether a siphoned block brought the entity.
         from_task: whether the schedule brought the entity.
-        order: the stamp of list order; smaller is earlier.
+        order: sorts the entities in list order; smaller is earlier.
     """
 
     kind: Int8[Array, "slots"]

@@ -25,7 +25,7 @@ class WorkerError(Exception):
 
 
 class Workers:
-    """A ``Stepper`` that distributes the environments over workers; all share the arrays.
+    """A ``Stepper`` that distributes the environments over worker processes.
 
     Each worker runs a program of its own. A fork would break JAX, and a process of
     ``multiprocessing`` would run the user's script again.

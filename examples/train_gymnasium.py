@@ -26,6 +26,7 @@ class InPython:
     env_kwargs: str = setting("{}", "its keyword arguments, as an object in JSON")
     num_workers: int = setting(0, "processes to step it in; 0: this one", at_least=0)
     max_episode_steps: int | None = setting(None, "where to truncate episodes", at_least=1)
+    mask: str | None = setting(None, "the entry of its infos or observation that is the mask")
 
 
 def make_env(settings: InPython) -> GymnasiumEnv:
@@ -35,6 +36,7 @@ def make_env(settings: InPython) -> GymnasiumEnv:
         num_workers=settings.num_workers,
         max_episode_steps=settings.max_episode_steps,
         env_kwargs=read_arguments(settings.env_kwargs),
+        mask=settings.mask,
     )
 
 

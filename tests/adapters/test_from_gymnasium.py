@@ -18,6 +18,7 @@ import ppo_mask as pm
 import programs
 from playing import draw_allowed, learned, played_on_host
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
+from ppo_mask.adapters.from_gymnasium._stepper import check_mask
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
 from ppo_mask.callbacks import _evaluator
 from ppo_mask.errors import RunError
@@ -116,6 +117,60 @@ def test_masks_are_found_in_the_observations_of_a_vector(capfd):
     env = GymnasiumEnv.of_vectors(lambda n: SyncVectorEnv([InObservation] * n))
     assert follow(env, InObservation) > 4
     assert "no masks" not in capfd.readouterr().err
+
+
+def in_info(name, convert):
+    return lambda: InInfo(Climb(), name, convert)
+
+
+LIST = in_info("valid_actions", np.flatnonzero)
+NAMED = in_info("legal", lambda mask: np.flatnonzero(mask).tolist())
+
+
+class Valid(InInfo):
+    def valid_action_mask(self):
+        return self.env.action_masks()
+
+
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        (lambda: Valid(Climb(), "other"), {}),
+        (LIST, {}),
+        (NAMED, {"mask": "legal"}),
+        (NAMED, {"mask": lambda game: game.legal(), "num_workers": 2}),
+    ],
+)
+def test_masks_are_found_under_other_names_or_where_one_says(make, settings, capfd):
+    assert follow(GymnasiumEnv(make, **settings), make, steps=30) > 1
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("settings", [{"mask": "legal"}, {"mask": lambda v: v.call("legal")}])
+def test_a_vector_is_told_where_its_masks_are(settings):
+    env = GymnasiumEnv.of_vectors(lambda n: SyncVectorEnv([NAMED] * n), **settings)
+    assert follow(env, NAMED, steps=30) > 1
+
+
+@pytest.mark.parametrize(
+    ("mask", "wanted", "settings"),
+    [
+        ([1, 3], [0, 1, 0, 1], {}),
+        ((3,), [0, 0, 0, 1], {}),
+        ({0: None, 2: None}, [1, 0, 1, 0], {}),
+        (np.array([1, 4], np.uint8), [1, 0, 0, 1], {"start": np.int64(1)}),
+        ([0, 1, 2, 3], [1, 1, 1, 1], {}),
+        ([0, 1, 1, 0], [0, 1, 1, 0], {}),
+        ([0, 1, 1, 0], [0, 1, 1, 0], {"mask": ("info", "valid_actions")}),
+        # Of two actions it may be either.
+        ([0, 1], [0, 1], {"num_actions": 2}),
+        ([0, 1], [1, 1], {"num_actions": 2, "mask": ("info", "valid_actions")}),
+    ],
+)
+def test_a_mask_may_be_a_list_of_the_allowed_actions(mask, wanted, settings):
+    layout = {"num_actions": 4, "start": 0, "mask": ("method", "action_masks"), **settings}
+    layout["mask_length"] = layout["num_actions"]
+    assert check_mask(mask, layout).tolist() == list(map(bool, wanted))
 
 
 def test_truncation_equals_the_game_by_hand():
@@ -277,7 +332,9 @@ WRONG = {
     "reset": r"Wrong raised RuntimeError: no cards at .*\(reset\)$",
     "nothing": r"Wrong: action_masks\(\) allows no action, though the episode has not ended",
     "length": r"Wrong: action_masks\(\) has shape \(4,\); it must be one row of 5 booleans",
-    "ragged": r"Wrong: action_masks\(\) is no array; it must be one row of 5 booleans$",
+    "ragged": r"Wrong: action_masks\(\) is no array; .* or the allowed actions, each once$",
+    "list": r"Wrong: action_masks\(\) has shape \(2,\); it must be .*, each once$",
+    "no list": r"Wrong: action_masks\(\) allows no action, though the episode has not ended",
     # NumPy found it, and it is not NumPy's mistake.
     "numpy": r"Wrong raised ValueError: all .* at .*python_games.py:\d+ \(action_masks\)$",
     "floats": r"Wrong: action_masks\(\) must hold booleans, or 0 and 1; got 0\.5$",
@@ -406,14 +463,20 @@ def of_vectors(mode, name):
 def test_masks_are_found_or_missed_however_an_environment_is_made(mode, capfd):
     make = GymnasiumEnv if mode == "alone" else partial(of_vectors, mode)
     make("CartPole-v1").close()
-    line = 'warning: CartPole-v1 has no masks, neither action_masks() nor info["action_mask"]: '
-    assert f"{line}all its actions are always allowed\n" in capfd.readouterr().err
+    line = "warning: CartPole-v1 has no masks under a known name: all its actions are always"
+    assert f"{line} allowed\n" in capfd.readouterr().err
     if mode == "vector_entry_point":
         return
     with make("Climb-v0") as env:
         _, timestep = pm.VectorEnv(env, 3).reset(KEY)
     assert not timestep.action_mask.all()
     assert "no masks" not in capfd.readouterr().err
+
+
+def test_what_looks_like_a_mask_is_named(capfd):
+    GymnasiumEnv(NAMED)
+    line = 'all its actions are always allowed; if info["legal"] or action_masks() is a mask'
+    assert line in capfd.readouterr().err
 
 
 def test_workers_end_with_the_block():
@@ -447,13 +510,14 @@ def test_what_makes_an_environment_gets_its_arguments():
             r"one Climb is .* give a function that makes one as you want it, such as lambda: "
             r"gymnasium\.make\('Climb-v0'\)$",
         ),
-        (dict, {}, "what should make a Env of Gymnasium made a dict$"),
+        (dict, {}, "what should make a Env of gymnasium made a dict$"),
         (Blind, {}, r"Blind raised AttributeError: .*'table' at .*test_from_gymnasium.py"),
         ("Pendulum-v1", {}, r"Pendulum-v1 has actions of Box\(.*must be Discrete or MultiDiscrete"),
         (lambda: Spaces(SAYS), {}, r"Spaces: observation\['say'\] is of Text"),
         (partial(Wrong, "make"), {}, "the environment raised OSError: no such"),
         (partial(Wrong, "attribute"), {}, "Wrong: action_masks must be a method, which returns"),
         (OldWithoutMasks, {}, OLD),
+        (NAMED, {"mask": "leal"}, r"Climb: has no .*'leal'.* info has \['cards', 'legal'\]; obser"),
     ],
 )
 def test_what_cannot_be_used_is_one_line(environment, settings, line):

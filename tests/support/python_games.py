@@ -134,7 +134,11 @@ class Climb(gymnasium.Env):
 
 
 class InInfo(gymnasium.Wrapper):
-    """The same game with its mask in its info only."""
+    """The same game with its mask in its info only, or the list of what it allows."""
+
+    def __init__(self, env, name="action_mask", convert=np.int8):
+        super().__init__(env)
+        self.name, self.convert = name, convert
 
     def reset(self, **options):
         return self._with_mask(*self.env.reset(**options))
@@ -144,7 +148,10 @@ class InInfo(gymnasium.Wrapper):
 
     def _with_mask(self, *returned):
         *others, info = returned
-        return *others, info | {"action_mask": self.env.action_masks().astype(np.int8)}
+        return *others, info | {self.name: self.convert(self.env.action_masks())}
+
+    def legal(self):
+        return set(np.flatnonzero(self.env.action_masks()))
 
     def get_wrapper_attr(self, name):
         if name == "action_masks":
@@ -252,6 +259,10 @@ class Wrong(Climb):
                 return mask & False
             if self.what == "length":
                 return mask[1:]
+            if self.what == "list":
+                return [1, 5]
+            if self.what == "no list":
+                return []
             if self.what == "ragged":
                 return [[True, False], [True]]
             if self.what == "numpy":

@@ -21,26 +21,23 @@ from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters._shared import StaticObject
 from ppo_mask.adapters.from_gymnasium._host import BEGUN, TERMINATED, TRUNCATED, Answer, Host
 from ppo_mask.adapters.from_gymnasium._makers import (
+    Inspected,
+    Mask,
     attempt,
-    close,
     find_maker,
+    find_masks,
     first_made,
-    is_masked,
+    inspect_env,
+    with_mask,
 )
-from ppo_mask.adapters.from_gymnasium._spaces import (
-    as_row,
-    as_tree,
-    counts_of,
-    find_mask_leaf,
-    leaves_of,
-)
-from ppo_mask.adapters.from_gymnasium._stepper import Stepper, find_masks, make_arrays, read_parts
+from ppo_mask.adapters.from_gymnasium._spaces import as_row, as_tree, leaves_of, read_parts
+from ppo_mask.adapters.from_gymnasium._stepper import Stepper, make_arrays
 from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper, find_masks_of
 from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.envs import AbstractHostEnv, Next, TimeStep
 from ppo_mask.envs.actions import Action, ActionLike, NumActions, as_action, mask_length
-from ppo_mask.errors import RunError, warn
+from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree
 
 
@@ -61,10 +58,11 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     """An environment of Gymnasium, written in Python and stepped on the host.
 
     One callback from the compiled program steps all environments of a
-    :class:`ppo_mask.envs.VectorEnv`, in this process or in worker processes. The mask comes from
-    ``action_masks()``, as for sb3-contrib's ``MaskablePPO``; or from ``info["action_mask"]``; or
-    from the entry ``action_mask`` of a Dict observation, as in PettingZoo and RLlib. If there is no
-    mask, all actions are allowed. For MultiDiscrete actions, the masks of the parts are
+    :class:`ppo_mask.envs.VectorEnv`, in this process or in worker processes. The mask comes from a
+    method ``action_masks()``, as for sb3-contrib's ``MaskablePPO``, or ``valid_action_mask()``; or
+    from the entry ``action_mask`` or ``valid_actions`` of the infos or of a Dict observation; or
+    from where the argument ``mask`` says. If there is no mask, all actions are allowed, and a
+    warning names what looks like a mask. For MultiDiscrete actions, the masks of the parts are
     concatenated. The last observation of a truncated episode is kept for bootstrapping.
 
     The state is on the host, so a step cannot be repeated, and checkpoints do not hold the state.
@@ -97,6 +95,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         flatten: bool = False,
         infos: Sequence[str] = (),
         env_kwargs: Mapping[str, Any] | None = None,
+        mask: Mask = None,
     ):
         """Makes one environment to inspect its spaces, and closes it.
 
@@ -113,31 +112,38 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             infos: names of infos to keep. Each must be a number; a missing info is 0.
             env_kwargs: arguments for the function that makes the environment, such as
                 ``{"size": 3}``.
+            mask: the name of the infos' or the observation's entry that is the mask; or a function
+                of the environment, such as ``lambda env: env.unwrapped.legal_moves()``. The mask is
+                one boolean for each action, or a list of the allowed actions. None looks for it, as
+                described above.
 
         Raises:
             ValueError: the environment is unknown, its actions are not discrete, or its
                 observations are not arrays.
-            RunError: the environment cannot be made.
+            RunError: the environment cannot be made, or has no entry ``mask``.
         """
         if num_workers < 0:
             raise ValueError(f"num_workers must be 0 or more, got {num_workers}")
         make, name = find_maker(environment, max_episode_steps, env_kwargs or {})
+        make = with_mask(make, mask)
         env = first_made(name, make, gymnasium.Env)
-        name = name or type(env.unwrapped).__name__
-        space, actions = attempt(name, lambda: (env.observation_space, env.action_space))
-        has_masks = attempt(name, lambda: is_masked(find_masks(env), env))
-        close(name, env)
+        inspected = inspect_env(name or type(env.unwrapped).__name__, env, "", find_masks, mask)
 
         def make_stepper(layout: Any) -> Any:
             if num_workers:
                 return Workers(make, layout, num_workers)
             return Stepper(make, layout, make_arrays(layout), 0, layout["num_envs"])
 
-        self._set_up(name, space, actions, has_masks, make_stepper, flatten, infos)
+        self._set_up(inspected, make_stepper, flatten, infos)
 
     @classmethod
     def of_vectors(
-        cls, make_vector: Callable[[int], Any], *, flatten: bool = False, infos: Sequence[str] = ()
+        cls,
+        make_vector: Callable[[int], Any],
+        *,
+        flatten: bool = False,
+        infos: Sequence[str] = (),
+        mask: Mask = None,
     ) -> "GymnasiumEnv":
         """Wraps Gymnasium's vector environments, such as a vector that steps all copies at once.
 
@@ -150,72 +156,52 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
                 ``lambda n: gymnasium.make_vec("CartPole-v1", n)``.
             flatten: as in the constructor.
             infos: as in the constructor.
+            mask: as in the constructor, but a function returns a row for each environment.
 
         Raises:
             ValueError: actions are not discrete, or observations are not arrays.
-            RunError: the vector cannot be made.
+            RunError: the vector cannot be made, or has no entry ``mask``.
         """
+        make_vector = with_mask(make_vector, mask)
         vector = first_made("", lambda: make_vector(1), gymnasium.vector.VectorEnv)
-        inner = type(vector.unwrapped).__name__
-        space, actions = attempt(
-            inner, lambda: (vector.single_observation_space, vector.single_action_space)
-        )
         spec = getattr(vector, "spec", None)
-        name = inner if spec is None else spec.id
-        has_masks = attempt(name, lambda: is_masked(find_masks_of(vector), vector))
-        close(name, vector)
+        name = type(vector.unwrapped).__name__ if spec is None else spec.id
+        inspected = inspect_env(name, vector, "single_", find_masks_of, mask)
 
         def make_stepper(layout: Any) -> Any:
             return VectorStepper(make_vector, layout, make_arrays(layout))
 
         env = object.__new__(cls)
-        env._set_up(name, space, actions, has_masks, make_stepper, flatten, infos)
+        env._set_up(inspected, make_stepper, flatten, infos)
         return env
 
     def _set_up(
         self,
-        name: str,
-        space: Any,
-        actions: Any,
-        has_masks: bool,
+        inspected: Inspected,
         make_stepper: Callable[[Any], Any],
         flatten: bool,
         infos: Sequence[str],
     ) -> None:
         if isinstance(infos, str):
             raise ValueError(f"infos must be a list of names; write [{infos!r}]")
-        kinds = gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete
-        if not isinstance(actions, kinds):
-            kind = "Discrete or MultiDiscrete"
-            raise ValueError(f"{name} has actions of {actions}; they must be {kind}")
-        try:
-            leaves = leaves_of(space)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
         put = partial(object.__setattr__, self)
-        count = counts_of(actions)
-        put("num_actions", count)
+        put("num_actions", inspected.num_actions)
         put("_flatten", flatten)
         put("_infos", tuple(infos))
-        put("_space", StaticObject(space))
+        put("_space", StaticObject(inspected.space))
         layout = {
-            "num_actions": count,
-            "mask_length": mask_length(count),
-            "action_shape": actions.shape,
-            "start": actions.start,
-            "leaves": [leaf[:4] for leaf in leaves],
-            "mask_leaf": find_mask_leaf(leaves, mask_length(count)),
+            "num_actions": inspected.num_actions,
+            "mask_length": mask_length(inspected.num_actions),
+            "action_shape": inspected.action_shape,
+            "start": inspected.start,
+            "leaves": [leaf[:4] for leaf in inspected.leaves],
+            "mask": inspected.mask,
             "infos": tuple(infos),
             "num_infos": len(infos),
         }
-        host = Host(name, layout, make_stepper)
+        host = Host(inspected.name, layout, make_stepper)
         put("_held", StaticObject(host))
         atexit.register(_end, weakref.ref(host))
-        if not has_masks and layout["mask_leaf"] is None:
-            warn(
-                f'{name} has no masks, neither action_masks() nor info["action_mask"]: all its '
-                "actions are always allowed"
-            )
 
     @property
     def _host(self) -> Host:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 
-from ppo_mask.adapters.from_gymnasium._stepper import describe_error
+from ppo_mask.adapters.from_gymnasium._stepper import IDLE, describe_error
 from ppo_mask.adapters.from_gymnasium._workers import WorkerError
 from ppo_mask.errors import RunError, warn
 
@@ -151,7 +151,8 @@ class Host:
         arrays["action"][:] = rows[:, ACTION].reshape(arrays["action"].shape)
         arrays["cut"][:] = rows[:, CUT] != 0
         session.stepper.step()
-        session.rows[:, SERIAL] = (session.rows[:, SERIAL] + 1) & 0x7FFFFFFF
+        moved = (rows[:, ACTION] != IDLE).all(axis=1)
+        session.rows[:, SERIAL] = (session.rows[:, SERIAL] + moved) & 0x7FFFFFFF
         self._clock += 1
         session.used = self._clock
         return self._read(session, begun=False)

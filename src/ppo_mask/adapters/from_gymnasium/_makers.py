@@ -1,17 +1,129 @@
 """Finds the function that makes an environment, makes one, and inspects it."""
 
+import inspect
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, no_type_check
 
 from ppo_mask.adapters._gymnasium import gymnasium
-from ppo_mask.adapters.from_gymnasium._stepper import check_returned, describe_error
+from ppo_mask.adapters.from_gymnasium._spaces import Leaf, counts_of, leaves_of
+from ppo_mask.adapters.from_gymnasium._stepper import (
+    GIVEN,
+    UnfitError,
+    check_returned,
+    describe_error,
+    name_source,
+)
+from ppo_mask.envs.actions import NumActions, mask_length
 from ppo_mask.errors import RunError, warn
 
+Mask = Callable[[Any], Any] | str | None
+"""A function from an environment to its mask; an entry of the info or the observation; or None."""
+METHODS = (GIVEN, "action_masks", "valid_action_mask")
+"""Methods of an environment that return its mask."""
+_ENTRIES = ("action_mask", "valid_actions")
+"""Entries of an info or of a Dict observation that are the mask."""
+_LOOKS_LIKE_A_MASK = re.compile(r"mask|legal|avail|allowed|valid(?!at)", re.IGNORECASE)
 
-def is_masked(masks: Any, env: Any) -> bool:
-    """Whether an environment or a vector has masks: a method ``masks``, or masks in its infos."""
-    return masks is not None or "action_mask" in check_returned(env.reset(seed=0), "reset")[1]
+
+class Inspected(NamedTuple):
+    """What one environment or vector says of itself."""
+
+    name: str
+    space: Any
+    start: Any
+    action_shape: Any
+    num_actions: NumActions
+    leaves: list[Leaf]
+    mask: tuple[str | None, str | None]
+
+
+def with_mask(make: Callable[..., Any], mask: Mask) -> Callable[..., Any]:
+    """Adds a method that returns the mask to what a function makes, if ``mask`` is a function."""
+    if not callable(mask):
+        return make
+
+    @no_type_check  # So that workers need nothing of this library to unpickle it.
+    def make_masked(*arguments: Any) -> Any:
+        env = make(*arguments)
+        setattr(env, GIVEN, lambda: mask(env))
+        return env
+
+    return make_masked
+
+
+def find_masks(env: Any) -> Any:
+    """Finds which of METHODS an environment or a wrapper has: its name, and it; None if none."""
+    for name in METHODS:
+        try:
+            method = env.get_wrapper_attr(name)
+        except AttributeError:
+            continue
+        if not callable(method):
+            raise UnfitError(f"{name} must be a method, which returns the mask")
+        return name, method
+    return None
+
+
+def inspect_env(
+    name: str, env: Any, prefix: str, find: Callable[[Any], Any], mask: Mask
+) -> Inspected:
+    """Inspects an environment or a vector, and closes it.
+
+    Args:
+        name: of the environment, for messages.
+        env: the environment or vector.
+        prefix: of the names of its spaces.
+        find: finds the method that returns masks.
+        mask: as in ``GymnasiumEnv``.
+
+    Raises:
+        ValueError: actions are not discrete, or observations are not arrays.
+        RunError: the environment raises an error, or has no entry ``mask``.
+    """
+    names = f"{prefix}observation_space", f"{prefix}action_space"
+    space, actions = attempt(name, lambda: [getattr(env, name) for name in names])
+    if not isinstance(actions, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
+        kind = "Discrete or MultiDiscrete"
+        raise ValueError(f"{name} has actions of {actions}; they must be {kind}")
+    try:
+        leaves = leaves_of(space)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    count = counts_of(actions)
+    rows = [leaf for leaf in leaves if leaf.shape == (mask_length(count),)]
+    shown = [leaf.path[0] for leaf in rows if len(leaf.path) == 1]
+    source = attempt(name, lambda: _find_source(name, env, find, mask, shown))
+    close(name, env)
+    return Inspected(name, space, actions.start, actions.shape, count, leaves, source)
+
+
+def _find_source(
+    name: str, env: Any, find: Callable[[Any], Any], mask: Mask, shown: list[Any]
+) -> tuple[str | None, str | None]:
+    """Finds where the mask is; warns, and names what looks like one, if that is nowhere."""
+    is_named = isinstance(mask, str)
+    if not is_named and (found := find(env)) is not None:
+        return "method", found[0]
+    _, info = check_returned(env.reset(seed=0), "reset")
+    places = {"info": list(info), "observation": shown}
+    for kind, entries in places.items():
+        for entry in (mask,) if is_named else _ENTRIES:
+            if entry in entries:
+                return kind, entry
+    if is_named:
+        has = "; ".join(f"{kind} has {entries}" for kind, entries in places.items())
+        raise UnfitError(f"has no entry {mask!r}, which should be the mask: {has}")
+    seen = [name_source((kind, x)) for kind, entries in places.items() for x in map(str, entries)]
+    for attribute in dir(env.unwrapped):
+        if not attribute.startswith("_"):
+            value = inspect.getattr_static(env.unwrapped, attribute, None)
+            seen.append(f"{attribute}()" if callable(value) else attribute)
+    seen = [x for x in seen if _LOOKS_LIKE_A_MASK.search(x)]
+    line = f"{name} has no masks under a known name: all its actions are always allowed"
+    warn(line + (f"; if {' or '.join(seen)} is a mask, say so by mask=" if seen else ""))
+    return None, None
 
 
 def attempt(name: str, make: Callable[[], Any]) -> Any:
@@ -35,8 +147,14 @@ def first_made(name: str, make: Callable[[], Any], kind: type) -> Any:
     """
     env = attempt(name, make)
     if not isinstance(env, kind):
-        wanted = f"a {kind.__name__} of Gymnasium"
-        raise ValueError(f"what should make {wanted} made a {type(env).__name__}")
+        library = kind.__module__.partition(".")[0]
+        line = f"what should make a {kind.__name__} of {library} made a {type(env).__name__}"
+        if type(env).__module__.startswith("pettingzoo"):
+            line += (
+                "; ppo_mask.adapters.pettingzoo takes AEC games, and parallel_to_aec of "
+                "pettingzoo.utils makes one of a ParallelEnv"
+            )
+        raise ValueError(line)
     return env
 
 

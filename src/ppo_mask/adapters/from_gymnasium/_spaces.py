@@ -1,12 +1,13 @@
 """Converts observations of Gymnasium's spaces to trees of arrays."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, no_type_check
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ppo_mask.adapters._gymnasium import gymnasium
+from ppo_mask.adapters.from_gymnasium._stepper import part_of, store
 from ppo_mask.envs.actions import NumActions
 from ppo_mask.jax_tools import ArrayTree
 
@@ -65,12 +66,18 @@ def _span(space: Any, counts: Any) -> Any:
     return space.start, space.start + counts - 1
 
 
-def find_mask_leaf(leaves: list[Leaf], mask_length: int) -> int | None:
-    """Finds the mask among an observation's arrays, by name and length; None if there is none."""
-    for i, leaf in enumerate(leaves):
-        if leaf.path == ("action_mask",) and leaf.shape == (mask_length,):
-            return i
-    return None
+@no_type_check
+def read_parts(observation: Any, leaves: Any) -> Any:
+    """Copies the arrays of one observation.
+
+    Raises:
+        UnfitError: see ``store``.
+    """
+    arrays: list[Any] = []
+    for path, dtype, shape, span in leaves:
+        arrays.append(np.zeros(shape, dtype))
+        store(arrays[-1], (), part_of(observation, path), path, span)
+    return arrays
 
 
 def as_tree(space: Any, arrays: list[Array]) -> ArrayTree:

@@ -23,6 +23,12 @@ _RETURNED = {
 }
 _FLAGS = "terminated and truncated must be one boolean each"
 
+GIVEN = "given_mask"
+"""The method that a maker adds to an environment for a function given as ``mask``."""
+
+IDLE = -1
+"""In place of an action: the environment takes no step, and its arrays stay as they are."""
+
 # Arrays begin at cache lines, since several workers write to the same memory.
 _ALIGNED = 64
 
@@ -36,8 +42,8 @@ def lay_out(layout: Any) -> Any:
 
     Args:
         layout: ``num_envs``, ``action_shape``, ``mask_length``, ``num_infos``; ``leaves``, the
-            path, dtype, shape and span (see ``Leaf``) of each leaf; and ``mask_leaf``, the index of
-            the leaf that is the mask if the environment gives no other mask, or None.
+            path, dtype, shape and span (see ``Leaf``) of each leaf; and ``mask``, where the mask
+            is: ("method" or "info" or "observation", name), or (None, None) if there is none.
     """
     n = layout["num_envs"]
     fields = [
@@ -152,40 +158,67 @@ def _check_kept(kept: Any, value: Any, path: Any, span: Any) -> None:
 
 
 @no_type_check
-def check_mask(mask: Any, count: Any, what: Any) -> Any:
+def check_mask(mask: Any, layout: Any) -> Any:
     """Checks a mask, and converts it to an array of booleans.
 
     Args:
-        mask: an environment's mask.
-        count: the number of actions, or a tuple with the number of values of each part.
-        what: the mask's source, for messages.
+        mask: an environment's mask: one boolean, or 0 or 1, for each action; or the allowed
+            actions.
+        layout: see ``lay_out``.
 
     Raises:
         UnfitError: the mask has a wrong shape or dtype, or allows no action.
     """
-    length = sum(count) if isinstance(count, tuple) else count
-    wanted = f"one row of {length} booleans{', part after part' * isinstance(count, tuple)}"
-    try:
-        array = np.asarray(mask)
-    except ValueError:
-        raise UnfitError(f"{what} is no array; it must be {wanted}") from None
-    if array.shape != (length,):
-        raise UnfitError(f"{what} has shape {array.shape}; it must be {wanted}")
-    if array.dtype != np.bool_:
-        wrong = (array != 0) & (array != 1)
-        if wrong.any():
-            raise UnfitError(f"{what} must hold booleans, or 0 and 1; got {array[wrong][0]}")
-        array = array.astype(bool)
-    if not array.any():
+    is_row = isinstance(mask, np.ndarray) and mask.dtype == np.bool_
+    if not is_row or mask.shape != (layout["mask_length"],):
+        mask = _read_mask(mask, layout)
+    if not mask.any():
+        what = name_source(layout["mask"])
         raise UnfitError(f"{what} allows no action, though the episode has not ended")
-    if isinstance(count, tuple):
-        allows = np.logical_or.reduceat(array, first_actions(count))
+    if isinstance(count := layout["num_actions"], tuple):
+        allows = np.logical_or.reduceat(mask, first_actions(count))
         if not allows.all():
             raise UnfitError(
-                f"{what} allows no action in part {allows.argmin()} (counted from 0), though the "
-                "episode has not ended"
+                f"{name_source(layout['mask'])} allows no action in part {allows.argmin()} "
+                "(counted from 0), though the episode has not ended"
             )
-    return array
+    return mask
+
+
+@no_type_check
+def _read_mask(mask: Any, layout: Any) -> Any:
+    what, length = name_source(layout["mask"]), layout["mask_length"]
+    has_parts = isinstance(layout["num_actions"], tuple)
+    wanted = f"one row of {length} booleans"
+    wanted += ", part after part" if has_parts else ", or the allowed actions, each once"
+    try:
+        array = np.asarray(list(mask) if isinstance(mask, (set, frozenset, dict)) else mask)
+    except ValueError:
+        raise UnfitError(f"{what} is no array; it must be {wanted}") from None
+    if not has_parts:
+        array = _read_list(array, layout)
+    if array.shape != (length,):
+        raise UnfitError(f"{what} has shape {array.shape}; it must be {wanted}")
+    wrong = (array != 0) & (array != 1)
+    if wrong.any():
+        raise UnfitError(f"{what} must hold booleans, or 0 and 1; got {array[wrong][0]}")
+    return array.astype(bool)
+
+
+@no_type_check
+def _read_list(array: Any, layout: Any) -> Any:
+    """Converts a list of allowed actions to a mask; returns any other array unchanged.
+
+    ``[0, 1]`` of two actions could be either: in ``valid_actions`` it is a list, otherwise a mask.
+    """
+    is_list = array.ndim == 1 and (array.dtype.kind in "iu" or not array.size)
+    if not is_list:
+        return array
+    is_row = len(array) == layout["mask_length"] and ((array == 0) | (array == 1)).all()
+    if is_row and layout["mask"] != ("info", "valid_actions"):
+        return array
+    allowed = np.isin(np.arange(layout["mask_length"]), array - layout["start"])
+    return allowed if np.count_nonzero(allowed) == len(array) else array
 
 
 def first_actions(count: Any) -> Any:
@@ -193,15 +226,12 @@ def first_actions(count: Any) -> Any:
     return np.cumsum((0, *count[:-1])) if isinstance(count, tuple) else np.zeros(1, int)
 
 
-def find_masks(env: Any) -> Any:
-    """Finds the method ``action_masks`` of an environment or wrapper; None if there is none."""
-    try:
-        found = env.get_wrapper_attr("action_masks")
-    except AttributeError:
-        return None
-    if not callable(found):
-        raise UnfitError("action_masks must be a method, which returns the mask")
-    return found
+def name_source(source: Any) -> Any:
+    """Names a mask's source (see ``lay_out``), for messages."""
+    kind, name = source
+    if kind == "method":
+        return "mask(environment)" if name == GIVEN else f"{name}()"
+    return f"{kind}[{name!r}]".replace("'", '"')
 
 
 @no_type_check
@@ -228,20 +258,6 @@ def store(array: Any, rows: Any, value: Any, path: Any, span: Any) -> None:
     _check_kept(array[rows], value, path, span)
 
 
-@no_type_check
-def read_parts(observation: Any, leaves: Any) -> Any:
-    """Copies the arrays of one observation.
-
-    Raises:
-        UnfitError: see ``store``.
-    """
-    arrays: list[Any] = []
-    for path, dtype, shape, span in leaves:
-        arrays.append(np.zeros(shape, dtype))
-        store(arrays[-1], (), part_of(observation, path), path, span)
-    return arrays
-
-
 def part_of(observation: Any, path: Any) -> Any:
     """Returns the part of an observation at a path."""
     for key in path:
@@ -251,6 +267,20 @@ def part_of(observation: Any, path: Any) -> Any:
 
 def _where(path: Any) -> Any:
     return "".join(f"[{key!r}]" for key in path)
+
+
+@no_type_check
+def read_entry(info: Any, observation: Any, source: Any) -> Any:
+    """Reads the mask, or those of a vector, from an info or an observation.
+
+    Raises:
+        UnfitError: there is none here.
+    """
+    kind, name = source
+    value = (info if kind == "info" else observation).get(name)
+    if value is None:
+        raise UnfitError(f'{kind} has no "{name}" here, though it had one before')
+    return value
 
 
 @no_type_check
@@ -269,8 +299,9 @@ class Stepper:
         self._envs = {row: make() for row in range(first, last)}
         if len({id(env.unwrapped) for env in self._envs.values()}) < len(self._envs):
             raise UnfitError("the function that makes it returned the same environment twice")
-        self._masks = {row: find_masks(env) for row, env in self._envs.items()}
-        self._in_info = False
+        kind, name = layout["mask"]
+        with_masks = self._envs.items() if kind == "method" else ()
+        self._masks = {row: env.get_wrapper_attr(name) for row, env in with_masks}
         leaves = [(path, span) for path, _, _, span in layout["leaves"]]
         self._next = [(*leaf, arrays[f"next{i}"]) for i, leaf in enumerate(leaves)]
         self._final = [(*leaf, arrays[f"final{i}"]) for i, leaf in enumerate(leaves)]
@@ -292,10 +323,12 @@ class Stepper:
         # One long function, since Python calls take time, and the steps of many games are short.
         arrays, layout = self.arrays, self._layout
         numbers, ends, masks, cuts = (arrays[x] for x in ("numbers", "ends", "mask", "cut"))
-        start, names, count = layout["start"], layout["infos"], layout["num_actions"]
-        actions, seen = arrays["action"] + start, layout["mask_leaf"]
+        start, names, (mask_is, _) = layout["start"], layout["infos"], layout["mask"]
+        actions = arrays["action"] + start
+        idle = (arrays["action"] == IDLE).reshape(len(actions), -1).any(axis=1)
         for row, env in self._envs.items():
-            find_mask = self._masks[row]
+            if idle[row] and not begins:
+                continue
             if begins:
                 seed = int(arrays["seed"][row])
                 observation, info = check_returned(env.reset(seed=seed), "reset")
@@ -318,16 +351,10 @@ class Stepper:
                     array[row] = value
                 else:
                     store(array, row, value, path, span)
-            if find_mask is not None:
-                masks[row] = check_mask(find_mask(), count, "action_masks()")
-            elif "action_mask" in info:
-                self._in_info = True
-                masks[row] = check_mask(info["action_mask"], count, 'info["action_mask"]')
-            elif self._in_info:
-                raise UnfitError('info has no "action_mask" here, though it had one before')
-            elif seen is not None:
-                mask = arrays[f"next{seen}"][row]
-                masks[row] = check_mask(mask, count, 'observation["action_mask"]')
+            if mask_is == "method":
+                masks[row] = check_mask(self._masks[row](), layout)
+            elif mask_is is not None:
+                masks[row] = check_mask(read_entry(info, observation, layout["mask"]), layout)
             else:
                 masks[row] = True
 

@@ -3,19 +3,21 @@
 import contextlib
 import signal
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Any, no_type_check
 
 import numpy as np
 
 from ppo_mask.adapters._gymnasium import gymnasium
+from ppo_mask.adapters.from_gymnasium._makers import METHODS, find_masks
 from ppo_mask.adapters.from_gymnasium._stepper import (
     UnfitError,
     check_mask,
     check_returned,
     close_silently,
-    find_masks,
     first_actions,
     part_of,
+    read_entry,
     store,
     store_numbers,
 )
@@ -69,8 +71,8 @@ class VectorStepper:
         forgets = not getattr(inner, "shared_memory", True)
         self._same_step = mode == modes.SAME_STEP
         self._resets_some = mode == modes.DISABLED or (self._is_own and not forgets)
-        self._masks = find_masks_of(self._vector)
-        self._in_info = False
+        has_method = layout["mask"][0] == "method"
+        self._masks = find_masks_of(self._vector)[1] if has_method else None
         self._idle = np.zeros(count, bool)  # Where the next step only resets.
 
     def reset(self) -> None:
@@ -83,7 +85,7 @@ class VectorStepper:
         self.arrays["ends"][:] = False
         self._store_infos(info, np.ones(len(self._idle), bool))
         self._store("next", observation, slice(None))
-        self._store_masks(info, np.ones(len(self._idle), bool))
+        self._store_masks(info, observation, np.ones(len(self._idle), bool))
 
     def step(self) -> None:
         """Steps each environment; starts a new episode where the old one ended or is cut."""
@@ -115,9 +117,9 @@ class VectorStepper:
             if cut.any():
                 self._store("final", observation, cut)
             if self._resets_some:
-                observation, new_info = self._vector.reset(options={"reset_mask": again.copy()})
-                self._store("next", observation, again)
-                self._store_masks(new_info, again)
+                begun, new_info = self._vector.reset(options={"reset_mask": again.copy()})
+                self._store("next", begun, again)
+                self._store_masks(new_info, begun, again)
                 masked &= ~again
             elif cut.any():
                 raise UnfitError(
@@ -131,7 +133,7 @@ class VectorStepper:
                 masked &= ~again
                 first = first_actions(self._layout["num_actions"])
                 arrays["mask"][again] = np.isin(np.arange(arrays["mask"].shape[1]), first)
-        self._store_masks(info, masked)
+        self._store_masks(info, observation, masked)
 
     def close(self) -> None:
         """Closes the vector, silently."""
@@ -167,33 +169,31 @@ class VectorStepper:
                 numbers = np.where(known, np.where(known, values, 0).astype(np.float32), 0)
                 self.arrays["numbers"][rows, i] = numbers[rows]
 
-    def _store_masks(self, info: Any, rows: Any) -> None:
+    def _store_masks(self, info: Any, observation: Any, rows: Any) -> None:
         if not rows.any():
             return
-        count, target = self._layout["num_actions"], self.arrays["mask"]
-        if self._masks is not None:
-            masks, what = self._masks(), "action_masks()"
-        elif "action_mask" in info:
-            masks, what = info["action_mask"], 'info["action_mask"]'
-            self._in_info = True
-        elif self._in_info:
-            raise UnfitError('info has no "action_mask" here, though it had one before')
-        elif (leaf := self._layout["mask_leaf"]) is not None:
-            masks, what = self._arrays_of("next")[leaf], 'observation["action_mask"]'
-        else:
+        layout, target = self._layout, self.arrays["mask"]
+        if layout["mask"][0] is None:
             target[rows] = True
             return
+        if self._masks is not None:
+            masks = self._masks()
+        else:
+            masks = read_entry(info, observation, layout["mask"])
         for row in np.flatnonzero(rows):
-            target[row] = check_mask(masks[row], count, what)
+            target[row] = check_mask(masks[row], layout)
 
 
 def find_masks_of(vector: Any) -> Any:
-    """Finds a function that returns the masks of all environments; None if there is none."""
+    """Finds which of METHODS a vector or its environments have, as ``find_masks`` does."""
     inner = vector.unwrapped
-    while not hasattr(vector, "action_masks") and vector is not inner:
-        vector = vector.env
-    if hasattr(vector, "action_masks"):
-        return vector.action_masks
+    layers = [vector]
+    while layers[-1] is not inner:
+        layers.append(layers[-1].env)
+    for layer in layers:
+        for name in METHODS:
+            if hasattr(layer, name):
+                return name, getattr(layer, name)
     makers, spec = getattr(inner, "env_fns", None), inner.spec
     if makers is None:
         return None
@@ -207,6 +207,7 @@ def find_masks_of(vector: Any) -> Any:
     else:
         return None
     try:
-        return None if find_masks(env) is None else lambda: inner.call("action_masks")
+        found = find_masks(env)
+        return found and (found[0], partial(inner.call, found[0]))
     finally:
         close_silently(env)

@@ -115,7 +115,7 @@ def main(arguments: list[str]) -> None:
     flags.append("--no-distributed")
     config = make_plan(TASK.offer(DEFAULTS), flags, "", presets=TASK.presets).config
     mesh = mesh_of(devices[: config.run.num_devices])
-    trainer = make_trainer(TASK, config, *make_parts(TASK, config.environment), mesh)
+    trainer = make_trainer(TASK, config, *make_parts(TASK, config), mesh)
     assert isinstance(trainer, pm.Trainer)
 
     def init(key: Key[Array, ""]) -> pm.training.TrainState:

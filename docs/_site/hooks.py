@@ -93,5 +93,6 @@ def _row(setting: Setting, plain: Setting) -> str:
     if setting.default != plain.default:
         default += f"; HackMatrix `{setting.default}`"
     takes = ", ".join(filter(None, (setting.type, setting.rules.limits)))
-    mark = "resume" if setting.rules.changeable else ""
+    marks = {"resume": setting.rules.changeable, "phases": setting.rules.phased}
+    mark = ", ".join(name for name, is_marked in marks.items() if is_marked)
     return f"| {flags} | {default} | {setting.rules.help} | {takes} | {mark} |\n"

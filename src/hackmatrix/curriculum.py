@@ -6,7 +6,7 @@ Evaluations always play the original game.
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast, final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import number_settings
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.runner import Structured, did_you_mean, finite_number, load_yaml
-from ppo_mask.training import AbstractCurriculum, Schedule
+from ppo_mask.training import AbstractCurriculum
 
 _KEPT_OF_MEMORY = 0.95  # per update, so the counts cover about twenty updates
 
@@ -37,7 +37,7 @@ class TrainingGames(eqx.Module):
         shaping: how the reward differs from the original reward.
     """
 
-    stages: Schedule | None = None
+    stages: Float[Array, "stages"] | None = None
     head_start: HeadStart | None = None
     shaping: Shaping | None = None
 
@@ -45,7 +45,7 @@ class TrainingGames(eqx.Module):
         """Returns the game for this progress of the training, from 0 to 1."""
         return dataclasses.replace(
             cast(HackMatrix, env),
-            starting_weights=None if self.stages is None else self.stages(progress),
+            starting_weights=self.stages,
             head_start=self.head_start,
             shaping=self.shaping,
         )
@@ -107,42 +107,64 @@ class AdaptiveStages(AbstractCurriculum):
 
 
 @dataclasses.dataclass(frozen=True)
-class RewardWeights(Structured):
-    """Factors of reward components, as a setting: ``kills=0.5,step_penalty=0``, or a YAML file.
+class _AbstractNumbers(Structured):
+    """Numbers by name, as a setting: ``kills=0.5,step_penalty=0``, or a YAML file.
 
     Attributes:
-        factors: a factor for each named component; the others get 1.
+        given: a number for each name that has one.
     """
 
-    factors: Mapping[str, float]
+    given: Mapping[str, float]
+    names: ClassVar[tuple[str, ...]]
+    what: ClassVar[str]  # has these names
+    otherwise: ClassVar[float]  # the number of a name that is not given
+    are_frequencies: ClassVar[bool]
 
     @classmethod
-    def from_text(cls, text: str) -> "RewardWeights":
+    def from_text(cls, text: str) -> "_AbstractNumbers":
         """See :class:`ppo_mask.runner.Structured`."""
         if "=" not in text:
             return cls.from_plain(load_yaml(Path(text)), text)
         pairs = (entry.partition("=") for entry in text.split(","))
-        return cls.from_plain({name.strip(): value for name, _, value in pairs}, "--reward-weights")
+        return cls.from_plain({name.strip(): value for name, _, value in pairs}, text)
 
     @classmethod
-    def from_plain(cls, plain: object, called: str) -> "RewardWeights":
+    def from_plain(cls, plain: object, called: str) -> "_AbstractNumbers":
         """See :class:`ppo_mask.runner.Structured`."""
         if not isinstance(plain, Mapping):
-            raise RunError(f"{called} must hold 'component: factor' lines, got {plain!r}")
-        factors: dict[str, float] = {}
-        for name, raw in cast(Mapping[Any, Any], plain).items():
-            if name not in COMPONENTS:
+            raise RunError(f"{called} must hold '{cls.what}: number' lines, got {plain!r}")
+        given: dict[str, float] = {}
+        for key, raw in cast(Mapping[Any, Any], plain).items():
+            name = str(key)
+            if name not in cls.names:
                 raise RunError(
-                    f"{called}: there is no reward component {name}"
-                    f"{did_you_mean(str(name), COMPONENTS)}; there are {', '.join(COMPONENTS)}"
+                    f"{called}: there is no {cls.what} {name}{did_you_mean(name, cls.names)}; "
+                    f"there are {', '.join(cls.names)}"
                 )
-            factors[name] = finite_number(raw, f"{called}: {name}")
-        return cls(factors)
+            given[name] = finite_number(raw, f"{called}: {name}")
+        some = [number for number in given.values() if number]
+        if cls.are_frequencies and (not some or min(some) < 0):
+            raise RunError(f"{called}: numbers must be at least 0, and one must be more than 0")
+        return cls(given)
 
     def to_plain(self) -> dict[str, float]:
         """See :class:`ppo_mask.runner.Structured`."""
-        return dict(self.factors)
+        return dict(self.given)
 
-    def as_array(self) -> Float[Array, "components"]:
-        """The factor of each component, in the order of ``COMPONENTS``."""
-        return jnp.array([self.factors.get(name, 1.0) for name in COMPONENTS], jnp.float32)
+    def as_array(self) -> Float[Array, "names"]:
+        """All numbers, in the order of ``names``."""
+        return jnp.array([self.given.get(name, self.otherwise) for name in self.names], jnp.float32)
+
+
+@final
+class RewardWeights(_AbstractNumbers):
+    """Factors of reward components; a component without one gets 1."""
+
+    names, what, otherwise, are_frequencies = COMPONENTS, "reward component", 1.0, False
+
+
+@final
+class StartingStages(_AbstractNumbers):
+    """The relative frequencies of starting stages; a stage without one has 0."""
+
+    names, what, otherwise, are_frequencies = STAGES, "stage", 0.0, True

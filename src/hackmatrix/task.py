@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from hackmatrix.actions import FIRST_PROGRAM, SIPHON_ACTION
-from hackmatrix.curriculum import STAGES, AdaptiveStages, RewardWeights, TrainingGames
+from hackmatrix.curriculum import AdaptiveStages, RewardWeights, StartingStages, TrainingGames
 from hackmatrix.env import HackMatrix
 from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP, flat_mlp, player_centered_gru
 from hackmatrix.rules.rewards import COMPONENTS, Shaping
@@ -20,28 +21,33 @@ from hackmatrix.rules.starts import MOST_GIVEN, HeadStart
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.runner import LoggingSettings, Phases, RunConfig, Task, merge, read_values, setting
+from ppo_mask.runner import LoggingSettings, RunConfig, Task, merge, read_values, setting
 from ppo_mask.training import Curriculum, Metric
 
 
+def _phased(default: Any, help: str, **rules: Any) -> Any:
+    return setting(default, help, changeable=True, phased=True, **rules)
+
+
 def _given(default: int, what: str) -> Any:
-    return setting(
-        default, f"head start: up to this {what}", at_least=0, at_most=MOST_GIVEN, changeable=True
-    )
+    return _phased(default, f"head start: up to this {what}", at_least=0, at_most=MOST_GIVEN)
+
+
+Number = float | Float[Array, ""]
 
 
 @dataclasses.dataclass(frozen=True)
 class GameSettings:
     """HackMatrix, and how training games differ from it.
 
-    ``curriculum`` and all settings below it are for training games only: evaluations play the
-    original game, with its reward.
+    ``starting_stages`` and all settings below it are for training games only: evaluations play the
+    original game, with its reward. A number that changes from phase to phase is an array.
 
     Attributes:
         undo_depth: positions that UNDO can go back through in a stage.
         max_steps: actions after which a game is cut off; None for no limit.
         time_aware: whether the network sees how many actions the game has taken.
-        curriculum: weights of starting stages, by training progress; None for always stage 1.
+        starting_stages: relative frequencies of the starting stages; None for always stage 1.
         adaptive_starts: share of the games whose starting stage is sampled to favor stages
             completed half the time.
         head_start: share of the games that begin with more than the original game gives.
@@ -61,44 +67,42 @@ class GameSettings:
     time_aware: bool = setting(
         False, "show the networks mlp and recurrent how many actions the game has taken"
     )
-    curriculum: Phases | None = setting(
+    starting_stages: StartingStages | None = _phased(
         None,
-        "starting stages and their weights by progress, a YAML file; none: stage 1",
-        changeable=True,
+        "relative frequencies of the stages that training games begin in, as 1=3,4=1, or a YAML "
+        "file; none: stage 1",
     )
-    adaptive_starts: float = setting(
+    adaptive_starts: Number = setting(
         0.0,
         "share of training games whose starting stage is sampled by how much there is to learn "
         "in it: most often a stage completed half the time",
         at_least=0,
         at_most=1,
+        phased=True,
     )
-    head_start: float = setting(
+    head_start: Number = _phased(
         0.0,
         "share of training games that begin with the extras of the given-... settings",
         at_least=0,
         at_most=1,
-        changeable=True,
     )
-    given_programs: float = setting(
+    given_programs: Number = _phased(
         0.3,
         "head start: own each program with a probability of up to this, sampled for each game",
         at_least=0,
         at_most=1,
-        changeable=True,
     )
-    given_credits: int = _given(10, "many credits")
-    given_energy: int = _given(10, "much energy")
-    given_siphons: int = _given(2, "many data siphons")
-    given_score: int = _given(3, "many points for each stage skipped")
-    reward_weights: RewardWeights | None = setting(
+    given_credits: int | Float[Array, ""] = _given(10, "many credits")
+    given_energy: int | Float[Array, ""] = _given(10, "much energy")
+    given_siphons: int | Float[Array, ""] = _given(2, "many data siphons")
+    given_score: int | Float[Array, ""] = _given(3, "many points for each stage skipped")
+    reward_weights: RewardWeights | None = _phased(
         None,
         "factors of reward components in training, as kills=0.5,step_penalty=0, or a YAML file; "
         "none: the original's reward",
-        changeable=True,
     )
-    program_bonus: float = setting(
-        0.0, "reward in training for each program earned; the original has none", changeable=True
+    program_bonus: Number = _phased(
+        0.0, "reward in training for each program earned; the original has none"
     )
     distance_potential: bool = setting(
         False,
@@ -118,17 +122,24 @@ class GameSettings:
         )
         weights = None if self.reward_weights is None else self.reward_weights.as_array()
         shaping = Shaping(weights, jnp.float32(self.program_bonus), self.distance_potential)
-        is_shaped = bool(self.reward_weights or self.program_bonus or self.distance_potential)
-        if not (self.curriculum or self.head_start or is_shaped or self.adaptive_starts):
+        is_shaped = self.reward_weights or _is_used(self.program_bonus) or self.distance_potential
+        stages = None if self.starting_stages is None else self.starting_stages.as_array()
+        is_adaptive = _is_used(self.adaptive_starts)
+        if not (stages is not None or _is_used(self.head_start) or is_shaped or is_adaptive):
             return None
         games = TrainingGames(
-            self.curriculum.schedule(STAGES) if self.curriculum else None,
-            head_start if self.head_start else None,
+            stages,
+            head_start if _is_used(self.head_start) else None,
             shaping if is_shaped else None,
         )
-        if not self.adaptive_starts:
+        if not is_adaptive:
             return games
         return AdaptiveStages(games, jnp.float32(self.adaptive_starts))
+
+
+def _is_used(number: Number) -> bool:
+    """Whether a number may differ from 0: an array may in another phase of the run."""
+    return not isinstance(number, (int, float)) or number != 0
 
 
 def _is_time_aware(env: AbstractEnv[Any]) -> bool:

@@ -20,7 +20,8 @@ from hackmatrix.rules.starts import MOST_GIVEN, Start, _draw_stage, first_positi
 from hackmatrix.task import DEFAULTS, TASK, GameSettings
 from ppo_mask.errors import RunError
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.runner import Phases, merge, read_values
+from ppo_mask.runner import make_parts, merge, read_values
+from ppo_mask.training import AbstractCurriculum
 from recorded import new_games, states, views
 
 AMOUNTS = ("credits", "energy", "data_siphons", "attack", "score")
@@ -191,18 +192,26 @@ def test_a_step_pays_what_the_shaping_says():
     assert not timestep.reward[invalid].any()
 
 
-def test_a_files_phases_become_weights():
+def test_phases_change_numbers_of_training_games():
     assert GameSettings().training_games() is None
-    plain = [{"until": 0.25, "weights": {4: 1, 8: 0.5}}, {"weights": {1: 1}}]
-    phases = Phases.from_plain(plain, "--curriculum")
-    curriculum: Any = GameSettings(curriculum=phases).training_games()
-    for progress, weights in [(0, [0, 0, 0, 1, 0, 0, 0, 0.5]), (0.25, [1, 0, 0, 0, 0, 0, 0, 0])]:
-        env = curriculum(HackMatrix(max_steps=9), jnp.float32(progress))
-        assert env.max_steps == 9
-        np.testing.assert_array_equal(env.starting_weights, weights)
+    phases = [
+        {"until": 0.25, "starting_stages": {4: 1, 8: 0.5}, "head_start": 0.5},
+        {"starting_stages": "1=1", "adaptive_starts": 0.25, "reward_weights": {"kills": 0}},
+    ]
+    refused = merge(DEFAULTS, read_values(DEFAULTS, {"phases": phases}, "here"))
+    with pytest.raises(RunError, match="reward_weights must have a value in all phases"):
+        make_parts(TASK, refused)
+    phases[0]["reward_weights"] = {"kills": 2}
+    env, curriculum = make_parts(
+        TASK, merge(refused, read_values(DEFAULTS, {"phases": phases}, ""))
+    )
+    assert isinstance(curriculum, AbstractCurriculum)
+    memory = jnp.zeros((2, 8))
+    for progress, first, share, kills in [(0, 0, 0.5, 2), (0.25, 0.75 + 0.25 / 8, 0, 0)]:
+        game: Any = curriculum(env, jnp.float32(progress), memory)
+        np.testing.assert_allclose(game.starting_weights[0], first)
+        assert (game.head_start.share, game.shaping.weights[3]) == (share, kills)
     assert tuple("12345678") == STAGES
-    with pytest.raises(RunError, match="phase 1: there is no starting point 9; there are 1, 2"):
-        Phases.from_plain([{"weights": {9: 1}}], "--curriculum").schedule(STAGES)
 
 
 def test_settings_change_training_games_and_no_others():
@@ -224,11 +233,15 @@ def test_settings_change_training_games_and_no_others():
         ("kills=much", "kills must be a finite number, got 'much'"),
         ("kills=1,", "no reward component"),
         ("weights.yaml", "cannot read weights.yaml"),
+        ("9=1", "there is no stage 9; there are 1, 2"),
+        ("1=0", "numbers must be at least 0, and one must be more than 0"),
+        ("1=2,2=-1", "numbers must be at least 0, and one must be more than 0"),
     ],
 )
-def test_reward_weights_that_cannot_be_are_refused(text, message):
+def test_numbers_by_name_that_cannot_be_are_refused(text, message):
+    name = "starting_stages" if text[0].isdigit() else "reward_weights"
     with pytest.raises(RunError) as error:
-        read_values(DEFAULTS, {"reward_weights": text}, "here")
+        read_values(DEFAULTS, {name: text}, "here")
     assert message in str(error.value)
 
 

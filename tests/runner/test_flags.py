@@ -261,7 +261,7 @@ def test_the_stored_config_is_whole_and_makes_the_same_run_again(folder: Path) -
     stored = yaml.safe_load(file.read_text())
     assert stored["ppo"]["num_minibatches"] == 4
     assert set(stored) == {"environment", "ppo", "network", "logging", "checkpoints", "run"}
-    assert stored["run"] == {"total_timesteps": 64, "seed": 0}
+    assert stored["run"] == {"total_timesteps": 64, "phases": None, "seed": 0}
     again = make_plan(DEFAULTS, ["--config", str(file)], "").config
     assert schema.as_dict(again) == stored
 

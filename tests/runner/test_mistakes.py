@@ -69,4 +69,4 @@ def test_a_wrong_task_is_one_line(
 
 def test_columns_may_be_of_the_library_too() -> None:
     columns = {"furthest": "stats/furthest", "reward": "train/mean_reward"}
-    make_parts(dataclasses.replace(TASK, console_columns=columns), DEFAULTS.environment)
+    make_parts(dataclasses.replace(TASK, console_columns=columns), DEFAULTS)

@@ -33,9 +33,9 @@ from waiting import wait_until
 OFTEN = ("--log-interval", "3", "--save-interval", "4", "--scored", "4", "--length", "3")
 
 PHASES = """
-- {until: 0.3, weights: {near: 1}}
-- {until: 0.6, weights: {middle: 1, near: 1}}
-- {weights: {far: 2, near: 1}}
+- {until: 0.3, near: 1, far: 0, gamma: 0.9}
+- {until: 0.6, middle: 1, near: 1, far: 0, ent_coef: [0.1, 0]}
+- {far: 2, near: 1, lr: [1e-3, 0]}
 """
 
 
@@ -70,7 +70,7 @@ def test_real_training_resumes_with_all_that_changes(
         return RunFolder(tmp_path / name / "run")
 
     often = ("--run-name", "run", "--log-interval", "3", "--save-interval", "4")
-    often += ("--curriculum", str(phases), "--anneal-lr", "--gradient-accumulation", "2")
+    often += ("--phases", str(phases), "--anneal-lr", "--gradient-accumulation", "2")
     often += ("--normalize-observations", "--normalize-rewards")
     whole, cut = go("whole", *often), go("cut", *often)
     assert_same_run(go("cut", "--resume", str(cut.checkpoints.path(4)), "--rewind"), whole)

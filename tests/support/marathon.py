@@ -10,10 +10,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from corridor import DEFAULTS as CORRIDOR
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.runner import Phases, Task, main, setting
-from ppo_mask.training import Metric, Schedule
-
-CELLS = ("far", "middle", "near")
+from ppo_mask.runner import Task, main, setting
+from ppo_mask.training import Metric
 
 
 class Marathon(AbstractEnv[tuple[Int[Array, ""], Int[Array, ""]]]):
@@ -49,17 +47,19 @@ class Marathon(AbstractEnv[tuple[Int[Array, ""], Int[Array, ""]]]):
 
 
 class Starts(eqx.Module):
-    schedule: Schedule
+    weights: Float[Array, "3"]
 
     def __call__(self, env: AbstractEnv[Any], progress: Float[Array, ""]) -> Marathon:
-        return dataclasses.replace(cast(Marathon, env), starting_weights=self.schedule(progress))
+        return dataclasses.replace(cast(Marathon, env), starting_weights=self.weights)
 
 
 @dataclasses.dataclass(frozen=True)
 class MarathonSettings:
-    """The marathon."""
+    """The marathon, and how often it begins in each cell."""
 
-    curriculum: Phases | None = setting(None, "where to begin, a YAML file", changeable=True)
+    far: float | Float[Array, ""] = setting(1.0, "in cell 0", at_least=0, phased=True)
+    middle: float | Float[Array, ""] = setting(0.0, "in cell 1", at_least=0, phased=True)
+    near: float | Float[Array, ""] = setting(0.0, "in cell 2", at_least=0, phased=True)
 
 
 TASK = Task[MarathonSettings](
@@ -70,8 +70,8 @@ TASK = Task[MarathonSettings](
             lambda action, info: info["start"], over="episodes", reduce="max"
         ),
     },
-    curriculum=lambda settings: (
-        None if settings.curriculum is None else Starts(settings.curriculum.schedule(CELLS))
+    curriculum=lambda each: Starts(
+        jnp.stack([*map(jnp.float32, (each.far, each.middle, each.near))])
     ),
 )
 DEFAULTS = dataclasses.replace(CORRIDOR, environment=MarathonSettings())

@@ -1,5 +1,6 @@
 """Curricula: their files, their effect on learning, their memories, and resumed runs."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,127 +13,132 @@ import pytest
 import yaml
 
 import even_starts
-from marathon import CELLS, DEFAULTS, TASK, Marathon
+from marathon import DEFAULTS, TASK, Marathon
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.envs import TimeLimit, VectorEnv, check_env
 from ppo_mask.errors import RunError
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.runner import Phases, main, make_plan
+from ppo_mask.runner import (
+    PhaseSettings,
+    main,
+    make_parts,
+    make_plan,
+    make_trainer,
+    merge,
+    read_values,
+)
 from ppo_mask.training import History, Trainer, init_seeds, select_seed, train_seeds
 from virtual_devices import printed_with
 
 PHASES = """
-- until: 0.5
-  weights: {near: 1}
-- until: 0.75
-  weights: {near: 1, far: 3}
-- weights: {far: 1}
+- {until: 0.5, near: 1, far: 0}
+- {until: 0.75, near: 1, far: 3, gamma: 0.5, lr: [1e-3, 0]}
+- gamma: [0.5, 1]
 """
-STEPS_PER_UPDATE = 32
+STEPS_PER_UPDATE = DEFAULTS.ppo.batch_size
 
 
-def phases(text: str = PHASES) -> Phases:
-    return Phases.from_plain(yaml.safe_load(text), "--curriculum")
+def with_phases(text: str, updates: int = 8) -> Any:
+    values = {"phases": yaml.safe_load(text), "total_timesteps": updates * STEPS_PER_UPDATE}
+    return merge(DEFAULTS, read_values(DEFAULTS, values, "file.yaml"))
 
 
-def test_weights_are_those_of_the_phase_that_a_progress_lies_in():
-    schedule = phases().schedule(CELLS)
-    near, mixed, far = [0, 0, 1], [3, 0, 1], [1, 0, 0]
-    wanted = {0: near, 0.49: near, 0.5: mixed, 0.74: mixed, 0.75: far, 0.99: far, 1.0: far}
-    for progress, weights in wanted.items():
-        np.testing.assert_array_equal(schedule(jnp.float32(progress)), weights)
+def numbers_of(config: Any, updates: int = 8) -> tuple[Any, Any, Any]:
+    """Each update's discount, learning rate and starting weights."""
+    env, curriculum = make_parts(TASK, config)
+    trainer: Any = make_trainer(TASK, config, env, curriculum, None)
+
+    @jax.jit
+    def of(update: Any) -> Any:
+        ppo = trainer._config_at(update, jnp.int32(updates))
+        weights = trainer._env_at(update, jnp.int32(updates), ()).starting_weights
+        return jnp.float32(ppo.gamma), jnp.float32(ppo.learning_rate), weights
+
+    return jax.vmap(of)(np.arange(updates, dtype=np.int32))
 
 
-@jax.jit
-def weights_at(schedule: Any, updates: Any, total: Any) -> Any:
-    return jax.vmap(lambda update: schedule(update / total))(updates)
+def test_numbers_are_those_of_their_phase_and_may_go_linearly():
+    config = with_phases(PHASES)
+    gamma, rate, weights = numbers_of(config)
+    own = config.ppo
+    np.testing.assert_allclose(gamma, [own.gamma] * 4 + [0.5, 0.5, 0.5, 0.75], rtol=1e-6)
+    plain = [own.learning_rate]
+    np.testing.assert_allclose(rate, plain * 4 + [1e-3, 5e-4] + plain * 2, rtol=1e-6)
+    np.testing.assert_array_equal(weights, [[0, 0, 1]] * 4 + [[3, 0, 1]] * 2 + [[1, 0, 0]] * 2)
 
 
 @pytest.mark.parametrize("total", [3, 10, 49, 1000])
-def test_a_phase_ends_with_the_update_that_it_should(total):
+@pytest.mark.parametrize("unit", ["share", "steps"])
+def test_a_phase_ends_with_the_update_that_it_should(total, unit):
     """Progress is a rounded number: no border moves by an update for it."""
-    tenths = "".join(f"- {{until: 0.{n}, weights: {{{n}: 1}}}}\n" for n in range(1, 10))
-    schedule = phases(tenths + "- weights: {10: 1}").schedule([str(n) for n in range(1, 11)])
-    weights = weights_at(schedule, np.arange(1000, dtype=np.int32), np.int32(total))
-    got = np.argmax(weights, axis=-1)[:total]
-    np.testing.assert_array_equal(got, np.arange(total) * 10 // total)
-
-
-def test_a_single_phase_is_a_fixed_mixture():
-    schedule = phases("[{weights: {b: 1e-3}}]").schedule(("a", "b"))
-    np.testing.assert_allclose(schedule(jnp.float32(0.3)), [0, 1e-3])
+    size = 1 if unit == "share" else total * STEPS_PER_UPDATE
+    ends = [n / 10 * size for n in range(1, 10)]
+    text = "".join(f"- {{until: {end}, gamma: 0.{n}}}\n" for n, end in enumerate(ends))
+    gamma, _, _ = numbers_of(with_phases(text + "- gamma: 0.9", total), total)
+    np.testing.assert_allclose(gamma, np.arange(total) * 10 // total / 10, atol=1e-6)
 
 
 BAD_FILES = [
-    (None, "cannot read {file}: No such file or directory"),
-    ("- [", "{file} is not valid YAML"),
-    ("[]", "{file} must be a list of phases, got []"),
-    ("until: 1", "{file} must be a list of phases, got {{'until': 1}}"),
-    ("- 0.5", "{file}, phase 1 must have 'until' and 'weights', got 0.5"),
-    ("- until: 1", "{file}, phase 1 has no 'weights'"),
-    ("- weights: {far: 1}\n- weights: {far: 1}", "{file}, phase 1 has no 'until'"),
-    ("- weights: {far: 1}\n  untl: 1", "{file}, phase 1: unknown key untl; there are until and"),
-    ("- weights: [1, 2]", "{file}, phase 1: weights must be 'start: weight' pairs, got [1, 2]"),
-    ("- weights: {far: -1, near: 2}", "{file}, phase 1: the weight of far must be at least 0"),
-    ("- weights: {far: 0, near: 0}", "{file}, phase 1: at least one weight must be more than 0"),
-    ("- weights: {}", "{file}, phase 1: at least one weight must be more than 0"),
-    ("- weights: {far: .nan}", "the weight of far must be a finite number, got nan"),
-    ("- weights: {far: true}", "the weight of far must be a finite number, got True"),
-    ("- {until: soon, weights: {far: 1}}", "phase 1: until must be a finite number, got 'soon'"),
-    ("- {until: 0.8, weights: {far: 1}}", "phase 1 is the last one: until must be 1 or left out"),
-    ("- {until: 1.5, weights: {far: 1}}", "until must be more than 0 and at most 1, got 1.5"),
-    ("- {until: 0, weights: {far: 1}}\n- weights: {far: 1}", "until must be more than 0 and"),
-    (
-        "- {until: 0.5, weights: {far: 1}}\n- {until: 0.4, weights: {far: 1}}\n- weights: {far: 1}",
-        "{file}, phase 2: until must be more than 0.5, where the phase before it ends, got 0.4",
-    ),
-    (
-        "- weights: {nearer: 1}",
-        "curriculum, phase 1: there is no starting point nearer; did you mean near?; there are far",
-    ),
+    ("[]", "phases must be a list of phases, got []"),
+    ("{until: 1}", "phases must be a list of phases, got {'until': 1}"),
+    ("[0.5]", "phases, phase 1 must hold 'name: value' lines, got 0.5"),
+    ("[{near: 1}, {near: 1}]", "phases, phase 1 has no 'until'"),
+    ("[{until: 1}]", "phases, phase 1 is the last one, which needs no 'until'"),
+    ("[{until: soon}, {}]", "phase 1: until must be a finite number, got 'soon'"),
+    ("[{until: 0}, {}]", "phase 1: until must be more than 0, got 0"),
+    ("[{until: 0.5}, {until: 0.4}, {}]", "phase 2: until must be more than 0.5, got 0.4"),
+    ("[{until: 0.5}, {until: 64}, {}]", "each until must be in steps, or each a share of the run"),
+    ("[{gama: 1}]", "phase 1: gama cannot change; did you mean gamma?; there are far, middle, nea"),
+    ("[{num_envs: 1}]", "phase 1: num_envs cannot change"),
+    ("[{gamma: 2}]", "phase 1: gamma must be at most 1, got 2"),
+    ("[{near: [0, -1]}]", "phase 1: near must be at least 0, got -1"),
+    ("[{near: [0, 1, 2]}]", "phase 1: near must be one value, or two to go through, got [0, 1, 2]"),
+    ("[{until: 9, target_kl: 1}, {}]", "target_kl must have a value in all phases, or in none"),
 ]
 
 
 @pytest.mark.parametrize(("text", "message"), BAD_FILES)
-def test_a_file_that_cannot_be_is_refused_in_one_line(
-    tmp_path: Path, text: str | None, message: str
+def test_phases_that_cannot_be_are_refused_in_one_line(
+    tmp_path: Path, text: str, message: str
 ) -> None:
-    file = tmp_path / "curriculum.yaml"
-    if text is not None:
-        file.write_text(text)
+    config = tmp_path / "config.yaml"
+    config.write_text(f"phases: {text}")
     with pytest.raises(RunError) as error:
-        Phases.from_text(str(file)).schedule(CELLS)
-    assert message.format(file=file) in str(error.value)
+        make_plan(DEFAULTS, ["--config", str(config)], "")
+    assert message in str(error.value)
 
 
-def test_a_curriculum_in_a_config_file_can_be_turned_off(tmp_path: Path) -> None:
-    file, config = tmp_path / "curriculum.yaml", tmp_path / "config.yaml"
+def test_phases_come_from_a_file_or_a_config_and_flags_do_not_contradict_them(
+    tmp_path: Path,
+) -> None:
+    file, config = tmp_path / "phases.yaml", tmp_path / "config.yaml"
     file.write_text(PHASES)
     for value in (yaml.safe_load(PHASES), str(file)):
-        config.write_text(yaml.safe_dump({"curriculum": value}))
-        found = make_plan(DEFAULTS, ["--config", str(config)], "").config
-        assert found.environment.curriculum == phases()
-    off = make_plan(DEFAULTS, ["--config", str(config), "--curriculum", "none"], "").config
-    assert off.environment.curriculum is None
-    config.write_text("curriculum: [{until: 1}]")
-    with pytest.raises(RunError, match=r"config.yaml: curriculum, phase 1 has no 'weights'"):
-        make_plan(DEFAULTS, ["--config", str(config)], "")
+        config.write_text(yaml.safe_dump({"phases": value}))
+        found = make_plan(DEFAULTS, ["--config", str(config)], "").config.run.phases
+        assert found == with_phases(PHASES).run.phases
+        assert found is not None
+        assert PhaseSettings.from_plain(found.to_plain(), "") == found
+    with pytest.raises(RunError, match="--gamma changes from phase to phase in this run: give"):
+        make_plan(DEFAULTS, ["--config", str(config), "--gamma", "0.9"], "")
+    off = make_plan(DEFAULTS, ["--config", str(config), "--gamma=0.9", "--phases=none"], "").config
+    assert off.run.phases is None
 
 
-def test_help_says_that_it_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(TASK, DEFAULTS, ["--help"])
-    assert "--curriculum FILE where to begin" in " ".join(capsys.readouterr().out.split())
+def test_a_curriculum_that_changes_in_more_than_numbers_is_refused() -> None:
+    task = dataclasses.replace(TASK, curriculum=lambda settings: lambda env, progress: env)
+    with pytest.raises(RunError, match="phases: far, near change more than numbers"):
+        make_parts(task, with_phases(PHASES))
 
 
 @pytest.mark.slow
 def test_training_follows_the_phases_evaluation_does_not_and_resuming_needs_no_file(
     tmp_path: Path,
 ) -> None:
-    file = tmp_path / "curriculum.yaml"
+    file = tmp_path / "phases.yaml"
     file.write_text(PHASES)
     often = ["--log-interval", "1", "--save-interval", "8", "--eval-interval", "6"]
-    given = ["--checkpoint-dir", str(tmp_path), "--run-name", "run", "--curriculum", str(file)]
+    given = ["--checkpoint-dir", str(tmp_path), "--run-name", "run", "--phases", str(file)]
     given += [*often, "--eval-episodes", "4", "--total-timesteps", str(12 * STEPS_PER_UPDATE)]
     assert main(TASK, DEFAULTS, given) == 0
     file.unlink()

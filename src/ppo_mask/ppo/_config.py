@@ -43,6 +43,7 @@ class Rules:
             allowed texts; empty if any text is allowed.
         alias: a second name; empty for none.
         changeable: whether a resumed run may change the value.
+        phased: whether the phases of a run may change the value; the program then gets an array.
         stored: whether a run's folder stores the value. Settings that name the run, or apply to
             only one start of the run, are not stored.
         is_path: whether the text may be a path. Reading the setting makes a path absolute; a word
@@ -59,6 +60,7 @@ class Rules:
     one_of: tuple[str, ...] | str = ()
     alias: str = ""
     changeable: bool = False
+    phased: bool = False
     stored: bool = True
     is_path: bool = False
     bare: int | str | None = None
@@ -134,7 +136,7 @@ def _fixed(default: Any, help: str, **rules: Any) -> Any:
 
 def _rate(default: float | None, help: str, **rules: Any) -> Any:
     """Makes a field that may be an array."""
-    metadata = {RULES: Rules(help, changeable=True, **rules)}
+    metadata = {RULES: Rules(help, changeable=True, phased=True, **rules)}
     return eqx.field(converter=_number, default=default, metadata=metadata)
 
 

@@ -6,7 +6,7 @@ logs and checkpoints, and an exit code. A program is ``raise SystemExit(main(tas
 
 from . import commands
 from ._main import enable_compilation_cache, execute, main
-from ._phases import Phases
+from ._phases import PhaseSettings
 from ._plan import make_plan
 from ._reader import merge, parse_flags, read_values
 from ._schema import Setting, Structured, did_you_mean, finite_number, load_yaml, setting, settings
@@ -25,7 +25,7 @@ __all__ = [
     "CheckpointSettings",
     "LoggingSettings",
     "NetworkSettings",
-    "Phases",
+    "PhaseSettings",
     "RunConfig",
     "RunSettings",
     "Setting",

@@ -149,7 +149,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         return "finished"
     if (name := config.run.run_name) in task.policies:
         raise RunError(f"--run-name cannot be {name}: this program has such a policy")
-    env, curriculum = make_parts(task, config.environment)
+    env, curriculum = make_parts(task, config)
     if not all_agree(plan.update):
         raise RunError(f"the processes found different checkpoints; {SHARED}")
     alone = config.run.num_seeds == 1

@@ -1,116 +1,200 @@
-"""A curriculum as a setting: phases with weights for starting points, read from YAML."""
+"""Phases of a run: settings that change during the run, read from YAML."""
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast, final
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Real
 
+from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
-from ppo_mask.runner._schema import Structured, did_you_mean, finite_number
-from ppo_mask.training import Schedule
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.ppo import PPOConfig
+from ppo_mask.runner._schema import Structured, did_you_mean, finite_number, settings
+from ppo_mask.training import AbstractCurriculum, Curriculum, Phases, Schedule, as_curriculum
+
+Tree = TypeVar("Tree")
 
 
 @dataclasses.dataclass(frozen=True)
-class Phase:
-    """A part of a run with constant weights.
-
-    Attributes:
-        until: the progress at which the phase ends.
-        weights: the weights of starting points, by name; all other points have weight 0.
-    """
-
-    until: float
-    weights: Mapping[str, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class Phases(Structured):
+class PhaseSettings(Structured):
     """The phases of a run, as a setting: a YAML file, or the same lines in a ``--config`` file.
 
     Attributes:
-        phases: the phases in order; the last phase ends at progress 1.
+        until: where each phase but the last ends: all in environment steps, or all as a share of
+            the run, up to 1.
+        values: each phase's settings by name. A setting may have two values, which a number goes
+            through linearly. A setting that a phase does not name has the run's own value.
     """
 
-    phases: tuple[Phase, ...]
+    until: tuple[float, ...]
+    values: tuple[Mapping[str, Any], ...]
 
     @classmethod
-    def from_plain(cls, plain: object, called: str) -> "Phases":
+    def from_plain(cls, plain: object, called: str) -> "PhaseSettings":
         """See :class:`Structured`."""
         if not isinstance(plain, Sequence) or isinstance(plain, str) or not plain:
             raise RunError(f"{called} must be a list of phases, got {plain!r}")
         entries = cast(Sequence[Any], plain)
-        last = len(entries)
-        phases = tuple(
-            _phase(entry, f"{called}, phase {n}", is_last=n == last)
-            for n, entry in enumerate(entries, 1)
-        )
-        for n, (one, following) in enumerate(itertools.pairwise(phases), 2):
-            if following.until <= one.until:
+        until: list[float] = []
+        values: list[Mapping[str, Any]] = []
+        for n, entry in enumerate(entries, 1):
+            phase = f"{called}, phase {n}"
+            if not isinstance(entry, Mapping):
+                raise RunError(f"{phase} must hold 'name: value' lines, got {entry!r}")
+            fields = cast(Mapping[Any, Any], entry)
+            values.append({str(k).replace("-", "_"): v for k, v in fields.items() if k != "until"})
+            if ("until" in fields) == (n == len(entries)):
+                does = "is the last one, which needs no" if "until" in fields else "has no"
+                raise RunError(f"{phase} {does} 'until'")
+            if "until" in fields:
+                until.append(finite_number(fields["until"], f"{phase}: until"))
+        for n, (before, end) in enumerate(itertools.pairwise([0.0, *until]), 1):
+            if end <= before:
                 raise RunError(
-                    f"{called}, phase {n}: until must be more than {one.until:g}, where the phase "
-                    f"before it ends, got {following.until:g}"
+                    f"{called}, phase {n}: until must be more than {before:g}, got {end:g}"
                 )
-        return cls(phases)
+        if until and until[0] <= 1 < until[-1]:
+            raise RunError(f"{called}: each until must be in steps, or each a share of the run")
+        return cls(tuple(until), tuple(values))
 
     def to_plain(self) -> list[dict[str, Any]]:
         """See :class:`Structured`."""
-        return [{"until": each.until, "weights": dict(each.weights)} for each in self.phases]
+        ends = [*({"until": int(end) if end > 1 else end} for end in self.until), {}]
+        return [{**end, **own} for end, own in zip(ends, self.values, strict=True)]
 
-    def schedule(self, starts: Sequence[str]) -> Schedule:
-        """Makes a schedule with the weights in the order of ``starts``.
 
-        Args:
-            starts: the names of all starting points.
+def phase_values(config: Any) -> list[dict[str, tuple[Any, Any]]]:
+    """Reads each phase's settings: by name, the values at its start and at its end.
 
-        Raises:
-            RunError: a phase names an unknown starting point.
-        """
-        for n, phase in enumerate(self.phases, 1):
-            for name in phase.weights:
-                if name not in starts:
-                    raise RunError(
-                        f"curriculum, phase {n}: there is no starting point {name}"
-                        f"{did_you_mean(name, starts)}; there are {', '.join(starts)}"
-                    )
-        return Schedule(
-            weights=jnp.array(
-                [[phase.weights.get(name, 0.0) for name in starts] for phase in self.phases],
-                jnp.float32,
-            ),
-            until=jnp.array([phase.until for phase in self.phases[:-1]], jnp.float32),
+    Raises:
+        RunError: a phase names a setting that cannot change, or a value is not allowed.
+    """
+    phases: PhaseSettings | None = config.run.phases
+    if phases is None:
+        return []
+    known = settings(config)
+    names = {x: each for each in known.values() for x in (each.name, each.rules.alias) if x}
+    may_change = [name for name, each in known.items() if each.rules.phased]
+    read: list[dict[str, tuple[Any, Any]]] = []
+    for n, values in enumerate(phases.values, 1):
+        read.append({})
+        for name, raw in values.items():
+            called = f"phases, phase {n}: {name}"
+            if name not in names or not names[name].rules.phased:
+                hint = did_you_mean(name, may_change)
+                raise RunError(f"{called} cannot change{hint}; there are {', '.join(may_change)}")
+            ends = cast(Sequence[Any], raw if isinstance(raw, list) else [raw, raw])
+            if len(ends) != 2:
+                raise RunError(f"{called} must be one value, or two to go through, got {raw}")
+            first, last = (names[name].convert(end, called) for end in ends)
+            read[-1][names[name].name] = first, last
+    for name in set(itertools.chain(*read)):
+        own = known[name].value
+        all_values = [x for phase in read for x in phase.get(name, (own, own))]
+        if None in all_values and any(x is not None for x in all_values):
+            raise RunError(f"phases: {name} must have a value in all phases, or in none")
+    return read
+
+
+def phased_schedule(config: Any) -> Schedule | None:
+    """Makes the function that changes PPO's numbers from phase to phase; None if none change."""
+    of_phases = _phases(config, "ppo", lambda numbers: numbers)
+    return None if of_phases is None else _PhasedSchedule(of_phases)
+
+
+def phased_curriculum(make: Callable[[Any], Curriculum | None], config: Any) -> Curriculum | None:
+    """Makes the curriculum, whose numbers change from phase to phase if the environment's do.
+
+    Args:
+        make: makes a curriculum from the environment's settings.
+        config: all settings.
+
+    Raises:
+        RunError: between two phases, more than numbers would change.
+    """
+
+    def of_phase(numbers: Mapping[str, Any]) -> AbstractCurriculum:
+        return as_curriculum(make(dataclasses.replace(config.environment, **numbers)))
+
+    of_phases = _phases(config, "environment", of_phase)
+    return make(config.environment) if of_phases is None else _PhasedCurriculum(of_phases)
+
+
+@final
+class _PhasedSchedule(eqx.Module):
+    phases: Phases[Mapping[str, ArrayTree]]
+
+    def __call__(self, config: PPOConfig, progress: Float[Array, ""]) -> PPOConfig:
+        return dataclasses.replace(config, **self.phases(progress))
+
+
+@final
+class _PhasedCurriculum(AbstractCurriculum):
+    """The memory is common to all phases."""
+
+    phases: Phases[AbstractCurriculum]
+
+    @property
+    def _first(self) -> AbstractCurriculum:
+        return self.phases(jnp.float32(0))
+
+    def init(self, model: AbstractActorCritic) -> ArrayTree:
+        return self._first.init(model)
+
+    def renew(
+        self, memory: ArrayTree, model: AbstractActorCritic, updates: Real[Array, ""]
+    ) -> ArrayTree:
+        return self._first.renew(memory, model, updates)
+
+    def __call__(
+        self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: ArrayTree
+    ) -> AbstractEnv[Any]:
+        return self.phases(progress)(env, progress, memory)
+
+    def update(
+        self, memory: ArrayTree, info: Mapping[str, Array], ended: Bool[Array, "steps envs"]
+    ) -> ArrayTree:
+        return self._first.update(memory, info, ended)
+
+
+def _phases(
+    config: Any, group: str, make: Callable[[Mapping[str, Any]], Tree]
+) -> Phases[Tree] | None:
+    """Makes a tree from a group's numbers in each phase; None if none of the group change."""
+    read, known = phase_values(config), settings(config)
+    names = {name for name in itertools.chain(*read) if known[name].group == group}
+    if not names:
+        return None
+
+    def tree(phase: Mapping[str, tuple[Any, Any]], end: int) -> Tree:
+        own = {name: known[name].value for name in names}
+        values = own | {name: phase[name][end] for name in names & phase.keys()}
+        is_number = {name: isinstance(value, (int, float)) for name, value in values.items()}
+        # As arrays, so that no number makes a difference in structure, not even 0.
+        return make({n: jnp.float32(x) if is_number[n] else x for n, x in values.items()})
+
+    first, last = ([tree(phase, end) for phase in read] for end in (0, 1))
+    numbers = [eqx.filter(x, eqx.is_inexact_array_like) for x in first + last]
+    rest = [eqx.filter(x, eqx.is_inexact_array_like, inverse=True) for x in first + last]
+    structures = [jax.tree.structure(each) for each in numbers]
+    if structures != structures[:1] * len(structures) or not eqx.tree_equal(*rest):
+        raise RunError(
+            f"phases: {', '.join(sorted(names))} change more than numbers: the curriculum must be "
+            "an equinox.Module that holds them as arrays"
         )
 
+    def stacked(numbers: Sequence[Any]) -> Tree:
+        stack = jax.tree.map(lambda *x: jnp.stack([jnp.float32(each) for each in x]), *numbers)
+        return eqx.combine(stack, rest[0])
 
-def _phase(entry: object, called: str, is_last: bool) -> Phase:
-    if not isinstance(entry, Mapping):
-        raise RunError(f"{called} must have 'until' and 'weights', got {entry!r}")
-    fields = cast(Mapping[Any, Any], entry)
-    for key in fields:
-        if key not in ("until", "weights"):
-            raise RunError(f"{called}: unknown key {key}; there are until and weights")
-    if "weights" not in fields:
-        raise RunError(f"{called} has no 'weights'")
-    if "until" not in fields and not is_last:
-        raise RunError(f"{called} has no 'until'; only the last phase may go without")
-    until = finite_number(fields.get("until", 1.0), f"{called}: until")
-    if not 0 < until <= 1:
-        raise RunError(f"{called}: until must be more than 0 and at most 1, got {until:g}")
-    if is_last and until != 1:
-        raise RunError(f"{called} is the last one: until must be 1 or left out, got {until:g}")
-    return Phase(until, _weights(fields["weights"], called))
-
-
-def _weights(entry: object, called: str) -> dict[str, float]:
-    if not isinstance(entry, Mapping):
-        raise RunError(f"{called}: weights must be 'start: weight' pairs, got {entry!r}")
-    weights: dict[str, float] = {}
-    for name, raw in cast(Mapping[Any, Any], entry).items():
-        weight = finite_number(raw, f"{called}: the weight of {name}")
-        if weight < 0:
-            raise RunError(f"{called}: the weight of {name} must be at least 0, got {raw}")
-        weights[str(name)] = weight
-    if not any(weights.values()):
-        raise RunError(f"{called}: at least one weight must be more than 0")
-    return weights
+    phases: PhaseSettings = config.run.phases
+    steps = config.ppo.total_updates(config.run.total_timesteps) * config.ppo.batch_size
+    unit = steps if phases.until and phases.until[0] > 1 else 1
+    until = jnp.array([*(end / unit for end in phases.until), 1.0], jnp.float32)
+    return Phases(stacked(numbers[: len(first)]), stacked(numbers[len(first) :]), until)

@@ -6,6 +6,7 @@ written.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from textwrap import indent
@@ -33,6 +34,7 @@ from ppo_mask.devices.processes import (
     on_process_0,
 )
 from ppo_mask.errors import RunError, warn
+from ppo_mask.runner._phases import phase_values
 from ppo_mask.runner._reader import absolute, check, merge, parse_flags, read_values, read_yaml
 from ppo_mask.runner._schema import as_dict, did_you_mean, flag_for, load_yaml, plain, settings
 from ppo_mask.runner._settings import MAX_SEED, RunConfig, RunSettings, resolve
@@ -116,8 +118,15 @@ def make_plan(
     require_platform()
     given = {**_fit_devices(in_preset, accelerated, run), **in_file, **flags}
     if is_multiprocess():
-        return _on_all(lambda: _choose(defaults, given, run))
-    return _choose(defaults, given, run)
+        plan = _on_all(lambda: _choose(defaults, given, run))
+    else:
+        plan = _choose(defaults, given, run)
+    for name in flags.keys() & set(itertools.chain(*phase_values(plan.config))):
+        raise RunError(
+            f"{flag_for(name)} changes from phase to phase in this run: give other --phases, or "
+            "--phases none"
+        )
+    return plan
 
 
 def read_stored(folder: RunFolder, update: int, config: RunConfig[Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from ppo_mask.checkpoints import LATEST
 from ppo_mask.devices.cpu import ENVS_PER_CORE
 from ppo_mask.ppo import MAX_COUNT, PPOConfig
+from ppo_mask.runner._phases import PhaseSettings
 from ppo_mask.runner._reader import merge
 from ppo_mask.runner._schema import setting
 
@@ -109,6 +110,9 @@ class RunSettings:
         "environment steps in all; the last update may go past it",
         at_least=1,
         changeable=True,
+    )
+    phases: PhaseSettings | None = setting(
+        None, "settings that change during the run, a YAML file; none: none do", changeable=True
     )
     seed: int = setting(0, "seed of all randomness", at_least=0, at_most=MAX_SEED)
     checkpoint_dir: str = _unstored(

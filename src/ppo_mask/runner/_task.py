@@ -16,6 +16,7 @@ from ppo_mask.envs import AbstractEnv, require_env
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, as_model, network_for
 from ppo_mask.ppo import Algorithm
+from ppo_mask.runner._phases import phased_curriculum, phased_schedule
 from ppo_mask.runner._schema import did_you_mean
 from ppo_mask.runner._settings import NetworkSettings, RunConfig
 from ppo_mask.training import (
@@ -127,16 +128,16 @@ class Task(Generic[Environment]):
 
 
 def make_parts(
-    task: Task[Environment], environment: Environment
+    task: Task[Environment], config: RunConfig[Environment]
 ) -> tuple[AbstractEnv[Any], Curriculum | None]:
-    """Makes the environment and the curriculum from the environment's settings.
+    """Makes the environment and the curriculum from a run's settings.
 
     Raises:
         RunError: a setting is wrong, ``make_env`` returns no environment, a metric has a reserved
             name, or a column of the console shows an unknown metric.
     """
     try:
-        parts = task.make_env(environment), task.curriculum(environment)
+        parts = task.make_env(config.environment), phased_curriculum(task.curriculum, config)
         require_env(parts[0])
         check_metric_names(task.metrics)
         _check_columns(task)
@@ -185,7 +186,13 @@ def make_trainer(
     if not isinstance(algorithm, Algorithm):
         raise RunError(f"Task.algorithm must give an Algorithm, got {algorithm!r}")
     return task.trainer(
-        env, config.ppo, metrics=task.metrics, curriculum=curriculum, mesh=mesh, algorithm=algorithm
+        env,
+        config.ppo,
+        metrics=task.metrics,
+        curriculum=curriculum,
+        schedule=phased_schedule(config),
+        mesh=mesh,
+        algorithm=algorithm,
     )
 
 

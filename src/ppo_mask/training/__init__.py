@@ -3,11 +3,11 @@
 In: an environment and a network. :class:`Trainer` runs compiled chunks of updates, and calls the
 callbacks between two chunks. Out: a :class:`TrainState`, and metrics on the way. :func:`evaluate`
 plays episodes; :func:`train_seeds` trains several seeds in one program. A :data:`Curriculum`
-changes the environment during a run.
+changes the environment during a run, and a :data:`Schedule` the hyperparameters.
 """
 
 from ._callback import Callback, History, LogRecord, Progress, Run
-from ._curriculum import AbstractCurriculum, Curriculum, Schedule, SelfPlay
+from ._curriculum import AbstractCurriculum, Curriculum, Phases, Schedule, SelfPlay, as_curriculum
 from ._evaluate import evaluate
 from ._health import all_healthy, describe
 from ._loop import AbstractTrainer, acknowledge_stop, run_loop
@@ -27,6 +27,7 @@ __all__ = [
     "History",
     "LogRecord",
     "Metric",
+    "Phases",
     "Progress",
     "Run",
     "Schedule",
@@ -37,6 +38,7 @@ __all__ = [
     "acknowledge_stop",
     "add_update",
     "all_healthy",
+    "as_curriculum",
     "check_metric_names",
     "copy_state",
     "describe",

@@ -1,13 +1,13 @@
 """Curricula: environments that change during a run.
 
-Most curricula are functions ``(env, progress) -> env`` that shift weights between starting points;
-a :class:`Schedule` computes the weights. An :class:`AbstractCurriculum` also has a memory of the
-training so far. The memory of :class:`SelfPlay` is a copy of the learner.
+Most curricula are functions ``(env, progress) -> env`` that shift weights between starting points.
+An :class:`AbstractCurriculum` also has a memory of the training so far. The memory of
+:class:`SelfPlay` is a copy of the learner.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, final
+from typing import Any, Generic, TypeVar, final
 
 import equinox as eqx
 import jax
@@ -16,8 +16,11 @@ from jaxtyping import Array, Bool, Float, Real
 
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import check_at_least
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools import ArrayTree, number_settings
 from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.ppo import PPOConfig
+
+Tree = TypeVar("Tree")
 
 
 class AbstractCurriculum(eqx.Module):
@@ -167,17 +170,44 @@ class SelfPlay(AbstractCurriculum):
         return eqx.tree_at(self.where, env, memory, is_leaf=lambda x: x is None)
 
 
-class Schedule(eqx.Module):
-    """Weights that are constant within each phase of a run.
+class Phases(eqx.Module, Generic[Tree]):
+    """Numbers that change during a run, in phases.
+
+    Within a phase, each number goes linearly from ``first`` to ``last``; it is constant where both
+    are equal.
 
     Attributes:
-        weights: the weights in each phase.
-        until: the progress at the end of each phase except the last, in increasing order.
+        first: at the start of each phase: a tree whose arrays have a leading axis of phases.
+        last: the same at the end of each phase.
+        until: the progress at which each phase ends, in increasing order.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import ppo_mask as pm
+        >>> values = {"easy": jnp.array([1.0, 0.5])}
+        >>> phases = pm.training.Phases(values, values, until=jnp.array([0.3, 1.0]))
+        >>> float(phases(jnp.float32(0.6))["easy"])
+        0.5
     """
 
-    weights: Float[Array, "phases starts"]
-    until: Float[Array, " phases-1"]
+    first: Tree
+    last: Tree
+    until: Float[Array, " phases"]
 
-    def __call__(self, progress: Float[Array, ""]) -> Float[Array, " starts"]:
-        """Returns the weights at this progress; the end of a phase belongs to the next phase."""
-        return self.weights[jnp.sum(progress >= self.until, dtype=jnp.int32)]
+    @number_settings()
+    def __call__(self, progress: Float[Array, ""]) -> Tree:
+        """Returns the numbers at this progress; the end of a phase belongs to the next phase."""
+        phase = jnp.sum(progress >= self.until[:-1], dtype=jnp.int32)
+        begin = jnp.where(phase > 0, self.until[phase - 1], 0)
+        share = jnp.clip((progress - begin) / (self.until[phase] - begin), 0, 1)
+
+        def value(first: Any, last: Any) -> Any:
+            if not eqx.is_array(first):
+                return first
+            return first[phase] + share * (last[phase] - first[phase])
+
+        return jax.tree.map(value, self.first, self.last)
+
+
+Schedule = Callable[[PPOConfig, Float[Array, ""]], PPOConfig]
+"""A function that changes a config's numbers, as a :data:`Curriculum` changes an environment."""

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Int, Key, Real
+from jaxtyping import Array, Bool, Float, Int, Key, Real
 
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.processes import is_multiprocess
@@ -28,7 +28,7 @@ from ppo_mask.ppo import (
     update,
 )
 from ppo_mask.training._callback import Callback, Run
-from ppo_mask.training._curriculum import AbstractCurriculum, Curriculum, as_curriculum
+from ppo_mask.training._curriculum import AbstractCurriculum, Curriculum, Schedule, as_curriculum
 from ppo_mask.training._debug_nans import find_first_nan
 from ppo_mask.training._health import Health, all_healthy, describe, examine
 from ppo_mask.training._loop import AbstractTrainer, run_loop
@@ -90,6 +90,7 @@ class Trainer(AbstractTrainer):
         config: hyperparameters.
         metrics: custom metrics to log, by name.
         curriculum: changes the environment during the run.
+        schedule: changes the config's numbers during the run.
         mesh: the devices to train on, from :func:`~ppo_mask.devices.sharding.make_mesh`; None for
             one device.
         algorithm: optimizer, loss and advantage estimator.
@@ -99,6 +100,7 @@ class Trainer(AbstractTrainer):
     config: PPOConfig
     metrics: dict[str, Metric]
     curriculum: AbstractCurriculum
+    schedule: Schedule | None
     mesh: Mesh | None = eqx.field(static=True)
     algorithm: Algorithm
 
@@ -109,6 +111,7 @@ class Trainer(AbstractTrainer):
         *,
         metrics: Mapping[str, Metric] | None = None,
         curriculum: Curriculum | None = None,
+        schedule: Schedule | None = None,
         mesh: Mesh | None = None,
         algorithm: Algorithm | None = None,
     ):
@@ -119,6 +122,8 @@ class Trainer(AbstractTrainer):
             config: hyperparameters; None for the defaults.
             metrics: custom metrics to log, by name.
             curriculum: changes the environment during the run; None for no change.
+            schedule: changes the config's numbers during the run, once for each update; None for no
+                change.
             mesh: the devices to train on; None for one device.
             algorithm: optimizer, loss and advantage estimator; None for PPO as published.
 
@@ -132,6 +137,7 @@ class Trainer(AbstractTrainer):
         self.config = PPOConfig() if config is None else config
         self.metrics = dict(metrics or {})
         self.curriculum = as_curriculum(curriculum)
+        self.schedule = schedule
         self.mesh = mesh
         self.algorithm = Algorithm() if algorithm is None else algorithm
 
@@ -222,7 +228,10 @@ class Trainer(AbstractTrainer):
                 if before is not None and host_env is None:
                     memory = self.curriculum.renew(before.memory, before.model, before.update)
                     env_then = self._env_at(before.update, total, memory)
-                    place = find_first_nan(env_then, config, before.learner, total, self.algorithm)
+                    config_then = self._config_at(before.update, total)
+                    place = find_first_nan(
+                        env_then, config_then, before.learner, total, self.algorithm
+                    )
                     wrong += f"; {place}" if place else ""
                 raise TrainingError(wrong) from failure
             return state
@@ -275,7 +284,7 @@ class Trainer(AbstractTrainer):
             memory = self.curriculum.renew(state.memory, state.model, state.update)
             learner, transitions, diagnostics = update(
                 self._vector_env(state.update, total_updates, memory),
-                self.config,
+                self._config_at(state.update, total_updates),
                 state.learner,
                 total_updates,
                 self.mesh,
@@ -302,8 +311,12 @@ class Trainer(AbstractTrainer):
     def _env_at(
         self, updates: Real[Array, ""], total_updates: Real[Array, ""], memory: ArrayTree
     ) -> AbstractEnv[Any]:
-        progress = updates.astype(jnp.float32) / jnp.maximum(total_updates.astype(jnp.float32), 1)
-        return self.curriculum(self.env, progress, memory)
+        return self.curriculum(self.env, _progress(updates, total_updates), memory)
+
+    def _config_at(self, updates: Real[Array, ""], total_updates: Real[Array, ""]) -> PPOConfig:
+        if self.schedule is None:
+            return self.config
+        return self.schedule(self.config, _progress(updates, total_updates))
 
     def _diagnostics(self, learner: LearnerState) -> UpdateDiagnostics:
         """Returns the diagnostics of an update, or a tree of the same structure."""
@@ -319,6 +332,10 @@ class Trainer(AbstractTrainer):
         shapes = eqx.filter_eval_shape(diagnostics, learner)
         check_loss_names(shapes.extra)
         return shapes
+
+
+def _progress(updates: Real[Array, ""], total_updates: Real[Array, ""]) -> Float[Array, ""]:
+    return updates.astype(jnp.float32) / jnp.maximum(total_updates.astype(jnp.float32), 1)
 
 
 _start = eqx.filter_jit(start_rollout)

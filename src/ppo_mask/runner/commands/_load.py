@@ -78,7 +78,7 @@ def load_run(
     offered = task.offer(defaults)
     if is_saved_policy(place):
         config = resolve(offered)
-        env, _ = make_parts(task, config.environment)
+        env, _ = make_parts(task, config)
         policy = load_policy(place, _networks(task, env, config))
         return TrainedRun(RunFolder(Path(expand_user(place))), None, config, env, policy)
     folder, update, _ = find_run(place, parent)
@@ -87,7 +87,7 @@ def load_run(
     except RunError as error:
         raise RunError(f"run {folder.path} is not of this program: {error}") from error
     config = absolute(resolve(stored))
-    env, _ = make_parts(task, config.environment)
+    env, _ = make_parts(task, config)
     trainer = Trainer(env, config.ppo, metrics=task.metrics)
 
     def model(key: Key[Array, ""]) -> AbstractActorCritic:

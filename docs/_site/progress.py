@@ -37,7 +37,7 @@ def main() -> None:
     axes.fill_betweenx(stages, low, high, color="C0", alpha=0.25, linewidth=0)
     middle = [sorted(each)[len(each) // 2] for each in seconds]
     axes.plot(middle, stages, "o-", color="C0", label="--preset fast, two CPU cores, three seeds")
-    axes.plot(*champion(), color="C1", label="the champion, one H100: strong, then endgame")
+    axes.plot(*champion(), color="C1", label="the champion, one H100")
     for name, stage in SCRIPTED.items():
         axes.axhline(stage, color="0.5", linewidth=0.8, linestyle=":")
         axes.text(430, stage + 0.08, name, color="0.4", fontsize=8, ha="right")

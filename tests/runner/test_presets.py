@@ -103,7 +103,7 @@ def test_a_run_of_a_preset_resumes_with_it_and_without(presets, tmp_path):
 def test_presets_of_the_game_load():
     assert GAME_TASK.presets is not None
     names = sorted(path.stem for path in GAME_TASK.presets.glob("*.yaml"))
-    assert names == ["endgame", "fast", "reference", "strong"]
+    assert names == ["champion", "fast", "reference", "strong"]
     for name in names:
         words, game = [f"--preset={name}"], GAME_TASK.offer(GAME)
         config = make_plan(game, words, "", presets=GAME_TASK.presets).config

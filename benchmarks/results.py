@@ -1,0 +1,231 @@
+"""Trains on tasks of other libraries, for docs/results.md.
+
+    pip install 'ppo-mask[adapters,gymnasium,plot,sb3]'
+    python benchmarks/results.py run all    # or names of rows: trains, evaluates, keeps the results
+    python benchmarks/results.py page       # writes the page's tables, and its picture
+
+``results/tasks.yaml`` has the rows. ``run`` trains three seeds with a row's command, plays fresh
+episodes with each trained policy, and writes ``results/NAME.json``. ``page`` needs these files
+alone.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+from report import surroundings
+
+from ppo_mask.callbacks import read_log_lines
+
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "benchmarks" / "results"
+PAGE, PICTURE = ROOT / "docs" / "results.md", ROOT / "docs" / "images" / "results.png"
+SEEDS, EPISODES, POINTS = 3, 256, 50
+_BUSY = 0.7  # The load average of a machine that is busy with something else.
+
+Result = dict[str, Any]
+Results = Sequence[tuple["Row", Result]]
+
+
+class Row(NamedTuple):
+    """A task.
+
+    Attributes:
+        name: the row's name.
+        task: the task, for the page.
+        flags: the program in ``examples/`` and its flags.
+        peer: the package that has the task.
+        source: who reports the reference, and how it was measured, in Markdown.
+        reference: the return that others report, if there is one.
+        in_jax: whether ``--num-seeds`` trains all seeds in one program.
+        curve: the metric of the learning curve.
+    """
+
+    name: str
+    task: str
+    flags: str
+    peer: str
+    source: str
+    reference: float | None = None
+    in_jax: bool = True
+    curve: str = "train/mean_episode_return"
+
+
+ROWS = [Row(**row) for row in yaml.safe_load((KEPT / "tasks.yaml").read_text(encoding="utf-8"))]
+
+
+def commands(row: Row) -> list[str]:
+    """Returns the commands that train the row's seeds: one, or one for each seed."""
+    if row.in_jax:
+        return [f"python examples/{row.flags} --num-seeds {SEEDS} --run-name {row.name}"]
+    seeds = range(SEEDS)
+    return [f"python examples/{row.flags} --seed {n} --run-name {row.name}-seed{n}" for n in seeds]
+
+
+def run(row: Row) -> Result:
+    """Trains the row's seeds, evaluates each seed, and returns what the page needs."""
+    load, began = os.getloadavg()[0], time.perf_counter()
+    with TemporaryDirectory() as folder:
+        for command in commands(row):
+            _call([*shlex.split(command), "--checkpoint-dir", folder, "--no-tensorboard"])
+        seconds = time.perf_counter() - began
+        runs = [Path(folder) / f"{row.name}-seed{n}" for n in range(SEEDS)]
+        logs = [[x for x in read_log_lines(path / "metrics.jsonl") if x] for path in runs]
+        returns = [evaluate(row, path) for path in runs]
+    speed = max(line["train/steps_per_second"] for log in logs for line in log)
+    packages = dict.fromkeys(("jax", "equinox", row.peer))
+    return {
+        "commands": commands(row),
+        **surroundings(),
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "load": round(load, 2),
+        "seconds": round(seconds),
+        "steps_per_second": round(speed * (SEEDS if row.in_jax else 1)),
+        "steps": logs[0][-1]["step"],
+        "returns": [round(x, 4) for x in returns],
+        "curve": mean_curve([_series(log, row.curve) for log in logs]),
+    }
+
+
+def evaluate(row: Row, path: Path) -> float:
+    """Returns the mean return of fresh episodes, with actions sampled from the policy."""
+    program, flags = row.flags.split()[0], ["--sample", "--json", "--seed", "1000"]
+    words = ["python", f"examples/{program}", "evaluate", str(path), *flags]
+    return json.loads(_call([*words, "--episodes", str(EPISODES)]))["eval/mean_episode_return"]
+
+
+def mean_curve(series: Sequence[tuple[list[int], list[float]]]) -> dict[str, list[float]]:
+    """Returns the mean, lowest and highest value of the seeds' curves, at 50 steps or fewer."""
+    first, last = max(steps[0] for steps, _ in series), min(steps[-1] for steps, _ in series)
+    at = np.linspace(first, last, min(POINTS, *(len(steps) for steps, _ in series))).round()
+    values = np.stack([np.interp(at, *each) for each in series])
+    found = {"mean": values.mean(0), "low": values.min(0), "high": values.max(0)}
+    short = {name: [float(f"{x:.4g}") for x in line] for name, line in found.items()}
+    return {"steps": at.astype(int).tolist(), **short}
+
+
+def _series(log: Sequence[dict[str, Any]], metric: str) -> tuple[list[int], list[float]]:
+    lines = [line for line in log if isinstance(line.get(metric), int | float)]
+    return [line["step"] for line in lines], [line[metric] for line in lines]
+
+
+def _call(words: Sequence[str]) -> str:
+    """Runs ``python …`` in the project's folder, and returns what it prints."""
+    command = [sys.executable, *words[1:]]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{shlex.join(words)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def kept() -> Results:
+    """Returns the rows that have a result, with their results."""
+    files = [(row, KEPT / f"{row.name}.json") for row in ROWS]
+    return [(row, json.loads(file.read_text())) for row, file in files if file.exists()]
+
+
+def verdict(row: Row, found: Result) -> str:
+    """Compares the seeds' mean, give or take a standard deviation, with the reference."""
+    if row.reference is None:
+        return ""
+    middle, spread = mean(found["returns"]), stdev(found["returns"])
+    if middle + spread < row.reference:
+        return "**falls short**"
+    return "better" if middle - spread > row.reference else "as good"
+
+
+def fill(text: str, results: Results) -> str:
+    """Returns the page's text with new tables and commands between its markers."""
+    table = [
+        "| task | return | others report | | steps of a seed | seconds | steps/s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row, found in results:
+        middle, spread = mean(found["returns"]), stdev(found["returns"])
+        digits = 2 if abs(middle) < 10 else 1 if abs(middle) < 1000 else 0
+        reported = "" if row.reference is None else f"{row.reference:g}"
+        star = "*" if found["load"] > _BUSY else ""
+        table.append(
+            f"| {row.task} | {middle:,.{digits}f} ± {spread:,.{digits}f} | {reported} "
+            f"| {verdict(row, found)} | {found['steps']:,} | {found['seconds']:,}{star} "
+            f"| {found['steps_per_second']:,} |"
+        )
+    where = {
+        f"{found['cores']} cores of an {found['cpu']}, {found['date'][:10]}, commit "
+        f"`{found['commit']}`, " + ", ".join(f"{x} {y}" for x, y in found["versions"].items())
+        for _, found in results
+    }
+    parts = {
+        "results": "\n".join(table),
+        "sources": "\n".join(f"- **{row.task}**: {row.source}" for row, _ in results),
+        "machines": "\n".join(f"- {each}" for each in sorted(where)),
+        "commands": "```bash\n"
+        + "\n".join(f"# {row.task}\n" + "\n".join(found["commands"]) for row, found in results)
+        + "\n```",
+    }
+    for name, part in parts.items():
+        before, _, rest = text.partition(f"<!-- {name} -->\n")
+        after = rest.partition(f"<!-- end of {name} -->")[2]
+        text = f"{before}<!-- {name} -->\n\n{part}\n\n<!-- end of {name} -->{after}"
+    return text
+
+
+def draw(results: Results, path: Path) -> None:
+    """Plots each row's learning curve, and a line at what others report."""
+    from matplotlib.figure import Figure
+
+    columns = 4
+    count = -(-len(results) // columns)
+    figure = Figure(figsize=(11, 2.1 * count + 0.3), layout="constrained")
+    grid = figure.subplots(count, columns, squeeze=False).flatten()
+    for axes in grid[len(results) :]:
+        axes.set_visible(False)
+    for (row, found), axes in zip(results, grid, strict=False):
+        curve = found["curve"]
+        axes.plot(curve["steps"], curve["mean"], color="teal", linewidth=1.4)
+        axes.fill_between(curve["steps"], curve["low"], curve["high"], color="teal", alpha=0.2)
+        if row.reference is not None:
+            axes.axhline(row.reference, color="0.3", linestyle="--", linewidth=1)
+        axes.set_title(row.task, fontsize=9)
+        axes.tick_params(labelsize=7)
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g}M")
+        axes.locator_params(axis="x", nbins=4)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=110)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description="Results on tasks of other libraries.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("page", help="write docs/results.md and its picture")
+    training = commands.add_parser("run", help="train, evaluate, and keep the results")
+    names = ["all", *(row.name for row in ROWS)]
+    training.add_argument("names", nargs="+", metavar="NAME", choices=names)
+    options = parser.parse_args(arguments)
+    if options.command == "page":
+        PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), kept()), encoding="utf-8")
+        draw(kept(), PICTURE)
+        return
+    for row in ROWS:
+        if row.name in options.names or "all" in options.names:
+            found = run(row)
+            (KEPT / f"{row.name}.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
+            print(f"{row.name}: {found['returns']}, {found['seconds']} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

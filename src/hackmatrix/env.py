@@ -95,9 +95,9 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         undo_depth: positions that UNDO can go back through in a stage, at least 8.
         max_steps: actions after which an episode is truncated; None for no limit.
         starting_weights: for training, the relative frequency of each starting stage (rounded up to
-            multiples of 1/65536 of their sum); None for always stage 1. A game that begins in a
-            later stage has that stage's layout, transmissions and interval, but the player of a new
-            game, and no enemies yet.
+            multiples of 1/65536 of their sum); None for always stage 1. In a later
+            stage, layout, transmissions and the turns between them are that stage's; the player
+            starts as in stage 1, and there are no enemies yet.
         head_start: for training, extras that some games begin with.
         shaping: for training, how the reward differs from the original reward. The components in
             ``info`` are always those of the original reward.

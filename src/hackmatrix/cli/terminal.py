@@ -30,9 +30,9 @@ class Terminal:
 
     The terminal is restored even after an error, Ctrl+C or SIGTERM.
 
-    Python drops an exception that a signal handler raises during a callback of the garbage
-    collector, and JAX registers such callbacks. So the handler stores the signal, and reading the
-    next key raises the signal's exception again.
+    If a signal arrives during a callback of the garbage collector, Python drops the exception that
+    the signal's handler raises. JAX registers such callbacks. So this class also stores the signal;
+    reading the next key then raises the exception.
     """
 
     def __init__(self) -> None:

@@ -60,8 +60,8 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
             observation_space: the observation space of one environment; None for a space that is
                 bounded only by the arrays' dtypes.
             renderers: for each render mode, the function that makes a frame from one environment's
-                state. The mode ``human`` is ignored.
-            render_mode: one of the modes, or None.
+                state. A function for the mode ``human`` is ignored.
+            render_mode: one of the modes of ``renderers``, or None.
             render_fps: frames per second, for videos.
 
         Raises:

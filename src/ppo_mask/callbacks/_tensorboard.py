@@ -27,8 +27,8 @@ class TensorBoard(Callback):
     """Writes event files for TensorBoard; the horizontal axis is environment steps.
 
     A resumed run replaces the files of earlier processes by a new file, written from the run's log.
-    So TensorBoard shows every point once, whatever was dropped, lost or damaged. Earlier points get
-    the wall time of the resume.
+    So TensorBoard shows every point of the log once, even if an earlier file was lost or damaged.
+    Earlier points get the wall time of the resume.
 
     Args:
         directory: the folder for the files.

@@ -205,7 +205,7 @@ def _waiting(
 
 
 def _rows(waiting: UInt32[Array, " n"], batch: int) -> UInt32[Array, " n"]:
-    """Returns the indices of the waiting members in the batch; for padding, the batch's size."""
+    """Returns the batch indices of the listed members; padding gets the batch's size."""
     return jnp.where(waiting == _NOBODY, batch, waiting & ((1 << _INDEX_BITS) - 1))
 
 

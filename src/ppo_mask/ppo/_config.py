@@ -105,11 +105,11 @@ def check_divides(field: str, parts: int, what: str, whole: int, times: str = ""
     """Checks that a number divides another.
 
     Args:
-        field: the setting that is the divisor, or a factor of the divisor.
+        field: the name of the setting that is the divisor, or one of the divisor's two factors.
         parts: the divisor.
         what: the name of the dividend, for the error.
         whole: the dividend.
-        times: the other factor in words; empty for none.
+        times: if ``field`` is only a factor, the divisor's other factor in words; else empty.
 
     Raises:
         FieldError: ``parts`` does not divide ``whole``; the message suggests a divisor.

@@ -2,7 +2,7 @@
 
 This file imports neither JAX nor other modules of this library, so that a worker starts fast and
 uses little memory. Functions that run in each step have no type checks, because the checks would
-take longer than many steps.
+take longer than a step of many environments.
 """
 
 import contextlib

@@ -49,7 +49,6 @@ class Row(NamedTuple):
         peer: the package that has the task.
         source: who reports the reference, and how it was measured, in Markdown.
         reference: the return that others report, if there is one.
-        in_jax: whether ``--num-seeds`` trains all seeds in one program.
         curve: the metric of the learning curve.
     """
 
@@ -59,40 +58,37 @@ class Row(NamedTuple):
     peer: str
     source: str
     reference: float | None = None
-    in_jax: bool = True
     curve: str = "train/mean_episode_return"
 
 
 ROWS = [Row(**row) for row in yaml.safe_load((KEPT / "tasks.yaml").read_text(encoding="utf-8"))]
 
 
-def commands(row: Row) -> list[str]:
-    """Returns the commands that train the row's seeds: one, or one for each seed."""
-    if row.in_jax:
-        return [f"python examples/{row.flags} --num-seeds {SEEDS} --run-name {row.name}"]
-    seeds = range(SEEDS)
-    return [f"python examples/{row.flags} --seed {n} --run-name {row.name}-seed{n}" for n in seeds]
+def command(row: Row) -> str:
+    """Returns the command that trains a seed, without the flags ``--seed`` and ``--run-name``."""
+    return f"python examples/{row.flags}"
 
 
 def run(row: Row) -> Result:
-    """Trains the row's seeds, evaluates each seed, and returns what the page needs."""
-    load, began = os.getloadavg()[0], time.perf_counter()
+    """Trains the row's seeds one after another, evaluates them, and returns what the page needs."""
+    load, took, logs, returns = os.getloadavg()[0], [], [], []
     with TemporaryDirectory() as folder:
-        for command in commands(row):
-            _call([*shlex.split(command), "--checkpoint-dir", folder, "--no-tensorboard"])
-        seconds = time.perf_counter() - began
-        runs = [Path(folder) / f"{row.name}-seed{n}" for n in range(SEEDS)]
-        logs = [[x for x in read_log_lines(path / "metrics.jsonl") if x] for path in runs]
-        returns = [evaluate(row, path) for path in runs]
-    speed = max(line["train/steps_per_second"] for log in logs for line in log)
+        for seed in range(SEEDS):
+            own = ["--seed", str(seed), "--run-name", str(seed), "--checkpoint-dir", folder]
+            began = time.perf_counter()
+            _call([*shlex.split(command(row)), *own, "--no-tensorboard"])
+            took.append(time.perf_counter() - began)
+            path = Path(folder) / str(seed)
+            logs.append([x for x in read_log_lines(path / "metrics.jsonl") if x])
+            returns.append(evaluate(row, path))
     packages = dict.fromkeys(("jax", "equinox", row.peer))
     return {
-        "commands": commands(row),
+        "command": command(row),
         **surroundings(),
         "versions": {name: importlib.metadata.version(name) for name in packages},
         "load": round(load, 2),
-        "seconds": round(seconds),
-        "steps_per_second": round(speed * (SEEDS if row.in_jax else 1)),
+        "seconds": round(mean(took)),
+        "steps_per_second": round(max(x["train/steps_per_second"] for log in logs for x in log)),
         "steps": logs[0][-1]["step"],
         "returns": [round(x, 4) for x in returns],
         "curve": mean_curve([_series(log, row.curve) for log in logs]),
@@ -149,7 +145,7 @@ def verdict(row: Row, found: Result) -> str:
 def fill(text: str, results: Results) -> str:
     """Returns the page's text with new tables and commands between its markers."""
     table = [
-        "| task | return | others report | | steps of a seed | seconds | steps/s |",
+        "| task | return | others report | | steps | seconds | steps/s |",
         "|---|---|---|---|---|---|---|",
     ]
     for row, found in results:
@@ -172,7 +168,7 @@ def fill(text: str, results: Results) -> str:
         "sources": "\n".join(f"- **{row.task}**: {row.source}" for row, _ in results),
         "machines": "\n".join(f"- {each}" for each in sorted(where)),
         "commands": "```bash\n"
-        + "\n".join(f"# {row.task}\n" + "\n".join(found["commands"]) for row, found in results)
+        + "\n".join(f"# {row.task}\n{found['command']}" for row, found in results)
         + "\n```",
     }
     for name, part in parts.items():

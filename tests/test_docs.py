@@ -65,7 +65,8 @@ def shell_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if not SET_UP.match(line)]
 
 
-ABSENT = [x for x in ("gymnax", "jumanji", "navix", "pgx") if importlib.util.find_spec(x) is None]
+OTHERS = ("gymnax", "jumanji", "navix", "pettingzoo", "pgx", "pyspiel", "shimmy")
+ABSENT = [x for x in OTHERS if importlib.util.find_spec(x) is None]
 NEEDS_THEM = f"{', '.join(ABSENT)} not installed; pip install 'ppo-mask[adapters]'"
 WITH_OTHERS = [pytest.mark.skipif(bool(ABSENT), reason=NEEDS_THEM)]
 RUN = [

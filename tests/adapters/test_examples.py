@@ -18,7 +18,9 @@ from python_games import Climb
 from same_run import assert_same_run
 from source import load
 
-ELSEWHERE, PYTHON = (load(f"examples/train_{name}.py") for name in ("elsewhere", "gymnasium"))
+ELSEWHERE, PYTHON, ZOO = (
+    load(f"examples/train_{name}.py") for name in ("elsewhere", "gymnasium", "pettingzoo")
+)
 SMALL = ["--num-envs=4", "--num-steps=8", "--hidden-dim=8", "--log-interval=1", "--no-tensorboard"]
 GAME = ["--env-id", "python_games:Climb-v0"]
 SELF = ["--library", "pgx", "--name", "tic_tac_toe", "--opponent", "self", "--eval-interval", "1"]
@@ -98,6 +100,15 @@ def test_run_in_python_is_saved_resumed_and_watched(capfd, monkeypatch):
 
 
 @pytest.mark.slow
+def test_self_play_in_python_is_resumed_and_its_policy_may_be_the_opponent():
+    pytest.importorskip("pettingzoo", reason="pip install 'ppo-mask[pettingzoo]'")
+    begin = ["--opponent=self", "--renew-every=3", "--eval-interval=2", *SMALL, "--run-name=a"]
+    assert run(ZOO, *begin, "--total-timesteps=64") == 0
+    assert run(ZOO, "--resume=latest", "--total-timesteps=128") == 0
+    assert isinstance(ZOO.make_env(ZOO.Seat(opponent="checkpoints/a")).opponent, MLPActorCritic)
+
+
+@pytest.mark.slow
 def test_an_error_of_the_game_ends_the_run_in_one_line(capfd):
     words = ["--env-id", "python_games:Crash-v0", "--total-timesteps=640", "--save-interval=1"]
     assert run(PYTHON, *words, *SMALL, "--run-name=a", "--num-steps=4") == 1
@@ -117,6 +128,7 @@ def test_an_error_of_the_game_ends_the_run_in_one_line(capfd):
         (PYTHON, [*GAME, "--num-seeds", "2"], "an environment that lives in Python trains one se"),
         (PYTHON, ["--env-kwargs", "size=3"], "--env-kwargs must be an object in JSON, such as '{"),
         (PYTHON, ["--env-kwargs", "[3]"], "--env-kwargs must be an object in JSON, such as '{"),
+        (ZOO, ["--game", "nothing_v0"], "there is no game nothing_v0: No module named 'pettingzoo"),
         (PYTHON, ["--num-workers", "-1"], "--num-workers must be at least 0"),
     ],
 )

@@ -11,7 +11,13 @@ from ppo_mask.adapters._shared import conform_mask, make_named
 from ppo_mask.envs import AbstractEnv, FlatObservation, TimeStep, flatten
 from ppo_mask.errors import RunError
 
-LIBRARIES = {"gymnax": "GymnaxEnv", "jumanji": "JumanjiEnv", "navix": "NavixEnv", "pgx": "PgxEnv"}
+LIBRARIES = {
+    "gymnax": "GymnaxEnv",
+    "jumanji": "JumanjiEnv",
+    "navix": "NavixEnv",
+    "pettingzoo": "PettingZooEnv",
+    "pgx": "PgxEnv",
+}
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -21,7 +27,7 @@ def test_missing_library_is_named_with_its_extra(library, monkeypatch):
     )
     monkeypatch.setitem(sys.modules, library, None)  # As if it were not installed.
     with pytest.raises(RunError, match=rf"pip install 'ppo-mask\[{library}\]', or 'ppo-mask\[ad"):
-        adapter("anything")
+        adapter(dict if library == "pettingzoo" else "anything")
 
 
 PACKAGES = {
@@ -29,13 +35,14 @@ PACKAGES = {
     "ppo_mask.adapters.to_gymnasium_vector": "gymnasium",
     "hackmatrix.gymnasium": "gymnasium",
     "ppo_mask.adapters.to_gymnax": "gymnax",
+    "ppo_mask.adapters._moves": "pettingzoo",
 }
 
 
 def test_libraries_are_imported_when_needed_and_missing_ones_named():
     program = f"""
 import importlib, sys
-for library in {list(LIBRARIES)}:
+for library in {sorted(LIBRARIES.keys() - {"pettingzoo"})}:  # Imports gymnasium, as it must.
     importlib.import_module("ppo_mask.adapters." + library)
 print(sorted({set(LIBRARIES)!r} & set(sys.modules)))
 sys.modules["gymnasium"] = sys.modules["gymnax"] = None

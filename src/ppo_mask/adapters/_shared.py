@@ -2,15 +2,20 @@
 
 import importlib
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Int, Key, TypeCheckError
 
 from ppo_mask.envs import TimeStep
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, is_recurrent
+
+Opponent: TypeAlias = Callable[[Any, Any, Any], Any] | AbstractActorCritic
+"""A function of an observation, a mask and a key that returns an action; or a network."""
 
 
 def import_library(name: str) -> Any:
@@ -112,3 +117,60 @@ def make_timestep(
         truncated=truncated,
         info=select_arrays(info),
     )
+
+
+def random_opponent(
+    observation: ArrayTree, mask: Bool[Array, " actions"], key: Key[Array, ""]
+) -> Int[Array, ""]:
+    """Samples an allowed action uniformly.
+
+    Args:
+        observation: not used.
+        mask: True where an action is allowed.
+        key: for sampling.
+
+    Returns:
+        The action's number.
+    """
+    del observation
+    return MaskedCategorical(jnp.zeros(mask.shape), mask).sample(key)
+
+
+def choose_reply(
+    opponent: Opponent, observation: ArrayTree, mask: Bool[Array, " actions"], key: Key[Array, ""]
+) -> Int[Array, ""]:
+    """Chooses the opponent's action; the first allowed one replaces one that is not allowed.
+
+    Raises:
+        ValueError: the opponent is a recurrent network.
+    """
+    if isinstance(opponent, AbstractActorCritic):
+        _refuse_recurrent(opponent)  # Self-play may have put it here.
+        action = opponent(observation, mask)[0].sample(key)
+    else:
+        action = opponent(observation, mask, key)
+    return jnp.where(mask[action], action, jnp.argmax(mask)).astype(jnp.int32)
+
+
+def check_network(
+    opponent: AbstractActorCritic, game: str, observation: Any, mask: jax.ShapeDtypeStruct
+) -> None:
+    """Checks that a network can play a game, of which the shapes are given.
+
+    Raises:
+        ValueError: the network cannot play the game; the message says why.
+    """
+    _refuse_recurrent(opponent)
+    try:
+        eqx.filter_eval_shape(opponent, observation, mask)
+    except (TypeError, ValueError, TypeCheckError) as error:
+        shapes = ", ".join(str(x.shape) for x in jax.tree.leaves(observation))
+        raise ValueError(
+            f"the opponent {type(opponent).__name__} is for another game: {game} has "
+            f"observations of shape {shapes} and {mask.size} actions"
+        ) from error
+
+
+def _refuse_recurrent(opponent: AbstractActorCritic) -> None:
+    if is_recurrent(opponent):
+        raise ValueError("a recurrent network cannot be the opponent: nobody keeps its state")

@@ -3,43 +3,29 @@
 Koyamada et al. 2023, arXiv:2303.17503; https://github.com/sotetsuk/pgx
 """
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key, TypeCheckError
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.adapters._shared import (
+    Opponent,
     StaticObject,
+    check_network,
+    choose_reply,
     fix_types,
     import_library,
     make_named,
     make_timestep,
+    random_opponent,
 )
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings, zeros_from_shapes
-from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, is_recurrent
+from ppo_mask.networks import AbstractActorCritic
 
-Opponent: TypeAlias = Callable[[Any, Any, Any], Any] | AbstractActorCritic
-
-
-def random_opponent(
-    observation: ArrayTree, mask: Bool[Array, " actions"], key: Key[Array, ""]
-) -> Int[Array, ""]:
-    """Samples an allowed action uniformly.
-
-    Args:
-        observation: not used.
-        mask: True where an action is allowed.
-        key: for sampling.
-
-    Returns:
-        The action's number.
-    """
-    del observation
-    return MaskedCategorical(jnp.zeros(mask.shape), mask).sample(key)
+__all__ = ["Match", "Opponent", "PgxEnv", "random_opponent"]
 
 
 class Match(eqx.Module):
@@ -109,7 +95,9 @@ class PgxEnv(AbstractEnv[Match]):
         if game.num_players == 1 and (opponent is not None or begins is not None):
             raise ValueError(f"{game.id} of pgx is played alone: leave opponent and begins out")
         if isinstance(opponent, AbstractActorCritic):
-            _check_network(opponent, game)
+            first = jax.eval_shape(game.init, jax.random.key(0))
+            name = f"{game.id} of pgx"
+            check_network(opponent, name, first.observation, first.legal_action_mask)
         self.opponent = opponent
         self.begins = begins
         self.num_actions = int(game.num_actions)
@@ -177,21 +165,14 @@ class PgxEnv(AbstractEnv[Match]):
         def move(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
             key, game, reward = carry
             key, action_key, step_key = jax.random.split(key, 3)
+            assert self.opponent is not None  # __init__ has checked this.
             mask = game.legal_action_mask
-            action = self._choose_reply(game.observation, mask, action_key)
-            action = jnp.where(mask[action], action, jnp.argmax(mask)).astype(jnp.int32)
+            action = choose_reply(self.opponent, game.observation, mask, action_key)
             game = fix_types(self.game.step(game, action, step_key))
             return key, game, reward + game.rewards[match.agent]
 
         _, game, reward = jax.lax.while_loop(others_turn, move, (key, match.game, jnp.zeros(())))
         return Match(game, match.agent, match.begins), reward
-
-    def _choose_reply(self, observation: Any, mask: Any, key: Any) -> Any:
-        if isinstance(self.opponent, AbstractActorCritic):
-            _refuse_recurrent(self.opponent)  # Self-play may have put it here.
-            return self.opponent(observation, mask)[0].sample(key)
-        assert self.opponent is not None  # __init__ has checked this.
-        return self.opponent(observation, mask, key)
 
     def _convert(self, match: Match, reward: Float[Array, ""]) -> tuple[Match, TimeStep]:
         # The observation is the agent's, even if the game ended at another player's turn. Not
@@ -207,26 +188,3 @@ class PgxEnv(AbstractEnv[Match]):
 
 def _is_over(game: Any) -> Bool[Array, ""]:
     return game.terminated | game.truncated
-
-
-def _refuse_recurrent(opponent: AbstractActorCritic) -> None:
-    if is_recurrent(opponent):
-        raise ValueError("a recurrent network cannot be the opponent: nobody keeps its state")
-
-
-def _check_network(opponent: AbstractActorCritic, game: Any) -> None:
-    """Checks that a network can play a game.
-
-    Raises:
-        ValueError: the network cannot play the game; the message says why.
-    """
-    _refuse_recurrent(opponent)
-    first = jax.eval_shape(game.init, jax.random.key(0))
-    try:
-        eqx.filter_eval_shape(opponent, first.observation, first.legal_action_mask)
-    except (TypeError, ValueError, TypeCheckError) as error:
-        shape = first.observation.shape
-        raise ValueError(
-            f"the opponent {type(opponent).__name__} is for another game: {game.id} of pgx has "
-            f"observations of shape {shape} and {game.num_actions} actions"
-        ) from error

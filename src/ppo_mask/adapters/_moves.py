@@ -1,0 +1,80 @@
+"""A game of PettingZoo, move by move. Workers import this, so it imports no JAX."""
+
+from typing import Any, no_type_check
+
+import numpy as np
+
+try:
+    import gymnasium
+    from gymnasium import spaces
+except ImportError as error:
+    line = "cannot be imported ({}); install it with pip install 'ppo-mask[pettingzoo]'"
+    raise ImportError(f"Gymnasium {line.format(error)}") from error
+
+OTHERS_TURN = "others_turn"
+"""The part of an observation that says whether it is another player's turn, not the agent's."""
+
+
+@no_type_check
+class Moves(gymnasium.Env[Any, Any]):
+    """An AEC game in which each step is one move, of the player whose turn it is.
+
+    That player gets the observation, too. The reward is the agent's, since its last move, and an
+    episode ends when the agent's game does. Each episode samples the agent's seat.
+    """
+
+    def __init__(self, make: Any) -> None:
+        self.game = make()
+        player = self.game.possible_agents[0]
+        parts = as_parts(self.game.observation_space(player))
+        boolean: Any = np.bool_
+        parts[OTHERS_TURN] = spaces.Box(0, 1, (), boolean)
+        self.observation_space = spaces.Dict(parts)
+        self.action_space = self.game.action_space(player)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        """Begins a game; another player may have the first turn."""
+        super().reset(seed=seed)
+        self.game.reset(seed=int(self.np_random.integers(2**31)))
+        seats = self.game.possible_agents
+        self._agent = seats[self.np_random.integers(len(seats))]
+        return self._go_on()[:2]
+
+    def step(self, action: Any) -> Any:
+        """Makes a move of the player whose turn it is."""
+        self.game.step(int(action))
+        observation, info, is_over = self._go_on()
+        reward = self.game._cumulative_rewards.get(self._agent, 0.0)
+        terminated, truncated = (
+            flags.get(self._agent, False)
+            for flags in (self.game.terminations, self.game.truncations)
+        )
+        terminated = terminated or (is_over and not truncated)  # The agent may just be gone.
+        return observation, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        """Closes the game."""
+        self.game.close()
+
+    def _go_on(self) -> Any:
+        """Passes over players who are out; returns what the next one sees, and the game's end."""
+        game, agent = self.game, self._agent
+
+        def is_out(player: Any) -> Any:
+            return (
+                player not in game.agents or game.terminations[player] or game.truncations[player]
+            )
+
+        while not (is_over := is_out(agent)) and is_out(game.agent_selection):
+            game.step(None)  # As PettingZoo wants it.
+        player = agent if is_over else game.agent_selection
+        parts = as_parts(game.observe(player))
+        parts[OTHERS_TURN] = np.bool_(player != agent)
+        return parts, game.infos.get(player, {}), is_over
+
+
+@no_type_check
+def as_parts(observation: Any) -> Any:
+    """Names the parts of an observation or of its space, in a new dict."""
+    is_dict = isinstance(observation, (dict, spaces.Dict))
+    return dict(observation.items()) if is_dict else {"observation": observation}

@@ -1,0 +1,179 @@
+"""AEC games of PettingZoo, from the side of one player.
+
+Terry et al. 2021, arXiv:2009.14471; https://pettingzoo.farama.org
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Key
+
+from ppo_mask.adapters._moves import OTHERS_TURN, Moves, as_parts
+from ppo_mask.adapters._shared import (
+    Opponent,
+    check_network,
+    choose_reply,
+    import_library,
+    random_opponent,
+)
+from ppo_mask.adapters.from_gymnasium import GymnasiumEnv, HostState
+from ppo_mask.adapters.from_gymnasium._makers import Mask, close, first_made
+from ppo_mask.adapters.from_gymnasium._stepper import IDLE
+from ppo_mask.envs import AbstractEnv, Next, TimeStep
+from ppo_mask.envs.actions import Action, ActionLike, as_action
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks import AbstractActorCritic
+
+__all__ = ["Opponent", "PettingZooEnv", "random_opponent"]
+
+
+@final
+class PettingZooEnv(AbstractEnv[HostState]):
+    """A game of PettingZoo from the side of one of its players, the agent.
+
+    Each episode samples the agent's seat, and so who begins. The opponent plays all other seats:
+    within ``step``, and within ``reset`` if the agent does not begin. The opponent is a part of the
+    compiled program, which calls Python once for each move. So
+    :class:`~ppo_mask.training.SelfPlay` can train against a copy of the learner.
+
+    The reward is the sum of the agent's rewards until its next turn. A game that ends before the
+    agent's first move is replaced by a new one. Masks, workers and limits are those of
+    :class:`~ppo_mask.adapters.from_gymnasium.GymnasiumEnv`. The observation is without its mask.
+
+    Attributes:
+        opponent: plays the other seats. If a network, its parameters are arrays of the environment.
+        num_actions: the number of actions.
+    """
+
+    opponent: Opponent
+    num_actions: int = eqx.field(static=True)
+    _moves: GymnasiumEnv
+    _hidden: tuple[str, ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        opponent: Opponent = random_opponent,
+        *,
+        num_workers: int = 0,
+        mask: Mask = None,
+    ):
+        """Makes a game to inspect it, and closes it.
+
+        Args:
+            make: a function that makes an AEC game whose players have equal spaces, such as
+                ``tictactoe_v3.env``.
+            opponent: a function of an observation, a mask and a key that returns an action; or a
+                network, whose actions are sampled. The first allowed action replaces an action that
+                is not allowed.
+            num_workers: as for ``GymnasiumEnv``.
+            mask: as for ``GymnasiumEnv``; a function is called with the game.
+
+        Raises:
+            RunError: PettingZoo is not installed, or the game cannot be made.
+            ValueError: it is no AEC game, its players have different spaces, its actions are not
+                Discrete, or the opponent is a recurrent network or one for another game.
+        """
+        game = first_made("", make, import_library("pettingzoo").AECEnv)
+        name, players = str(game.unwrapped), game.possible_agents
+        for spaces in (game.observation_space, game.action_space):
+            if any(spaces(player) != spaces(players[0]) for player in players):
+                raise ValueError(f"{name}: its players must have equal spaces, not each its own")
+        close(name, game)
+        make_moves: Any = partial(Moves, make)
+        make_moves.__name__ = name
+        where = (lambda moves: mask(moves.game)) if callable(mask) else mask
+        self._moves = GymnasiumEnv(make_moves, num_workers=num_workers, mask=where)
+        if not isinstance(self._moves.num_actions, int):
+            raise ValueError(f"{name} has MultiDiscrete actions; they must be Discrete")
+        self.opponent = opponent
+        self.num_actions = self._moves.num_actions
+        self._hidden = (OTHERS_TURN, "action_mask", str(mask))
+        if isinstance(opponent, AbstractActorCritic):
+            _, first = jax.eval_shape(self._moves.reset, jax.random.key(0))
+            check_network(opponent, name, self._show(first.observation), first.action_mask)
+
+    def close(self) -> None:
+        """Closes all games and ends their workers. A later step begins new games."""
+        self._moves.close()
+
+    def reset(self, key: Key[Array, ""]) -> tuple[HostState, TimeStep]:
+        """Starts a game, and plays it up to the agent's first turn."""
+        game_key, others_key = jax.random.split(key)
+        state, first = self._moves.reset(game_key)
+        following = Next(state, first.observation, first.action_mask)
+        ended = jnp.array(True)  # There is no step that others' moves belong to.
+        first, following = self._let_others_move(others_key, first, following, ended, False)
+        seen = {"observation": following.observation, "action_mask": following.action_mask}
+        return following.state, dataclasses.replace(first, **seen)
+
+    def step(
+        self, key: Key[Array, ""], state: HostState, action: ActionLike
+    ) -> tuple[HostState, TimeStep]:
+        """Takes one action; the opponent then moves until the agent's turn or the game's end."""
+        action = as_action(action, self.num_actions)
+        timestep, following = self.step_and_reset(key, key, state, action)
+        return following.state, timestep
+
+    def step_and_reset(
+        self,
+        step_key: Key[Array, ""],
+        reset_key: Key[Array, ""],
+        state: HostState,
+        action: Action,
+        cut: Bool[Array, ""] | bool = False,
+    ) -> tuple[TimeStep, Next[HostState]]:
+        """See :meth:`ppo_mask.envs.AbstractHostEnv.step_and_reset`."""
+        last, following = self._moves.step_and_reset(step_key, reset_key, state, action)
+        ended = last.terminated | last.truncated
+        return self._let_others_move(step_key, last, following, ended, cut)
+
+    def encode(self, observation: Any) -> ArrayTree:
+        """Converts what the game's ``observe`` returns to a policy's input."""
+        return self._show(self._moves.encode(as_parts(observation) | {OTHERS_TURN: False}))
+
+    def _let_others_move(
+        self, key: Any, last: TimeStep, following: Next[HostState], ended: Any, cut: Any
+    ) -> tuple[TimeStep, Next[HostState]]:
+        """Plays up to the agent's turn; if ``cut``, then truncates the game and begins another.
+
+        Until ``ended``, the agent's step ``last`` takes up what the replies bring.
+        """
+
+        def goes_on(carry: Any) -> Bool[Array, ""]:
+            _, _, following, ended = carry
+            return following.observation[OTHERS_TURN] | (cut & ~ended)
+
+        def move(carry: Any) -> Any:
+            key, last, following, ended = carry
+            key, reply_key, reset_key = jax.random.split(key, 3)
+            is_reply, mask = following.observation[OTHERS_TURN], following.action_mask
+            seen = self._show(following.observation)
+            # Only a move can cut a game, so a game to be cut gets any one more.
+            reply = choose_reply(self.opponent, seen, mask, reply_key)
+            action = jnp.where(is_reply, reply, jnp.argmax(mask))
+            action = jnp.where(goes_on(carry), action, IDLE)  # Under vmap, other games may go on.
+            now, following = self._moves.step_and_reset(
+                reply_key, reset_key, following.state, action, ~is_reply
+            )
+            cut_off = dataclasses.replace(last, truncated=~is_reply, action_mask=mask | True)
+            last = _select(ended, last, _select(is_reply, now, cut_off))
+            return key, last, following, ended | now.terminated | now.truncated
+
+        _, last, following, _ = jax.lax.while_loop(goes_on, move, (key, last, following, ended))
+        last = dataclasses.replace(last, observation=self._show(last.observation))
+        seen = self._show(following.observation)
+        return last, dataclasses.replace(following, observation=seen)
+
+    def _show(self, observation: Any) -> Any:
+        parts = {name: x for name, x in observation.items() if name not in self._hidden}
+        return next(iter(parts.values())) if len(parts) == 1 else parts
+
+
+def _select(condition: Any, one: Any, other: Any) -> Any:
+    return jax.tree.map(partial(jnp.where, condition), one, other)

@@ -81,7 +81,7 @@ class Drawing:
     parts: tuple[Group | Shape, ...]
 
     def flat(self) -> Iterator[tuple[Length, Length, Shape]]:
-        """All shapes, each with its offset."""
+        """The shapes of all groups, each with its group's offset (x, y)."""
         for part in self.parts:
             if isinstance(part, Group):
                 yield from ((part.x, part.y, shape) for shape in part.shapes)

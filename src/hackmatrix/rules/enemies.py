@@ -180,7 +180,7 @@ def _move_one(start: _Start, near: Plane, transmissions: Plane, movers: _Movers)
 
 
 def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupied: Plane) -> Plane:
-    """The cell that an enemy moves to if it is not next to the player; empty if it stays.
+    """Where an enemy that is not next to the player moves: one cell, or no cell if the enemy stays.
 
     The enemy can enter ``open_cells`` that are not ``occupied``.
     """

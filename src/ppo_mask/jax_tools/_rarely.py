@@ -136,7 +136,7 @@ def _batch(
     share: int,
     short: bool,
 ) -> Callable[..., Any]:
-    """Returns the batched `single`; ``leaves[i]`` has a batch axis if ``per_member[i]``."""
+    """Returns the batched form of `run`; ``leaves[i]`` has a batch axis if ``per_member[i]``."""
 
     @custom_vmap
     def many(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:

@@ -16,8 +16,8 @@ from ppo_mask.ppo._rollout import Decision
 class Batch(eqx.Module):
     """Training data: a rollout, with axes [steps, envs, …], or some of its rows, as [rows, …].
 
-    For a recurrent model a row is one environment's whole rollout: a rollout has axes [1, envs,
-    steps, …], and its rows have axes [rows, steps, …].
+    A row is one step of one environment. For a recurrent model a row is all steps of one
+    environment: a rollout has axes [1, envs, steps, …], and some of its rows [rows, steps, …].
 
     Attributes:
         decision: the model's inputs, action and value at each step.

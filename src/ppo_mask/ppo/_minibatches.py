@@ -85,7 +85,7 @@ def _units(config: PPOConfig, model: AbstractActorCritic) -> int:
 
 
 def _num_groups(config: PPOConfig, units: int) -> int:
-    """Counts the groups of environments; a minibatch has equally many units of each group."""
+    """Counts the groups of environments, each with ``units``; minibatches take from all equally."""
     minibatches = config.scaling.num_minibatches
     return config.num_envs * math.gcd(units, minibatches) // minibatches
 

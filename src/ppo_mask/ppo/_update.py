@@ -93,7 +93,7 @@ class UpdateDiagnostics(eqx.Module):
         explained_variance: 1 - Var(return - value) / Var(return) over the batch, a single number
             per update: 1 is perfect, 0 no better than a constant. 0 if the returns are all equal.
         grad_norm: the gradient's global norm, before clipping.
-        lr: step size, also of the steps not taken; None if :class:`Algorithm` has an optimizer.
+        lr: the learning rate, also of the steps not taken; None with an optimizer of your own.
         gradient_steps: number of gradient steps taken, a single number per update: fewer than
             planned if ``target_kl`` ended the update early.
         extra: additional metrics of a custom loss, by name.
@@ -140,7 +140,7 @@ def init_learner(
     """Makes the state before the first update.
 
     Args:
-        model: the model to train; the state's model adds the config's precision and normalization.
+        model: the model to train. The result's model has the config's precision and normalization.
         rollout: the environments' state at the start.
         config: hyperparameters.
         key: the random key of the updates.

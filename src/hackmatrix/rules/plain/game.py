@@ -179,7 +179,7 @@ class Result:
 
 @cache
 def neighbors(cell: Cell) -> tuple[Cell, ...]:
-    """The cells next to a cell, in the order in which directions are tried."""
+    """The cells on the board next to a cell: up, down, left, right."""
     return tuple(n for dr, dc in DIRECTIONS if (n := (cell[0] + dr, cell[1] + dc)) in BOARD)
 
 

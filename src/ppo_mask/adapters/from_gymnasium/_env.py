@@ -58,12 +58,12 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     """An environment of Gymnasium, written in Python and stepped on the host.
 
     One callback from the compiled program steps all environments of a
-    :class:`ppo_mask.envs.VectorEnv`, in this process or in worker processes. The mask comes from a
-    method ``action_masks()``, as for sb3-contrib's ``MaskablePPO``, or ``valid_action_mask()``; or
-    from the entry ``action_mask`` or ``valid_actions`` of the infos or of a Dict observation; or
-    from where the argument ``mask`` says. If there is no mask, all actions are allowed, and a
-    warning names what looks like a mask. For MultiDiscrete actions, the masks of the parts are
-    concatenated. The last observation of a truncated episode is kept for bootstrapping.
+    :class:`ppo_mask.envs.VectorEnv`, in this process or in worker processes. The argument ``mask``
+    says where the mask is. By default it is looked for in two methods, ``action_masks()``
+    (sb3-contrib's name) and ``valid_action_mask()``, and in two entries of the infos or of a Dict
+    observation, ``action_mask`` and ``valid_actions``. If there is no mask, all actions are
+    allowed, and a warning names what looks like a mask. For MultiDiscrete actions, the masks of the
+    parts are concatenated. The last observation of a truncated episode is kept for bootstrapping.
 
     The state is on the host, so a step cannot be repeated, and checkpoints do not hold the state.
     A resumed run begins new episodes, and counts the lost episodes as truncated. A run must use a

@@ -1,8 +1,8 @@
 """Steps environments one after another, in this process or in a worker, which runs this file.
 
 This file imports neither JAX nor other modules of this library, so that a worker starts fast and
-uses little memory. Functions that run in each step have no type checks, because the checks would
-take longer than a step of many environments.
+uses little memory. Functions that run in each step have no type checks, because in many
+environments a step takes less time than the checks would.
 """
 
 import contextlib

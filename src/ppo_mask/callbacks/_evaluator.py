@@ -23,7 +23,7 @@ from ppo_mask.training import (
 
 
 class _Cut(Exception):
-    """Ends an evaluation early, because the run is asked to stop."""
+    """Raised to end an evaluation early when the run is asked to stop."""
 
 
 @final
@@ -45,8 +45,8 @@ class Evaluator(Callback):
             and an evaluation lasts as long as its longest episode.
         metrics: custom metrics by name, logged under ``eval/``.
         num_envs: the number of parallel environments; None for the default of
-            :func:`ppo_mask.evaluate`. For environments in Python, None is one environment per
-            episode, but at most as many as in training.
+            :func:`ppo_mask.evaluate`. For environments in Python, None means one environment per
+            episode, up to the number of environments in training.
 
     Raises:
         ValueError: a number is below 1, or a metric has a name that the library uses.

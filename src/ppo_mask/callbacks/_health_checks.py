@@ -14,7 +14,7 @@ _RECOVERED_AFTER = 3
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """A check of every log line.
+    """A condition to test on every log line, and a warning.
 
     Attributes:
         needs: the metrics to check.

@@ -21,14 +21,13 @@ class Saver(Callback):
     Put the saver after callbacks that log.
 
     If an evaluation finds the best mean return so far, the state is saved at once. The score of an
-    evaluated checkpoint is the evaluation's mean return. The score of any other checkpoint is the
-    mean return in the latest log line that is complete and representative: the episodes that ended
-    in the line have at least half as many steps as the line. (In a run's first lines, only short
-    episodes end.)
+    evaluated checkpoint is the evaluation's mean return. Any other checkpoint's score is the mean
+    return of the latest complete log line whose ended episodes have, in total, at least half as
+    many steps as the line covers. This excludes a run's first lines, where only short episodes end.
 
-    If ``every_updates`` is set, a checkpoint at an update that is not a multiple of it has no score
-    from the log. So stopping and resuming a run changes the best checkpoint only if the stop ends
-    an evaluation early, since a resumed run does not repeat this evaluation.
+    If ``every_updates`` is set, the log scores only checkpoints at multiples of ``every_updates``.
+    So stopping and resuming a run changes the best checkpoint only if the stop ends an evaluation
+    early: a resumed run does not repeat this evaluation.
 
     If a save fails, the saver warns, and tries again at the next checkpoint.
 
@@ -110,7 +109,7 @@ class Saver(Callback):
                 self._save(run, state)
 
     def check(self) -> None:
-        """Checks, after a run has stopped, that its last state is saved.
+        """Checks that the last state of a stopped run is saved.
 
         Raises:
             TrainingError: the last save failed.

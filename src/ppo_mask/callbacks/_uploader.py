@@ -14,7 +14,7 @@ _PAUSES = (2.0, 5.0)  # Seconds between tries at the end; a preempted VM has abo
 
 @final
 class Uploader(Callback):
-    """Pushes runs to a bucket after every checkpoint, and when they stop.
+    """Pushes runs to a bucket after every checkpoint, and when the runs stop.
 
     Put the uploader after every :class:`Saver`. If a push fails, the uploader warns, and tries
     again at the next checkpoint. Every process of a run needs an uploader; the uploader of process

@@ -1,9 +1,9 @@
 """Sends log lines and checkpoints to Weights & Biases, an optional extra.
 
-W&B's history is append-only, so a row is sent only when its step is complete. A resumed run
-compares W&B's history with the run's own log, and resends the rows that W&B lost in a kill. If W&B
-has rows that the run has dropped, the W&B run is rewound; a server that cannot rewind gets the
-whole history in a new W&B run.
+W&B's history is append-only, so all metrics of a step are collected in one row, which is sent when
+a later step is logged or the run ends. A resumed run compares W&B's history with the run's own log,
+and resends the rows that W&B lost in a kill. If W&B has rows that the run has dropped, the W&B run
+is rewound; a server that cannot rewind gets the whole history in a new W&B run.
 """
 
 import json

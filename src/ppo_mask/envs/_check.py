@@ -34,8 +34,8 @@ def check_env(
 
     Args:
         env: the environment.
-        key: the random key of the play; fixed by default.
-        num_steps: steps to play in each of 8 environments. Some episodes should end in this time.
+        key: the random key of the test; None for a fixed key.
+        num_steps: steps to play in each of 8 environments; choose enough that some episodes end.
         deterministic: whether the environment claims to ignore its keys.
 
     Raises:
@@ -74,7 +74,7 @@ def check_env(
 
 
 def _rows_of(batched: Callable[..., Any], *args: Any) -> Any:
-    """Calls a batched function on all ``_ROWS`` rows, and returns NumPy arrays."""
+    """Calls a batched function on ``_ROWS`` inputs, in smaller batches; returns NumPy arrays."""
     parts = [
         batched(*jax.tree.map(lambda x, at=at: x[at : at + _NUM_ENVS], args))
         for at in range(0, _ROWS, _NUM_ENVS)
@@ -107,7 +107,7 @@ class _Play:
 
 
 def _flat_rows(tree: Any, rows: np.ndarray) -> Any:
-    """Merges the axes ``steps`` and ``envs`` of arrays [steps, envs, …], and picks rows."""
+    """Merges the first two axes of arrays [steps, envs, …], and picks the entries ``rows``."""
     return jax.tree.map(lambda x: x.reshape(len(x) * x.shape[1], *x.shape[2:])[rows], tree)
 
 
@@ -168,7 +168,7 @@ def _parts_of(mask: Any, count: NumActions) -> list[np.ndarray]:
 
 
 def _as_actions(parts: list[np.ndarray], count: NumActions) -> np.ndarray:
-    """Joins the choices of all parts into actions."""
+    """Stacks the parts' choices into MultiDiscrete actions; a Discrete action is its only part."""
     actions = parts[0] if isinstance(count, int) else np.stack(parts, axis=-1)
     return actions.astype(np.int32)
 

@@ -86,7 +86,8 @@ class TimeStep(eqx.Module):
     Attributes:
         observation: any tree of arrays, of the same structure, shapes and dtypes at every step.
         action_mask: True where an action is allowed. A mask allows at least one action (if
-            MultiDiscrete, one in each part); after the end of an episode, all actions.
+            MultiDiscrete, one in each part). After the end of an episode, the mask allows all
+            actions.
         reward: the reward of the step just taken. The reward that ``reset`` returns is not used.
         terminated: the episode ended in a terminal state, whose value is 0.
         truncated: the episode was cut off, for example by a step limit; PPO bootstraps the value.
@@ -185,12 +186,14 @@ class AbstractEnv(eqx.Module, Generic[State]):
 
 
 class Next(eqx.Module, Generic[State]):
-    """The state before the next action: after the end of an episode, the next one's first state.
+    """The state in which the next action is taken.
+
+    If the step ended its episode, this is the first state of a new episode.
 
     Attributes:
         state: the environment's state.
         observation: the observation of that state.
-        action_mask: True where an action is allowed there.
+        action_mask: True where an action is allowed in that state.
     """
 
     state: ArrayTree = eqx.field(converter=strong_types)

@@ -1,4 +1,4 @@
-"""Environments outside of JAX, which are stepped on the host, in place."""
+"""Environments outside of JAX: a step runs on the host and changes the state in place."""
 
 from abc import abstractmethod
 from typing import Any, TypeVar
@@ -16,8 +16,8 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
     """An environment whose state is outside of JAX, such as one written in Python.
 
     A step changes the state in place, so an earlier state cannot be stepped again. Environments are
-    stepped and reset only as a batch, by :meth:`step_and_reset`. A wrapper needs that method, too;
-    :class:`TimeLimit` and :class:`FlatObservation` have this method.
+    stepped and reset only as a batch, by :meth:`step_and_reset`. A wrapper around a host
+    environment must have that method, too, as :class:`TimeLimit` and :class:`FlatObservation` do.
     """
 
     @abstractmethod

@@ -19,7 +19,7 @@ _TASK = "task"
 
 
 class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
-    """Several environments of equal shapes; each episode samples one.
+    """Several environments of equal shapes; each episode runs in one of them, sampled at random.
 
     ``info["task"]`` is the index of the episode's environment. The policy does not see the index,
     so the observations must distinguish the tasks.
@@ -29,8 +29,8 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
     result. This is fine for few or cheap environments.
 
     Attributes:
-        envs: the environments. All have the same number of actions, and the structures, shapes and
-            dtypes of their states, observations and infos are the same.
+        envs: the environments. They must have the same number of actions, and states, observations
+            and infos of the same structures, shapes and dtypes.
         weights: relative probabilities of the environments, not negative and not all 0. None means
             equal probabilities. A curriculum may change the weights.
         num_actions: the number of actions of every environment.

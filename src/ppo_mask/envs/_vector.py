@@ -48,8 +48,8 @@ class VectorTimeStep(eqx.Module):
         truncated: the step's episode was cut off.
         info: of the step taken.
         final_observation: the observation after the step taken, before any reset.
-        episode_return: undiscounted sum of the rewards of the step's episode, up to this step.
-        episode_length: steps of the step's episode, up to this one.
+        episode_return: undiscounted sum of rewards in the step's episode, this step included.
+        episode_length: number of steps in the step's episode, this step included.
     """
 
     observation: ArrayTree

@@ -1,6 +1,6 @@
 """What an action is: Discrete or MultiDiscrete, as in Gymnasium.
 
-The field ``num_actions`` of an environment or a network decides. If ``num_actions`` is a number
+The field ``num_actions`` of an environment or a network says which. If ``num_actions`` is a number
 ``n``, an action is an integer below ``n``. If ``num_actions`` is a tuple ``(a, b, …)``, an action
 is MultiDiscrete, with one integer for each part. The mask then concatenates the parts' masks, and
 has a length of ``a + b + …``.

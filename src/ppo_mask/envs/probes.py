@@ -246,7 +246,7 @@ class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
         return state, self._show(state, allowed & right, ~allowed | (opened + 1 >= self.length))
 
     def _places(self) -> tuple[Int[np.ndarray, " locks"], Int[np.ndarray, " locks"]]:
-        """Returns the place of each lock's first key in the mask, and half its number of keys."""
+        """Returns where each lock's keys begin in the mask, and half the lock's number of keys."""
         keys = np.array(self.num_actions, np.int32)
         return np.cumsum(keys, dtype=np.int32) - keys, keys // 2
 

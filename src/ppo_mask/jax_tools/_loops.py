@@ -60,7 +60,7 @@ def scan_until(
     """Runs ``jax.lax.scan`` up to the first step for which ``stop`` holds, and discards that step.
 
     Args:
-        stop: given a step's output, whether to discard the step and stop; None takes all steps.
+        stop: tells from a step's output whether to discard the step and stop; None takes all steps.
         step: maps a carry and an entry of ``xs`` to the next carry and an output, as in ``scan``.
         carry: the initial carry.
         xs: arrays with a leading axis, one entry for each step.

@@ -49,7 +49,7 @@ def jit_inline(function: Function) -> Function:
 def number_settings(
     x64: bool = False, dtypes: str = "standard", ranks: str = "allow"
 ) -> Generator[None]:
-    """Traces the code inside under JAX's default number settings.
+    """Traces the code in a ``with`` block under JAX's default number settings.
 
     Code that relies on these defaults needs this context manager, because a program may have set
     ``jax_enable_x64``, or have made ``jax_numpy_dtype_promotion`` or ``jax_numpy_rank_promotion``
@@ -82,7 +82,7 @@ def keep_settings(function: Function) -> Function:
 
 
 def for_platform(platform: str) -> AbstractContextManager[None]:
-    """Traces the code inside for a platform; other code is traced for JAX's default device.
+    """Traces the code in a ``with`` block for a platform, not for JAX's default device.
 
     Args:
         platform: JAX's name of the platform: "cpu", "gpu", "tpu".

@@ -71,8 +71,8 @@ def rarely(
 
     given, structure = jax.tree.flatten(operand)
     base = jax.tree.leaves(otherwise)
-    # An array that is also in `otherwise` is read from the array of results, without a copy. Each
-    # member is served once, so the entry of a waiting member still has its old value.
+    # An array that is also in `otherwise` is read from the array of results, without a copy. A
+    # member's entry there has its old value until `true_fun` runs for this member.
     places = [next((i for i, x in enumerate(base) if x is leaf), None) for leaf in given]
     in_place = [i for i in places if i is not None]
 
@@ -136,7 +136,10 @@ def _batch(
     share: int,
     short: bool,
 ) -> Callable[..., Any]:
-    """Returns the batched form of `run`; ``leaves[i]`` has a batch axis if ``per_member[i]``."""
+    """Returns the function that evaluates :func:`rarely` for a whole batch.
+
+    The function's argument ``leaves[i]`` has a batch axis if ``per_member[i]`` is True.
+    """
 
     @custom_vmap
     def many(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
@@ -188,10 +191,10 @@ def _broadcast(size: int, batched: Any, tree: Any) -> Any:
 def _waiting(
     pred: Bool[Array, " batch"], cost: Int[Array, " batch"] | None, padding: int
 ) -> UInt32[Array, " padded"]:
-    """Lists the members for which ``pred`` holds, costly ones first, then padding.
+    """Sorts the members for which ``pred`` holds, costly ones first; the rest is ``_NOBODY``.
 
-    A member's cost and its index share a word, so that one sort of one array is enough;
-    :func:`_rows` extracts the index.
+    Each word of the result holds a member's cost and index, so that one sort of one array is
+    enough. :func:`_rows` extracts the index.
     """
     batch = pred.shape[0]
     if batch > 1 << _INDEX_BITS:
@@ -205,7 +208,7 @@ def _waiting(
 
 
 def _rows(waiting: UInt32[Array, " n"], batch: int) -> UInt32[Array, " n"]:
-    """Returns the batch indices of the listed members; padding gets the batch's size."""
+    """Extracts the indices from :func:`_waiting`'s words; ``_NOBODY`` becomes ``batch``."""
     return jnp.where(waiting == _NOBODY, batch, waiting & ((1 << _INDEX_BITS) - 1))
 
 

@@ -68,7 +68,7 @@ class AbstractRecurrentActorCritic(AbstractActorCritic):
     """A policy with a memory: each step of an episode hands a hidden state to the next.
 
     The caller passes the hidden state from step to step, and starts every episode with
-    :meth:`initial_hidden`. PPO backpropagates through an environment's whole rollout.
+    :meth:`initial_hidden`. PPO backpropagates through all of an episode's steps in the rollout.
 
     Example:
         >>> import jax.numpy as jnp, ppo_mask as pm
@@ -145,9 +145,9 @@ class AbstractWrappedActorCritic(AbstractActorCritic):
 class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
     """A network behind a fixed feature extractor without parameters.
 
-    The features are computed once for each step and stored in the rollout. Each minibatch unpacks
-    its features. The library's wrappers, such as normalization, go between extractor and network,
-    so the extractor gets the environment's observation unchanged.
+    The features are computed once for each step and stored in the rollout. :meth:`unpack` then runs
+    for one minibatch at a time. The library's wrappers, such as normalization, go between the
+    extractor and the network, so the extractor gets the environment's observation unchanged.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
@@ -221,7 +221,7 @@ def advance(
 
 
 def initial_hidden(model: AbstractActorCritic) -> ArrayTree:
-    """Returns a model's hidden state at the start of an episode; ``()`` if it has none."""
+    """Returns a model's hidden state at the start of an episode; ``()`` if not recurrent."""
     while isinstance(model, AbstractWrappedActorCritic):
         model = model.network
     return model.initial_hidden() if isinstance(model, AbstractRecurrentActorCritic) else ()
@@ -249,8 +249,8 @@ class Parts(NamedTuple):
 def split_features(model: AbstractActorCritic) -> Parts:
     """Splits a model into its fixed feature extractor and the trainable network.
 
-    A model without an extractor gets the identity. For nested extractors, ``features`` includes
-    every ``unpack`` except that of the innermost extractor.
+    Without an extractor, ``features`` and ``unpack`` are the identity. With nested extractors,
+    ``unpack`` is that of the innermost extractor, and ``features`` does everything before.
     """
     if not isinstance(model, AbstractFeatureActorCritic):
         return Parts(lambda observation: observation, lambda features: features, model)
@@ -302,7 +302,9 @@ def forward(
     action_mask: Bool[Array, "rows *steps actions"],
     memory: Memory | None,
 ) -> tuple[AbstractMaskedDistribution, Float[Array, "rows *steps"]]:
-    """Evaluates a batch of observations; a recurrent model runs through the rollout's steps again.
+    """Evaluates a batch of observations; a recurrent model runs through all steps of the rollout.
+
+    A row is one observation or, for a recurrent model, one environment's observations.
 
     Args:
         model: any model.

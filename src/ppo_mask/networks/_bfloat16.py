@@ -55,7 +55,7 @@ class BFloat16ActorCritic(AbstractWrappedActorCritic):
 
 
 def to_bfloat16(model: AbstractActorCritic) -> AbstractActorCritic:
-    """Wraps a model's network in a :class:`BFloat16ActorCritic`, unless it is wrapped already.
+    """Wraps a model's network in a :class:`BFloat16ActorCritic`, unless already wrapped.
 
     Features and normalization stay in float32.
     """

@@ -52,7 +52,7 @@ class ConvActorCritic(AbstractActorCritic):
         critic: the value's head.
 
     Raises:
-        ValueError: a size is below 1, or a side of the grid below 3.
+        ValueError: a size is below 1, or a side of the grid is below 3.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm

@@ -253,7 +253,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         return self._each_part(lambda part, key: part.sample(key), keys)
 
     def _each_part(self, function: Callable[..., Array], *rows: Any) -> Array:
-        """Calls ``function(part, …)`` with each part's entries of ``rows``; joins the results."""
+        """Calls ``function`` with each part's distribution and entry of ``rows``; joins results."""
 
         def call(logits: Array, mask: Array, *elements: Any) -> Array:
             return function(MaskedCategorical(logits, mask), *elements)

@@ -30,8 +30,8 @@ _LIMIT = 10.0
 class RunningMoments(eqx.Module):
     """The elementwise mean and variance of all arrays so far.
 
-    Batches are merged as in Chan, Golub and LeVeque (1983). The formula is written as a weighted
-    mean, so that only the count grows. In float32 the count stops growing after 2²⁴ batches; from
+    Batches are merged as in Chan, Golub and LeVeque (1983). Each merge is a weighted mean, not a
+    growing sum; only the count grows. In float32 the count stops growing after 2²⁴ batches; from
     then on, older batches slowly lose weight.
 
     Args:

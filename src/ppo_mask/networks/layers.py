@@ -94,7 +94,7 @@ def check_sizes(network: Any, *names: str) -> None:
     """Checks the sizes of a network.
 
     Args:
-        network: any object with the attributes ``names``.
+        network: any object with the attributes that ``names`` lists.
         names: names of attributes that are sizes, or tuples of sizes.
 
     Raises:

@@ -39,15 +39,16 @@ class Rules:
         above: the value must be greater than this.
         at_most: largest value allowed.
         finite: whether infinity is refused.
-        one_of: the allowed texts, or the name of another field of the same group that lists the
-            allowed texts; empty if any text is allowed.
+        one_of: the allowed texts, or the name of a field in the same group whose value lists these
+            texts; empty if any text is allowed.
         alias: a second name; empty for none.
         changeable: whether a resumed run may change the value.
-        phased: whether the phases of a run may change the value; the program then gets an array.
+        phased: whether the value may change from phase to phase of a run; the compiled program then
+            gets the value as an array.
         stored: whether a run's folder stores the value. Settings that name the run, or apply to
             only one start of the run, are not stored.
-        is_path: whether the text may be a path. Reading the setting makes a path absolute; a word
-            that names no file stays as it is.
+        is_path: whether the text may be a path. The path is made absolute when the setting is read;
+            a single word that is not the name of a file stays as it is.
         bare: the setting's value if its flag is given without a value; None if the flag needs a
             value.
     """
@@ -105,11 +106,11 @@ def check_divides(field: str, parts: int, what: str, whole: int, times: str = ""
     """Checks that a number divides another.
 
     Args:
-        field: the name of the setting that is the divisor, or one of the divisor's two factors.
+        field: the name of the setting that is the divisor; with ``times``, one of its two factors.
         parts: the divisor.
         what: the name of the dividend, for the error.
         whole: the dividend.
-        times: if ``field`` is only a factor, the divisor's other factor in words; else empty.
+        times: the divisor's other factor in words; empty if ``field`` is the whole divisor.
 
     Raises:
         FieldError: ``parts`` does not divide ``whole``; the message suggests a divisor.
@@ -267,9 +268,9 @@ class PPOConfig(eqx.Module):
     def scaling(self) -> Scaling:
         """The numbers of minibatches and epochs: as given, or chosen where they are None.
 
-        If both numbers are None and the batch is at least twice :data:`REFERENCE_BATCH`,
-        minibatches keep about the default size, and there are fewer epochs. Otherwise None becomes
-        4, the default.
+        If both numbers are None and the batch is at least twice :data:`REFERENCE_BATCH`, there are
+        more minibatches, of about the default settings' size, and fewer epochs. Otherwise None
+        becomes 4.
         """
         minibatches, epochs = self.num_minibatches, self.update_epochs
         factor = self.batch_size // REFERENCE_BATCH

@@ -14,10 +14,13 @@ from ppo_mask.ppo._rollout import Decision
 
 
 class Batch(eqx.Module):
-    """Training data: a rollout, with axes [steps, envs, …], or some of its rows, as [rows, …].
+    """Training data: a whole rollout, or some of its rows.
 
-    A row is one step of one environment. For a recurrent model a row is all steps of one
-    environment: a rollout has axes [1, envs, steps, …], and some of its rows [rows, steps, …].
+    A row is one step of one environment. The axes are [steps, envs, …] for a rollout, and [rows, …]
+    for rows.
+
+    For a recurrent model, a row is all steps of one environment. The axes are [1, envs, steps, …]
+    for a rollout, and [rows, steps, …] for rows.
 
     Attributes:
         decision: the model's inputs, action and value at each step.

@@ -1,6 +1,8 @@
-"""Minibatches: the steps of a rollout from which a gradient step learns.
+"""Minibatches: the rows of a rollout from which each gradient step learns.
 
-Environments form groups, and a minibatch has equally many steps of every group, sampled without
+A row is one step of one environment; for a recurrent model, all steps of one environment.
+
+Environments form groups, and a minibatch has equally many rows of every group, sampled without
 replacement. Groups are as small as possible, mostly single environments. Each device has whole
 groups, so a device's share of a minibatch needs no data from other devices, and the number of
 devices does not change the minibatches.
@@ -66,10 +68,9 @@ def can_split(config: PPOConfig, model: AbstractActorCritic, count: int) -> bool
 
 
 def _units(config: PPOConfig, model: AbstractActorCritic) -> int:
-    """Counts the units that are shuffled in each environment's rollout.
+    """Counts the rows of each environment in a rollout.
 
-    A unit is a single step. For a recurrent network, which learns through time, a unit is the whole
-    rollout of one environment.
+    This is the number of steps; for a recurrent network, which learns through time, it is 1.
     """
     if not is_recurrent(model):
         return config.num_steps
@@ -85,7 +86,7 @@ def _units(config: PPOConfig, model: AbstractActorCritic) -> int:
 
 
 def _num_groups(config: PPOConfig, units: int) -> int:
-    """Counts the groups of environments, each with ``units``; minibatches take from all equally."""
+    """Counts the groups of environments; ``units`` is the number of rows per environment."""
     minibatches = config.scaling.num_minibatches
     return config.num_envs * math.gcd(units, minibatches) // minibatches
 
@@ -102,8 +103,9 @@ def shuffle_rows(
         mesh: the devices that the environments are split over, if there are several.
 
     Returns:
-        Row numbers, ``step · envs + env``, for each gradient step and each of its parts. On a mesh
-        the last axis is split over devices, and each device numbers its own environments from 0.
+        Row numbers, ``step · envs + env``, for each gradient step and each of its
+        ``gradient_accumulation`` parts. On a mesh the last axis is split over devices, and each
+        device numbers its own environments from 0.
 
     Raises:
         ValueError: the model is recurrent, and its environments cannot be divided among
@@ -127,7 +129,7 @@ def shuffle_rows(
 
 
 def cache_sized_parts(parts: ArrayTree, mesh: Mesh | None = None) -> ArrayTree:
-    """On a CPU, splits parts of a minibatch into smaller ones whose activations fit the cache.
+    """On a CPU, splits parts of a minibatch into smaller parts whose activations fit the cache.
 
     On an accelerator, which is fast with large arrays, the parts stay as they are.
 
@@ -136,7 +138,8 @@ def cache_sized_parts(parts: ArrayTree, mesh: Mesh | None = None) -> ArrayTree:
         mesh: the devices that the program is for; None for JAX's default device.
 
     Returns:
-        The same rows in the same order, in more parts if a suitable number divides the rows.
+        The same rows in the same order, in more parts if the rows divide evenly into parts of a
+        suitable size.
     """
     count, rows = jax.tree.leaves(parts)[0].shape[:2]
     fewest, most = -(-rows // _ROWS_IN_CACHE), 2 * rows // _ROWS_IN_CACHE
@@ -153,7 +156,7 @@ def gather_rows(
 
     Args:
         rollout: a tree of arrays with axes [steps, envs, …].
-        rows: row numbers from :func:`shuffle_rows`, of one part or of several.
+        rows: row numbers from :func:`shuffle_rows`, for one part or several.
         mesh: the devices that the environments are split over, if there are several.
 
     Returns:

@@ -67,8 +67,8 @@ class Transition(eqx.Module):
         final_value: where the episode was truncated (and not terminated), the model's estimate for
             the state after the action; elsewhere 0.
         info: the environment's ``info`` about the step.
-        episode_return: undiscounted sum of the rewards of the step's episode, up to this step.
-        episode_length: steps of the step's episode, up to this one.
+        episode_return: undiscounted sum of rewards in the step's episode, this step included.
+        episode_length: number of steps in the step's episode, this step included.
     """
 
     decision: Decision
@@ -182,7 +182,8 @@ def next_rollout_state(
         model: the model that acted.
         vector_state: the environments' state after the step.
         timestep: the timestep of the step.
-        hidden: the model's hidden state after the step; reset where the episode has ended.
+        hidden: the model's hidden state after the step. This function resets it where the episode
+            has ended.
     """
     hidden = reset_hidden(model, timestep.ended, hidden)
     return RolloutState(vector_state, timestep.observation, timestep.action_mask, hidden)
@@ -214,7 +215,7 @@ def _values_where(
     action_mask: Bool[Array, "envs actions"],
     hidden: ArrayTree,
 ) -> Float[Array, " envs"]:
-    """Estimates values in the rows where ``wanted`` is True; other rows are 0."""
+    """Estimates the value of each state where ``wanted`` is True; 0 elsewhere."""
     weights, static = eqx.partition(model, eqx.is_array)
     # After the end of an episode, the protocol's mask allows all actions.
     everything = jnp.ones_like(action_mask[0])

@@ -34,10 +34,10 @@ from ppo_mask.ppo._rollout import RolloutState, Transition, bootstrap_values, co
 
 
 class Algorithm(eqx.Module):
-    """The replaceable parts of PPO; without arguments it is PPO as published.
+    """The replaceable parts of PPO; by default, PPO as published.
 
     Attributes:
-        optimizer: any optax transformation, with its own step sizes, clipping and schedules: the
+        optimizer: any optax transformation, with its own step sizes, clipping and schedules. The
             config's ``learning_rate``, ``anneal_lr`` and ``max_grad_norm`` are then not used, and
             ``train/lr`` is not logged. None means clipping by the global norm, then Adam.
         loss: a function with the arguments and results of :func:`ppo_loss`. The loss may return
@@ -91,7 +91,8 @@ class UpdateDiagnostics(eqx.Module):
             unbiased and never negative (http://joschu.net/blog/kl-approx.html).
         clip_frac: share of the minibatch whose ratio is outside the clipping range.
         explained_variance: 1 - Var(return - value) / Var(return) over the batch, a single number
-            per update: 1 is perfect, 0 no better than a constant. 0 if the returns are all equal.
+            per update: 1 is perfect, 0 no better than a constant. It is also 0 if the returns are
+            all equal.
         grad_norm: the gradient's global norm, before clipping.
         lr: the learning rate, also of the steps not taken; None with an optimizer of your own.
         gradient_steps: number of gradient steps taken, a single number per update: fewer than
@@ -217,7 +218,8 @@ def estimate(
         algorithm: the parts of PPO; only the advantage estimator is used.
 
     Returns:
-        The reward scaler, updated with this rollout (None if there is none); and the batch.
+        The reward scaler, updated with this rollout (None if rewards are not normalized); and the
+        batch.
 
     Raises:
         ValueError: a custom estimator does not return an advantage for each step.
@@ -355,7 +357,7 @@ def _standardized(advantage: Float[Array, "*rows"]) -> Float[Array, "*rows"]:
 def _learning_rates(
     config: PPOConfig, num_updates: Int[Array, ""], total_updates: Real[Array, ""]
 ) -> Float[Array, " gradient_steps"]:
-    """Returns the learning rates of the gradient steps of update ``num_updates``, from 0 on."""
+    """Returns each gradient step's learning rate in update ``num_updates`` (counted from 0)."""
     if callable(config.learning_rate):
         # The count stops at the largest int32, as optax's own counts do.
         most = (2**31 - 1) // config.gradient_steps - 1

@@ -56,11 +56,11 @@ class Run:
         total_updates: updates at the end of the run.
         start_update: updates done when ``train`` was called; 0 unless the run was resumed.
         update: updates done.
-        logged_updates: how many of the ``start_update`` updates have complete log lines.
+        logged_updates: how many of the first ``start_update`` updates have complete log lines.
 
     Args:
         callbacks: receive the log lines.
-        unlogged_updates: how many of the ``start_update`` updates have no complete log line.
+        unlogged_updates: how many of the first ``start_update`` updates have no complete log line.
         of: the run of all seeds, if this is the run of one seed. A request to stop one of the two
             runs stops both.
     """
@@ -148,7 +148,7 @@ class Callback:
     """Watches a run between two compiled chunks. Override any methods; the defaults do nothing.
 
     A state is valid only until the callback returns, because the next chunk reuses the state's
-    buffers. Copy the parts to keep. All numbers in the state are finite.
+    buffers. To keep a part of a state, copy the part. All numbers in the state are finite.
 
     Example:
         >>> import ppo_mask as pm
@@ -165,7 +165,7 @@ class Callback:
             update: updates done.
 
         Returns:
-            A later update; None for no particular update.
+            An update after ``update``; None to choose none.
         """
         return None
 

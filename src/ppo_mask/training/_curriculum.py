@@ -53,7 +53,7 @@ class AbstractCurriculum(eqx.Module):
     def renew(
         self, memory: ArrayTree, model: AbstractActorCritic, updates: Real[Array, ""]
     ) -> ArrayTree:
-        """Makes the memory before an update's rollout; by default the memory does not change.
+        """Returns the new memory before an update's rollout; by default, the old memory.
 
         Args:
             memory: the memory after the last update; the result must have the same shapes and
@@ -79,7 +79,7 @@ class AbstractCurriculum(eqx.Module):
     def update(
         self, memory: ArrayTree, info: Mapping[str, Array], ended: Bool[Array, "steps envs"]
     ) -> ArrayTree:
-        """Makes the memory after an update's rollout; by default the memory does not change.
+        """Returns the new memory after an update's rollout; by default, the old memory.
 
         Args:
             memory: the memory before the rollout; the result must have the same shapes and types.
@@ -173,12 +173,12 @@ class SelfPlay(AbstractCurriculum):
 class Phases(eqx.Module, Generic[Tree]):
     """Numbers that change during a run, in phases.
 
-    Within a phase, each number goes linearly from ``first`` to ``last``; it is constant where both
-    are equal.
+    Within a phase, each number goes linearly from its value in ``first`` to its value in ``last``.
 
     Attributes:
-        first: at the start of each phase: a tree whose arrays have a leading axis of phases.
-        last: the same at the end of each phase.
+        first: the numbers at the start of each phase, a tree whose arrays have a leading axis of
+            phases.
+        last: the numbers at the end of each phase, likewise.
         until: the progress at which each phase ends, in increasing order.
 
     Example:

@@ -107,8 +107,8 @@ def evaluate(
             For environments in Python the default is at most 8, and ``evaluate`` closes them.
         max_steps: steps after which an episode is truncated, because a policy may run in circles.
         metrics: custom metrics, by name.
-        between: called every few steps. The argument is whether an episode is still running in this
-            process; the result is whether to take more steps. An error in ``between`` ends the
+        between: called every few steps. Its argument tells whether an episode is still running in
+            this process; its result, whether to take more steps. An error in ``between`` ends the
             evaluation. With several processes, all must take the same number of steps, but rounding
             may make their episodes differ in length; ``between`` lets the processes agree.
 

@@ -48,7 +48,7 @@ class Health(eqx.Module):
 
 
 def all_healthy(model: AbstractActorCritic, diagnostics: UpdateDiagnostics) -> Health:
-    """Makes the health before the first update, without problems."""
+    """Makes a :class:`Health` without problems, for the time before the first update."""
     true = jnp.array(True)
     parameters = dict.fromkeys(_parameters(model), true)
     return Health(true, true, true, true, dict.fromkeys(diagnostics.named, true), parameters)

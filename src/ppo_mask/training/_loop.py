@@ -78,8 +78,8 @@ def run_loop(
         state: the first state.
         callbacks: called in this order.
         log_interval: updates between log lines; the end of the run adds a line.
-        advance: does a number of updates, and returns when the updates are done. The wait must be
-            in Python code, because Python handles signals only between its own instructions.
+        advance: does a number of updates, and waits in Python code until the updates are done,
+            because Python handles signals only between its own instructions.
         log: writes a log line, given the state, steps per second, and whether the line is partial.
             Returns the state with its metric totals cleared, unless the line is partial.
         largest_chunk: most updates in a chunk; None for no limit.

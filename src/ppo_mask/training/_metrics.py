@@ -59,11 +59,11 @@ class MetricTotals(eqx.Module):
     Attributes:
         steps: sums over the steps taken.
         updates: number of updates.
-        diagnostics: each update's mean over its gradient steps, summed over the updates; ``lr`` is
-            that of the last gradient step.
-        max_entropy: largest possible entropy under the masks, summed over the updates. For each
-            update, it is the mean over steps of log n, where n actions are allowed; if
-            MultiDiscrete, log n is summed over the parts.
+        diagnostics: each metric's mean over an update's gradient steps, summed over the updates;
+            but ``lr`` is the value at the last gradient step.
+        max_entropy: largest possible entropy under the masks, summed over the updates. In an
+            update, the largest entropy is the mean over steps of log n, where n actions are
+            allowed; if MultiDiscrete, log n is summed over the parts.
     """
 
     steps: StepTotals
@@ -90,7 +90,7 @@ def empty_totals(metrics: Mapping[str, Metric], diagnostics: UpdateDiagnostics) 
 
     Args:
         metrics: custom metrics, by name.
-        diagnostics: the diagnostics of any update, or their shapes, or their sums.
+        diagnostics: the diagnostics of any update; only the tree's structure matters.
     """
     return MetricTotals(
         steps=empty_step_totals(metrics),

@@ -1,6 +1,6 @@
 """Explains in one line why an environment, a network and metrics do not fit together.
 
-The search begins only after an error, because it traces the environment once more.
+The search for the mistake traces the environment once more, so it begins only after an error.
 """
 
 from collections.abc import Generator, Mapping

@@ -29,7 +29,7 @@ def init_seeds(
 ) -> TrainState:
     """Makes the first states of several runs, stacked: arrays have a leading axis ``seeds``.
 
-    The run of ``key`` begins with ``trainer.init(make_model(model_key), init_key)``, where
+    The run of each ``key`` begins with ``trainer.init(make_model(model_key), init_key)``, where
     ``model_key, init_key = jax.random.split(key)``.
 
     Args:
@@ -72,9 +72,9 @@ def train_seeds(
         states: from :func:`init_seeds` or an earlier call. The states stay usable after the call.
         total_timesteps: environment steps of each seed's run, as in :meth:`Trainer.train`.
         callbacks: for each seed, callbacks that see this seed's run alone.
-        of_all: callbacks that see all seeds at once. They get the stacked state, the mean of each
-            metric over the seeds that log the metric, and ``seeds/return_std``, the population
-            standard deviation of ``train/mean_episode_return`` over the seeds.
+        of_all: callbacks that see all seeds at once. These callbacks get the stacked state, the
+            mean of each metric over the seeds that log the metric, and ``seeds/return_std``, the
+            population standard deviation of ``train/mean_episode_return`` over the seeds.
         log_interval: updates between log lines; the end of the run adds a line.
 
     Returns:

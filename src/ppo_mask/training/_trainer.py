@@ -179,7 +179,7 @@ class Trainer(AbstractTrainer):
     ) -> TrainState:
         """Trains until the run has taken ``total_timesteps`` steps, including earlier calls.
 
-        The size of chunks, and stopping and resuming, do not change the result. Ctrl+C and SIGTERM
+        Neither the size of chunks nor stopping and resuming changes the result. Ctrl+C and SIGTERM
         end the run cleanly after the current chunk; if the program then starts another run, the
         program ends (see :func:`acknowledge_stop`). A second Ctrl+C raises KeyboardInterrupt.
 
@@ -201,8 +201,8 @@ class Trainer(AbstractTrainer):
                 fault); or a run has more updates, or a log line more steps, than an int32 can
                 count.
             TrainingError: an observation, reward, loss or parameter is not finite, a mask allowed
-                no action, or an environment in Python raised an error. Callbacks never get such a
-                state.
+                no action, or an environment in Python raised an error. Callbacks never get the
+                state after such a fault.
         """
         config, mesh = self.config, self.mesh
         check_devices(config, state.model, 1 if mesh is None else mesh.size)

@@ -35,7 +35,7 @@ class ConsoleLog(Callback):
     """Prints a table with a row per log line and, on a terminal, a progress bar.
 
     Args:
-        columns: extra columns as headings and metrics, such as ``{"won": "stats/win_rate"}``.
+        columns: metrics for extra columns, by heading, such as ``{"won": "stats/win_rate"}``.
         console: where to print; standard output if None.
     """
 

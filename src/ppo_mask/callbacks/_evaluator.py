@@ -37,8 +37,8 @@ class Evaluator(Callback):
 
     Args:
         env: the environment.
-        key: the random key. Each evaluation folds in the update's number, so that resuming changes
-            no result.
+        key: the random key. Each evaluation folds the update's number into the key, so that
+            resuming changes no result.
         every_updates: the number of updates between evaluations.
         num_episodes: the number of episodes in each evaluation.
         max_steps: truncates an episode after this many steps. A greedy policy may run in circles,

@@ -127,7 +127,7 @@ class AbstractEnv(eqx.Module, Generic[State]):
     - ``reset`` and ``step`` are deterministic in their arguments; states do not hold a key.
     - States, observations and infos keep their structure, shapes and dtypes.
     - ``step`` never resets. The result of a step after the end of an episode is unspecified.
-    - An action outside the mask must not crash; the environment documents its effect.
+    - An action outside the mask must not crash; the environment documents the action's effect.
 
     Attributes:
         num_actions: length of the mask; actions are 0 to ``num_actions`` - 1. For MultiDiscrete

@@ -44,7 +44,7 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
         """Returns and clears the error that broke the environment; None if there is none.
 
         Compiled code cannot raise. After a failure, steps give rewards of NaN and masks that allow
-        nothing, which soon ends the training loop. The trainer then calls this method to learn why.
+        nothing, so the training loop soon ends. The trainer then calls this method to learn why.
         """
 
     @abstractmethod

@@ -161,10 +161,11 @@ class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
     """``length`` locks in a row; each lock allows two keys, and only the mask shows them.
 
     Each lock samples one allowed key from the lower half of the actions and one from the upper
-    half. The upper key opens the lock if the observation is 1, the lower key if it is -1, for a
-    reward of 1. The other allowed key passes the lock without a reward; a forbidden key ends the
-    episode. A policy that obeys the mask and the observation gets a return of ``length``. Without
-    the mask no policy gets more than 1/(keys - 1) on average, because the keys are random.
+    half. The upper key opens the lock if the observation is 1, the lower key if the observation is
+    -1. Opening a lock gives a reward of 1. The other allowed key passes the lock without a reward;
+    a forbidden key ends the episode. A policy that obeys the mask and the observation gets a return
+    of ``length``. Without the mask no policy gets more than 1/(keys - 1) on average, because the
+    keys are random.
 
     Attributes:
         length: number of locks.

@@ -34,7 +34,8 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         policy_gain: factor on the hidden state before the policy's head; see
             :class:`~ppo_mask.networks.MLPActorCritic`.
         encoder: the first layer.
-        gates: the unit's weights for its input: the reset, update and candidate gates, stacked.
+        gates: the unit's weights for the first layer's output, with the reset, update and candidate
+            gates stacked.
         recurrent_gates: the unit's weights for the hidden state, stacked like ``gates``.
         actor: the policy's head.
         critic: the value's head.

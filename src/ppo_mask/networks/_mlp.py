@@ -25,7 +25,7 @@ _Network = TypeVar("_Network")
 
 
 class AbstractFlatActorCritic(AbstractActorCritic):
-    """A network on the flattened observation; its hyperparameters are its static fields."""
+    """A network on the flattened observation; the static fields are the hyperparameters."""
 
     @classmethod
     def for_env(
@@ -87,7 +87,7 @@ class MLPActorCritic(AbstractFlatActorCritic):
         critic: the value's other layers.
 
     Raises:
-        ValueError: a size is below 1, or ``shared_layers`` is not 0 to ``num_layers``.
+        ValueError: a size is below 1, or ``shared_layers`` is not between 0 and ``num_layers``.
 
     Example:
         >>> import jax, ppo_mask as pm

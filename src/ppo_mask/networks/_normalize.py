@@ -1,7 +1,7 @@
 """Running mean and variance, and their use to normalize observations.
 
 Statistics are part of the train state, and so of checkpoints. PPO updates the statistics once per
-update, from the rollout. Statistics get no gradients, and acting alone does not change them.
+update, from the rollout. Statistics get no gradients, and acting does not change statistics.
 """
 
 from collections.abc import Sequence

@@ -42,7 +42,7 @@ def ppo_loss(
 
     Args:
         network: the trainable network, without the model's feature extractor.
-        batch: rows of a rollout, with the network's inputs as observations.
+        batch: rows of a rollout, with the network's inputs in place of observations.
             :func:`~ppo_mask.ppo.update` has standardized the advantages over each minibatch that
             has more than one row.
         config: hyperparameters.

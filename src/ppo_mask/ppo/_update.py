@@ -259,7 +259,8 @@ def learn(
 ) -> tuple[AbstractActorCritic, ArrayTree, UpdateDiagnostics]:
     """Takes the gradient steps of an update: ``update_epochs`` × ``num_minibatches``.
 
-    Minibatches are gathered and unpacked one by one, because the rollout may be gigabytes.
+    Minibatches are gathered, and their features unpacked, one at a time, because the rollout may be
+    gigabytes.
 
     Args:
         config: hyperparameters.

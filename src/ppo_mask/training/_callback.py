@@ -179,7 +179,7 @@ class Callback:
         """Called about once a second, and after each update that :meth:`next_update` chose."""
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
-        """Called once if the run ends cleanly: it is complete, or was asked to stop."""
+        """Called once when the run ends cleanly: all updates are done, or a stop was requested."""
 
     def close(self) -> None:
         """Called last, even after an error, to close files and other resources."""

@@ -1,8 +1,8 @@
 """Curricula: environments that change during a run.
 
-Most curricula are functions ``(env, progress) -> env`` that shift weights between starting points.
-An :class:`AbstractCurriculum` also has a memory of the training so far. The memory of
-:class:`SelfPlay` is a copy of the learner.
+Most curricula are functions ``(env, progress) -> env`` that change how often an episode begins at
+each starting point. An :class:`AbstractCurriculum` also has a memory of the training so far. The
+memory of :class:`SelfPlay` is a copy of the learner.
 """
 
 from abc import abstractmethod

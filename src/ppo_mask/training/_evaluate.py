@@ -104,7 +104,8 @@ def evaluate(
         num_episodes: number of episodes.
         greedy: whether to take the most probable action instead of sampling one.
         num_envs: number of environments in the batch; by default one per episode, but at most 256.
-            For environments in Python the default is at most 8, and ``evaluate`` closes them.
+            For environments in Python the default is at most 8, and ``evaluate`` closes the
+            environments.
         max_steps: steps after which an episode is truncated, because a policy may run in circles.
         metrics: custom metrics, by name.
         between: called every few steps. Its argument tells whether an episode is still running in
@@ -218,7 +219,7 @@ def _play(
     metrics: dict[str, Metric],
     num_steps: int,
 ) -> tuple[_Playing, Bool[Array, ""]]:
-    """Takes ``num_steps`` steps, or fewer if all episodes end; returns whether any still run."""
+    """Takes ``num_steps`` steps, or fewer if all episodes end; returns whether any still runs."""
     num_envs, num_episodes = vector_env.num_envs, len(playing.record.truncated)
 
     def is_playing(playing: _Playing) -> Bool[Array, ""]:

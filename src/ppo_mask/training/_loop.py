@@ -131,7 +131,7 @@ def run_loop(
             stop = reason_of_any(run.stop_reason)
         for callback in callbacks:
             callback.on_stop(run, state, stop or "finished")
-    # A signal may since have reached one process alone, and all must agree on starting another run.
+    # A signal may meanwhile have reached only one process, but all must agree on the next run.
     reason = stop or reason_of_any(run.stop_reason) or ""
     if reason in signal.Signals.__members__ and not hasattr(sys, "ps1"):  # Not in a notebook.
         _stopped_by.append(signal.Signals[reason])
@@ -164,7 +164,7 @@ def _raise_earlier_stop() -> None:
 
 @contextmanager
 def _no_garbage_collected() -> Generator[None]:
-    """Makes tracing a fifth faster: a trace has millions of objects, and hardly any in cycles."""
+    """Turns off garbage collection: tracing, which makes few cycles, gets a fifth faster."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Lowers the trainer's program for devices that need not exist here."""
+"""Lowers the trainer's program for devices that this machine may lack."""
 
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from ppo_mask.training._trainer import Trainer, run_chunk
 def lower_chunk(trainer: Trainer, state: TrainState) -> jax.stages.Lowered:
     """Traces and lowers :func:`run_chunk` as in training: same arguments, same donation.
 
-    Computes nothing and puts no array on the mesh's devices, which need not exist here.
+    Computes nothing, and puts no array on the mesh's devices.
 
     Args:
         trainer: a trainer whose mesh has the program's devices; even one device needs a mesh.

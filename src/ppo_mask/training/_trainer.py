@@ -177,7 +177,7 @@ class Trainer(AbstractTrainer):
         log_interval: SupportsIndex = 10,
         debug_nans: bool = False,
     ) -> TrainState:
-        """Trains until the run has taken ``total_timesteps`` steps, including earlier calls.
+        """Trains until the run, with earlier calls, has taken ``total_timesteps`` steps.
 
         Neither the size of chunks nor stopping and resuming changes the result. Ctrl+C and SIGTERM
         end the run cleanly after the current chunk; if the program then starts another run, the
@@ -319,7 +319,7 @@ class Trainer(AbstractTrainer):
         return self.schedule(self.config, _progress(updates, total_updates))
 
     def _diagnostics(self, learner: LearnerState) -> UpdateDiagnostics:
-        """Returns the diagnostics of an update, or a tree of the same structure."""
+        """Returns a tree with the structure of an update's diagnostics."""
         if self.algorithm == Algorithm():
             return UpdateDiagnostics.zeros()
 

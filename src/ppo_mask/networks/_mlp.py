@@ -77,8 +77,8 @@ class MLPActorCritic(AbstractFlatActorCritic):
         hidden_dim: width of the hidden layers.
         num_layers: number of hidden layers of each MLP.
         layer_norm: whether to normalize hidden layers to mean 0 and variance 1 before their tanh
-            (Ba et al. 2016, arXiv:1607.06450), without learned scale and offset. Not useful for
-            observations of one or two numbers: normalization hides their magnitude.
+            (Ba et al. 2016, arXiv:1607.06450), without learned scale and offset. This is not useful
+            for observations of one or two numbers, since it hides their magnitude.
         policy_gain: factor on the last hidden layer before the policy's head.
         shared_layers: number of first hidden layers that policy and value share. For a long
             observation, most of the cost is in the first layer; sharing this layer halves its cost.

@@ -87,8 +87,9 @@ class UpdateDiagnostics(eqx.Module):
         pg_loss: the clipped surrogate.
         vf_loss: half the mean squared error of the value.
         entropy: mean over the minibatch, in nats.
-        approx_kl: estimate of KL(old policy || new policy): mean of (r - 1) - log r, which is
-            unbiased and never negative (http://joschu.net/blog/kl-approx.html).
+        approx_kl: estimate of KL(old policy || new policy): mean of (r - 1) - log r, with the
+            probability ratio r. This estimate is unbiased and never negative
+            (http://joschu.net/blog/kl-approx.html).
         clip_frac: share of the minibatch whose ratio is outside the clipping range.
         explained_variance: 1 - Var(return - value) / Var(return) over the batch, a single number
             per update: 1 is perfect, 0 no better than a constant. It is also 0 if the returns are

@@ -61,8 +61,8 @@ class Run:
     Args:
         callbacks: receive the log lines.
         unlogged_updates: how many of the first ``start_update`` updates have no complete log line.
-        of: the run of all seeds, if this is the run of one seed. A request to stop one of the two
-            runs stops both.
+        of: the run of all seeds, if this is the run of one seed. A request to stop this run, or the
+            run of all seeds, stops both.
     """
 
     def __init__(

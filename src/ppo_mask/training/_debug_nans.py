@@ -41,7 +41,7 @@ def find_first_nan(
         algorithm: optimizer, loss and advantage estimator.
 
     Returns:
-        One line; None if there is no NaN (values may be infinite without any NaN).
+        A description in one line; None if there is no NaN (values may be infinite without any NaN).
     """
     arrays, static = eqx.partition(learner, eqx.is_array)
 

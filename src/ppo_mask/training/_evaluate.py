@@ -109,9 +109,9 @@ def evaluate(
         max_steps: steps after which an episode is truncated, because a policy may run in circles.
         metrics: custom metrics, by name.
         between: called every few steps. Its argument tells whether an episode is still running in
-            this process; its result, whether to take more steps. An error in ``between`` ends the
-            evaluation. With several processes, all must take the same number of steps, but rounding
-            may make their episodes differ in length; ``between`` lets the processes agree.
+            this process; its result tells whether to take more steps. An error in ``between`` ends
+            the evaluation. With several processes, all must take the same number of steps, but
+            rounding may make their episodes differ in length; ``between`` lets the processes agree.
 
     Returns:
         Returns, lengths and metrics, as Python numbers and NumPy arrays.

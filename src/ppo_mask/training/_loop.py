@@ -146,8 +146,8 @@ def acknowledge_stop() -> None:
 
     Ctrl+C and SIGTERM are meant for the whole program. So after a signal has stopped a run, the
     next run of a script does not begin: ``train`` passes the signal to the program's own handler,
-    or raises KeyboardInterrupt or SystemExit. A program that handles a stopped run itself calls
-    this function before the next run. Notebooks need not call this function.
+    or raises KeyboardInterrupt or SystemExit. A program that handles a stopped run itself should
+    call this function before the next run. Notebooks need not call this function.
     """
     _stopped_by.clear()
 

@@ -19,7 +19,7 @@ from ppo_mask.training._metrics import Metric, MetricTotals
 class TrainState(eqx.Module):
     """Everything that changes during a run; a checkpoint holds all of it.
 
-    The leaves are arrays (some are typed keys) and the model's functions.
+    The leaves are arrays (some are typed keys) and functions in the model, such as activations.
 
     Attributes:
         learner: model, optimizer, environments, key and update count.

@@ -19,5 +19,5 @@ def find_action(name: str) -> int | None:
 
 
 def program_price(action: int) -> str:
-    """The price of a program's action; empty for other actions."""
+    """A program's price, such as ``3c 2e``; an empty string for actions that run no program."""
     return CARDS[action - FIRST_PROGRAM].price if action >= FIRST_PROGRAM else ""

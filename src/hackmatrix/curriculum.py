@@ -52,13 +52,13 @@ class TrainingGames(eqx.Module):
 
 
 class AdaptiveStages(AbstractCurriculum):
-    """Lets some games begin where there is most to learn: in stages completed half the time.
+    """Lets some games begin where there is most to learn: in stages that half the games complete.
 
     Counts how many recent games completed each stage, and how many died in it. A stage that is
     completed with probability p gets the weight p (1 - p).
 
     Attributes:
-        games: how training games differ from the original game apart from these starting stages.
+        games: how training games differ from the original game in other ways.
         share: the share of games whose starting stage is sampled by these weights; the other games
             begin as ``games`` says.
     """
@@ -68,7 +68,7 @@ class AdaptiveStages(AbstractCurriculum):
 
     @number_settings()
     def init(self, model: AbstractActorCritic) -> Float[Array, "2 stages"]:
-        """Starts both counts at 0: games that completed each stage, and games that died in it."""
+        """Starts at 0: how many games completed each stage, and how many died in it."""
         del model
         return jnp.zeros((2, NUM_STAGES))
 
@@ -108,10 +108,10 @@ class AdaptiveStages(AbstractCurriculum):
 
 @dataclasses.dataclass(frozen=True)
 class _AbstractNumbers(Structured):
-    """Numbers by name, as a setting: ``kills=0.5,step_penalty=0``, or a YAML file.
+    """A setting that maps names to numbers, such as ``kills=0.5,step_penalty=0``, or a YAML file.
 
     Attributes:
-        given: a number for each name that has one.
+        given: the given numbers, by name.
     """
 
     given: Mapping[str, float]
@@ -158,13 +158,13 @@ class _AbstractNumbers(Structured):
 
 @final
 class RewardWeights(_AbstractNumbers):
-    """Factors of reward components; a component without one gets 1."""
+    """Factors of reward components; a component without a factor gets 1."""
 
     names, what, otherwise, are_frequencies = COMPONENTS, "reward component", 1.0, False
 
 
 @final
 class StartingStages(_AbstractNumbers):
-    """The relative frequencies of starting stages; a stage without one has 0."""
+    """The relative frequencies of starting stages; a stage that is not named gets 0."""
 
     names, what, otherwise, are_frequencies = STAGES, "stage", 0.0, True

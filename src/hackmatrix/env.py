@@ -25,7 +25,7 @@ MIN_UNDO_DEPTH = 8
 
 
 class _Action(NamedTuple):
-    """The parts of an action."""
+    """A decoded action."""
 
     moves: Bool[Array, ""]  # the action is a move
     direction: Int[Array, ""]  # the direction of a move
@@ -37,12 +37,12 @@ class _Run(NamedTuple):
     """The result of SIPHON or a program."""
 
     packed: Packed  # the position after SIPHON or the program
-    before: rewards.Standing  # numbers of the position before, as `packed` overwrites them
+    before: rewards.Standing  # numbers of the position before SIPHON or the program
     kills: Int[Array, ""]  # destroyed entities that are rewarded
     lost_yield: Int[Array, ""]  # how much more SIPHON would have brought from a better place
 
     def flat(self) -> "_FlatRun":
-        """Stacks all numbers into one array, which is quicker to gather and to write back."""
+        """Returns ``packed``, and all other numbers in one array: quick to gather and write."""
         return self.packed, stack_scalars([*self.before, self.kills, self.lost_yield])
 
     @classmethod
@@ -56,7 +56,7 @@ _FlatRun: TypeAlias = tuple[Packed, Int[Array, "numbers"]]
 
 
 class _Turn(NamedTuple):
-    """A step, without the new stage or the new game that may follow."""
+    """The result of a step, before a new stage or a new game is set up."""
 
     packed: Packed  # the position; a new stage is not set up yet
     altered: Bool[Array, ""]  # the board may have changed
@@ -95,8 +95,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         undo_depth: positions that UNDO can go back through in a stage, at least 8.
         max_steps: actions after which an episode is truncated; None for no limit.
         starting_weights: for training, the relative frequency of each starting stage (rounded up to
-            multiples of 1/65536 of their sum); None for always stage 1. In a later
-            stage, layout, transmissions and the turns between them are that stage's; the player
+            multiples of 1/65536 of their sum); None for always stage 1. A game that begins in a
+            later stage has that stage's layout, transmissions and turns between spawns. The player
             starts as in stage 1, and there are no enemies yet.
         head_start: for training, extras that some games begin with.
         shaping: for training, how the reward differs from the original reward. The components in
@@ -171,7 +171,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     ) -> tuple[TimeStep, Next[State]]:
         """Plays a step and, if the step ends the game, starts a new game.
 
-        New stages and new games share one set-up, as the set-up is expensive.
+        Setting up a stage is expensive, so new stages and new games share the code that does it.
         """
         draws, fresh = Draws.of_each(step_key, reset_key)
         turn = self._turn(draws, state, jnp.asarray(action, jnp.int32))
@@ -197,7 +197,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     def _next(
         self, state: State, turn: _Turn, packed: Packed, begins: Bool[Array, ""]
     ) -> Next[State]:
-        """The state, observation and mask after a turn; ``begins`` flags a newly set-up stage."""
+        """The state, observation and mask after a turn; ``begins``: a stage was just set up."""
         game = packed.game
         ground = rarely(turn.altered | begins, _ground, packed, state.ground, short=True)
         rows = history.push(state.history, packed, game, turn.remembered)
@@ -210,7 +210,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         act = _parts(action, valid)
         start = state.game
         draws = replace(draws, words=materialize(draws.words, start.steps < 0))
-        # Most actions are moves. `rarely` runs other actions only in the games that take one.
+        # Most actions are moves. `rarely` runs SIPHON and programs only in the games that need it.
         nothing = jnp.int32(0)
         unmoved = _Run(state.packed, rewards.standing(start), nothing, nothing).flat()
         given = (*unmoved, state.history, draws, action)
@@ -293,7 +293,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
 
 @number_settings()
 def new_state(game: Game, undo_depth: int) -> State:
-    """Makes the state of a position, with nothing to undo."""
+    """Makes the state of a position, with an empty history."""
     steps = paths.exit_steps(game.board.blocks, game.exit)
     return _first_state(replace(game, board=replace(game.board, exit_steps=steps)), undo_depth)
 
@@ -329,8 +329,8 @@ def _valid_actions(game: Game, occupied: Occupied) -> Bool[Array, "actions"]:
 def _offered(state: State) -> Bool[Array, "actions"]:
     """The mask: the valid actions or, if there are none, all.
 
-    A player who is walled in and has nothing to run has no valid action; any action then ends the
-    episode.
+    A player who is walled in and can neither siphon nor run a program has no valid action. Any
+    action then ends the episode.
     """
     return state.valid | ~anywhere(state.valid)
 
@@ -345,7 +345,7 @@ def _info(
 
 
 def _parts(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:
-    """Splits an action into its parts; for an invalid action, no part is set."""
+    """Decodes an action; an invalid action is no move, no SIPHON and no program."""
     is_move = valid & (action < SIPHON_ACTION)
     return _Action(
         moves=is_move,

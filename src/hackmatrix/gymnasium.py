@@ -1,7 +1,7 @@
 """HackMatrix in Gymnasium: importing this module registers ``HackMatrix-v0``.
 
-``gymnasium.make("hackmatrix.gymnasium:HackMatrix-v0")`` imports this module itself. Since 1.0,
-Gymnasium does not look for environments in installed packages.
+The import is needed, as Gymnasium (since 1.0) does not search installed packages for environments.
+Or let ``gymnasium.make("hackmatrix.gymnasium:HackMatrix-v0")`` import this module.
 
 >>> env = gymnasium.make("HackMatrix-v0", max_steps=200)  # doctest: +SKIP
 """
@@ -44,7 +44,7 @@ def make_env(
     Args:
         max_steps: see :class:`hackmatrix.HackMatrix`.
         undo_depth: positions that UNDO can go back through in a stage.
-        starting_weights: ``[stages]``, how often a game starts in each stage.
+        starting_weights: ``[stages]``, the relative frequency of each starting stage.
         render_mode: ``ansi`` for text, ``rgb_array`` for pictures (they need Pillow, the extra
             ``gif``), ``human`` for text in the terminal after each reset and step; None for none.
 

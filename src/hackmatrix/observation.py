@@ -1,7 +1,8 @@
 """What the player sees: 1,545 numbers, or their compact form in a twentieth of the memory.
 
 Each number of an observation is an integer divided by a constant. The compact form stores the
-integers: the player's numbers, and two words for each cell, with the 42 channels as bit fields.
+integers: the player's numbers, and two 32-bit words for each cell, which hold its 42 channels as
+bit fields.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -27,7 +28,7 @@ class PlayerNumber(NamedTuple):
         least: the value that becomes 0.
         span: the difference from ``least`` that becomes 1.
         cut: whether results above 1 become 1.
-        limited: whether the result is at most 1; if not, ``value`` can be any 16-bit integer.
+        limited: whether the result never exceeds 1; if not, ``value`` is any 16-bit integer.
     """
 
     name: str
@@ -72,7 +73,7 @@ _MAX_TURNS = 4  # if a transmission has more turns left, this many are shown
 
 
 class Field(NamedTuple):
-    """A field in the two words of a cell: one number, or some adjacent flags."""
+    """A bit field in one of a cell's two words: one number, or some adjacent flags."""
 
     word: int
     shift: int  # of its lowest bit
@@ -125,7 +126,7 @@ def bounds() -> tuple[Float[np.ndarray, "observation"], Float[np.ndarray, "obser
 
 
 def channels(name: str) -> slice:
-    """The channels of a field."""
+    """The indices of a field's channels."""
     flags = {other: field.flags for other, field in CELL_FIELDS.items()}
     start = sum([*flags.values()][: [*flags].index(name)])
     return slice(start, start + flags[name])
@@ -162,7 +163,7 @@ class TimeAwareObservation(eqx.Module):
     """An observation with the number of actions taken, which the original game does not show.
 
     Attributes:
-        seen: the observation without the time.
+        seen: the observation without ``steps``.
         steps: actions taken in the game, at most 65,535.
     """
 
@@ -200,7 +201,8 @@ def compact(
     Args:
         game: the position.
         ground: the words of the position's board; see :func:`ground_words`.
-        among_few: whether the batch is so small that ``rarely`` does not pay off.
+        among_few: whether the batch is so small that :func:`ppo_mask.jax_tools.rarely` does not
+            pay off.
     """
     return CompactObservation(_player_steps(game), game.owned, _cell_words(game, ground, among_few))
 
@@ -270,7 +272,7 @@ def visible_enemies(game: Game) -> Bool[Array, "slots"]:
 
 
 def ground_words(board: Board) -> UInt32[Array, "words cells"]:
-    """The words of all cells, without entities; most steps leave these words unchanged."""
+    """The two words of each cell, without entities; most steps leave these words unchanged."""
     blocks, question = board.blocks.flags(), board.question.flags()
     siphoned = board.siphoned.flags()
     known = blocks & ~question
@@ -296,7 +298,7 @@ def ground_words(board: Board) -> UInt32[Array, "words cells"]:
 def _cell_words(
     game: Game, ground: UInt32[Array, "words cells"], among_few: bool
 ) -> UInt32[Array, "words cells"]:
-    """The words of all cells."""
+    """The two words of each cell, with entities."""
     table = game.entities
     enemies = table.is_enemy
     # Few positions have two enemies on a cell.

@@ -2,7 +2,8 @@
 
 A position is a dictionary of numbers and lists:
 
-- ``stage, turn, show, calm, step, atk_uses, interval, next_task, pending``: numbers.
+- ``stage, turn, show, calm, step, atk_uses, interval, next_task, pending``: numbers, as in
+  :class:`hackmatrix.rules.game.Game` (there, ``step`` is ``step_pending``).
 - ``exit``: ``[row, col]``.
 - ``player``: ``[row, col, hp, credits, energy, data_siphons, score, attack]``.
 - ``owned``: the numbers of the programs owned.
@@ -11,14 +12,15 @@ A position is a dictionary of numbers and lists:
   kinds are 0 empty, 1 data block, 2 program block, 3 question block with data, 4 question block
   with a program, 5 data siphon, 6 exit.
 - ``enemies``: ``[type, row, col, hp, disabled, stunned, from_siphon, from_task]`` for each enemy,
-  in list order. The types are 0 virus, 1 daemon, 2 glitch, 3 cryptog.
+  in list order (see :mod:`hackmatrix.rules.entities`). The types are 0 virus, 1 daemon,
+  2 glitch, 3 cryptog.
 - ``transmissions``: ``[row, col, turns, type, from_siphon, from_task]`` for each transmission, in
   list order.
 
 A position does not include the history for UNDO.
 
-In a game, no stage has two blocks with the same program. A position may have two, but then the
-features of the default network do not locate the program.
+In a game, no stage has two blocks with the same program. A position may have two such blocks,
+but then the features of the default network do not locate the program.
 """
 
 from collections.abc import Mapping, Sequence
@@ -110,7 +112,7 @@ def dump_all(states: State) -> list[dict[str, Any]]:
 
 
 def _positions(games: Game) -> list[dict[str, Any]]:
-    """The positions of a batch of games that consist of NumPy arrays."""
+    """The positions of a batch of games, given as NumPy arrays."""
     player, table, board = games.player, games.entities, vars(games.board)
     flags = {name: _flags(value) for name, value in board.items() if isinstance(value, Plane)}
     named = vars(games) | {name: getattr(games, field) for name, field in FIELD_OF.items()}
@@ -150,7 +152,7 @@ def _flags(plane: Plane) -> np.ndarray:
 
 
 def _rows(entry: _Entry, fields: Mapping[str, Any], cell: Any) -> list[Any]:
-    """The values of many entries, as lists of integers."""
+    """For each cell in ``cell``, the values that ``entry`` names, as a list of integers."""
     row, col = divmod(np.asarray(cell), SIZE)
     named = {**fields, "row": row, "col": col}
     return np.stack([np.asarray(named[name], int) for name in entry], axis=-1).tolist()
@@ -220,7 +222,7 @@ def _in_range(name: str, value: Any, low: int, high: int) -> int:
 
 
 def _checked(name: str, values: Sequence[int], entry: _Entry) -> dict[str, int]:
-    """Checks each of an entry's values against its bounds, and names them as the rules do."""
+    """Checks each value against its bounds in ``entry``; returns them by the rules' names."""
     if len(values) != len(entry):
         raise ValueError(f"{name}: {list(values)} must have {len(entry)} entries")
     fields: dict[str, int] = {}

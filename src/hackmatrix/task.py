@@ -1,7 +1,7 @@
 """The task of ``hackmatrix train``: the game, its settings, the networks and the metrics.
 
-A program of your own passes :data:`TASK` and :data:`DEFAULTS`, or copies changed with
-``dataclasses.replace``, to :func:`ppo_mask.runner.main`.
+To train from a program of your own, pass :data:`TASK` and :data:`DEFAULTS` to
+:func:`ppo_mask.runner.main`, or copies of them changed with ``dataclasses.replace``.
 """
 
 import dataclasses
@@ -41,7 +41,8 @@ class GameSettings:
     """HackMatrix, and how training games differ from it.
 
     ``starting_stages`` and all settings below it are for training games only: evaluations play the
-    original game, with its reward. A number that changes from phase to phase is an array.
+    original game, with its reward. A number that changes between the phases of a run is a
+    scalar array.
 
     Attributes:
         undo_depth: positions that UNDO can go back through in a stage.
@@ -111,7 +112,7 @@ class GameSettings:
     )
 
     def training_games(self) -> Curriculum | None:
-        """The curriculum of training games; None if they equal the original game."""
+        """The curriculum of training games; None if they are like the original game."""
         head_start = HeadStart(
             share=jnp.float32(self.head_start),
             programs=jnp.float32(self.given_programs),
@@ -138,7 +139,7 @@ class GameSettings:
 
 
 def _is_used(number: Number) -> bool:
-    """Whether a number may differ from 0: an array may in another phase of the run."""
+    """Whether a number may differ from 0; an array may, in some phase of the run."""
     return not isinstance(number, (int, float)) or number != 0
 
 
@@ -147,7 +148,7 @@ def _is_time_aware(env: AbstractEnv[Any]) -> bool:
 
 
 def _without_time(env: AbstractEnv[Any], hidden_dim: int) -> int:
-    """Returns ``hidden_dim``; raises for a time-aware game: the network does not read the time."""
+    """Returns ``hidden_dim``, after checking that the game is not time-aware."""
     if _is_time_aware(env):
         raise RunError("--time-aware is for the networks mlp and recurrent alone")
     return hidden_dim
@@ -219,7 +220,7 @@ def game_settings(stored: Mapping[str, Any], source: str) -> GameSettings:
 
     Args:
         stored: plain values by name.
-        source: names the run in errors.
+        source: the name of the run, for errors.
 
     Raises:
         RunError: the settings belong to another environment, or a value is invalid.

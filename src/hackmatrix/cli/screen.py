@@ -37,7 +37,7 @@ def screen(
 
 
 def _options(frame: Frame, keys: Sequence[str] | None) -> list[Piece]:
-    """The allowed actions, marked by a star, and the programs that cannot be run now."""
+    """The allowed actions, marked by a star, and the owned programs that cannot be run now."""
     pieces: list[Piece] = []
     owned = [FIRST_PROGRAM + number for number in frame.scene.programs]
     for action in [*range(FIRST_PROGRAM), *owned]:

@@ -31,8 +31,8 @@ class Terminal:
     The terminal is restored even after an error, Ctrl+C or SIGTERM.
 
     If a signal arrives during a callback of the garbage collector, Python drops the exception that
-    the signal's handler raises. JAX registers such callbacks. So this class also stores the signal;
-    reading the next key then raises the exception.
+    the signal's handler raises. JAX registers such callbacks. So the handler also stores the
+    signal, and :meth:`key` raises the exception again.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,8 @@ class Terminal:
     def key(self, timeout: float | None) -> str:
         """The next key, or "" if none is pressed in time.
 
-        A key is its character, or "up", "down", "left", "right", "home", "end", "escape".
+        A key is a character, such as "q", or one of the names "up", "down", "left", "right",
+        "home", "end" and "escape".
 
         Args:
             timeout: how many seconds to wait for a key; None for no limit.

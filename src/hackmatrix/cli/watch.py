@@ -94,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace, n: int) -> Iterator[tuple[str, bool]]:
-    """For the ``n``-th game, each file to write and whether the file is a page, not a GIF.
+    """Yields each file to write for the ``n``-th game, and True for a page or False for a GIF.
 
     With several games, the file names are numbered.
     """
@@ -190,7 +190,7 @@ class _Viewer:
         return played
 
     def _wait(self, seconds: float) -> int:
-        """Handles keys until it is time for the next frame; returns how many frames to move."""
+        """Handles keys until it is time for the next frame; returns by how many frames to move."""
         due = time.monotonic() + seconds
         while True:
             left = None if self._paused else max(0.0, due - time.monotonic())

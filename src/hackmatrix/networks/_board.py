@@ -2,11 +2,11 @@
 
 An MLP's first layer has separate weights for each of the 36 cells, so an MLP has to learn 36 times
 what an enemy looks like. This network learns each such pattern once, as all cells share the weights
-of its first layers. These layers turn a cell's channels into a *code*, and then the codes of the
-cell and its neighbors into the next code, as a convolution does. Later layers have separate weights
-for each cell, by its place relative to the player.
+of its first layers. The first layer turns each cell's channels into a vector, the cell's *code*.
+The second layer combines this code with the neighbors' codes, as a convolution does. Later layers
+have separate weights for each cell, by its place relative to the player.
 
-The later layers get 576 numbers from the codes, and only 74 for the player, its lines of fire and
+The later layers get 576 numbers from the codes, and only 74 about the player, its lines of fire and
 its ways to the exit. Each of the two groups has its own layer and layer norm, so that neither group
 dominates.
 """
@@ -108,7 +108,7 @@ class _Codes(eqx.Module):
 
 
 class _Tower(eqx.Module):
-    """Computes the logits or the value from the cells' codes and the player's own numbers."""
+    """Computes the logits or the value from the cells' codes and ``BoardView.player``."""
 
     board: eqx.nn.Linear
     player: eqx.nn.Linear
@@ -142,13 +142,13 @@ class _Tower(eqx.Module):
 class BoardNetwork(AbstractActorCritic):
     """The trainable network of a :class:`BoardActorCritic`, on a :class:`BoardView`.
 
-    Policy and value share only the cells' codes. Layers are initialized like those of
-    :class:`ppo_mask.networks.MLPActorCritic` with layer norm and a policy gain of 10.
+    Policy and value share only the layers that compute the cells' codes. Layers are initialized
+    like those of :class:`ppo_mask.networks.MLPActorCritic` with layer norm and a policy gain of 10.
 
     Attributes:
-        hidden_dim: width of the hidden layers. The first hidden layer has half as many extra units,
-            which read the player's own numbers.
-        num_layers: hidden layers after the codes.
+        hidden_dim: width of the hidden layers. The first hidden layer has half as many additional
+            units, which read ``BoardView.player``.
+        num_layers: hidden layers after those that compute the codes.
         code_size: size of a cell's code.
     """
 

@@ -89,7 +89,7 @@ def player_centered_gru(
 
 @final
 class FlatActorCritic(AbstractFeatureActorCritic):
-    """Feeds flat observations to any network; rollouts store the observations of the environment.
+    """Feeds flat observations to any network; rollouts store the environment's, compact or flat.
 
     Args:
         key: not used.
@@ -105,7 +105,7 @@ class FlatActorCritic(AbstractFeatureActorCritic):
         self.network = network
 
     def features(self, observation: Observation) -> Observation:
-        """Returns the observation unchanged: compact, it takes less memory than a flat one."""
+        """Returns the observation unchanged; a compact observation takes the least memory."""
         return observation
 
     def unpack(self, features: Observation) -> Float[Array, " observation"]:
@@ -114,7 +114,7 @@ class FlatActorCritic(AbstractFeatureActorCritic):
 
 
 def flat_mlp(hidden_dim: int = 256, num_layers: int = 2, *, key: Key[Array, ""]) -> FlatActorCritic:
-    """Makes an MLP on the flat observation, for comparison.
+    """Makes an MLP on the flat observation, for comparison with the default network.
 
     Args:
         hidden_dim: width of the hidden layers.

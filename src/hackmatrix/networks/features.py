@@ -68,20 +68,20 @@ _ONE_WITH_TIME = np.append(_ONE, np.float32(_TIME_SCALE))
 class Features(NamedTuple):
     """An observation relative to the player, as integers.
 
-    ``PARTS`` stands for 1.0, except in the player's own numbers and the distance.
+    ``PARTS`` stands for 1.0, except in ``player`` and ``distance``.
 
     Attributes:
         player: the player's own numbers, not yet scaled, and a flag for each program it owns.
         cells: the board's cells without their programs, rolled so that the player's cell is the
             first. Cell 6 r + c is r rows above and c columns to the right of the player; the board
             wraps around at its edges.
-        programs: three numbers for each program: how many rows above and how many columns to the
-            right of the player its block is, as fractions of the board's width, and 1. Zeros if no
-            block has the program; no stage has two blocks with the same program.
+        programs: ``[up, right, 1]`` for each program: the rows and columns from the player to the
+            program's block, as fractions of the board's width. Zeros if no block has the program.
+            No stage has two blocks with the same program.
         targets: for each direction, the channels of the enemy or transmission that a move would
             attack; zeros for none.
-        edges: for each direction, whether the board ends there.
-        ways: for each direction, whether a shortest walk to the exit begins with it.
+        edges: for each direction, whether the player is at that edge of the board.
+        ways: for each direction, whether a shortest walk to the exit starts in that direction.
         distance: the length of a shortest walk to the exit, in steps.
     """
 
@@ -114,7 +114,7 @@ def unpack(packed: Int8[Array, " features"]) -> Float[Array, " features"]:
 
 @number_settings()
 def packed_with_time(observation: Observation) -> Int8[Array, " features_with_time"]:
-    """The packed features of an observation, and last a feature for the number of actions taken.
+    """The packed features of an observation, followed by one for the number of actions taken.
 
     Raises:
         ValueError: the observation is not time-aware.
@@ -156,7 +156,7 @@ def features(observation: Observation) -> Features:
 def in_parts(
     words: UInt32[Array, "words cells"], number: slice | np.ndarray = slice(None)
 ) -> Int8[Array, "cells channels"]:
-    """Channels of all cells, in units of 1 / ``PARTS``; see :func:`cell_channels`."""
+    """Channels of all cells as integers, in units of 1 / ``PARTS``; see :func:`cell_channels`."""
     return (cell_channels(words, number) * (PARTS // divisors(number))).astype(jnp.int8)
 
 

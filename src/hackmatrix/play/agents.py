@@ -1,4 +1,4 @@
-"""Policies that play: a policy of the package, by name, or the policy of a training run."""
+"""Policies that play: those that come with the package, and those of training runs."""
 
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ def game_for(model: AbstractActorCritic, undo_depth: int = MIN_UNDO_DEPTH) -> Ha
 
     Args:
         model: the policy.
-        undo_depth: the depth that the policy was trained with.
+        undo_depth: the ``undo_depth`` of the game that the policy was trained on.
     """
     time_aware = isinstance(model, PlayerCenteredMLP) and model.time_aware
     return HackMatrix(undo_depth, time_aware=time_aware)
@@ -67,12 +67,12 @@ def named_agent(name: str, *, sample: bool = False) -> Agent:
 
 
 def load_agent(path: str, checkpoints: str = "checkpoints", *, sample: bool = False) -> Agent:
-    """The policy of a run's newest checkpoint, or of one checkpoint.
+    """The policy of a checkpoint or, if ``path`` is a run, of its newest checkpoint.
 
     Args:
-        path: the path or URL of a run or of one of its checkpoints; the name of a run in
-            ``checkpoints``; or "latest".
-        checkpoints: the folder or URL to search for names and for "latest".
+        path: a run or a checkpoint, as a path or URL. A run can also be given by its name in
+            ``checkpoints``. "latest" is the run there that was saved last.
+        checkpoints: the folder or URL with the runs that ``path`` can name.
         sample: whether the policy samples its actions instead of taking the likeliest.
 
     Raises:

@@ -43,7 +43,7 @@ class Evaluation:
         win_rate: share of the games won, with Wilson's interval, which is valid near 0 and 1, too.
         cut_off: games cut off at the limit of steps.
         stages: how many games ended in stage 1, 2, … 8.
-        actions: how often each action was taken per game, by name.
+        actions: how often a game takes each action on average, by name.
     """
 
     name: str

@@ -5,7 +5,7 @@ The file is a plain ``.npz``. Its arrays are named by their places in the networ
 
 - ``format``: the version of the format, 1.
 - ``architecture``: names and sizes of the network and its parts.
-- ``mlp``: ``layer_norm`` and ``policy_gain`` of :class:`ppo_mask.networks.MLPActorCritic`.
+- ``mlp``: ``layer_norm`` and ``policy_gain`` of each :class:`ppo_mask.networks.MLPActorCritic`.
 - ``actions``: the names of the 28 actions.
 - ``observation``: the meaning of each of the 1,545 numbers (:func:`observation_layout`).
 
@@ -31,7 +31,7 @@ _FORMAT = 1
 
 
 def export_policy(model: AbstractActorCritic) -> bytes:
-    """Makes the content of the file."""
+    """Makes the content of the ``.npz`` file."""
     mlps = [x for x in jax.tree.leaves(model, is_leaf=_is_mlp) if _is_mlp(x)]
     description = {
         "format": _FORMAT,

@@ -1,4 +1,4 @@
-"""Scripted policies: to watch right after installing, and as baselines.
+"""Scripted policies, to watch right after installing and as baselines.
 
 Scripted policies are actor-critics, so they play wherever a network can. Like a network, they see
 only the observation and the mask.
@@ -61,9 +61,9 @@ class RandomPolicy(_AbstractScripted):
 
 @final
 class GreedyExitPolicy(_AbstractScripted):
-    """Takes the shortest way to the exit around the blocks, and attacks whoever is in the way.
+    """Takes a shortest path around the blocks to the exit, and attacks whoever is on the path.
 
-    If no way is open, it takes the first allowed action.
+    Without such a path, it takes the first allowed action.
     """
 
     def _logits(
@@ -78,8 +78,8 @@ class FighterPolicy(_AbstractScripted):
     """Attacks the nearest enemy in its line of fire, else the nearest transmission there.
 
     Of equally near enemies it attacks the one with the fewest hp. With nobody in its line of fire,
-    it runs RESET at hp 1 if allowed, and otherwise takes the shortest way to the exit. If no way is
-    open, it takes the first allowed action.
+    it runs RESET at hp 1 if allowed, and otherwise takes a shortest path around the blocks to
+    the exit. Without such a path, it takes the first allowed action.
     """
 
     def _logits(
@@ -119,14 +119,14 @@ class _View:
         self.enemy_hp = cell_channels(compact.cells, hp)[:, 0] / divisors(hp)
 
     def ways(self) -> Bool[Array, " directions"]:
-        """For each direction, whether a shortest walk to the exit begins with it."""
+        """For each direction, whether a shortest walk to the exit starts in that direction."""
         return ways_to_exit(single(self.cell), self.blocks, self.exit)[0]
 
     def targets(self) -> tuple[Float[Array, " directions"], Float[Array, " directions"]]:
         """For each direction, the distances of the enemy and transmission that a move would hit.
 
-        With nothing to hit, the distance is ``_FAR``. Each hp of an enemy adds a little to its
-        distance.
+        A distance is ``_FAR`` if there is nothing to hit. Each hp of an enemy adds a little to its
+        distance, so that of equally near enemies the weakest counts as the nearest.
         """
         solid = self.enemies | self.transmissions | self.blocks
         rays = paths.line(single(self.cell), solid)
@@ -151,6 +151,6 @@ def _on_moves(worth: Float[Array, " directions"]) -> Float[Array, " actions"]:
 def _best(
     worth: Float[Array, " actions"], mask: Bool[Array, " actions"]
 ) -> Float[Array, " actions"]:
-    """Logits that choose the allowed action of the highest ``worth``, and the first in a tie."""
+    """Logits that choose the allowed action of highest ``worth``; of several such, the first."""
     best = jnp.argmax(jnp.where(mask, worth, -1.0))
     return jnp.full(NUM_ACTIONS, _NEVER).at[best].set(0.0)

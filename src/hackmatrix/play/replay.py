@@ -41,7 +41,7 @@ class Session:
         """Begins a game.
 
         Args:
-            env: the rules.
+            env: the game.
             seed: for all randomness in the game.
             reveal: see :func:`hackmatrix.render.scene.scene`.
             max_steps: actions after which the game is cut off.

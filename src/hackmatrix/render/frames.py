@@ -11,7 +11,7 @@ class Decision:
 
     Attributes:
         action: the action that the policy takes.
-        probabilities: the probability of each action; 0 for those not allowed.
+        probabilities: the probability of each action; 0 for actions that are not allowed.
         value: the return that the policy expects; None for a policy without values.
     """
 

@@ -38,7 +38,7 @@ class Enemy:
 
     @property
     def marks(self) -> str:
-        """A sign for each status or origin of the enemy."""
+        """Signs of the enemy's status and origin; see :mod:`hackmatrix.render.text`."""
         return "!" * self.stunned + "z" * bool(self.disabled) + _origin_marks(self)
 
 
@@ -77,7 +77,7 @@ class Block:
         points: the points of a data block, else 0.
         program: the name of a program block's program, else empty.
         spawn_count: transmissions that siphoning the block brings.
-        question: whether the player cannot see the content, even if this scene reveals it.
+        question: whether the block hides its content from the player; the scene may reveal it.
     """
 
     content: str
@@ -164,7 +164,7 @@ class Scene:
     revealed: bool
 
     def values(self) -> list[tuple[str, str]]:
-        """The names and values of the player and the stage, in the order to show them."""
+        """The player's and the stage's numbers as text, with their names, in display order."""
         plain = ("credits", "energy", "siphons", "attack", "score")
         return [
             ("hp", f"{self.hp}/{MAX_HP}"),
@@ -175,7 +175,7 @@ class Scene:
         ]
 
     def flags(self) -> list[str]:
-        """The switches that are on, and the spawns to come."""
+        """The programs in effect, the transmissions to come, and the uses of ATK+."""
         switches = (("show", self.show), ("calm", self.calm), ("step", self.step))
         flags = [name for name, on in switches if on]
         if self.pending:
@@ -277,7 +277,7 @@ def _content(values: Sequence[int], reveal: bool) -> dict[str, Any]:
 
 
 def describe(cell: Cell) -> str:
-    """A cell in words; empty if nothing is on it."""
+    """A cell in words; an empty string if nothing is on it."""
     facts = ["player"] * cell.player
     for enemy in cell.enemies:
         words = [f"{enemy.type} hp {enemy.hp}"]

@@ -95,7 +95,7 @@ def _who(cell: Cell) -> str:
 
 
 def _crowd(cell: Cell, room: int) -> str:
-    """The enemies of a cell: all of them if there is room, or the first and how many more."""
+    """The enemies of a cell; without room for all, the first and how many more there are."""
     first, *others = cell.enemies
     all_others = "".join(_enemy(enemy, 2) for enemy in others)
     all_others += f"+{cell.more}" if cell.more else ""

@@ -159,7 +159,7 @@ def _marks(marks: str, x: Length, y: Length, r: Length) -> list[Shape]:
 def _ring(
     corners: int, x: Length, y: Length, r: Length, inner: Length
 ) -> tuple[tuple[Length, Length], ...]:
-    """Points on a circle, clockwise from the top; every second point is on the inner circle."""
+    """Points around ``x, y``, clockwise: in turn at distance ``r`` and at distance ``inner``."""
     angles = [2 * math.pi * n / corners for n in range(corners)]
     radii = [inner if n % 2 else r for n in range(corners)]
     return tuple(

@@ -18,16 +18,16 @@ Carry = TypeVar("Carry")
 
 
 def batch_max(value: Int[Array, ""]) -> Int[Array, ""]:
-    """The largest value in the batch, the same for all members; without a batch, the value itself.
+    """The largest value in the batch, as one number for all games; outside ``vmap``, the value.
 
-    Loops use this value as their bound: if each member had its own bound, ``vmap`` would add a
+    Loops use this number as their bound: if each game had its own bound, ``vmap`` would add a
     select to every iteration.
     """
     return one_for_all(largest, value)
 
 
 def materialize(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Array, "*n"]:
-    """Computes the value once, in memory, for all its uses.
+    """Computes the value once, and stores it in memory for all its uses.
 
     XLA's CPU compiler fuses an elementwise operation into each of its uses, so each use computes
     the operation again. The compiler does not fuse across a loop, so this function adds a loop that
@@ -39,7 +39,7 @@ def materialize(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Ar
     """
 
     def loop(value: Array) -> Array:
-        # One flag for the whole batch: with a flag for each member, the loop would need a select.
+        # One flag for the whole batch: with a flag for each game, the loop would need a select.
         start = one_for_all(lambda flags: flags[0], never), value
         return lax.while_loop(_again, _add_one, start)[1]
 
@@ -133,7 +133,7 @@ def join(words: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch"]:
 
 
 def looked_up(table: Sequence[float], index: Int[Array, ""]) -> Float[Array, ""]:
-    """``table[index]`` by selects; the length must be a power of two.
+    """Computes ``table[index]`` with selects; the table's length must be a power of two.
 
     XLA's CPU compiler does not vectorize operations fused with a lookup in memory.
     """

@@ -24,12 +24,12 @@ Words = tuple[UInt32[Array, "*batch"], UInt32[Array, "*batch"]]
 
 @partial(jax.jit, static_argnames="word_bits")
 def single(index: Integer[Array, "*batch"], word_bits: int) -> Words:
-    """The set of one number."""
+    """The set that holds only ``index``."""
     return shift(1, index, word_bits)
 
 
 def shift(pattern: int, places: Integer[Array, "*batch"], word_bits: int) -> Words:
-    """The pattern's bits, moved by ``places``; no bit may cross into the other word."""
+    """The pattern's bits, moved up by ``places``; they must all end up in the same word."""
     places, word = places.astype(jnp.uint32), jnp.uint32(pattern)
     full = jnp.uint32((1 << word_bits) - 1)
     return (word << places) & full, word << (places - jnp.uint32(word_bits))
@@ -45,7 +45,7 @@ def pack(flags: Bool[Array, "*batch n"], word_bits: int) -> Words:
 
 
 def flags_of(word: UInt[Array, ""], count: int) -> Bool[Array, "count"]:
-    """The lowest bits of a word, as flags."""
+    """The lowest ``count`` bits of a word, as flags."""
     return ((word >> np.arange(count, dtype=word.dtype)) & 1) != 0
 
 
@@ -58,7 +58,7 @@ def word(values: Sequence[Bool[Array, ""]]) -> UInt32[Array, ""]:
 def union(
     numbers: Integer[Array, " n"], members: Bool[Array, "*sets n"], word_bits: int
 ) -> tuple[UInt32[Array, "*sets"], UInt32[Array, "*sets"]]:
-    """For each set of members, the set of the members' numbers."""
+    """For each row of ``members``, the set of the numbers that the row flags."""
     half = np.arange(2, dtype=np.int32)[:, None]
     index = (numbers - word_bits * half).astype(jnp.uint32)
     bit = (jnp.uint32(1) << index) & jnp.uint32((1 << word_bits) - 1)
@@ -70,7 +70,7 @@ def union(
 def has(
     lo: UInt32[Array, ""], hi: UInt32[Array, ""], word_bits: int, index: Integer[Array, "*n"]
 ) -> Bool[Array, "*n"]:
-    """For each number, whether the set holds it."""
+    """For each index, whether the set holds it."""
     index = index.astype(jnp.uint32)
     return (((lo >> index) | (hi >> (index - jnp.uint32(word_bits)))) & 1) != 0
 
@@ -102,7 +102,7 @@ def nth(
     word_bits: int,
     rank: Int[Array, "*batch"],
 ) -> Int[Array, "*batch"]:
-    """The number of the given rank, from 0; the set must hold more than ``rank`` numbers."""
+    """The set's ``rank``-th number, from 0; the set must hold more than ``rank`` numbers."""
     in_lo = lax.population_count(lo).astype(jnp.int32)
     upper = rank >= in_lo
     # Both words at once, joined by a sum: the compiler does not recompute a sum for each use.
@@ -114,7 +114,7 @@ def nth(
 
 
 def nth_bit(word: UInt32[Array, "*batch"], rank: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
-    """The index of the set bit of the given rank, by binary search over popcounts."""
+    """The place of the word's ``rank``-th 1 bit, from 0, by binary search over popcounts."""
     index = jnp.zeros_like(rank)
     for width in (16, 8, 4, 2, 1):
         below = lax.population_count(word & ((1 << width) - 1)).astype(jnp.int32)

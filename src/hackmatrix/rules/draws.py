@@ -1,9 +1,10 @@
 """Random numbers of one step, here called draws, from one key.
 
-A step needs an unknown number of small draws. One call of JAX's generator gives two words. Each
-draw mixes the two words with the draw's number by a SplitMix-style finalizer (Steele et al. 2014,
-"Fast splittable pseudorandom number generators") with Wellons' 32-bit constants. Equal numbers give
-equal draws, so each use has a range of numbers of its own.
+How many draws a step needs is not known in advance, so one call of JAX's generator gives two words
+for all draws of the step. The draws are numbered. Each draw mixes its number with the two words by
+a SplitMix-style finalizer (Steele et al. 2014, "Fast splittable pseudorandom number generators")
+with Wellons' 32-bit constants. Equal numbers give equal draws, so each use has its own
+range of numbers.
 """
 
 from enum import IntEnum

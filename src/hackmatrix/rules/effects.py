@@ -1,4 +1,4 @@
-"""Folds the table of programs: flags the useful programs, and applies the program that runs."""
+"""Evaluates the table of programs: which programs are useful, and what a program does."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -28,7 +28,7 @@ def useful(game: Game, occupied: Occupied) -> list[Bool[Array, ""]]:
 
 
 def at_hand(game: Game, others: int) -> Bool[Array, "actions"]:
-    """Flags the first ``others`` actions, and the programs that are owned and affordable."""
+    """Flags the first ``others`` actions, which run no program, and affordable owned programs."""
     nothing = [0] * others
     credits = np.array([*nothing, *(card.credits for card in CARDS)], np.int32)
     energy = np.array([*nothing, *(card.energy for card in CARDS)], np.int32)
@@ -40,13 +40,13 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
     """Pays for a program and applies the effects in its row; NO_PROGRAM does nothing.
 
     Returns:
-        The game, still in the same turn, and the number of destroyed entities to reward.
+        The game before the enemy turn, and the number of destroyed entities to reward.
     """
     now = Situation(game, draws=draws)
     runs = [program == each for each in Program]
 
     def column(of: Callable[[Card], Rule[_Value] | None]) -> list[tuple[Array, _Value]]:
-        """The values of a column, each with a flag: whether the program of that row runs."""
+        """The values in a column of the table, each with a flag: whether its row's program runs."""
         rules = ((runs[each], of(each.card)) for each in Program)
         return [(flag, rule(now)) for flag, rule in rules if rule is not None]
 
@@ -83,7 +83,7 @@ def run(game: Game, program: Int[Array, ""], draws: Draws) -> tuple[Game, Int[Ar
 
 
 def _members(table: Entities, whom: Sequence[tuple[Array, Whom]]) -> Bool[Array, " slots"]:
-    """The entities in the selections whose flag is on; a selection is a set of slots or cells."""
+    """The entities in those sets of ``whom`` whose flag is on; the sets hold slots or cells."""
     cells = [(flag, them) for flag, them in whom if isinstance(them, Plane)]
     slots = [them & flag for flag, them in whom if not isinstance(them, Plane)]
     return reduce(or_, [_union(cells).has(table.cell), *slots])

@@ -45,7 +45,7 @@ def enemy_turn(game: Game, draws: Draws) -> Game:
 
 
 def _arrive(game: Game) -> Game:
-    """Transmissions count down; those that are due become enemies at the end of the list."""
+    """Counts transmissions down; those that are due become enemies, last in list order."""
     table = game.entities
     due = table.is_transmission & (table.turns <= 1)
     arrivals = jnp.minimum(game.arrivals + anywhere(due), MAX_ARRIVALS)
@@ -63,14 +63,14 @@ def _arrive(game: Game) -> Game:
 
 
 class _Start(NamedTuple):
-    """The position after the enemies next to the player have attacked, before others move."""
+    """The position after the enemies next to the player have attacked, before the others move."""
 
     player: Int[Array, ""]  # the player's cell
     blocks: Plane  # cells that only glitches enter
     entities: Entities
     waits: Bool[Array, " slots"]  # the enemies to move
     damage: Int[Array, ""]  # attacks so far
-    moves: Int[Array, ""]  # the most moves that can follow
+    moves: Int[Array, ""]  # an upper bound on the moves that follow
     draws: Draws
 
 
@@ -118,7 +118,7 @@ def _act(game: Game, draws: Draws) -> Game:
 
 
 def _move_all(start: _Start) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
-    """The enemies' cells and the damage after the waiting enemies have moved."""
+    """Moves the enemies in ``start.waits``; returns the cells of all enemies, and the damage."""
     table = start.entities
     enemies, transmissions = table.occupied()
     near = single(start.player).neighbors()
@@ -141,7 +141,7 @@ def _move_all(start: _Start) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
 
 
 def _move_one(start: _Start, near: Plane, transmissions: Plane, movers: _Movers) -> _Movers:
-    """Moves one waiting enemy, uniformly sampled; changes nothing if none waits.
+    """Moves one enemy, uniformly sampled from those still to move; does nothing if there is none.
 
     ``near`` are the cells next to the player. No enemy enters a cell with a transmission.
     """
@@ -209,7 +209,7 @@ def _one_way_first(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -
     """Searches for ``goal`` over free cells and, if that fails, over open cells.
 
     Returns:
-        For each of the two searches, the cells of ``goal`` that it meets first.
+        For each of the two searches, the cells of ``goal`` that the search meets first.
     """
     clear, _ = paths.first_met(source, free, goal)
     # In the games that do not need the second search, it starts from an empty set and ends at once.
@@ -218,7 +218,7 @@ def _one_way_first(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -
 
 
 def _both_ways(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -> list[Plane]:
-    """Runs both searches of :func:`_one_way_first` as one, even if the second is not needed."""
+    """Runs both searches of :func:`_one_way_first` at once, even if the second is not needed."""
     both = Plane(jnp.stack([free.lo, open_cells.lo]), jnp.stack([free.hi, open_cells.hi]))
     met, _ = jax.vmap(paths.first_met, (None, 0, None))(source, both, goal)
     return [Plane(met.lo[way], met.hi[way]) for way in range(2)]

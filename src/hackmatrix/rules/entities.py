@@ -117,7 +117,7 @@ class Entities(eqx.Module):
 def first_on_each(
     members: Bool[Array, "slots"], key: Int8[Array, "slots"], order: UInt32[Array, "slots"]
 ) -> Bool[Array, "slots"]:
-    """For each key, such as a cell, the member that is first in list order."""
+    """Of the members with the same key, such as a cell, flags the first in list order."""
 
     def look(member: Array, its_key: Array, its_order: Array) -> Array:
         return member & (its_key == key) & (its_order < order)
@@ -130,7 +130,7 @@ def _over_slots(
     look: Callable[..., Shaped[Array, "*n"]],
     *fields: Shaped[Array, "slots"],
 ) -> Shaped[Array, "*n"]:
-    """The bitwise or of ``look(*fields)`` over slots; may skip slots after the last member."""
+    """Bitwise or of ``look`` over the slots' ``fields``; may skip slots after the last member."""
 
     def in_turns(*fields: Array) -> Array:
         # Entities take low slots first, so the loop ends early.
@@ -212,7 +212,7 @@ class Slots(NamedTuple):
         return bits.lowest(self.lo, self.hi, _WORD_BITS)
 
     def nth(self, rank: Int[Array, ""]) -> Int[Array, ""]:
-        """The slot of the given rank; the set must hold more than ``rank`` slots."""
+        """The set's ``rank``-th slot, from 0; the set must hold more than ``rank`` slots."""
         return bits.nth(self.lo, self.hi, _WORD_BITS, rank)
 
     def with_slot(self, slot: Int[Array, ""], condition: Bool[Array, ""]) -> "Slots":

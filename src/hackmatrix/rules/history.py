@@ -19,7 +19,7 @@ _UNDONE = (*PLAYER, "turn", "owned", "show", "calm", "atk_uses")
 
 
 def no_rows(like: Packed, depth: int) -> Rows:
-    """Makes an empty history with room for ``depth`` positions like ``like``."""
+    """Makes an empty history with room for ``depth`` positions of the shapes in ``like``."""
     return jax.tree.map(lambda x: jnp.zeros((depth, *x.shape), x.dtype), like)
 
 
@@ -29,9 +29,9 @@ def depth(rows: Rows) -> int:
 
 
 def count(game: Game, depth: int, condition: Bool[Array, ""]) -> Game:
-    """Counts one more position in the history, where the condition holds.
+    """Where the condition holds, makes room for a position; a full history drops its oldest.
 
-    The oldest position may drop out. :func:`push` writes the position itself.
+    :func:`push` then writes the position.
     """
     newest = jnp.where(condition, lax.rem(game.undo_newest + 1, depth), game.undo_newest)
     length = jnp.where(condition, jnp.minimum(game.undo_length + 1, depth), game.undo_length)

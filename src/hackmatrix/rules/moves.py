@@ -59,7 +59,7 @@ def _target(
     """Finds the entity that a move would attack.
 
     Returns:
-        The cell of a transmission and the cell of an enemy; at least one of the two is -1 for none.
+        The cell of a transmission and that of an enemy; -1 for none. At least one of them is -1.
     """
     enemies, transmissions = occupied
     solid = enemies | transmissions | game.board.blocks

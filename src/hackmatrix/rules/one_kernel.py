@@ -2,9 +2,9 @@
 
 XLA's CPU compiler makes a kernel of each operation in a loop's body and launches the kernels one by
 one in every iteration. With only a few games, the launches in the rules' loops take longer than the
-work. A call that is marked as small is compiled to one kernel; the compiler itself marks loops over
-less than a kilobyte of data (``SmallWhileLoopHoistingPass``). Such a kernel runs on one core and is
-less optimized, so it does not suit loops over a large batch.
+work. The compiler makes one kernel of a call that is marked as small; on its own, it marks loops
+over less than a kilobyte of data (``SmallWhileLoopHoistingPass``). Such a kernel runs on one core
+and is less optimized, so it does not suit loops over a large batch.
 
 The mark changes no result. XLA does not promise to support the mark, so this module sets it only in
 programs for CPUs, and only with tested versions of jaxlib.

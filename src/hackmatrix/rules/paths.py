@@ -1,6 +1,6 @@
 """Shortest paths and lines of sight on the grid, computed by flooding bit planes.
 
-A breadth-first search adds the neighbors of a set of cells until the set meets the goal.
+A flood is a breadth-first search: it keeps a set of cells, and each step adds their neighbors.
 """
 
 from collections.abc import Callable
@@ -28,11 +28,11 @@ def _grow(
     start: Flood,
     while_loop: Callable[..., Any] = lax.while_loop,
 ) -> Flood:
-    """Lets a flood grow until no flood of the batch grows any more.
+    """Takes steps in a flood until no flood of the batch grows any more.
 
     Args:
-        turn: takes a number of steps in a flood; returns the flood and the cells that the last step
-            newly reached. Once a step reaches no new cell, the flood is complete.
+        turn: takes the given number of steps in the given flood; returns the flood and the cells
+            that only the last step reached. Once a step reaches no new cell, the flood is complete.
         start: the flood before the first step.
         while_loop: JAX's loop or, for small batches,
             :func:`hackmatrix.rules.one_kernel.while_loop`.
@@ -118,7 +118,7 @@ def manhattan(a: Int[Array, "*#n"], b: Int[Array, "*#n"]) -> Int[Array, "*n"]:
 
 @jax.jit
 def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
-    """The cells seen up, down, left and right from a cell, including the first opaque cell."""
+    """The cells seen in each direction (up, down, left, right), and the first opaque cell there."""
     rays: list[Plane] = []
     for move in (Plane.up, Plane.down, Plane.left, Plane.right):
         front, ray = cell, cell & ~cell
@@ -133,7 +133,7 @@ def line(cell: Plane, opaque: Plane) -> tuple[Plane, ...]:
 def first_neighbor(cell: Plane, options: Plane) -> Plane:
     """The first neighbor of a cell, in the order up, down, left, right, that is in ``options``.
 
-    ``cell`` is a set of one cell; the result is empty if no neighbor is an option.
+    ``cell`` and the result are sets; the result is empty if no neighbor is in ``options``.
     """
     first = empty()
     for neighbor in reversed(cell.shifts()):

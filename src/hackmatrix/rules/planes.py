@@ -118,7 +118,7 @@ class Plane(NamedTuple):
         return bits.only(self.lo, self.hi, _WORD_BITS)
 
     def nth(self, rank: Integer[Array, "*batch"]) -> Int[Array, "*batch"]:
-        """The cell of the given rank, from 0; the set must hold more than ``rank`` cells."""
+        """The set's ``rank``-th cell, from 0; the set must hold more than ``rank`` cells."""
         return bits.nth(self.lo, self.hi, _WORD_BITS, rank)
 
     @jax.jit
@@ -134,7 +134,7 @@ def empty() -> Plane:
 
 
 def single(cell: Integer[Array, "*batch"]) -> Plane:
-    """The set of one cell."""
+    """The set that holds only ``cell``."""
     return Plane(*bits.single(cell, _WORD_BITS))
 
 
@@ -144,7 +144,7 @@ def pack(flags: Bool[Array, "*batch 36"]) -> Plane:
 
 
 def union(cells: Integer[Array, " n"], members: Bool[Array, "*sets n"]) -> Plane:
-    """The set of the members' cells, for each leading index of ``members``."""
+    """For each row of ``members``, the set of the cells that the row flags."""
     return Plane(*bits.union(cells, members, _WORD_BITS))
 
 

@@ -197,7 +197,7 @@ NUM_PROGRAMS = len(CARDS)
 
 
 def amounts(credits: int, energy: int) -> str:
-    """Credits and energy as text, such as ``3c 2e``; empty for nothing."""
+    """Credits and energy as text, such as ``3c 2e``; an empty string if both are 0."""
     return " ".join(f"{n}{letter}" for n, letter in ((credits, "c"), (energy, "e")) if n)
 
 
@@ -214,7 +214,7 @@ class Situation:
     """
 
     def __init__(self, game: Game, occupied: Occupied | None = None, draws: Draws | None = None):
-        """Only ``useful`` needs ``occupied``, and only effects need ``draws``."""
+        """``Card.useful`` alone reads ``occupied``, and the effects alone read ``draws``."""
         self.game, self.player, self.board = game, game.player, game.board
         self.table, self._occupied, self._draws = game.entities, occupied, draws
 
@@ -276,7 +276,7 @@ class Situation:
         return (kind == kind[slot]) & (cell == cell[slot])
 
     def later(self, turns: int) -> dict[str, Array]:
-        """Delays all transmissions; the turns left saturate at the largest 16-bit integer."""
+        """Delays all transmissions; the result saturates at the largest 16-bit integer."""
         most = np.iinfo(np.int16).max - turns
         return {"turns": jnp.minimum(self.table.turns, most) + turns}
 

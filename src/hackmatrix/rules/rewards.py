@@ -51,10 +51,10 @@ class Shaping(eqx.Module):
 
     Attributes:
         weights: a factor for each component, in the order of ``COMPONENTS``; None for 1 each.
-        program_bonus: reward for each program earned; UNDO takes it back.
-        distance_potential: a step away from the exit costs what a step toward it earns, so walking
-            back and forth earns nothing. In the original reward, a step away is free. See Ng et
-            al. 1999, "Policy invariance under reward transformations".
+        program_bonus: reward for each program earned; UNDO takes back the program and this reward.
+        distance_potential: whether a step away from the exit costs what a step toward it earns, so
+            that walking back and forth earns nothing. In the original reward, a step away is free.
+            See Ng et al. 1999, "Policy invariance under reward transformations".
 
     Example:
         >>> import hackmatrix as hm
@@ -105,7 +105,8 @@ def components(before: Standing, after: Game, events: Events) -> dict[str, Float
 
     Args:
         before: the numbers before the action.
-        after: the position after the enemy turn, or on entering the next stage.
+        after: the position after the enemy turn or, if the stage was completed, before the next
+            stage is set up.
         events: the events in between.
     """
 

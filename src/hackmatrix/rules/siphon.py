@@ -71,9 +71,9 @@ def lost_yield(game: Game) -> Int[Array, ""]:
     """The additional credits and energy that a strictly better place would have brought.
 
     A better place brings the same data points and new programs, no less of either resource, and
-    more of one. If the player's place brings data or programs, a better place also reaches all the
-    unsiphoned blocks that the player's place reaches. The result is the most additional credits
-    plus the most additional energy among all better places.
+    more of at least one. If the player's place brings data or programs, a better place also reaches
+    all the unsiphoned blocks that the player's place reaches. The result is the most additional
+    credits plus the most additional energy among all better places.
     """
     board = game.board
     fresh = ~board.siphoned

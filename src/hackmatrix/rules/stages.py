@@ -40,7 +40,7 @@ _FEW, _MANY = 8, 64
 
 
 def set_up(game: Game, draws: Draws) -> Game:
-    """Sets up ``game.stage`` around the player and the living enemies."""
+    """Sets up ``game.stage`` around the player and the entities, which keep their cells."""
     exit, board = _lay_out(draws, game.player.cell, game.entities)
     interval = FIRST_INTERVAL + 1 - game.stage
     game = replace(
@@ -156,7 +156,7 @@ def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:
 def _random_cells(
     draws: Draws, layout: Int[Array, ""], room: Plane, number: Int[Array, ""]
 ) -> Plane:
-    """A uniformly random set of ``number`` cells of ``room``, taken one after another."""
+    """A uniformly random set of ``number`` cells of ``room``; each ``layout`` has its own draws."""
     return by_platform(_take_in_turn, _take_at_once, draws, layout, room, number)
 
 

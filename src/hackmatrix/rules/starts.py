@@ -27,7 +27,8 @@ class HeadStart(eqx.Module):
     """Extras that some training games begin with.
 
     Earning a program brings enemies now and pays off stages later, so an agent that has never owned
-    a program rarely learns what a program is worth. A head start with programs helps. All numbers
+    a program rarely learns what a program is worth. A head start with programs helps. Each game
+    with a head start samples its amounts, uniformly from 0 to the numbers given here. All numbers
     may be traced, so a curriculum can change them. Amounts over 10,000 count as 10,000.
 
     Attributes:

@@ -217,7 +217,7 @@ def with_fields_of(packed: Packed, other: Packed, names: Collection[str]) -> Pac
 
 
 def _mask(words: _Words, planes: Sequence[str], names: Collection[str]) -> np.ndarray:
-    """Makes a mask of the named numbers and all sets of cells, laid out as :func:`_words_of`."""
+    """Makes a mask of the named numbers and all sets of cells, laid out like :func:`_words_of`."""
     masks = [
         sum(
             ((1 << width) - 1) << shift for name, shift, width in _laid_out(widths) if name in names

@@ -1,6 +1,6 @@
 """The game in plain Python: its rules as a person reads them.
 
-This is the game; the rest of :mod:`hackmatrix.rules` plays thousands of such games at once.
+These rules define the game; the rest of :mod:`hackmatrix.rules` plays thousands of games at once.
 Tests compare these rules with recordings of the original game, and the fast rules with these rules.
 
 A :class:`Game` changes in place. All randomness comes from a :class:`Chance`.

@@ -156,7 +156,10 @@ def _firsts(entities: list[Entity]) -> list[Entity]:
 
 
 def _push_or_pull(game: Game, push: bool) -> None:
-    """Moves enemies away from the player or nearer; the first enemy that wants a cell gets it."""
+    """Moves enemies away from the player if ``push``, else toward the player.
+
+    Of the enemies that want the same cell, the first gets it.
+    """
     wanted = [_wanted(enemy.cell, game.player.cell, push) for enemy in game.enemies]
     taken: set[Cell] = set()
     for enemy, cell in zip(game.enemies, wanted, strict=True):
@@ -186,7 +189,10 @@ def hit(game: Game, enemies: list[Entity], damage: int, result: Result) -> None:
 def destroy(
     game: Game, gone: list[Entity], result: Result, counted: Iterable[Entity] | None = None
 ) -> None:
-    """Removes entities; the ``counted`` entities (default: all) are kills unless scheduled."""
+    """Removes the entities in ``gone``.
+
+    Those in ``counted`` (by default, all of them) are kills, unless the schedule brought them.
+    """
     result.kills += sum(not entity.from_task for entity in (gone if counted is None else counted))
     game.enemies = [enemy for enemy in game.enemies if enemy not in gone]
     game.transmissions = [each for each in game.transmissions if each not in gone]

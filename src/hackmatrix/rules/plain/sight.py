@@ -40,7 +40,7 @@ def _cell(game: Game, cell: Cell) -> list[Any]:
 
 
 def _enemy(game: Game, cell: Cell) -> list[Any]:
-    """The first enemy on a cell, if visible: type, hp, stunned, from a siphoned block."""
+    """The first enemy on a cell: type, hp, stunned, from a siphoned block; zeros if not visible."""
     in_line = cell[0] == game.player.cell[0] or cell[1] == game.player.cell[1]
     for enemy in on(game.enemies, [cell])[:1]:
         if enemy.type != CRYPTOG or game.show or in_line:

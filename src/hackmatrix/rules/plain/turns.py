@@ -102,7 +102,7 @@ def destination(type: int, cell: Cell, player: Cell, walls: set[Cell], occupied:
 
 
 def _first_step(cell: Cell, player: Cell, free: set[Cell]) -> Cell | None:
-    """The first neighbor that begins a shortest path over free cells; None without a path."""
+    """The first step of a shortest path to the player over free cells; None without a path."""
     far = distances(player, free)
     reachable = [n for n in neighbors(cell) if n in far]
     return min(reachable, key=lambda n: far[n], default=None)  # min takes the first of equals.
@@ -193,7 +193,7 @@ def is_valid_layout(blocks: set[Cell], exit: Cell) -> bool:
 
 
 def _block(number: int, left: list[Program], chance: Chance) -> Content:
-    """Samples a block: data, or one of the programs that are left."""
+    """Samples a data block, or a program block, whose program it takes from ``left``."""
     is_program = chance((True, False), Use.BLOCK_KIND, number)
     hidden = chance((True, *[False] * 9), Use.BLOCK_HIDDEN, number) * (QUESTION_DATA - DATA)
     if is_program:

@@ -143,6 +143,6 @@ class Saver(Callback):
 
 
 def _steps_of_episodes(values: Mapping[str, float], otherwise: int) -> float | int:
-    """Sums the lengths of the episodes that ended in a log line; ``otherwise`` if not logged."""
+    """Sums the lengths of episodes that ended in a log line; ``otherwise`` if unknown."""
     episodes, length = "train/num_episodes", "train/mean_episode_length"
     return values[episodes] * values[length] if {episodes, length} <= values.keys() else otherwise

@@ -1,6 +1,6 @@
 """The environment protocol, which is independent of learning.
 
-An environment is a pair of pure functions, ``reset`` and ``step``, over one episode at a time.
+An environment is a pair of pure functions, ``reset`` and ``step``, for one episode at a time.
 Randomness comes in as a key argument, never from the state. :class:`ppo_mask.envs.VectorEnv` adds
 batching, auto-reset and episode statistics.
 """

@@ -20,8 +20,9 @@ _platform: Any = jax.make_user_context(None)
 def jit_inline(function: Function) -> Function:
     """Compiles a function if its caller is not compiled, as ``equinox.filter_jit`` does.
 
-    In a compiled caller the function is traced as if it were not decorated. Decorate functions of
-    many operations: a caller that is not compiled would otherwise compile each operation alone.
+    In a compiled caller the function is traced as if it were not decorated. Use this decorator for
+    functions of many operations: a caller that is not compiled would otherwise compile each
+    operation alone.
 
     As with ``equinox.filter_jit``, arrays and NumPy's scalars are traced. Every other argument is
     static: hashable, and compared by ``==``, so 1 and 1.0 share a trace. Pass a number that changes
@@ -53,7 +54,7 @@ def number_settings(
 
     Code that relies on these defaults needs this context manager, because a program may have set
     ``jax_enable_x64``, or have made ``jax_numpy_dtype_promotion`` or ``jax_numpy_rank_promotion``
-    strict. Arrays from outside must have 32-bit types. Also works as a decorator.
+    strict. Arrays from outside the block must have 32-bit types. Also works as a decorator.
 
     Args:
         x64: as ``jax_enable_x64``.

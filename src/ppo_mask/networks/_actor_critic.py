@@ -250,7 +250,7 @@ def split_features(model: AbstractActorCritic) -> Parts:
     """Splits a model into its fixed feature extractor and the trainable network.
 
     Without an extractor, ``features`` and ``unpack`` are the identity. With nested extractors,
-    ``unpack`` is that of the innermost extractor, and ``features`` does everything before.
+    ``unpack`` is that of the innermost extractor, and ``features`` does everything before that.
     """
     if not isinstance(model, AbstractFeatureActorCritic):
         return Parts(lambda observation: observation, lambda features: features, model)

@@ -83,8 +83,8 @@ class RunningMoments(eqx.Module):
 class NormalizedActorCritic(AbstractWrappedActorCritic):
     """A network whose observations are shifted and scaled to mean 0 and variance 1.
 
-    Each entry of the observation has its own statistics, and the result is clipped to ±10. Leaves
-    of the observation that are not floats stay as they are.
+    Each entry of the observation has its own statistics, and normalized entries are clipped to ±10.
+    Leaves of the observation that are not floats stay as they are.
 
     Only :func:`update_statistics` changes the statistics. PPO calls this function after an update's
     gradient steps, so that acting and learning use the same statistics.

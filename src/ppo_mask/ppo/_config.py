@@ -106,7 +106,8 @@ def check_divides(field: str, parts: int, what: str, whole: int, times: str = ""
     """Checks that a number divides another.
 
     Args:
-        field: the name of the setting that is the divisor; with ``times``, one of its two factors.
+        field: the name of the setting that is the divisor; with ``times``, one of the divisor's two
+            factors.
         parts: the divisor.
         what: the name of the dividend, for the error.
         whole: the dividend.

@@ -34,7 +34,7 @@ def check_devices(config: PPOConfig, model: AbstractActorCritic, count: int) -> 
         count: number of devices.
 
     Raises:
-        ValueError: shares would not be equal; or the model is recurrent, and its environments
+        ValueError: shares would not be equal; or the model is recurrent, and the environments
             cannot be divided among minibatches. The message names the number that does not divide.
     """
     if config.num_envs % count:
@@ -108,7 +108,7 @@ def shuffle_rows(
         device numbers its own environments from 0.
 
     Raises:
-        ValueError: the model is recurrent, and its environments cannot be divided among
+        ValueError: the model is recurrent, and the environments cannot be divided among
             minibatches.
     """
     units = _units(config, model)

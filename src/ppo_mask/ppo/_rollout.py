@@ -176,14 +176,14 @@ def next_rollout_state(
     timestep: VectorTimeStep,
     hidden: ArrayTree,
 ) -> RolloutState:
-    """Makes the rollout's state after a step.
+    """Makes the :class:`RolloutState` after a step.
 
     Args:
         model: the model that acted.
         vector_state: the environments' state after the step.
         timestep: the timestep of the step.
-        hidden: the model's hidden state after the step. This function resets it where the episode
-            has ended.
+        hidden: the model's hidden state after the step. This function resets the hidden state where
+            the episode has ended.
     """
     hidden = reset_hidden(model, timestep.ended, hidden)
     return RolloutState(vector_state, timestep.observation, timestep.action_mask, hidden)

@@ -3,7 +3,7 @@
 In: an environment and a network. :class:`Trainer` runs compiled chunks of updates, and calls the
 callbacks between two chunks. Out: a :class:`TrainState`, and metrics on the way. :func:`evaluate`
 plays episodes; :func:`train_seeds` trains several seeds in one program. A :data:`Curriculum`
-changes the environment during a run, and a :data:`Schedule` the hyperparameters.
+changes the environment during a run; a :data:`Schedule` changes the hyperparameters.
 """
 
 from ._callback import Callback, History, LogRecord, Progress, Run

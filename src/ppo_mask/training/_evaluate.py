@@ -114,7 +114,7 @@ def evaluate(
             rounding may make their episodes differ in length; ``between`` lets the processes agree.
 
     Returns:
-        Returns, lengths and metrics, as Python numbers and NumPy arrays.
+        The episodes' returns, lengths and metrics, as Python numbers and NumPy arrays.
 
     Raises:
         ValueError: a number is out of range, a metric has a name that the library uses, or a mask

@@ -21,9 +21,9 @@ class Health(eqx.Module):
     """Whether each part of an update was healthy. Each ``vmap`` adds an axis to all fields.
 
     Attributes:
-        allowed: every mask allowed an action; if MultiDiscrete, in every part.
-        observation: all observations were finite.
-        reward: all rewards were finite.
+        allowed: whether every mask allowed an action (if MultiDiscrete, one in every part).
+        observation: whether all observations were finite.
+        reward: whether all rewards were finite.
         reward_scale: False if rewards are divided by so large a standard deviation that usual
             rewards vanish.
         losses: whether each of the update's metrics was finite, by the names of

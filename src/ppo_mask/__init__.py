@@ -1,11 +1,10 @@
 """PPO with action masks on JAX and Equinox: ``import ppo_mask as pm``.
 
-This package re-exports the names that most programs need from its subpackages.
-:mod:`~ppo_mask.envs`, :mod:`~ppo_mask.networks`, :mod:`~ppo_mask.ppo` and
-:mod:`~ppo_mask.training` contain PPO, from an environment's step to a gradient step.
-:mod:`~ppo_mask.callbacks`, :mod:`~ppo_mask.checkpoints`, :mod:`~ppo_mask.runner`,
-:mod:`~ppo_mask.devices`, :mod:`~ppo_mask.adapters` and :mod:`~ppo_mask.jax_tools` are the tools
-around PPO. Each subpackage is imported on first use.
+This package re-exports the names of its subpackages that most programs need. :mod:`~ppo_mask.envs`,
+:mod:`~ppo_mask.networks`, :mod:`~ppo_mask.ppo` and :mod:`~ppo_mask.training` contain PPO, from an
+environment's step to a gradient step. :mod:`~ppo_mask.callbacks`, :mod:`~ppo_mask.checkpoints`,
+:mod:`~ppo_mask.runner`, :mod:`~ppo_mask.devices`, :mod:`~ppo_mask.adapters` and
+:mod:`~ppo_mask.jax_tools` are the tools around PPO. Each subpackage is imported on first use.
 
 jaxtyping and beartype check the shapes and dtypes of every public function at trace time.
 """

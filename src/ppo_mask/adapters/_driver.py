@@ -41,7 +41,7 @@ class Driver:
         self.state: Any = None
 
     def __getstate__(self) -> Any:
-        """Leaves out compiled functions, which cannot be pickled; unpickling finds them again."""
+        """Leaves out compiled functions, which cannot be pickled; unpickling makes new ones."""
         return self._env, jax.device_get((self._key_data, self.state))
 
     def __setstate__(self, kept: Any) -> None:
@@ -55,12 +55,12 @@ class Driver:
         return self._keep(*self._reset(self._arrays, words))
 
     def step(self, action: Any) -> tuple[Any, ArrayTree]:
-        """Takes an action, or an action in each environment of a vector.
+        """Takes an action; for a vector, an action in each environment.
 
         Returns:
             A pair. First, a tuple of NumPy arrays and Python numbers: observation, mask, reward,
             terminated, truncated and info. Second, a vector's final observations, still on the
-            device, or an empty tuple.
+            device; an empty tuple for a single environment.
         """
         return self._keep(*self._step(self._arrays, self._key_data, self.state, action))
 
@@ -113,7 +113,7 @@ class Packed(eqx.Module):
     """A tree of arrays, packed into one array per dtype to make fewer transfers from a device.
 
     Attributes:
-        arrays: for each dtype, by name, one array that concatenates all leaves of this dtype.
+        arrays: by the name of each dtype, one array that concatenates all leaves of this dtype.
     """
 
     arrays: dict[str, Shaped[Array, " n"]]

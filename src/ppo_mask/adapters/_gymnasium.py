@@ -1,4 +1,4 @@
-"""The common parts of the adapters to Gymnasium's environments and vector environments."""
+"""The common parts of ``ToGymnasium`` and ``ToGymnasiumVector``."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -92,8 +92,9 @@ class AbstractGymnasiumEnv:
 
         Returns:
             A copy of the mask, ``[actions]``, or ``[envs, actions]`` for a vector. If actions are
-            MultiDiscrete, the masks of the parts are concatenated. After the end of an episode, the
-            mask is all True for one environment, and the new episode's mask for a vector.
+            MultiDiscrete, the masks of the parts are concatenated. After the end of an episode, a
+            single environment's mask is all True; a vector has already started the next episode,
+            and returns its mask.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.

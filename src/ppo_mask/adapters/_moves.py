@@ -1,4 +1,4 @@
-"""A game of PettingZoo, move by move. Workers import this, so it imports no JAX."""
+"""A game of PettingZoo, move by move. Worker processes import this file, so it imports no JAX."""
 
 from typing import Any, no_type_check
 
@@ -19,8 +19,9 @@ OTHERS_TURN = "others_turn"
 class Moves(gymnasium.Env[Any, Any]):
     """An AEC game in which each step is one move, of the player whose turn it is.
 
-    That player gets the observation, too. The reward is the agent's, since its last move, and an
-    episode ends when the agent's game does. Each episode samples the agent's seat.
+    In each episode, one player is the agent; its seat is sampled. The observation is for the player
+    whose turn comes next. The reward is the sum of the agent's rewards since the agent's last move.
+    The episode ends when the agent is out.
     """
 
     def __init__(self, make: Any) -> None:
@@ -33,7 +34,7 @@ class Moves(gymnasium.Env[Any, Any]):
         self.action_space = self.game.action_space(player)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        """Begins a game; another player may have the first turn."""
+        """Begins a game; the agent or another player has the first turn."""
         super().reset(seed=seed)
         self.game.reset(seed=int(self.np_random.integers(2**31)))
         seats = self.game.possible_agents
@@ -57,7 +58,11 @@ class Moves(gymnasium.Env[Any, Any]):
         self.game.close()
 
     def _go_on(self) -> Any:
-        """Passes over players who are out; returns what the next one sees, and the game's end."""
+        """Skips players who are out.
+
+        Returns:
+            The next player's observation and info, and whether the agent is out.
+        """
         game, agent = self.game, self._agent
 
         def is_out(player: Any) -> Any:
@@ -75,6 +80,6 @@ class Moves(gymnasium.Env[Any, Any]):
 
 @no_type_check
 def as_parts(observation: Any) -> Any:
-    """Names the parts of an observation or of its space, in a new dict."""
+    """Returns a new dict with the parts of an observation, or of its space, by name."""
     is_dict = isinstance(observation, (dict, spaces.Dict))
     return dict(observation.items()) if is_dict else {"observation": observation}

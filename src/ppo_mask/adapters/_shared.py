@@ -38,7 +38,7 @@ def make_named(make: Callable[[str], Any], library: str, name: str) -> Any:
     """Makes an environment of another library by its name.
 
     Args:
-        make: the library's function.
+        make: the library's function that makes an environment from a name.
         library: the library's name, for messages.
         name: the environment's name.
 
@@ -79,8 +79,9 @@ class StaticObject:
 def fix_types(tree: Any) -> ArrayTree:
     """Makes every leaf an array without a weak type, and copies the containers.
 
-    The states of other libraries have Python numbers and weak types, so a step could change the
-    types. Some libraries also write into the containers of their arguments.
+    The states of other libraries have Python numbers and weak types, so a step may return other
+    types than it got, which a loop in JAX refuses. Some libraries also write into the containers of
+    their arguments.
     """
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree)
 
@@ -139,7 +140,7 @@ def random_opponent(
 def choose_reply(
     opponent: Opponent, observation: ArrayTree, mask: Bool[Array, " actions"], key: Key[Array, ""]
 ) -> Int[Array, ""]:
-    """Chooses the opponent's action; the first allowed one replaces one that is not allowed.
+    """Chooses the opponent's action; if it is not allowed, returns the first allowed action.
 
     Raises:
         ValueError: the opponent is a recurrent network.
@@ -155,7 +156,7 @@ def choose_reply(
 def check_network(
     opponent: AbstractActorCritic, game: str, observation: Any, mask: jax.ShapeDtypeStruct
 ) -> None:
-    """Checks that a network can play a game, of which the shapes are given.
+    """Checks that a network accepts the observations and masks of a game, given their shapes.
 
     Raises:
         ValueError: the network cannot play the game; the message says why.

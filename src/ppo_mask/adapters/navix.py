@@ -29,7 +29,8 @@ class NavixEnv(AbstractEnv[ArrayTree]):
     episodes. ``info`` is navix's: the episode's ``return`` so far.
 
     Randomness comes from the key of ``step``, not from the key in navix's state. The state leaves
-    out navix's picture of the empty grid, its largest part; each step draws the picture again.
+    out navix's picture of the empty grid, which would be most of the state; each step draws the
+    picture again.
 
     Attributes:
         num_actions: the number of actions.

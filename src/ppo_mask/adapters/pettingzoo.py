@@ -43,10 +43,12 @@ class PettingZooEnv(AbstractEnv[HostState]):
 
     The reward is the sum of the agent's rewards until its next turn. A game that ends before the
     agent's first move is replaced by a new one. Masks, workers and limits are those of
-    :class:`~ppo_mask.adapters.from_gymnasium.GymnasiumEnv`. The observation is without its mask.
+    :class:`~ppo_mask.adapters.from_gymnasium.GymnasiumEnv`. The observation does not contain the
+    mask.
 
     Attributes:
-        opponent: plays the other seats. If a network, its parameters are arrays of the environment.
+        opponent: the function or network that plays the other seats. A network's parameters are
+            arrays of the environment.
         num_actions: the number of actions.
     """
 
@@ -76,8 +78,9 @@ class PettingZooEnv(AbstractEnv[HostState]):
 
         Raises:
             RunError: PettingZoo is not installed, or the game cannot be made.
-            ValueError: it is no AEC game, its players have different spaces, its actions are not
-                Discrete, or the opponent is a recurrent network or one for another game.
+            ValueError: ``make`` does not return an AEC game; the players have different spaces; the
+                actions are not Discrete; or the opponent is recurrent, or a network for another
+                game.
         """
         game = first_made("", make, import_library("pettingzoo").AECEnv)
         name, players = str(game.unwrapped), game.possible_agents
@@ -140,9 +143,11 @@ class PettingZooEnv(AbstractEnv[HostState]):
     def _let_others_move(
         self, key: Any, last: TimeStep, following: Next[HostState], ended: Any, cut: Any
     ) -> tuple[TimeStep, Next[HostState]]:
-        """Plays up to the agent's turn; if ``cut``, then truncates the game and begins another.
+        """Plays the other seats' moves, up to the agent's next turn.
 
-        Until ``ended``, the agent's step ``last`` takes up what the replies bring.
+        ``last`` is the time step of the agent's move. Until the episode has ``ended``, the time
+        step of each reply replaces ``last``. If ``cut``, the game is truncated at the agent's turn,
+        and a new game begins.
         """
 
         def goes_on(carry: Any) -> Bool[Array, ""]:

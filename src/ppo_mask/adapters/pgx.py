@@ -154,7 +154,7 @@ class PgxEnv(AbstractEnv[Match]):
         return self._let_others_move(others_key, match)[0]
 
     def _let_others_move(self, key: Any, match: Match) -> tuple[Match, Float[Array, ""]]:
-        """Lets the opponent move until the agent's turn or the game's end; also sums the reward."""
+        """Lets the opponent move until the agent's turn or the game's end, and sums rewards."""
         if self.num_players == 1:
             return match, jnp.zeros(())
 

@@ -17,10 +17,10 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
     Observations and infos hold NumPy arrays and Python numbers. A step is one call into compiled
     code. Environments that differ only in the values of their arrays share their compiled code.
 
-    Randomness comes from ``np_random``: ``reset(seed=...)`` starts the same sequence of episodes
-    each time, and ``reset()`` starts the next episode of the sequence.
+    Randomness comes from ``np_random``: ``reset(seed=...)`` starts a sequence of episodes that
+    depends only on the seed, and ``reset()`` starts the next episode of the sequence.
 
-    The mask of MultiDiscrete actions is one row, as sb3-contrib expects.
+    For MultiDiscrete actions, the masks of the parts are concatenated, as sb3-contrib expects.
 
     Attributes:
         env: the environment.

@@ -20,8 +20,9 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
     Where an episode ends, the next episode starts in the same step (Gymnasium's
     ``AutoresetMode.SAME_STEP``). This step returns the new episode's observation and mask.
     ``info["final_obs"]`` has the old episode's last observation (an array of objects, None where no
-    episode ended), and ``info["final_info"]`` has the step's info. Before the first step of an
-    episode there is no info, so ``info["_<name>"]`` is False, as in Gymnasium's own vectors.
+    episode ended), and ``info["final_info"]`` has the info of the old episode's last step. Before
+    the first step of an episode there is no info, so ``info["_<name>"]`` is False, as in
+    Gymnasium's own vectors.
 
     Attributes:
         env: one of the environments.

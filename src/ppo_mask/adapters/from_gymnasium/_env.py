@@ -45,7 +45,8 @@ class HostState(eqx.Module):
     """The state that compiled code sees; it identifies an environment on the host.
 
     Attributes:
-        numbers: the batch, the environment's index in the batch, and the number of the step.
+        numbers: the number of the batch of environments, the environment's index in the batch, and
+            a serial number of the step.
         observation: the current observation, one array for each part.
     """
 
@@ -59,8 +60,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
     One callback from the compiled program steps all environments of a
     :class:`ppo_mask.envs.VectorEnv`, in this process or in worker processes. The argument ``mask``
-    says where the mask is. By default it is looked for in two methods, ``action_masks()``
-    (sb3-contrib's name) and ``valid_action_mask()``, and in two entries of the infos or of a Dict
+    says where the mask is. By default, the adapter looks for two methods, ``action_masks()``
+    (sb3-contrib's name) and ``valid_action_mask()``, and for two entries of the infos or of a Dict
     observation, ``action_mask`` and ``valid_actions``. If there is no mask, all actions are
     allowed, and a warning names what looks like a mask. For MultiDiscrete actions, the masks of the
     parts are concatenated. The last observation of a truncated episode is kept for bootstrapping.
@@ -106,16 +107,16 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
                 Workers pay off if a step takes longer than a round trip to another process.
             max_episode_steps: truncates episodes after this many steps; None for the environment's
                 own limit.
-            flatten: whether to join all parts of an observation into one row of floats, like
-                ``gymnasium.spaces.flatten``. Otherwise dicts and tuples stay, and Discrete and
-                MultiDiscrete parts become one-hot rows. The library's networks take either form.
+            flatten: whether to concatenate all parts of an observation into one vector of floats,
+                like ``gymnasium.spaces.flatten``. Otherwise dicts and tuples stay, and Discrete and
+                MultiDiscrete parts become one-hot. The library's networks take either form.
             infos: names of infos to keep. Each must be a number; a missing info is 0.
             env_kwargs: arguments for the function that makes the environment, such as
                 ``{"size": 3}``.
             mask: the name of the infos' or the observation's entry that is the mask; or a function
                 of the environment, such as ``lambda env: env.unwrapped.legal_moves()``. The mask is
-                one boolean for each action, or a list of the allowed actions. None looks for it, as
-                described above.
+                one boolean for each action, or a list of the allowed actions. None looks for the
+                mask as the class's docstring says.
 
         Raises:
             ValueError: the environment is unknown, its actions are not discrete, or its
@@ -156,7 +157,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
                 ``lambda n: gymnasium.make_vec("CartPole-v1", n)``.
             flatten: as in the constructor.
             infos: as in the constructor.
-            mask: as in the constructor, but a function returns a row for each environment.
+            mask: as in the constructor, but a function gets the vector, and returns a mask for each
+                environment.
 
         Raises:
             ValueError: actions are not discrete, or observations are not arrays.

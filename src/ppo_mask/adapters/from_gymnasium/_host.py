@@ -22,10 +22,13 @@ _MANY = 8
 
 
 class Answer(NamedTuple):
-    """The result of a batch's step: arrays with a leading axis of environments, to copy at once.
+    """The result of a batch's step: arrays with a leading axis of environments.
+
+    The next step overwrites the arrays, so copy them before.
 
     Attributes:
-        rows: the environment, the step, and whether the episode ended or replaced a lost one.
+        rows: the numbers of ``HostState``, whether the episode terminated, whether it was
+            truncated, and whether a new episode began instead of a step.
         reward: the reward, followed by the infos.
         mask: the mask for the next action.
         next: the observation for the next action, one array for each part.

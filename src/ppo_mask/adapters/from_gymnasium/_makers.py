@@ -28,7 +28,7 @@ _LOOKS_LIKE_A_MASK = re.compile(r"mask|legal|avail|allowed|valid(?!at)", re.IGNO
 
 
 class Inspected(NamedTuple):
-    """What one environment or vector says of itself."""
+    """The properties of an environment or a vector that the adapter needs."""
 
     name: str
     space: Any
@@ -40,7 +40,7 @@ class Inspected(NamedTuple):
 
 
 def with_mask(make: Callable[..., Any], mask: Mask) -> Callable[..., Any]:
-    """Adds a method that returns the mask to what a function makes, if ``mask`` is a function."""
+    """If ``mask`` is a function, adds a method that calls it to each environment from ``make``."""
     if not callable(mask):
         return make
 
@@ -54,7 +54,7 @@ def with_mask(make: Callable[..., Any], mask: Mask) -> Callable[..., Any]:
 
 
 def find_masks(env: Any) -> Any:
-    """Finds which of METHODS an environment or a wrapper has: its name, and it; None if none."""
+    """Returns the name and the method of the first of METHODS that ``env`` has, or None."""
     for name in METHODS:
         try:
             method = env.get_wrapper_attr(name)
@@ -72,9 +72,9 @@ def inspect_env(
     """Inspects an environment or a vector, and closes it.
 
     Args:
-        name: of the environment, for messages.
+        name: the environment's name, for messages.
         env: the environment or vector.
-        prefix: of the names of its spaces.
+        prefix: the beginning of the names of the attributes that hold the spaces.
         find: finds the method that returns masks.
         mask: as in ``GymnasiumEnv``.
 
@@ -102,7 +102,7 @@ def inspect_env(
 def _find_source(
     name: str, env: Any, find: Callable[[Any], Any], mask: Mask, shown: list[Any]
 ) -> tuple[str | None, str | None]:
-    """Finds where the mask is; warns, and names what looks like one, if that is nowhere."""
+    """Finds where the mask is; without a mask, warns and names what looks like a mask."""
     is_named = isinstance(mask, str)
     if not is_named and (found := find(env)) is not None:
         return "method", found[0]

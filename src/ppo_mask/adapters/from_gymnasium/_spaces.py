@@ -99,7 +99,7 @@ def as_tree(space: Any, arrays: list[Array]) -> ArrayTree:
 
 
 def as_row(leaves: list[Leaf], arrays: list[Array]) -> Float[Array, " features"]:
-    """Joins the arrays of an observation into one row, like ``gymnasium.spaces.flatten``."""
+    """Flattens an observation to one vector, like ``gymnasium.spaces.flatten``."""
     parts = [_encode(leaf.space, array) for leaf, array in zip(leaves, arrays, strict=True)]
     return jnp.concatenate([part.astype(jnp.float32).reshape(-1) for part in parts])
 

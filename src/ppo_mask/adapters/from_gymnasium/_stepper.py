@@ -1,8 +1,8 @@
-"""Steps environments one after another, in this process or in a worker, which runs this file.
+"""Steps environments one after another, in this process or in a worker.
 
-This file imports neither JAX nor other modules of this library, so that a worker starts fast and
-uses little memory. Functions that run in each step have no type checks, because in many
-environments a step takes less time than the checks would.
+A worker is a process that runs this file. This file imports neither JAX nor other modules of this
+library, so that a worker starts fast and uses little memory. Functions that run in each step have
+no type checks, because in many environments a step takes less time than the checks would.
 """
 
 import contextlib
@@ -41,9 +41,10 @@ def lay_out(layout: Any) -> Any:
     """Computes each array's name, dtype, shape and offset in memory, and the total size in bytes.
 
     Args:
-        layout: ``num_envs``, ``action_shape``, ``mask_length``, ``num_infos``; ``leaves``, the
-            path, dtype, shape and span (see ``Leaf``) of each leaf; and ``mask``, where the mask
-            is: ("method" or "info" or "observation", name), or (None, None) if there is none.
+        layout: a dict with ``num_envs``, ``action_shape``, ``mask_length``, ``num_infos``,
+            ``leaves`` (the path, dtype, shape and span of each leaf; see ``Leaf``) and ``mask``,
+            the mask's source: "method", "info" or "observation" and a name, or (None, None) without
+            a mask.
     """
     n = layout["num_envs"]
     fields = [
@@ -209,7 +210,7 @@ def _read_mask(mask: Any, layout: Any) -> Any:
 def _read_list(array: Any, layout: Any) -> Any:
     """Converts a list of allowed actions to a mask; returns any other array unchanged.
 
-    ``[0, 1]`` of two actions could be either: in ``valid_actions`` it is a list, otherwise a mask.
+    With two actions, ``[0, 1]`` is a list in ``valid_actions``, and a mask everywhere else.
     """
     is_list = array.ndim == 1 and (array.dtype.kind in "iu" or not array.size)
     if not is_list:
@@ -271,10 +272,10 @@ def _where(path: Any) -> Any:
 
 @no_type_check
 def read_entry(info: Any, observation: Any, source: Any) -> Any:
-    """Reads the mask, or those of a vector, from an info or an observation.
+    """Reads the mask, or a vector's masks, from an info or an observation.
 
     Raises:
-        UnfitError: there is none here.
+        UnfitError: the info or observation has no mask.
     """
     kind, name = source
     value = (info if kind == "info" else observation).get(name)
@@ -292,7 +293,7 @@ def close_silently(env: Any) -> None:
 
 @no_type_check
 class Stepper:
-    """Steps some of a batch's environments: rows ``first`` to ``last`` - 1."""
+    """Steps the environments ``first`` to ``last`` - 1 of a batch."""
 
     def __init__(self, make: Any, layout: Any, arrays: Any, first: Any, last: Any) -> None:
         self._layout, self.arrays = layout, arrays
@@ -311,7 +312,7 @@ class Stepper:
         self._run(True)
 
     def step(self) -> None:
-        """Steps each environment; starts a new episode where the old one ended or is cut."""
+        """Steps each environment; begins a new episode where one ended or is truncated."""
         self._run(False)
 
     def close(self) -> None:

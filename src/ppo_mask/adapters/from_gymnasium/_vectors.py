@@ -88,7 +88,7 @@ class VectorStepper:
         self._store_masks(info, observation, np.ones(len(self._idle), bool))
 
     def step(self) -> None:
-        """Steps each environment; starts a new episode where the old one ended or is cut."""
+        """Steps each environment; begins a new episode where one ended or is truncated."""
         arrays, start = self.arrays, self._layout["start"]
         actions = arrays["action"] + start
         result = check_returned(self._vector.step(actions), "step")
@@ -185,7 +185,7 @@ class VectorStepper:
 
 
 def find_masks_of(vector: Any) -> Any:
-    """Finds which of METHODS a vector or its environments have, as ``find_masks`` does."""
+    """Does what ``find_masks`` does, for the methods of a vector or of its environments."""
     inner = vector.unwrapped
     layers = [vector]
     while layers[-1] is not inner:

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 
+import beside
 import jax
 import numpy as np
 import plots
@@ -187,3 +188,12 @@ def test_a_stage_is_reached_at_the_first_look_that_has_it():
     looks = [{"seconds": n, "steps": 10 * n, "stage": n / 2} for n in range(9)]
     assert strength.reached(looks, 2.5) == {"seconds": 5, "steps": 50}
     assert strength.reached(looks, 5.0) is None
+
+
+@pytest.mark.nightly  # Compiles a training and an evaluation.
+def test_a_training_is_measured_for_the_table_beside_rejax():
+    found = beside.measure("ppo_mask", beside.Task("CartPole-v1", 4, 64, num_steps=8), seed=0)
+    rows = [{**found, "library": library, "task": 0} for library in beside.LIBRARIES]
+    line = beside.table(rows).splitlines()[-1]
+    assert line.startswith("| CartPole-v1 | 16 | ")
+    assert "| 1.00 |" in line

@@ -39,7 +39,7 @@ TASKS = (
     Task("Breakout-MinAtar", 64, 2_000_000),
     Task("Asterix-MinAtar", 64, 2_000_000),
 )
-SHARED = {
+SHARED: dict[str, Any] = {
     "learning_rate": 5e-4,
     "gamma": 0.99,
     "gae_lambda": 0.95,

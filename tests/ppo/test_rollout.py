@@ -8,8 +8,13 @@ import pytest
 
 from environments import Scripted
 from ppo_mask.envs import AbstractEnv, TimeLimit, TimeStep, VectorEnv
-from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, MLPActorCritic
-from ppo_mask.ppo import collect, start_rollout
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    MaskedCategorical,
+    MLPActorCritic,
+    uniform_numbers,
+)
+from ppo_mask.ppo import _rollout, collect, start_rollout
 
 
 class _Told(AbstractActorCritic):
@@ -86,13 +91,12 @@ class _KeyTeller(AbstractEnv[jax.Array]):
 
 def test_no_key_is_used_twice(monkeypatch):
     drawn = []
-    sample = MaskedCategorical.sample
 
-    def spy(self, key):
+    def spy(key, num_actions):
         jax.debug.callback(lambda k: drawn.append(tuple(np.array(k))), jax.random.key_data(key))
-        return sample(self, key)
+        return uniform_numbers(key, num_actions)
 
-    monkeypatch.setattr(MaskedCategorical, "sample", spy)
+    monkeypatch.setattr(_rollout, "uniform_numbers", spy)
     env, model = VectorEnv(_KeyTeller(), 4), MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0))
 
     @jax.jit  # Of its own: what was traced without a spy, or with this one, serves no other test.

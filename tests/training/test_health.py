@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import pytest
 
@@ -13,9 +12,10 @@ import counting
 import programs
 from ppo_mask.callbacks import HealthChecks
 from ppo_mask.checkpoints import RunFolder
-from ppo_mask.ppo import PPOConfig, UpdateDiagnostics
+from ppo_mask.networks import add_normalization
+from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import main
-from ppo_mask.training import Callback, Run, TrainingError, all_healthy, describe
+from ppo_mask.training import Callback, Run, TrainingError, TrainState, all_healthy, describe
 
 
 def warnings_of(lines: list[dict[str, float]]) -> list[tuple[int, str]]:
@@ -119,24 +119,25 @@ def test_a_run_that_breaks_says_what_is_saved(
 
 
 def test_losses_and_parameters_are_named() -> None:
-    model = programs.locks().start.model
-    health, bad = all_healthy(model, UpdateDiagnostics.zeros()), jnp.array(False)
-    assert describe(health, 2) is None
-    assert "all False;" in str(describe(eqx.tree_at(lambda h: h.allowed, health, bad), 2))
-    health = eqx.tree_at(lambda h: h.losses["vf_loss"], health, bad)
-    assert str(describe(health, 2)).startswith("not finite: vf_loss; observations and rewards are")
-    health = eqx.tree_at(lambda h: h.parameters["critic.0.bias"], health, bad)
-    assert "vf_loss and 1 of 8 parameters (the first: critic.0.bias);" in str(describe(health, 2))
-    for place, words in (
-        (lambda h: h.reward_scale, "normalize_rewards divides by"),
-        (lambda h: h.parameters["network.moments.0.variance"], "cannot hold the variance"),
-    ):
-        moments = {"network.moments.0.variance": jnp.array(True)}
-        also = eqx.tree_at(lambda h: h.parameters, health, health.parameters | moments)
-        assert words in str(describe(eqx.tree_at(place, also, bad), 2))
-    # One of several runs side by side is enough.
-    many = jax.tree.map(lambda x: jnp.stack([x, jnp.array(True)]), health)
-    assert describe(many, 2) == describe(health, 2)
+    state, healthy = programs.locks().start, all_healthy()
+    bad, nan = jnp.array(False), jnp.array(jnp.nan)
+
+    def said(*parts: str, of: TrainState = state) -> str:
+        places = lambda h: [getattr(h, part) for part in parts]  # noqa: E731
+        health = eqx.tree_at(places, healthy, [bad] * len(parts))
+        return str(describe(health, of, 2))
+
+    assert describe(healthy, state, 2) is None
+    assert "all False;" in said("allowed")
+    assert "normalize_rewards divides by" in said("reward_scale")
+    broken = eqx.tree_at(
+        lambda s: (s.totals.diagnostics.vf_loss, s.model.critic[0].bias), state, (nan, nan)
+    )
+    named = "not finite: vf_loss and 1 of 8 parameters (the first: critic.0.bias); observations"
+    assert said("losses", "parameters", of=broken).startswith(named)
     # What comes from outside comes first.
-    health = eqx.tree_at(lambda h: h.reward, health, bad)
-    assert "gave a reward" in str(describe(health, 2))
+    assert "gave a reward" in said("reward", "losses", of=broken)
+    wrapped = add_normalization(state.model, state.learner.rollout.observation)
+    wrapped = eqx.tree_at(lambda m: m.moments[0].variance, wrapped, nan)
+    broken = eqx.tree_at(lambda s: s.learner.model, state, wrapped)
+    assert "cannot hold the variance" in said("parameters", of=broken)

@@ -8,6 +8,7 @@ the branch does not run.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
@@ -144,6 +145,11 @@ def _batch(
     @custom_vmap
     def many(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
         chunk = min(pred.size, max(_MIN_CHUNK, pred.size // share))
+        if chunk == pred.size:  # Nothing to pick.
+            run_all = partial(_serve_all, run, in_place, per_member)
+            return jax.lax.cond(
+                pred.any(), run_all, lambda _, otherwise, *__: otherwise, pred, otherwise, leaves
+            )
 
         def in_chunks(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
             waiting = _waiting(pred, cost, padding=chunk)

@@ -66,8 +66,20 @@ class AbstractMaskedDistribution(eqx.Module):
         """Returns the most likely allowed action, the first one in a tie."""
 
     @abstractmethod
+    def invert_cdf(self, number: Float[Array, ""] | Float[Array, " parts"]) -> Action:
+        """Returns the first allowed action whose CDF exceeds a number.
+
+        Args:
+            number: from 0 to below 1, relative to the CDF's last value; if MultiDiscrete, a number
+                for each part.
+        """
+
     def sample(self, key: Key[Array, ""]) -> Action:
-        """Samples an allowed action."""
+        """Samples an allowed action by :meth:`invert_cdf`.
+
+        Frequencies match probabilities to within 2⁻²³, the resolution of the random number.
+        """
+        return self.invert_cdf(uniform_numbers(key, self.choices))
 
 
 @final
@@ -134,19 +146,14 @@ class MaskedCategorical(AbstractMaskedDistribution):
         logits = jnp.where(self.mask, self._unmasked.logits, -jnp.inf)
         return jnp.argmax(logits).astype(jnp.int32)
 
-    def sample(self, key: Key[Array, ""]) -> Int[Array, ""]:
-        """Samples an allowed action by inverting the CDF at a uniform random number.
-
-        Frequencies match probabilities to within 2⁻²³, the resolution of the random number.
-        """
+    def invert_cdf(self, number: Float[Array, ""]) -> Int[Array, ""]:
+        """See :class:`AbstractMaskedDistribution`."""
         # XLA may sum prefixes in any order, so rounding errors can make the CDF decrease, or change
         # at a forbidden action. Hence the mask here. The top of the CDF counts as above the
-        # threshold even if `draw * top` rounds up to `top`.
+        # threshold even if `number * top` rounds up to `top`.
         cdf = jnp.where(self.mask, jnp.cumsum(self.probs), 0)
         top = cdf.max()
-        with number_settings():  # The random number has 32 bits.
-            draw = jax.random.uniform(key)
-        above = (cdf > draw * top) | (cdf >= top)
+        above = (cdf > number * top) | (cdf >= top)
         return jnp.argmax(self.mask & above).astype(jnp.int32)
 
 
@@ -247,10 +254,9 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         """Returns the most likely allowed action of each part, the first one in a tie."""
         return self._each_part(lambda part: part.mode())
 
-    def sample(self, key: Key[Array, ""]) -> Int[Array, " parts"]:
-        """Samples an allowed action in each part, by :meth:`MaskedCategorical.sample`."""
-        keys = jax.random.split(key, len(self.num_actions))
-        return self._each_part(lambda part, key: part.sample(key), keys)
+    def invert_cdf(self, number: Float[Array, " parts"]) -> Int[Array, " parts"]:
+        """See :class:`AbstractMaskedDistribution`."""
+        return self._each_part(lambda part, number: part.invert_cdf(number), number)
 
     def _each_part(self, function: Callable[..., Array], *rows: Any) -> Array:
         """Calls ``function`` with each part's distribution and entry of ``rows``; joins results."""
@@ -294,6 +300,18 @@ def masked_distribution(
     if isinstance(num_actions, int):
         return MaskedCategorical(logits, mask)
     return MaskedMultiCategorical(logits, mask, num_actions)
+
+
+def uniform_numbers(key: Key[Array, ""], num_actions: NumActions) -> Float[Array, "*parts"]:
+    """Samples a number from 0 to below 1 for an action; if MultiDiscrete, one for each part.
+
+    :meth:`AbstractMaskedDistribution.invert_cdf` makes the action. A loop samples the numbers of
+    all its steps beforehand, because a random number in every step would take most of its kernels.
+    """
+    with number_settings():  # The numbers have 32 bits.
+        if isinstance(num_actions, int):
+            return jax.random.uniform(key)
+        return jax.vmap(jax.random.uniform)(jax.random.split(key, len(num_actions)))
 
 
 def _check_length(logits: Float[Array, " logits"], mask: Bool[Array, " actions"]) -> None:

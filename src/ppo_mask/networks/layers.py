@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from ppo_mask.envs import require_env, trace_call
@@ -23,14 +24,15 @@ def linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Li
         gain: factor on the orthogonal matrix; √2 is common before a tanh.
         key: the random key of the weights.
     """
-    return layer_of(gain * _orthogonal(key, n_out, n_in))
+    return layer_of(_orthogonal(key, n_out, n_in, jnp.float32(gain)))
 
 
 def layer_of(weight: Float[Array, "n_out n_in"]) -> eqx.nn.Linear:
     """Makes a layer with given weights and biases of 0."""
     n_out, n_in = weight.shape
     layer = eqx.filter_eval_shape(lambda: eqx.nn.Linear(n_in, n_out, key=jax.random.key(0)))
-    return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(n_out, jnp.float32)))
+    bias = jnp.asarray(np.zeros(n_out, np.float32))  # Compiles nothing, which jnp.zeros would.
+    return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, bias))
 
 
 def affine(
@@ -140,11 +142,18 @@ def check_takes(observation_size: int, x: Float[Array, " features"]) -> None:
 
 
 @eqx.filter_jit  # Takes seconds if each operation is compiled alone.
-def _orthogonal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
+def _orthogonal(
+    key: Key[Array, ""], rows: int, columns: int, gain: Float[Array, ""]
+) -> Float[Array, "rows columns"]:
     # Several seeds run in turn: XLA's CPU runtime computes a batch of decompositions on the threads
     # that wait for the batch, so on two cores two batches would wait for each other forever.
     @jax.custom_batching.sequential_vmap
     def draw(key: Array) -> Array:
-        return jax.nn.initializers.orthogonal()(key, (rows, columns), jnp.float32)
+        # What jax.nn.initializers.orthogonal does, but random numbers of one axis compile faster.
+        sides = max(rows, columns), min(rows, columns)
+        numbers = jax.random.normal(key, (math.prod(sides),), jnp.float32).reshape(sides)
+        q, r = jnp.linalg.qr(numbers)
+        q *= jnp.sign(jnp.diagonal(r))
+        return q.T if rows < columns else q
 
-    return draw(key)
+    return gain * draw(key)

@@ -18,6 +18,7 @@ from ppo_mask.networks import (
     initial_hidden,
     reset_hidden,
     split_features,
+    uniform_numbers,
 )
 
 
@@ -128,7 +129,10 @@ def collect(
     arrays, static = eqx.partition((vector_env, model), eqx.is_array)
 
     def act(arrays: ArrayTree, state: RolloutState, keys: Array) -> tuple[RolloutState, Transition]:
-        return jax.lax.scan(partial(_act, *eqx.combine(arrays, static)), state, keys)
+        vector_env, model = eqx.combine(arrays, static)
+        numbers_of = partial(uniform_numbers, num_actions=vector_env.num_actions)
+        numbers = jax.vmap(jax.vmap(numbers_of))(keys[:, 0])
+        return jax.lax.scan(partial(_act, vector_env, model), state, (numbers, keys[:, 1:]))
 
     # For each step of each environment, three keys: to sample the action, to step, to reset.
     keys = split_key(key, num_steps, 3, vector_env.num_envs)
@@ -140,17 +144,18 @@ def _act(
     vector_env: VectorEnv[Any],
     model: AbstractActorCritic,
     state: RolloutState,
-    keys: Key[Array, "3 envs"],
+    random: tuple[Float[Array, "envs *parts"], Key[Array, "2 envs"]],
 ) -> tuple[RolloutState, Transition]:
+    numbers, keys = random
     features, unpack, network = split_features(model)
     kept = jax.vmap(features)(state.observation)
     distribution, value, hidden = jax.vmap(partial(advance, network))(
         jax.vmap(unpack)(kept), state.action_mask, state.hidden
     )
     distribution.check_choices(vector_env.num_actions)
-    action = jax.vmap(lambda d, k: d.sample(k))(distribution, keys[0])
+    action = jax.vmap(lambda d, number: d.invert_cdf(number))(distribution, numbers)
     log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
-    vector_state, timestep = vector_env.step_with(keys[1:], state.vector_state, action)
+    vector_state, timestep = vector_env.step_with(keys, state.vector_state, action)
     transition = Transition(
         Decision(kept, state.action_mask, action, log_prob, value),
         reward=timestep.reward,

@@ -378,6 +378,5 @@ def _learning_rates(
 def _explained_variance(
     value: Float[Array, "*batch"], return_: Float[Array, "*batch"]
 ) -> Float[Array, ""]:
-    variance = return_.var()
-    unexplained = (return_ - value).var() / jnp.where(variance > 0, variance, 1)
-    return jnp.where(variance > 0, 1 - unexplained, 0)
+    variance, unexplained = jnp.stack([return_, return_ - value]).reshape(2, -1).var(axis=1)
+    return jnp.where(variance > 0, 1 - unexplained / jnp.where(variance > 0, variance, 1), 0)

@@ -1,17 +1,21 @@
 """Checks in the compiled loop whether a run can continue, and describes problems in Python."""
 
+import functools
+import operator
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool
 
 from ppo_mask.envs.actions import NumActions, allows_action, describe_actions
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic
-from ppo_mask.ppo import LearnerState, Transition, UpdateDiagnostics
+from ppo_mask.ppo import Transition
+from ppo_mask.training._state import TrainState
 
 _LARGEST_DEVIATION = 1e15
 """Largest healthy standard deviation of returns: float32 can square 1e19, and has seven digits."""
@@ -26,53 +30,43 @@ class Health(eqx.Module):
         reward: whether all rewards were finite.
         reward_scale: False if rewards are divided by so large a standard deviation that usual
             rewards vanish.
-        losses: whether each of the update's metrics was finite, by the names of
-            :class:`~ppo_mask.ppo.UpdateDiagnostics`.
-        parameters: whether each array of the model was finite, by its path in the model.
+        losses: whether all of the update's metrics were finite.
+        parameters: whether all of the model's arrays were finite.
     """
 
     allowed: Bool[Array, "*runs"]
     observation: Bool[Array, "*runs"]
     reward: Bool[Array, "*runs"]
     reward_scale: Bool[Array, "*runs"]
-    losses: dict[str, Bool[Array, "*runs"]]
-    parameters: dict[str, Bool[Array, "*runs"]]
+    losses: Bool[Array, "*runs"]
+    parameters: Bool[Array, "*runs"]
 
     @property
     def good(self) -> Bool[Array, "*runs"]:
         """Whether the run can continue."""
-        good = self.allowed
-        for part in jax.tree.leaves(self):
-            good &= part
-        return good
+        return functools.reduce(operator.and_, jax.tree.leaves(self))
 
 
-def all_healthy(model: AbstractActorCritic, diagnostics: UpdateDiagnostics) -> Health:
+def all_healthy() -> Health:
     """Makes a :class:`Health` without problems, for the time before the first update."""
-    true = jnp.array(True)
-    parameters = dict.fromkeys(_parameters(model), true)
-    return Health(true, true, true, true, dict.fromkeys(diagnostics.named, true), parameters)
+    return Health(*[jnp.array(True)] * 6)
 
 
-def examine(
-    learner: LearnerState,
-    transitions: Transition,
-    diagnostics: UpdateDiagnostics,
-    num_actions: NumActions,
-) -> Health:
+def examine(state: TrainState, transitions: Transition, num_actions: NumActions) -> Health:
     """Checks an update.
 
     Args:
-        learner: the learner's state after the update.
+        state: the run's state after the update.
         transitions: the update's rollout.
-        diagnostics: the update's metrics.
         num_actions: the environment's number of actions.
 
     Returns:
         Whether each part was healthy.
     """
-    losses = {name: _finite(x) for name, x in diagnostics.named.items()}
-    parameters = {name: _finite(x) for name, x in _parameters(learner.model).items()}
+    learner = state.learner
+    # Few kernels compile faster: parameters as one array, and sums that have each metric in them.
+    parameters = _finite(ravel_pytree(eqx.filter(learner.model, eqx.is_inexact_array))[0])
+    losses = _finite(state.totals.diagnostics)
     allowed = allows_action(transitions.decision.action_mask, num_actions).all()
     reward = _finite(transitions.reward)
     true, scaler = jnp.array(True), learner.reward_scaler
@@ -84,11 +78,12 @@ def examine(
     return eqx.tree_at(lambda h: h.observation, health, observation)
 
 
-def describe(health: Health, num_actions: NumActions) -> str | None:
+def describe(health: Health, state: TrainState, num_actions: NumActions) -> str | None:
     """Describes the first problem and its remedy, in one line; None if there is no problem.
 
     Args:
         health: the health of an update.
+        state: the run's state after this update.
         num_actions: the environment's number of actions.
     """
     health = jax.device_get(health)
@@ -105,8 +100,9 @@ def describe(health: Health, num_actions: NumActions) -> str | None:
             f"larger than {_LARGEST_DEVIATION:.0e}, so all others are lost; scale or clip rewards "
             "in the environment"
         )
-    losses = [name for name, good in health.losses.items() if not np.all(good)]
-    parameters = [name for name, good in health.parameters.items() if not np.all(good)]
+    losses = _not_finite(state.totals.diagnostics.named)
+    all_parameters = _parameters(state.model)
+    parameters = _not_finite(all_parameters)
     if any(".moments." in f".{name}" for name in parameters):
         return (
             "normalize_observations cannot hold the variance of an observation, which is too large "
@@ -114,7 +110,7 @@ def describe(health: Health, num_actions: NumActions) -> str | None:
         )
     parts = ", ".join(losses)
     if parameters:
-        number = f"{len(parameters)} of {len(health.parameters)} parameters"
+        number = f"{len(parameters)} of {len(all_parameters)} parameters"
         parts += f"{' and ' if parts else ''}{number} (the first: {parameters[0]})"
     return (
         f"not finite: {parts}; observations and rewards are, so try a lower learning rate, and "
@@ -135,6 +131,10 @@ def describe_empty_mask(num_actions: NumActions) -> str:
 def _parameters(model: AbstractActorCritic) -> dict[str, Any]:
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(model, eqx.is_inexact_array))
     return {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
+
+
+def _not_finite(named: dict[str, Array]) -> list[str]:
+    return [name for name, x in named.items() if not np.isfinite(x).all()]
 
 
 def _finite(tree: ArrayTree) -> Bool[Array, ""]:

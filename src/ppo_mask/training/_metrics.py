@@ -160,10 +160,11 @@ def add_update(
     decision = transitions.decision
     num_actions = decision.action_mask.shape[-1] if num_actions is None else num_actions
     everything = jnp.ones_like(transitions.terminated)
+    steps = jnp.maximum(diagnostics.gradient_steps, 1)
 
     def add(old: Array, new: Array) -> Array:
         new = new.astype(jnp.float32)
-        return old + (new.sum() / diagnostics.gradient_steps if new.ndim else new)
+        return old + (new.sum() / steps if new.ndim else new)
 
     summed = jax.tree.map(add, totals.diagnostics, diagnostics)
     if diagnostics.lr is not None:

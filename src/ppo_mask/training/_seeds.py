@@ -104,10 +104,11 @@ def train_seeds(
         states, health = _run_chunk(fixed, states)
         wait_for(health)
         health = jax.device_get(health)
-        for seed in range(num_seeds):
-            if wrong := describe(select_seed(health, seed), trainer.env.num_actions):
-                update = int(states.update[seed])
-                raise TrainingError(f"seed number {seed}, update {update}: {wrong}")
+        good = np.logical_and.reduce(jax.tree.leaves(health))
+        for seed in map(int, np.flatnonzero(~good)):
+            state = select_seed(states, seed)
+            wrong = describe(select_seed(health, seed), state, trainer.env.num_actions)
+            raise TrainingError(f"seed number {seed}, update {int(state.update)}: {wrong}")
         return states
 
     def log(state: TrainState, steps_per_second: float, partial: bool) -> TrainState:

@@ -20,7 +20,6 @@ from ppo_mask.ppo import (
     Algorithm,
     LearnerState,
     PPOConfig,
-    RolloutState,
     UpdateDiagnostics,
     check_devices,
     init_learner,
@@ -156,17 +155,12 @@ class Trainer(AbstractTrainer):
         """
         model = as_model(model)
         with explained(self.env, model, self.metrics):
-            return self._first_state(model, key)
-
-    def _first_state(self, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
-        reset_key, learner_key = jax.random.split(key)
-        memory = self.curriculum.init(model)
-        rollout = _start(self._vector_env(jnp.int32(0), jnp.int32(1), memory), model, reset_key)
-        if (host_env := host_env_in(self.env)) is not None:
-            jax.block_until_ready(rollout)
-            if (failure := host_env.take_failure()) is not None:
-                raise failure
-        return _assemble(self.with_values(), model, rollout, learner_key)
+            state = _first_state(self.with_values(), model, key)
+            if (host_env := host_env_in(self.env)) is not None:
+                jax.block_until_ready(state)
+                if (failure := host_env.take_failure()) is not None:
+                    raise failure
+        return state
 
     def train(
         self,
@@ -219,7 +213,7 @@ class Trainer(AbstractTrainer):
             with _naming_lost_processes():
                 state, health = run_chunk((compiled_for, jnp.int32(n), total), state)
                 wait_for(health)
-                wrong = describe(health, self.env.num_actions)
+                wrong = describe(health, state, self.env.num_actions)
             if wrong:
                 host_env = host_env_in(self.env)
                 failure = None if host_env is None else host_env.take_failure()
@@ -293,14 +287,13 @@ class Trainer(AbstractTrainer):
             check_metrics(state, diagnostics)
             counts = self.env.num_actions
             totals = add_update(state.totals, self.metrics, transitions, diagnostics, counts)
-            health = examine(learner, transitions, diagnostics, counts)
             memory = self.curriculum.update(memory, transitions.info, transitions.ended)
             state = constrain_state(TrainState(learner, totals, memory), self.mesh)
+            health = examine(state, transitions, counts)
             return eqx.filter(state, eqx.is_array), health
 
-        healthy_so_far = all_healthy(state.model, state.totals.diagnostics)
         with for_platform(platform_of(self.mesh)):
-            arrays, health = jax.lax.while_loop(is_not_done, one_update, (arrays, healthy_so_far))
+            arrays, health = jax.lax.while_loop(is_not_done, one_update, (arrays, all_healthy()))
         return eqx.combine(arrays, static), health
 
     def _vector_env(
@@ -338,14 +331,13 @@ def _progress(updates: Real[Array, ""], total_updates: Real[Array, ""]) -> Float
     return updates.astype(jnp.float32) / jnp.maximum(total_updates.astype(jnp.float32), 1)
 
 
-_start = eqx.filter_jit(start_rollout)
-
-
 @eqx.filter_jit
-def _assemble(
-    trainer: Trainer, model: AbstractActorCritic, rollout: RolloutState, key: Key[Array, ""]
-) -> TrainState:
-    learner = init_learner(model, rollout, trainer.config, key, trainer.algorithm)
+def _first_state(trainer: Trainer, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
+    reset_key, learner_key = jax.random.split(key)
+    memory = trainer.curriculum.init(model)
+    vector_env = trainer._vector_env(jnp.int32(0), jnp.int32(1), memory)  # pyright: ignore[reportPrivateUsage]
+    rollout = start_rollout(vector_env, model, reset_key)
+    learner = init_learner(model, rollout, trainer.config, learner_key, trainer.algorithm)
     totals = empty_totals(trainer.metrics, trainer._diagnostics(learner))  # pyright: ignore[reportPrivateUsage]
     memory = trainer.curriculum.init(learner.model)
     return strongly_typed(TrainState(learner, totals, memory))

@@ -50,7 +50,7 @@ class Moves(gymnasium.Env[Any, Any]):
             flags.get(self._agent, False)
             for flags in (self.game.terminations, self.game.truncations)
         )
-        terminated = terminated or (is_over and not truncated)  # The agent may just be gone.
+        terminated = terminated or (is_over and not truncated)  # Some games set no flag.
         return observation, reward, terminated, truncated, info
 
     def close(self) -> None:

@@ -110,7 +110,7 @@ class PettingZooEnv(AbstractEnv[HostState]):
         game_key, others_key = jax.random.split(key)
         state, first = self._moves.reset(game_key)
         following = Next(state, first.observation, first.action_mask)
-        ended = jnp.array(True)  # There is no step that others' moves belong to.
+        ended = jnp.array(True)  # The others' moves belong to no step of the agent.
         first, following = self._let_others_move(others_key, first, following, ended, False)
         seen = {"observation": following.observation, "action_mask": following.action_mask}
         return following.state, dataclasses.replace(first, **seen)
@@ -159,7 +159,7 @@ class PettingZooEnv(AbstractEnv[HostState]):
             key, reply_key, reset_key = jax.random.split(key, 3)
             is_reply, mask = following.observation[OTHERS_TURN], following.action_mask
             seen = self._show(following.observation)
-            # Only a move can cut a game, so a game to be cut gets any one more.
+            # Only a move can truncate a game, so a game to be truncated gets one more move.
             reply = choose_reply(self.opponent, seen, mask, reply_key)
             action = jnp.where(is_reply, reply, jnp.argmax(mask))
             action = jnp.where(goes_on(carry), action, IDLE)  # Under vmap, other games may go on.

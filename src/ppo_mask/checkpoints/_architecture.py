@@ -24,7 +24,7 @@ class UnknownNetwork(Exception):
 
 
 def architecture_of(model: AbstractActorCritic) -> dict[str, Any]:
-    """Describes a network's architecture, so that :func:`load_policy` can rebuild it.
+    """Describes a network's architecture, so that :func:`load_policy` can rebuild the network.
 
     Args:
         model: any network.
@@ -34,7 +34,7 @@ def architecture_of(model: AbstractActorCritic) -> dict[str, Any]:
 
     Raises:
         ValueError: a hyperparameter cannot be stored, or the hyperparameters build a different
-            network. The message is one line and names the hyperparameter or the array.
+            network. The message is one line and names the hyperparameter, or an array that differs.
     """
     classes: dict[str, Any] = {}
     architecture = _stored(model, "", "", classes)

@@ -19,13 +19,16 @@ def local_path(place: str) -> Path:
 
 
 def find_run(place: str, parent: str, or_empty: bool = False) -> tuple[RunFolder, int, Storage]:
-    """Finds the run, the checkpoint's step and the storage that a value of ``--resume`` names.
+    """Finds the run that a value of ``--resume`` names.
 
     Args:
         place: the path or the URL of a run or of one of its checkpoints; the name of a run in
             ``parent``; or "latest", the run in ``parent`` that was saved last.
         parent: the folder or URL to search for names and for "latest".
         or_empty: whether to accept a run without a checkpoint; the step is then 0.
+
+    Returns:
+        The run's folder, the step of the checkpoint to resume from, and the storage of the run.
 
     Raises:
         RunError: there is no such run or checkpoint; or see :func:`local_path`.

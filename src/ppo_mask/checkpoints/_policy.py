@@ -44,7 +44,8 @@ def save_policy(model: ModelLike, path: str | Path) -> None:
 
     Args:
         model: the network, such as ``state.model`` after training, or a :class:`Policy`.
-        path: a new folder. The folder will hold the arrays, and the networks' names and sizes.
+        path: a new folder. The folder will hold the network's arrays, class name and
+            hyperparameters.
 
     Raises:
         RunError: the path exists or is a URL, or the model is not a network.

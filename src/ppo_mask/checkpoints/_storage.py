@@ -142,7 +142,7 @@ class Storage:
 
     @_using_disk()
     def pull(self, name: str) -> Path:
-        """Updates a run's local folder from the bucket, if there is one.
+        """Updates a run's local folder from the bucket, if there is a bucket.
 
         The local folder stays as it is if no other process has taken the run over, and the bucket
         has no later checkpoint. Otherwise the bucket's files replace the local folder. If the old
@@ -212,7 +212,7 @@ class Storage:
             raise
 
     def take_over(self, folder: RunFolder) -> None:
-        """Makes this process the only writer of a run in the bucket, if there is one.
+        """Makes this process the only writer of a run in the bucket, if there is a bucket.
 
         The method then pushes the local folder. This push deletes from the bucket everything later
         than the checkpoint to resume from.
@@ -230,7 +230,7 @@ class Storage:
         self.push(folder)
 
     def catch_up(self, folder: RunFolder) -> None:
-        """Completes an earlier process's push, unless another process took the run over.
+        """Completes the push of an earlier process, unless another has taken the run over since.
 
         Raises:
             RunError: the bucket cannot be written to, or a process is training the run.
@@ -242,7 +242,7 @@ class Storage:
 
     @_using_disk()
     def push(self, folder: RunFolder) -> None:
-        """Copies a run's local folder to the bucket, if there is one.
+        """Copies a run's local folder to the bucket, if there is a bucket.
 
         Raises:
             RunError: another process has taken the run over; the bucket stays as it is.

@@ -234,7 +234,8 @@ def restore(path: Path, like: Tree, prefix: str = "") -> Tree:
         path: the checkpoint's path.
         like: a tree of the same structure, shapes and dtypes; the arrays in the tree may be
             ``jax.ShapeDtypeStruct``.
-        prefix: the beginning of the names, in the checkpoint, of the arrays to restore.
+        prefix: precedes the names of the arrays of ``like`` in the checkpoint; for the network in a
+            ``TrainState``, "learner.model.".
 
     Raises:
         RunError: there is no checkpoint, or the checkpoint is damaged or does not fit ``like``.

@@ -151,10 +151,10 @@ def on_process_0(act: Callable[[], None], what: str) -> None:
 
 
 def on_all_processes(make: Callable[[], Result], what: str) -> Result:
-    """Runs ``make`` on every process; if ``make`` fails on one, all processes raise an error.
+    """Runs ``make`` on every process; if ``make`` fails on one of them, all raise an error.
 
-    Otherwise the process on which ``make`` fails would end, and the others would wait for this
-    process forever. All processes must take part.
+    Without this function, a process on which ``make`` fails would end, and the other processes
+    would wait for the ended process forever. All processes must take part.
 
     Args:
         make: must not wait for other processes.

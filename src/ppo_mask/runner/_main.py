@@ -130,8 +130,8 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
 
     Raises:
         RunError: the plan cannot be executed; nothing has been written.
-        TrainingError: see :meth:`Trainer.train`; or the last state could not be saved, or
-            a run in a bucket could not be copied there.
+        TrainingError: training failed (see :meth:`Trainer.train`), the last state could not be
+            saved, or a run could not be copied to its bucket.
     """
     try:
         with contextlib.ExitStack() as held:

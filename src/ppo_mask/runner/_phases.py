@@ -26,10 +26,11 @@ class PhaseSettings(Structured):
     """The phases of a run, as a setting: a YAML file, or the same lines in a ``--config`` file.
 
     Attributes:
-        until: where each phase but the last ends: all in environment steps, or all as a share of
-            the run, up to 1.
-        values: each phase's settings by name. A setting may have two values, which a number goes
-            through linearly. A setting that a phase does not name has the run's own value.
+        until: where each phase but the last ends: either all in environment steps, or all as shares
+            of the run, at most 1.
+        values: each phase's settings by name. Of two values, the setting moves linearly from the
+            first to the second. A setting that a phase does not name has the same value as in a run
+            without phases.
     """
 
     until: tuple[float, ...]
@@ -70,7 +71,7 @@ class PhaseSettings(Structured):
 
 
 def phase_values(config: Any) -> list[dict[str, tuple[Any, Any]]]:
-    """Reads each phase's settings: by name, the values at its start and at its end.
+    """Reads each phase's settings: by name, the values at the phase's start and end.
 
     Raises:
         RunError: a phase names a setting that cannot change, or a value is not allowed.
@@ -103,20 +104,20 @@ def phase_values(config: Any) -> list[dict[str, tuple[Any, Any]]]:
 
 
 def phased_schedule(config: Any) -> Schedule | None:
-    """Makes the function that changes PPO's numbers from phase to phase; None if none change."""
+    """Makes the function that sets PPO's numbers in each phase; None if phases set none of them."""
     of_phases = _phases(config, "ppo", lambda numbers: numbers)
     return None if of_phases is None else _PhasedSchedule(of_phases)
 
 
 def phased_curriculum(make: Callable[[Any], Curriculum | None], config: Any) -> Curriculum | None:
-    """Makes the curriculum, whose numbers change from phase to phase if the environment's do.
+    """Makes the curriculum from the environment's settings, which may differ between phases.
 
     Args:
         make: makes a curriculum from the environment's settings.
         config: all settings.
 
     Raises:
-        RunError: between two phases, more than numbers would change.
+        RunError: the curricula of two phases differ in more than numbers.
     """
 
     def of_phase(numbers: Mapping[str, Any]) -> AbstractCurriculum:
@@ -166,7 +167,7 @@ class _PhasedCurriculum(AbstractCurriculum):
 def _phases(
     config: Any, group: str, make: Callable[[Mapping[str, Any]], Tree]
 ) -> Phases[Tree] | None:
-    """Makes a tree from a group's numbers in each phase; None if none of the group change."""
+    """Makes a tree from a group's settings in each phase; None if phases change none of them."""
     read, known = phase_values(config), settings(config)
     names = {name for name in itertools.chain(*read) if known[name].group == group}
     if not names:

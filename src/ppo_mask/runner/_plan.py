@@ -85,8 +85,9 @@ def make_plan(
 ) -> Plan[Environment]:
     """Reads the command line, the files that it names, and the run to resume.
 
-    Planning writes nothing, with one exception: if an earlier process left a bucket incomplete,
-    planning completes the bucket. If the run has several processes, planning connects them.
+    Planning writes nothing, with one exception: if an earlier process left a run's copy in a bucket
+    incomplete, planning completes the copy. If the run has several processes, planning connects
+    them.
 
     Args:
         defaults: the program's defaults.
@@ -324,7 +325,7 @@ def _fit_devices(
     Args:
         in_preset: the preset's settings.
         accelerated: the settings of the block; ``num_envs`` is for one device.
-        run: a resumed run gets neither value, since it keeps its own.
+        run: the run's settings. A resumed run keeps its own value of each setting in the block.
     """
     if run.resume is not None:
         return {name: x for name, x in in_preset.items() if name not in accelerated}

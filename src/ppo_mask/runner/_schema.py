@@ -270,7 +270,7 @@ def _declared(group: type) -> dict[str, tuple[_Kind, bool, Rules]]:
 
 
 def as_dict(config: Any) -> dict[str, dict[str, Any]]:
-    """Converts the settings that a run stores to plain values, by group and name."""
+    """Returns, as plain values, all settings that a run stores, by group and name."""
     nested: dict[str, dict[str, Any]] = {}
     for each in settings(config).values():
         if each.rules.stored:

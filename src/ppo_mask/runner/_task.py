@@ -67,7 +67,8 @@ class Task(Generic[Environment]):
         networks: functions like ``make_model``, by name, to use in its place; ``--network`` chooses
             a name, and the first name is the default.
         metrics: additional metrics to log, by name.
-        console_columns: additional columns of the console's table, as headings and metrics.
+        console_columns: additional columns of the console's table: the names of metrics, by
+            heading.
         curriculum: makes the curriculum from the environment's settings. Evaluations always use the
             environment that ``make_env`` makes.
         algorithm: makes the optimizer, loss and advantage estimator from all settings.
@@ -231,7 +232,7 @@ def first_model(
 
 
 def with_initial_policy(task: Task[Any], network: NetworkSettings, state: TrainState) -> TrainState:
-    """Puts the weights of ``--initial-policy`` into a run's first state, of one or several seeds.
+    """Puts the weights of ``--initial-policy`` into the first state of a run, or of each seed.
 
     Raises:
         RunError: there are no such weights, or the weights belong to another network.

@@ -29,7 +29,7 @@ STAGES = tuple(str(stage) for stage in range(1, NUM_STAGES + 1))
 
 
 class TrainingGames(eqx.Module):
-    """A :data:`ppo_mask.training.Curriculum` for the game.
+    """A :data:`ppo_mask.training.Curriculum` that sets the starts and rewards of training games.
 
     Attributes:
         stages: the relative frequency of each starting stage; None for always stage 1.
@@ -116,7 +116,7 @@ class _AbstractNumbers(Structured):
 
     given: Mapping[str, float]
     names: ClassVar[tuple[str, ...]]
-    what: ClassVar[str]  # has these names
+    what: ClassVar[str]  # what a name stands for, in errors
     otherwise: ClassVar[float]  # the number of a name that is not given
     are_frequencies: ClassVar[bool]
 

@@ -224,7 +224,7 @@ DIVISORS = np.concatenate(
 
 @number_settings()
 def expand(observation: Observation) -> Float[Array, "observation"]:
-    """The flat form of any observation, without the time: player, programs, grid."""
+    """The flat form of any observation (player, programs, grid), without the actions taken."""
     if isinstance(observation, TimeAwareObservation):
         observation = observation.seen
     if not isinstance(observation, CompactObservation):
@@ -242,7 +242,7 @@ def expand(observation: Observation) -> Float[Array, "observation"]:
 
 @number_settings()
 def compress(observation: Observation) -> CompactObservation:
-    """The compact form of any observation, without the time; the inverse of :func:`expand`."""
+    """The compact form of any observation, without the actions taken; inverts :func:`expand`."""
     if isinstance(observation, TimeAwareObservation):
         return observation.seen
     if isinstance(observation, CompactObservation):

@@ -18,7 +18,7 @@ Stages = Sequence[tuple[int, int]]
 
 
 def curves(frames: Sequence[Frame], stages: Stages) -> str:
-    """The return so far and the value, on one scale."""
+    """A chart of the return so far and the value, on one scale."""
     returns = [(frame.step, frame.return_) for frame in frames]
     values = [
         (frame.step, frame.decision.value)
@@ -40,7 +40,7 @@ def curves(frames: Sequence[Frame], stages: Stages) -> str:
 
 
 def components(frames: Sequence[Frame], stages: Stages) -> tuple[str, list[tuple[str, float]]]:
-    """A row of marks for each component that was ever nonzero, and the name and sum of each row.
+    """A chart with a row of marks for each component ever nonzero, and the rows' names and sums.
 
     The larger a reward is, relative to the largest in its row, the more opaque is its mark.
     """

@@ -40,7 +40,7 @@ def group(each: Group) -> str:
 
 
 def inside(each: Group) -> str:
-    """A group's title and shapes, without its offset."""
+    """A group's title and shapes as SVG, without the group's offset."""
     title = f"<title>{escape(each.title)}</title>" if each.title else ""
     return title + "".join(map(shape, each.shapes))
 

@@ -1,4 +1,4 @@
-"""The drawing of a cell, 100 units square.
+"""The drawing of a cell, a square of side 100.
 
 Each type of enemy has a shape and a color of its own. The number on an enemy is its hp. The marks
 beside an enemy are those of :mod:`hackmatrix.render.text`: ``!`` stunned, ``z`` disabled, ``s``

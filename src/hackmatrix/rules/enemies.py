@@ -80,7 +80,7 @@ class _Movers(NamedTuple):
     cell: Int8[Array, " slots"]  # the cell of each enemy
     is_enemy: Bool[Array, " slots"]
     enemies: Plane  # the cells with an enemy
-    waiting: Slots  # still to move in this step
+    waiting: Slots  # the enemies still to move in this step
     again: Slots  # viruses that will act once more in the second step
     second: Bool[Array, ""]  # the second step has begun
     damage: Int[Array, ""]  # attacks so far

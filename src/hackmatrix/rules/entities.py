@@ -2,7 +2,7 @@
 
 A transmission becomes an enemy in the same slot. Entities never change slots, and a new entity
 takes any free slot. The stamp ``order`` sorts the entities in list order: enemies by the turn of
-their arrival, then by birth; transmissions by birth.
+their arrival, then by birth (the order of spawning); transmissions by birth.
 """
 
 from collections.abc import Callable

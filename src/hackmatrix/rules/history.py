@@ -41,7 +41,7 @@ def count(game: Game, depth: int, condition: Bool[Array, ""]) -> Game:
 def push(rows: Rows, packed: Packed, game: Game, condition: Bool[Array, ""]) -> Rows:
     """Where the condition holds, writes the position to the place that :func:`count` chose.
 
-    Writes nothing if UNDO can no longer be run in this stage.
+    Writes nothing if the player neither owns UNDO nor can get it in this stage.
     """
     owned = owned_flags(game.owned)[Program.UNDO]
     needed = condition & (owned | anywhere(game.board.program == Program.UNDO))

@@ -207,7 +207,7 @@ def owned_flags(owned: UInt32[Array, ""]) -> Bool[Array, "programs"]:
 
 
 class Situation:
-    """The facts about a position that the rows read, each computed once for all rows.
+    """The facts about a position that the programs' rows read, each computed once for all rows.
 
     Attributes:
         game: the position; ``player``, ``board`` and ``table`` (the entities) are its parts.

@@ -235,7 +235,7 @@ def _exchanged(
 
 
 def _words_of(game: Game, words: _Words, planes: Sequence[str]) -> UInt32[Array, " n"]:
-    """Fields of the game and the player as words, then sets of cells."""
+    """Packs the fields that ``words`` names; the sets of cells in ``planes`` come after them."""
     fields = vars(game) | vars(game.player)
     numbers = [_join(fields, widths, jnp.uint32) for widths in words]
     return stack_scalars(numbers + [word for name in planes for word in getattr(game.board, name)])

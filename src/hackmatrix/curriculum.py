@@ -58,7 +58,7 @@ class AdaptiveStages(AbstractCurriculum):
     completed with probability p gets the weight p (1 - p).
 
     Attributes:
-        games: how training games differ from the original game in other ways.
+        games: how training games differ from the original game otherwise.
         share: the share of games whose starting stage is sampled by these weights; the other games
             begin as ``games`` says.
     """

@@ -224,7 +224,10 @@ DIVISORS = np.concatenate(
 
 @number_settings()
 def expand(observation: Observation) -> Float[Array, "observation"]:
-    """The flat form of any observation (player, programs, grid), without the actions taken."""
+    """The flat form of any observation; leaves out the number of actions taken.
+
+    The player's numbers come first, then a flag for each program, then the cells' channels.
+    """
     if isinstance(observation, TimeAwareObservation):
         observation = observation.seen
     if not isinstance(observation, CompactObservation):
@@ -242,7 +245,7 @@ def expand(observation: Observation) -> Float[Array, "observation"]:
 
 @number_settings()
 def compress(observation: Observation) -> CompactObservation:
-    """The compact form of any observation, without the actions taken; inverts :func:`expand`."""
+    """The compact form of any observation; leaves out the number of actions taken."""
     if isinstance(observation, TimeAwareObservation):
         return observation.seen
     if isinstance(observation, CompactObservation):

@@ -1,4 +1,4 @@
-"""Draws how fast agents get how far: ``python docs/_site/progress.py`` (extra ``plot``).
+"""Draws strength over seconds of training: ``python docs/_site/progress.py`` (extra ``plot``).
 
 The champion's curve is the package's. Those of ``--preset fast`` are the table in docs/learning.md.
 """

@@ -49,6 +49,7 @@ class Row(NamedTuple):
         peer: the package that has the task.
         source: who reports the reference, and how it was measured, in Markdown.
         reference: the return that others report, if there is one.
+        spread: the standard deviation of the reference, if others report one.
         curve: the metric of the learning curve.
     """
 
@@ -58,6 +59,7 @@ class Row(NamedTuple):
     peer: str
     source: str
     reference: float | None = None
+    spread: float = 0.0
     curve: str = "train/mean_episode_return"
 
 
@@ -133,13 +135,14 @@ def kept() -> Results:
 
 
 def verdict(row: Row, found: Result) -> str:
-    """Compares the seeds' mean, give or take a standard deviation, with the reference."""
+    """Compares the mean over seeds with the reference, allowing for both standard deviations."""
     if row.reference is None:
         return ""
-    middle, spread = mean(found["returns"]), stdev(found["returns"])
-    if middle + spread < row.reference:
-        return "**falls short**"
-    return "better" if middle - spread > row.reference else "as good"
+    over = mean(found["returns"]) - row.reference
+    allowed = stdev(found["returns"]) + row.spread
+    return (
+        "within the spread" if abs(over) <= allowed else "better" if over > 0 else "**falls short**"
+    )
 
 
 def fill(text: str, results: Results) -> str:
@@ -151,22 +154,23 @@ def fill(text: str, results: Results) -> str:
     for row, found in results:
         middle, spread = mean(found["returns"]), stdev(found["returns"])
         digits = 2 if abs(middle) < 10 else 1 if abs(middle) < 1000 else 0
-        reported = "" if row.reference is None else f"{row.reference:g}"
+        reported = "no number" if row.reference is None else f"{row.reference:g}"
+        reported += f" ± {row.spread:g}" if row.spread else ""
         star = "*" if found["load"] > _BUSY else ""
         table.append(
             f"| {row.task} | {middle:,.{digits}f} ± {spread:,.{digits}f} | {reported} "
             f"| {verdict(row, found)} | {found['steps']:,} | {found['seconds']:,}{star} "
             f"| {found['steps_per_second']:,} |"
         )
-    where = {
-        f"{found['cores']} cores of an {found['cpu']}, {found['date'][:10]}, commit "
-        f"`{found['commit']}`, " + ", ".join(f"{x} {y}" for x, y in found["versions"].items())
-        for _, found in results
-    }
+    where: dict[str, dict[str, None]] = {}
+    for _, found in results:
+        place = f"{found['cores']} cores of an {found['cpu']}, {found['date'][:10]}"
+        versions = [f"{name} {version}" for name, version in found["versions"].items()]
+        where.setdefault(f"{place}, commit `{found['commit']}`", {}).update(dict.fromkeys(versions))
     parts = {
         "results": "\n".join(table),
         "sources": "\n".join(f"- **{row.task}**: {row.source}" for row, _ in results),
-        "machines": "\n".join(f"- {each}" for each in sorted(where)),
+        "machines": "\n".join(f"- {place}: {', '.join(where[place])}" for place in where),
         "commands": "```bash\n"
         + "\n".join(f"# {row.task}\n{found['command']}" for row, found in results)
         + "\n```",
@@ -194,9 +198,9 @@ def draw(results: Results, path: Path) -> None:
         axes.fill_between(curve["steps"], curve["low"], curve["high"], color="teal", alpha=0.2)
         if row.reference is not None:
             axes.axhline(row.reference, color="0.3", linestyle="--", linewidth=1)
-        axes.set_title(row.task, fontsize=9)
+        axes.set_title(row.task, fontsize=8)
         axes.tick_params(labelsize=7)
-        axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g}M")
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e3:,.0f}k")
         axes.locator_params(axis="x", nbins=4)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)

@@ -36,6 +36,7 @@ ELSEWHERE = (
     "installation.md",
     "learning.md",
     "releasing.md",
+    "results.md",
     "running_elsewhere.md",
     "seeds.md",
     "CONTRIBUTING.md",

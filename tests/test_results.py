@@ -1,0 +1,37 @@
+"""The page of results on other libraries' tasks."""
+
+from types import ModuleType
+
+import pytest
+
+from source import ROOT, load
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return load("benchmarks/results.py")
+
+
+def test_the_page_is_what_the_script_makes_of_the_kept_results(results: ModuleType) -> None:
+    text, kept = results.PAGE.read_text(), results.kept()
+    assert results.fill(text, kept) == text
+    assert {row.name for row, _ in kept} == {path.stem for path in results.KEPT.glob("*.json")}
+    assert all(found["command"] == results.command(row) for row, found in kept)
+
+
+def test_a_row_says_when_it_falls_short(results: ModuleType) -> None:
+    row = results.ROWS[0]._replace(reference=10.0, spread=0.5)
+    verdicts = [results.verdict(row, {"returns": [x - 1, x, x + 1]}) for x in (8, 9, 12)]
+    assert verdicts == ["**falls short**", "within the spread", "better"]
+
+
+@pytest.mark.optimized
+def test_a_row_trains_and_reaches_what_the_page_says(
+    results: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "SEEDS", 1)
+    (row,) = [row for row in results.ROWS if row.name == "taxi"]
+    shorter = f"{row.flags} --total-timesteps 120_000"
+    (found,) = results.run(row._replace(flags=shorter))["returns"]
+    assert found > 0  # The page says more than 6, and random play gets less than -100.

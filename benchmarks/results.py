@@ -90,7 +90,9 @@ def run(row: Row) -> Result:
         "versions": {name: importlib.metadata.version(name) for name in packages},
         "load": round(load, 2),
         "seconds": round(mean(took)),
-        "steps_per_second": round(max(x["train/steps_per_second"] for log in logs for x in log)),
+        "steps_per_second": round(
+            max(max(_series(log, "train/steps_per_second")[1]) for log in logs)
+        ),
         "steps": logs[0][-1]["step"],
         "returns": [round(x, 4) for x in returns],
         "curve": mean_curve([_series(log, row.curve) for log in logs]),

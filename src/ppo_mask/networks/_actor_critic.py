@@ -249,8 +249,9 @@ class Parts(NamedTuple):
 def split_features(model: AbstractActorCritic) -> Parts:
     """Splits a model into its fixed feature extractor and the trainable network.
 
-    Without an extractor, ``features`` and ``unpack`` are the identity. With nested extractors,
-    ``unpack`` is that of the innermost extractor, and ``features`` does everything before that.
+    Without an extractor, the functions ``features`` and ``unpack`` of the result are the identity.
+    With nested extractors, ``unpack`` is that of the innermost extractor, and ``features`` does
+    everything before that.
     """
     if not isinstance(model, AbstractFeatureActorCritic):
         return Parts(lambda observation: observation, lambda features: features, model)

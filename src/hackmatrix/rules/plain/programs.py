@@ -158,7 +158,7 @@ def _firsts(entities: list[Entity]) -> list[Entity]:
 def _push_or_pull(game: Game, push: bool) -> None:
     """Moves enemies away from the player if ``push``, else toward the player.
 
-    Of the enemies that want the same cell, the first gets it.
+    Of the enemies that want the same cell, the first in ``game.enemies`` gets it.
     """
     wanted = [_wanted(enemy.cell, game.player.cell, push) for enemy in game.enemies]
     taken: set[Cell] = set()

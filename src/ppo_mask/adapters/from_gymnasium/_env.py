@@ -62,9 +62,10 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     :class:`ppo_mask.envs.VectorEnv`, in this process or in worker processes. The argument ``mask``
     says where the mask is. By default, the adapter looks for two methods, ``action_masks()``
     (sb3-contrib's name) and ``valid_action_mask()``, and for two entries of the infos or of a Dict
-    observation, ``action_mask`` and ``valid_actions``. If there is no mask, all actions are
-    allowed, and a warning names what looks like a mask. For MultiDiscrete actions, the masks of the
-    parts are concatenated. The last observation of a truncated episode is kept for bootstrapping.
+    observation, ``action_mask`` and ``valid_actions``. If the adapter finds no mask, all actions
+    are allowed. A warning then says so, and names what may be a mask under another name. For
+    MultiDiscrete actions, the masks of the parts are concatenated. The last observation of a
+    truncated episode is kept for bootstrapping.
 
     The state is on the host, so a step cannot be repeated, and checkpoints do not hold the state.
     A resumed run begins new episodes, and counts the lost episodes as truncated. A run must use a

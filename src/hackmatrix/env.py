@@ -42,7 +42,7 @@ class _Run(NamedTuple):
     lost_yield: Int[Array, ""]  # how much more SIPHON would have brought from a better place
 
     def flat(self) -> "_FlatRun":
-        """Returns ``packed``, and all other numbers in one array: quick to gather and write."""
+        """Returns ``packed``, and an array of all other fields, because each array costs time."""
         return self.packed, stack_scalars([*self.before, self.kills, self.lost_yield])
 
     @classmethod

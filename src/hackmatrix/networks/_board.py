@@ -220,5 +220,5 @@ class BoardActorCritic(AbstractFeatureActorCritic):
         return view(observation)
 
     def unpack(self, features: BoardView) -> BoardView:
-        """Returns the features unchanged: the network reads the bytes."""
+        """Returns the features unchanged: the network takes the bytes of ``cells`` as they are."""
         return features

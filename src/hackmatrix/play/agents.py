@@ -36,7 +36,7 @@ class Agent:
 
 
 def game_for(model: AbstractActorCritic, undo_depth: int = MIN_UNDO_DEPTH) -> HackMatrix:
-    """The original game, with the observations that a policy needs.
+    """The game without training's changes, with the observations that a policy needs.
 
     Args:
         model: the policy.

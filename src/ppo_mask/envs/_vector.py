@@ -34,7 +34,7 @@ class VectorState(eqx.Module, Generic[State]):
 
 
 class VectorTimeStep(eqx.Module):
-    """The :class:`TimeStep` of ``envs`` environments at once, with episode statistics.
+    """The :class:`TimeStep` of several environments at once, with episode statistics.
 
     ``observation`` and ``action_mask`` are for the next action: where an episode has just ended,
     they are from the **new** episode. All other fields are from the step just taken. Where this

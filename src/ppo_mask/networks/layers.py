@@ -153,7 +153,7 @@ def _orthogonal(
         sides = max(rows, columns), min(rows, columns)
         numbers = jax.random.normal(key, (math.prod(sides),), jnp.float32).reshape(sides)
         q, r = jnp.linalg.qr(numbers)
-        q *= jnp.sign(jnp.diagonal(r))
+        q *= jnp.sign(jnp.diagonal(r))[None]
         return q.T if rows < columns else q
 
     return gain * draw(key)

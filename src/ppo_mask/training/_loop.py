@@ -80,8 +80,9 @@ def run_loop(
         log_interval: updates between log lines; the end of the run adds a line.
         advance: does a number of updates, and waits in Python code until the updates are done,
             because Python handles signals only between its own instructions.
-        log: writes a log line, given the state, steps per second, and whether the line is partial.
-            Returns the state with its metric totals cleared, unless the line is partial.
+        log: writes a log line, given the state, steps per second, and whether the line is partial:
+            the run's last, of fewer than ``log_interval`` updates. Returns the state, with its
+            metric totals cleared after a line that is not partial.
         largest_chunk: most updates in a chunk; None for no limit.
 
     Raises:

@@ -378,5 +378,7 @@ def _learning_rates(
 def _explained_variance(
     value: Float[Array, "*batch"], return_: Float[Array, "*batch"]
 ) -> Float[Array, ""]:
-    variance, unexplained = jnp.stack([return_, return_ - value]).reshape(2, -1).var(axis=1)
+    # One reduction for both. A reshape would gather the environments of all devices.
+    axes = tuple(range(1, return_.ndim + 1))
+    variance, unexplained = jnp.stack([return_, return_ - value]).var(axis=axes)
     return jnp.where(variance > 0, 1 - unexplained / jnp.where(variance > 0, variance, 1), 0)

@@ -10,6 +10,7 @@ import re
 import runpy
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import equinox as eqx
@@ -23,9 +24,27 @@ from ppo_mask.networks import trainable
 EXAMPLE = Path(__file__).parents[1] / "examples" / "compile_for.py"
 
 
-def run_example(folder: str, *words: str) -> subprocess.CompletedProcess[str]:
+COMPILE_STEP = """
+import runpy, sys
+import jax, jax.numpy as jnp
+from hackmatrix import HackMatrix
+from ppo_mask.envs import VectorEnv
+from ppo_mask.jax_tools import for_platform
+
+(device,) = runpy.run_path(sys.argv[1])["devices_of"]("h100")
+place = jax.sharding.SingleDeviceSharding(device)
+env, key = VectorEnv(HackMatrix(compact=True), 8192), jax.eval_shape(lambda: jax.random.key(0))
+with for_platform("gpu"):
+    given = key, jax.eval_shape(env.reset, key)[0], jax.ShapeDtypeStruct((8192,), jnp.int32)
+    given = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), given)
+    lowered = jax.jit(env.step, donate_argnums=1).trace(*given).lower(lowering_platforms=("cuda",))
+print(lowered.compile(compiler_options={"xla_gpu_autotune_level": 0}).as_text())
+"""
+
+
+def run(folder: str, *words: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
-    command, env = [sys.executable, str(EXAMPLE), *words], {**os.environ, "PYTHONPATH": path}
+    command, env = [sys.executable, *words], {**os.environ, "PYTHONPATH": path}
     return subprocess.run(command, env=env, capture_output=True, text=True)
 
 
@@ -47,7 +66,7 @@ def test_an_unknown_topology_is_one_line_that_names_the_known_ones() -> None:
 def test_devices_exchange_gradients_only(topology: str, variable: str, packages: str) -> None:
     if (folder := os.environ.get(variable)) is None:
         pytest.skip(f"pip install --no-deps --target X {packages}, then {variable}=X")
-    done = run_example(folder, topology, "--num-envs=64")
+    done = run(folder, str(EXAMPLE), topology, "--num-envs=64")
     assert done.returncode == 0, done.stderr
     exchanged = re.findall(r"^([a-z-]+): \d+ in .* of ([\d,]+) bytes$", done.stdout, re.MULTILINE)
     assert [kind for kind, _ in exchanged] == ["all-reduce"]  # Nothing of a rollout is gathered.
@@ -58,3 +77,15 @@ def test_devices_exchange_gradients_only(topology: str, variable: str, packages:
     gradient = 4 * sum(x.size for x in jax.tree.leaves(params) if hasattr(x, "size"))
     assert gradient <= int(exchanged[0][1].replace(",", "")) < gradient + 64
     assert float(re.findall(r"not updated in place ([\d.]+)", done.stdout)[0]) < 0.02
+
+
+@pytest.mark.slow
+def test_a_step_of_the_game_on_a_gpu_is_few_kernels_and_three_loops() -> None:
+    if (folder := os.environ.get("PPO_MASK_CUDA")) is None:
+        pytest.skip("PPO_MASK_CUDA names no folder; see the skip of the test above")
+    done = run(folder, "-c", COMPILE_STEP, str(EXAMPLE))
+    assert done.returncode == 0, done.stderr
+    loops = [part.count(" while(") for part in done.stdout.split("\n}\n") if " while(" in part]
+    assert loops == [3]  # In one computation, so none is inside another.
+    kernels = re.findall(r" (fusion|copy|copy-start|custom-call|sort|conditional)\(", done.stdout)
+    assert len(kernels) <= 150, Counter(kernels)

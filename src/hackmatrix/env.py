@@ -157,7 +157,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         self, key: Key[Array, ""], state: State, action: Int[Array, ""]
     ) -> tuple[State, TimeStep]:
         turn = self._turn(Draws(key), state, action)
-        packed = rarely(turn.new_stage, _enter_stage, (turn.packed, turn.draws), turn.packed)
+        packed = self._in_stage(turn, turn.new_stage)
         following = self._next(state, turn, packed, turn.new_stage)
         return following.state, turn.timestep(following.observation, following.action_mask)
 
@@ -177,14 +177,15 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         turn = self._turn(draws, state, jnp.asarray(action, jnp.int32))
         last = packed = turn.packed
         if self.max_steps is not None:  # The last observation may be of a stage just entered.
-            last = rarely(turn.new_stage & turn.ended, _enter_stage, (packed, turn.draws), packed)
+            last = self._in_stage(turn, turn.new_stage & turn.ended)
         begins = turn.new_stage | turn.ended
         packed = rarely(
             begins,
             _enter_stage_or_begin,
-            (packed, turn.draws, fresh, turn.ended, self._start),
+            (packed, turn.draws, fresh, turn.ended, begins, self._start),
             packed,
             share=64,
+            short=True,
         )
         following = self._next(state, turn, packed, begins)
         last_seen = rarely(turn.ended, self._seen_anew, last, following.observation, short=True)
@@ -193,6 +194,11 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
     @property
     def _start(self) -> Start:
         return Start(self.starting_weights, self.head_start)
+
+    def _in_stage(self, turn: _Turn, entered: Bool[Array, ""]) -> Packed:
+        """The position after the turn, with the stage set up where one was ``entered``."""
+        operand = (turn.packed, turn.draws, entered)
+        return rarely(entered, _enter_stage, operand, turn.packed, short=True)
 
     def _next(
         self, state: State, turn: _Turn, packed: Packed, begins: Bool[Array, ""]
@@ -355,16 +361,18 @@ def _parts(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:
     )
 
 
-def _enter_stage(operand: tuple[Packed, Draws]) -> Packed:
-    packed, draws = operand
-    return pack(set_up(packed.game, draws))
+def _enter_stage(operand: tuple[Packed, Draws, Bool[Array, ""]]) -> Packed:
+    packed, draws, entered = operand
+    return pack(set_up(packed.game, draws, entered))
 
 
-def _enter_stage_or_begin(operand: tuple[Packed, Draws, Draws, Bool[Array, ""], Start]) -> Packed:
+def _enter_stage_or_begin(
+    operand: tuple[Packed, Draws, Draws, Bool[Array, ""], Bool[Array, ""], Start],
+) -> Packed:
     """Sets up the stage that was entered or, where the game is over, a new game."""
-    packed, draws, fresh, over, start = operand
+    packed, draws, fresh, over, begins, start = operand
     game = choose(over, first_position(fresh, start), packed.game)
-    return pack(set_up(game, choose(over, fresh, draws)))
+    return pack(set_up(game, choose(over, fresh, draws), begins))
 
 
 def _run(

@@ -5,7 +5,7 @@ Rules are written for one game and batched by ``jax.vmap``.
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,8 +13,6 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped, UInt
 
 from ppo_mask.jax_tools import by_platform, one_for_all
-
-Carry = TypeVar("Carry")
 
 
 def batch_max(value: Int[Array, ""]) -> Int[Array, ""]:
@@ -53,13 +51,6 @@ def _again(carry: tuple[Array, Array]) -> Array:
 
 def _add_one(carry: tuple[Array, Array]) -> tuple[Array, Array]:
     return jnp.bool_(False), carry[1] + 1
-
-
-def repeat(times: int, step: Callable[[Carry], Carry], start: Carry) -> Carry:
-    """Repeats a step; the loop is unrolled."""
-    if times == 0:
-        return start
-    return lax.fori_loop(0, times, lambda _, carry: step(carry), start, unroll=True)
 
 
 # XLA's CPU compiler splits a reduction over more than 32 values into two reductions, and fuses

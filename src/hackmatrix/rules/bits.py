@@ -18,6 +18,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Int, Integer, UInt, UInt32
 
 from hackmatrix.rules.batching import join, join_in_pairs, total
+from ppo_mask.jax_tools import by_platform
 
 Words = tuple[UInt32[Array, "*batch"], UInt32[Array, "*batch"]]
 
@@ -88,11 +89,8 @@ def only(
     lo: UInt32[Array, "*batch"], hi: UInt32[Array, "*batch"], word_bits: int
 ) -> Int[Array, "*batch"]:
     """The only number in the set; -1 for the empty set, unspecified for larger sets."""
-    # Joined by a sum, for the reason given in `nth`.
-    half = np.arange(2)
-    word = jnp.where(half == 0, lo[..., None], hi[..., None])
-    number = _in_half(half, _trailing_zeros(word), word_bits)
-    return total(jnp.where(word != 0, 1 + number, 0)) - 1
+    in_hi = jnp.where(hi != 0, _trailing_zeros(hi) + word_bits, -1)
+    return _materialized(jnp.where(lo != 0, _trailing_zeros(lo), in_hi))
 
 
 @partial(jax.jit, static_argnames="word_bits")
@@ -105,12 +103,8 @@ def nth(
     """The set's ``rank``-th number, from 0; the set must hold more than ``rank`` numbers."""
     in_lo = lax.population_count(lo).astype(jnp.int32)
     upper = rank >= in_lo
-    # Both words at once, joined by a sum: the compiler does not recompute a sum for each use.
-    half = np.arange(2)
-    word = jnp.where(half == 0, lo[..., None], hi[..., None])
-    ranks = jnp.where(half == 0, rank[..., None], (rank - in_lo)[..., None])
-    number = _in_half(half, nth_bit(word, ranks), word_bits)
-    return total(jnp.where((half == 1) == upper[..., None], number, 0))
+    word, rank = jnp.where(upper, hi, lo), jnp.where(upper, rank - in_lo, rank)
+    return _materialized(nth_bit(word, rank) + jnp.where(upper, word_bits, 0))
 
 
 def nth_bit(word: UInt32[Array, "*batch"], rank: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
@@ -125,11 +119,13 @@ def nth_bit(word: UInt32[Array, "*batch"], rank: Int[Array, "*batch"]) -> Int[Ar
     return index
 
 
-def _in_half(
-    half: np.ndarray, number: Int[Array, "*batch"], word_bits: int
-) -> Int[Array, "*batch"]:
-    # Not `number + word_bits * half`: XLA would compute that array ahead of loops.
-    return jnp.where(half == 1, number + word_bits, number)
+def _materialized(number: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
+    """The number, on a CPU as a sum: XLA does not compute a sum again for each of its uses."""
+
+    def as_sum(number: Array) -> Array:
+        return total(jnp.where(np.arange(2) == 0, number[..., None], 0))
+
+    return by_platform(as_sum, lambda number: number, number)
 
 
 def _trailing_zeros(word: UInt32[Array, "*batch"]) -> Int[Array, "*batch"]:

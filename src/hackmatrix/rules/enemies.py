@@ -2,12 +2,11 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
 from hackmatrix.rules import one_kernel, paths
-from hackmatrix.rules.batching import anywhere, batch_max, materialize, total
+from hackmatrix.rules.batching import anywhere, materialize, total
 from hackmatrix.rules.draws import Draws, Use
 from hackmatrix.rules.entities import (
     ENEMY,
@@ -84,7 +83,6 @@ class _Movers(NamedTuple):
     again: Slots  # viruses that will act once more in the second step
     second: Bool[Array, ""]  # the second step has begun
     damage: Int[Array, ""]  # attacks so far
-    moved: Int[Array, ""]  # turns taken so far; numbers the draws
 
 
 def _act(game: Game, draws: Draws) -> Game:
@@ -130,20 +128,23 @@ def _move_all(start: _Start) -> tuple[Int8[Array, " slots"], Int[Array, ""]]:
         again=no_slots(),
         second=jnp.bool_(False),
         damage=start.damage,
-        moved=jnp.int32(0),
     )
 
-    def move_one(_: Array, movers: _Movers) -> _Movers:
-        return _move_one(start, near, transmissions, movers)
+    def move_one(number: Array, movers: _Movers) -> _Movers:
+        return _move_one(start, near, transmissions, number, movers)
 
-    movers = one_kernel.fori_loop(0, batch_max(start.moves), move_one, movers)
+    most = 2 * MAX_ENTITIES
+    movers = one_kernel.take_turns(start.moves, move_one, movers, most, at_once=4)
     return movers.cell, movers.damage
 
 
-def _move_one(start: _Start, near: Plane, transmissions: Plane, movers: _Movers) -> _Movers:
+def _move_one(
+    start: _Start, near: Plane, transmissions: Plane, number: Int[Array, ""], movers: _Movers
+) -> _Movers:
     """Moves one enemy, uniformly sampled from those still to move; does nothing if there is none.
 
-    ``near`` are the cells next to the player. No enemy enters a cell with a transmission.
+    ``near`` are the cells next to the player; ``number`` counts the turns before. No enemy enters a
+    cell with a transmission.
     """
     begins = ~movers.waiting.any()
     waiting = movers.again.where(begins, movers.waiting)
@@ -151,7 +152,7 @@ def _move_one(start: _Start, near: Plane, transmissions: Plane, movers: _Movers)
     second = movers.second | begins
 
     left = waiting.size()
-    slot = waiting.nth(start.draws.below(left, Use.ORDER, movers.moved))
+    slot = waiting.nth(start.draws.below(left, Use.ORDER, number))
     mine = (jnp.arange(MAX_ENTITIES) == slot) & (left > 0)
     old, type = by_platform(
         # A CPU looks up one number of each game faster than it sums over slots.
@@ -175,7 +176,6 @@ def _move_one(start: _Start, near: Plane, transmissions: Plane, movers: _Movers)
         again=again.with_slot(slot, acts_again & ~arrived),
         second=second,
         damage=movers.damage + (acts_again & arrived),
-        moved=movers.moved + 1,
     )
 
 
@@ -190,9 +190,10 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
     # enemy cannot enter.
     source = (single(player) & open_cells).where(cell != player)
     # Shortest paths over free cells or, if there is none, over all open cells.
-    clear, direct = by_platform(
-        _one_way_first, _both_ways, source, open_cells & ~occupied, open_cells, around
-    )
+    # In games that do not need the second search, it starts from an empty set: on a CPU, it ends at
+    # once.
+    clear, _ = paths.first_met(source, open_cells & ~occupied, around)
+    direct, _ = paths.first_met(source.where(~clear.any()), open_cells, around)
 
     # Without a clear path, the enemy takes the first step of a direct path if that cell is free,
     # and otherwise the free neighbor nearest to the player. Each neighbor is one step closer or one
@@ -203,25 +204,6 @@ def _way(player: Int[Array, ""], cell: Int[Array, ""], open_cells: Plane, occupi
     options = closer.where(closer.any(), free)
     options = straight.where(straight.any(), options)
     return paths.first_neighbor(here, clear.where(clear.any(), options))
-
-
-def _one_way_first(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -> list[Plane]:
-    """Searches for ``goal`` over free cells and, if that fails, over open cells.
-
-    Returns:
-        For each of the two searches, the cells of ``goal`` that the search meets first.
-    """
-    clear, _ = paths.first_met(source, free, goal)
-    # In the games that do not need the second search, it starts from an empty set and ends at once.
-    direct, _ = paths.first_met(source.where(~clear.any()), open_cells, goal)
-    return [clear, direct]
-
-
-def _both_ways(source: Plane, free: Plane, open_cells: Plane, goal: Plane) -> list[Plane]:
-    """Runs both searches of :func:`_one_way_first` at once, even if the second is not needed."""
-    both = Plane(jnp.stack([free.lo, open_cells.lo]), jnp.stack([free.hi, open_cells.hi]))
-    met, _ = jax.vmap(paths.first_met, (None, 0, None))(source, both, goal)
-    return [Plane(met.lo[way], met.hi[way]) for way in range(2)]
 
 
 def _closer(cell: Int[Array, ""], player: Int[Array, ""]) -> Plane:

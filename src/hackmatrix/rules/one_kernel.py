@@ -16,11 +16,15 @@ from importlib.metadata import version
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import Primitive
 from jax.extend.mlir import ir
 from jax.interpreters import batching, mlir
-from jaxtyping import Array
+from jaxtyping import Array, Int
+
+from hackmatrix.rules.batching import batch_max
+from ppo_mask.jax_tools import by_platform
 
 _Carry = TypeVar("_Carry")
 
@@ -42,11 +46,42 @@ def while_loop(
     return _in_one_kernel(lambda start: lax.while_loop(some_left, turn, start), start)
 
 
-def fori_loop(
-    first: int, end: Array | int, turn: Callable[[Array, _Carry], _Carry], start: _Carry
+def take_turns(
+    times: Int[Array, ""],
+    turn: Callable[[Array, _Carry], _Carry],
+    start: _Carry,
+    most: int,
+    at_once: int,
 ) -> _Carry:
-    """``jax.lax.fori_loop``, compiled to one kernel on a CPU; see :func:`while_loop`."""
-    return _in_one_kernel(lambda start: lax.fori_loop(first, end, turn, start), start)
+    """Takes ``turn(number, carry)`` as often as any game of the batch needs.
+
+    A CPU takes one turn after another, in one kernel; see :func:`while_loop`. An accelerator waits
+    for the host before each iteration of a loop, so an iteration takes several turns.
+
+    Args:
+        times: how many turns a game needs. Turns with higher numbers must change nothing in it.
+        turn: maps the turn's number, from 0, and the carry to the next carry.
+        start: the carry before the first turn.
+        most: no game needs more turns.
+        at_once: turns in an iteration on an accelerator; at least ``most`` for no loop.
+    """
+
+    def on_cpu(start: _Carry) -> _Carry:
+        end = batch_max(times)
+        return _in_one_kernel(lambda start: lax.fori_loop(0, end, turn, start), start)
+
+    def several(iteration: Array | int, carry: _Carry) -> _Carry:
+        for number in range(min(at_once, most)):
+            carry = each(jnp.int32(iteration * at_once + number), carry)
+        return carry
+
+    def elsewhere(start: _Carry) -> _Carry:
+        if most <= at_once:
+            return several(0, start)
+        return lax.fori_loop(0, (batch_max(times) + at_once - 1) // at_once, several, start)
+
+    each = jax.jit(turn)  # Traced once.
+    return by_platform(on_cpu, elsewhere, start)
 
 
 def _in_one_kernel(loop: Callable[[_Carry], _Carry], start: _Carry) -> _Carry:

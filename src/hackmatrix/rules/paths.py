@@ -4,6 +4,8 @@ A flood is a breadth-first search: it keeps a set of cells, and each step adds t
 """
 
 from collections.abc import Callable
+from functools import reduce
+from operator import or_
 from typing import Any, TypeVar
 
 import jax
@@ -12,47 +14,55 @@ from jax import lax
 from jaxtyping import Array, Int, Int8
 
 from hackmatrix.rules import one_kernel
-from hackmatrix.rules.batching import batch_max, repeat
-from hackmatrix.rules.planes import NUM_CELLS, SIZE, Plane, empty, row_and_col, single
+from hackmatrix.rules.batching import batch_max
+from hackmatrix.rules.planes import SIZE, Plane, empty, row_and_col, single
 from ppo_mask.jax_tools import by_platform
 
-Flood = TypeVar("Flood")
+Flood = TypeVar("Flood", bound=tuple[Any, ...])
 
-# An accelerator takes this many steps before it checks whether the flood still grows. Few paths are
-# longer.
-_AT_ONCE = 12
+# A shortest path has no shortcut. The longest path without one on this grid has 24 cells
+# (https://oeis.org/A331968).
+_MOST_STEPS = 23
 
 
-def _grow(
-    turn: Callable[[int, Flood], tuple[Flood, Plane]],
-    start: Flood,
-    while_loop: Callable[..., Any] = lax.while_loop,
+def _flood(
+    step: Callable[[Flood], Flood], start: Flood, while_loop: Callable[..., Any] = lax.while_loop
 ) -> Flood:
     """Takes steps in a flood until no flood of the batch grows any more.
 
+    An accelerator takes as many steps as the longest path has, without a loop, so that they become
+    one kernel.
+
     Args:
-        turn: takes the given number of steps in the given flood; returns the flood and the cells
-            that only the last step reached. Once a step reaches no new cell, the flood is complete.
+        step: maps a flood, whose first part is the cells reached, to the grown flood. Steps after
+            the last growth must not matter.
         start: the flood before the first step.
         while_loop: JAX's loop or, for small batches,
             :func:`hackmatrix.rules.one_kernel.while_loop`.
     """
 
-    steps = by_platform(lambda: 1, lambda: _AT_ONCE)
+    def while_it_grows(start: Flood) -> Flood:
+        def grown(carry: tuple[Array, Flood]) -> tuple[Array, Flood]:
+            flood = step(carry[1])
+            new = (flood[0] & ~carry[1][0]).any()
+            return batch_max(new.astype(jnp.int32)), flood
 
-    def grown(carry: tuple[Array, Flood]) -> tuple[Array, Flood]:
-        flood, new = turn(steps, carry[1])
-        return batch_max(new.any().astype(jnp.int32)), flood
+        return while_loop(lambda carry: carry[0] > 0, grown, (jnp.int32(1), start))[1]
 
-    return while_loop(lambda carry: carry[0] > 0, grown, (jnp.int32(1), start))[1]
+    def unrolled(flood: Flood) -> Flood:
+        for _ in range(_MOST_STEPS):
+            flood = step(flood)
+        return flood
+
+    return by_platform(while_it_grows, unrolled, start)
 
 
 def first_met(start: Plane, free: Plane, goal: Plane) -> tuple[Plane, Int[Array, ""]]:
-    """Floods from ``start`` over ``free`` cells until the flood meets ``goal``.
+    """Floods from ``start`` over ``free`` cells until it meets ``goal``.
 
     Returns:
-        The cells of the goal that the flood meets first, and the number of steps; no cell and 0 if
-        the flood never meets the goal.
+        The goal's cells that the flood meets first, and after how many steps; no cell and 0 if the
+        flood never meets the goal.
     """
 
     def step(flood: tuple[Plane, Array]) -> tuple[Plane, Array]:
@@ -60,12 +70,7 @@ def first_met(start: Plane, free: Plane, goal: Plane) -> tuple[Plane, Int[Array,
         searching = ~(reached & goal).any()
         return reached | (reached.neighbors() & free).where(searching), steps + searching
 
-    def turn(steps: int, flood: tuple[Plane, Array]) -> tuple[tuple[Plane, Array], Plane]:
-        before = repeat(steps - 1, step, flood)
-        flood = step(before)
-        return flood, flood[0] & ~before[0]
-
-    reached, steps = _grow(turn, (start, jnp.int32(0)))
+    reached, steps = _flood(step, (start, jnp.int32(0)))
     met = reached & goal
     return met, jnp.where(met.any(), steps, 0)
 
@@ -73,41 +78,32 @@ def first_met(start: Plane, free: Plane, goal: Plane) -> tuple[Plane, Int[Array,
 def reach(start: Plane, free: Plane) -> Plane:
     """All cells that can be reached from ``start`` over ``free`` cells."""
 
-    def step(reached: Plane) -> Plane:
-        return reached | (reached.neighbors() & free)
+    def step(flood: tuple[Plane]) -> tuple[Plane]:
+        (reached,) = flood
+        return (reached | (reached.neighbors() & free),)
 
-    def turn(steps: int, reached: Plane) -> tuple[Plane, Plane]:
-        before = repeat(steps - 1, step, reached)
-        reached = step(before)
-        return reached, reached & ~before
-
-    return _grow(turn, start)
+    return _flood(step, (start,))[0]
 
 
 def exit_steps(blocks: Plane, exit: Int[Array, ""]) -> Int8[Array, "cells"]:
-    """For each cell, the length of a shortest walk to the exit around all blocks.
+    """For each cell, the steps of a shortest walk to the exit around all blocks; 0 without a walk.
 
-    The walk may begin on a block. The length is 0 for the exit and for cells without a walk.
+    The walk may begin on a block.
     """
     start, free = single(exit), ~blocks
 
-    def turn(
-        steps: int, flood: tuple[Plane, Array, Array]
-    ) -> tuple[tuple[Plane, Array, Array], Plane]:
-        reached, walked, exit_steps = flood
-        new, digits = empty(), [empty()] * steps.bit_length()
-        for number in range(1, steps + 1):
-            new = (start | (reached & free)).neighbors() & ~reached
-            reached = reached | new
-            # One plane for each binary digit of the step in which a cell was reached.
-            digits = [d | new if number >> place & 1 else d for place, d in enumerate(digits)]
-        in_turn = [jnp.where(d.flags(), jnp.int8(1 << i), 0) for i, d in enumerate(digits)]
-        number = sum(in_turn[1:], in_turn[0])
-        exit_steps = jnp.where(number > 0, walked + number, exit_steps)
-        return (reached, walked + jnp.int8(steps), exit_steps), new
+    def step(flood: tuple[Plane, Array, list[Plane]]) -> tuple[Plane, Array, list[Plane]]:
+        reached, number, digits = flood
+        new = (start | (reached & free)).neighbors() & ~reached
+        number = number + 1
+        # One plane for each binary digit of the step in which a cell was reached.
+        on = (number & (1 << place) != 0 for place in range(len(digits)))
+        digits = [digit | new.where(is_on) for digit, is_on in zip(digits, on, strict=True)]
+        return reached | new, number, digits
 
-    start_of_all = start, jnp.int8(0), jnp.zeros(NUM_CELLS, jnp.int8)
-    return _grow(turn, start_of_all, one_kernel.while_loop)[2]
+    none = [empty()] * _MOST_STEPS.bit_length()
+    _, _, digits = _flood(step, (start, jnp.int32(0), none), one_kernel.while_loop)
+    return reduce(or_, (d.flags().astype(jnp.int8) << i for i, d in enumerate(digits)))
 
 
 def manhattan(a: Int[Array, "*#n"], b: Int[Array, "*#n"]) -> Int[Array, "*n"]:

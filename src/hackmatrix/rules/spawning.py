@@ -4,7 +4,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from hackmatrix.rules import one_kernel, paths
-from hackmatrix.rules.batching import batch_max
 from hackmatrix.rules.draws import Draws, Use
 from hackmatrix.rules.entities import (
     ARRIVAL_SHIFT,
@@ -16,7 +15,7 @@ from hackmatrix.rules.entities import (
     slot_set,
 )
 from hackmatrix.rules.game import Game, replace
-from hackmatrix.rules.planes import Plane, single
+from hackmatrix.rules.planes import NUM_CELLS, Plane, single
 
 _CELL_BITS, _TYPE_BITS = 6, 2
 _MANY = 1 << (ARRIVAL_SHIFT - 1)
@@ -30,7 +29,7 @@ def is_due(game: Game) -> Bool[Array, ""]:
 def spawn_due(game: Game, draws: Draws) -> Game:
     """Spawns after an enemy turn: first by the schedule, then from siphoned blocks."""
     scheduled = _is_scheduled(game)
-    game = spawn(game, draws, scheduled, game.pending, from_siphon=True)
+    game = spawn(game, draws, scheduled, game.pending, from_siphon=True, most=NUM_CELLS)
     return replace(
         game,
         next_task=jnp.where(scheduled, game.turn + game.interval, game.next_task),
@@ -48,8 +47,11 @@ def spawn(
     from_task: Bool[Array, ""] | bool,
     others: Int[Array, ""],
     from_siphon: bool,
+    most: int,
 ) -> Game:
     """Spawns one transmission by the schedule if ``from_task``, then ``others`` more.
+
+    They are ``most`` in all.
 
     Each transmission in turn takes a uniformly sampled empty cell outside the player's line of fire
     or, without such a cell, any empty cell. Without an empty cell or a free slot, nothing spawns.
@@ -80,7 +82,7 @@ def spawn(
     table = game.entities
     none = jnp.full(MAX_ENTITIES, -1, jnp.int16)
     start = (vacant, free, none)
-    _, _, born = one_kernel.fori_loop(0, batch_max(count), one, start)
+    _, _, born = one_kernel.take_turns(count, one, start, most, at_once=8)
     new = born >= 0
     number = born >> (_CELL_BITS + _TYPE_BITS)
     task = new & from_task & (number == 0)

@@ -12,17 +12,16 @@ from hackmatrix.rules import one_kernel, paths
 from hackmatrix.rules.batching import batch_max, total
 from hackmatrix.rules.draws import Draws, Use
 from hackmatrix.rules.entities import Entities, arrival_order
-from hackmatrix.rules.game import FIRST_INTERVAL, NO_PROGRAM, Board, Game, empty_board, replace
-from hackmatrix.rules.planes import (
-    NUM_CELLS,
-    Plane,
-    before_each,
-    constant,
-    empty,
-    pack,
-    single,
-    union,
+from hackmatrix.rules.game import (
+    FIRST_INTERVAL,
+    NO_PROGRAM,
+    NUM_STAGES,
+    Board,
+    Game,
+    empty_board,
+    replace,
 )
+from hackmatrix.rules.planes import NUM_CELLS, Plane, before_each, constant, empty, pack, single
 from hackmatrix.rules.programs import CARDS, NUM_PROGRAMS
 from hackmatrix.rules.spawning import spawn
 from ppo_mask.jax_tools import by_platform
@@ -36,12 +35,15 @@ _AMOUNT_CHANCES = (2, 11, 20)  # chances in 20 of an amount of 3, of at least 2,
 # valid; after this many samples the search tries one block fewer.
 _PATIENCE = 1024
 # Layouts sampled at a time, on a CPU and elsewhere; each divides _PATIENCE.
-_FEW, _MANY = 8, 64
+_FEW, _MANY = 8, 32
 
 
-def set_up(game: Game, draws: Draws) -> Game:
-    """Sets up ``game.stage`` around the player and the entities, which keep their cells."""
-    exit, board = _lay_out(draws, game.player.cell, game.entities)
+def set_up(game: Game, draws: Draws, needed: Bool[Array, ""] | bool = True) -> Game:
+    """Sets up ``game.stage`` around the player and the entities, which keep their cells.
+
+    Where the stage is not ``needed``, it may have an invalid layout: no search waits for it.
+    """
+    exit, board = _lay_out(draws, game.player.cell, game.entities, needed)
     interval = FIRST_INTERVAL + 1 - game.stage
     game = replace(
         game,
@@ -55,15 +57,15 @@ def set_up(game: Game, draws: Draws) -> Game:
         births=total(game.entities.is_transmission),
         arrivals=jnp.int32(1),
     )
-    return spawn(game, draws, False, game.stage, from_siphon=False)
+    return spawn(game, draws, False, game.stage, from_siphon=False, most=NUM_STAGES)
 
 
 def _lay_out(
-    draws: Draws, player: Int[Array, ""], entities: Entities
+    draws: Draws, player: Int[Array, ""], entities: Entities, needed: Bool[Array, ""] | bool
 ) -> tuple[Int[Array, ""], Board]:
     corners = constant(list(CORNERS)) & ~single(player)
     exit = corners.nth(draws.below(corners.size(), Use.EXIT))
-    blocks = place_blocks(draws, entities, exit)
+    blocks = place_blocks(draws, entities, exit, needed)
 
     cells = np.arange(NUM_CELLS)
     is_block = blocks.flags()
@@ -109,7 +111,9 @@ class _Search(NamedTuple):
     missing: Bool[Array, ""]  # whether any game of the batch lacks a layout; the same for all games
 
 
-def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plane:
+def place_blocks(
+    draws: Draws, entities: Entities, exit: Int[Array, ""], needed: Bool[Array, ""] | bool
+) -> Plane:
     """Samples whole layouts until one is valid, and returns the cells of its blocks.
 
     Samples several layouts at a time and takes the first valid layout.
@@ -133,12 +137,17 @@ def place_blocks(draws: Draws, entities: Entities, exit: Int[Array, ""]) -> Plan
             draws=number_drawn,
             blocks=search.blocks.where(search.valid, first),
             valid=found,
-            missing=batch_max((~found).astype(jnp.int32)) > 0,
+            missing=_any_missing(found),
         )
 
     number = jnp.minimum(wanted, room.size())
-    start = _Search(number, jnp.int32(0), empty(), jnp.bool_(False), jnp.bool_(True))
+    found = jnp.logical_not(needed)
+    start = _Search(number, jnp.int32(0), empty(), found, _any_missing(found))
     return one_kernel.while_loop(lambda search: search.missing, draw, start).blocks
+
+
+def _any_missing(found: Bool[Array, ""]) -> Bool[Array, ""]:
+    return batch_max((~found).astype(jnp.int32)) > 0
 
 
 def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:
@@ -157,32 +166,13 @@ def _random_cells(
     draws: Draws, layout: Int[Array, ""], room: Plane, number: Int[Array, ""]
 ) -> Plane:
     """A uniformly random set of ``number`` cells of ``room``; each ``layout`` has its own draws."""
-    return by_platform(_take_in_turn, _take_at_once, draws, layout, room, number)
 
-
-def _take_in_turn(
-    draws: Draws, layout: Int[Array, ""], room: Plane, number: Int[Array, ""]
-) -> Plane:
     def take(i: Array, left: Plane) -> Plane:
         rank = draws.below(left.size(), Use.BLOCK_CELL, layout * _MAX_BLOCKS + i)
         return left & ~single(left.nth(rank)).where(i < number)
 
-    return room & ~lax.fori_loop(0, _MAX_BLOCKS, take, room)
-
-
-def _take_at_once(
-    draws: Draws, layout: Int[Array, ""], room: Plane, number: Int[Array, ""]
-) -> Plane:
-    """Does the same as :func:`_take_in_turn` without a loop, for accelerators."""
-    index = np.arange(_MAX_BLOCKS)
-    drawn = draws.below(room.size() - index, Use.BLOCK_CELL, layout * _MAX_BLOCKS + index)
-    # Each draw is a rank among the cells that are left. Counting the cells taken earlier, from the
-    # latest to the first, turns the draw into a rank among all cells of `room`.
-    rank = drawn
-    for taken in reversed(range(_MAX_BLOCKS - 1)):
-        rank = rank + ((index > taken) & (rank >= drawn[taken]))
-    cells = Plane(*(jnp.broadcast_to(word, index.shape) for word in room)).nth(rank)
-    return union(cells, jnp.asarray(index < number))
+    unroll = by_platform(lambda: 1, lambda: _MAX_BLOCKS)
+    return room & ~lax.fori_loop(0, _MAX_BLOCKS, take, room, unroll=unroll)
 
 
 def _different_programs(draws: Draws, cells: Plane) -> Int[Array, "cells"]:

@@ -10,6 +10,7 @@ from hackmatrix import HackMatrix
 from hackmatrix.rules import batching, one_kernel
 from hackmatrix.rules.one_kernel import MARKED
 from ppo_mask.envs import VectorEnv
+from ppo_mask.jax_tools import for_platform
 
 MARK = 'xla_cpu_small_call="true"'
 
@@ -73,7 +74,7 @@ def plain(end, start):
 
 
 def marked(end, start):
-    return one_kernel.fori_loop(0, end, turn, start)
+    return one_kernel.take_turns(jnp.int32(end), turn, start, most=9, at_once=4)
 
 
 @pytest.fixture
@@ -89,6 +90,21 @@ def test_results_are_those_of_the_function(start):
     many, each = (jax.jit(jax.vmap(f, (None, 0))) for f in (marked, plain))
     jax.tree.map(np.testing.assert_array_equal, many(5, batch), each(5, batch))
     jax.tree.map(np.testing.assert_array_equal, marked(0, start), start)
+
+
+@pytest.mark.parametrize("most", [4, 9])
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_each_game_takes_its_turns_however_many_are_taken_at_once(platform, most):
+    @jax.jit
+    @jax.vmap
+    def play(times):
+        def turn(i, x):
+            return jnp.where(i < times, 3 * x + i, x)
+
+        return one_kernel.take_turns(times, turn, jnp.int32(1), most, at_once=4)
+
+    with for_platform(platform):
+        np.testing.assert_array_equal(play(np.array([0, 1, 3])), [1, 3, 32])
 
 
 @pytest.mark.skipif(not MARKED, reason="not tried with this version of XLA")

@@ -156,11 +156,11 @@ def stepped(platform):
 
 
 @pytest.mark.slow
-def test_the_same_games_are_played_with_fewer_loops():
+def test_the_same_games_are_played_with_three_loops():
     (cpu, outcome, actions), (tpu, other, _) = stepped("cpu"), stepped("tpu")
     assert len(set(actions)) > 25
     timestep, _ = outcome
     assert timestep.info["stage_completed"].any()
     assert timestep.terminated.any()
     jax.tree.map(np.testing.assert_array_equal, outcome, other)
-    assert tpu.count("stablehlo.while") < cpu.count("stablehlo.while") / 2
+    assert tpu.count("stablehlo.while") == 3 < cpu.count("stablehlo.while")

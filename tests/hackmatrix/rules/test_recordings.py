@@ -18,6 +18,7 @@ from hackmatrix import positions
 from hackmatrix.rules import plain
 from hackmatrix.rules.entities import TRANSMISSION
 from hackmatrix.rules.programs import CARDS, Program
+from ppo_mask.jax_tools import for_platform
 from recordings import Outcome
 
 TRIES = 64
@@ -67,15 +68,23 @@ def test_every_recorded_case():
         case.check()
 
 
-@pytest.mark.optimized
-def test_the_fast_game_in_every_recorded_case():
+@pytest.mark.parametrize(
+    "platform",
+    [
+        pytest.param("cpu", marks=pytest.mark.optimized),
+        pytest.param("gpu", marks=[pytest.mark.slow, pytest.mark.nightly]),
+    ],
+)
+def test_the_fast_game_in_every_recorded_case(platform):
+    """What accelerators run is run on a CPU."""
     given = recordings.read("cases.jsonl.gz")
     cases = list(map(Case, given))
     for seed in range(TRIES):
         left = [i for i, case in enumerate(cases) if seed < 4 or case.missing]
         for first in range(0, len(left), BATCH):
             some = left[first : first + BATCH]
-            outcomes = _fast_outcomes([given[i] for i in some], seed)
+            with for_platform(platform):
+                outcomes = list(_fast_outcomes([given[i] for i in some], seed))
             for i, outcome in zip(some, outcomes, strict=True):
                 cases[i].see(outcome)
     for case in cases:

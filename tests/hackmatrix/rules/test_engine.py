@@ -163,4 +163,5 @@ def test_the_same_games_are_played_with_three_loops():
     assert timestep.info["stage_completed"].any()
     assert timestep.terminated.any()
     jax.tree.map(np.testing.assert_array_equal, outcome, other)
-    assert tpu.count("stablehlo.while") == 3 < cpu.count("stablehlo.while")
+    # The fourth is of JAX's random numbers.
+    assert tpu.count("stablehlo.while") == 4 < cpu.count("stablehlo.while")

@@ -210,8 +210,7 @@ def _read_mask(mask: Any, layout: Any) -> Any:
 def _read_list(array: Any, layout: Any) -> Any:
     """Converts a list of allowed actions to a mask; returns any other array unchanged.
 
-    With two actions, ``[0, 1]`` may be either: it is a list in an entry ``valid_actions``, and a
-    mask everywhere else.
+    With two actions, ``[0, 1]`` may be either: only an entry ``valid_actions`` makes it a list.
     """
     is_list = array.ndim == 1 and (array.dtype.kind in "iu" or not array.size)
     if not is_list:

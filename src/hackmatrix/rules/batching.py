@@ -24,6 +24,11 @@ def batch_max(value: Int[Array, ""]) -> Int[Array, ""]:
     return one_for_all(largest, value)
 
 
+def batch_any(flag: Bool[Array, ""]) -> Bool[Array, ""]:
+    """Whether any game of the batch has the flag, as one boolean for all games."""
+    return batch_max(flag.astype(jnp.int32)) > 0
+
+
 def materialize(value: Shaped[Array, "*n"], never: Bool[Array, ""]) -> Shaped[Array, "*n"]:
     """Computes the value once, and stores it in memory for all its uses.
 

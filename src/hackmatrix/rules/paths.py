@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Int, Int8
+from jaxtyping import Array, Bool, Int, Int8
 
 from hackmatrix.rules import one_kernel
-from hackmatrix.rules.batching import batch_max
+from hackmatrix.rules.batching import batch_any
 from hackmatrix.rules.planes import SIZE, Plane, empty, row_and_col, single
 from ppo_mask.jax_tools import by_platform
 
@@ -42,12 +42,11 @@ def _flood(
     """
 
     def while_it_grows(start: Flood) -> Flood:
-        def grown(carry: tuple[Array, Flood]) -> tuple[Array, Flood]:
+        def grown(carry: tuple[Bool[Array, ""], Flood]) -> tuple[Bool[Array, ""], Flood]:
             flood = step(carry[1])
-            new = (flood[0] & ~carry[1][0]).any()
-            return batch_max(new.astype(jnp.int32)), flood
+            return batch_any((flood[0] & ~carry[1][0]).any()), flood
 
-        return while_loop(lambda carry: carry[0] > 0, grown, (jnp.int32(1), start))[1]
+        return while_loop(lambda carry: carry[0], grown, (jnp.bool_(True), start))[1]
 
     def unrolled(flood: Flood) -> Flood:
         for _ in range(_MOST_STEPS):

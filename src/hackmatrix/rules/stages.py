@@ -9,7 +9,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Int, UInt32
 
 from hackmatrix.rules import one_kernel, paths
-from hackmatrix.rules.batching import batch_max, total
+from hackmatrix.rules.batching import batch_any, total
 from hackmatrix.rules.draws import Draws, Use
 from hackmatrix.rules.entities import Entities, arrival_order
 from hackmatrix.rules.game import (
@@ -137,17 +137,13 @@ def place_blocks(
             draws=number_drawn,
             blocks=search.blocks.where(search.valid, first),
             valid=found,
-            missing=_any_missing(found),
+            missing=batch_any(~found),
         )
 
     number = jnp.minimum(wanted, room.size())
     found = jnp.logical_not(needed)
-    start = _Search(number, jnp.int32(0), empty(), found, _any_missing(found))
+    start = _Search(number, jnp.int32(0), empty(), found, batch_any(~found))
     return one_kernel.while_loop(lambda search: search.missing, draw, start).blocks
-
-
-def _any_missing(found: Bool[Array, ""]) -> Bool[Array, ""]:
-    return batch_max((~found).astype(jnp.int32)) > 0
 
 
 def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:

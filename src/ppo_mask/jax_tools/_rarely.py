@@ -8,7 +8,6 @@ the branch does not run.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 import jax
@@ -145,19 +144,17 @@ def _batch(
     @custom_vmap
     def many(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
         chunk = min(pred.size, max(_MIN_CHUNK, pred.size // share))
-        if chunk == pred.size:  # Nothing to pick.
-            run_all = partial(_serve_all, run, in_place, per_member)
-            return jax.lax.cond(
-                pred.any(), run_all, lambda _, otherwise, *__: otherwise, pred, otherwise, leaves
-            )
-
-        def in_chunks(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
-            waiting = _waiting(pred, cost, padding=chunk)
-            return _serve_in_chunks(run, in_place, per_member, chunk, waiting, otherwise, leaves)
 
         def all_at_once(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
             del cost
             return _serve_all(run, in_place, per_member, pred, otherwise, leaves)
+
+        def in_chunks(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
+            if chunk == pred.size:  # Nothing to pick.
+                operands = (pred, cost, otherwise, *leaves)
+                return jax.lax.cond(pred.any(), all_at_once, lambda *_: otherwise, *operands)
+            waiting = _waiting(pred, cost, padding=chunk)
+            return _serve_in_chunks(run, in_place, per_member, chunk, waiting, otherwise, leaves)
 
         elsewhere = all_at_once if short else in_chunks
         return by_platform(in_chunks, elsewhere, pred, cost, otherwise, *leaves)

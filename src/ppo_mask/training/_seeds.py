@@ -105,7 +105,8 @@ def train_seeds(
         wait_for(health)
         health = jax.device_get(health)
         good = np.logical_and.reduce(jax.tree.leaves(health))
-        for seed in map(int, np.flatnonzero(~good)):
+        if not good.all():
+            seed = int(good.argmin())
             state = select_seed(states, seed)
             wrong = describe(select_seed(health, seed), state, trainer.env.num_actions)
             raise TrainingError(f"seed number {seed}, update {int(state.update)}: {wrong}")

@@ -27,7 +27,7 @@ _FAR = 2.0 * SIZE
 
 
 class _AbstractScripted(AbstractActorCritic):
-    """A policy without parameters; its value is NaN."""
+    """A policy without parameters. The value that it returns is NaN."""
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

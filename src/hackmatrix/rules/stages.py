@@ -149,7 +149,8 @@ def place_blocks(
 def is_valid_layout(blocks: Plane, exit: Int[Array, ""]) -> Bool[Array, ""]:
     """Whether all free cells are connected without passing the exit, and no block is walled in.
 
-    The original game searches from cell (0, 0), so an exit there does not block the search.
+    An exit at cell (0, 0) may be passed: in the original game, the search for connected cells
+    starts there.
     """
     ground = ~blocks
     end = single(exit).where(exit != 0)

@@ -83,7 +83,7 @@ def is_multiprocess() -> bool:
 
 
 def process_index() -> int:
-    """Returns this process's number, from 0. In a run of one process, does not start JAX."""
+    """Returns this process's index, from 0. Does not start JAX in a run of one process."""
     return jax.process_index() if jax.distributed.is_initialized() else 0
 
 
@@ -93,7 +93,7 @@ def is_process_0() -> bool:
 
 
 def broadcast_from_0(number: int) -> int:
-    """Returns process 0's number in every process. All processes must take part."""
+    """Returns process 0's ``number`` in every process. All processes must take part."""
     if not is_multiprocess():
         return number
     return _from_words(multihost_utils.broadcast_one_to_all(_to_words(number)))
@@ -109,7 +109,7 @@ def _from_words(words: Any) -> int:
 
 
 def broadcast_text_from_0(make: Callable[[], str], what: str) -> str:
-    """Returns process 0's text in every process. All processes must take part.
+    """Returns, in every process, the text that process 0 makes. All processes must take part.
 
     Args:
         make: makes the text; only process 0 calls it.
@@ -189,7 +189,7 @@ def all_agree(number: int) -> bool:
 
 
 def reason_of_any(reason: str | None) -> str | None:
-    """Shares a reason to stop the run. All processes must take part.
+    """Tells all processes if one has a reason to stop the run. All processes must take part.
 
     Args:
         reason: this process's reason, the name of a signal or another text; None for no reason.

@@ -1,4 +1,4 @@
-"""How functions are compiled: inlined or alone, for which platform, under which settings."""
+"""Controls how functions are compiled: inlined or not, for which platform, with which settings."""
 
 import functools
 import math

@@ -233,12 +233,12 @@ def is_recurrent(model: AbstractActorCritic) -> bool:
 
 
 class Parts(NamedTuple):
-    """A model, split into its fixed and its trainable part.
+    """A model, split into its fixed functions and its trainable network.
 
     Attributes:
         features: maps an observation to its features, which a rollout stores.
         unpack: maps features to the network's input.
-        network: the trainable network, with the library's wrappers.
+        network: the trainable network, with wrappers such as normalization.
     """
 
     features: Callable[[ArrayTree], ArrayTree]

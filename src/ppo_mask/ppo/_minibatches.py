@@ -152,7 +152,7 @@ def cache_sized_parts(parts: ArrayTree, mesh: Mesh | None = None) -> ArrayTree:
 def gather_rows(
     rollout: ArrayTree, rows: Int[Array, "*parts rows"], mesh: Mesh | None = None
 ) -> ArrayTree:
-    """Gathers rows of a rollout.
+    """Gathers the steps of a minibatch from a rollout.
 
     Args:
         rollout: a tree of arrays with axes [steps, envs, …].

@@ -1,7 +1,8 @@
 """The runner: from a command line to a run.
 
 In: a :class:`Task` (environment, networks, metrics) and a command line. Out: a run with its folder,
-logs and checkpoints, and an exit code. A program is ``raise SystemExit(main(task, defaults))``.
+logs and checkpoints, and an exit code. A training script ends with
+``raise SystemExit(main(task, defaults))``.
 """
 
 from . import commands

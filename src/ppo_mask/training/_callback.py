@@ -56,11 +56,11 @@ class Run:
         total_updates: updates at the end of the run.
         start_update: updates done when ``train`` was called; 0 unless the run was resumed.
         update: updates done.
-        logged_updates: how many of the first ``start_update`` updates have complete log lines.
+        logged_updates: the last update, at most ``start_update``, that a full log line ended at.
 
     Args:
         callbacks: receive the log lines.
-        unlogged_updates: how many of the first ``start_update`` updates have no complete log line.
+        unlogged_updates: updates before ``start_update`` that no full log line covers.
         of: the run of all seeds, if this is the run of one seed. A request to stop this run, or the
             run of all seeds, stops both.
     """

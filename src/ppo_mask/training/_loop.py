@@ -198,8 +198,8 @@ def _interrupt(_: int, frame: FrameType | None) -> None:
 def _signals_stop(run: Run) -> Generator[None]:
     """Makes Ctrl+C, SIGTERM and SIGHUP (a closed terminal) ask for a stop.
 
-    At the first signal, process 0 prints that a second Ctrl+C interrupts the run. Works in the main
-    thread only. A signal that is ignored, as SIGHUP is under ``nohup``, stays ignored.
+    At the first signal, process 0 prints that a second Ctrl+C interrupts the run. Does nothing
+    outside the main thread. A signal that is ignored, as SIGHUP is under ``nohup``, stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

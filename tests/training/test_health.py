@@ -68,6 +68,25 @@ def test_some_figures_must_stay_bad_to_be_warned_of(bad: dict[str, float], lines
     assert warnings_of(again) == [(lines, name), (2 * lines + 4, name)]
 
 
+@pytest.mark.parametrize(
+    ("dull", "warned"),
+    [
+        ({"num_episodes": 0}, [(10, "no")]),
+        ({"mean_episode_return": -200.0}, [(10, "mean_episode_return")]),
+        ({"entropy": 1e-4}, [(1, "entropy"), (10, "entropy")]),
+    ],
+)
+def test_a_run_in_which_nothing_happens_is_told_why_once(
+    dull: dict[str, float], warned: list[tuple[int, str]]
+) -> None:
+    assert warnings_of([line(**dull)] * 40) == warned
+
+
+def test_a_return_that_has_changed_may_stay() -> None:
+    lost, won = line(mean_episode_return=0.0), line(mean_episode_return=1.0)
+    assert warnings_of([*[lost] * 9, *[won] * 40]) == []
+
+
 def test_a_figure_of_ones_own_that_is_not_finite_is_warned_of() -> None:
     bad = line() | {"stats/ratio": float("nan")}
     assert warnings_of([line(), bad, bad]) == [(2, "stats/ratio")]

@@ -17,7 +17,7 @@ class Check:
     """A condition to test on every log line, and a warning.
 
     Attributes:
-        needs: the metrics to check.
+        needs: the metrics to check; ``first/NAME`` is the metric ``NAME`` on its first log line.
         is_bad: tells from the metrics' values whether the log line is bad.
         patience: the number of consecutive bad log lines before the warning.
         message: the problem and a remedy in one line, as a format string for the metrics' values.
@@ -65,6 +65,30 @@ CHECKS = (
         "explained_variance has been 0 or less (now {0:.3g}) for five log lines: the value is no "
         "better than a constant; look at the size of the rewards (normalize them) and at vf_coef",
     ),
+    Check(
+        ("train/num_episodes",),
+        lambda episodes: episodes == 0,
+        10,
+        "no episode has ended for 10 log lines, so there is no return to log; if nothing ends an "
+        "episode, truncate it: --max-episode-steps in examples/train_gymnasium.py, pm.TimeLimit or "
+        "GymnasiumEnv(max_episode_steps=...) in Python",
+    ),
+    Check(
+        ("train/mean_episode_return", "first/train/mean_episode_return"),
+        lambda now, first: math.isclose(now, first, rel_tol=1e-5),  # They are sums of float32.
+        10,
+        "mean_episode_return has been {0:.4g} on each of 10 log lines: nothing the policy does "
+        "changes it; unless no return is better, reward steps toward the goal, or raise ent_coef",
+    ),
+    Check(
+        ("train/entropy", "train/max_entropy"),
+        lambda entropy, possible: entropy < 0.01 * possible,
+        10,
+        "entropy has been under 1% of what the masks leave possible for 10 log lines (now {0:.2g} "
+        "of {1:.3g}): in each state the policy always takes one action, and it hardly learns any "
+        "more; unless the return is good, begin again with a higher ent_coef or a lower learning "
+        "rate",
+    ),
 )
 
 
@@ -87,13 +111,16 @@ class HealthChecks(Callback):
         self._report = report
         self._checks = [_Watch(check) for check in checks]
         self._not_finite = dict[str, _Watch]()
+        self._first = dict[str, float]()
 
     def on_log(self, run: Run, record: LogRecord) -> None:
         for name in record.values:
             if name not in self._not_finite:
                 self._not_finite[name] = _Watch(_finite(name))
+                self._first[f"first/{name}"] = record.values[name]
+        values = self._first | record.values
         for watch in (*self._not_finite.values(), *self._checks):
-            if message := watch.look(record.values):
+            if message := watch.look(values):
                 self._report(f"update {record.update}: {message}")
 
 

@@ -146,8 +146,8 @@ class BoardNetwork(AbstractActorCritic):
     like those of :class:`ppo_mask.networks.MLPActorCritic` with layer norm and a policy gain of 10.
 
     Attributes:
-        hidden_dim: width of the hidden layers. The first hidden layer has half as many additional
-            units, which read ``BoardView.player``.
+        hidden_dim: width of the hidden layers. The first one after the codes has
+            ``hidden_dim / 2`` more units, which read ``BoardView.player``.
         num_layers: hidden layers after those that compute the codes.
         code_size: size of a cell's code.
     """

@@ -102,8 +102,9 @@ def lost_yield(game: Game) -> Int[Array, ""]:
 def _yields(game: Game) -> UInt32[Array, "4 cells"]:
     """The yield of siphoning from each cell: credits, energy, points and programs.
 
-    Points and programs are bit fields for comparison: each of the nine point values has a three-bit
-    count of data blocks (at most five), and each program has one bit.
+    Points and programs are bit fields, so that cells with equal fields yield the same. A data block
+    is worth 1 to 9 points; for each of these values, three bits count the blocks in reach, which
+    are at most five. Each program has one bit.
     """
     board = game.board
     fresh = ~board.siphoned

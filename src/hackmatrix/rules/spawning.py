@@ -49,9 +49,9 @@ def spawn(
     from_siphon: bool,
     most: int,
 ) -> Game:
-    """Spawns one transmission by the schedule if ``from_task``, then ``others`` more.
+    """Spawns ``others`` transmissions, and before them one of the schedule if ``from_task``.
 
-    They are ``most`` in all.
+    ``most`` is an upper bound of their number, known at trace time.
 
     Each transmission in turn takes a uniformly sampled empty cell outside the player's line of fire
     or, without such a cell, any empty cell. Without an empty cell or a free slot, nothing spawns.

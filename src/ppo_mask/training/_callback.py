@@ -56,7 +56,8 @@ class Run:
         total_updates: updates at the end of the run.
         start_update: updates done when ``train`` was called; 0 unless the run was resumed.
         update: updates done.
-        logged_updates: the last update, at most ``start_update``, that a full log line ended at.
+        logged_updates: updates that full log lines cover, at most ``start_update``; a line covers
+            several updates.
 
     Args:
         callbacks: receive the log lines.

@@ -51,7 +51,7 @@ def push(rows: Rows, packed: Packed, game: Game, condition: Bool[Array, ""]) -> 
 
 
 def undo(game: Game, rows: Rows, condition: Bool[Array, ""]) -> Packed:
-    """Where the condition holds, restores the history's newest position; packs the result.
+    """Returns the newest position in ``rows``, packed, or ``game`` if the condition is False.
 
     The restored position leaves the history. Fields that UNDO does not restore stay as they are.
     """

@@ -4,6 +4,7 @@ import ast
 import importlib
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,25 @@ def test_a_use_of_the_library_loads_no_more_than_it_needs(use: str, without: set
     program = f"import sys, ppo_mask as pm; {use}; print(*sys.modules)"
     printed = subprocess.check_output([sys.executable, "-c", program], text=True)
     assert without & set(printed.split()) == set()
+
+
+@pytest.mark.parametrize(
+    ("there", "refused"), [("0.9.30", True), ("0.10", False), ("0.10.2.dev1", False), ("1", False)]
+)
+def test_a_dependency_that_is_too_old_is_refused(
+    there: str, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs = (
+        "Requires-Dist: jax>=0.10.0\nRequires-Dist: absent>=1\nRequires-Dist: jax>=9; extra == 'x'"
+    )
+    for name, version, more in (("ppo-mask", "0.1.0", needs), ("jax", there, "")):
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n{more}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    message = "^ppo-mask needs jax>=0.10.0, and jax 0.9.30 is installed; pip install 'jax>=0.10.0'"
+    with pytest.raises(ImportError, match=message) if refused else nullcontext():
+        ppo_mask._check_versions()  # pyright: ignore[reportPrivateUsage]
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -10,10 +10,34 @@ jaxtyping and beartype check the shapes and dtypes of every public function at t
 """
 
 import importlib
-from importlib.metadata import version
+import re
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING, Any
 
-from ppo_mask._typecheck import check_types as _check_types
+
+def _check_versions() -> None:
+    """Refuses in one line a dependency that another package's installation has made too old."""
+    try:
+        for requirement in requires("ppo-mask") or []:
+            # The requirement of an extra has more after its version.
+            if found := re.fullmatch(r"([\w-]+)>=([\d.]+?)(?:\.0)*", requirement):
+                name, there = found[1], version(found[1])
+                if _numbers(there) < _numbers(found[2]):
+                    raise ImportError(
+                        f"ppo-mask needs {requirement}, and {name} {there} is installed; "
+                        f"pip install '{requirement}', and pip check names what needs an older one"
+                    )
+    except PackageNotFoundError:
+        pass  # Sources without an installation, or a missing dependency: its import says so.
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+_check_versions()
+
+from ppo_mask._typecheck import check_types as _check_types  # noqa: E402
 
 _check_types("ppo_mask")
 

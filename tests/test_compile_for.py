@@ -17,13 +17,27 @@ import equinox as eqx
 import jax
 import pytest
 
+import corridor
 from hackmatrix.task import DEFAULTS, TASK
 from ppo_mask.errors import RunError
 from ppo_mask.networks import trainable
+from ppo_mask.runner import RunConfig, Task
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "compile_for.py"
+PACKAGES = {
+    "PPO_MASK_LIBTPU": "libtpu",
+    "PPO_MASK_CUDA": "jax-cuda13-{plugin,pjrt} nvidia-cuda-nvcc nvidia-nvvm",
+}
+SUPPORT = str(Path(__file__).with_name("support"))
 
+COMPILE_CORRIDOR = """
+import runpy, sys
+import corridor
 
+main = runpy.run_path(sys.argv[1])["main"]
+main.__globals__.update(TASK=corridor.TASK, DEFAULTS=corridor.DEFAULTS)
+main(sys.argv[2:])
+"""
 COMPILE_STEP = """
 import runpy, sys
 import jax, jax.numpy as jnp
@@ -42,10 +56,15 @@ print(lowered.compile(compiler_options={"xla_gpu_autotune_level": 0}).as_text())
 """
 
 
-def run(folder: str, *words: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+def run(variable: str, *words: str) -> str:
+    """What a process prints that has the compiler."""
+    if (folder := os.environ.get(variable)) is None:
+        pytest.skip(f"pip install --no-deps --target X {PACKAGES[variable]}, then {variable}=X")
+    path = os.pathsep.join([folder, SUPPORT, os.environ.get("PYTHONPATH", "")])
     command, env = [sys.executable, *words], {**os.environ, "PYTHONPATH": path}
-    return subprocess.run(command, env=env, capture_output=True, text=True)
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_an_unknown_topology_is_one_line_that_names_the_known_ones() -> None:
@@ -57,35 +76,38 @@ def test_an_unknown_topology_is_one_line_that_names_the_known_ones() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("topology", "variable", "packages"),
+    ("variable", "words", "task", "defaults"),
     [
-        ("v4-8", "PPO_MASK_LIBTPU", "libtpu"),
-        ("h100:4", "PPO_MASK_CUDA", "jax-cuda13-{plugin,pjrt} nvidia-cuda-nvcc nvidia-nvvm"),
+        ("PPO_MASK_LIBTPU", [str(EXAMPLE), "v4-8"], TASK, DEFAULTS),
+        # Another task, for the game takes two minutes.
+        (
+            "PPO_MASK_CUDA",
+            ["-c", COMPILE_CORRIDOR, str(EXAMPLE), "h100:4"],
+            corridor.TASK,
+            corridor.DEFAULTS,
+        ),
     ],
+    ids=["v4-8", "h100:4"],
 )
-def test_devices_exchange_gradients_only(topology: str, variable: str, packages: str) -> None:
-    if (folder := os.environ.get(variable)) is None:
-        pytest.skip(f"pip install --no-deps --target X {packages}, then {variable}=X")
-    done = run(folder, str(EXAMPLE), topology, "--num-envs=64")
-    assert done.returncode == 0, done.stderr
-    exchanged = re.findall(r"^([a-z-]+): \d+ in .* of ([\d,]+) bytes$", done.stdout, re.MULTILINE)
+def test_devices_exchange_gradients_only(
+    variable: str, words: list[str], task: Task, defaults: RunConfig
+) -> None:
+    printed = run(variable, *words, "--num-envs=64")
+    exchanged = re.findall(r"^([a-z-]+): \d+ in .* of ([\d,]+) bytes$", printed, re.MULTILINE)
     assert [kind for kind, _ in exchanged] == ["all-reduce"]  # Nothing of a rollout is gathered.
-    env = TASK.make_env(DEFAULTS.environment)
+    env = task.make_env(defaults.environment)
     params = eqx.filter_eval_shape(
-        lambda key: trainable(TASK.new_model(env, DEFAULTS.network, key))[0], jax.random.key(0)
+        lambda key: trainable(task.new_model(env, defaults.network, key))[0], jax.random.key(0)
     )
     gradient = 4 * sum(x.size for x in jax.tree.leaves(params) if hasattr(x, "size"))
     assert gradient <= int(exchanged[0][1].replace(",", "")) < gradient + 64
-    assert float(re.findall(r"not updated in place ([\d.]+)", done.stdout)[0]) < 0.02
+    assert float(re.findall(r"not updated in place ([\d.]+)", printed)[0]) < 0.02
 
 
 @pytest.mark.slow
 def test_a_step_of_the_game_on_a_gpu_is_few_kernels_and_three_loops() -> None:
-    if (folder := os.environ.get("PPO_MASK_CUDA")) is None:
-        pytest.skip("PPO_MASK_CUDA names no folder; see the skip of the test above")
-    done = run(folder, "-c", COMPILE_STEP, str(EXAMPLE))
-    assert done.returncode == 0, done.stderr
-    loops = [part.count(" while(") for part in done.stdout.split("\n}\n") if " while(" in part]
+    program = run("PPO_MASK_CUDA", "-c", COMPILE_STEP, str(EXAMPLE))
+    loops = [part.count(" while(") for part in program.split("\n}\n") if " while(" in part]
     assert loops == [3]  # In one computation, so none is inside another.
-    kernels = re.findall(r" (fusion|copy|copy-start|custom-call|sort|conditional)\(", done.stdout)
+    kernels = re.findall(r" (fusion|copy|copy-start|custom-call|sort|conditional)\(", program)
     assert len(kernels) <= 150, Counter(kernels)

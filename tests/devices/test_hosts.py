@@ -79,10 +79,9 @@ def test_a_run_in_a_bucket_goes_on_to_the_bit_wherever_there_is_only_the_bucket(
 
 
 @pytest.mark.slow
-def test_a_run_that_one_host_cannot_read_is_refused_in_one_line_each(
-    tmp_path: Path, whole: RunFolder
-) -> None:
-    shutil.copytree(whole.path, tmp_path / "0" / "runs" / "run")
+def test_a_run_that_one_host_cannot_read_is_refused_in_one_line_each(tmp_path: Path) -> None:
+    (tmp_path / "0" / "runs" / "run").mkdir(parents=True)
+    (tmp_path / "0" / "runs" / "run" / "config.yaml").write_text("{}")
     (tmp_path / "1").mkdir()
     resumed = start("--resume", "~/runs/run", *updates(16), disks=tmp_path)
     (_, first), (_, second) = finish(resumed, 2)

@@ -27,16 +27,6 @@ def test_the_curve_is_that_of_one_device(what):
             assert line == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.slow
-def test_devices_exchange_gradients_and_sums_only():
-    operations, parameters = printed_with(8, on_devices.__file__, "collectives")
-    assert {kind for kind, _ in operations} == {"all-reduce"}
-    sizes = [size for _, size in operations]
-    # One gradient of all parameters, with the metrics about it; all else are sums.
-    assert parameters <= max(sizes) < parameters + 16
-    assert sorted(sizes)[-2] < 64
-
-
 def test_no_more_devices_than_there_are():
     assert make_mesh(1) is None
     with pytest.raises(ValueError, match="num_devices must be from 1 to 1 here, got 2"):

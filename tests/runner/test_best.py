@@ -56,14 +56,6 @@ def test_without_evaluations_a_stop_changes_nothing(tmp_path: Path, save: int, s
     assert highest == max(lines[x] for x in lines if x <= step // 3 * 3 and x % 3 == 0)
 
 
-def test_evaluations_count_from_when_there_are_some(tmp_path: Path) -> None:
-    folder = train(tmp_path, 6, *PLAIN, "--save-interval", "2")
-    before = best(folder)[0]
-    train(tmp_path, 8, "--resume", "latest", "--scored", "7")
-    assert before != 7
-    assert best(folder) == (7, returns(folder, EVALUATION)[7])
-
-
 def test_saving_by_the_clock_scores_all(tmp_path: Path) -> None:
     folder = train(tmp_path, 6, *PLAIN)
     assert best(folder) == (6, returns(folder, TRAINING)[6])

@@ -150,11 +150,6 @@ def test_a_mean_is_taken_at_the_first_runs_steps_as_far_as_all_go():
     assert band == {"x": ([1.0, 2.0], [1.0, 3.0])}
 
 
-def test_a_checkpoint_is_inspected(runs, capsys):
-    assert call("inspect", runs / "b") == 0
-    assert "all as they were saved" in capsys.readouterr().out
-
-
 def test_a_run_is_loaded_with_its_environment_and_settings(runs):
     run = load_run(TASK, DEFAULTS, str(runs / "b"))
     assert run.env.length == 5

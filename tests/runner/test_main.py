@@ -14,7 +14,7 @@ import pytest
 import corridor
 import counting
 from corridor import Corridor
-from counting import Bias, train
+from counting import Bias
 from ppo_mask.callbacks import Evaluator, Profiler, Saver, _evaluator
 from ppo_mask.checkpoints import CheckpointStore, RunFolder, load_policy, read_description
 from ppo_mask.networks import MLPActorCritic
@@ -266,13 +266,3 @@ def test_the_compilation_cache_is_on_unless_jax_was_told(
         assert getattr(jax.config, name) == "elsewhere"
     finally:
         jax.config.update(name, before)
-
-
-def test_two_seeds_are_two_runs_and_one_seed_is_one(tmp_path: Path) -> None:
-    def returns(name: str, seed: str) -> Any:
-        lines = log(train(tmp_path / name, 6, "--seed", seed, "--log-interval", "1"))
-        return [x["train/mean_episode_return"] for x in lines]
-
-    first = returns("a", "1")
-    assert first == returns("b", "1")
-    assert first != returns("c", "2")

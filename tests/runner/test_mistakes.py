@@ -4,8 +4,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax
 import pytest
 
 import ppo_mask as pm
@@ -24,16 +22,7 @@ TASKS: dict[str, tuple[dict[str, Any], str]] = {
         {"make_env": gymnasium_env},
         "env must be an AbstractEnv, got TimeLimit; it is one of gymnasium's",
     ),
-    "a class": (
-        {"make_env": lambda _: pm.envs.probes.MaskedLocks},
-        "env is the class MaskedLocks; pass an instance of it: MaskedLocks()",
-    ),
-    "text": ({"make_env": lambda _: "corridor"}, "env must be an AbstractEnv, got str"),
     "no environment": ({"make_env": lambda _: None}, "env must be an AbstractEnv, got NoneType"),
-    "an MLP": (
-        {"make_model": lambda *_: eqx.nn.MLP(1, 2, 4, 1, key=jax.random.key(0))},
-        "model must be an AbstractActorCritic, got MLP",
-    ),
     "no algorithm": (
         {"algorithm": lambda _: None},
         "Task.algorithm must give an Algorithm, got None",

@@ -211,19 +211,11 @@ def kill_again_and_again(folder: RunFolder, waits: list[float], *often: str) -> 
     return last
 
 
+@pytest.mark.nightly  # Every moment at which files change is in ``test_kills.py``.
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "waits",
-    [
-        [0.0, 0.04, 0.1],
-        # Some while the process starts, finds its checkpoint and tidies up; most while it trains.
-        pytest.param(
-            [random.Random(0).uniform(-2.0, 1.0) for _ in range(50)], marks=pytest.mark.nightly
-        ),
-    ],
-    ids=["three times", "fifty times"],
-)
-def test_killed_by_the_system(tmp_path: Path, waits: list[float]) -> None:
+def test_killed_by_the_system(tmp_path: Path) -> None:
+    # Some while the process starts, finds its checkpoint and tidies up; most while it trains.
+    waits = [random.Random(0).uniform(-2.0, 1.0) for _ in range(50)]
     folder, often = RunFolder(tmp_path / "run"), ("--save-interval", "3", "--log-interval", "1")
     endless = ("--total-timesteps", "60_000_000_000")
     last = kill_again_and_again(folder, waits, *often, *endless)

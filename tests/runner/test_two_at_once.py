@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import counting
 from counting import DEFAULTS, TASK, CountingTrainer, flags, train
 from ppo_mask.callbacks import JsonLines
 from ppo_mask.checkpoints import RunFolder, _lock, hold
@@ -18,7 +17,6 @@ from ppo_mask.errors import RunError
 from ppo_mask.runner import execute, main, make_plan
 from ppo_mask.training import Callback, Progress, Run, TrainState
 from same_run import assert_same_run
-from waiting import wait_until
 
 Output = pytest.CaptureFixture[str]
 OFTEN = ("--save-interval", "2", "--log-interval", "1")
@@ -55,27 +53,6 @@ def test_a_run_that_is_being_trained_is_refused(
     assert main(TASK, DEFAULTS, words) == 0
 
 
-@pytest.mark.slow
-def test_a_process_holds_its_run_until_it_is_killed(tmp_path: Path, capsys: Output) -> None:
-    folder = RunFolder(tmp_path / "run")
-    command = [sys.executable, counting.__file__, *flags(tmp_path, 10_000_000, *NEW)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        wait_until(folder.checkpoints.steps, [process])
-        process.send_signal(signal.SIGSTOP)
-        os.waitpid(process.pid, os.WUNTRACED)  # It has stopped.
-        before = folder.checkpoints.steps()
-        words = flags(tmp_path, before[-1] + 20, "--resume", "latest")
-        assert main(TASK, DEFAULTS, words) == 2
-        assert f"is being trained by process {process.pid} on " in capsys.readouterr().err
-        assert folder.checkpoints.steps() == before
-    finally:
-        process.kill()
-        process.wait()
-    assert main(TASK, DEFAULTS, words) == 0
-    assert not (folder.path / ".lock").exists()
-
-
 def test_a_lock_keeps_threads_and_other_names_out(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     taken = pytest.raises(RunError, match=f"by process {os.getpid()}")
@@ -95,6 +72,9 @@ def test_a_lock_is_not_shared_with_another_process(tmp_path: Path) -> None:
         with pytest.raises(RunError, match="is being trained by"), hold(tmp_path):
             pass
         other.communicate()
+    with hold(tmp_path):
+        pass
+    assert not (tmp_path / ".lock").exists()
 
 
 @pytest.mark.parametrize("name", ["ENOLCK", "ENOSYS", "EOPNOTSUPP", "EINVAL"])

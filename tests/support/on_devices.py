@@ -5,19 +5,16 @@ Run with XLA_FLAGS=--xla_force_host_platform_device_count=8, which has to be set
 
 import json
 import logging
-import re
 import sys
-from math import prod
 
 import jax
-import jax.numpy as jnp
 
 from environments import CartPole
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs.probes import RememberedCue
 from ppo_mask.networks import GRUActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.training import History, Trainer, place_state, run_chunk
+from ppo_mask.training import History, Trainer
 
 _EVERYTHING = {"normalize_observations": True, "normalize_rewards": True, "target_kl": 0.02}
 
@@ -78,25 +75,6 @@ def curves(make, counts, config):
     return out
 
 
-def collectives(config):
-    """What the devices tell each other: (operation, numbers in it) of the compiled program."""
-    model_key, key = jax.random.split(jax.random.key(1))
-    env, model = _cart_pole(model_key)
-    mesh = make_mesh()
-    fixed = Trainer(env, config, mesh=mesh), jnp.asarray(1), jnp.asarray(5)
-    state = place_state(Trainer(env, config).init(model, key), mesh)
-    text = run_chunk.lower(fixed, state).compile().compiled.as_text()
-    kinds = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
-    found = []
-    for line in text.splitlines():
-        if match := re.search(rf"= (.*?) ({kinds})(-start)?\(", line):
-            sizes = re.findall(r"[a-z]\d+\[([\d,]*)\]", match[1])
-            found.append(
-                (match[2], sum(prod(map(int, filter(None, size.split(",")))) for size in sizes))
-            )
-    return found, sum(x.size for x in jax.tree.leaves(state.model) if isinstance(x, jax.Array))
-
-
 if __name__ == "__main__":
     small = {"num_envs": 16, "num_steps": 32, "anneal_lr": True}
     parts = {"gradient_accumulation": 4, "num_minibatches": 8}
@@ -106,9 +84,5 @@ if __name__ == "__main__":
         "recurrent": (_cue, [1, 4], small | {"normalize_observations": True}),
         "parts": (_cart_pole, [1, 4], small | parts),
     }
-    if sys.argv[1] == "collectives":
-        found = collectives(PPOConfig(**small))
-    else:
-        make, counts, config = runs[sys.argv[1]]
-        found = curves(make, counts, PPOConfig(**config))
-    print(json.dumps(found))
+    make, counts, config = runs[sys.argv[1]]
+    print(json.dumps(curves(make, counts, PPOConfig(**config))))

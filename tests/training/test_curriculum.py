@@ -17,7 +17,6 @@ from marathon import DEFAULTS, TASK, Marathon
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.envs import TimeLimit, VectorEnv, check_env
 from ppo_mask.errors import RunError
-from ppo_mask.networks import MLPActorCritic
 from ppo_mask.runner import (
     PhaseSettings,
     main,
@@ -27,7 +26,7 @@ from ppo_mask.runner import (
     merge,
     read_values,
 )
-from ppo_mask.training import History, Trainer, init_seeds, select_seed, train_seeds
+from ppo_mask.training import History
 from virtual_devices import printed_with
 
 PHASES = """
@@ -191,17 +190,3 @@ def test_a_memory_on_two_devices_is_that_of_one():
     memory = cast(Any, even_starts.train(12).memory)
     for name, value in printed_with(2, even_starts.__file__).items():
         np.testing.assert_array_equal(memory[name], value)
-
-
-@pytest.mark.slow
-def test_seeds_have_memories_of_their_own():
-    trainer = Trainer(Marathon(), even_starts.CONFIG, curriculum=even_starts.EvenStarts())
-    states = init_seeds(
-        trainer,
-        lambda key: MLPActorCritic(4, 2, 8, 1, key=key),
-        jnp.stack([jax.random.key(seed) for seed in range(2)]),
-    )
-    states, _ = train_seeds(trainer, states, 4 * even_starts.CONFIG.batch_size)
-    one, other = (cast(Any, select_seed(states.memory, seed)) for seed in range(2))
-    assert one["steps"] == other["steps"] == 4 * even_starts.CONFIG.batch_size
-    assert (one["ends"] != other["ends"]).any()

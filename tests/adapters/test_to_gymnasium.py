@@ -202,9 +202,9 @@ def test_misuse_of_a_vector_is_refused_in_one_line():
         envs.reset(options={"reset_mask": np.array([True, False])})
     envs.reset()
     for actions, line in (
-        ([0, 0, 0], r"actions must be 2 whole numbers, got int64\[3\]"),
-        ([0.0, 1.0], r"actions must be 2 whole numbers, got float64\[2\]"),
-        ([-1, 4], "actions are 0 to 3, got -1 to 4"),
+        ([0, 0, 0], r"actions must be whole numbers of shape \[2\], got int64\[3\]"),
+        ([0.0, 1.0], r"actions must be whole numbers of shape \[2\], got float64\[2\]"),
+        ([-1, 4], "actions are 0 to 3, got -1"),
     ):
         with pytest.raises(ValueError, match=line):
             envs.step(actions)

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Int
 from ppo_mask.adapters._driver import Driver
 from ppo_mask.adapters._spaces import make_observation_space, number_type
 from ppo_mask.envs import AbstractEnv, VectorEnv
+from ppo_mask.envs.actions import NumActions, action_shape
 
 try:
     import gymnasium
@@ -17,32 +18,20 @@ except ImportError as error:
         f"Gymnasium cannot be imported ({error}); install it with pip install 'ppo-mask[gymnasium]'"
     ) from error
 
-__all__ = ["AbstractGymnasiumEnv", "Renderers", "gymnasium", "several_choices"]
+__all__ = ["AbstractGymnasiumEnv", "Renderers", "check_actions", "gymnasium"]
 
 
-def several_choices(
-    actions: Any, num_actions: tuple[int, ...], batch: tuple[int, ...]
-) -> Int[np.ndarray, "*batch parts"]:
-    """Checks MultiDiscrete actions, and converts them to int32.
-
-    Args:
-        actions: the user's actions.
-        num_actions: the number of values of each part.
-        batch: the axes before the axis of parts.
-
-    Raises:
-        ValueError: the actions have a wrong shape or type, or an action is out of range.
-    """
+def check_actions(actions: Any, num_actions: NumActions, *batch: int) -> Int[np.ndarray, "..."]:
+    """Checks the shape ``[*batch, *parts]``, type and range of actions; converts them to int32."""
     actions = np.asarray(actions)
-    shape = [*batch, len(num_actions)]
+    shape = [*batch, *action_shape(num_actions)]
     if list(actions.shape) != shape or not np.issubdtype(actions.dtype, np.integer):
         got = f"{actions.dtype}{list(actions.shape)}"
         raise ValueError(f"actions must be whole numbers of shape {shape}, got {got}")
-    wrong = ((actions < 0) | (actions >= np.array(num_actions))).any(axis=-1)
-    if wrong.any():
-        first = actions.reshape(-1, len(num_actions))[wrong.argmax()]
-        most = [n - 1 for n in num_actions]
-        raise ValueError(f"actions are 0 to {most}, got {first.tolist()}")
+    most = np.array(num_actions) - 1
+    fit = ((actions >= 0) & (actions <= most)).reshape(*batch, -1).all(axis=-1)
+    if not fit.all():
+        raise ValueError(f"actions are 0 to {most.tolist()}, got {actions[~fit][0].tolist()}")
     return actions.astype(np.int32)
 
 

@@ -5,7 +5,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, gymnasium, several_choices
+from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, check_actions, gymnasium
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.jax_tools import ArrayTree
 
@@ -117,7 +117,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
             raise gymnasium.error.ResetNeeded("the episode has ended; call reset before step")
         count = self.env.num_actions
         if isinstance(count, tuple):
-            action = several_choices(action, count, ())
+            action = check_actions(action, count)
         else:
             number = operator.index(action)
             if not 0 <= number < count:

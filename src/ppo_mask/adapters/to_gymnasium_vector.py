@@ -5,9 +5,9 @@ from typing import Any, final
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
-from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, gymnasium, several_choices
+from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, check_actions, gymnasium
 from ppo_mask.envs import AbstractEnv, VectorEnv
 
 _Flags = Bool[np.ndarray, " envs"]
@@ -128,7 +128,8 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
             gymnasium.error.ResetNeeded: before the first reset.
         """
         self._require_reset("step")
-        timestep, final_observation = self._driver.step(self._checked(actions))
+        actions = check_actions(actions, self.env.num_actions, self.num_envs)
+        timestep, final_observation = self._driver.step(actions)
         observation, self._mask, reward, terminated, truncated, step_info = timestep
         ended = terminated | truncated
         info = _mark_infos(step_info, ~ended)
@@ -140,23 +141,6 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
                 "_final_info": ended.copy(),
             }
         return observation, reward.astype(np.float64), terminated, truncated, info
-
-    def _checked(self, actions: Any) -> Int[np.ndarray, "envs *parts"]:
-        """Checks the actions, and converts them to int32."""
-        count = self.env.num_actions
-        if isinstance(count, tuple):
-            return several_choices(actions, count, (self.num_envs,))
-        actions = np.asarray(actions)
-        if actions.shape != (self.num_envs,) or not np.issubdtype(actions.dtype, np.integer):
-            raise ValueError(
-                f"actions must be {self.num_envs} whole numbers, "
-                f"got {actions.dtype}{list(actions.shape)}"
-            )
-        if actions.min() < 0 or actions.max() >= count:
-            raise ValueError(
-                f"actions are 0 to {count - 1}, got {actions.min()} to {actions.max()}"
-            )
-        return actions.astype(np.int32)
 
     def render(self) -> tuple[Any, ...] | None:
         """Makes a frame of each environment.

@@ -200,7 +200,6 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             "leaves": [leaf[:4] for leaf in inspected.leaves],
             "mask": inspected.mask,
             "infos": tuple(infos),
-            "num_infos": len(infos),
         }
         host = Host(inspected.name, layout, make_stepper)
         put("_held", StaticObject(host))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 
-from ppo_mask.adapters.from_gymnasium._stepper import IDLE, describe_error
+from ppo_mask.adapters.from_gymnasium._stepper import IDLE, describe_error, make_arrays
 from ppo_mask.adapters.from_gymnasium._workers import WorkerError
 from ppo_mask.errors import RunError, warn
 
@@ -42,16 +42,15 @@ class Answer(NamedTuple):
     final: tuple[Any, ...]
 
 
-class _Session:
-    """The environments of one batch, which are stepped together."""
+class _Session(NamedTuple):
+    """The environments of one batch, which are stepped together.
 
-    def __init__(self, stepper: Any, count: int) -> None:
-        self.stepper = stepper
-        self.used = 0
-        # Columns: session, slot and a serial number, which every step increases, so that an old
-        # state is recognized; then TERMINATED, TRUNCATED and BEGUN.
-        self.rows = np.zeros((count, 6), np.int32)
-        self.rows[:, SLOT] = np.arange(count)
+    ``rows`` has the columns session, slot and a serial number, which every step increases, so that
+    an old state is recognized; then TERMINATED, TRUNCATED and BEGUN.
+    """
+
+    stepper: Any
+    rows: Any
 
 
 class Host:
@@ -71,9 +70,8 @@ class Host:
         self.name = name
         self.layout = layout
         self._make_stepper = make_stepper
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, _Session] = {}  # The least recently used comes first.
         self._failure: BaseException | None = None
-        self._clock = 0
         self._last = 0  # The session that began last.
         self._is_over = False
         self._lock = threading.Lock()
@@ -136,8 +134,7 @@ class Host:
 
     @no_type_check
     def _begin(self, rows: Any) -> Answer:
-        session = self._open(len(rows), rows[:, SEED])
-        return self._read(session, begun=False)
+        return self._open(rows, begun=False)
 
     @no_type_check
     def _step(self, rows: Any) -> Answer:
@@ -148,37 +145,32 @@ class Host:
                 f"{self.name}: environments in Python are in no checkpoint and cannot go back: "
                 f"{len(rows)} new episodes replace those that were running"
             )
-            session = self._open(len(rows), rows[:, SEED])
-            return self._read(session, begun=True)
+            return self._open(rows, begun=True)
         arrays = session.stepper.arrays
         arrays["action"][:] = rows[:, ACTION].reshape(arrays["action"].shape)
         arrays["cut"][:] = rows[:, CUT] != 0
         session.stepper.step()
         moved = (rows[:, ACTION] != IDLE).all(axis=1)
         session.rows[:, SERIAL] = (session.rows[:, SERIAL] + moved) & 0x7FFFFFFF
-        self._clock += 1
-        session.used = self._clock
-        return self._read(session, begun=False)
+        self._sessions[number] = self._sessions.pop(number)
+        return self._read(session.stepper.arrays, session.rows, begun=False)
 
-    def _open(self, count: int, seeds: Any) -> _Session:
+    def _open(self, rows: Any, *, begun: bool) -> Answer:
         if len(self._sessions) == _MANY:
-            oldest = min(self._sessions, key=lambda number: self._sessions[number].used)
-            self._sessions.pop(oldest).stepper.close()
-        stepper = self._make_stepper(self.layout | {"num_envs": count})
-        session = _Session(stepper, count)
-        # Random, since the state of a resumed run has session numbers of an earlier process.
-        number = 1 + secrets.randbits(30)
-        session.rows[:, SESSION] = number
-        stepper.arrays["seed"][:] = seeds
+            self._sessions.pop(next(iter(self._sessions))).stepper.close()
+        stepper = self._make_stepper(self.layout | {"num_envs": len(rows)})
+        stepper.arrays["seed"][:] = rows[:, SEED]
         stepper.reset()
-        self._clock += 1
-        session.used = self._clock
-        self._sessions[number], self._last = session, number
-        return session
+        # Random, since the state of a resumed run has session numbers of an earlier process.
+        self._last = 1 + secrets.randbits(30)
+        numbers = np.zeros((len(rows), 6), np.int32)
+        numbers[:, SESSION] = self._last
+        numbers[:, SLOT] = np.arange(len(rows))
+        self._sessions[self._last] = _Session(stepper, numbers)
+        return self._read(stepper.arrays, numbers, begun=begun)
 
     @no_type_check
-    def _read(self, session: _Session, *, begun: bool) -> Answer:
-        arrays, rows = session.stepper.arrays, session.rows
+    def _read(self, arrays: Any, rows: Any, *, begun: bool) -> Answer:
         rows[:, TERMINATED : TRUNCATED + 1] = arrays["ends"]
         rows[:, BEGUN] = begun
         parts = range(len(self.layout["leaves"]))
@@ -188,10 +180,8 @@ class Host:
 
     def _broken(self, rows: Any) -> Answer:
         """Makes an answer that soon stops a run or evaluation: NaN rewards, no allowed action."""
-        n, layout = len(rows), self.layout
-        numbers = np.zeros((n, 6), np.int32)
+        arrays = make_arrays(self.layout | {"num_envs": len(rows)})
+        arrays["numbers"][:] = np.nan
+        numbers = np.zeros((len(rows), 6), np.int32)
         numbers[:, :3] = rows[:, :3]
-        reward = np.full((n, 1 + layout["num_infos"]), np.nan, np.float32)
-        mask = np.zeros((n, layout["mask_length"]), bool)
-        parts = tuple([np.zeros((n, *shape), dtype) for _, dtype, shape, _ in layout["leaves"]])
-        return Answer(numbers, reward, mask, parts, parts)
+        return self._read(arrays, numbers, begun=False)

@@ -41,17 +41,16 @@ def lay_out(layout: Any) -> Any:
     """Computes each array's name, dtype, shape and offset in memory, and the total size in bytes.
 
     Args:
-        layout: a dict with ``num_envs``, ``action_shape``, ``mask_length``, ``num_infos``,
-            ``leaves`` (the path, dtype, shape and span of each leaf; see ``Leaf``) and ``mask``,
-            the mask's source: "method", "info" or "observation" and a name, or (None, None) without
-            a mask.
+        layout: a dict with ``num_envs``, ``action_shape``, ``mask_length``, ``infos``, ``leaves``
+            (the path, dtype, shape and span of each leaf; see ``Leaf``) and ``mask``, the mask's
+            source: "method", "info" or "observation" and a name, or (None, None) without a mask.
     """
     n = layout["num_envs"]
     fields = [
         ("action", "int64", (n, *layout["action_shape"])),
         ("seed", "int64", (n,)),
         ("cut", "bool", (n,)),
-        ("numbers", "float32", (n, 1 + layout["num_infos"])),  # The reward, and infos.
+        ("numbers", "float32", (n, 1 + len(layout["infos"]))),  # The reward, and infos.
         ("ends", "bool", (n, 2)),  # Terminated, truncated.
         ("mask", "bool", (n, layout["mask_length"])),
     ]

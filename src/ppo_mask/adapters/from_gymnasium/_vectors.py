@@ -2,7 +2,7 @@
 
 import contextlib
 import signal
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from functools import partial
 from typing import Any, no_type_check
 
@@ -21,9 +21,6 @@ from ppo_mask.adapters.from_gymnasium._stepper import (
     store,
     store_numbers,
 )
-
-_OF_MAKE_VEC = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
-"""Arguments that ``gymnasium.make_vec`` stores among an environment's own arguments."""
 
 
 @contextlib.contextmanager
@@ -73,19 +70,23 @@ class VectorStepper:
         self._resets_some = mode == modes.DISABLED or (self._is_own and not forgets)
         has_method = layout["mask"][0] == "method"
         self._masks = find_masks_of(self._vector)[1] if has_method else None
-        self._idle = np.zeros(count, bool)  # Where the next step only resets.
+        leaves = [(path, span) for path, _, _, span in layout["leaves"]]
+        self._leaves = {
+            name: [(*leaf, arrays[f"{name}{i}"]) for i, leaf in enumerate(leaves)]
+            for name in ("next", "final")
+        }
 
     def reset(self) -> None:
         """Starts an episode in each environment, from the environment's seed."""
         seeds = self.arrays["seed"].tolist()
         result = self._vector.reset(seed=seeds if self._is_own else seeds[0])
         observation, info = check_returned(result, "reset")
-        self._idle[:] = False
         self.arrays["numbers"][:] = 0
         self.arrays["ends"][:] = False
-        self._store_infos(info, np.ones(len(self._idle), bool))
-        self._store("next", observation, slice(None))
-        self._store_masks(info, observation, np.ones(len(self._idle), bool))
+        everywhere = np.ones(len(seeds), bool)
+        self._store_infos(info, everywhere)
+        self._store("next", observation, everywhere)
+        self._store_masks(info, observation, everywhere)
 
     def step(self) -> None:
         """Steps each environment; begins a new episode where one ended or is truncated."""
@@ -107,12 +108,11 @@ class VectorStepper:
             if final is None:
                 raise UnfitError('infos have no "final_obs", though an episode has ended')
             self._store_infos(info.get("final_info", {}), ended)
-            self._store_some("final", final, ended)
+            self._store("final", final, ended)
         elif ended.any():
             self._store("final", observation, ended)
         self._store("next", observation, slice(None))
         again = cut if self._same_step else cut | ended
-        self._idle[:] = False
         if again.any():
             if cut.any():
                 self._store("final", observation, cut)
@@ -127,8 +127,7 @@ class VectorStepper:
                     "environment; give its environments a limit of their own"
                 )
             else:
-                self._idle = again
-                for array in self._arrays_of("next"):
+                for _, _, array in self._leaves["next"]:
                     array[again] = 0
                 masked &= ~again
                 first = first_actions(self._layout["num_actions"])
@@ -139,23 +138,13 @@ class VectorStepper:
         """Closes the vector, silently."""
         close_silently(self._vector)
 
-    def _arrays_of(self, name: Any) -> Any:
-        return [self.arrays[f"{name}{i}"] for i in range(len(self._layout["leaves"]))]
-
     def _store(self, name: Any, observation: Any, rows: Any) -> None:
-        for (path, _, _, span), array in zip(
-            self._layout["leaves"], self._arrays_of(name), strict=True
-        ):
-            store(array, rows, np.asarray(part_of(observation, path))[rows], path, span)
-
-    def _store_some(self, name: Any, observation: Any, rows: Any) -> None:
-        """Stores final observations, which may be an array of objects, one per environment."""
-        if not isinstance(observation, np.ndarray) or observation.dtype != object:
-            self._store(name, observation, rows)
-            return
-        for (path, _, _, span), array in zip(
-            self._layout["leaves"], self._arrays_of(name), strict=True
-        ):
+        # Final observations may be an array of objects, one per environment.
+        are_objects = isinstance(observation, np.ndarray) and observation.dtype == object
+        for path, span, array in self._leaves[name]:
+            if not are_objects:
+                store(array, rows, np.asarray(part_of(observation, path))[rows], path, span)
+                continue
             for row in np.flatnonzero(rows):
                 store(array, row, part_of(observation[row], path), path, span)
 
@@ -194,20 +183,12 @@ def find_masks_of(vector: Any) -> Any:
         for name in METHODS:
             if hasattr(layer, name):
                 return name, getattr(layer, name)
-    makers, spec = getattr(inner, "env_fns", None), inner.spec
-    if makers is None:
-        return None
-    # An AsyncVectorEnv breaks if its environments lack the method, so ask a separate environment.
-    # The spec makes this environment if the vector has used up its makers, as in make_vec.
-    if isinstance(makers, Sequence):
-        env = makers[0]()
-    elif spec is not None:
-        own = {x: value for x, value in spec.kwargs.items() if x not in _OF_MAKE_VEC}
-        env = gymnasium.make(spec.id, **own)
-    else:
-        return None
-    try:
+    found = None
+    if isinstance(inner, gymnasium.vector.SyncVectorEnv):
+        found = find_masks(inner.envs[0])
+    elif isinstance(inner, gymnasium.vector.AsyncVectorEnv):
+        # The vector breaks if its environments lack the method, so ask a separate environment.
+        env = inner.env_fns[0]()
         found = find_masks(env)
-        return found and (found[0], partial(inner.call, found[0]))
-    finally:
         close_silently(env)
+    return found and (found[0], partial(inner.call, found[0]))

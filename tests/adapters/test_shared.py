@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from ppo_mask.adapters._shared import conform_mask, make_named
+from ppo_mask.adapters._shared import make_named, make_timestep
 from ppo_mask.envs import AbstractEnv, FlatObservation, TimeStep, flatten
 from ppo_mask.errors import RunError
 
@@ -61,12 +61,13 @@ for module in {list(PACKAGES)}:
         assert line.endswith(f"install it with pip install 'ppo-mask[{package}]'")
 
 
-def test_conforming_mask_allows_something():
-    some, none = jnp.array([True, False]), jnp.zeros(2, bool)
-    running, ended = jnp.array(False), jnp.array(True)
-    assert list(conform_mask(some, running)) == [True, False]
-    assert list(conform_mask(some, ended)) == [True, True]
-    assert list(conform_mask(none, running)) == [True, True]
+def test_mask_allows_something():
+    def allowed(mask, terminated, truncated):
+        return make_timestep(0.0, mask, 0.0, terminated, truncated, {}).action_mask.tolist()
+
+    assert allowed([True, False], False, False) == [True, False]
+    assert allowed([True, False], True, False) == allowed([True, False], False, True) == [True] * 2
+    assert allowed([False, False], False, False) == [True, True]
 
 
 class Tree(AbstractEnv[jax.Array]):

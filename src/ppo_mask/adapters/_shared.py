@@ -19,11 +19,7 @@ Opponent: TypeAlias = Callable[[Any, Any, Any], Any] | AbstractActorCritic
 
 
 def import_library(name: str) -> Any:
-    """Imports a module of another library, which is an extra and may be missing.
-
-    Raises:
-        RunError: the library cannot be imported; the message says what to install.
-    """
+    """Imports a module of another library, which is an extra and may be missing."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -35,17 +31,7 @@ def import_library(name: str) -> Any:
 
 
 def make_named(make: Callable[[str], Any], library: str, name: str) -> Any:
-    """Makes an environment of another library by its name.
-
-    Args:
-        make: the library's function that makes an environment from a name.
-        library: the library's name, for messages.
-        name: the environment's name.
-
-    Raises:
-        ValueError: the library has no environment of that name.
-        RunError: the environment needs a download, which failed.
-    """
+    """Makes an environment of another library by its name, with errors of one line."""
     try:
         return make(name)
     except OSError as error:
@@ -92,27 +78,20 @@ def select_arrays(info: dict[str, Any]) -> dict[str, Array]:
     return fix_types(leaves)
 
 
-def conform_mask(mask: Bool[Array, " actions"], ended: Bool[Array, ""]) -> Bool[Array, " actions"]:
-    """Makes a library's mask obey the protocol: all True after the end, and never all False.
-
-    A library may allow no action before the episode has ended, as jumanji does for a trapped snake.
-    Then every action is allowed, and the library decides what the action does.
-    """
-    return mask | ended | ~mask.any()
-
-
 def make_timestep(
     observation: Any, mask: Any, reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]
 ) -> TimeStep:
     """Makes a time step from a library's values, with the types of the protocol.
 
-    A step that both terminates and truncates counts as terminated.
+    A step that both terminates and truncates counts as terminated. If a library allows no action
+    before the end, as jumanji does for a trapped snake, every action is allowed, and the library
+    decides what the action does.
     """
-    terminated = jnp.asarray(terminated, bool)
+    mask, terminated = jnp.asarray(mask, bool), jnp.asarray(terminated, bool)
     truncated = jnp.asarray(truncated, bool) & ~terminated
     return TimeStep(
         observation=fix_types(observation),
-        action_mask=conform_mask(jnp.asarray(mask, bool), terminated | truncated),
+        action_mask=mask | (terminated | truncated) | ~mask.any(),
         reward=jnp.asarray(reward, jnp.float32),
         terminated=terminated,
         truncated=truncated,
@@ -140,11 +119,7 @@ def random_opponent(
 def choose_reply(
     opponent: Opponent, observation: ArrayTree, mask: Bool[Array, " actions"], key: Key[Array, ""]
 ) -> Int[Array, ""]:
-    """Chooses the opponent's action; if it is not allowed, returns the first allowed action.
-
-    Raises:
-        ValueError: the opponent is a recurrent network.
-    """
+    """Chooses the opponent's action; if it is not allowed, returns the first allowed action."""
     if isinstance(opponent, AbstractActorCritic):
         _refuse_recurrent(opponent)  # Self-play may have put it here.
         action = opponent(observation, mask)[0].sample(key)
@@ -156,11 +131,7 @@ def choose_reply(
 def check_network(
     opponent: AbstractActorCritic, game: str, observation: Any, mask: jax.ShapeDtypeStruct
 ) -> None:
-    """Checks that a network accepts the observations and masks of a game, given their shapes.
-
-    Raises:
-        ValueError: the network cannot play the game; the message says why.
-    """
+    """Checks that a network accepts the observations and masks of a game, given their shapes."""
     _refuse_recurrent(opponent)
     try:
         eqx.filter_eval_shape(opponent, observation, mask)

@@ -15,13 +15,7 @@ def make_observation_space(
 ) -> Any:
     """Makes the space of an environment's observations, bounded only by the arrays' dtypes.
 
-    Args:
-        env: the environment.
-        spaces: the library's module with ``Box``, ``Dict`` and ``Tuple``.
-        as_type: maps an array's dtype to the dtype of the array's space.
-
-    Raises:
-        TypeError: an observation is not a tree of arrays, dicts, lists and tuples.
+    ``spaces`` is the library's module; ``as_type`` maps an array's dtype to that of its space.
     """
     _, timestep = jax.eval_shape(lambda: env.reset(jax.random.key(0)))
     return _make_space(timestep.observation, spaces, as_type)

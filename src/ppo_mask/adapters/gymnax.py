@@ -69,7 +69,6 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
 
     @number_settings()
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
-        """Starts an episode; see :meth:`ppo_mask.envs.AbstractEnv.reset`."""
         observation, state = self.environment.reset_env(key, self.params)
         info = jax.eval_shape(lambda: select_arrays(self._step(key, state, jnp.int32(0))[-1]))
         info = zeros_from_shapes(info)
@@ -79,7 +78,6 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:
-        """Takes one action; see :meth:`ppo_mask.envs.AbstractEnv.step`."""
         action = jnp.asarray(action, jnp.int32)
         observation, state, reward, terminated, info = self._step(key, state, action)
         truncated = self.environment.is_truncated(state, self.params)

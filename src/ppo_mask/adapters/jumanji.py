@@ -98,14 +98,12 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
 
     @number_settings()
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
-        """Starts an episode; see :meth:`ppo_mask.envs.AbstractEnv.reset`."""
         return self._convert(*self.environment.reset(jax.random.key_data(key)))
 
     @number_settings()
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: ActionLike
     ) -> tuple[ArrayTree, TimeStep]:
-        """Takes one action; see :meth:`ppo_mask.envs.AbstractEnv.step`."""
         action = as_action(action, self.num_actions)
         if self.parts and isinstance(self.num_actions, int):
             action = jnp.stack(jnp.unravel_index(action, self.parts))

@@ -63,14 +63,12 @@ class NavixEnv(AbstractEnv[ArrayTree]):
 
     @number_settings()
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
-        """Starts an episode; see :meth:`ppo_mask.envs.AbstractEnv.reset`."""
         return self._convert(self.environment.reset(jax.random.key_data(key)))
 
     @number_settings()
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:
-        """Takes one action; see :meth:`ppo_mask.envs.AbstractEnv.step`."""
         state = fix_types(state)  # Copies the dictionaries, since navix writes into them.
         cache = import_library("navix").rendering.cache.RenderingCache.init(state.state.grid)
         inner = state.state.replace(key=jax.random.key_data(key), cache=cache)

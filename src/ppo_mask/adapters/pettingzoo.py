@@ -131,7 +131,6 @@ class PettingZooEnv(AbstractEnv[HostState]):
         action: Action,
         cut: Bool[Array, ""] | bool = False,
     ) -> tuple[TimeStep, Next[HostState]]:
-        """See :meth:`ppo_mask.envs.AbstractHostEnv.step_and_reset`."""
         last, following = self._moves.step_and_reset(step_key, reset_key, state, action)
         ended = last.terminated | last.truncated
         return self._let_others_move(step_key, last, following, ended, cut)

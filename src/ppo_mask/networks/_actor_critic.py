@@ -138,7 +138,6 @@ class AbstractWrappedActorCritic(AbstractActorCritic):
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
-        """See :class:`AbstractActorCritic`."""
         return self.advance(observation, action_mask, initial_hidden(self.network))[:2]
 
 
@@ -176,7 +175,6 @@ class AbstractFeatureActorCritic(AbstractWrappedActorCritic):
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""], ArrayTree]:
-        """See :class:`AbstractWrappedActorCritic`."""
         inputs = self.unpack(self.features(observation))
         return advance(self.network, inputs, action_mask, hidden)
 

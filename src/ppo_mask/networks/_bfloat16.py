@@ -47,7 +47,6 @@ class BFloat16ActorCritic(AbstractWrappedActorCritic):
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""], ArrayTree]:
-        """See :class:`ppo_mask.networks.AbstractRecurrentActorCritic`."""
         network, observation, before = jax.tree.map(_rounded, (self.network, observation, hidden))
         distribution, value, after = advance(network, observation, action_mask, before)
         hidden = jax.tree.map(lambda old, new: new.astype(old.dtype), hidden, after)

@@ -124,13 +124,11 @@ class ConvActorCritic(AbstractActorCritic):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`AbstractActorCritic`."""
         return static_fields(self)
 
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
-        """See :class:`AbstractActorCritic`."""
         leaves = jax.tree.leaves(observation)
         place = next((i for i, x in enumerate(leaves) if x.shape == self.grid_shape), None)
         others = flat_numbers([x for i, x in enumerate(leaves) if i != place])

@@ -147,7 +147,6 @@ class MaskedCategorical(AbstractMaskedDistribution):
         return jnp.argmax(logits).astype(jnp.int32)
 
     def invert_cdf(self, number: Float[Array, ""]) -> Int[Array, ""]:
-        """See :class:`AbstractMaskedDistribution`."""
         # XLA may sum prefixes in any order, so rounding errors can make the CDF decrease, or change
         # at a forbidden action. Hence the mask here. The top of the CDF counts as above the
         # threshold even if `number * top` rounds up to `top`.
@@ -255,7 +254,6 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         return self._each_part(lambda part: part.mode())
 
     def invert_cdf(self, number: Float[Array, " parts"]) -> Int[Array, " parts"]:
-        """See :class:`AbstractMaskedDistribution`."""
         return self._each_part(lambda part, number: part.invert_cdf(number), number)
 
     def _each_part(self, function: Callable[..., Array], *rows: Any) -> Array:

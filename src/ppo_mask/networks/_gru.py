@@ -97,7 +97,6 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         action_mask: Bool[Array, " actions"],
         hidden: Float[Array, " hidden"],
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""], Float[Array, " hidden"]]:
-        """See :class:`ppo_mask.networks.AbstractRecurrentActorCritic`."""
         x = flat_numbers(observation)
         check_takes(self.observation_size, x)
         encoded = activate(self.encoder, x, self.layer_norm)

@@ -47,7 +47,6 @@ class AbstractFlatActorCritic(AbstractActorCritic):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`AbstractActorCritic`."""
         return static_fields(self)
 
 
@@ -144,7 +143,6 @@ class MLPActorCritic(AbstractFlatActorCritic):
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
-        """See :class:`AbstractActorCritic`."""
         x = flat_numbers(observation)
         check_takes(self.observation_size, x)
         for layer in self.trunk:

@@ -114,14 +114,12 @@ class NormalizedActorCritic(AbstractWrappedActorCritic):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
         shapes = [list(moments.mean.shape) for moments in self.moments]
         return {"network": self.network, "shapes": shapes}
 
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""], ArrayTree]:
-        """See :class:`ppo_mask.networks.AbstractRecurrentActorCritic`."""
         leaves, structure = jax.tree.flatten(observation)
         floats = iter(self.moments)
         leaves = [_standardized(x, next(floats)) if _is_float(x) else x for x in leaves]

@@ -220,11 +220,9 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         self.close()
 
     def take_failure(self) -> Exception | None:
-        """See :meth:`ppo_mask.envs.AbstractHostEnv.take_failure`."""
         return self._host.take_failure()
 
     def release(self) -> None:
-        """See :meth:`ppo_mask.envs.AbstractHostEnv.release`."""
         self._host.release()
 
     def reset(self, key: Key[Array, ""]) -> tuple[HostState, TimeStep]:

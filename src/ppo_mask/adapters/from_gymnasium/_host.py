@@ -60,13 +60,7 @@ class Host:
     """
 
     def __init__(self, name: str, layout: Any, make_stepper: Callable[[Any], Any]) -> None:
-        """Makes no environment yet.
-
-        Args:
-            name: the environment's name, for messages.
-            layout: the layout of the arrays, without ``num_envs``.
-            make_stepper: makes a stepper from a layout with ``num_envs``.
-        """
+        """Makes no environment yet; ``layout`` has no ``num_envs``, which each batch adds."""
         self.name = name
         self.layout = layout
         self._make_stepper = make_stepper

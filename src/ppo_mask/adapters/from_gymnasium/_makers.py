@@ -69,19 +69,7 @@ def find_masks(env: Any) -> Any:
 def inspect_env(
     name: str, env: Any, prefix: str, find: Callable[[Any], Any], mask: Mask
 ) -> Inspected:
-    """Inspects an environment or a vector, and closes it.
-
-    Args:
-        name: the environment's name, for messages.
-        env: the environment or vector.
-        prefix: the beginning of the names of the attributes that hold the spaces.
-        find: finds the method that returns masks.
-        mask: as in ``GymnasiumEnv``.
-
-    Raises:
-        ValueError: actions are not discrete, or observations are not arrays.
-        RunError: the environment raises an error, or has no entry ``mask``.
-    """
+    """Inspects and closes an environment or a vector; ``prefix`` begins its spaces' names."""
     names = f"{prefix}observation_space", f"{prefix}action_space"
     space, actions = attempt(name, lambda: [getattr(env, name) for name in names])
     if not isinstance(actions, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
@@ -127,11 +115,7 @@ def _find_source(
 
 
 def attempt(name: str, make: Callable[[], Any]) -> Any:
-    """Calls a function.
-
-    Raises:
-        RunError: the function raised an error; the message is one line that begins with ``name``.
-    """
+    """Calls a function; its error becomes a RunError of one line that begins with ``name``."""
     try:
         return make()
     except (Exception, SystemExit) as error:
@@ -139,12 +123,7 @@ def attempt(name: str, make: Callable[[], Any]) -> Any:
 
 
 def first_made(name: str, make: Callable[[], Any], kind: type) -> Any:
-    """Makes an environment or a vector, to inspect it.
-
-    Raises:
-        RunError: ``make`` raises an error.
-        ValueError: ``make`` does not return an instance of ``kind``.
-    """
+    """Makes an environment or a vector, to inspect it, and checks that it is one."""
     env = attempt(name, make)
     if not isinstance(env, kind):
         library = kind.__module__.partition(".")[0]

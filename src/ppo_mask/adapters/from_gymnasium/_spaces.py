@@ -68,11 +68,7 @@ def _span(space: Any, counts: Any) -> Any:
 
 @no_type_check
 def read_parts(observation: Any, leaves: Any) -> Any:
-    """Copies the arrays of one observation.
-
-    Raises:
-        UnfitError: see ``store``.
-    """
+    """Copies the arrays of one observation."""
     arrays: list[Any] = []
     for path, dtype, shape, span in leaves:
         arrays.append(np.zeros(shape, dtype))

@@ -95,11 +95,7 @@ def _is_between(filename: Any) -> bool:
 
 @no_type_check
 def check_returned(result: Any, method: Any) -> Any:
-    """Checks and returns the values from ``reset`` or ``step``.
-
-    Raises:
-        UnfitError: ``method`` returned other values than Gymnasium requires.
-    """
+    """Checks and returns the values from ``reset`` or ``step``."""
     names = _RETURNED[method]
     if not isinstance(result, (tuple, list)) or len(result) != len(names):
         several = isinstance(result, (tuple, list))
@@ -115,12 +111,7 @@ def check_returned(result: Any, method: Any) -> Any:
 
 @no_type_check
 def store_numbers(array: Any, where: Any, value: Any, must: Any) -> None:
-    """Copies a reward, an info or flags to ``array[where]``.
-
-    Raises:
-        UnfitError: the value has a wrong shape or is not a number; the message begins with
-            ``must``, which describes an allowed value.
-    """
+    """Copies a reward, an info or flags to ``array[where]``; errors begin with ``must``."""
     try:
         # NumPy would turn None into NaN, which would look like a division by zero.
         if array.dtype.kind == "f" and np.asarray(value).dtype.kind in "OUS":
@@ -132,12 +123,7 @@ def store_numbers(array: Any, where: Any, value: Any, must: Any) -> None:
 
 @no_type_check
 def _check_kept(kept: Any, value: Any, path: Any, span: Any) -> None:
-    """Checks that the copy has not changed a whole number, since NumPy wraps around silently.
-
-    Raises:
-        UnfitError: a number is outside the range of the array's dtype, or outside ``span``, where
-            the one-hot row would be all zeros.
-    """
+    """Checks that numbers are in ``span`` and the dtype's range; NumPy would wrap them silently."""
     if span is not None:
         lowest, highest = span
         wrong = (value < lowest) | (value > highest)
@@ -159,16 +145,7 @@ def _check_kept(kept: Any, value: Any, path: Any, span: Any) -> None:
 
 @no_type_check
 def check_mask(mask: Any, layout: Any) -> Any:
-    """Checks a mask, and converts it to an array of booleans.
-
-    Args:
-        mask: an environment's mask: one boolean, or 0 or 1, for each action; or the allowed
-            actions.
-        layout: see ``lay_out``.
-
-    Raises:
-        UnfitError: the mask has a wrong shape or dtype, or allows no action.
-    """
+    """Checks a mask, or a list of the allowed actions, and converts it to an array of booleans."""
     is_row = isinstance(mask, np.ndarray) and mask.dtype == np.bool_
     if not is_row or mask.shape != (layout["mask_length"],):
         mask = _read_mask(mask, layout)
@@ -236,12 +213,7 @@ def name_source(source: Any) -> Any:
 
 @no_type_check
 def store(array: Any, rows: Any, value: Any, path: Any, span: Any) -> None:
-    """Copies a part of one or several observations to ``array[rows]``.
-
-    Raises:
-        UnfitError: the part does not have the space's shape or kind of dtype, or a number is out of
-            range.
-    """
+    """Copies a part of one or several observations to ``array[rows]``, if it fits its space."""
     value = np.asarray(value)
     # Signed and unsigned whole numbers fit each other; `_check_kept` checks their range.
     are_whole = value.dtype.kind in "iub" and array.dtype.kind in "iu"
@@ -271,11 +243,7 @@ def _where(path: Any) -> Any:
 
 @no_type_check
 def read_entry(info: Any, observation: Any, source: Any) -> Any:
-    """Reads the mask, or a vector's masks, from an info or an observation.
-
-    Raises:
-        UnfitError: the info or observation has no mask.
-    """
+    """Reads the mask, or a vector's masks, from an info or an observation."""
     kind, name = source
     value = (info if kind == "info" else observation).get(name)
     if value is None:
@@ -360,12 +328,7 @@ class Stepper:
 
 
 def work(control: int, memory: int) -> None:
-    """Runs a worker: executes commands from a connection until the connection is closed.
-
-    Args:
-        control: the connection's file descriptor.
-        memory: the shared memory's file descriptor.
-    """
+    """Executes commands until the connection, one of two file descriptors, is closed."""
     # Ignores signals, since the run may need more steps to stop cleanly. The worker stops when the
     # connection closes.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -32,12 +32,7 @@ class Workers:
     """
 
     def __init__(self, make: Any, layout: Any, num_workers: int) -> None:
-        """Starts the workers, which make their environments.
-
-        Raises:
-            UnfitError: the function that makes an environment cannot be sent to another process.
-            WorkerError: a worker could not make its environments.
-        """
+        """Starts the workers, which make their environments."""
         try:
             sent = cloudpickle.dumps(make)
         except Exception as error:
@@ -75,12 +70,10 @@ class Workers:
 
     @no_type_check
     def reset(self) -> None:
-        """See ``Stepper``."""
         self._tell_all(b"reset")
 
     @no_type_check
     def step(self) -> None:
-        """See ``Stepper``."""
         self._tell_all(b"step")
 
     def close(self) -> None:
@@ -119,8 +112,7 @@ def _shared_memory(size: int) -> int:
     if hasattr(os, "memfd_create"):
         memory = os.memfd_create("ppo_mask")
     else:
-        handle, name = tempfile.mkstemp()
+        memory, name = tempfile.mkstemp()
         Path(name).unlink()
-        memory = handle
     os.ftruncate(memory, size)
     return memory

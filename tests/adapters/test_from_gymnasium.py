@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import FrameStackObservation, TimeLimit
 
 import ppo_mask as pm
 import programs
@@ -21,6 +21,7 @@ from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
 from ppo_mask.adapters.from_gymnasium._stepper import check_mask
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
 from ppo_mask.callbacks import _evaluator
+from ppo_mask.envs import ArrayInfo
 from ppo_mask.errors import RunError
 from ppo_mask.training import Progress, Run
 from python_games import Climb, InInfo, InObservation, Invalid, InvalidParts, Spaces, Wrong
@@ -111,6 +112,30 @@ def test_steps_equal_the_game_by_hand(game, num_workers, capfd):
     env = GymnasiumEnv(GAMES[game], infos=infos, num_workers=num_workers)
     assert (follow(env, GAMES[game]) > 4) == (game != "all observations")
     assert capfd.readouterr().err == ""
+
+
+def test_bounds_and_orders_are_known_and_texts_left_out(capfd):
+    parts = {"a": EVERYTHING, "board": spaces.Box(0, 9, (4, 4, 2), np.int8), "say": spaces.Text(3)}
+    parts["in"] = spaces.Dict({"hand": spaces.Discrete(3), "mission": spaces.Text(3)})
+    env = GymnasiumEnv(lambda: Spaces(spaces.Dict(parts)))
+    line = "Spaces: observation['say'] and observation['in']['mission'] is text, and left out"
+    assert line in capfd.readouterr().err
+    _, first = env.reset(KEY)
+    assert first.observation.keys() == {"a", "board", "in"}
+    model = pm.ConvActorCritic.for_env(env, key=KEY)
+    known = [x for x in model.bounds if x is not None]
+    assert known == [(0.0, 255.0), (-5.0, 5.0), (0.0, 9.0)]
+    assert pm.TimeLimit(env, 3).observation_info == env.observation_info
+    shown = env.encode(env._space.value.sample())
+    assert jax.tree.structure(shown) == jax.tree.structure(first.observation)
+    env.close()
+
+
+def test_stacked_frames_are_the_channels():
+    frame = spaces.Box(0, 255, (9, 3), np.uint8)
+    make = lambda: FrameStackObservation(Spaces(frame), 5)  # noqa: E731
+    with GymnasiumEnv(make) as env:
+        assert env.observation_info == ArrayInfo((0, 255), channels_first=True)
 
 
 def test_masks_are_found_in_the_observations_of_a_vector(capfd):

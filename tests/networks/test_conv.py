@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import ppo_mask as pm
+from ppo_mask.envs import ArrayInfo, ProtocolError
 from ppo_mask.networks import describe_network, network_for
+from ppo_mask.networks._observation import bounds_of, scale
 
 KEY = jax.random.key(0)
 MASK = jnp.ones(3, bool)
@@ -30,6 +32,15 @@ class Shows(pm.AbstractEnv[jax.Array]):
 
     def _show(self, reward):
         return pm.TimeStep(self.observation, MASK, reward, False, False, {})
+
+
+def knowing(observation, info):
+    """An environment that knows something of what it shows, too."""
+
+    class Informed(Shows):
+        observation_info = info
+
+    return Informed(observation)
 
 
 FLAT = {
@@ -89,25 +100,94 @@ def conv(shape, others=0):
     return pm.ConvActorCritic(shape, others, 3, **SMALL)
 
 
-def test_an_image_of_bytes_is_divided_by_255() -> None:
-    image = np.full((4, 4, 1), 51, np.uint8)
-    model = conv((4, 4, 1))
-    one, other = (said(model, jnp.asarray(x))[1] for x in (image, np.float32(image / 255)))
-    np.testing.assert_allclose(one, other, rtol=1e-5)
+def made_for(observation, info=None, **hyperparameters):
+    """A network for an observation, and what the observation's environment knows of it."""
+    env = Shows(observation) if info is None else knowing(observation, info)
+    return pm.ConvActorCritic.for_env(env, **SMALL, **hyperparameters)
 
 
-def test_channels_may_come_first_in_an_image() -> None:
-    image = np.random.default_rng(0).integers(0, 256, (20, 24, 4)).astype(np.uint8)
+@pytest.mark.parametrize(
+    ("shape", "known", "asked", "axes"),
+    [
+        ((6, 7, 3), None, None, (6, 7, 3)),
+        ((3, 6, 7), None, None, (6, 7, 3)),  # open_spiel's connect four.
+        ((8, 8, 3), None, None, (8, 8, 3)),
+        ((8, 8, 119), None, None, (8, 8, 119)),  # pgx's chess: no axis is the shortest.
+        ((4, 84, 84), True, None, (84, 84, 4)),
+        ((6, 7, 11), False, None, (6, 7, 11)),
+        ((14, 21, 11), None, True, (21, 11, 14)),  # catanatron's.
+        ((3, 6, 7), True, False, (3, 6, 7)),
+    ],
+)
+def test_axes_are_rows_columns_and_channels(shape, known, asked, axes, capfd) -> None:
+    """What was asked for is taken, then what the environment knows, then the shortest axis."""
+    info = None if known is None else ArrayInfo(channels_first=known)
+    model = eqx.filter_eval_shape(lambda: made_for(jnp.zeros(shape), info, channels_first=asked))
+    rows, columns, channels = axes
+    assert model.convolutions[0].in_channels == channels
+    order = "first" if shape[0] == channels else "last"
+    described = describe_network(model, Shows(jnp.zeros(shape)))
+    assert f"({rows} x {columns} cells, {channels} channels, which come {order})" in described
+    assert ("taken for the channels" in capfd.readouterr().err) == (
+        order == "first" and known is asked is None
+    )
+
+
+def test_both_orders_of_a_board_compute_the_same_and_are_saved(tmp_path: Path) -> None:
+    board = np.random.default_rng(0).integers(0, 256, (6, 7, 3)).astype(np.uint8)
     values = []
-    for each in (image, np.moveaxis(image, -1, 0)):
-        model = pm.ConvActorCritic.for_env(Shows(jnp.asarray(each)), **SMALL)
-        values.append(said(model, jnp.asarray(each))[1])
+    for i, each in enumerate((board, np.moveaxis(board, -1, 0))):
+        pm.save_policy(made_for(each), tmp_path / f"{i}")
+        values.append(said(pm.load_policy(tmp_path / f"{i}").model, jnp.asarray(each))[1])
     assert values[0] == values[1]
-    # Boards of few rows, and of many planes, are no images.
-    for board in ((4, 4, 16), (3, 8, 8), (4, 3, 194)):
-        env = Shows(jnp.zeros(board))
-        model = eqx.filter_eval_shape(lambda env=env: pm.ConvActorCritic.for_env(env, **SMALL))
-        assert model.convolutions[0].weight.shape[1] == board[-1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bounds", "scaled"),
+    [
+        ("uint8", None, (0, 255)),  # Of the grid alone.
+        ("uint8", (0, 255), (0, 255)),
+        ("uint8", (0, 10), (0, 10)),
+        ("int32", (-5, 5), (-5, 5)),
+        ("int32", None, None),
+        ("int32", (-(2**31), 2**31 - 1), None),
+        ("int8", (-3, -3), None),
+        ("float32", (0, 9), None),
+        ("bool", (0, 1), None),
+    ],
+)
+def test_integers_are_scaled_by_their_bounds(dtype, bounds, scaled) -> None:
+    array = np.arange(16).reshape(4, 4, 1).astype(dtype)
+    observation = jax.tree.map(jnp.asarray, {"board": array, "hand": array[0, 0]})
+    env, shape = knowing(observation, ArrayInfo(bounds)), array.shape
+    found = bounds_of(env, jax.eval_shape(lambda: observation), shape)
+    hand = scaled if bounds else None  # Bytes of unknown bounds are scaled in a grid alone.
+    assert found == (() if scaled is None else (scaled, hand))
+    result = scale(observation, found)
+    for name, between in (("board", scaled), ("hand", hand)):
+        low, high = between or (0, 1)
+        wanted = (np.float32(observation[name]) - low) / (high - low)
+        np.testing.assert_allclose(result[name], wanted, rtol=1e-6)
+
+
+def test_networks_keep_the_bounds() -> None:
+    observation = {"board": jnp.zeros((4, 4, 1), jnp.int32), "hand": jnp.ones(2)}
+    env = knowing(observation, ArrayInfo((0, 9)))
+    for kind in (pm.ConvActorCritic, pm.MLPActorCritic, pm.GRUActorCritic):
+        model = eqx.filter_eval_shape(lambda kind=kind: kind.for_env(env, **SMALL))
+        assert model.hyperparameters["bounds"] == ((0.0, 9.0), None)
+        with pytest.raises(ValueError, match="takes 2 arrays, got 1"):
+            eqx.filter_eval_shape(said, model, observation["board"])
+    with pytest.raises(ProtocolError, match=r"observation_info is .* not like the observation"):
+        made_for(np.zeros((4, 4, 1)), [ArrayInfo(), ArrayInfo()])
+
+
+def test_a_large_image_is_pointed_out(capfd: pytest.CaptureFixture[str]) -> None:
+    eqx.filter_eval_shape(lambda: made_for(jnp.zeros((210, 160, 3), jnp.uint8)))
+    line = capfd.readouterr().err
+    assert "about 5 times as long as 84 x 84, and each step of a rollout keeps 100,800" in line
+    assert "ResizeObservation" in line
+    assert line.count("\n") == 1
 
 
 def test_what_is_far_apart_in_a_grid_matters() -> None:
@@ -142,6 +222,6 @@ def test_a_saved_one_loads_and_is_described(tmp_path: Path) -> None:
     again = pm.load_policy(tmp_path / "policy").model
     assert again.hyperparameters == model.hyperparameters
     text = describe_network(again, env)
-    assert "['board'] float32[3, 3, 1], ['hand'] int32[5] -> ConvActorCritic" in text
+    assert "['board'] float32[3, 3, 1], ['hand'] int32[5] -> ConvActorCritic (3 x 3" in text
     text = describe_network(again, Shows([jnp.ones(2)] * 5))
-    assert text.startswith("5 arrays of 10 numbers -> ConvActorCritic, ")
+    assert text.startswith("5 arrays of 10 numbers -> ConvActorCritic (")

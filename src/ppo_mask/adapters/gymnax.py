@@ -3,7 +3,7 @@
 https://github.com/RobertTLange/gymnax
 """
 
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ from ppo_mask.adapters._shared import (
     make_timestep,
     select_arrays,
 )
-from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings, zeros_from_shapes
 
 
@@ -33,11 +33,13 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         params: the environment's parameters. Array parameters may differ between the tasks of a
             :class:`ppo_mask.envs.MultiTask`, and change with a curriculum.
         num_actions: the number of actions.
+        observation_info: the channels of MinAtar's boards come last.
     """
 
     params: Any
     num_actions: int = eqx.field(static=True)
     _library_env: StaticObject = eqx.field(static=True)
+    observation_info: ClassVar = ArrayInfo(channels_first=False)
 
     def __init__(self, environment: Any, params: Any = None):
         """Wraps an environment, which may be given by its name.

@@ -9,6 +9,7 @@ from typing import Any, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Key
 
 from ppo_mask.adapters._shared import (
@@ -18,7 +19,7 @@ from ppo_mask.adapters._shared import (
     make_named,
     make_timestep,
 )
-from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.envs.actions import ActionLike, NumActions, as_action, mask_length
 from ppo_mask.jax_tools import ArrayTree, number_settings
 
@@ -90,6 +91,23 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
                 )
             self.num_actions = self.parts
         self._library_env = StaticObject(environment)
+
+    @property
+    def observation_info(self) -> Any:
+        """The bounds of the observation's spec; the channels of boards are the last axis."""
+
+        def info(path: Any, leaf: Any) -> ArrayInfo:
+            del leaf
+            spec: Any = self.environment.observation_spec
+            for entry in path:
+                spec = spec[jax.tree_util.keystr((entry,), simple=True)]
+            if not hasattr(spec, "minimum"):
+                return ArrayInfo(channels_first=False)
+            low, high = np.asarray(spec.minimum).min(), np.asarray(spec.maximum).max()
+            return ArrayInfo((low, high), channels_first=False)
+
+        _, first = jax.eval_shape(self.reset, jax.random.key(0))
+        return jax.tree_util.tree_map_with_path(info, first.observation)
 
     @property
     def environment(self) -> Any:

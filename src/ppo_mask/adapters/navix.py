@@ -8,6 +8,7 @@ from typing import Any, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Key
 
 from ppo_mask.adapters._shared import (
@@ -17,7 +18,7 @@ from ppo_mask.adapters._shared import (
     make_named,
     make_timestep,
 )
-from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings
 
 
@@ -55,6 +56,13 @@ class NavixEnv(AbstractEnv[ArrayTree]):
             environment = make_named(navix.make, "navix", environment)
         self.num_actions = len(environment.action_set)
         self._library_env = StaticObject(environment)
+
+    @property
+    def observation_info(self) -> ArrayInfo:
+        """The bounds of the observation's space; the channels are the last axis."""
+        space = self.environment.observation_space
+        low, high = np.asarray(space.minimum).min(), np.asarray(space.maximum).max()
+        return ArrayInfo((low, high), channels_first=False)
 
     @property
     def environment(self) -> Any:

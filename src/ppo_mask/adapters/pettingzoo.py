@@ -101,6 +101,11 @@ class PettingZooEnv(AbstractEnv[HostState]):
             _, first = jax.eval_shape(self._moves.reset, jax.random.key(0))
             check_network(opponent, name, self._show(first.observation), first.action_mask)
 
+    @property
+    def observation_info(self) -> Any:
+        """What the space of the observations knows of its arrays."""
+        return self._show(self._moves.observation_info)
+
     def close(self) -> None:
         """Closes all games and ends their workers. A later step begins new games."""
         self._moves.close()

@@ -3,7 +3,7 @@
 Koyamada et al. 2023, arXiv:2303.17503; https://github.com/sotetsuk/pgx
 """
 
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax
@@ -21,7 +21,7 @@ from ppo_mask.adapters._shared import (
     make_timestep,
     random_opponent,
 )
-from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings, zeros_from_shapes
 from ppo_mask.networks import AbstractActorCritic
 
@@ -62,6 +62,7 @@ class PgxEnv(AbstractEnv[Match]):
         begins: whether the agent makes the first move; None samples it for each episode.
         num_actions: the number of actions.
         num_players: the number of players.
+        observation_info: a board's channels come last.
     """
 
     opponent: Opponent | None
@@ -69,6 +70,7 @@ class PgxEnv(AbstractEnv[Match]):
     num_actions: int = eqx.field(static=True)
     num_players: int = eqx.field(static=True)
     _library_env: StaticObject = eqx.field(static=True)
+    observation_info: ClassVar = ArrayInfo(channels_first=False)
 
     def __init__(self, game: Any, opponent: Opponent | None = None, begins: bool | None = None):
         """Wraps a game, which may be given by its name.

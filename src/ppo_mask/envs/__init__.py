@@ -11,7 +11,7 @@ from ppo_mask.errors import ProtocolError
 
 from . import actions, probes
 from ._check import check_env
-from ._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
+from ._env import AbstractEnv, AbstractSelfResettingEnv, ArrayInfo, Next, TimeStep, declared_info
 from ._host import AbstractHostEnv, host_env_in
 from ._multitask import MultiTask
 from ._shapes import Shapes, require_env, shapes_of, trace_call
@@ -22,6 +22,7 @@ __all__ = [
     "AbstractEnv",
     "AbstractHostEnv",
     "AbstractSelfResettingEnv",
+    "ArrayInfo",
     "FlatObservation",
     "MultiTask",
     "Next",
@@ -34,6 +35,7 @@ __all__ = [
     "VectorTimeStep",
     "actions",
     "check_env",
+    "declared_info",
     "flatten",
     "host_env_in",
     "probes",

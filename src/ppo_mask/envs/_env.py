@@ -5,8 +5,9 @@ Randomness comes in as a key argument, never from the state. :class:`ppo_mask.en
 batching, auto-reset and episode statistics.
 """
 
+import dataclasses
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, SupportsFloat, TypeVar, final
 
 import equinox as eqx
 import jax
@@ -119,6 +120,27 @@ class TimeStep(eqx.Module):
     info: dict[str, Array] = eqx.field(converter=_as_tree("info"))
 
 
+@final
+@dataclasses.dataclass(frozen=True)
+class ArrayInfo:
+    """What an environment knows of an array of its observation, beyond its shape and dtype.
+
+    Attributes:
+        bounds: the lowest and the highest value; None if unknown. The library's networks scale
+            integers between bounds to [0, 1].
+        channels_first: for an image or a board, whether its first axis, not its last, has the
+            channels; None if unknown.
+    """
+
+    bounds: tuple[SupportsFloat, SupportsFloat] | None = None
+    channels_first: bool | None = None
+
+
+def declared_info(env: Any) -> Any:
+    """Returns an environment's ``observation_info``; an empty ``ArrayInfo`` if it has none."""
+    return getattr(env, "observation_info", ArrayInfo())
+
+
 class AbstractEnv(eqx.Module, Generic[State]):
     """An environment: one episode at a time, pure, jit-able and vmap-able.
 
@@ -133,6 +155,8 @@ class AbstractEnv(eqx.Module, Generic[State]):
         num_actions: length of the mask; actions are 0 to ``num_actions`` - 1. For MultiDiscrete
             actions, a tuple ``(a, b, …)``: an action is an array with one number for each part, and
             the mask concatenates the parts' masks to a length of ``a + b + …``.
+        observation_info: optional; an :class:`ArrayInfo` for all arrays of the observation, or a
+            tree of them like the observation.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp, ppo_mask as pm

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from ppo_mask.envs._env import AbstractEnv, TimeStep
+from ppo_mask.envs._env import AbstractEnv, TimeStep, declared_info
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs._shapes import trace_call
 from ppo_mask.envs.actions import ActionLike, NumActions, as_action
@@ -73,6 +73,11 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
                 was, is_ = first.get(name, "nothing"), other.get(name, "nothing")
                 if was != is_:
                     raise ValueError(f"{name} is {was} in environment 0 but {is_} in {number}")
+
+    @property
+    def observation_info(self) -> Any:
+        """That of the first environment."""
+        return declared_info(self.envs[0])
 
     def reset(self, key: Key[Array, ""]) -> tuple[tuple[Int[Array, ""], ArrayTree], TimeStep]:
         """Samples an environment by the weights, and starts an episode of it."""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.envs._env import AbstractEnv, Next, TimeStep
+from ppo_mask.envs._env import AbstractEnv, Next, TimeStep, declared_info
 from ppo_mask.envs._host import step_in_place
 from ppo_mask.envs._shapes import trace_call
 from ppo_mask.envs.actions import Action, ActionLike, NumActions, as_action
@@ -54,6 +54,11 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         self.env = env
         self.max_steps = max_steps
         self.num_actions = env.num_actions
+
+    @property
+    def observation_info(self) -> Any:
+        """That of the environment inside."""
+        return declared_info(self.env)
 
     def reset(self, key: Key[Array, ""]) -> tuple[tuple[State, Int[Array, ""]], TimeStep]:
         """Starts an episode and its count of steps."""

@@ -9,9 +9,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.envs.actions import NumActions, mask_length
+from ppo_mask.errors import warn
 from ppo_mask.jax_tools import ArrayTree, flat_numbers
 from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
+from ppo_mask.networks._observation import (
+    SMALLEST_SIDE,
+    Bounds,
+    bounds_of,
+    channels_last,
+    find_grid,
+    is_shortest_first,
+    scale,
+)
 from ppo_mask.networks.layers import (
     affine,
     check_sizes,
@@ -22,8 +32,7 @@ from ppo_mask.networks.layers import (
 )
 
 _LARGEST = 12  # Cells per side; larger images are halved.
-_SMALLEST = 3  # Cells per side; the size of a kernel.
-_MOST_PLANES_FIRST, _SMALLEST_IMAGE = 4, 16  # Color channels or stacked frames; cells per side.
+_LARGE = 100  # Cells per side; larger images are slow to learn from, which a warning says.
 
 
 @final
@@ -37,15 +46,18 @@ class ConvActorCritic(AbstractActorCritic):
 
     Args:
         key: the random key of the initial weights.
+        channels_first: None takes the first axis for the channels if it is the shortest, with a
+            warning, and the last axis otherwise.
 
     Attributes:
-        grid_shape: rows, columns and channels. The observation's first array of this shape is the
-            grid; uint8 values are divided by 255. If the first axis has at most 4 entries and each
-            other axis at least 16, channels come first, as in stacked frames.
+        grid_shape: rows, columns and channels; with ``channels_first``, channels, rows and columns.
+            The observation's first array of this shape is the grid.
         other_size: number of entries in the rest of the observation.
         num_actions: number of logits of the policy; if MultiDiscrete, a number for each part.
         channels: number of channels of each convolution.
         hidden_dim: width of the hidden layer.
+        channels_first: whether the grid's first axis, not its last, has the channels.
+        bounds: as in :class:`~ppo_mask.networks.MLPActorCritic`.
         convolutions: the convolutions, in order.
         hidden: the hidden layer.
         actor: the policy's head.
@@ -68,6 +80,8 @@ class ConvActorCritic(AbstractActorCritic):
     num_actions: NumActions = eqx.field(static=True)
     channels: int = eqx.field(static=True)
     hidden_dim: int = eqx.field(static=True)
+    channels_first: bool = eqx.field(static=True)
+    bounds: Bounds = eqx.field(static=True)
     convolutions: tuple[eqx.nn.Conv2d, ...]
     hidden: eqx.nn.Linear
     actor: eqx.nn.Linear
@@ -80,15 +94,22 @@ class ConvActorCritic(AbstractActorCritic):
         num_actions: NumActions,
         channels: int = 32,
         hidden_dim: int = 256,
+        channels_first: bool | None = None,
+        bounds: Bounds = (),
         *,
         key: Key[Array, ""],
     ):
-        self.grid_shape = grid_shape
-        rows, columns, planes = _channels_last(grid_shape)
+        rows, columns, planes = channels_last(grid_shape, channels_first)
+        if channels_first is None and (channels_first := is_shortest_first(grid_shape)):
+            warn(
+                f"the first axis of {list(grid_shape)} is the shortest, and is taken for the "
+                "channels; channels_first (--channels-first) says whether it is"
+            )
+        self.grid_shape, self.channels_first, self.bounds = grid_shape, channels_first, bounds
         self.other_size, self.num_actions = other_size, num_actions
         self.channels, self.hidden_dim = channels, hidden_dim
         check_sizes(self, "num_actions", "channels", "hidden_dim")
-        if min(rows, columns) < _SMALLEST or planes < 1:
+        if min(rows, columns) < SMALLEST_SIDE or planes < 1:
             raise ValueError(f"a grid has at least 3 x 3 cells and 1 channel, got {grid_shape}")
         strides: list[int] = []
         while max(rows, columns) > _LARGEST:
@@ -103,24 +124,44 @@ class ConvActorCritic(AbstractActorCritic):
         self.critic = linear(hidden_dim, 1, 1.0, keys[-1])
 
     @classmethod
-    def for_env(cls, env: Any, *, key: Key[Array, ""], **hyperparameters: Any) -> "ConvActorCritic":
+    def for_env(
+        cls,
+        env: Any,
+        *,
+        key: Key[Array, ""],
+        channels_first: bool | None = None,
+        **hyperparameters: Any,
+    ) -> "ConvActorCritic":
         """Makes a network that fits an environment.
 
         Args:
             env: an :class:`~ppo_mask.envs.AbstractEnv` with a grid in its observation: an array of
-                rows, columns and channels, at least 3 × 3 cells.
+                at least 3 × 3 cells, and channels. Integers whose bounds it knows are scaled; bytes
+                of the grid are scaled in any case.
             key: the random key of the initial weights.
+            channels_first: whether the grid's first axis, not its last, has the channels; None for
+                what the environment knows, if it knows.
             hyperparameters: other arguments of the constructor, such as ``hidden_dim``.
 
         Raises:
             ValueError: the observation has no grid, or no numbers at all.
         """
         observation = observation_shapes(env)
-        shape = find_grid(observation)
-        if shape is None:
+        if (grid := find_grid(env, observation, channels_first)) is None:
             raise ValueError("the observation has no array of rows, columns and channels")
+        shape, known = grid
+        rows, columns, _ = channels_last(shape, known)
+        if max(rows, columns) > _LARGE:
+            warn(
+                f"images of {rows} x {columns} make an update about {rows * columns / 84**2:.0f} "
+                f"times as long as 84 x 84, and each step of a rollout keeps "
+                f"{size_of(observation):,} numbers; ResizeObservation, GrayscaleObservation and "
+                "FrameStackObservation of gymnasium.wrappers shrink and stack them"
+            )
+        read = {"channels_first": known, "bounds": bounds_of(env, observation, shape)}
         others = size_of(observation) - math.prod(shape)
-        return cls(shape, others, env.num_actions, key=key, **of_python(**hyperparameters))
+        arguments = read | of_python(**hyperparameters)
+        return cls(shape, others, env.num_actions, key=key, **arguments)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -129,7 +170,7 @@ class ConvActorCritic(AbstractActorCritic):
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
-        leaves = jax.tree.leaves(observation)
+        leaves = jax.tree.leaves(scale(observation, self.bounds))
         place = next((i for i, x in enumerate(leaves) if x.shape == self.grid_shape), None)
         others = flat_numbers([x for i, x in enumerate(leaves) if i != place])
         if place is None or others.size != self.other_size:
@@ -137,10 +178,8 @@ class ConvActorCritic(AbstractActorCritic):
                 f"the network takes a grid {list(self.grid_shape)} and {self.other_size} other "
                 f"numbers, got {[list(x.shape) for x in leaves]}"
             )
-        grid = leaves[place]
-        x = grid.astype(jnp.float32) / (255 if grid.dtype == jnp.uint8 else 1)
-        x = x.astype(self.convolutions[0].weight.dtype)
-        if _channels_last(self.grid_shape) == self.grid_shape:
+        x = leaves[place].astype(self.convolutions[0].weight.dtype)
+        if not self.channels_first:
             x = jnp.moveaxis(x, -1, 0)
         for convolution in self.convolutions:
             x = jax.nn.relu(convolution(x))
@@ -148,26 +187,6 @@ class ConvActorCritic(AbstractActorCritic):
         x = jnp.tanh(affine(self.hidden, x))
         value = affine(self.critic, x)[0]
         return masked_distribution(affine(self.actor, x), action_mask, self.num_actions), value
-
-
-def find_grid(observation: Any) -> tuple[int, int, int] | None:
-    """Returns the shape of an observation's first grid of rows, columns and channels, or None.
-
-    In an image like ``[4, 84, 84]``, channels come first.
-
-    Args:
-        observation: a tree of arrays, or of their shapes.
-    """
-    shapes = [leaf.shape for leaf in jax.tree.leaves(observation) if len(leaf.shape) == 3]
-    sides = ((shape, _channels_last(shape)) for shape in shapes)
-    return next((shape for shape, (*x, n) in sides if min(x) >= _SMALLEST and n >= 1), None)
-
-
-def _channels_last(shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    first, second, third = shape
-    if first <= _MOST_PLANES_FIRST and min(second, third) >= _SMALLEST_IMAGE:
-        return second, third, first
-    return shape
 
 
 def _convolution(n_in: int, n_out: int, stride: int, key: Key[Array, ""]) -> eqx.nn.Conv2d:

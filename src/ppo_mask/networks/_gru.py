@@ -12,6 +12,7 @@ from ppo_mask.jax_tools import ArrayTree, flat_numbers
 from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
 from ppo_mask.networks._mlp import AbstractFlatActorCritic
+from ppo_mask.networks._observation import Bounds, scale
 from ppo_mask.networks.layers import activate, affine, check_sizes, check_takes, layer_of, linear
 
 
@@ -33,6 +34,7 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         layer_norm: whether to normalize the first layer to mean 0 and variance 1 before its tanh.
         policy_gain: factor on the hidden state before the policy's head; see
             :class:`~ppo_mask.networks.MLPActorCritic`.
+        bounds: as in :class:`~ppo_mask.networks.MLPActorCritic`.
         encoder: the first layer.
         gates: the unit's weights for the first layer's output, with the reset, update and candidate
             gates stacked.
@@ -58,6 +60,7 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
     hidden_dim: int = eqx.field(static=True)
     layer_norm: bool = eqx.field(static=True)
     policy_gain: float = eqx.field(static=True)
+    bounds: Bounds = eqx.field(static=True)
     encoder: eqx.nn.Linear
     gates: eqx.nn.Linear
     recurrent_gates: eqx.nn.Linear
@@ -71,6 +74,7 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         hidden_dim: int = 256,
         layer_norm: bool = False,
         policy_gain: float = 1.0,
+        bounds: Bounds = (),
         *,
         key: Key[Array, ""],
     ):
@@ -79,6 +83,7 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         self.hidden_dim = hidden_dim
         self.layer_norm = layer_norm
         self.policy_gain = policy_gain
+        self.bounds = bounds
         check_sizes(self, "observation_size", "num_actions", "hidden_dim")
         keys = jax.random.split(key, 9)
         self.encoder = linear(observation_size, hidden_dim, 2**0.5, keys[0])
@@ -97,7 +102,7 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         action_mask: Bool[Array, " actions"],
         hidden: Float[Array, " hidden"],
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""], Float[Array, " hidden"]]:
-        x = flat_numbers(observation)
+        x = flat_numbers(scale(observation, self.bounds))
         check_takes(self.observation_size, x)
         encoded = activate(self.encoder, x, self.layer_norm)
         new = jnp.split(affine(self.gates, encoded), 3)

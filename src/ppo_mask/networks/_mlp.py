@@ -10,6 +10,7 @@ from ppo_mask.envs.actions import NumActions, mask_length
 from ppo_mask.jax_tools import ArrayTree, flat_numbers
 from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
+from ppo_mask.networks._observation import Bounds, bounds_of, scale
 from ppo_mask.networks.layers import (
     activate,
     affine,
@@ -34,7 +35,7 @@ class AbstractFlatActorCritic(AbstractActorCritic):
         """Makes a network that fits an environment.
 
         Args:
-            env: an :class:`~ppo_mask.envs.AbstractEnv`.
+            env: an :class:`~ppo_mask.envs.AbstractEnv`. Integers whose bounds it knows are scaled.
             key: the random key of the initial weights.
             hyperparameters: other arguments of the constructor, such as ``hidden_dim``.
 
@@ -42,8 +43,9 @@ class AbstractFlatActorCritic(AbstractActorCritic):
             ValueError: the observation has no numbers.
         """
         make: Any = cls
-        sizes = of_python(**hyperparameters)
-        return make(size_of(observation_shapes(env)), env.num_actions, key=key, **sizes)
+        observation = observation_shapes(env)
+        sizes = {"bounds": bounds_of(env, observation)} | of_python(**hyperparameters)
+        return make(size_of(observation), env.num_actions, key=key, **sizes)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -81,6 +83,8 @@ class MLPActorCritic(AbstractFlatActorCritic):
         policy_gain: factor on the last hidden layer before the policy's head.
         shared_layers: number of first hidden layers that policy and value share. For a long
             observation, most of the cost is in the first layer; sharing this layer halves its cost.
+        bounds: for each array of the observation, the two values that become 0 and 1, or None to
+            leave the array as it is; empty to leave all.
         trunk: the shared layers.
         actor: the policy's other layers.
         critic: the value's other layers.
@@ -105,6 +109,7 @@ class MLPActorCritic(AbstractFlatActorCritic):
     layer_norm: bool = eqx.field(static=True)
     policy_gain: float = eqx.field(static=True)
     shared_layers: int = eqx.field(static=True)
+    bounds: Bounds = eqx.field(static=True)
     trunk: tuple[eqx.nn.Linear, ...]
     actor: tuple[eqx.nn.Linear, ...]
     critic: tuple[eqx.nn.Linear, ...]
@@ -118,6 +123,7 @@ class MLPActorCritic(AbstractFlatActorCritic):
         layer_norm: bool = False,
         policy_gain: float = 1.0,
         shared_layers: int = 0,
+        bounds: Bounds = (),
         *,
         key: Key[Array, ""],
     ):
@@ -128,6 +134,7 @@ class MLPActorCritic(AbstractFlatActorCritic):
         self.layer_norm = layer_norm
         self.policy_gain = policy_gain
         self.shared_layers = shared_layers
+        self.bounds = bounds
         check_sizes(self, "observation_size", "num_actions", "hidden_dim", "num_layers")
         actor_key, critic_key = jax.random.split(key)
         if not 0 <= shared_layers <= num_layers:
@@ -143,7 +150,7 @@ class MLPActorCritic(AbstractFlatActorCritic):
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
-        x = flat_numbers(observation)
+        x = flat_numbers(scale(observation, self.bounds))
         check_takes(self.observation_size, x)
         for layer in self.trunk:
             x = activate(layer, x, self.layer_norm)

@@ -36,6 +36,11 @@ class NetworkSettings:
     shared_layers: int = setting(
         0, "hidden layers, from the first on, that policy and value share in an MLP", at_least=0
     )
+    channels_first: bool | None = setting(
+        None,
+        "whether the first axis of an image or board has its channels, or else the last; none: as "
+        "the environment says, or the first if it is the shortest",
+    )
     initial_policy: str | None = setting(
         None,
         "begin with the weights of a run, a checkpoint, or a saved policy; none: random ones",

@@ -44,7 +44,7 @@ def default_network(
     Raises:
         RunError: the observation contains no numbers.
     """
-    names = ("hidden_dim", "num_layers", "shared_layers")
+    names = ("hidden_dim", "num_layers", "shared_layers", "channels_first")
     sizes = {name: getattr(network, name) for name in names}
     try:
         return network_for(env, key=key, **sizes)

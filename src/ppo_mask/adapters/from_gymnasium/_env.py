@@ -30,12 +30,12 @@ from ppo_mask.adapters.from_gymnasium._makers import (
     inspect_env,
     with_mask,
 )
-from ppo_mask.adapters.from_gymnasium._spaces import as_row, as_tree, leaves_of, read_parts
+from ppo_mask.adapters.from_gymnasium._spaces import as_row, as_tree, info_of, leaves_of, read_parts
 from ppo_mask.adapters.from_gymnasium._stepper import Stepper, make_arrays
 from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper, find_masks_of
 from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.devices.platforms import platform_of
-from ppo_mask.envs import AbstractHostEnv, Next, TimeStep
+from ppo_mask.envs import AbstractHostEnv, ArrayInfo, Next, TimeStep
 from ppo_mask.envs.actions import Action, ActionLike, NumActions, as_action, mask_length
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree
@@ -84,6 +84,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
     num_actions: NumActions = eqx.field(static=True)
     _flatten: bool = eqx.field(static=True)
+    _channels_first: bool | None = eqx.field(static=True)
     _infos: tuple[str, ...] = eqx.field(static=True)
     _space: StaticObject = eqx.field(static=True)
     _held: StaticObject = eqx.field(static=True)
@@ -190,6 +191,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         put = partial(object.__setattr__, self)
         put("num_actions", inspected.num_actions)
         put("_flatten", flatten)
+        put("_channels_first", inspected.channels_first)
         put("_infos", tuple(infos))
         put("_space", StaticObject(inspected.space))
         layout = {
@@ -208,6 +210,11 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     @property
     def _host(self) -> Host:
         return self._held.value
+
+    @property
+    def observation_info(self) -> Any:
+        """The bounds of the space's parts, and where images have their channels, if known."""
+        return ArrayInfo() if self._flatten else info_of(self._space.value, self._channels_first)
 
     def close(self) -> None:
         """Closes all environments and ends their workers. A later step begins new episodes."""

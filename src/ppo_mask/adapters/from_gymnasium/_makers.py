@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple, no_type_check
 
 from ppo_mask.adapters._gymnasium import gymnasium
-from ppo_mask.adapters.from_gymnasium._spaces import Leaf, counts_of, leaves_of
+from ppo_mask.adapters.from_gymnasium._spaces import Leaf, counts_of, leaves_of, texts_in
 from ppo_mask.adapters.from_gymnasium._stepper import (
     GIVEN,
     UnfitError,
@@ -37,6 +37,7 @@ class Inspected(NamedTuple):
     num_actions: NumActions
     leaves: list[Leaf]
     mask: tuple[str | None, str | None]
+    channels_first: bool | None
 
 
 def with_mask(make: Callable[..., Any], mask: Mask) -> Callable[..., Any]:
@@ -79,12 +80,16 @@ def inspect_env(
         leaves = leaves_of(space)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
+    if texts := texts_in(space):
+        warn(f"{name}: {' and '.join(texts)} is text, and left out: networks take numbers")
     count = counts_of(actions)
     rows = [leaf for leaf in leaves if leaf.shape == (mask_length(count),)]
     shown = [leaf.path[0] for leaf in rows if len(leaf.path) == 1]
     source = attempt(name, lambda: _find_source(name, env, find, mask, shown))
+    is_stack = isinstance(env, gymnasium.wrappers.FrameStackObservation)
+    order = True if is_stack else None  # Frames are the first axis.
     close(name, env)
-    return Inspected(name, space, actions.start, actions.shape, count, leaves, source)
+    return Inspected(name, space, actions.start, actions.shape, count, leaves, source, order)
 
 
 def _find_source(

@@ -1,5 +1,6 @@
 """Converts observations of Gymnasium's spaces to trees of arrays."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, no_type_check
 
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ from jaxtyping import Array, Float
 
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters.from_gymnasium._stepper import part_of, store
+from ppo_mask.envs import ArrayInfo
 from ppo_mask.envs.actions import NumActions
 from ppo_mask.jax_tools import ArrayTree
 
@@ -38,12 +40,15 @@ def counts_of(space: Any) -> NumActions:
 def leaves_of(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
     """Lists the arrays of a space's observations, in the order of the space's parts.
 
+    The texts in a Dict are left out, unless nothing else is in it.
+
     Raises:
         ValueError: a part is not an array of fixed shape; the message names the part.
     """
     spaces = gymnasium.spaces
     if isinstance(space, spaces.Dict):
-        return [leaf for key, part in space.items() for leaf in leaves_of(part, (*path, key))]
+        parts = _without_texts(space)
+        return [leaf for key, part in parts.items() for leaf in leaves_of(part, (*path, key))]
     if isinstance(space, spaces.Tuple):
         parts = enumerate(space.spaces)
         return [leaf for key, part in parts for leaf in leaves_of(part, (*path, key))]
@@ -60,6 +65,21 @@ def leaves_of(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
         f"observation{where} is of {space}; it must be a Box, Discrete, MultiBinary or "
         "MultiDiscrete, or a Dict or Tuple of them"
     )
+
+
+def texts_in(space: Any, where: str = "observation") -> list[str]:
+    """Names the texts that :func:`leaves_of` leaves out."""
+    if not isinstance(space, gymnasium.spaces.Dict):
+        return []
+    kept = _without_texts(space)
+    inner = [text for key, part in kept.items() for text in texts_in(part, f"{where}[{key!r}]")]
+    return [f"{where}[{key!r}]" for key in space if key not in kept] + inner
+
+
+def _without_texts(space: Any) -> dict[Any, Any]:
+    parts = dict(space.items())
+    texts = [key for key, part in parts.items() if getattr(part.dtype, "kind", "") == "U"]
+    return {key: part for key, part in parts.items() if key not in texts} or parts
 
 
 def _span(space: Any, counts: Any) -> Any:
@@ -83,14 +103,25 @@ def as_tree(space: Any, arrays: list[Array]) -> ArrayTree:
     quantities.
     """
     rest = iter(arrays)
+    return _map_space(lambda part: _encode(part, next(rest)), space)
 
-    def make(space: Any) -> Any:
-        if isinstance(space, gymnasium.spaces.Dict):
-            return {key: make(part) for key, part in space.items()}
-        if isinstance(space, gymnasium.spaces.Tuple):
-            return tuple([make(part) for part in space.spaces])
-        return _encode(space, next(rest))
 
+def info_of(space: Any, channels_first: bool | None) -> Any:
+    """Makes a tree like an observation, of what its space knows of the arrays."""
+
+    def info(part: Any) -> ArrayInfo:
+        if not isinstance(part, gymnasium.spaces.Box):
+            return ArrayInfo()
+        return ArrayInfo((part.low.min(), part.high.max()), channels_first)
+
+    return _map_space(info, space)
+
+
+def _map_space(make: Callable[[Any], Any], space: Any) -> Any:
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {key: _map_space(make, part) for key, part in _without_texts(space).items()}
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return tuple([_map_space(make, part) for part in space.spaces])
     return make(space)
 
 

@@ -147,12 +147,13 @@ def test_both_orders_of_a_board_compute_the_same_and_are_saved(tmp_path: Path) -
     [
         ("uint8", None, (0, 255)),  # Of the grid alone.
         ("uint8", (0, 255), (0, 255)),
-        ("uint8", (0, 10), (0, 10)),
-        ("int32", (-5, 5), (-5, 5)),
+        ("uint8", (0, 11), (0, 11)),
+        ("int32", (-15, 5), (-15, 5)),
+        ("int32", (-10, 10), None),  # Small numbers are left as they are.
         ("int32", None, None),
         ("int32", (-(2**31), 2**31 - 1), None),
         ("int8", (-3, -3), None),
-        ("float32", (0, 9), None),
+        ("float32", (0, 99), None),
         ("bool", (0, 1), None),
     ],
 )
@@ -172,10 +173,10 @@ def test_integers_are_scaled_by_their_bounds(dtype, bounds, scaled) -> None:
 
 def test_networks_keep_the_bounds() -> None:
     observation = {"board": jnp.zeros((4, 4, 1), jnp.int32), "hand": jnp.ones(2)}
-    env = knowing(observation, ArrayInfo((0, 9)))
+    env = knowing(observation, ArrayInfo((0, 99)))
     for kind in (pm.ConvActorCritic, pm.MLPActorCritic, pm.GRUActorCritic):
         model = eqx.filter_eval_shape(lambda kind=kind: kind.for_env(env, **SMALL))
-        assert model.hyperparameters["bounds"] == ((0.0, 9.0), None)
+        assert model.hyperparameters["bounds"] == ((0.0, 99.0), None)
         with pytest.raises(ValueError, match="takes 2 arrays, got 1"):
             eqx.filter_eval_shape(said, model, observation["board"])
     with pytest.raises(ProtocolError, match=r"observation_info is .* not like the observation"):

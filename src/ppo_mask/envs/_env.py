@@ -127,7 +127,7 @@ class ArrayInfo:
 
     Attributes:
         bounds: the lowest and the highest value; None if unknown. The library's networks scale
-            integers between bounds to [0, 1].
+            integers between bounds to [0, 1], unless they are 10 at most.
         channels_first: for an image or a board, whether its first axis, not its last, has the
             channels; None if unknown.
     """

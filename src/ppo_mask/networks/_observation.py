@@ -17,6 +17,9 @@ Bounds: TypeAlias = tuple[tuple[float, float] | None, ...]
 """For each array, the values that become 0 and 1, or None to leave it as it is; () for no array."""
 Shape: TypeAlias = tuple[int, int, int]
 
+_SMALL = 10
+"""Integers up to this are left as they are. Scaled from 0 and 8 to 0 and 1, navix's symbols took an
+MLP about twice as many steps to learn from."""
 SMALLEST_SIDE = 3
 """Cells per side of a grid; the size of a kernel."""
 
@@ -45,7 +48,7 @@ def find_grid(
 
 
 def bounds_of(env: Any, observation: Any, grid_shape: Shape | None = None) -> Bounds:
-    """Finds the arrays to scale: integers whose bounds the environment knows.
+    """Finds the arrays to scale: integers over 10 whose bounds the environment knows.
 
     The bounds of a dtype's whole range say nothing, except for bytes; those of the grid are from 0
     to 255 unless the environment knows better.
@@ -58,7 +61,8 @@ def bounds_of(env: Any, observation: Any, grid_shape: Shape | None = None) -> Bo
             return None
         (low, high), whole = map(float, known), jnp.iinfo(leaf.dtype)
         is_known = is_byte or (whole.min < low and high < whole.max)
-        return (low, high) if is_known and low < high else None
+        is_large = low < high and max(-low, high) > _SMALL
+        return (low, high) if is_known and is_large else None
 
     found = tuple(bounds(leaf, info) for leaf, info in _arrays(env, observation))
     return found if any(found) else ()

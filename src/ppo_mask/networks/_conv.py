@@ -158,7 +158,10 @@ class ConvActorCritic(AbstractActorCritic):
                 f"{size_of(observation):,} numbers; ResizeObservation, GrayscaleObservation and "
                 "FrameStackObservation of gymnasium.wrappers shrink and stack them"
             )
-        read = {"channels_first": known, "bounds": bounds_of(env, observation, shape)}
+        read: dict[str, Any] = {
+            "channels_first": known,
+            "bounds": bounds_of(env, observation, shape),
+        }
         others = size_of(observation) - math.prod(shape)
         arguments = read | of_python(**hyperparameters)
         return cls(shape, others, env.num_actions, key=key, **arguments)

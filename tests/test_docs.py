@@ -66,12 +66,22 @@ def shell_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if not SET_UP.match(line)]
 
 
-OTHERS = ("gymnax", "jumanji", "navix", "pettingzoo", "pgx", "pyspiel", "shimmy")
-ABSENT = [x for x in OTHERS if importlib.util.find_spec(x) is None]
-NEEDS_THEM = f"{', '.join(ABSENT)} not installed; pip install 'ppo-mask[adapters]'"
-WITH_OTHERS = [pytest.mark.skipif(bool(ABSENT), reason=NEEDS_THEM)]
+LIBRARIES = {
+    "other_libraries.md": ("gymnax", "jumanji", "navix", "pettingzoo", "pgx", "pyspiel", "shimmy"),
+    "recipes.md": ("craftax", "jaxmarl", "xminigrid"),
+}
+
+
+def marks(page: str) -> list[pytest.MarkDecorator]:
+    absent = [x for x in LIBRARIES.get(page, ()) if importlib.util.find_spec(x) is None]
+    reason = f"{', '.join(absent)} not installed; see .ci/run"
+    skipped = [pytest.mark.skipif(bool(absent), reason=reason)]
+    # Three games are compiled, each in several forms: three minutes.
+    return [*skipped, pytest.mark.nightly] if page == "recipes.md" else skipped
+
+
 RUN = [
-    pytest.param(page, id=page.name, marks=WITH_OTHERS if page.name == "other_libraries.md" else [])
+    pytest.param(page, id=page.name, marks=marks(page.name))
     for page in PAGES
     if page != DRAWINGS and blocks(page)
 ]

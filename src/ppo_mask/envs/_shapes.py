@@ -107,7 +107,11 @@ def shapes_of(env: Env) -> Shapes:
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         typed_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         name = jax.tree_util.keystr(path)
-        require(not typed_key, f"state{name} is a random key; a key is an argument, never stored")
+        law = (
+            f"state{name} is a random key; a key is an argument, never stored: use the key of "
+            "step, and give a library that stores its key jax.random.key_data(key) instead"
+        )
+        require(not typed_key, law)
     require_same_types("state", state, after)
     require_same_types("timestep", first, second)
     mask = describe_shapes(first)[".action_mask"]

@@ -193,16 +193,3 @@ def test_a_vector_takes_an_action_of_all_parts_in_each():
             step(doors, *wrong)
     with pytest.raises(ValueError, match=r"not \[5\]: there are 4 actions"):
         step(locks, 5, 3)
-
-
-def test_an_endless_episodes_length_stays_at_the_most_that_can_be_counted():
-    env, most, key = pm.VectorEnv(Odd(), 1), 2**31 - 1, jax.random.key(0)
-
-    @jax.jit
-    def step(length):
-        state = eqx.tree_at(lambda s: s.episode_length, env.reset(key)[0], length)
-        return env.step(key, state, jnp.zeros(1, jnp.int32))[1].episode_length
-
-    assert [int(step(jnp.full(1, n, jnp.int32))[0]) for n in (most - 1, most)] == [most, most]
-    with pytest.raises(ValueError, match=f"max_steps must be at most {most}, got {most + 1}"):
-        pm.TimeLimit(DOORS, most + 1)

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, TimeStep
+from ppo_mask.envs._env import AbstractSelfResettingEnv, TimeStep
 from ppo_mask.envs._host import host_env_in
-from ppo_mask.envs._shapes import Env, require, require_env, shapes_of
+from ppo_mask.envs._shapes import Env, require, shapes_of
 from ppo_mask.envs.actions import NumActions, action_shape, random_action
 from ppo_mask.jax_tools import split_key
 
@@ -51,16 +51,19 @@ def check_env(
         ...     print(error)
         key must have no effect, since deterministic=True was declared
     """
-    require_env(env)
     outside = "check_env is for environments in JAX; one in Python has its own library's checks"
     require(host_env_in(env) is None, outside)
     key = jax.random.key(0) if key is None else key
     keys = jax.random.split(key, 2 + _ROWS)
     # Not jit(env.reset), because a method of an environment that holds arrays cannot be hashed.
     alone = jax.jit(lambda key: env.reset(key)), jax.jit(lambda *args: env.step(*args))
-    state = _first_state(env, alone[0], keys[0])
+    shapes_of(env)
+    state, first = alone[0](keys[0])
+    require(not first.terminated, "reset must not give terminated")
+    require(not first.truncated, "reset must not give truncated")
     count = env.num_actions
-    _check_purity(env, keys[0], state)
+    _check_purity("reset", env.reset, keys[0])
+    _check_purity("step", env.step, keys[0], state, jnp.zeros(action_shape(count), jnp.int32))
     reset, step = jax.jit(jax.vmap(env.reset)), jax.jit(jax.vmap(env.step))
     play = _play(reset, step, keys[1], num_steps, count)
     _check_masks(play, count)
@@ -80,15 +83,6 @@ def _rows_of(batched: Callable[..., Any], *args: Any) -> Any:
         for at in range(0, _ROWS, _NUM_ENVS)
     ]
     return jax.tree.map(lambda *x: np.concatenate(x), *jax.device_get(parts))
-
-
-def _first_state(env: AbstractEnv[Any], reset: Callable[..., Any], key: Key[Array, ""]) -> Any:
-    """Checks the types of ``reset`` and ``step``, then resets; returns the state."""
-    shapes_of(env)
-    state, first = reset(key)
-    require(not first.terminated, "reset must not give terminated")
-    require(not first.truncated, "reset must not give truncated")
-    return state
 
 
 @dataclass(frozen=True)
@@ -189,13 +183,7 @@ def _close(one: Any, other: Any) -> bool:
     return jax.tree.all(jax.tree.map(close, one, other))
 
 
-def _check_purity(env: AbstractEnv[Any], key: Key[Array, ""], state: Any) -> None:
-    action = jnp.zeros(action_shape(env.num_actions), jnp.int32)
-    _require_pure("reset", lambda key: env.reset(key), key)
-    _require_pure("step", lambda *args: env.step(*args), key, state, action)
-
-
-def _require_pure(name: str, function: Callable[..., Any], *args: Any) -> None:
+def _check_purity(name: str, function: Callable[..., Any], *args: Any) -> None:
     # Comparing traces is cheap, and detects impure Python. Equal programs may print differently, so
     # the results decide.
     def program() -> str:

@@ -16,8 +16,6 @@ from ppo_mask.jax_tools import ArrayTree, rarely, split_key, strong_types
 
 State = TypeVar("State")
 
-_LONGEST = (1 << 31) - 1
-
 
 class VectorState(eqx.Module, Generic[State]):
     """The environments' states and the running episodes' statistics.
@@ -25,7 +23,7 @@ class VectorState(eqx.Module, Generic[State]):
     Attributes:
         env_state: the environments' own states, with a leading axis ``envs``.
         episode_return: sum of the rewards of the running episode, undiscounted and not normalized.
-        episode_length: steps taken in the running episode; 2³¹ - 1 at most.
+        episode_length: steps taken in the running episode.
     """
 
     env_state: ArrayTree
@@ -154,12 +152,6 @@ class VectorEnv(eqx.Module, Generic[State]):
             keys: keys of the environments' steps, and keys of their resets.
             state: the state of these environments.
             actions: one for each of these environments, as in :meth:`step`.
-
-        Returns:
-            The state and the timestep, whose arrays have a leading axis ``envs``.
-
-        Raises:
-            ValueError: actions have the wrong shape.
         """
         wanted = action_shape(self.num_actions)
         if actions.shape[1:] != wanted:
@@ -174,7 +166,7 @@ class VectorEnv(eqx.Module, Generic[State]):
         final = _with_float32_reward(final)
         ended = final.terminated | final.truncated
         episode_return = state.episode_return + final.reward
-        episode_length = jnp.minimum(state.episode_length, _LONGEST - 1) + 1
+        episode_length = state.episode_length + 1
         state = VectorState(
             following.state,
             jnp.where(ended, 0, episode_return),

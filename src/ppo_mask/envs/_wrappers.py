@@ -18,8 +18,6 @@ from ppo_mask.jax_tools import ArrayTree, flat_numbers
 
 State = TypeVar("State")
 
-_MOST_STEPS = (1 << 31) - 1
-
 
 class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
     """An environment whose episodes are truncated after ``max_steps`` steps.
@@ -30,7 +28,7 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         num_actions: the environment's number of actions.
 
     Raises:
-        ValueError: ``max_steps`` is below 1, or above 2³¹ - 1.
+        ValueError: ``max_steps`` is below 1.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
@@ -49,8 +47,6 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
     def __init__(self, env: AbstractEnv[State], max_steps: SupportsIndex):
         max_steps = int(max_steps)
         check_at_least(1, max_steps=max_steps)
-        if max_steps > _MOST_STEPS:
-            raise ValueError(f"max_steps must be at most {_MOST_STEPS}, got {max_steps}")
         self.env = env
         self.max_steps = max_steps
         self.num_actions = env.num_actions
@@ -132,16 +128,9 @@ class FlatObservation(AbstractEnv[State]):
         """Takes one action."""
         return self._flat(*self.env.step(key, state, as_action(action, self.num_actions)))
 
-    def step_and_reset(
-        self,
-        step_key: Key[Array, ""],
-        reset_key: Key[Array, ""],
-        state: State,
-        action: Action,
-        cut: Bool[Array, ""] | bool = False,
-    ) -> tuple[TimeStep, Next[State]]:
+    def step_and_reset(self, *arguments: Any) -> tuple[TimeStep, Next[State]]:
         """See :class:`AbstractHostEnv`; only for wrappers of a host environment."""
-        final, following = step_in_place(self.env, step_key, reset_key, state, action, cut)
+        final, following = step_in_place(self.env, *arguments)
         return self._flatten(final), self._flatten(following)
 
     def _flat(self, state: State, timestep: TimeStep) -> tuple[State, TimeStep]:

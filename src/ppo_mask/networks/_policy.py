@@ -76,19 +76,12 @@ class Policy(eqx.Module):
         return f"Policy({type(self.model).__name__}, {count_parameters(self.model):,} parameters)"
 
     def sample(self, observation: TreeLike, action_mask: MaskLike, key: Key[Array, ""]) -> Action:
-        """Samples an action from the policy's probabilities.
+        """Samples an action from the policy's probabilities; otherwise like calling the policy.
 
         Args:
             observation: the environment's observation.
             action_mask: True or 1 where an action is allowed, False or 0 elsewhere.
             key: the random key of the sample.
-
-        Returns:
-            The action's number; if MultiDiscrete, one for each part.
-
-        Raises:
-            ValueError: no action is allowed (checked only outside of compiled code); or the policy
-                is recurrent, so that its action depends on a hidden state.
         """
         if is_recurrent(self.model):
             raise ValueError("this policy is recurrent: sample from what model.advance returns")

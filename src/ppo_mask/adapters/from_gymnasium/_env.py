@@ -326,14 +326,10 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
                 f"{self._host.name} lives in this process and works on one device only: "
                 "num_devices must be 1"
             )
-        layout = self._host.layout
 
         def shapes(n: int) -> Answer:
-            of = jax.ShapeDtypeStruct
-            parts = tuple([of((n, *shape), dtype) for _, dtype, shape, _ in layout["leaves"]])
-            reward = of((n, 1 + len(self._infos)), jnp.float32)
-            mask = of((n, layout["mask_length"]), jnp.bool_)
-            return Answer(of((n, 6), jnp.int32), reward, mask, parts, parts)
+            answer = self._host.broken(np.zeros((n, 3), np.int32))
+            return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), answer)
 
         @custom_vmap
         def call(rows: Any) -> Any:

@@ -124,7 +124,7 @@ class Host:
                     return call(rows)
                 except BaseException as error:  # Compiled code cannot pass any error on.
                     self._failure = error
-        return self._broken(rows)
+        return self.broken(rows)
 
     @no_type_check
     def _begin(self, rows: Any) -> Answer:
@@ -172,7 +172,8 @@ class Host:
         final = tuple([arrays[f"final{i}"] for i in parts])
         return Answer(rows, arrays["numbers"], arrays["mask"], following, final)
 
-    def _broken(self, rows: Any) -> Answer:
+    @no_type_check
+    def broken(self, rows: Any) -> Answer:
         """Makes an answer that soon stops a run or evaluation: NaN rewards, no allowed action."""
         arrays = make_arrays(self.layout | {"num_envs": len(rows)})
         arrays["numbers"][:] = np.nan

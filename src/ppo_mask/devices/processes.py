@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -82,30 +82,16 @@ def is_multiprocess() -> bool:
     return jax.process_count() > 1
 
 
-def process_index() -> int:
-    """Returns this process's index, from 0. Does not start JAX in a run of one process."""
-    return jax.process_index() if jax.distributed.is_initialized() else 0
-
-
 def is_process_0() -> bool:
-    """Whether this is process 0, which writes the files and prints."""
-    return process_index() == 0
+    """Whether this is process 0, which writes the files and prints. Does not start JAX."""
+    return not jax.distributed.is_initialized() or jax.process_index() == 0
 
 
 def broadcast_from_0(number: int) -> int:
-    """Returns process 0's ``number`` in every process. All processes must take part."""
+    """Returns process 0's int32 ``number`` in every process. All processes must take part."""
     if not is_multiprocess():
         return number
-    return _from_words(multihost_utils.broadcast_one_to_all(_to_words(number)))
-
-
-def _to_words(number: int) -> np.ndarray:
-    """Splits a 64-bit number into two 32-bit words, since JAX sends no 64-bit numbers."""
-    return np.array([number], np.int64).view(np.uint32)
-
-
-def _from_words(words: Any) -> int:
-    return int(np.ascontiguousarray(words, np.uint32).view(np.int64)[0])
+    return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
 def broadcast_text_from_0(make: Callable[[], str], what: str) -> str:
@@ -128,8 +114,7 @@ def broadcast_text_from_0(make: Callable[[], str], what: str) -> str:
             text = make()
         except RunError as error:
             failure = error
-    # Paths may have bytes that are not text, which Python keeps as lone surrogates.
-    content = text.encode(errors="surrogateescape")
+    content = os.fsencode(text)  # A path may have bytes that are not text.
     size = broadcast_from_0(-1 if failure is not None else len(content))
     if failure is not None:
         raise failure
@@ -137,7 +122,7 @@ def broadcast_text_from_0(make: Callable[[], str], what: str) -> str:
         raise RunError(f"process 0 could not {what}; its message says why")
     words = np.frombuffer(content.ljust(size), np.uint8)
     sent = multihost_utils.broadcast_one_to_all(words) if size else words
-    return np.asarray(sent).tobytes().decode(errors="surrogateescape")
+    return os.fsdecode(np.asarray(sent).tobytes())
 
 
 def on_process_0(act: Callable[[], None], what: str) -> None:
@@ -181,11 +166,10 @@ def on_all_processes(make: Callable[[], Result], what: str) -> Result:
 
 
 def all_agree(number: int) -> bool:
-    """Whether all processes have the same number. All processes must take part."""
+    """Whether all processes have the same int32 number. All processes must take part."""
     if not is_multiprocess():
         return True
-    words = multihost_utils.process_allgather(_to_words(number))
-    return len({_from_words(each) for each in words}) == 1
+    return bool(np.ptp(multihost_utils.process_allgather(np.int32(number))) == 0)
 
 
 def reason_of_any(reason: str | None) -> str | None:

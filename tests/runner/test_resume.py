@@ -155,17 +155,16 @@ def test_a_command_line_may_be_run_again_with_resume(
     tmp_path: Path, uninterrupted: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    command = flags(Path("ck"), 12, *OFTEN, "--run-name", "run", "--run-suffix", "b", "--seed", "0")
+    command = flags(Path("ck"), 12, *OFTEN, "--run-name", "run", "--seed", "0")
     assert main(TASK, DEFAULTS, [*command, "--total-timesteps", "192"]) == 0
-    assert main(TASK, DEFAULTS, [*command, "--resume", "ck/run-b"]) == 0
-    assert_same_run(RunFolder(tmp_path / "ck" / "run-b"), uninterrupted)
+    assert main(TASK, DEFAULTS, [*command, "--resume", "ck/run"]) == 0
+    assert_same_run(RunFolder(tmp_path / "ck" / "run"), uninterrupted)
     assert main(TASK, DEFAULTS, [*command, "--resume", "latest"]) == 0
-    assert [path.name for path in (tmp_path / "ck").iterdir()] == ["run-b"]
+    assert [path.name for path in (tmp_path / "ck").iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize(
-    ("more", "name"),
-    [((), "run"), (("--run-name", "new", "--rewind"), "new"), (("--run-suffix", "b"), "run-b")],
+    ("more", "name"), [((), "run"), (("--run-name", "new", "--rewind"), "new")]
 )
 def test_a_run_is_resumed_in_another_folder(
     tmp_path: Path, uninterrupted: RunFolder, more: tuple[str, ...], name: str

@@ -26,19 +26,8 @@ def open_folders(
 ) -> list[RunFolder]:
     """Makes the folders of new runs, or rewinds the run to resume, and writes ``config.yaml``.
 
-    All processes must call this function, and all get the same folders.
-
-    Args:
-        plan: the new runs, or the run to resume.
-        configs: a config for each run.
-        held: the stack that holds the locks on the runs, until the stack is closed.
-
-    Returns:
-        A folder for each run.
-
-    Raises:
-        RunError: a folder cannot be made, another process trains the run, or the storage cannot be
-            written to.
+    All processes must call this function, and all get the same folders. ``held`` holds the locks on
+    the runs.
     """
     run, storage = plan.config.run, plan.storage
     begun_before = run.resume is not None and plan.copy is None
@@ -53,10 +42,8 @@ def open_folders(
         return "\0".join(str(folder.path) for folder in folders)
 
     def create() -> str:
-        suffixes = [run.run_suffix]
-        if len(configs) > 1:
-            parts = [(run.run_suffix, f"seed{config.run.seed}") for config in configs]
-            suffixes = ["-".join(filter(None, each)) for each in parts]
+        seeds = [f"seed{config.run.seed}" for config in configs]
+        suffixes = seeds if len(seeds) > 1 else [None]
         taken = storage.runs()
         if run.resume is not None:  # A run without a checkpoint reuses its own folder.
             taken.pop(str(run.run_name), None)

@@ -131,18 +131,10 @@ def make_plan(
 
 
 def read_stored(folder: RunFolder, update: int, config: RunConfig[Any]) -> dict[str, Any]:
-    """Reads the settings that a run was trained with.
+    """Reads the settings that a run was trained with; ``config`` defines the settings.
 
     If a crash has emptied or damaged ``config.yaml``, the settings come from the checkpoint's
     description, with a warning.
-
-    Args:
-        folder: the run's folder.
-        update: the update number of the checkpoint; 0 for a run without a checkpoint.
-        config: any config of the program, which defines the settings.
-
-    Raises:
-        RunError: the run has no readable settings, or another program trained it.
     """
     saved: dict[str, Any] = {}
     if update:
@@ -181,11 +173,9 @@ def _choose(
     if resume is None:
         config, typed = _settle(resolve(merge(defaults, given)))
         storage = open_storage(place)
-        suffix = f"-{run.run_suffix}" if run.run_suffix else ""
-        name = run.run_name and f"{run.run_name}{suffix}"
         taken = storage.runs()  # Raises an error now if the bucket cannot be reached.
-        if name is not None:
-            check_new_run(name, taken)
+        if run.run_name is not None:
+            check_new_run(run.run_name, taken)
         return Plan(config, typed, None, 0, storage)
     folder, update, storage = find_run(resume, place, or_empty=True)
     asked = resolve(merge(defaults, {**read_stored(folder, update, defaults), **given}))
@@ -194,7 +184,7 @@ def _choose(
         if is_process_0():
             warn("--auto-tune has no effect with --resume: a resumed run keeps its batch")
     config, typed = _settle(asked)
-    name = _name_asked_for(run, folder)
+    name = run.run_name or folder.path.resolve().name
     in_place = "checkpoint_dir" not in given or _holds(place, folder, storage)
     if in_place:
         _check_stays(run, folder, update)
@@ -206,7 +196,7 @@ def _choose(
         # Without a checkpoint, the run begins anew; in place, the run reuses its own folder.
         if storage.url is None and in_place:
             storage = Storage(folder.path.resolve().parent)
-        config = merge(config, {"run_name": name, "run_suffix": None})
+        config = merge(config, {"run_name": name})
         return Plan(config, typed, None, 0, storage)
     _check_resumable(asked, folder, update)
     return Plan(config, typed, folder, update, storage, None if in_place else storage.folder / name)
@@ -220,9 +210,8 @@ def _settle(config: RunConfig[Environment]) -> tuple[RunConfig[Environment], dic
 
 
 def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
-    for flag, name in (("--run-name", run.run_name), ("--run-suffix", run.run_suffix)):
-        if name is not None:
-            check_run_name(name, flag)
+    if run.run_name is not None:
+        check_run_name(run.run_name, "--run-name")
     if run.num_seeds > 1:
         others = {
             "--resume": run.resume is not None,
@@ -253,20 +242,13 @@ def _holds(place: str, folder: RunFolder, storage: Storage) -> bool:
     return storage.url is None and Path(place).resolve() == folder.path.resolve().parent
 
 
-def _name_asked_for(run: RunSettings, folder: RunFolder) -> str:
-    ending = f"-{run.run_suffix}" if run.run_suffix else ""
-    return (run.run_name or folder.path.resolve().name.removesuffix(ending)) + ending
-
-
 def _check_stays(run: RunSettings, folder: RunFolder, update: int) -> None:
     """Checks that a run can be resumed in its own folder."""
-    name, asked = folder.path.resolve().name, _name_asked_for(run, folder)
-    if asked != name:
-        flags = {"--run-name": run.run_name, "--run-suffix": run.run_suffix}
-        given = " and ".join(flag for flag, value in flags.items() if value is not None)
+    name = folder.path.resolve().name
+    if run.run_name not in (None, name):
         raise RunError(
-            f"{given} asked for a run {asked}, --resume for {name}; leave {given} out, or give "
-            "another --checkpoint-dir to copy the run to"
+            f"--run-name asked for a run {run.run_name}, --resume for {name}; leave --run-name "
+            "out, or give another --checkpoint-dir to copy the run to"
         )
     later = [step for step in folder.checkpoints.steps() if step > update]
     if later and not run.rewind:
@@ -289,15 +271,6 @@ def _check_resumable(config: RunConfig[Any], folder: RunFolder, update: int) -> 
 
 
 def _preset_file(folder: Path | None, name: str | None) -> Path | None:
-    """Finds the file of a preset.
-
-    Args:
-        folder: the folder of the program's presets; None if the program has no presets.
-        name: the preset; None for no preset.
-
-    Raises:
-        RunError: there is no such preset.
-    """
     if name is None:
         return None
     presets = _presets(folder)
@@ -322,10 +295,7 @@ def _fit_devices(
 ) -> dict[str, Any]:
     """Replaces a preset's settings by those of its block ``accelerator``, on a GPU or TPU.
 
-    Args:
-        in_preset: the preset's settings.
-        accelerated: the settings of the block; ``num_envs`` is for one device.
-        run: the run's settings. A resumed run keeps its own value of each setting in the block.
+    A resumed run keeps its own value of each setting in the block.
     """
     if run.resume is not None:
         return {name: x for name, x in in_preset.items() if name not in accelerated}

@@ -128,7 +128,6 @@ class RunSettings:
     run_name: str | None = _unstored(
         None, "the run's folder; none: generated from the date and a number"
     )
-    run_suffix: str | None = _unstored(None, "put after the run's name")
     resume: str | None = _unstored(
         None,
         "resume a run: its folder, name or URL, or one checkpoint in it; nothing, or 'latest', is "

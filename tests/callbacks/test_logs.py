@@ -33,12 +33,6 @@ def play(*callbacks: Callback, updates: range, start: int, total: int = 100) -> 
             callback.on_chunk(run, STATE, Progress(update, total, update * 32, 1000.0))
 
 
-def test_a_run_without_end_has_no_time_left() -> None:
-    printed = io.StringIO()
-    play(ConsoleLog(console=Console(file=printed)), updates=range(2, 3), start=0, total=10**18)
-    assert "left" in printed.getvalue()
-
-
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 

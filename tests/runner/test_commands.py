@@ -18,7 +18,7 @@ from hackmatrix import cli
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.errors import RunError
 from ppo_mask.runner import commands, load_run, main
-from ppo_mask.runner.commands._curves import draw, html, mean_of, read_log
+from ppo_mask.runner.commands._curves import mean_of, read_log
 from ppo_mask.runner.commands._plot import means_of_seeds, settings_of
 
 
@@ -126,20 +126,6 @@ def test_damaged_lines_of_a_log_are_left_out(tmp_path):
 def test_settings_are_read_from_any_config(text, found, tmp_path):
     (tmp_path / "config.yaml").write_text(text)
     assert settings_of(RunFolder(tmp_path)) == found
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [("a$_$b", "a$_$b"), ("$x", "$x"), ("_hidden", " _hidden"), ("a\udcff\n", "a\ufffd\ufffd")],
-)
-def test_a_run_of_any_name_is_drawn(name, shown):
-    pytest.importorskip("matplotlib")
-    log = {"train/entropy": ([1, 2, 3], [0.0, 1.0, 0.0])}
-    drawn = draw({name: log, "b": log}, "svg")
-    # Matplotlib draws text as outlines, below a comment with the text.
-    assert f"<!-- {shown} -->" in drawn.decode()
-    assert html(drawn, name).startswith(b"<!doctype html>")
-    assert draw({name: log}, "png").startswith(b"\x89PNG")
 
 
 def test_a_mean_is_taken_at_the_first_runs_steps_as_far_as_all_go():

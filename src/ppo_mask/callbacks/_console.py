@@ -112,10 +112,7 @@ class ConsoleLog(Callback):
         if done == 0:
             return "-"
         pace = (time.monotonic() - self._began) / done
-        try:
-            return str(timedelta(seconds=round(pace * (run.total_updates - run.update))))
-        except OverflowError:  # More than two million years, for a run without end.
-            return "-"
+        return str(timedelta(seconds=round(pace * (run.total_updates - run.update))))
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, soft_wrap=True)

@@ -37,8 +37,7 @@ class JsonLines(Callback):
         self._file.append(b"")  # So that the file exists.
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        if self._file is None:
-            raise RuntimeError("on_log before on_start")
+        assert self._file is not None
         metrics = {k: v if math.isfinite(v) else None for k, v in record.values.items()}
         line = {"step": record.env_steps, "update": record.update, **metrics}
         self._file.append(json.dumps(line).encode() + b"\n")

@@ -12,9 +12,6 @@ class LogFile:
 
     A failed write prints a warning. The unwritten content is kept, and written before the next
     content. So the file never has a torn line in the middle.
-
-    Args:
-        path: the file's path; the file may exist already.
     """
 
     def __init__(self, path: Path) -> None:
@@ -23,11 +20,7 @@ class LogFile:
         self._unwritten = b""
 
     def append(self, content: bytes) -> bool:
-        """Appends the content, after any content from earlier writes that failed.
-
-        Returns:
-            Whether the file now has all content.
-        """
+        """Appends the content and any unwritten content; returns whether the file has all now."""
         was_behind = bool(self._unwritten)
         self._unwritten += content
         try:

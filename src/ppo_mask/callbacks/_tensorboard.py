@@ -66,8 +66,7 @@ class TensorBoard(Callback):
                 path.unlink(missing_ok=True)
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        if self._file is None:
-            raise RuntimeError("on_log before on_start")
+        assert self._file is not None
         self._file.append(_encode_metrics(record.env_steps, record.values))
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import final
 
 from ppo_mask.checkpoints import RunFolder, Storage
-from ppo_mask.devices.processes import broadcast_from_0, is_process_0
+from ppo_mask.devices.processes import is_process_0
 from ppo_mask.errors import RunError, warn
 from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState
 
@@ -29,7 +29,6 @@ class Uploader(Callback):
         self._storage = storage
         self._newest: dict[RunFolder, int | None] = dict.fromkeys(folders if is_process_0() else ())
         self._failures: dict[RunFolder, RunError] = {}
-        self._failed_on_0 = False
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         for folder, newest in self._newest.items():
@@ -47,7 +46,6 @@ class Uploader(Callback):
                 time.sleep(pause)
                 for folder in [*self._failures]:
                     self._push(folder)
-        self._failed_on_0 = bool(broadcast_from_0(bool(self._failures)))
 
     def check(self) -> None:
         """Checks, after the runs have stopped, that the bucket has all files of every run.
@@ -60,8 +58,6 @@ class Uploader(Callback):
             f"{self._storage.place(folder.path.name)} copies it"
             for folder, failure in self._failures.items()
         ]
-        if not behind and self._failed_on_0:
-            behind = ["process 0 could not copy the run; its message says why"]
         if behind:
             raise TrainingError("; ".join(behind))
 

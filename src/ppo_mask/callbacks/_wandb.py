@@ -18,12 +18,7 @@ from ppo_mask.errors import RunError, warn
 from ppo_mask.training import Callback, LogRecord, Run, TrainState
 
 
-def import_wandb() -> Any:
-    """Imports the package ``wandb``.
-
-    Raises:
-        RunError: the package is not installed.
-    """
+def _import_wandb() -> Any:
     try:
         import wandb
     except ImportError as error:
@@ -39,7 +34,7 @@ def log_in() -> None:
     Raises:
         RunError: the package or an account is missing.
     """
-    wandb = import_wandb()
+    wandb = _import_wandb()
     try:
         wandb.login()
     except wandb.Error as error:
@@ -73,7 +68,7 @@ class WandB(Callback):
         history: Path,
         checkpoints: CheckpointStore | None = None,
     ) -> None:
-        self._wandb = import_wandb()
+        self._wandb = _import_wandb()
         self._folder = folder
         self._options = {"project": project, "entity": entity, "name": folder.name}
         self._config = dict(config)
@@ -100,8 +95,6 @@ class WandB(Callback):
                 self._run.log(rows[step], step=step, commit=True)
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        if self._run is None:
-            raise RuntimeError("on_log before on_start")
         if record.env_steps > self._row_step:
             self._send_row()
         if record.partial:

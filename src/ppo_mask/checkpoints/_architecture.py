@@ -57,10 +57,6 @@ def architecture_of(model: AbstractActorCritic) -> dict[str, Any]:
 def build(architecture: Any, classes: Mapping[str, Any]) -> AbstractActorCritic:
     """Builds a network from its architecture, with arbitrary weights.
 
-    Args:
-        architecture: from :func:`architecture_of`.
-        classes: the allowed network classes, by name.
-
     Raises:
         UnknownNetwork: the architecture names a class that is not in ``classes``.
     """
@@ -87,10 +83,6 @@ def is_architecture_of(saved: Any, model: AbstractActorCritic) -> bool:
     """Whether a network has the saved architecture.
 
     A hyperparameter added to the class after the save takes the constructor's default.
-
-    Args:
-        saved: from :func:`architecture_of`, read back from JSON.
-        model: any network; the shapes of its arrays are enough.
     """
     classes: dict[str, Any] = {}
     asked = _stored(model, "", "", classes)

@@ -21,17 +21,11 @@ class MissingError(RunError):
 @final
 @dataclass(frozen=True)
 class Bucket:
-    """A folder of run folders in an object store; an unreachable store raises a RunError.
-
-    Attributes:
-        url: the folder's URL.
-        store: the object store.
-        root: the folder's path in the store.
-    """
+    """A folder of run folders in an object store; an unreachable store raises a RunError."""
 
     url: str
-    store: Any
-    root: str
+    store: Any  # An fsspec.AbstractFileSystem.
+    root: str  # The folder's path in the store.
 
     def folders(self) -> list[str]:
         """Lists the names of the run folders."""
@@ -96,11 +90,7 @@ class Bucket:
 
 
 def open_bucket(place: str) -> tuple[Bucket, list[str]]:
-    """Opens the bucket at a URL such as ``gs://bucket/runs``; also returns the URL's parts.
-
-    Raises:
-        RunError: ``place`` is not such a URL, or the package for its scheme is missing.
-    """
+    """Opens the bucket at a URL such as ``gs://bucket/runs``; also returns the URL's parts."""
     url = place.rstrip("/")
     scheme, _, path = url.partition("://")
     parts = [part for part in path.split("/") if part]

@@ -6,40 +6,25 @@ Only the first save or read imports this file, since importing Orbax takes a thi
 import logging
 import os
 import re
-import sys
 import warnings
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, no_type_check
+from typing import Any
 
 import jax
 import numpy as np
 import numpy.typing as npt
 import orbax.checkpoint as ocp
 
-from ppo_mask.errors import RunError
-
 _PLAIN = re.compile(r"[\w/.,+=@%#~ -]{1,500}", re.ASCII)
 
-# Long after Orbax has raised an error, its threads may log the traceback, and TensorStore may print
-# another, about a closed event loop. These lines silence both tracebacks.
+# Long after Orbax has raised an error, its threads may log the traceback once more.
 logging.getLogger("absl").addFilter(
     lambda record: not record.pathname.endswith("orbax/checkpoint/_src/futures/future.py")
 )
 warnings.filterwarnings("ignore", r"coroutine '\w*Handler\.", RuntimeWarning)
-_print_unraisable = sys.unraisablehook
-
-
-# No type check: Python may call this hook while beartype's lock is held (see `Run.request_stop`).
-@no_type_check
-def _print_other(unraisable: Any) -> None:
-    if str(unraisable.exc_value) != "Event loop is closed":
-        _print_unraisable(unraisable)
-
-
-sys.unraisablehook = _print_other
 
 
 def write(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -93,20 +78,7 @@ def _plain(path: Path) -> Generator[Path]:
     if _PLAIN.fullmatch(str(path)):
         yield path
         return
-    with _plain_scratch() as scratch:
+    with TemporaryDirectory(prefix="ppo_mask-") as scratch:
         link = Path(scratch, "link")
         link.symlink_to(path, target_is_directory=True)
         yield link
-
-
-def _plain_scratch() -> TemporaryDirectory[str]:
-    for parent in (None, "/tmp", "/var/tmp"):  # None is TMPDIR, whose path may be unusual, too.
-        with suppress(OSError):
-            scratch = TemporaryDirectory(prefix="ppo_mask-", dir=parent)
-            if _PLAIN.fullmatch(scratch.name):
-                return scratch
-            scratch.cleanup()
-    raise RunError(
-        "a path with unusual characters needs a writable folder for temporary files whose own path "
-        "has only plain characters; set TMPDIR to one"
-    )

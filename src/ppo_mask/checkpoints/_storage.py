@@ -216,9 +216,6 @@ class Storage:
 
         The method then pushes the local folder. This push deletes from the bucket everything later
         than the checkpoint to resume from.
-
-        Raises:
-            RunError: the bucket cannot be written to.
         """
         if self.bucket is None:
             return
@@ -233,7 +230,7 @@ class Storage:
         """Completes the push of an earlier process, unless another has taken the run over since.
 
         Raises:
-            RunError: the bucket cannot be written to, or a process is training the run.
+            RunError: a process is training the run.
         """
         ours = _noted_writer(folder)
         if self.bucket and ours and ours == self.bucket.read(folder.path.name, _WRITER):

@@ -158,11 +158,6 @@ class CheckpointStore:
 def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> None:
     """Writes one checkpoint; see :meth:`CheckpointStore.save`.
 
-    Args:
-        path: the checkpoint's folder, which must hold no checkpoint yet.
-        state: any tree; only its arrays are saved.
-        description: anything JSON can hold.
-
     Raises:
         RunError: the checkpoint cannot be written, or differs when read back; the new files have
             been deleted.
@@ -188,7 +183,7 @@ def write_checkpoint(path: Path, state: Any, description: Mapping[str, Any]) -> 
         try:
             unread.mkdir(parents=True)
             # Orbax refuses arrays without elements; the description holds their shapes.
-            _orbax.write(unread / ARRAYS, {n: _writable(x) for n, x in arrays.items() if x.size})
+            _orbax.write(unread / ARRAYS, {n: x for n, x in arrays.items() if x.size})
             _read_arrays(unread, described, list(described))
             (unread / DESCRIPTION).write_text(json.dumps(about), encoding="utf-8")
             flush(unread)
@@ -269,15 +264,10 @@ def _read_arrays(
     written = [name for name in names if 0 not in described[name]["shape"]]
     try:
         arrays: dict[str, npt.NDArray[Any]] = _orbax.read_arrays(path / ARRAYS, written)
-    except RunError:
-        raise
     # Orbax and TensorStore raise errors of many classes for files that they cannot read.
     except Exception as error:
         raise RunError(f"checkpoint {path} is damaged: {_orbax.in_short(error)}") from error
     for name in written:
-        dtype = described[name]["dtype"]
-        if not dtype.startswith("key<") and _is_small(np.dtype(dtype)):
-            arrays[name] = arrays[name].view(dtype)
         if _checksum(arrays[name]) != described[name]["crc32"]:
             raise RunError(f"checkpoint {path} is damaged: {name} is not what was saved")
     empty = {
@@ -307,15 +297,6 @@ def _is_array(leaf: Any) -> bool:
 
 def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _is_small(dtype: np.dtype[Any]) -> bool:
-    """Whether NumPy lacks a one-byte dtype, such as uint4; Orbax cannot write all such dtypes."""
-    return dtype.itemsize == 1 and dtype.isbuiltin != 1
-
-
-def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return array.view(np.uint8) if _is_small(array.dtype) else array
 
 
 def _describe(leaf: Any) -> dict[str, Any]:

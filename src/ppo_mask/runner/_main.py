@@ -184,7 +184,10 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         state = init_seeds(of_seeds, make_model, jnp.stack([key for key, _ in keys]))
         state = with_initial_policy(task, config.network, state)
         model = select_seed(state.model, 0)
-    architecture = architecture_of(model)
+    try:
+        architecture = architecture_of(model)
+    except ValueError as error:
+        raise RunError(str(error)) from error
     own = [own_callbacks(task, each) for each in configs]
     folders = open_folders(plan, configs, held)
     device = f"{num_devices} x {jax.devices()[0].device_kind}"

@@ -71,11 +71,7 @@ class PhaseSettings(Structured):
 
 
 def phase_values(config: Any) -> list[dict[str, tuple[Any, Any]]]:
-    """Reads each phase's settings: by name, the values at the phase's start and end.
-
-    Raises:
-        RunError: a phase names a setting that cannot change, or a value is not allowed.
-    """
+    """Reads each phase's settings: by name, the values at the phase's start and end."""
     phases: PhaseSettings | None = config.run.phases
     if phases is None:
         return []
@@ -110,15 +106,7 @@ def phased_schedule(config: Any) -> Schedule | None:
 
 
 def phased_curriculum(make: Callable[[Any], Curriculum | None], config: Any) -> Curriculum | None:
-    """Makes the curriculum from the environment's settings, which may differ between phases.
-
-    Args:
-        make: makes a curriculum from the environment's settings.
-        config: all settings.
-
-    Raises:
-        RunError: the curricula of two phases differ in more than numbers.
-    """
+    """Makes the curriculum from the environment's settings, which may differ between phases."""
 
     def of_phase(numbers: Mapping[str, Any]) -> AbstractCurriculum:
         return as_curriculum(make(dataclasses.replace(config.environment, **numbers)))

@@ -19,11 +19,7 @@ Config = TypeVar("Config")
 
 
 def check(config: Config) -> Config:
-    """Converts and checks a program's own defaults, as if they were read from a file.
-
-    Raises:
-        RunError: a default has a wrong type or is outside its limits; or see :func:`settings`.
-    """
+    """Converts and checks a program's own defaults, as if they were read from a file."""
     known = settings(config).values()
     return merge(config, {x.name: x.convert(x.value, x.flags[0]) for x in known})
 
@@ -164,9 +160,6 @@ def absolute(config: Config) -> Config:
 
     URLs stay as they are. In a setting that takes paths or names, a single word also stays as it
     is, unless a file has that name.
-
-    Raises:
-        RunError: a path begins with ``~user``, and there is no such user.
     """
 
     def full(value: Any, is_path: bool) -> Any:

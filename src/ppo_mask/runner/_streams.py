@@ -15,6 +15,8 @@ def outliving_the_screen() -> Generator[None]:
     Characters that the terminal's encoding lacks are printed as escape sequences.
     """
     before = sys.stdout, sys.stderr
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.stdout, sys.stderr = (cast(Any, _Tolerant(stream)) for stream in before)
     try:
         yield
@@ -33,18 +35,10 @@ class _Tolerant:
     def write(self, text: str) -> int:
         if not self._is_gone:
             try:
-                self._write(text)
+                self._stream.write(text)
             except (OSError, ValueError):
                 self._give_up()
         return len(text)
-
-    def _write(self, text: str) -> None:
-        try:
-            self._stream.write(text)
-        except UnicodeEncodeError:
-            # The stream's encoding, since the error may name only a family, "charmap".
-            known = getattr(self._stream, "encoding", None) or "ascii"
-            self._stream.write(text.encode(known, "backslashreplace").decode(known))
 
     def flush(self) -> None:
         if not self._is_gone:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
-from ppo_mask.checkpoints import architecture_of, load_weights
+from ppo_mask.checkpoints import load_weights
 from ppo_mask.envs import AbstractEnv, require_env
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic, as_model, network_for
@@ -160,11 +160,7 @@ def _check_columns(task: Task[Any]) -> None:
 
 
 def own_callbacks(task: Task[Environment], config: RunConfig[Environment]) -> list[Callback]:
-    """Makes the task's callbacks for a run.
-
-    Raises:
-        RunError: ``Task.callbacks`` returns an object that is not a callback.
-    """
+    """Makes the task's callbacks for a run."""
     made: Any = task.callbacks(config)
     if not isinstance(made, Sequence) or not all(isinstance(x, Callback) for x in made):
         raise RunError(f"Task.callbacks must give a list of callbacks, got {made!r}")
@@ -198,11 +194,7 @@ def make_trainer(
 
 
 def require_ppo(trainer: AbstractTrainer, flag: str) -> Trainer:
-    """Checks that a trainer is the library's :class:`Trainer`; some flags need this trainer.
-
-    Raises:
-        RunError: the trainer is a custom trainer; the message names the flag.
-    """
+    """Checks that a trainer is the library's :class:`Trainer`, which ``flag`` needs."""
     if not isinstance(trainer, Trainer):
         raise RunError(f"{flag} needs the library's Trainer, not a {type(trainer).__name__}")
     return trainer
@@ -217,26 +209,13 @@ def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:
 def first_model(
     task: Task[Any], network: NetworkSettings, env: AbstractEnv[Any], key: Key[Array, ""]
 ) -> AbstractActorCritic:
-    """Makes a new network of a task.
-
-    Raises:
-        RunError: the task has no such network, or the network cannot be saved.
-    """
+    """Makes a new network of a task."""
     # Compiled as a whole, since compiling operation by operation takes seconds.
-    model = eqx.filter_jit(lambda key: task.new_model(env, network, key))(key)
-    try:
-        architecture_of(model)  # Raises an error now, not at the first save.
-    except ValueError as error:
-        raise RunError(str(error)) from error
-    return model
+    return eqx.filter_jit(lambda key: task.new_model(env, network, key))(key)
 
 
 def with_initial_policy(task: Task[Any], network: NetworkSettings, state: TrainState) -> TrainState:
-    """Puts the weights of ``--initial-policy`` into the first state of a run, or of each seed.
-
-    Raises:
-        RunError: there are no such weights, or the weights belong to another network.
-    """
+    """Puts the weights of ``--initial-policy`` into the first state of a run, or of each seed."""
     if network.initial_policy is None:
         return state
     model = select_seed(state.model, 0) if state.update.ndim else state.model

@@ -32,20 +32,19 @@ def fastest(
         trainers: trainers in order of the number of environments; the first is assumed to fit.
         begin: makes the first state of a run.
         report: called with a line for each trainer.
-        memory: the bytes of memory on a device that a run may use; None for most of the memory.
+        memory: the bytes on a device that a run may use; None for most of its memory.
     """
     memory = _memory() if memory is None else memory
-    best: tuple[float, Trainer] | None = None
+    best, most = None, 0.0
     for trainer in trainers:
         speed = _steps_per_second(trainer, begin(trainer), memory)
         said = "does not fit into memory" if speed is None else f"{speed:,.0f} steps/s"
         report(f"auto-tune: {trainer.config.num_envs:,} environments: {said}")
-        if best is not None and (speed is None or speed < _WORTH_IT * best[0]):
-            return best[1]
-        best = (speed or 0.0, trainer)
-    if best is None:
-        raise ValueError("there is no size to try")
-    return best[1]
+        if best is not None and (speed is None or speed < _WORTH_IT * most):
+            break
+        best, most = trainer, speed or 0.0
+    assert best is not None
+    return best
 
 
 def _steps_per_second(trainer: Trainer, state: TrainState, memory: int) -> float | None:

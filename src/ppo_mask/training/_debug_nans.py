@@ -1,13 +1,11 @@
 """Finds the line of code that makes a NaN: repeats an update, and checks every operation."""
 
-import sysconfig
+import re
 import traceback
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
-import jaxtyping
 from jax.experimental import checkify
 from jaxtyping import Array, Real
 
@@ -15,10 +13,10 @@ from ppo_mask.envs import AbstractEnv, VectorEnv
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.ppo import Algorithm, LearnerState, PPOConfig, update as ppo_update
 
-# The reported line is in the user's code or in this library, not in these packages.
-_PACKAGES_BELOW = ("jax", "jaxtyping", "equinox", "beartype", "optax", "distreqx")
-_LIBRARIES = Path(jaxtyping.__file__).parents[1]
-_PYTHON = Path(sysconfig.get_path("stdlib"))
+# The reported line is in the user's code or in this library, not in these packages or in Python.
+_BELOW = re.compile(
+    r"-packages.(jax|jaxtyping|equinox|beartype|optax|distreqx)\W|\Wpython3\.\d+.\w+\.py$|^<"
+)
 
 
 def find_first_nan(
@@ -35,7 +33,7 @@ def find_first_nan(
 
     Args:
         env: the environment at this update.
-        config: hyperparameters.
+        config: the hyperparameters at this update.
         learner: the learner's state before the update.
         total_updates: updates of the whole run.
         algorithm: optimizer, loss and advantage estimator.
@@ -57,14 +55,9 @@ def find_first_nan(
     except checkify.JaxRuntimeError as raised:
         cause = raised.__cause__
         frames = traceback.extract_tb(None if cause is None else cause.__traceback__)
-        lines = [f"{x.filename}:{x.lineno} ({x.name})" for x in frames if _is_telling(x.filename)]
+        lines = [
+            f"{x.filename}:{x.lineno} ({x.name})" for x in frames if not _BELOW.search(x.filename)
+        ]
         what = str(raised).rstrip(".")
         return f"{what} at {lines[-1]}" if lines else what
     return None
-
-
-def _is_telling(filename: str) -> bool:
-    path = Path(filename)
-    if path.is_relative_to(_LIBRARIES):
-        return path.relative_to(_LIBRARIES).parts[0] not in _PACKAGES_BELOW
-    return path.is_file() and not path.is_relative_to(_PYTHON)

@@ -17,9 +17,6 @@ from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.ppo import Transition
 from ppo_mask.training._state import TrainState
 
-_LARGEST_DEVIATION = 1e15
-"""Largest healthy standard deviation of returns: float32 can square 1e19, and has seven digits."""
-
 
 class Health(eqx.Module):
     """Whether each part of an update was healthy. Each ``vmap`` adds an axis to all fields.
@@ -28,8 +25,6 @@ class Health(eqx.Module):
         allowed: whether every mask allowed an action (if MultiDiscrete, one in every part).
         observation: whether all observations were finite.
         reward: whether all rewards were finite.
-        reward_scale: False if rewards are divided by so large a standard deviation that usual
-            rewards vanish.
         losses: whether all of the update's metrics were finite.
         parameters: whether all of the model's arrays were finite.
     """
@@ -37,7 +32,6 @@ class Health(eqx.Module):
     allowed: Bool[Array, "*runs"]
     observation: Bool[Array, "*runs"]
     reward: Bool[Array, "*runs"]
-    reward_scale: Bool[Array, "*runs"]
     losses: Bool[Array, "*runs"]
     parameters: Bool[Array, "*runs"]
 
@@ -49,29 +43,19 @@ class Health(eqx.Module):
 
 def all_healthy() -> Health:
     """Makes a :class:`Health` without problems, for the time before the first update."""
-    return Health(*[jnp.array(True)] * 6)
+    return Health(*[jnp.array(True)] * 5)
 
 
 def examine(state: TrainState, transitions: Transition, num_actions: NumActions) -> Health:
-    """Checks an update.
-
-    Args:
-        state: the run's state after the update.
-        transitions: the update's rollout.
-        num_actions: the environment's number of actions.
-
-    Returns:
-        Whether each part was healthy.
-    """
+    """Checks an update, given the state after the update and the update's rollout."""
     learner = state.learner
     # Few kernels compile faster: parameters as one array, and sums that have each metric in them.
     parameters = _finite(ravel_pytree(eqx.filter(learner.model, eqx.is_inexact_array))[0])
     losses = _finite(state.totals.diagnostics)
     allowed = allows_action(transitions.decision.action_mask, num_actions).all()
     reward = _finite(transitions.reward)
-    true, scaler = jnp.array(True), learner.reward_scaler
-    reward_scale = true if scaler is None else scaler.moments.deviation < _LARGEST_DEVIATION
-    health = Health(allowed, true, reward, reward_scale, losses, parameters)
+    true = jnp.array(True)
+    health = Health(allowed, true, reward, losses, parameters)
     # Most of a rollout is observations, so they are checked only if something else is wrong.
     observations = (transitions.decision.observation, learner.rollout.observation)
     observation = jax.lax.cond(health.good, lambda _: true, _finite, observations)
@@ -94,20 +78,9 @@ def describe(health: Health, state: TrainState, num_actions: NumActions) -> str 
     for name, good in (("an observation", health.observation), ("a reward", health.reward)):
         if not np.all(good):
             return f"the environment gave {name} that is not finite; look for where it divides"
-    if not np.all(health.reward_scale):
-        return (
-            "normalize_rewards divides by the deviation of the returns, which one reward has made "
-            f"larger than {_LARGEST_DEVIATION:.0e}, so all others are lost; scale or clip rewards "
-            "in the environment"
-        )
     losses = _not_finite(state.totals.diagnostics.named)
     all_parameters = _parameters(state.model)
     parameters = _not_finite(all_parameters)
-    if any(".moments." in f".{name}" for name in parameters):
-        return (
-            "normalize_observations cannot hold the variance of an observation, which is too large "
-            "to be squared in float32; scale or clip observations in the environment"
-        )
     parts = ", ".join(losses)
     if parameters:
         number = f"{len(parameters)} of {len(all_parameters)} parameters"

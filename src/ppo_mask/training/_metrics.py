@@ -107,15 +107,7 @@ def add_steps(
     result: Transition | VectorTimeStep,
     counted: Bool[Array, "*batch"],
 ) -> StepTotals:
-    """Adds steps of any batch shape to the totals.
-
-    Args:
-        totals: the totals so far.
-        metrics: custom metrics, by name.
-        action: the action of each step.
-        result: the transition or timestep of each step.
-        counted: whether to count each step.
-    """
+    """Adds those steps of a batch to the totals that are ``counted``."""
     ended = result.ended & counted
 
     def total(x: Array, where: Array) -> Array:

@@ -31,15 +31,9 @@ _OF_TRACING = (TypeError, ValueError, LookupError, AttributeError, TypeCheckErro
 def explained(
     env: AbstractEnv[Any], model: AbstractActorCritic, metrics: Mapping[str, Metric]
 ) -> Generator[None]:
-    """Replaces a tracing error with one line that names the part at fault.
+    """Replaces a tracing error with one line, a RunError, that names the part at fault.
 
-    Args:
-        env: the environment.
-        model: the network of one seed.
-        metrics: custom metrics, by name.
-
-    Raises:
-        RunError: a part does not fit the others. Other errors stay as they are.
+    Other errors stay as they are.
     """
     with short_tracebacks():
         try:

@@ -14,11 +14,7 @@ _OF_TRAINING = ("max_entropy", "steps_per_second")
 
 
 def check_logged_names(names: Iterable[object]) -> None:
-    """Checks that every log can hold metrics with these names, and that no name is reserved.
-
-    Raises:
-        ValueError: a name cannot be logged; the message quotes the name.
-    """
+    """Checks that every log can hold metrics with these names, and that no name is reserved."""
     for name in names:
         if not isinstance(name, str) or not name.isprintable() or name != name.strip() or not name:
             _refuse(name, "a name is text of one line without spaces around it")
@@ -42,11 +38,7 @@ def check_metric_names(names: Iterable[object]) -> None:
 
 
 def check_loss_names(names: Iterable[object]) -> None:
-    """Checks that a custom loss's metrics, logged under "train/", have names that are free there.
-
-    Raises:
-        ValueError: the library uses a name; the message quotes the name.
-    """
+    """Checks that the metrics of a custom loss have names that are free under "train/"."""
     own = {field.name for field in dataclasses.fields(UpdateDiagnostics)}
     for name in names:
         check_logged_names([name])

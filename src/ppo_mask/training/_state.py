@@ -75,12 +75,7 @@ def constrain_state(state: TrainState, mesh: Mesh | None) -> TrainState:
 
 
 def shardings_of(state: TrainState, mesh: Mesh) -> TrainState:
-    """Returns each array's sharding: environments are split, everything else is replicated.
-
-    Args:
-        state: a state of arrays, or of their shapes.
-        mesh: the devices.
-    """
+    """Returns each array's sharding: environments are split, everything else is replicated."""
 
     def of_envs(state: TrainState) -> Any:
         scaler = state.learner.reward_scaler
@@ -98,11 +93,6 @@ def replace_totals(state: TrainState, totals: MetricTotals, mesh: Mesh | None) -
 
     The new arrays go to the devices of the old ones. Otherwise the next chunk would compile again,
     since a program is compiled for the devices of its arguments.
-
-    Args:
-        state: the state of a run.
-        totals: the new sums, with the structure of the old ones.
-        mesh: the state's devices; None for one device.
     """
     if mesh is not None:
         totals = replicate(totals, mesh)
@@ -118,17 +108,10 @@ def check_state(
     metrics: Mapping[str, Metric],
     memory: ArrayTree,
 ) -> None:
-    """Checks that a trainer can continue from a state.
-
-    Args:
-        state: the state, which may be traced.
-        config: the trainer's hyperparameters.
-        algorithm: the trainer's optimizer, loss and advantage estimator.
-        metrics: the trainer's custom metrics.
-        memory: the initial memory of the trainer's curriculum, or the memory's shapes.
+    """Checks that a state, which may be traced, fits the parts of a trainer.
 
     Raises:
-        ValueError: the state does not fit the trainer; the message names the part that differs.
+        ValueError: the state does not fit; the message names the part that differs.
     """
     learner, gathered = state.learner, state.totals
     tx = algorithm.make_optimizer(config)
@@ -147,15 +130,7 @@ def check_state(
 
 
 def check_metrics(state: TrainState, diagnostics: UpdateDiagnostics) -> None:
-    """Checks that a state has the metrics that the loss returns.
-
-    Args:
-        state: the state, which may be traced.
-        diagnostics: the diagnostics of an update.
-
-    Raises:
-        ValueError: the metrics differ; the message lists both sets.
-    """
+    """Checks that a state, which may be traced, has the metrics that the loss returns."""
     have, want = sorted(state.totals.diagnostics.extra), sorted(diagnostics.extra)
     if have != want:
         raise _another_trainer("metrics of the loss", have, want)

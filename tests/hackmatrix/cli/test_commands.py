@@ -25,7 +25,6 @@ from hackmatrix.rules.rewards import COMPONENTS
 from hackmatrix.task import GameSettings, game_settings
 from ppo_mask.checkpoints import RunFolder, architecture_of, open_storage
 from ppo_mask.errors import RunError
-from ppo_mask.runner.commands import refuse_existing, write
 
 WATCH = ("watch", "--policy", "fighter", "--seed", "1", "--max-steps")
 
@@ -146,15 +145,6 @@ def test_nothing_is_overwritten_unless_it_is_said(capsys, run_folder, tmp_path, 
     assert code == 0
     assert f"wrote {out}" in err
     assert out.stat().st_size > 1000
-
-
-def test_a_file_that_comes_into_being_meanwhile_is_kept(tmp_path):
-    late = tmp_path / "late.html"
-    refuse_existing([str(late)], force=False)
-    late.write_bytes(b"mine")
-    with pytest.raises(RunError, match="exists already"):
-        write(str(late), b"ours", force=False)
-    assert late.read_bytes() == b"mine"
 
 
 def test_plot_draws_the_log(capsys, run_folder, tmp_path):

@@ -31,17 +31,9 @@ Band = dict[str, tuple[list[float], list[float]]]
 
 
 def read_log(path: Path) -> Log:
-    """Reads the metrics in a run's ``metrics.jsonl``, without damaged lines.
-
-    Raises:
-        RunError: there is no such file.
-    """
-    try:
-        lines = read_log_lines(path)
-    except OSError as error:
-        raise RunError(f"cannot read the log {path}: {error.strerror}") from error
+    """Reads the metrics in a run's ``metrics.jsonl``, without damaged lines."""
     log: Log = {}
-    for line in filter(None, lines):
+    for line in filter(None, read_log_lines(path)):
         for name, value in line.items():
             if name not in ("step", "update") and isinstance(value, int | float):
                 steps, values = log.setdefault(name, ([], []))
@@ -54,9 +46,6 @@ def mean_of(logs: Sequence[Log]) -> tuple[Log, Band]:
     """Computes the mean of several runs, and the band from the lowest to the highest value.
 
     Values are interpolated at the steps of the first run, up to the end of the shortest run.
-
-    Args:
-        logs: the logs of runs that differ only in the seed.
     """
     means: Log = {}
     band: Band = {}
@@ -78,7 +67,7 @@ def draw(
     titles: Mapping[str, str] = PLOTTED,
     bands: Mapping[str, Band] | None = None,
 ) -> bytes:
-    """Draws the curves of several runs in one picture, with a plot for each metric.
+    """Draws the curves of several runs as a PNG or SVG picture, with a plot for each metric.
 
     Args:
         logs: the logs, by the names of the runs.
@@ -86,9 +75,6 @@ def draw(
         names: the metrics to draw; by default the metrics in ``titles``.
         titles: the titles of the plots, by metric.
         bands: the bands around the curves, by the names of the runs.
-
-    Raises:
-        RunError: Matplotlib is not installed, or no run has any of the metrics.
     """
     wanted = list(titles) if names is None else list(names)
     found = [name for name in wanted if any(name in log for log in logs.values())]
@@ -114,12 +100,12 @@ def draw(
             if name in log:
                 steps, values = log[name]
                 mark = "." * (len(steps) < 3)
-                (curve,) = axes.plot(steps, values, label=_shown(run), linewidth=1.4, marker=mark)
+                (curve,) = axes.plot(steps, values, label=run, linewidth=1.4, marker=mark)
                 if bands and name in bands.get(run, {}):
                     around = bands[run][name]
                     axes.fill_between(steps, *around, color=curve.get_color(), alpha=0.2, lw=0)
         axes.set_xlabel("environment steps", fontsize=8)
-        axes.set_title(titles.get(name) or _shown(name), fontsize=10)
+        axes.set_title(titles.get(name) or name, fontsize=10)
         axes.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
@@ -129,12 +115,6 @@ def draw(
     metadata = {"Date": None} if format == "svg" else None
     figure.savefig(out, format=format, dpi=110, metadata=metadata)
     return out.getvalue()
-
-
-def _shown(name: str) -> str:
-    """Escapes a name, so that Matplotlib draws no formula and shows the name in the legend."""
-    plain = "".join(x if x.isprintable() else "\ufffd" for x in name).replace("$", r"\$")
-    return f" {plain}" if plain.startswith("_") else plain
 
 
 def html(svg: bytes, title: str) -> bytes:

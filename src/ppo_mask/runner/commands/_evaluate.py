@@ -22,13 +22,7 @@ from ppo_mask.training import evaluate
 
 
 def add_evaluate(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> None:
-    """Adds the command to a program's command line.
-
-    Args:
-        commands: the command line's subparsers.
-        task: the program's task.
-        defaults: the program's defaults.
-    """
+    """Adds the command to a program's command line."""
     parser = add_command(
         commands,
         "evaluate",

@@ -2,9 +2,11 @@
 
 import argparse
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import numpy as np
+import yaml
 
 from ppo_mask.checkpoints import LATEST, find_run, read_arrays, read_description
 from ppo_mask.runner.commands._options import add_command, add_latest
@@ -39,11 +41,7 @@ def find_checkpoint(target: str, checkpoints: str) -> Path:
 
 
 def report(path: Path) -> list[str]:
-    """Describes a checkpoint line by line, after verifying the checksum of every array.
-
-    Raises:
-        RunError: the checkpoint is damaged.
-    """
+    """Describes a checkpoint line by line, after verifying the checksum of every array."""
     description = read_description(path)
     arrays = read_arrays(path)
     score = description.get("score")
@@ -57,8 +55,9 @@ def report(path: Path) -> list[str]:
         "versions": ", ".join(f"{name} {x}" for name, x in description["versions"].items()),
     }
     lines = [f"{name:11}{text}" for name, text in facts.items()]
-    lines += ["", "architecture", *_tree(description["architecture"], "  ")]
-    lines += ["", "settings", *_tree(description["config"], "  ")]
+    for name, key in (("architecture", "architecture"), ("settings", "config")):
+        text = yaml.safe_dump(description[key], sort_keys=False)
+        lines += ["", name, *indent(text, "  ").splitlines()]
     lines += ["", "arrays", *_groups(description["arrays"])]
     size = sum(x.nbytes for x in arrays.values())
     lines += ["", f"verified: {len(arrays)} arrays, {size / 1e6:.1f} MB, all as they were saved"]
@@ -66,16 +65,6 @@ def report(path: Path) -> list[str]:
     model = {name: x for name, x in arrays.items() if name.startswith("learner.model.")}
     if broken := [n for n, x in model.items() if x.dtype.kind == "f" and not np.isfinite(x).all()]:
         lines.append(f"WARNING: not finite: {', '.join(broken)}")
-    return lines
-
-
-def _tree(content: dict[str, Any], indent: str) -> list[str]:
-    lines: list[str] = []
-    for name, value in content.items():
-        if isinstance(value, dict) and value:
-            lines += [f"{indent}{name}", *_tree(value, indent + "  ")]
-        else:
-            lines.append(f"{indent}{name}: {value}")
     return lines
 
 

@@ -51,8 +51,7 @@ def run_commands(
             require_platform()
             start()
         code = options.call(options)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        print(end="", flush=True)
         return code
     except RunError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -73,10 +72,8 @@ def run_commands(
 
 def _flush_or_drop() -> None:
     """Flushes standard output; after a failure, keeps Python from trying again at exit."""
-    if sys.stdout is None:
-        return
     try:
-        sys.stdout.flush()
+        print(end="", flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -110,15 +107,7 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
 
 
 def run_folders(places: Sequence[str], parent: str) -> list[RunFolder]:
-    """Finds runs, which may have no checkpoint.
-
-    Args:
-        places: paths, URLs, names of runs in ``parent``, or "latest".
-        parent: the folder or URL to search for names.
-
-    Raises:
-        RunError: there is no such run.
-    """
+    """Finds runs, which may have no checkpoint; see :func:`find_run`."""
     return [
         RunFolder(local_path(place))
         if is_url(place) or os.path.isdir(os.path.expanduser(place))
@@ -165,7 +154,7 @@ def refuse_existing(paths: Iterable[str], force: bool) -> None:
     """
     for path in paths:
         if Path(path).exists() and not force:
-            raise _existing(path)
+            raise RunError(f"{path} exists already; nothing was written (--force replaces it)")
 
 
 def write(path: str, content: bytes, force: bool) -> None:
@@ -174,29 +163,9 @@ def write(path: str, content: bytes, force: bool) -> None:
     Raises:
         RunError: the file cannot be written; or the file exists already, and ``force`` is not set.
     """
-    try:
-        if force and Path(path).is_file():
-            write_whole(Path(path), content)
-        else:
-            # Mode "x" refuses a file that another process has made since the check.
-            with Path(path).open("wb" if force else "xb") as file:
-                try:
-                    file.write(content)
-                    file.flush()
-                except OSError:
-                    # A torn file would block the next try; a device, such as /dev/null, must stay.
-                    if Path(path).is_file():
-                        Path(path).unlink()
-                    raise
-    except FileExistsError as error:
-        raise _existing(path) from error
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}") from error
+    refuse_existing([path], force)
+    write_whole(Path(path), content)
     tell(f"wrote {path} ({len(content) / 1000:,.0f} kB)")
-
-
-def _existing(path: str) -> RunError:
-    return RunError(f"{path} exists already; nothing was written (--force replaces it)")
 
 
 def to_json(content: Any) -> str:

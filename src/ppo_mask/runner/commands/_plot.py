@@ -101,10 +101,7 @@ def settings_of(folder: RunFolder) -> dict[str, Any]:
 def means_of_seeds(
     folders: Sequence[RunFolder], logs: Sequence[Log]
 ) -> tuple[dict[str, Log], dict[str, Band]]:
-    """Groups runs that differ only in the seed.
-
-    Returns each group's mean, and its band from the lowest to the highest value.
-    """
+    """Computes mean and band (from lowest to highest) of runs that differ only in the seed."""
     groups: dict[str, list[int]] = {}
     for place, folder in enumerate(folders):
         settings = settings_of(folder)

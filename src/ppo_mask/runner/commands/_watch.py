@@ -18,14 +18,7 @@ from ppo_mask.runner.commands._options import add_command, number
 
 
 def add_watch(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> None:
-    """Adds the command to a program's command line.
-
-    Args:
-        commands: the command line's subparsers.
-        task: the program's task. If ``task.render`` is None, the command prints the state's arrays
-            or, for an environment in Python, the observation's arrays.
-        defaults: the program's defaults.
-    """
+    """Adds the command to a program's command line."""
     parser = add_command(
         commands,
         "watch",
@@ -60,11 +53,9 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
             raise failure
         if task.render is not None:
             return task.render(state)
-        return (
-            _listed("state", state)
-            if host is None
-            else _listed("observation", timestep.observation)
-        )
+        if host is None:
+            return _listed("state", state)
+        return _listed("observation", timestep.observation)  # The state is in Python.
 
     reset, step = eqx.filter_jit(env.reset), eqx.filter_jit(env.step)
     key, reset_key = jax.random.split(jax.random.key(options.seed))

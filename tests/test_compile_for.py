@@ -8,8 +8,6 @@ a TPU.
 import os
 import re
 import runpy
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +17,7 @@ import pytest
 
 import corridor
 from hackmatrix.task import DEFAULTS, TASK
+from own_process import python
 from ppo_mask.errors import RunError
 from ppo_mask.networks import trainable
 from ppo_mask.runner import RunConfig, Task
@@ -61,10 +60,7 @@ def run(variable: str, *words: str) -> str:
     if (folder := os.environ.get(variable)) is None:
         pytest.skip(f"pip install --no-deps --target X {PACKAGES[variable]}, then {variable}=X")
     path = os.pathsep.join([folder, SUPPORT, os.environ.get("PYTHONPATH", "")])
-    command, env = [sys.executable, *words], {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return python(*words, PYTHONPATH=path).stdout
 
 
 def test_an_unknown_topology_is_one_line_that_names_the_known_ones() -> None:

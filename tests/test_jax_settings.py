@@ -1,9 +1,6 @@
 """Both libraries work under any of JAX's number settings, and what comes out is the same."""
 
 import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +14,7 @@ import programs
 from environments import Scripted
 from hackmatrix.env import HackMatrix
 from hackmatrix.task import TASK, GameSettings
+from own_process import python
 from ppo_mask.runner import NetworkSettings
 
 SETTINGS = {
@@ -28,14 +26,7 @@ SETTINGS["all"] = {name: value for each in SETTINGS.values() for name, value in 
 
 
 def run(*names: str, **settings: str) -> Any:
-    program = subprocess.run(
-        [sys.executable, any_settings.__file__, *names],
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-    )
-    assert program.returncode == 0, program.stderr[-3000:]
-    return json.loads(program.stdout)
+    return json.loads(python(any_settings.__file__, *names, **settings).stdout)
 
 
 @pytest.mark.slow

@@ -2,9 +2,7 @@
 
 import inspect
 import json
-import os
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ import fake_wandb
 from counting import DEFAULTS, STEPS_PER_UPDATE, TASK, flags
 from fake_wandb import Server
 from kills import Killed
+from own_process import python
 from ppo_mask.callbacks import _wandb
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.runner import _main, main
@@ -234,12 +233,10 @@ def offline_rows(folder: Path) -> list[tuple[int, dict[str, float]]]:
 
 @pytest.mark.slow
 def test_the_real_package_offline(tmp_path: Path) -> None:
-    environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    offline = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
 
     def run(updates: int, *more: str) -> None:
-        command = [sys.executable, counting.__file__, *flags(tmp_path, updates, *more)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+        python(counting.__file__, *flags(tmp_path, updates, *more), **offline)
 
     run(6, *OFTEN, *EVAL)
     run(12, "--resume", "latest")

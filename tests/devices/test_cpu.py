@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
 import pytest
 
+from own_process import python
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.devices import cpu
 from ppo_mask.networks import MLPActorCritic
@@ -16,22 +15,11 @@ from ppo_mask.ppo import PPOConfig, can_split
 from same_run import log
 
 _CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
-_FREE = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
-
-
-def _printed(*arguments: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env=_FREE | {"JAX_PLATFORMS": "cpu"} | environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+_FREE = {"XLA_FLAGS": None, "JAX_NUM_CPU_DEVICES": None, "JAX_PLATFORMS": "cpu"}
 
 
 def _found(program: str, **environment: str):
-    return json.loads(_printed("-c", program, **environment).splitlines()[-1])
+    return json.loads(python("-c", program, **_FREE | environment).stdout.splitlines()[-1])
 
 
 _COUNT = """
@@ -88,7 +76,7 @@ def _train(parent: Path, cores: int, *flags: str) -> tuple[str, RunFolder]:
     numbers = {"num-envs": 512, "num-steps": 4, "total-timesteps": 2048 * 6, "log-interval": 2}
     settings = [f"--{name}={value}" for name, value in numbers.items()]
     arguments = (str(_CORRIDOR), f"--checkpoint-dir={parent}", *settings, *flags)
-    printed = _printed(*arguments, JAX_NUM_CPU_DEVICES=str(cores))
+    printed = python(*arguments, **_FREE | {"JAX_NUM_CPU_DEVICES": str(cores)}).stdout
     (folder,) = parent.iterdir()
     return printed, RunFolder(folder)
 

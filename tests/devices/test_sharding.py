@@ -4,10 +4,10 @@ import jax
 import pytest
 
 import on_devices
+from own_process import printed_with
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPOConfig, check_devices
-from virtual_devices import printed_with
 
 
 @pytest.mark.optimized

@@ -1,7 +1,5 @@
 """Wrong shapes and types name the argument; functions that are not called cost nothing."""
 
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +14,7 @@ from jaxtyping import TypeCheckError
 import ppo_mask as pm
 import programs
 from hackmatrix import HackMatrix
+from own_process import python
 from ppo_mask._typecheck import when_called
 from ppo_mask.ppo import estimate_advantages
 from ppo_mask.runner import Task
@@ -141,6 +140,4 @@ print(count)
 @pytest.mark.optimized
 def test_beartype_takes_every_annotation() -> None:
     """As it would have to if all were checked from the start."""
-    done = subprocess.run([sys.executable, "-c", EVERYTHING], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 80
+    assert int(python("-c", EVERYTHING).stdout) > 80

@@ -33,17 +33,3 @@ def test_equals_the_loop_by_hand(gamma, lam):
     )
     want = _by_hand(reward, value, next_value, terminated, truncated, gamma, lam)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-
-
-def test_a_trace_leaks_nothing_across_a_flag():
-    shape = (6, 2)
-    zeros, no = np.zeros(shape, np.float32), np.zeros(shape, bool)
-    reward = zeros.copy()
-    reward[3:] = 1e6
-    terminated, truncated = no.copy(), no.copy()
-    terminated[2, 0] = truncated[2, 1] = True
-    got = estimate_advantages(
-        *map(jnp.asarray, (reward, zeros, zeros, terminated, truncated)), 0.99, 0.95
-    )
-    assert (got[:3] == 0).all()
-    assert (got[3:] != 0).all()

@@ -24,11 +24,6 @@ def test_parts_of_a_minibatch_are_small_on_a_cpu(parts, rows, smaller):
     np.testing.assert_array_equal(same, cut[..., 0])
 
 
-def test_parts_stay_as_they_are_on_an_accelerator(monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert cache_sized_parts(jnp.zeros((2, 8192))).shape == (2, 8192)
-
-
 def test_every_epoch_has_all_rows_once_in_an_order_of_its_own():
     config = PPOConfig(num_envs=6, num_steps=10, num_minibatches=4, update_epochs=3)
     rows = shuffle_rows(config, MODEL, jax.random.key(0))

@@ -261,12 +261,6 @@ def test_the_stored_config_is_whole_and_makes_the_same_run_again(folder: Path) -
     assert schema.as_dict(again) == stored
 
 
-def test_the_scaled_batch_is_what_the_run_gets() -> None:
-    large = ["--num-envs", "2048", "--num-steps", "128"]
-    ppo = make_plan(DEFAULTS, large, "").config.ppo
-    assert (ppo.num_minibatches, ppo.update_epochs) == (32, 2)
-
-
 @pytest.mark.parametrize(("default", "words"), [((1,), ["--mine", "1", "0"]), ((1, 0), [])])
 def test_limits_hold_for_each_value_of_a_list_and_for_defaults(
     default: tuple[int, ...], words: list[str]

@@ -66,15 +66,6 @@ def test_help_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--precision float32|bfloat16" in text
 
 
-def test_a_run_keeps_its_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(tmp_path, "--run-name", "run", "--total-timesteps", "32") == 0
-    resume = ["--resume", str(tmp_path / "run"), "--total-timesteps", "64"]
-    capsys.readouterr()
-    assert main(CHOICE, DEFAULTS, [*resume, "--network", "other"]) == 2
-    assert "1 has network plain, this run asks for other" in capsys.readouterr().err
-    assert main(CHOICE, DEFAULTS, resume) == 0
-
-
 @pytest.mark.parametrize(
     "text", ["network: other\nlr: 0.1", "network:\n  network: other\n", "network: {hidden-dim: 4}"]
 )

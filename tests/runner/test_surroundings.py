@@ -128,16 +128,18 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not (tmp_path / "~").exists()
 
 
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    levels: Path = setting(Path("levels"), "where they are")
+    opponent: str = setting("random", "a name, or a policy", is_path=True)
+
+
 def test_a_tilde_in_a_programs_defaults_is_the_home_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @dataclasses.dataclass(frozen=True)
-    class Settings:
-        levels: Path = setting(Path("~/levels"), "where they are")
-
     monkeypatch.setenv("HOME", str(tmp_path))
     run = dataclasses.replace(DEFAULTS.run, checkpoint_dir="~/runs")
-    config = absolute(RunConfig(environment=Settings(), run=run))
+    config = absolute(RunConfig(environment=Settings(Path("~/levels")), run=run))
     assert config.run.checkpoint_dir == str(tmp_path / "runs")
     assert config.environment.levels == tmp_path / "levels"
     plan = make_plan(dataclasses.replace(DEFAULTS, run=run), [], "")
@@ -147,11 +149,6 @@ def test_a_tilde_in_a_programs_defaults_is_the_home_folder(
 def test_an_environment_that_changes_the_working_directory_takes_no_run_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @dataclasses.dataclass(frozen=True)
-    class Settings:
-        levels: Path = setting(Path("levels"), "where they are")
-        opponent: str = setting("random", "a name, or a policy", is_path=True)
-
     def make_env(settings: Settings) -> Corridor:
         assert settings == Settings(tmp_path / "levels", "random")
         os.chdir(tmp_path / "simulator")

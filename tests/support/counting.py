@@ -139,7 +139,8 @@ def task_of_seeds(patch: pytest.MonkeyPatch) -> Task[CountingSettings]:
     """A task whose seeds count one after the other, in place of training side by side."""
 
     def init(trainer: Any, make_model: Any, keys: Any) -> TrainState:
-        states = [CountingTrainer(None, trainer.config).init(make_model(key), key) for key in keys]
+        pairs, one = map(jax.random.split, keys), CountingTrainer(None, trainer.config)
+        states = [one.init(make_model(model_key), init_key) for model_key, init_key in pairs]
         return jax.tree.map(lambda *each: jnp.stack(each), *states)
 
     def train(trainer: Any, states: Any, total: int, *, callbacks: Any, of_all: Any, **more: Any):

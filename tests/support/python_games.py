@@ -222,31 +222,25 @@ class Wrong(Climb):
         return super().reset(**options)
 
     def step(self, action):
-        observation, reward, terminated, truncated, info = super().step(action)
-        if self.moves >= 3:
-            if self.what == "shape":
-                observation["left"] = np.zeros(2)
-            elif self.what == "kind":
-                observation["top"] = 0.5
-            elif self.what == "large":
-                observation["top"] = 2**33 + 7
-            elif self.what == "none":
-                return None
-            elif self.what == "info":
-                info = ["cards"]
-            elif self.what == "reward":
-                reward = np.array([1.0])
-            elif self.what == "no reward":
-                reward = None
-            elif self.what == "flags":
-                terminated = np.array([terminated])
-            elif self.what == "four":
-                return observation, reward, terminated, info
-            elif self.what == "die":
-                os._exit(7)
-            elif self.what == "exit":
-                raise SystemExit("bye")
-        return observation, reward, terminated, truncated, info
+        given = look, reward, terminated, truncated, info = super().step(action)
+        if self.moves < 3:
+            return given
+        if self.what == "die":
+            os._exit(7)
+        if self.what == "exit":
+            raise SystemExit("bye")
+        wrong = {
+            "shape": (look | {"left": np.zeros(2)}, *given[1:]),
+            "kind": (look | {"top": 0.5}, *given[1:]),
+            "large": (look | {"top": 2**33 + 7}, *given[1:]),
+            "none": None,
+            "four": (look, reward, terminated, info),
+            "info": (*given[:4], ["cards"]),
+            "reward": (look, np.array([1.0]), *given[2:]),
+            "no reward": (look, None, *given[2:]),
+            "flags": (look, reward, np.array([terminated]), truncated, info),
+        }
+        return wrong.get(self.what, given)
 
     def close(self):
         if self.what == "close":
@@ -254,22 +248,19 @@ class Wrong(Climb):
 
     def action_masks(self):
         mask = super().action_masks()
-        if getattr(self, "moves", 0) >= 3:
-            if self.what == "nothing":
-                return mask & False
-            if self.what == "length":
-                return mask[1:]
-            if self.what == "list":
-                return [1, 5]
-            if self.what == "no list":
-                return []
-            if self.what == "ragged":
-                return [[True, False], [True]]
-            if self.what == "numpy":
-                return np.concatenate([mask, np.ones((2, 2), bool)])
-            if self.what == "floats":
-                return mask * 0.5
-        return mask
+        if getattr(self, "moves", 0) < 3:
+            return mask
+        if self.what == "numpy":
+            return np.concatenate([mask, np.ones((2, 2), bool)])
+        wrong = {
+            "nothing": mask & False,
+            "length": mask[1:],
+            "list": [1, 5],
+            "no list": [],
+            "ragged": [[True, False], [True]],
+            "floats": mask * 0.5,
+        }
+        return wrong.get(self.what, mask)
 
 
 gymnasium.register(

@@ -1,12 +1,10 @@
 """How often the training program is compiled: once by each process, from the cache if it can."""
 
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from own_process import python
 
 CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
 
@@ -15,18 +13,9 @@ def count_compilations(arguments: list[str], cache: Path) -> tuple[int, int]:
     """How often a process compiled or loaded the training program, and how often it loaded it."""
     environment = {"JAX_LOG_COMPILES": "1", "JAX_COMPILATION_CACHE_DIR": str(cache)}
     environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return (
-        len(re.findall(r"Finished XLA compilation of jit\(run_chunk\)", done.stderr)),
-        len(re.findall(r"cache hit for 'jit_run_chunk'", done.stderr)),
-    )
+    said = python(*arguments, **environment).stderr
+    compiled = said.count("Finished XLA compilation of jit(run_chunk)")
+    return compiled, said.count("cache hit for 'jit_run_chunk'")
 
 
 @pytest.mark.slow

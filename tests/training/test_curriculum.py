@@ -14,6 +14,7 @@ import yaml
 
 import even_starts
 from marathon import DEFAULTS, TASK, Marathon
+from own_process import printed_with
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.envs import TimeLimit, VectorEnv, check_env
 from ppo_mask.errors import RunError
@@ -27,7 +28,6 @@ from ppo_mask.runner import (
     read_values,
 )
 from ppo_mask.training import History
-from virtual_devices import printed_with
 
 PHASES = """
 - {until: 0.5, near: 1, far: 0}

@@ -14,7 +14,7 @@ import pytest
 
 import ppo_mask as pm
 import programs
-from ppo_mask.errors import ProtocolError, RunError
+from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import describe_shapes
 from ppo_mask.ppo._own_parts import checked_loss
 
@@ -254,11 +254,6 @@ def test_errors_of_a_program_of_ones_own_go_through() -> None:
 
     with pytest.raises(TypeError, match="my own"):
         train(Slide(then=broken))
-
-
-def test_laws_are_still_errors_of_the_protocol() -> None:
-    with pytest.raises(ProtocolError, match="not bool"):
-        pm.check_env(Slide({"action_mask": jnp.ones(3, bool)}))
 
 
 @pytest.mark.parametrize(

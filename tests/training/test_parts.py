@@ -93,8 +93,3 @@ def test_state_of_another_trainer_is_refused(made_by: Any, trained_by: Any, mess
     with pytest.raises(ValueError, match=message) as caught:
         eqx.filter_eval_shape(trainer(**trained_by).run_updates, state, one, one)
     assert "\n" not in str(caught.value)
-
-
-def test_a_trainer_refuses_the_state_of_another() -> None:
-    with pytest.raises(ValueError, match="another metrics"):
-        pm.Trainer(LOCKS.env, CONFIG).train(LOCKS.start, LOCKS.steps(1))

@@ -2,11 +2,8 @@
 
 import io
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -23,6 +20,7 @@ from hackmatrix.play.replay import Decision, Frame
 from hackmatrix.render import scene
 from hackmatrix.rules.rewards import COMPONENTS
 from hackmatrix.task import GameSettings, game_settings
+from own_process import python
 from ppo_mask.checkpoints import RunFolder, architecture_of, open_storage
 from ppo_mask.errors import RunError
 
@@ -89,10 +87,8 @@ def test_commands_take_the_url_of_a_run(capsys, run_folder, tmp_path, monkeypatc
 
 @pytest.mark.slow
 def test_plot_starts_no_device(run_folder, tmp_path):
-    words = [sys.executable, "-m", "hackmatrix", "plot", run_folder, "--out", tmp_path / "a.svg"]
-    nowhere = {**os.environ, "JAX_PLATFORMS": "nonsense"}
-    done = subprocess.run(words, env=nowhere, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    words = ("-m", "hackmatrix", "plot", run_folder, "--out", tmp_path / "a.svg")
+    python(*words, JAX_PLATFORMS="nonsense")
 
 
 def test_train_is_the_trainer_under_its_own_name(capsys):

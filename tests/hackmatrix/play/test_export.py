@@ -1,8 +1,6 @@
 """examples/numpy_policy.py, which has NumPy only, plays exported networks as JAX does."""
 
 import json
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +12,7 @@ from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP
 from hackmatrix.networks.features import features, unpack
 from hackmatrix.observation import TimeAwareObservation
 from hackmatrix.play.export import export_policy
+from own_process import python
 from ppo_mask.networks import add_normalization, update_statistics
 from recorded import noisy, row, views
 from source import ROOT, load
@@ -123,10 +122,7 @@ def test_it_needs_numpy_only(network, tmp_path):
         "print(Policy('policy.npz')(x, np.arange(28) == 4)); "
         "assert not {'jax', 'ppo_mask', 'hackmatrix'} & set(sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", play], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (0, "4\n"), done.stderr
+    assert python("-c", play, folder=tmp_path).stdout == "4\n"
 
 
 def test_it_says_that_it_does_not_play_the_board_network(program, tmp_path):

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 
 import jax
@@ -16,6 +14,7 @@ from hackmatrix.play.replay import Frame, Replay
 from hackmatrix.render import scene, svg, text
 from hackmatrix.render.page import page
 from hackmatrix.rules.programs import CARDS
+from own_process import python
 from recorded import row, starts, states
 
 NAMES = ("virus", "daemon", "glitch", "cryptog")
@@ -192,6 +191,4 @@ from hackmatrix.render import scene
 frame = Frame(0, scene(state), (), None, {}, 0.0, None, "won")
 assert Replay("nobody", 0, [frame])._repr_html_().startswith("<iframe ")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("hp 3/3 ")
+    assert python("-c", program).stdout.startswith("hp 3/3 ")

@@ -52,7 +52,11 @@ def affine(
     sums = _type_of_sums(weight)
     x = x.astype(weight.dtype)
     bias = jnp.expand_dims(layer.bias.astype(sums), tuple(range(x.ndim - 1)))
-    return jnp.matmul(x, weight.T, preferred_element_type=sums) + bias
+    transposed = weight.T
+    if len(transposed) < len(weight):
+        # Without it, XLA's CPU code for the gradient of 64 × 4 weights takes 77 µs instead of 10.
+        transposed = jax.lax.optimization_barrier(transposed)
+    return jnp.matmul(x, transposed, preferred_element_type=sums) + bias
 
 
 def activate(

@@ -2,11 +2,8 @@
 
 import dataclasses
 import os
-import random
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +14,6 @@ import jax
 import numpy as np
 import pytest
 
-import counting
 import marathon
 from counting import DEFAULTS, STEPS_PER_UPDATE, TASK, Bias, CountingTrainer, flags, train
 from memory_bucket import contents
@@ -28,7 +24,6 @@ from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import main
 from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState, _loop as loop
 from same_run import assert_same_run, log, newest, tensorboard_points
-from waiting import wait_until
 
 OFTEN = ("--log-interval", "3", "--save-interval", "4", "--scored", "4", "--length", "3")
 
@@ -72,13 +67,16 @@ def test_real_training_resumes_with_all_that_changes(
     often = ("--run-name", "run", "--log-interval", "3", "--save-interval", "4")
     often += ("--phases", str(phases), "--anneal-lr", "--gradient-accumulation", "2")
     often += ("--normalize-observations", "--normalize-rewards")
+    often += ("--eval-interval", "12", "--eval-episodes", "4")
     whole, cut = go("whole", *often), go("cut", *often)
+    phases.unlink()  # The run has them.
     assert_same_run(go("cut", "--resume", str(cut.checkpoints.path(4)), "--rewind"), whole)
     # Resuming in the same process finds what is compiled; the options of a run do not differ.
     assert compiled().count("jit(run_chunk)") == 1
     starts = [x["stats/start"] for x in log(whole) if "stats/start" in x]
     assert starts[0] == 2  # What is practiced does change.
     assert starts[-1] < 1.5
+    assert [x["eval/stats/start"] for x in log(whole) if "eval/stats/start" in x] == [0]
     # A loaded policy sees as it did in training.
     model = load_policy(whole.path).model
     assert isinstance(model, NormalizedActorCritic)
@@ -181,47 +179,6 @@ def test_a_run_is_resumed_in_another_folder(
     assert_same_run(new, uninterrupted)
     assert new.checkpoints.steps() == [4, 8, 12]
     assert not (new.path / "wandb.json").exists()
-
-
-def kill_again_and_again(folder: RunFolder, waits: list[float], *often: str) -> int:
-    """Kills a run some seconds after a new checkpoint; below 0, after the process began.
-
-    Args:
-        folder: of the run.
-        waits: the seconds, for each kill.
-        often: flags of the run.
-
-    Returns:
-        The last checkpoint's update.
-    """
-    last = 0
-    for wait in waits:
-        more = ("--resume", str(folder.path)) if last else ("--run-name", "run", *often)
-        words = [counting.__file__, "--checkpoint-dir", str(folder.path.parent), *more]
-        process = subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL)
-        if wait >= 0 or last == 0:
-            wait_until(lambda: (folder.checkpoints.newest() or 0) > last, [process])  # noqa: B023
-        time.sleep(abs(wait))
-        before = folder.checkpoints.newest() or 0
-        process.kill()
-        process.wait()
-        last = folder.checkpoints.newest() or 0
-        assert last >= before
-    return last
-
-
-@pytest.mark.nightly  # Every moment at which files change is in ``test_kills.py``.
-@pytest.mark.slow
-def test_killed_by_the_system(tmp_path: Path) -> None:
-    # Some while the process starts, finds its checkpoint and tidies up; most while it trains.
-    waits = [random.Random(0).uniform(-2.0, 1.0) for _ in range(50)]
-    folder, often = RunFolder(tmp_path / "run"), ("--save-interval", "3", "--log-interval", "1")
-    endless = ("--total-timesteps", "60_000_000_000")
-    last = kill_again_and_again(folder, waits, *often, *endless)
-    whole = train(tmp_path / "whole", last + 4, *often)
-    for step in folder.checkpoints.steps():  # All are whole.
-        assert read_arrays(folder.checkpoints.path(step))["learner.num_updates"] == step
-    assert_same_run(train(tmp_path, last + 4, "--resume", str(folder.path)), whole)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

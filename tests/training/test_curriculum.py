@@ -1,7 +1,6 @@
 """Curricula: their files, their effect on learning, their memories, and resumed runs."""
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -15,18 +14,9 @@ import yaml
 import even_starts
 from marathon import DEFAULTS, TASK, Marathon
 from own_process import printed_with
-from ppo_mask.checkpoints import RunFolder
 from ppo_mask.envs import TimeLimit, VectorEnv, check_env
 from ppo_mask.errors import RunError
-from ppo_mask.runner import (
-    PhaseSettings,
-    main,
-    make_parts,
-    make_plan,
-    make_trainer,
-    merge,
-    read_values,
-)
+from ppo_mask.runner import PhaseSettings, make_parts, make_plan, make_trainer, merge, read_values
 from ppo_mask.training import History
 
 PHASES = """
@@ -128,28 +118,6 @@ def test_a_curriculum_that_changes_in_more_than_numbers_is_refused() -> None:
     task = dataclasses.replace(TASK, curriculum=lambda settings: lambda env, progress: env)
     with pytest.raises(RunError, match="phases: far, near change more than numbers"):
         make_parts(task, with_phases(PHASES))
-
-
-@pytest.mark.slow
-def test_training_follows_the_phases_evaluation_does_not_and_resuming_needs_no_file(
-    tmp_path: Path,
-) -> None:
-    file = tmp_path / "phases.yaml"
-    file.write_text(PHASES)
-    often = ["--log-interval", "1", "--save-interval", "8", "--eval-interval", "6"]
-    given = ["--checkpoint-dir", str(tmp_path), "--run-name", "run", "--phases", str(file)]
-    given += [*often, "--eval-episodes", "4", "--total-timesteps", str(12 * STEPS_PER_UPDATE)]
-    assert main(TASK, DEFAULTS, given) == 0
-    file.unlink()
-    folder = RunFolder(tmp_path / "run")
-    assert main(TASK, DEFAULTS, ["--resume", str(folder.checkpoints.path(8)), "--rewind"]) == 0
-    lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
-    starts = {line["update"]: line["stats/start"] for line in lines if "stats/start" in line}
-    # An episode that began in one phase may end in the next.
-    assert all(starts[update] == 2 for update in range(1, 7))
-    assert 0 < np.mean([starts[update] for update in (7, 8, 9) if update in starts]) < 2
-    assert starts[12] == 0
-    assert [x["eval/stats/start"] for x in lines if "eval/stats/start" in x] == [0, 0]
 
 
 @pytest.mark.usefixtures("forgotten")

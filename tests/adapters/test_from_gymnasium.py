@@ -24,7 +24,7 @@ from ppo_mask.callbacks import _evaluator
 from ppo_mask.envs import ArrayInfo
 from ppo_mask.errors import RunError
 from ppo_mask.training import Progress, Run
-from python_games import Climb, InInfo, InObservation, Invalid, InvalidParts, Spaces, Wrong
+from python_games import Climb, Drawn, InInfo, InObservation, Invalid, InvalidParts, Spaces, Wrong
 
 DOORS = pm.envs.probes.MaskedDoors()
 EVERYTHING = spaces.Dict(
@@ -593,3 +593,24 @@ def test_where_it_cannot_work_is_one_line():
     on_devices = jax.shard_map(pm.VectorEnv(env, 3).reset, **split)
     with pytest.raises(RunError, match="works on one device only: num_devices must be 1"):
         jax.eval_shape(on_devices, KEY)
+
+
+@pytest.mark.filterwarnings("ignore:.*no masks")
+@pytest.mark.parametrize("as_text", [True, False])
+@pytest.mark.parametrize("make", [Drawn, lambda: Drawn("ansi"), lambda: Drawn()])
+def test_the_environment_that_steps_is_drawn(make, as_text):
+    with GymnasiumEnv(make, num_workers=1, max_episode_steps=2) as env:
+        env.prepare_to_draw(as_text)
+        state, timestep = env.reset(KEY)
+        shown = [env.draw(state, timestep)]
+        for _ in range(2):  # The limit cuts the episode off, and a new one begins at once.
+            state, timestep = env.step(KEY, state, 1)
+            shown.append(env.draw(state, timestep))
+        assert timestep.truncated
+    kind = type(shown[0])
+    if kind is np.ndarray:
+        shown = [int(picture[0, 0, 0]) for picture in shown]
+    takes_no_mode = shown == [None] * 3
+    assert takes_no_mode or shown in ([0, 1, 2], ["count 0", "count 1", "count 2"])
+    wanted = {Drawn: str if as_text else np.ndarray}.get(make)
+    assert wanted in (None, kind)

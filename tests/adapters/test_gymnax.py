@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from playing import assert_equal, keys_of, played, replayed
@@ -95,3 +96,12 @@ def test_continuous_actions_and_unknown_names_are_refused():
         GymnaxEnv("Pendulum-v1")
     with pytest.raises(ValueError, match="Pong-v9 is not in registered"):
         GymnaxEnv("Pong-v9")
+
+
+@pytest.mark.parametrize(("name", "draws"), [("Breakout-MinAtar", True), ("DeepSea-bsuite", False)])
+def test_states_are_drawn_where_gymnax_can(name, draws):
+    env = GymnaxEnv(name)
+    picture = env.draw(*jax.jit(env.reset)(jax.random.key(0)))
+    assert (picture is not None) == draws
+    if draws:
+        assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 3

@@ -182,3 +182,9 @@ def test_a_player_that_has_only_met_itself_beats_a_random_one():
     )
     assert result.mean_return > 0.7
     assert jnp.mean(result.episode_return < 0) < 0.05
+
+
+def test_a_game_is_drawn():
+    env = PgxEnv("tic_tac_toe", random_opponent)
+    state, timestep = jax.jit(env.reset)(jax.random.key(0))
+    assert env.draw(state, timestep).source.startswith("<svg ")

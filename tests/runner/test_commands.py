@@ -8,14 +8,17 @@ import sys
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 import corridor
 import ppo_mask as pm
 from counting import DEFAULTS, TASK
 from hackmatrix import cli
 from ppo_mask.checkpoints import RunFolder
+from ppo_mask.envs import drawing
 from ppo_mask.errors import RunError
 from ppo_mask.runner import commands, load_run, main
 from ppo_mask.runner.commands._curves import mean_of, read_log
@@ -64,7 +67,8 @@ def test_a_run_is_watched(runs, capsys):
     assert call("watch", runs / "a-seed0", "--seed=3", "--max-steps=3") == 0
     text = capsys.readouterr().out
     assert text.startswith("state = ")
-    assert re.search(r"step 1: action [012] \(\d+%\)", text)
+    assert re.search(r"policy: 0 (–|\d+%)  .*▸.*\([23] of 3 allowed, value ", text)
+    assert re.search(r"step 1: action [012], reward ", text)
     assert text.rstrip().splitlines()[-1].startswith("return ")
 
 
@@ -77,13 +81,35 @@ def test_several_choices_at_once_are_watched(tmp_path, capsys):
     model = pm.MLPActorCritic.for_env(doors, hidden_dim=8, key=jax.random.key(0))
     pm.save_policy(model, tmp_path / "doors")
     assert main(task, corridor.DEFAULTS, ["watch", str(tmp_path / "doors"), "--sample"]) == 0
-    assert re.search(r"step 1: action \[\d, \d, \d\] \(\d+%\)", capsys.readouterr().out)
+    assert re.search(r"step 1: action 0:\d 1:\d 2:\d, reward", capsys.readouterr().out)
 
 
-def test_a_task_can_draw_its_states(runs, capsys):
-    task = dataclasses.replace(TASK, render=lambda state: f"[{int(state)}]")
-    assert main(task, DEFAULTS, ["watch", str(runs / "a-seed0"), "--max-steps=1"]) == 0
-    assert capsys.readouterr().out.startswith("[")
+PICTURES = {
+    "text": lambda state, _: f"[{int(state)}]",
+    "svg": lambda state, _: drawing.Svg(f"<svg>{int(state)}</svg>"),
+    "pixels": lambda state, _: np.full((4, 6, 3), 40 * int(state), np.uint8),
+}
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_an_environment_draws_its_states(kind, runs, capsys, tmp_path, monkeypatch):
+    draw = staticmethod(PICTURES[kind])
+    monkeypatch.setattr(corridor.Corridor, "draw", draw, raising=False)
+    monkeypatch.chdir(tmp_path)
+    words = ("watch", runs / "a-seed0", "--max-steps=1")
+    assert call(*words) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("[" if kind == "text" else "state = ")
+    assert ("draws no text" in shown.err) == (kind != "text")
+    assert call(*words, "--html=a.html") == 0
+    wanted = {"text": "<pre>[", "svg": "data:image/svg+xml;", "pixels": "data:image/png;"}[kind]
+    assert wanted.replace("<", "\\u003c") in Path("a.html").read_text()
+    assert call(*words, "--html=b.html", "--gif=a.gif") == (0 if kind == "pixels" else 2)
+    if kind == "pixels":
+        assert Image.open("a.gif").n_frames == 2
+    else:
+        assert "a GIF needs pictures of pixels" in capsys.readouterr().err
+        assert not Path("b.html").exists()
 
 
 def test_runs_are_compared(runs, capsys, monkeypatch):

@@ -269,3 +269,27 @@ gymnasium.register(
 )
 gymnasium.register("Climb-v0", entry_point="python_games:Climb", max_episode_steps=40)
 gymnasium.register("Crash-v0", entry_point="python_games:Climb", kwargs={"crash_at": 7})
+
+
+class Drawn(gymnasium.Env):
+    """Counts its steps, and draws the count."""
+
+    metadata = {"render_modes": ["human", "ansi", "rgb_array"]}  # noqa: RUF012
+    observation_space, action_space = spaces.Discrete(4), spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode, self.count = render_mode, 9
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return self.count, {}
+
+    def step(self, action):
+        self.count += 1
+        return self.count, 1.0, self.count == 3, False, {}
+
+    def render(self):
+        if self.render_mode == "ansi":
+            return f"count {self.count}"
+        return np.full((2, 2, 3), self.count, np.uint8)

@@ -11,9 +11,9 @@ from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, interactive
 from hackmatrix.env import HackMatrix
 from hackmatrix.play.replay import Session
-from hackmatrix.render.frames import Frame
 from hackmatrix.render.text import colored
 from hackmatrix.rules.programs import CARDS
+from ppo_mask.envs.drawing import Frame
 from ppo_mask.runner import did_you_mean
 from ppo_mask.runner.commands import add_command, tell
 

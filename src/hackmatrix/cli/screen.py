@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, program_price
 from hackmatrix.cli.terminal import COLUMNS, ROWS
-from hackmatrix.render.frames import Frame
 from hackmatrix.render.text import board, values
+from ppo_mask.envs.drawing import Frame
 
 _TOP_ACTIONS = 5
 _BOLD, _DIM, _GREEN, _RED, _YELLOW = 1, 2, 32, 31, 33

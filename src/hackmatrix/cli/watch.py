@@ -13,17 +13,16 @@ from hackmatrix.cli.screen import screen
 from hackmatrix.cli.terminal import Terminal, interactive
 from hackmatrix.play.agents import Agent
 from hackmatrix.play.replay import watch
-from hackmatrix.render.frames import Frame
 from hackmatrix.render.page import Replay, page
 from hackmatrix.render.picture import gif
 from hackmatrix.render.sheet import rows_of, sheet
 from hackmatrix.render.text import colored
-from ppo_mask.checkpoints import expand_user
+from ppo_mask.envs.drawing import Frame
 from ppo_mask.errors import RunError
 from ppo_mask.runner.commands import (
     MAX_SEED,
     add_command,
-    add_force,
+    add_files,
     number,
     refuse_existing,
     tell,
@@ -43,27 +42,8 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--episodes", type=number(1), default=1, metavar="N", help="games to play (default: 1)"
     )
-    parser.add_argument(
-        "--fps", type=_speed, default=4.0, metavar="F", help="actions per second (default: 4)"
-    )
     add_limit(parser)
-    parser.add_argument(
-        "--html", type=expand_user, metavar="FILE", help="write the game as a page instead"
-    )
-    parser.add_argument(
-        "--gif", type=expand_user, metavar="FILE", help="write the game as a GIF instead"
-    )
-    add_force(parser)
-
-
-def _speed(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1000:
-        raise argparse.ArgumentTypeError(f"must be more than 0 and at most 1000, got {text}")
-    return value
+    add_files(parser)
 
 
 def _run(options: argparse.Namespace) -> int:

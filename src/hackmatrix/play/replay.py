@@ -17,10 +17,10 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from hackmatrix.env import HackMatrix
 from hackmatrix.observation import Observation
 from hackmatrix.play.agents import Agent
-from hackmatrix.render.frames import Decision, Frame
 from hackmatrix.render.page import Replay
 from hackmatrix.render.scene import scene
 from hackmatrix.rules.rewards import COMPONENTS
+from ppo_mask.envs.drawing import Decision, Frame
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic, advance, initial_hidden
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from hackmatrix.render.shapes import Disc, Drawing, Label, Length, Polygon, Shape
-from ppo_mask.errors import RunError
+from ppo_mask.envs.drawing import animate, pillow
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -48,30 +48,19 @@ def gif(drawings: Sequence[Drawing], fps: Length = 4.0, width: int = 420) -> byt
     """
     if not drawings:
         raise ValueError("a GIF needs at least one drawing")
-    image_module, _ = _pillow()
+    image_module, _ = pillow()
     palette = _palette(drawings)
     # One palette for all frames, so that each frame stores only its changes.
     frames = [
         _painted(drawing, width).quantize(palette=palette, dither=image_module.Dither.NONE)
         for drawing in drawings
     ]
-    durations = [round(1000 / fps)] * (len(frames) - 1) + [3000]
-    out = BytesIO()
-    frames[0].save(
-        out,
-        "gif",
-        save_all=True,
-        append_images=frames[1:],
-        duration=durations,
-        loop=0,
-        optimize=True,
-    )
-    return out.getvalue()
+    return animate(frames, fps)
 
 
 def _palette(drawings: Sequence[Drawing]) -> "Image":
     """The colors of the drawings, and those of their smooth edges."""
-    image, _ = _pillow()
+    image, _ = pillow()
     shapes = [shape for drawing in drawings for _, _, shape in drawing.flat()]
     strokes = [shape.stroke for shape in shapes if not isinstance(shape, Label)]
     names = {drawings[0].background, *(shape.fill for shape in shapes), *strokes} - {""}
@@ -84,18 +73,8 @@ def _palette(drawings: Sequence[Drawing]) -> "Image":
     return palette
 
 
-def _pillow() -> tuple[Any, Any]:
-    try:
-        from PIL import Image, ImageDraw
-    except ImportError as error:
-        raise RunError(
-            "pictures need Pillow; install it with pip install 'ppo-mask[gif]'"
-        ) from error
-    return Image, ImageDraw
-
-
 def _painted(drawing: Drawing, width: int) -> "Image":
-    image_module, draw_module = _pillow()
+    image_module, draw_module = pillow()
     scale = _OVERSAMPLING * width / drawing.width
     size = (_OVERSAMPLING * width, round(scale * drawing.height))
     image = image_module.new("RGB", size, drawing.background)

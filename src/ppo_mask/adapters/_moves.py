@@ -24,8 +24,10 @@ class Moves(gymnasium.Env[Any, Any]):
     The episode ends when the agent is out.
     """
 
-    def __init__(self, make: Any) -> None:
-        self.game = make()
+    def __init__(self, make: Any, **options: Any) -> None:
+        self.game = make(**options)
+        self.metadata = self.game.metadata
+        self.render_mode = getattr(self.game.unwrapped, "render_mode", None)
         player = self.game.possible_agents[0]
         parts = as_parts(self.game.observation_space(player))
         boolean: Any = np.bool_
@@ -52,6 +54,10 @@ class Moves(gymnasium.Env[Any, Any]):
         )
         terminated = terminated or (is_over and not truncated)  # Some games set no flag.
         return observation, reward, terminated, truncated, info
+
+    def render(self) -> Any:
+        """Draws the game."""
+        return self.game.render()
 
     def close(self) -> None:
         """Closes the game."""

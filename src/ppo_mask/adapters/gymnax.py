@@ -8,6 +8,7 @@ from typing import Any, ClassVar, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Key
 
 from ppo_mask.adapters._shared import (
@@ -19,6 +20,7 @@ from ppo_mask.adapters._shared import (
     select_arrays,
 )
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
+from ppo_mask.envs.drawing import Picture
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings, zeros_from_shapes
 
 
@@ -85,6 +87,24 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         truncated = self.environment.is_truncated(state, self.params)
         timestep = make_timestep(observation, self._mask(), reward, terminated, truncated, info)
         return fix_types(state), timestep
+
+    def draw(self, state: ArrayTree, timestep: TimeStep) -> Picture | None:
+        """Draws a state as gymnax does; None if gymnax cannot draw the environment.
+
+        Raises:
+            RunError: matplotlib or seaborn is not installed, or pygame for classic control.
+        """
+        del timestep
+        visualize = import_library("gymnax.visualize.visualizer")
+        canvases = import_library("matplotlib.backends.backend_agg")
+        drawn = visualize.Visualizer(self.environment, self.params, [state])
+        canvas = canvases.FigureCanvasAgg(drawn.fig)
+        try:
+            drawn.init()
+            canvas.draw()
+        finally:
+            import_library("matplotlib.pyplot").close(drawn.fig)
+        return np.array(canvas.buffer_rgba())[..., :3] if hasattr(drawn, "im") else None
 
     def _step(self, key: Any, state: Any, action: Any) -> Any:
         return self.environment.step_env(key, state, action, self.params)

@@ -26,6 +26,7 @@ from ppo_mask.adapters.from_gymnasium._makers import Mask, close, first_made
 from ppo_mask.adapters.from_gymnasium._stepper import IDLE
 from ppo_mask.envs import AbstractEnv, Next, TimeStep
 from ppo_mask.envs.actions import Action, ActionLike, as_action
+from ppo_mask.envs.drawing import Picture
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic
 
@@ -139,6 +140,10 @@ class PettingZooEnv(AbstractEnv[HostState]):
         last, following = self._moves.step_and_reset(step_key, reset_key, state, action)
         ended = last.terminated | last.truncated
         return self._let_others_move(step_key, last, following, ended, cut)
+
+    def draw(self, state: HostState, timestep: TimeStep) -> Picture | None:
+        """Draws the game by its own ``render``; see :class:`GymnasiumEnv`."""
+        return self._moves.draw(state, timestep)
 
     def encode(self, observation: Any) -> ArrayTree:
         """Converts what the game's ``observe`` returns to a policy's input."""

@@ -22,6 +22,7 @@ from ppo_mask.adapters._shared import (
     random_opponent,
 )
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
+from ppo_mask.envs.drawing import Svg
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings, zeros_from_shapes
 from ppo_mask.networks import AbstractActorCritic
 
@@ -141,6 +142,11 @@ class PgxEnv(AbstractEnv[Match]):
         match = Match(game, state.agent, state.begins)
         match, gained = self._let_others_move(others_key, match)
         return self._convert(match, reward + gained)
+
+    def draw(self, state: Match, timestep: TimeStep) -> Svg:
+        """Draws the game with pgx's visualizer."""
+        del timestep
+        return Svg(state.game.to_svg())
 
     def _deal(self, key: Key[Array, ""]) -> Match:
         game_key, agent_key, others_key = jax.random.split(key, 3)

@@ -4,12 +4,13 @@ In: a key, a state and an action. Out: the next state, and a :class:`TimeStep` w
 next action. :class:`VectorEnv` runs a batch of copies of an environment, and has the library's only
 auto-reset. :func:`check_env` tests whether an environment obeys the protocol's laws.
 :mod:`~ppo_mask.envs.probes` are small environments with known answers.
-:mod:`~ppo_mask.envs.actions` defines actions.
+:mod:`~ppo_mask.envs.actions` defines actions,
+and :mod:`~ppo_mask.envs.drawing` pictures of states and of episodes.
 """
 
 from ppo_mask.errors import ProtocolError
 
-from . import actions, probes
+from . import actions, drawing, probes
 from ._check import check_env
 from ._env import AbstractEnv, AbstractSelfResettingEnv, ArrayInfo, Next, TimeStep, declared_info
 from ._host import AbstractHostEnv, host_env_in
@@ -36,6 +37,7 @@ __all__ = [
     "actions",
     "check_env",
     "declared_info",
+    "drawing",
     "flatten",
     "host_env_in",
     "probes",

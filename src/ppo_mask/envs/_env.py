@@ -151,6 +151,10 @@ class AbstractEnv(eqx.Module, Generic[State]):
     - ``step`` never resets. The result of a step after the end of an episode is unspecified.
     - An action outside the mask must not crash; the environment documents the action's effect.
 
+    An environment may also have a method ``draw(state, timestep)``, for the command ``watch``. The
+    method gets what ``reset`` or ``step`` returned, and returns a
+    :data:`ppo_mask.envs.drawing.Picture`, or None.
+
     Attributes:
         num_actions: length of the mask; actions are 0 to ``num_actions`` - 1. For MultiDiscrete
             actions, a tuple ``(a, b, …)``: an action is an array with one number for each part, and

@@ -51,6 +51,14 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
     def release(self) -> None:
         """Closes the batch of environments that the latest ``reset`` started."""
 
+    @abstractmethod
+    def prepare_to_draw(self, as_text: bool) -> None:
+        """Makes the environments of later resets such that they can be drawn, in this process.
+
+        Args:
+            as_text: whether to draw text; otherwise pixels, or text if there are none.
+        """
+
 
 def host_env_in(env: AbstractEnv[Any]) -> AbstractHostEnv[Any] | None:
     """Returns the host environment that ``env`` is or wraps; None if there is none."""

@@ -13,6 +13,7 @@ from ppo_mask.envs._env import AbstractEnv, Next, TimeStep, declared_info
 from ppo_mask.envs._host import step_in_place
 from ppo_mask.envs._shapes import trace_call
 from ppo_mask.envs.actions import Action, ActionLike, NumActions, as_action
+from ppo_mask.envs.drawing import Picture, draw
 from ppo_mask.errors import check_at_least
 from ppo_mask.jax_tools import ArrayTree, flat_numbers
 
@@ -88,6 +89,10 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         steps = jnp.where(final.terminated | final.truncated, 0, steps + 1)
         return final, dataclasses.replace(following, state=(following.state, steps))
 
+    def draw(self, state: tuple[State, Int[Array, ""]], timestep: TimeStep) -> Picture | None:
+        """Draws the environment's state, if the environment can."""
+        return draw(self.env, state[0], timestep)
+
 
 class FlatObservation(AbstractEnv[State]):
     """An environment whose observation is flattened to one vector, for an MLP.
@@ -132,6 +137,10 @@ class FlatObservation(AbstractEnv[State]):
         """See :class:`AbstractHostEnv`; only for wrappers of a host environment."""
         final, following = step_in_place(self.env, *arguments)
         return self._flatten(final), self._flatten(following)
+
+    def draw(self, state: State, timestep: TimeStep) -> Picture | None:
+        """Draws the environment's state, if the environment can."""
+        return draw(self.env, state, timestep)
 
     def _flat(self, state: State, timestep: TimeStep) -> tuple[State, TimeStep]:
         return state, self._flatten(timestep)

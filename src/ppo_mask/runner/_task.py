@@ -79,7 +79,6 @@ class Task(Generic[Environment]):
             there are no presets. On a GPU or TPU, a preset's block ``accelerator`` overrides the
             preset's other settings; its ``num_envs`` is for each device.
         policies: the program's saved policies, by the names that ``--initial-policy`` accepts.
-        render: formats a state as text, for ``watch``; None to print the state's arrays.
     """
 
     make_env: Callable[[Environment], AbstractEnv[Any]]
@@ -93,7 +92,6 @@ class Task(Generic[Environment]):
     trainer: Callable[..., AbstractTrainer] = Trainer
     presets: Path | None = None
     policies: Mapping[str, Path] = dataclasses.field(default_factory=dict[str, Path])
-    render: Callable[[Any], str] | None = None
 
     def __post_init__(self) -> None:
         if self.networks and self.make_model is not default_network:

@@ -122,7 +122,7 @@ def test_buttons_marks_and_charts_can_be_clicked(opened, replay):
     shown = opened()
     shown.click("#end")
     assert step(shown) == len(replay.frames) - 1
-    assert "The game is over: died" in shown.inner_text("#last")
+    assert "The episode is over: died" in shown.inner_text("#last")
     shown.click("#first")
     shown.click(".marks button >> nth=2")
     assert step(shown) == replay.stages[2][0]

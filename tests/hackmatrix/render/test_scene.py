@@ -19,6 +19,7 @@ from recorded import row, starts, states
 
 NAMES = ("virus", "daemon", "glitch", "cryptog")
 CRYPTOG = 3
+VALUES = 10  # pieces of a page before the cells
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -46,8 +47,8 @@ def html_cells(replay):
     places = [group.attrib["transform"] for group in board.iter(f"{SVG}g")]
     for frame in data["frames"]:
         groups = [
-            f'<g transform="{place}">{data["cells"][cell]}</g>'
-            for place, cell in zip(places, frame["cells"], strict=True)
+            f'<g transform="{place}">{data["pieces"][cell]}</g>'
+            for place, cell in zip(places, frame["pieces"][VALUES:], strict=False)
         ]
         yield cells_of(f'<svg xmlns="http://www.w3.org/2000/svg">{"".join(groups)}</svg>')
 

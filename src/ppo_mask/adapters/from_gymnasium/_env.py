@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters._shared import StaticObject
+from ppo_mask.adapters.from_gymnasium._drawing import DrawnStepper
 from ppo_mask.adapters.from_gymnasium._host import BEGUN, TERMINATED, TRUNCATED, Answer, Host
 from ppo_mask.adapters.from_gymnasium._makers import (
     Inspected,
@@ -37,6 +38,7 @@ from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.envs import AbstractHostEnv, ArrayInfo, Next, TimeStep
 from ppo_mask.envs.actions import Action, ActionLike, NumActions, as_action, mask_length
+from ppo_mask.envs.drawing import Picture
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree
 
@@ -133,6 +135,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         inspected = inspect_env(name or type(env.unwrapped).__name__, env, "", find_masks, mask)
 
         def make_stepper(layout: Any) -> Any:
+            if layout["render_mode"] is not None:
+                return DrawnStepper(make, layout)
             if num_workers:
                 return Workers(make, layout, num_workers)
             return Stepper(make, layout, make_arrays(layout), 0, layout["num_envs"])
@@ -202,6 +206,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             "leaves": [leaf[:4] for leaf in inspected.leaves],
             "mask": inspected.mask,
             "infos": tuple(infos),
+            "render_modes": inspected.render_modes,
+            "render_mode": None,
         }
         host = Host(inspected.name, layout, make_stepper)
         put("_held", StaticObject(host))
@@ -231,6 +237,14 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
     def release(self) -> None:
         self._host.release()
+
+    def prepare_to_draw(self, as_text: bool) -> None:
+        self._host.prepare_to_draw(as_text)
+
+    def draw(self, state: HostState, timestep: TimeStep) -> Picture | None:
+        """Draws the environment by its own ``render``, if it was prepared before its reset."""
+        numbers, ended = state.numbers, timestep.terminated | timestep.truncated
+        return attempt(self._host.name, lambda: self._host.draw(numbers, bool(ended)))
 
     def reset(self, key: Key[Array, ""]) -> tuple[HostState, TimeStep]:
         """Starts an episode in a new environment, whose seed is the key's last 31 bits."""

@@ -97,6 +97,21 @@ class Host:
         failure.__cause__ = error
         return failure
 
+    def prepare_to_draw(self, as_text: bool) -> None:
+        known = self.layout["render_modes"]
+        modes = ("ansi",) if as_text else ("rgb_array", "ansi")
+        # "" is for an environment that was given a render mode by the function that makes it.
+        self.layout["render_mode"] = next((mode for mode in modes if mode in known), "")
+
+    def draw(self, numbers: Any, ended: bool) -> Any:
+        """Draws an environment, given its numbers in ``HostState``; None if it cannot be drawn."""
+        session = self._sessions.get(int(numbers[SESSION]))
+        draw = getattr(session and session.stepper, "draw", None)
+        picture: Any = None if draw is None else draw(int(numbers[SLOT]), ended)
+        if isinstance(picture, np.ndarray) and picture.shape[2:] == (3,):
+            return picture.astype(np.uint8)
+        return picture if isinstance(picture, str) else None
+
     def release(self) -> None:
         """See :meth:`ppo_mask.envs.AbstractHostEnv.release`."""
         with self._lock:

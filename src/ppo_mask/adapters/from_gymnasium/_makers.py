@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, no_type_check
 
@@ -38,6 +38,7 @@ class Inspected(NamedTuple):
     leaves: list[Leaf]
     mask: tuple[str | None, str | None]
     channels_first: bool | None
+    render_modes: Sequence[str]
 
 
 def with_mask(make: Callable[..., Any], mask: Mask) -> Callable[..., Any]:
@@ -46,8 +47,8 @@ def with_mask(make: Callable[..., Any], mask: Mask) -> Callable[..., Any]:
         return make
 
     @no_type_check  # So that workers need nothing of this library to unpickle it.
-    def make_masked(*arguments: Any) -> Any:
-        env = make(*arguments)
+    def make_masked(*arguments: Any, **options: Any) -> Any:
+        env = make(*arguments, **options)
         setattr(env, GIVEN, lambda: mask(env))
         return env
 
@@ -89,7 +90,8 @@ def inspect_env(
     is_stack = isinstance(env, gymnasium.wrappers.FrameStackObservation)
     order = True if is_stack else None  # Frames are the first axis.
     close(name, env)
-    return Inspected(name, space, actions.start, actions.shape, count, leaves, source, order)
+    modes = env.metadata.get("render_modes", ())
+    return Inspected(name, space, actions.start, actions.shape, count, leaves, source, order, modes)
 
 
 def _find_source(
@@ -184,4 +186,5 @@ def find_maker(
     made = partial(maker, **env_kwargs)
     if max_episode_steps is None:
         return made, name
-    return lambda: gymnasium.wrappers.TimeLimit(made(), max_episode_steps), name
+    limit_made = gymnasium.wrappers.TimeLimit
+    return lambda **options: limit_made(made(**options), max_episode_steps), name

@@ -116,6 +116,30 @@ def run_folders(places: Sequence[str], parent: str) -> list[RunFolder]:
     ]
 
 
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that write an episode to files, and set its speed."""
+    parser.add_argument(
+        "--html", type=expand_user, metavar="FILE", help="write a page with the episode instead"
+    )
+    parser.add_argument(
+        "--gif", type=expand_user, metavar="FILE", help="write a GIF of the episode instead"
+    )
+    parser.add_argument(
+        "--fps", type=_speed, default=4.0, metavar="F", help="actions per second (default: 4)"
+    )
+    add_force(parser)
+
+
+def _speed(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1000:
+        raise argparse.ArgumentTypeError(f"must be more than 0 and at most 1000, got {text}")
+    return value
+
+
 def add_seed(parser: argparse.ArgumentParser, what: str = "") -> None:
     """Adds the option for a seed; ``what`` is the help text."""
     help = f"{what} (default: 0)".lstrip()

@@ -1,20 +1,40 @@
-"""``watch``: prints an episode that a run's policy plays, step by step."""
+"""``watch``: shows an episode that a run's policy plays, as text, as a page or as a GIF."""
 
 import argparse
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from ppo_mask.envs import TimeStep, host_env_in
+from ppo_mask.envs import host_env_in
+from ppo_mask.envs.drawing import (
+    Decision,
+    Frame,
+    Picture,
+    action_names,
+    draw,
+    film,
+    html,
+    name_action,
+    page,
+)
 from ppo_mask.networks import advance
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 from ppo_mask.runner.commands._evaluate import add_play, add_run
 from ppo_mask.runner.commands._load import TrainedRun, load_run
-from ppo_mask.runner.commands._options import add_command, number
+from ppo_mask.runner.commands._options import (
+    add_command,
+    add_files,
+    number,
+    refuse_existing,
+    tell,
+    write,
+)
+
+_FEW_ACTIONS, _TOP_ACTIONS = 12, 8
 
 
 def add_watch(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> None:
@@ -23,18 +43,47 @@ def add_watch(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> None:
         commands,
         "watch",
         lambda options: _run(options, task, defaults),
-        "print an episode that a run's policy plays",
+        "show an episode that a run's policy plays",
     )
     add_run(parser)
     parser.add_argument(
         "--max-steps", type=number(1), default=200, metavar="N", help="(default: 200)"
     )
     add_play(parser)
+    add_files(parser)
 
 
 def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any]) -> int:
+    files = [path for path in (options.html, options.gif) if path]
+    refuse_existing(files, options.force)
     run: TrainedRun[Any] = load_run(task, defaults, options.run, options.checkpoint_dir)
-    env, model = run.env, run.policy.model
+    names = action_names(run.env.num_actions)
+    frames = list[Frame]()
+    for frame in _play(run, options, as_text=not files):
+        frames.append(frame)
+        if not files:
+            print(_text(frame, names), end="\n\n")
+    last = frames[-1]
+    summary = f"{last.end} after {last.step} steps"
+    print(f"{summary}\nreturn {last.return_:.4g}")
+    of = "" if run.update is None else f", update {run.update:,}"
+    title = f"{run.folder.path.name}{of}, seed {options.seed}"
+    contents = dict[str, bytes]()
+    if options.gif:
+        contents[options.gif] = film(frames, names, options.fps)
+    if options.html:
+        pieces = [[html(frame.scene)] for frame in frames]
+        contents[options.html] = page(frames, pieces, names, title=title, summary=summary).encode()
+    for path, content in contents.items():
+        write(path, content, options.force)
+    return 0
+
+
+def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> Iterator[Frame]:
+    """Plays an episode; the scene of each frame is a picture, or text if that is asked for."""
+    env, model, host = run.env, run.policy.model, host_env_in(run.env)
+    count = env.num_actions
+    first_of_part = np.cumsum((0, *count[:-1])) if isinstance(count, tuple) else 0
 
     @eqx.filter_jit
     def decide(timestep: Any, hidden: Any, key: Any) -> Any:
@@ -42,40 +91,78 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
             model, timestep.observation, timestep.action_mask, hidden
         )
         action = distribution.sample(key) if options.sample else distribution.mode()
-        return action, jnp.exp(distribution.log_prob(action)), value, hidden
+        return action, distribution.probs, value, hidden
 
-    host = host_env_in(env)
-
-    def shown(state: Any, timestep: TimeStep) -> str:
+    def show(state: Any, timestep: Any) -> Picture:
         # Compiled code cannot raise an error from an environment in Python, so ask the host.
         jax.block_until_ready(timestep)
         if host is not None and (failure := host.take_failure()) is not None:
             raise failure
-        if task.render is not None:
-            return task.render(state)
-        if host is None:
-            return _listed("state", state)
-        return _listed("observation", timestep.observation)  # The state is in Python.
+        picture = draw(env, state, timestep)
+        if isinstance(picture, str) or (picture is not None and not as_text):
+            return picture
+        if step == 0 and (host is not None or picture is not None):
+            tell(_NO_TEXT if as_text else _NO_PICTURE)
+        shown = ("state", state) if host is None else ("observation", timestep.observation)
+        return _listed(*shown)
 
-    reset, step = eqx.filter_jit(env.reset), eqx.filter_jit(env.step)
+    if host is not None:
+        host.prepare_to_draw(as_text)
+    reset, take_step = eqx.filter_jit(env.reset), eqx.filter_jit(env.step)
     key, reset_key = jax.random.split(jax.random.key(options.seed))
+    step, action, rewards, return_ = 0, None, dict[str, float](), 0.0
     state, timestep = reset(reset_key)
-    hidden, total = run.policy.initial_hidden(), 0.0
-    print(shown(state, timestep))
-    for number_of_step in range(1, options.max_steps + 1):
+    hidden, end = run.policy.initial_hidden(), ""
+    while True:
+        scene = show(state, timestep)
+        if end:
+            yield Frame(step, scene, (), action, rewards, return_, None, end)
+            return
         key, action_key, step_key = jax.random.split(key, 3)
-        action, probability, value, hidden = decide(timestep, hidden, action_key)
-        state, timestep = step(step_key, state, action)
-        after = shown(state, timestep)
-        total += float(timestep.reward)
-        print(
-            f"\nstep {number_of_step}: action {action.tolist()} ({100 * float(probability):.0f}%), "
-            f"reward {float(timestep.reward):.4g}, value {float(value):.4g}\n{after}"
-        )
+        chosen, probabilities, value, hidden = decide(timestep, hidden, action_key)
+        place = np.asarray(chosen) + first_of_part
+        numbers = place.tolist() if place.ndim == 0 else tuple(place.tolist())
+        decision = Decision(numbers, tuple(probabilities.tolist()), float(value))
+        allowed = tuple(np.flatnonzero(timestep.action_mask).tolist())
+        yield Frame(step, scene, allowed, action, rewards, return_, decision, end)
+        state, timestep = take_step(step_key, state, chosen)
+        step, action, rewards = step + 1, numbers, {"reward": float(timestep.reward)}
+        return_ += rewards["reward"]
         if timestep.terminated or timestep.truncated:
-            break
-    print(f"\nreturn {total:.4g}")
-    return 0
+            end = "terminated" if timestep.terminated else "truncated"
+        elif step == options.max_steps:
+            end = "cut off"
+
+
+_NO_TEXT = "the environment draws no text; --html FILE and --gif FILE show its pictures, if any"
+_NO_PICTURE = (
+    "the environment draws nothing; for Gymnasium, the function that makes it needs an argument "
+    "render_mode"
+)
+
+
+def _text(frame: Frame, names: Sequence[str]) -> str:
+    """A frame as text: the last action, the picture, and what the policy makes of it."""
+    lines = list[str]()
+    if frame.action is not None:
+        action = name_action(frame.action, names)
+        lines.append(f"step {frame.step}: action {action}, reward {frame.reward:.4g}")
+    lines.append(frame.scene.rstrip("\n"))
+    decision = frame.decision
+    if decision is not None:
+        shown = range(len(names))
+        if len(names) > _FEW_ACTIONS:
+            ranked = sorted(frame.allowed, key=lambda action: -decision.probabilities[action])
+            shown = ranked[:_TOP_ACTIONS]
+        chosen = np.atleast_1d(decision.action)
+        shares = [
+            f"{'▸' if action in chosen else ''}{names[action]} "
+            + (f"{100 * decision.probabilities[action]:.0f}%" if action in frame.allowed else "–")
+            for action in shown
+        ]
+        among = f"{len(frame.allowed)} of {len(names)} allowed"
+        lines.append(f"policy: {'  '.join(shares)}   ({among}, value {decision.value:.4g})")
+    return "\n".join(lines)
 
 
 def _listed(name: str, tree: Any) -> str:

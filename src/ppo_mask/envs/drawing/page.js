@@ -1,19 +1,18 @@
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
-const cells = [...document.querySelectorAll("#board svg > g")];
-const values = [...document.querySelectorAll("#values dd")];
+const pieces = [...document.querySelectorAll("[data-piece]")];
 const actions = [...document.querySelectorAll("#actions li")];
-const names = actions.map((row) => row.querySelector(".name").firstChild.textContent);
 const rewards = [...document.querySelectorAll("#rewards li b")];
 const cursors = [...document.querySelectorAll(".cursor")];
 const scrubber = byId("scrubber");
 const last = data.frames.length - 1;
-const shown = new Array(cells.length).fill(-1);
+const shown = new Array(pieces.length).fill(-1);
 let step = 0;
 let timer = null;
 
 const signed = (x) => (x > 0 ? "+" : x < 0 ? "−" : "") + Math.abs(x).toFixed(2);
+const list = (x) => [x].flat();
 const sign = (x) => (x > 0 ? "gain" : x < 0 ? "loss" : "");
 
 function element(tag, text, name) {
@@ -26,11 +25,12 @@ function element(tag, text, name) {
 function showPolicy(frame) {
   const known = frame.probabilities;
   byId("value").textContent = frame.value === null ? "" : "value " + frame.value.toFixed(2);
-  actions.forEach((row, action) => {
+  actions.forEach((row, n) => {
+    const action = data.actions[n];
     const allowed = frame.allowed.includes(action);
-    row.className = (allowed ? "" : "no") + (frame.choice === action ? " chosen" : "");
+    row.className = (allowed ? "" : "no") + (list(frame.choice).includes(action) ? " chosen" : "");
     row.title = allowed ? "" : "not allowed";
-    const share = known && allowed ? known[action] : 0;
+    const share = known && allowed ? known[n] : 0;
     row.querySelector("i").style.width = 100 * share + "%";
     const text = known && allowed ? (100 * share).toFixed(share && share < 0.1 ? 1 : 0) + "%" : "";
     row.querySelector(".share").textContent = allowed ? text : "–";
@@ -41,33 +41,25 @@ function showLast(frame) {
   const box = byId("last");
   box.replaceChildren();
   if (frame.action === null) {
-    box.append(element("strong", "The game begins"));
+    box.append(element("strong", "The episode begins"));
   } else {
     const total = Object.values(frame.rewards).reduce((sum, x) => sum + x, 0);
-    box.append("last action ", element("strong", names[frame.action]), " ");
+    box.append("last action ", element("strong", list(frame.action).map((n) => data.names[n]).join(" ")), " ");
     box.append(element("strong", signed(total), sign(total)));
     for (const [name, x] of Object.entries(frame.rewards)) {
       box.append(element("br", ""), name + " ", element("span", signed(x), sign(x)));
     }
   }
-  if (frame.end) box.append(element("br", ""), element("strong", "The game is over: " + frame.end));
+  if (frame.end) box.append(element("br", ""), element("strong", "The episode is over: " + frame.end));
 }
 
 function show(to) {
   step = Math.max(0, Math.min(last, to));
   const frame = data.frames[step];
-  frame.cells.forEach((drawing, n) => {
-    if (shown[n] !== drawing) cells[n].innerHTML = data.cells[drawing];
-    shown[n] = drawing;
+  frame.pieces.forEach((piece, n) => {
+    if (shown[n] !== piece) pieces[n].innerHTML = data.pieces[piece];
+    shown[n] = piece;
   });
-  frame.values.forEach((value, n) => (values[n].textContent = value));
-  values[0].className = frame.values[0].startsWith("3") ? "" : "loss";
-  const owned = frame.programs.map((card) => {
-    const name = card.split(" ")[0];
-    const item = element("li", card, frame.allowed.includes(names.indexOf(name)) ? "" : "no");
-    return item;
-  });
-  byId("programs").replaceChildren(...(owned.length ? owned : [element("li", "no programs", "no")]));
   showPolicy(frame);
   showLast(frame);
   data.components.forEach((name, n) => {
@@ -97,8 +89,8 @@ function play() {
   byId("play").setAttribute("aria-label", "Pause");
 }
 
-function toStage(direction) {
-  const starts = data.stages.map(([start]) => start);
+function toMark(direction) {
+  const starts = data.marks.map(([start]) => start);
   const found = direction > 0 ? starts.find((s) => s > step) : starts.filter((s) => s < step).pop();
   show(found === undefined ? (direction > 0 ? last : 0) : found);
 }
@@ -113,7 +105,7 @@ const keys = {
   ArrowRight: () => show(step + 1), ArrowLeft: () => show(step - 1),
   ArrowUp: () => show(step + 1), ArrowDown: () => show(step - 1),
   Home: () => show(0), End: () => show(last),
-  PageDown: () => toStage(1), PageUp: () => toStage(-1),
+  PageDown: () => toMark(1), PageUp: () => toMark(-1),
   " ": () => (timer ? pause() : play()),
   "+": () => faster(1), "-": () => faster(-1),
 };

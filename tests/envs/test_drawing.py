@@ -1,0 +1,47 @@
+"""Episodes as pages, and what wrappers draw."""
+
+import json
+import re
+
+import jax
+
+import ppo_mask as pm
+from ppo_mask.envs import drawing
+from ppo_mask.envs.drawing import Decision, Frame
+
+
+def data_of(page):
+    return json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
+
+
+def test_a_page_lists_the_likeliest_of_many_actions():
+    shares = [0.0] * 400
+    shares[7], shares[311] = 0.75, 0.25
+    decision = Decision((7, 311), tuple(shares), None)
+    frame = Frame(0, "", (7, 300, 311), None, {}, 0.0, decision, "")
+    after = Frame(1, "", (), (7, 311), {"reward": 1.0}, 1.0, None, "truncated")
+    names = drawing.action_names((100, 300))
+    page = drawing.page([frame, after], [["a"], ["b"]], names, title="<t>", summary="")
+    assert "32 of 400 actions" in page
+    assert "&lt;t&gt;" in page
+    data = data_of(page)
+    assert {7, 311} < set(data["actions"])
+    first, second = data["frames"]
+    assert dict(zip(data["actions"], first["probabilities"], strict=True))[311] == 0.25
+    assert [data["pieces"][n] for n in (*first["pieces"], *second["pieces"])] == ["a", "b"]
+    assert drawing.name_action(second["action"], data["names"]) == "0:7 1:211"
+
+
+def test_text_keeps_what_a_terminal_would_color():
+    html = drawing.html("<\x1b[41mS\x1b[0mF")
+    assert html == "<pre>&lt;<mark>S</mark>F</pre>"
+
+
+def test_wrappers_draw_what_they_wrap(monkeypatch):
+    locks = pm.envs.probes.MaskedLocks()
+    env = pm.TimeLimit(pm.FlatObservation(locks), 5)
+    state, timestep = env.reset(jax.random.key(0))
+    assert drawing.draw(env, state, timestep) is None
+    draw = staticmethod(lambda state, timestep: str(jax.tree.leaves(state)[0]))
+    monkeypatch.setattr(type(locks), "draw", draw, raising=False)
+    assert drawing.draw(env, state, timestep) == str(jax.tree.leaves(state)[0])

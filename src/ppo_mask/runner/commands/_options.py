@@ -174,11 +174,13 @@ def refuse_existing(paths: Iterable[str], force: bool) -> None:
     """Raises an error before any work if the output files exist already.
 
     Raises:
-        RunError: a file exists already, and ``force`` is not set.
+        RunError: a file exists already, and ``force`` is not set; or it is a folder or a device.
     """
     for path in paths:
         if Path(path).exists() and not force:
             raise RunError(f"{path} exists already; nothing was written (--force replaces it)")
+        if Path(path).exists() and not Path(path).is_file():
+            raise RunError(f"{path} is not a file that can be replaced; nothing was written")
 
 
 def write(path: str, content: bytes, force: bool) -> None:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Key
 
 from ppo_mask.envs._env import AbstractSelfResettingEnv, TimeStep
 from ppo_mask.envs._host import host_env_in
-from ppo_mask.envs._shapes import Env, require, shapes_of
+from ppo_mask.envs._shapes import Env, require, require_env, shapes_of
 from ppo_mask.envs.actions import NumActions, action_shape, random_action
 from ppo_mask.jax_tools import split_key
 
@@ -51,6 +51,7 @@ def check_env(
         ...     print(error)
         key must have no effect, since deterministic=True was declared
     """
+    require_env(env)
     outside = "check_env is for environments in JAX; one in Python has its own library's checks"
     require(host_env_in(env) is None, outside)
     key = jax.random.key(0) if key is None else key

@@ -41,8 +41,8 @@ class GameSettings:
     """HackMatrix, and how training games differ from it.
 
     ``starting_stages`` and all settings below it are for training games only: evaluations play the
-    original game, with its reward. A number that ``--phases`` changes during a
-    run is a scalar array.
+    original game, with its reward. A number that ``--phases`` changes during a run
+    is a scalar array.
 
     Attributes:
         undo_depth: positions that UNDO can go back through in a stage.

@@ -70,8 +70,8 @@ def film(frames: Sequence[Frame], names: Sequence[str], fps: float) -> bytes:
     """
     if not all(isinstance(frame.scene, np.ndarray) for frame in frames):
         raise RunError("a GIF needs pictures of pixels, and the environment draws none; use --html")
-    height = as_image(frames[0].scene, _WIDTH).height
-    height += -(-(height + _LINE) // 2) * 2 - height  # Even, and with room for a line of text.
+    height = as_image(frames[0].scene, _WIDTH).height + _LINE  # With room for a line of text,
+    height += height % 2  # and even.
     shown = likeliest(frames, len(names), (height - _MARGIN) // _LINE)
     return animate([_beside(frame, names, shown, height) for frame in frames], fps)
 

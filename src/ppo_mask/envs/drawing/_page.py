@@ -40,9 +40,9 @@ def html(picture: Picture) -> str:
         out.write(picture.source.encode())
     else:
         kind, width = "png", picture.shape[1]
-        as_image(picture, min(width, _WIDTH) if 2 * width > _WIDTH else _WIDTH).save(
-            out, kind, optimize=True
-        )
+        # A small picture is enlarged; others only shrink.
+        shown = _WIDTH if 2 * width <= _WIDTH else min(width, _WIDTH)
+        as_image(picture, shown).save(out, kind, optimize=True)
     # As an image, an SVG scales, and runs no scripts.
     return (
         f'<img alt="" src="data:image/{kind};base64,{base64.b64encode(out.getvalue()).decode()}">'
@@ -95,7 +95,7 @@ def page(
         "title": escape(title),
         "summary": escape(summary),
         "scenery": scenery,
-        "actions": "".join(map(_action, (actions[n] for n in shown))),
+        "actions": "".join(_action(actions[n]) for n in shown),
         "among": f"{len(shown)} of {len(actions)} actions" if len(shown) < len(actions) else "",
         "marks": _marks(marks, marked, len(frames)),
         "jumps": f", Page Up and Page Down to the next {marked}" if marks else "",

@@ -30,7 +30,10 @@ class Bias(AbstractActorCritic):
     logits: jax.Array
 
     def __init__(self, num_actions: int, *, key: Any) -> None:
-        self.logits = jax.random.uniform(key, (num_actions,))
+        # Sampling them would be what most of a short run compiles.
+        self.logits = np.linspace(0.1, 0.9, num_actions, dtype=np.float32) * (
+            jax.random.key_data(key)[-1] / np.float32(2**32)
+        )
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

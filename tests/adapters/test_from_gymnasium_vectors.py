@@ -12,7 +12,7 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import ppo_mask as pm
-from playing import played_on_host
+from playing import play_without_jax, played_on_host
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
 from ppo_mask.errors import RunError
 from python_games import Climb, InInfo, InvalidParts, Wrong
@@ -184,10 +184,9 @@ class Unfit(Counter):
 def test_what_a_vector_must_not_do_is_one_line(make, line):
     env = GymnasiumEnv.of_vectors(make)
     with pytest.raises(RunError, match="^" + line):
-        played_on_host(env, 5, eagerly=True)
+        play_without_jax(env, 5)
 
 
 def test_vector_that_cannot_be_cut_says_so():
-    env = pm.TimeLimit(GymnasiumEnv.of_vectors(Counter), 1)
     with pytest.raises(RunError, match=r"^Counter: an episode took more steps than asked for"):
-        played_on_host(env, 2, eagerly=True)
+        play_without_jax(GymnasiumEnv.of_vectors(Counter), 2, cut=1)

@@ -1,8 +1,7 @@
 """A CPU's cores as devices: how many there are, how many a run takes, what it learns there."""
 
-import json
-import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import jax
 import pytest
@@ -18,33 +17,23 @@ _CORRIDOR = Path(__file__).parents[1] / "support" / "corridor.py"
 _FREE = {"XLA_FLAGS": None, "JAX_NUM_CPU_DEVICES": None, "JAX_PLATFORMS": "cpu"}
 
 
-def _found(program: str, **environment: str):
-    return json.loads(python("-c", program, **_FREE | environment).stdout.splitlines()[-1])
-
-
-_COUNT = """
-import jax
-from ppo_mask.devices import cpu as cores
-cores.make_devices()
-print(jax.device_count())
-"""
-
-
-_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def test_there_is_a_device_for_each_core():
+    count = "from ppo_mask.devices import cpu; cpu.make_devices(); import jax; print(jax.devices())"
+    printed = python("-c", count, **_FREE).stdout
+    assert printed.count("CpuDevice") == min(cpu._cores(), 16)
 
 
 @pytest.mark.parametrize(
-    ("before", "settings", "count"),
-    [
-        ("", {}, min(_CORES, 16)),
-        ("", {"XLA_FLAGS": "--xla_force_host_platform_device_count=3"}, 3),
-        ("", {"JAX_NUM_CPU_DEVICES": "3"}, 3),
-        ("import jax; jax.devices()", {}, 1),
-    ],
-    ids=["as many as cores", "set for XLA", "set for JAX", "JAX has started"],
+    ("flags", "number", "asks"),
+    [("--xla_force_host_platform_device_count=3", -1, False), ("", 3, False), ("", -1, True)],
+    ids=["set for XLA", "set for JAX", "JAX has started"],
 )
-def test_the_number_of_devices(before, settings, count):
-    assert _found(before + _COUNT, **settings) == count
+def test_devices_that_are_there_or_asked_for_stay(flags, number, asks, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    monkeypatch.setattr(cpu, "_number", lambda: number)
+    monkeypatch.setattr(jax.config, "update", update := Mock(wraps=jax.config.update))
+    cpu.make_devices()
+    assert update.called == asks
 
 
 @pytest.mark.parametrize(

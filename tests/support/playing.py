@@ -111,13 +111,10 @@ def draw_allowed(random, masks, num_actions):
     return actions[:, 0] if isinstance(num_actions, int) else actions
 
 
-def played_on_host(env, steps=80, eagerly=False):
-    """The timesteps of three environments on the host, in which allowed actions are drawn.
-
-    What such an environment raises comes out of it where it is stepped ``eagerly``.
-    """
+def played_on_host(env, steps=80):
+    """The timesteps of three environments on the host, in which allowed actions are drawn."""
     vector, random, key = VectorEnv(env, 3), np.random.default_rng(1), jax.random.key(0)
-    reset, step = (x if eagerly else jax.jit(x) for x in (vector.reset, vector.step))
+    reset, step = map(jax.jit, (vector.reset, vector.step))
     state, timestep = reset(key)
     shown = [jax.device_get(timestep)]
     for _ in range(steps):
@@ -125,6 +122,18 @@ def played_on_host(env, steps=80, eagerly=False):
         state, timestep = step(key, state, jnp.asarray(actions))
         shown.append(jax.device_get(timestep))
     return shown
+
+
+def play_without_jax(env, steps, cut=0):
+    """Steps three environments of Gymnasium's; what they raise comes out of it."""
+    host, random, parts = env._host, np.random.default_rng(1), np.size(env.num_actions)
+    numbers, actions = np.zeros((3, 3), np.int32), np.zeros((3, parts), np.int32)
+    for call in [host.begin, *[host.step] * steps]:
+        answer = call(np.hstack([numbers, actions, np.full((3, 1), cut), [[0], [1], [2]]]))
+        if (failure := host.take_failure()) is not None:
+            raise failure
+        numbers = answer.rows[:, :3]
+        actions = draw_allowed(random, answer.mask, env.num_actions).reshape(3, parts)
 
 
 def learned(env, num_updates, seed=0, evaluations=200, curriculum=None, **config):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import traceback
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,7 @@ class Pair(pm.AbstractActorCritic):
         return self.result(action_mask) if callable(self.result) else self.result
 
 
+@cache
 def mlp(size: int = 3, actions: int = 2) -> pm.MLPActorCritic:
     return pm.MLPActorCritic(size, actions, hidden_dim=4, key=jax.random.key(0))
 

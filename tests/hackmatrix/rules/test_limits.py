@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from games import BATCH, SIPHON, UP, batch, play, position, run, step
+from games import BATCH, batch, play, position, run
 from hackmatrix import positions
 from hackmatrix.positions import _CELL, _ENEMY, _NUMBERS, _PLAYER, _TRANSMISSION, _game, _to_states
 from hackmatrix.rules.entities import MAX_ENTITIES
@@ -41,22 +41,6 @@ def test_a_position_of_the_largest_numbers_comes_back_as_it_was():
         **{name: high for name, (_, high) in _NUMBERS.items()},
     ) | {"player": largest(_PLAYER)}
     assert positions.dump_all(batch([start]))[0] == start
-
-
-@pytest.mark.slow
-def test_the_last_step_that_is_counted_is_as_any_other():
-    start = position(enemies=[(0, 1, 1)], transmissions=[(4, 4)], blocks=[(2, 3)], siphons=3)
-    counted = np.array([5, LAST - 2, LAST - 1, LAST])
-    states, groups = with_numbers(start, steps=counted), BATCH // len(counted)
-    actions = np.repeat(np.array([UP, WAIT, SIPHON, run(Program.DELAY)], np.int32), groups)
-    for turn in range(2):
-        keys = jax.random.split(jax.random.key(turn), groups)[np.arange(BATCH) // len(counted)]
-        states, timestep, *_ = jax.device_get(step(keys, states, actions))
-        for leaf in jax.tree.leaves((timestep, states.valid)):
-            grouped = leaf.reshape(groups, len(counted), -1)
-            np.testing.assert_array_equal(grouped, np.repeat(grouped[:, :1], len(counted), axis=1))
-    wanted = np.minimum(np.resize(counted, BATCH) + 2, LAST)
-    np.testing.assert_array_equal(states.game.steps, wanted)
 
 
 def test_the_last_turn_that_is_counted_is_as_any_other():

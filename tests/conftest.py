@@ -1,9 +1,11 @@
 """What all tests share: how they are compiled, and which of them a session runs."""
 
+import gc
 import itertools
 import os
 import random
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -58,12 +60,29 @@ def pytest_configure(config: pytest.Config) -> None:
     if kinds != {"optimized"} and _HAVE_THEM:
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = flags.replace(_OLDER_EMITTERS, "") + f" {_OLDER_EMITTERS}"
-    whole = not config.option.markexpr and (getattr(config.option, "numprocesses", 0) or 1) <= 2
-    config.pluginmanager.register(Compilations(BUDGET if whole else float("inf")))
+    # No test cuts the power, and a run waits longer for the disk than it computes.
+    pytest.MonkeyPatch().setattr(os, "fsync", lambda _: None)
+    config.pluginmanager.register(Compilations(BUDGET if _by_folder(config) else float("inf")))
     # Where a shell starts this in the background, Ctrl+C is ignored; some tests press it.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     jax.devices()  # One, then, in whatever order tests come; a run would ask for a device per core.
+
+
+def pytest_collection_finish() -> None:
+    """Looking for garbage took a tenth of the time, most of it in what stays."""
+    gc.freeze()
+    gc.set_threshold(50_000)
+
+
+def _by_folder(config: pytest.Config) -> bool:
+    """Whether a process gets whole folders: so it traces and compiles once what they share."""
+    return not config.option.markexpr and (getattr(config.option, "numprocesses", 0) or 1) <= 2
+
+
+def _folder(nodeid: str) -> str:
+    """The folder below ``tests`` that a test is in; a file there is by itself."""
+    return "/".join(nodeid.partition("::")[0].split("/")[:2])
 
 
 def pytest_report_header() -> str | None:
@@ -90,10 +109,14 @@ def _kinds(selection: str) -> set[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves slow and optimized tests, and those in a browser, out unless ``-m`` names them.
 
-    Whole runs of programs, which take longest, come first: no process is to wait for another's.
+    What takes longest comes first, since no process is to wait for another's: folders of many
+    tests, or else whole runs of programs.
     """
     if (seed := config.getoption("shuffle")) is None:
         items.sort(key=lambda item: len(item.path.parts))
+        if _by_folder(config):
+            sizes = Counter(_folder(item.nodeid) for item in items)
+            items.sort(key=lambda item: -sizes[_folder(item.nodeid)])
     else:
         draw = random.Random(seed).random
         files = {item.path: draw() for item in items}
@@ -145,16 +168,15 @@ def room_for_programs() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file's tests stay in one process, which compiles what they share once.
-
-    Those that start processes share next to nothing.
-    """
+    """A folder's or a file's tests stay in one process, but for those that start others."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = LoadFileScheduling._split_scope(self, nodeid)
-            return nodeid if file.endswith(_START_PROCESSES) else file
+            if file.endswith(_START_PROCESSES):
+                return nodeid
+            return _folder(file) if _by_folder(config) else file
 
     if config.getvalue("dist") != "load":
         return None

@@ -19,7 +19,7 @@ from hackmatrix.rules.programs import NUM_PROGRAMS, Program
 from ppo_mask.envs import TimeStep
 
 ENV = HackMatrix()
-BATCH = 512
+BATCH = 128
 UP, DOWN, LEFT, RIGHT, SIPHON = range(5)
 VIRUS, DAEMON, GLITCH, CRYPTOG = range(4)
 
@@ -166,7 +166,7 @@ def random_positions(rng: np.random.Generator, number: int) -> Iterator[dict[str
                 for place in stand
             ],
             owned=np.flatnonzero(rng.random(NUM_PROGRAMS) < 0.7).tolist(),
-            stage=rng.integers(1, 9),
+            stage=min(rng.integers(1, 12), 8),  # In the last one, a game can be won.
             show=rng.random() < 0.2,
             calm=rng.random() < 0.2,
             step=rng.random() < 0.2,

@@ -76,8 +76,10 @@ def pytest_collection_finish() -> None:
 
 
 def _by_folder(config: pytest.Config) -> bool:
-    """Whether a process gets whole folders: so it traces and compiles once what they share."""
-    return not config.option.markexpr and (getattr(config.option, "numprocesses", 0) or 1) <= 2
+    """Whether a process gets whole folders, and compiles once what each shares: if it gets many."""
+    everything = config.args_source == pytest.Config.ArgsSource.TESTPATHS
+    processes = getattr(config.option, "numprocesses", 0) or 1
+    return everything and not config.option.markexpr and processes <= 2
 
 
 def _folder(nodeid: str) -> str:

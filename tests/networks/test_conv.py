@@ -12,7 +12,9 @@ import pytest
 import ppo_mask as pm
 from ppo_mask.envs import ArrayInfo, ProtocolError
 from ppo_mask.networks import describe_network, network_for
+from ppo_mask.networks._conv import neighborhoods
 from ppo_mask.networks._observation import bounds_of, scale
+from ppo_mask.networks.layers import affine
 
 KEY = jax.random.key(0)
 MASK = jnp.ones(3, bool)
@@ -124,7 +126,7 @@ def test_axes_are_rows_columns_and_channels(shape, known, asked, axes, capfd) ->
     info = None if known is None else ArrayInfo(channels_first=known)
     model = eqx.filter_eval_shape(lambda: made_for(jnp.zeros(shape), info, channels_first=asked))
     rows, columns, channels = axes
-    assert model.convolutions[0].in_channels == channels
+    assert model.convolutions[0].in_features == 9 * channels
     order = "first" if shape[0] == channels else "last"
     described = describe_network(model, Shows(jnp.zeros(shape)))
     assert f"({rows} x {columns} cells, {channels} channels, which come {order})" in described
@@ -189,6 +191,21 @@ def test_a_large_image_is_pointed_out(capfd: pytest.CaptureFixture[str]) -> None
     assert "about 5 times as long as 84 x 84, and each step of a rollout keeps 100,800" in line
     assert "ResizeObservation" in line
     assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "stride"), [(7, 5, 1), (12, 3, 1), (13, 8, 2), (14, 14, 2)]
+)
+def test_products_of_neighborhoods_are_convolutions(rows, columns, stride) -> None:
+    grid = np.random.default_rng(0).normal(size=(rows, columns, 2)).astype(np.float32)
+    layer = conv((rows, columns, 2)).convolutions[0]
+    kernels = layer.weight.reshape(-1, 3, 3, 2)
+    form, padding = ("NHWC", "OHWI", "NHWC"), [(1, 1), (1, 1)]
+    expected = jax.lax.conv_general_dilated(
+        grid[None], kernels, [stride] * 2, padding, dimension_numbers=form
+    )
+    result = affine(layer, neighborhoods(jnp.asarray(grid)))
+    np.testing.assert_allclose(result, expected[0], atol=1e-5)
 
 
 def test_what_is_far_apart_in_a_grid_matters() -> None:

@@ -58,7 +58,8 @@ class ConvActorCritic(AbstractActorCritic):
         hidden_dim: width of the hidden layer.
         channels_first: whether the grid's first axis, not its last, has the channels.
         bounds: as in :class:`~ppo_mask.networks.MLPActorCritic`.
-        convolutions: the convolutions, in order.
+        convolutions: the convolutions, in order: each is a layer that is applied to every cell, and
+            whose input is the cell's 3 × 3 neighborhood (row, column, channel).
         hidden: the hidden layer.
         actor: the policy's head.
         critic: the value's head.
@@ -82,7 +83,7 @@ class ConvActorCritic(AbstractActorCritic):
     hidden_dim: int = eqx.field(static=True)
     channels_first: bool = eqx.field(static=True)
     bounds: Bounds = eqx.field(static=True)
-    convolutions: tuple[eqx.nn.Conv2d, ...]
+    convolutions: tuple[eqx.nn.Linear, ...]
     hidden: eqx.nn.Linear
     actor: eqx.nn.Linear
     critic: eqx.nn.Linear
@@ -111,14 +112,15 @@ class ConvActorCritic(AbstractActorCritic):
         check_sizes(self, "num_actions", "channels", "hidden_dim")
         if min(rows, columns) < SMALLEST_SIDE or planes < 1:
             raise ValueError(f"a grid has at least 3 x 3 cells and 1 channel, got {grid_shape}")
-        strides: list[int] = []
+        count = 0
         while max(rows, columns) > _LARGEST:
             rows, columns = -(-rows // 2), -(-columns // 2)
-            strides.append(2)
-        strides += [1] * (2 - len(strides))
-        first, *keys = jax.random.split(key, len(strides) + 3)
-        sizes = [planes, *[channels] * len(strides)]
-        self.convolutions = tuple(map(_convolution, sizes[:-1], sizes[1:], strides, keys))
+            count += 1
+        sizes = [planes] + [channels] * (max(count, 2) - 1)
+        first, *keys = jax.random.split(key, len(sizes) + 3)
+        self.convolutions = tuple(
+            linear(9 * size, channels, 2**0.5, key) for size, key in zip(sizes, keys, strict=False)
+        )
         self.hidden = linear(rows * columns * channels + other_size, hidden_dim, 2**0.5, first)
         self.actor = linear(hidden_dim, mask_length(num_actions), 0.01, keys[-2])
         self.critic = linear(hidden_dim, 1, 1.0, keys[-1])
@@ -182,21 +184,28 @@ class ConvActorCritic(AbstractActorCritic):
                 f"numbers, got {[list(x.shape) for x in leaves]}"
             )
         x = leaves[place].astype(self.convolutions[0].weight.dtype)
-        if not self.channels_first:
-            x = jnp.moveaxis(x, -1, 0)
+        if self.channels_first:
+            x = jnp.moveaxis(x, 0, -1)
         for convolution in self.convolutions:
-            x = jax.nn.relu(convolution(x))
+            x = jax.nn.relu(affine(convolution, neighborhoods(x)))
         x = jnp.concatenate([x.reshape(-1), others.astype(x.dtype)])
         x = jnp.tanh(affine(self.hidden, x))
         value = affine(self.critic, x)[0]
         return masked_distribution(affine(self.actor, x), action_mask, self.num_actions), value
 
 
-def _convolution(n_in: int, n_out: int, stride: int, key: Key[Array, ""]) -> eqx.nn.Conv2d:
-    # "SAME" padding: stride 1 keeps the size, and stride 2 halves it.
-    layer = eqx.filter_eval_shape(
-        lambda: eqx.nn.Conv2d(n_in, n_out, 3, stride, "SAME", key=jax.random.key(0))
-    )
-    weight = linear(n_in * 9, n_out, 2**0.5, key).weight.reshape(n_out, n_in, 3, 3)
-    bias = jnp.zeros((n_out, 1, 1), jnp.float32)
-    return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, bias))
+def neighborhoods(
+    x: Float[Array, "rows columns channels"],
+) -> Float[Array, "new_rows new_columns 9*channels"]:
+    """Concatenates the 3 × 3 cells around each cell; a large grid is halved (stride 2).
+
+    Convolutions are matrix products here, because XLA's CPU code for the gradient of a convolution
+    in a loop, such as that over minibatches, takes 9 times the time.
+    """
+    rows, columns, _ = x.shape
+    stride = 2 if max(rows, columns) > _LARGEST else 1
+    x = jnp.pad(x, ((1, 1), (1, 1), (0, 0)))
+    shifted = [
+        x[i : i + rows : stride, j : j + columns : stride] for i in range(3) for j in range(3)
+    ]
+    return jnp.concatenate(shifted, axis=-1)

@@ -21,7 +21,7 @@ from ppo_mask.checkpoints import RunFolder
 from ppo_mask.envs import drawing
 from ppo_mask.errors import RunError
 from ppo_mask.runner import commands, load_run, main
-from ppo_mask.runner.commands._curves import mean_of, read_log
+from ppo_mask.runner.commands._curves import draw, mean_of, read_log
 from ppo_mask.runner.commands._plot import means_of_seeds, settings_of
 
 
@@ -134,6 +134,12 @@ def test_seeds_are_drawn_as_a_mean_and_a_band(runs, tmp_path):
     folders = [RunFolder(path) for path in paths]
     means, bands = means_of_seeds(folders, [read_log(folder.metrics) for folder in folders])
     assert list(means) == list(bands) == ["a (2 seeds)", "b"]
+
+
+def test_names_are_drawn_as_they_are():
+    pytest.importorskip("matplotlib")
+    drawing = draw({"_a": {"$x$": ([1], [2.0])}, "$b$": {"y": ([1], [2.0])}}, "svg", ["$x$", "y"])
+    assert all(f"<!-- {name} -->".encode() in drawing for name in ("_a", "$b$", "$x$"))
 
 
 def test_damaged_lines_of_a_log_are_left_out(tmp_path):

@@ -85,6 +85,7 @@ def draw(
         )
     try:
         from matplotlib.figure import Figure
+        from matplotlib.lines import Line2D
     except ImportError as error:
         raise RunError(
             "plots need Matplotlib; install it with pip install 'ppo-mask[plot]'"
@@ -95,22 +96,25 @@ def draw(
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes in grid[len(found) :]:
         axes.set_visible(False)
+    curves: dict[str, Line2D] = {}
     for name, axes in zip(found, grid, strict=False):
-        for run, log in logs.items():
+        for i, (run, log) in enumerate(logs.items()):
             if name in log:
                 steps, values = log[name]
-                mark = "." * (len(steps) < 3)
-                (curve,) = axes.plot(steps, values, label=run, linewidth=1.4, marker=mark)
+                mark, color = "." * (len(steps) < 3), f"C{i}"
+                (curves[run],) = axes.plot(steps, values, color=color, linewidth=1.4, marker=mark)
                 if bands and name in bands.get(run, {}):
-                    around = bands[run][name]
-                    axes.fill_between(steps, *around, color=curve.get_color(), alpha=0.2, lw=0)
+                    axes.fill_between(steps, *bands[run][name], color=color, alpha=0.2, lw=0)
         axes.set_xlabel("environment steps", fontsize=8)
         axes.set_title(titles.get(name) or name, fontsize=10)
         axes.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    handles, labels = next(iter(figure.axes)).get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    place = "outside lower center"
+    # Labels of the curves themselves would be hidden where they begin with an underscore.
+    legend = figure.legend([*curves.values()], [*curves], loc=place, ncols=4, frameon=False)
+    for text in (*legend.get_texts(), *(axes.title for axes in grid)):
+        text.set_parse_math(False)  # Names may hold dollar signs.
     out = BytesIO()
     metadata = {"Date": None} if format == "svg" else None
     figure.savefig(out, format=format, dpi=110, metadata=metadata)

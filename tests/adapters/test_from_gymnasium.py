@@ -5,6 +5,7 @@ import socket
 from functools import partial
 from unittest.mock import Mock
 
+import equinox as eqx
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -122,7 +123,7 @@ def test_bounds_and_orders_are_known_and_texts_left_out(capfd):
     assert line in capfd.readouterr().err
     _, first = env.reset(KEY)
     assert first.observation.keys() == {"a", "board", "in"}
-    model = pm.ConvActorCritic.for_env(env, key=KEY)
+    model = eqx.filter_eval_shape(pm.ConvActorCritic.for_env, env, key=KEY)
     known = [x for x in model.bounds if x is not None]
     assert known == [(0.0, 255.0), (0.0, 99.0)]
     assert pm.TimeLimit(env, 3).observation_info == env.observation_info

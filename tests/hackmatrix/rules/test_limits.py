@@ -10,11 +10,8 @@ from hackmatrix.positions import _CELL, _ENEMY, _NUMBERS, _PLAYER, _TRANSMISSION
 from hackmatrix.rules.entities import MAX_ENTITIES
 from hackmatrix.rules.game import MAX_TURNS, replace
 from hackmatrix.rules.programs import Program
-from hackmatrix.rules.state import pack
 
 WAIT = run(Program.WAIT)
-LAST = (1 << 31) - 1
-SATURATED = ("attack", "data_siphons", "pending", "atk_uses", "interval")
 
 
 def largest(entry, **others):
@@ -65,27 +62,6 @@ def test_delay_never_makes_a_transmission_earlier():
     assert delayed[: len(turns)] == [min(each + 3, 32_767) for each in turns]
 
 
-def test_numbers_of_16_bits_stay_at_their_largest():
-    games, start = [], _game(position())
-    values = [65_535, 65_536, 100_000, LAST]
-    for name in SATURATED:
-        for value in map(np.int32, values):
-            if hasattr(start.player, name):
-                games.append(replace(start, player=replace(start.player, **{name: value})))
-            else:
-                games.append(replace(start, **{name: value}))
-    stacked = jax.tree.map(lambda *x: np.stack(x), *games)
-    packed = jax.device_get(jax.jit(jax.vmap(lambda game: pack(game).game))(stacked))
-    for first, name in zip(range(0, len(games), len(values)), SATURATED, strict=True):
-        for row in range(first, first + len(values)):
-            game = jax.tree.map(lambda x, row=row: x[row], packed)
-            part = game.player if hasattr(game.player, name) else game
-            assert getattr(part, name) == 65_535
-            back = replace(part, **{name: getattr(start.player, name, getattr(start, name, 0))})
-            rest = replace(game, player=back) if part is game.player else back
-            jax.tree.map(np.testing.assert_array_equal, rest, start)
-
-
 @pytest.mark.parametrize(("program", "place"), [(Program.SIPH_PLUS, 5), (Program.ATK_PLUS, 7)])
 def test_a_program_adds_to_the_largest_number_of_a_position(program, place):
     many = dict.fromkeys(("siphons", "attack", "credits", "energy", "score"), 32_767)
@@ -117,10 +93,3 @@ def test_stamps_of_list_order_begin_again_when_nobody_has_one(start, births, arr
     many = (1 << 16) - 1
     game = play(with_numbers(start, births=many, arrivals=many), WAIT)[0].game
     assert (game.births[0], game.arrivals[0]) == (births, arrivals)
-
-
-@pytest.mark.parametrize("depth", [0, 1 << 16])
-def test_a_history_that_a_state_has_no_numbers_for_is_refused(depth):
-    for load in (positions.load, lambda start, depth: positions.load_all([start], depth)):
-        with pytest.raises(ValueError, match=f"undo_depth: {depth} is not in 1 to 65535"):
-            load(position(), depth)

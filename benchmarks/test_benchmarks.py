@@ -3,9 +3,11 @@
 import importlib.util
 import json
 import re
+from dataclasses import replace
 
 import beside
 import jax
+import losses
 import numpy as np
 import plots
 import pytest
@@ -14,6 +16,9 @@ import strength
 from measure import Measurement, Ratio, in_turn_apart, measure, measure_apart
 from peers import PEERS
 from subjects import random_actions
+
+from hackmatrix.rules import plain
+from hackmatrix.rules.programs import Program
 
 
 def check(found: Measurement) -> None:
@@ -188,6 +193,32 @@ def test_a_stage_is_reached_at_the_first_look_that_has_it():
     looks = [{"seconds": n, "steps": 10 * n, "stage": n / 2} for n in range(9)]
     assert strength.reached(looks, 2.5) == {"seconds": 5, "steps": 50}
     assert strength.reached(looks, 5.0) is None
+
+
+def test_the_facts_of_a_loss():
+    numbers = ("turn", "show", "calm", "step", "atk_uses", "pending")
+    before = dict.fromkeys(numbers, 0) | {"stage": 2, "interval": 11, "next_task": 11}
+    before |= {"exit": [5, 5], "player": [0, 0, 1, 4, 3, 1, 0, 1], "owned": [Program.STEP]}
+    before |= {"cells": [], "enemies": [[1, 0, 1, 3, 0, 0, 0, 0]], "transmissions": []}
+    after = plain.load(before)
+    assert plain.step(after, losses.ACTION_NAMES.index("siphon"), plain.Dice(0)).died
+    found = losses.loss_of(7, 4, [0, 3, 2], before, plain.dump(after))
+    # Walking away, stunning the daemon, and STEP save the player; siphoning did not.
+    assert (found.safe, found.beside) == (["up", "right", "STEP"], ["daemon"])
+    assert (found.stage, found.turns, found.entry_hp, found.hp) == (2, 1, 2, 1)
+    assert (found.action, found.unspent, found.cause) == ("siphon", [4, 3, 1], "walked into")
+    assert replace(found, siphoned=1).cause == "siphoned too much"
+    assert replace(found, safe=[]).cause == "few hp"
+
+
+@pytest.mark.nightly  # Compiles an evaluation of the game.
+def test_losses_are_counted_by_stage_and_cause(tmp_path, capsys):
+    found = tmp_path / "found.json"
+    losses.main(["--policy=random", "--episodes=8", f"--json={found}"])
+    lost = json.loads(found.read_text())
+    assert capsys.readouterr().out.startswith(f"random lost {len(lost)} of 8 games")
+    assert {loss["cause"] for loss in lost} <= set(losses.CAUSES)
+    assert all(loss["hp"] >= 1 and loss["beside"] and loss["entry_hp"] >= 2 for loss in lost)
 
 
 @pytest.mark.nightly  # Compiles a training and an evaluation.

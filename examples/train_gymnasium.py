@@ -26,7 +26,7 @@ class InPython:
     env_kwargs: str = setting("{}", "its keyword arguments, as an object in JSON")
     num_workers: int = setting(0, "processes to step it in; 0: this one", at_least=0)
     max_episode_steps: int | None = setting(None, "where to truncate episodes", at_least=1)
-    mask: str | None = setting(None, "the entry of its infos or observation that is the mask")
+    mask: str | None = setting(None, "the entry (of infos or observation) or method with its mask")
 
 
 def make_env(settings: InPython) -> GymnasiumEnv:

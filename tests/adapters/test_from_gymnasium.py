@@ -151,6 +151,7 @@ def in_info(name, convert):
 
 LIST = in_info("valid_actions", np.flatnonzero)
 NAMED = in_info("legal", lambda mask: np.flatnonzero(mask).tolist())
+ONLY_METHOD = in_info("other", np.int8)
 
 
 class Valid(InInfo):
@@ -164,6 +165,7 @@ class Valid(InInfo):
         (lambda: Valid(Climb(), "other"), {}),
         (LIST, {}),
         (NAMED, {"mask": "legal"}),
+        (ONLY_METHOD, {"mask": "legal"}),
         (NAMED, {"mask": lambda game: game.legal(), "num_workers": 2}),
     ],
 )
@@ -172,10 +174,12 @@ def test_masks_are_found_under_other_names_or_where_one_says(make, settings, cap
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("settings", [{"mask": "legal"}, {"mask": lambda v: v.call("legal")}])
-def test_a_vector_is_told_where_its_masks_are(settings):
-    env = GymnasiumEnv.of_vectors(lambda n: SyncVectorEnv([NAMED] * n), **settings)
-    assert follow(env, NAMED, steps=30) > 1
+@pytest.mark.parametrize(
+    ("make", "mask"), [(NAMED, "legal"), (ONLY_METHOD, "legal"), (NAMED, lambda v: v.call("legal"))]
+)
+def test_a_vector_is_told_where_its_masks_are(make, mask):
+    env = GymnasiumEnv.of_vectors(lambda n: SyncVectorEnv([make] * n), mask=mask)
+    assert follow(env, make, steps=30) > 1
 
 
 @pytest.mark.parametrize(

@@ -117,15 +117,16 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             infos: names of infos to keep. Each must be a number; a missing info is 0.
             env_kwargs: arguments for the function that makes the environment, such as
                 ``{"size": 3}``.
-            mask: the name of the infos' or the observation's entry that is the mask; or a function
-                of the environment, such as ``lambda env: env.unwrapped.legal_moves()``. The mask is
-                one boolean for each action, or a list of the allowed actions. None looks for the
-                mask as the class's docstring says.
+            mask: the name of the infos' or the observation's entry that is the mask, or of the
+                environment's method that returns the mask; or a function of the environment, such
+                as ``lambda env: env.unwrapped.legal_moves(0)``. The mask is one boolean for each
+                action, or a list of the allowed actions. None looks for the mask as the class's
+                docstring says.
 
         Raises:
             ValueError: the environment is unknown, its actions are not discrete, or its
                 observations are not arrays.
-            RunError: the environment cannot be made, or has no entry ``mask``.
+            RunError: the environment cannot be made, or has no entry or method ``mask``.
         """
         if num_workers < 0:
             raise ValueError(f"num_workers must be 0 or more, got {num_workers}")
@@ -168,7 +169,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
         Raises:
             ValueError: actions are not discrete, or observations are not arrays.
-            RunError: the vector cannot be made, or has no entry ``mask``.
+            RunError: the vector cannot be made, or has no entry or method ``mask``.
         """
         make_vector = with_mask(make_vector, mask)
         vector = first_made("", lambda: make_vector(1), gymnasium.vector.VectorEnv)

@@ -19,7 +19,8 @@ from ppo_mask.envs.actions import NumActions, mask_length
 from ppo_mask.errors import RunError, warn
 
 Mask = Callable[[Any], Any] | str | None
-"""A function from an environment to its mask; an entry of the info or the observation; or None."""
+"""A function from an environment to its mask; the name of an entry of the info or the observation,
+or of a method of the environment; or None."""
 METHODS = (GIVEN, "action_masks", "valid_action_mask")
 """Methods of an environment that return its mask."""
 _ENTRIES = ("action_mask", "valid_actions")
@@ -55,9 +56,9 @@ def with_mask(make: Callable[..., Any], mask: Mask) -> Callable[..., Any]:
     return make_masked
 
 
-def find_masks(env: Any) -> Any:
-    """Returns the name and the method of the first of METHODS that ``env`` has, or None."""
-    for name in METHODS:
+def find_masks(env: Any, names: Sequence[str] = METHODS) -> Any:
+    """Returns the name and the method of the first of ``names`` that ``env`` has, or None."""
+    for name in names:
         try:
             method = env.get_wrapper_attr(name)
         except AttributeError:
@@ -69,7 +70,7 @@ def find_masks(env: Any) -> Any:
 
 
 def inspect_env(
-    name: str, env: Any, prefix: str, find: Callable[[Any], Any], mask: Mask
+    name: str, env: Any, prefix: str, find: Callable[..., Any], mask: Mask
 ) -> Inspected:
     """Inspects and closes an environment or a vector; ``prefix`` begins its spaces' names."""
     names = f"{prefix}observation_space", f"{prefix}action_space"
@@ -95,7 +96,7 @@ def inspect_env(
 
 
 def _find_source(
-    name: str, env: Any, find: Callable[[Any], Any], mask: Mask, shown: list[Any]
+    name: str, env: Any, find: Callable[..., Any], mask: Mask, shown: list[Any]
 ) -> tuple[str | None, str | None]:
     """Finds where the mask is; without a mask, warns and names what looks like a mask."""
     is_named = isinstance(mask, str)
@@ -108,8 +109,10 @@ def _find_source(
             if entry in entries:
                 return kind, entry
     if is_named:
+        if find(env, (mask,)) is not None:
+            return "method", mask
         has = "; ".join(f"{kind} has {entries}" for kind, entries in places.items())
-        raise UnfitError(f"has no entry {mask!r}, which should be the mask: {has}")
+        raise UnfitError(f"has no entry or method {mask!r}, which should be the mask: {has}")
     seen = [name_source((kind, x)) for kind, entries in places.items() for x in map(str, entries)]
     for attribute in dir(env.unwrapped):
         if not attribute.startswith("_"):

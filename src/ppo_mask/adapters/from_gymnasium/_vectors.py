@@ -2,7 +2,7 @@
 
 import contextlib
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any, no_type_check
 
@@ -68,8 +68,8 @@ class VectorStepper:
         forgets = not getattr(inner, "shared_memory", True)
         self._same_step = mode == modes.SAME_STEP
         self._resets_some = mode == modes.DISABLED or (self._is_own and not forgets)
-        has_method = layout["mask"][0] == "method"
-        self._masks = find_masks_of(self._vector)[1] if has_method else None
+        kind, name = layout["mask"]
+        self._masks = find_masks_of(self._vector, (name,))[1] if kind == "method" else None
         leaves = [(path, span) for path, _, _, span in layout["leaves"]]
         self._leaves = {
             name: [(*leaf, arrays[f"{name}{i}"]) for i, leaf in enumerate(leaves)]
@@ -173,22 +173,24 @@ class VectorStepper:
             target[row] = check_mask(masks[row], layout)
 
 
-def find_masks_of(vector: Any) -> Any:
+def find_masks_of(vector: Any, names: Sequence[str] = METHODS) -> Any:
     """Does what ``find_masks`` does, for the methods of a vector or of its environments."""
     inner = vector.unwrapped
     layers = [vector]
     while layers[-1] is not inner:
         layers.append(layers[-1].env)
     for layer in layers:
-        for name in METHODS:
+        for name in names:
             if hasattr(layer, name):
                 return name, getattr(layer, name)
     found = None
     if isinstance(inner, gymnasium.vector.SyncVectorEnv):
-        found = find_masks(inner.envs[0])
+        found = find_masks(inner.envs[0], names)
     elif isinstance(inner, gymnasium.vector.AsyncVectorEnv):
         # The vector breaks if its environments lack the method, so ask a separate environment.
         env = inner.env_fns[0]()
-        found = find_masks(env)
-        close_silently(env)
+        try:
+            found = find_masks(env, names)
+        finally:
+            close_silently(env)
     return found and (found[0], partial(inner.call, found[0]))

@@ -3,15 +3,19 @@
 import dataclasses
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import pytest
 import yaml
 
+import ppo_mask as pm
 from corridor import TASK, Corridor
 from counting import DEFAULTS, TASK as COUNTING, Bias
 from ppo_mask.checkpoints import load_policy
 from ppo_mask.errors import RunError
 from ppo_mask.runner import NetworkSettings, Task, default_network, main, make_plan
+
+KEY = jax.random.key(0)
 
 
 class Other(Bias):
@@ -55,7 +59,7 @@ def test_an_unknown_name_is_refused_with_those_there_are(
     assert not any(tmp_path.iterdir())
     settings = NetworkSettings("othe")
     with pytest.raises(RunError, match="there is no network othe; there are plain, other"):
-        CHOICE.new_model(Corridor(6), settings, jax.random.key(0))
+        CHOICE.new_model(Corridor(6), settings, KEY)
 
 
 def test_help_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,6 +86,11 @@ def test_a_file_may_name_it_alone_or_in_the_group_of_the_same_name(
 def test_what_the_program_prefers_need_not_be_the_first() -> None:
     prefers = dataclasses.replace(DEFAULTS, network=NetworkSettings("other"))
     assert make_plan(CHOICE.offer(prefers), [], "").config.network.network == "other"
+
+
+def test_a_task_that_names_none_offers_a_gru() -> None:
+    model = eqx.filter_eval_shape(TASK.new_model, Corridor(6), NetworkSettings("gru"), KEY)
+    assert (type(model), model.hidden_dim) == (pm.GRUActorCritic, 256)
 
 
 def test_one_network_and_several_do_not_go_together() -> None:

@@ -14,7 +14,13 @@ from jaxtyping import Array, Key
 from ppo_mask.checkpoints import load_weights
 from ppo_mask.envs import AbstractEnv, require_env
 from ppo_mask.errors import RunError
-from ppo_mask.networks import AbstractActorCritic, as_model, network_for
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    GRUActorCritic,
+    MLPActorCritic,
+    as_model,
+    network_for,
+)
 from ppo_mask.ppo import Algorithm
 from ppo_mask.runner._phases import phased_curriculum, phased_schedule
 from ppo_mask.runner._schema import did_you_mean
@@ -36,6 +42,10 @@ Environment = TypeVar("Environment")
 _UNNAMED = NetworkSettings().network
 
 
+MakeModel: TypeAlias = Callable[[AbstractEnv[Any], NetworkSettings, Array], AbstractActorCritic]
+"""A function that makes a network for an environment, from settings and a key."""
+
+
 def default_network(
     env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
 ) -> AbstractActorCritic:
@@ -44,16 +54,30 @@ def default_network(
     Raises:
         RunError: the observation contains no numbers.
     """
-    names = ("hidden_dim", "num_layers", "shared_layers", "channels_first")
-    sizes = {name: getattr(network, name) for name in names}
-    try:
-        return network_for(env, key=key, **sizes)
-    except ValueError as error:
-        raise RunError(str(error)) from error
+    sizes = ("hidden_dim", "num_layers", "shared_layers", "channels_first")
+    return _network_of(network_for, *sizes)(env, network, key)
 
 
-MakeModel: TypeAlias = Callable[[AbstractEnv[Any], NetworkSettings, Array], AbstractActorCritic]
-"""A function that makes a network for an environment, from settings and a key."""
+def _network_of(make: Callable[..., AbstractActorCritic], *sizes: str) -> MakeModel:
+    """Returns a function that calls ``make`` with some of the settings."""
+
+    def make_model(
+        env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
+    ) -> AbstractActorCritic:
+        try:
+            return make(env, key=key, **{name: getattr(network, name) for name in sizes})
+        except ValueError as error:
+            raise RunError(str(error)) from error
+
+    return make_model
+
+
+_OFFERED: Mapping[str, MakeModel] = {
+    _UNNAMED: default_network,
+    "mlp": _network_of(MLPActorCritic.for_env, "hidden_dim", "num_layers", "shared_layers"),
+    "gru": _network_of(GRUActorCritic.for_env, "hidden_dim"),
+}
+"""The networks of a task that names none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +89,8 @@ class Task(Generic[Environment]):
             command line's error message.
         make_model: makes the network, which is called "default".
         networks: functions like ``make_model``, by name, to use in its place; ``--network`` chooses
-            a name, and the first name is the default.
+            a name, and the first name is the default. A task with neither offers the default
+            network, "mlp" and "gru".
         metrics: additional metrics to log, by name.
         console_columns: additional columns of the console's table: the names of metrics, by
             heading.
@@ -123,7 +148,8 @@ class Task(Generic[Environment]):
 
     @property
     def _makers(self) -> Mapping[str, MakeModel]:
-        return self.networks or {_UNNAMED: self.make_model}
+        one = {_UNNAMED: self.make_model}
+        return self.networks or (_OFFERED if self.make_model is default_network else one)
 
 
 def make_parts(

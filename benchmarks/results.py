@@ -1,23 +1,26 @@
-"""Trains on tasks of other libraries, for docs/results.md.
+"""Trains on tasks of other libraries, for docs/results.md and the gallery in docs/examples.md.
 
-    pip install 'ppo-mask[adapters,gymnasium,plot,sb3]'
+    pip install 'ppo-mask[adapters,gif,gymnasium,pettingzoo,plot,sb3]'
     python benchmarks/results.py run all    # or names of rows: trains, evaluates, keeps the results
-    python benchmarks/results.py page       # writes the page's tables, and its picture
+    python benchmarks/results.py page       # writes the tables of both pages, and the curves
 
 ``results/tasks.yaml`` has the rows. ``run`` trains three seeds with a row's command, plays fresh
-episodes with each trained policy, and writes ``results/NAME.json``. ``page`` needs these files
-alone.
+episodes with each trained policy, and writes ``results/NAME.json`` and a picture of one episode for
+the gallery. ``page`` needs these files alone.
 """
 
 import argparse
+import base64
 import importlib.metadata
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from statistics import mean, stdev
 from tempfile import TemporaryDirectory
@@ -25,14 +28,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
+from PIL import Image, ImageChops, ImageOps
 from report import surroundings
 
 from ppo_mask.callbacks import read_log_lines
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "benchmarks" / "results"
-PAGE, PICTURE = ROOT / "docs" / "results.md", ROOT / "docs" / "images" / "results.png"
+IMAGES = ROOT / "docs" / "images"
+PAGES = ROOT / "docs" / "results.md", ROOT / "docs" / "examples.md"
 SEEDS, EPISODES, POINTS = 3, 256, 50
+_LENGTH, _WIDTH = 60, 150  # Steps of the episode in the gallery; pixels of the picture.
 _BUSY = 0.7  # The load average of a machine that is busy with something else.
 
 Result = dict[str, Any]
@@ -46,21 +52,25 @@ class Row(NamedTuple):
         name: the row's name.
         task: the task, for the page.
         flags: the program in ``examples/`` and its flags.
-        peer: the package that has the task.
+        library: the package that has the task.
         source: who reports the reference, and how it was measured, in Markdown.
+        note: what the return is, in Markdown.
         reference: the return that others report, if there is one.
         spread: the standard deviation of the reference, if others report one.
         curve: the metric of the learning curve.
+        picture: the file in ``docs/images`` that shows the task, if ``run`` draws none.
     """
 
     name: str
     task: str
     flags: str
-    peer: str
+    library: str
     source: str
+    note: str = ""
     reference: float | None = None
     spread: float = 0.0
     curve: str = "train/mean_episode_return"
+    picture: str | None = None
 
 
 ROWS = [Row(**row) for row in yaml.safe_load((KEPT / "tasks.yaml").read_text(encoding="utf-8"))]
@@ -83,7 +93,9 @@ def run(row: Row) -> Result:
             path = Path(folder) / str(seed)
             logs.append([x for x in read_log_lines(path / "metrics.jsonl") if x])
             returns.append(evaluate(row, path))
-    packages = dict.fromkeys(("jax", "equinox", row.peer))
+        if row.picture is None:
+            take_picture(row, Path(folder) / "0")
+    packages = dict.fromkeys(("jax", "equinox", row.library))
     return {
         "command": command(row),
         **surroundings(),
@@ -101,9 +113,32 @@ def run(row: Row) -> Result:
 
 def evaluate(row: Row, path: Path) -> float:
     """Returns the mean return of fresh episodes, with actions sampled from the policy."""
-    program, flags = row.flags.split()[0], ["--sample", "--json", "--seed", "1000"]
-    words = ["python", f"examples/{program}", "evaluate", str(path), *flags]
-    return json.loads(_call([*words, "--episodes", str(EPISODES)]))["eval/mean_episode_return"]
+    flags = ["--sample", "--json", "--seed", "1000", "--episodes", str(EPISODES)]
+    return json.loads(_call([*_play(row, "evaluate", path), *flags]))["eval/mean_episode_return"]
+
+
+def take_picture(row: Row, path: Path) -> None:
+    """Keeps the middle of an episode that the policy plays, if the environment can draw."""
+    page = path / "episode.html"
+    _call([*_play(row, "watch", path), "--max-steps", str(_LENGTH), "--html", str(page)])
+    found = re.findall(r"data:image/(png|svg\+xml);base64,([\w+/=]+)", page.read_text())
+    if not found:
+        return
+    kind, code = found[len(found) // 2]
+    content, file = base64.b64decode(code), IMAGES / "gallery" / row.name
+    if kind == "png":
+        image = Image.open(BytesIO(content)).convert("RGB")
+        paper = Image.new("RGB", image.size, "white")
+        image = image.crop(ImageChops.difference(image, paper).getbbox())
+        image = ImageOps.contain(image, (_WIDTH, _WIDTH)).quantize(64)
+        image.save(file.with_suffix(".png"), optimize=True)
+    else:
+        file.with_suffix(".svg").write_bytes(content)
+
+
+def _play(row: Row, command: str, path: Path) -> list[str]:
+    """The words of a command that plays with a run's policy."""
+    return ["python", f"examples/{row.flags.split()[0]}", command, str(path)]
 
 
 def mean_curve(series: Sequence[tuple[list[int], list[float]]]) -> dict[str, list[float]]:
@@ -147,50 +182,68 @@ def verdict(row: Row, found: Result) -> str:
     )
 
 
+def reached(found: Result) -> str:
+    """Returns the mean and the standard deviation of the seeds' returns, as text."""
+    middle, spread = mean(found["returns"]), stdev(found["returns"])
+    digits = 2 if abs(middle) < 10 else 1 if abs(middle) < 1000 else 0
+    return f"{middle:,.{digits}f} ± {spread:,.{digits}f}"
+
+
 def fill(text: str, results: Results) -> str:
-    """Returns the page's text with new tables and commands between its markers."""
+    """Returns a page's text with new tables and lists between its markers."""
     table = [
-        "| task | return | others report | | steps | seconds | steps/s |",
-        "|---|---|---|---|---|---|---|",
+        "| task | library | return | others report | | steps | seconds | steps/s |",
+        "|---|---|---|---|---|---|---|---|",
     ]
+    gallery = ["| | |", "|---|---|"]
+    sources, machines = dict[str, list[str]](), dict[str, None]()
     for row, found in results:
-        middle, spread = mean(found["returns"]), stdev(found["returns"])
-        digits = 2 if abs(middle) < 10 else 1 if abs(middle) < 1000 else 0
+        versions = {name: f"{name} {version}" for name, version in found["versions"].items()}
+        library = versions[row.library]
         reported = "no number" if row.reference is None else f"{row.reference:g}"
         reported += f" ± {row.spread:g}" if row.spread else ""
-        star = "*" if found["load"] > _BUSY else ""
+        seconds = f"{found['seconds']:,}{'*' if found['load'] > _BUSY else ''}"
         table.append(
-            f"| {row.task} | {middle:,.{digits}f} ± {spread:,.{digits}f} | {reported} "
-            f"| {verdict(row, found)} | {found['steps']:,} | {found['seconds']:,}{star} "
-            f"| {found['steps_per_second']:,} |"
+            f"| {row.task} | {library} | {reached(found)} | {reported} | {verdict(row, found)} "
+            f"| {found['steps']:,} | {seconds} | {found['steps_per_second']:,} |"
         )
-    where: dict[str, dict[str, None]] = {}
-    for _, found in results:
+        gallery.append(
+            f"| {_image(row)} | **{row.task}** ({library}): return {reached(found)} after "
+            f"{found['steps']:,} steps, {found['seconds']:,} s"
+            f"{'. ' if row.note else ''}{row.note}<br>`{found['command']}` |"
+        )
+        sources.setdefault(row.source, []).append(f"**{row.task}**")
         place = f"{found['cores']} cores of an {found['cpu']}, {found['date'][:10]}"
-        versions = [f"{name} {version}" for name, version in found["versions"].items()]
-        where.setdefault(f"{place}, commit `{found['commit']}`", {}).update(dict.fromkeys(versions))
+        code = f"commit `{found['commit']}`, {versions['jax']}, {versions['equinox']}"
+        machines[f"- {place}, {code}"] = None
     parts = {
-        "results": "\n".join(table),
-        "sources": "\n".join(f"- **{row.task}**: {row.source}" for row, _ in results),
-        "machines": "\n".join(f"- {place}: {', '.join(where[place])}" for place in where),
-        "commands": "```bash\n"
-        + "\n".join(f"# {row.task}\n{found['command']}" for row, found in results)
-        + "\n```",
+        "results": table,
+        "sources": [f"- {', '.join(tasks)}: {source}" for source, tasks in sources.items()],
+        "machines": machines,
+        "gallery": gallery,
     }
-    for name, part in parts.items():
-        before, _, rest = text.partition(f"<!-- {name} -->\n")
-        after = rest.partition(f"<!-- end of {name} -->")[2]
-        text = f"{before}<!-- {name} -->\n\n{part}\n\n<!-- end of {name} -->{after}"
+    for name, lines in parts.items():
+        start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        if start in text:
+            before, after = text.split(start)[0], text.split(end)[1]
+            text = "\n".join([before + start, *lines, "", end + after])
     return text
+
+
+def _image(row: Row) -> str:
+    """The picture of a row in the gallery; empty if there is none."""
+    drawn = (IMAGES / "gallery").glob(f"{row.name}.*")
+    files = [row.picture] if row.picture else [f"gallery/{path.name}" for path in drawn]
+    return "".join(f'<img alt="{row.task}" src="images/{file}" width="{_WIDTH}">' for file in files)
 
 
 def draw(results: Results, path: Path) -> None:
     """Plots each row's learning curve, and a line at what others report."""
     from matplotlib.figure import Figure
 
-    columns = 4
+    columns = 5
     count = -(-len(results) // columns)
-    figure = Figure(figsize=(11, 2.1 * count + 0.3), layout="constrained")
+    figure = Figure(figsize=(12, 1.9 * count + 0.3), layout="constrained")
     grid = figure.subplots(count, columns, squeeze=False).flatten()
     for axes in grid[len(results) :]:
         axes.set_visible(False)
@@ -200,7 +253,7 @@ def draw(results: Results, path: Path) -> None:
         axes.fill_between(curve["steps"], curve["low"], curve["high"], color="teal", alpha=0.2)
         if row.reference is not None:
             axes.axhline(row.reference, color="0.3", linestyle="--", linewidth=1)
-        axes.set_title(row.task, fontsize=8)
+        axes.set_title(f"{row.task} ({row.library})", fontsize=7.5)
         axes.tick_params(labelsize=7)
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e3:,.0f}k")
         axes.locator_params(axis="x", nbins=4)
@@ -213,14 +266,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description="Results on tasks of other libraries.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("page", help="write docs/results.md and its picture")
+    commands.add_parser("page", help="write the tables of the pages, and the learning curves")
     training = commands.add_parser("run", help="train, evaluate, and keep the results")
     names = ["all", *(row.name for row in ROWS)]
     training.add_argument("names", nargs="+", metavar="NAME", choices=names)
     options = parser.parse_args(arguments)
     if options.command == "page":
-        PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), kept()), encoding="utf-8")
-        draw(kept(), PICTURE)
+        for page in PAGES:
+            page.write_text(fill(page.read_text(encoding="utf-8"), kept()), encoding="utf-8")
+        draw(kept(), IMAGES / "results.png")
         return
     for row in ROWS:
         if row.name in options.names or "all" in options.names:

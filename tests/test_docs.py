@@ -36,7 +36,6 @@ ELSEWHERE = (
     "installation.md",
     "learning.md",
     "releasing.md",
-    "results.md",
     "running_elsewhere.md",
     "seeds.md",
     "CONTRIBUTING.md",

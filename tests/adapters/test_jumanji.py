@@ -2,8 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+import matplotlib
 import numpy as np
 import pytest
+from matplotlib import pyplot
 
 from playing import assert_equal, assert_same_play, keys_of, played, replayed
 from ppo_mask.adapters.jumanji import JumanjiEnv
@@ -132,6 +134,16 @@ def test_trapped_snake_may_do_anything_and_dies():
     assert timestep.action_mask.all()
     for action in range(4):
         assert step(key, state, jnp.int32(action))[1].terminated
+
+
+def test_states_are_drawn_without_a_window():
+    env = JumanjiEnv(snake())
+    reset, backend = jax.jit(env.reset), matplotlib.get_backend()
+    one, other = (env.draw(*reset(jax.random.key(seed))) for seed in (0, 1))
+    assert one.shape == other.shape
+    assert (one != other).any()
+    assert matplotlib.get_backend() == backend
+    assert not pyplot.get_fignums()
 
 
 class ShortMask(Cleaner):

@@ -74,6 +74,15 @@ def test_step_does_not_change_its_argument():
         assert all(old is new for old, new in zip(before, jax.tree.leaves(state), strict=True))
 
 
+def test_the_whole_grid_is_drawn():
+    env = NavixEnv(room())
+    state, timestep = jax.jit(env.reset)(jax.random.key(0))
+    height, width = state.state.grid.shape
+    picture = env.draw(state, timestep)
+    assert picture.shape == (8 * height, 8 * width, 3)
+    assert np.unique(picture.reshape(-1, 3), axis=0).shape[0] > 3
+
+
 def test_unknown_names_are_refused():
     with pytest.raises(ValueError, match="Environment Navix-Empty-5x6-v0 not yet implemented"):
         NavixEnv("Navix-Empty-5x6-v0")

@@ -7,7 +7,8 @@ from typing import Any, TypeAlias, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, Key, TypeCheckError
+import numpy as np
+from jaxtyping import Array, Bool, Int, Key, TypeCheckError, UInt8
 
 from ppo_mask.envs import TimeStep
 from ppo_mask.errors import RunError
@@ -43,6 +44,14 @@ def make_named(make: Callable[[str], Any], library: str, name: str) -> Any:
     except (ValueError, LookupError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{library} cannot make an environment {name}: {reason}") from error
+
+
+def figure_pixels(figure: Any) -> UInt8[np.ndarray, "height width 3"]:
+    """Draws a figure of pyplot, and closes it."""
+    canvas = import_library("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
+    import_library("matplotlib.pyplot").close(figure)
+    canvas.draw()
+    return np.array(canvas.buffer_rgba())[..., :3]
 
 
 @final

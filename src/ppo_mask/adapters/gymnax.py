@@ -8,11 +8,11 @@ from typing import Any, ClassVar, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Key
 
 from ppo_mask.adapters._shared import (
     StaticObject,
+    figure_pixels,
     fix_types,
     import_library,
     make_named,
@@ -96,15 +96,10 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         """
         del timestep
         visualize = import_library("gymnax.visualize.visualizer")
-        canvases = import_library("matplotlib.backends.backend_agg")
         drawn = visualize.Visualizer(self.environment, self.params, [state])
-        canvas = canvases.FigureCanvasAgg(drawn.fig)
-        try:
-            drawn.init()
-            canvas.draw()
-        finally:
-            import_library("matplotlib.pyplot").close(drawn.fig)
-        return np.array(canvas.buffer_rgba())[..., :3] if hasattr(drawn, "im") else None
+        drawn.init()
+        pixels = figure_pixels(drawn.fig)
+        return pixels if hasattr(drawn, "im") else None
 
     def _step(self, key: Any, state: Any, action: Any) -> Any:
         return self.environment.step_env(key, state, action, self.params)

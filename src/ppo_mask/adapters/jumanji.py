@@ -14,6 +14,7 @@ from jaxtyping import Array, Key
 
 from ppo_mask.adapters._shared import (
     StaticObject,
+    figure_pixels,
     fix_types,
     import_library,
     make_named,
@@ -21,6 +22,7 @@ from ppo_mask.adapters._shared import (
 )
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.envs.actions import ActionLike, NumActions, as_action, mask_length
+from ppo_mask.envs.drawing import Picture
 from ppo_mask.jax_tools import ArrayTree, number_settings
 
 
@@ -128,6 +130,19 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
         action = action.astype(self.environment.action_spec.dtype)
         state = state.replace(key=jax.random.key_data(key))
         return self._convert(*self.environment.step(state, action))
+
+    def draw(self, state: ArrayTree, timestep: TimeStep) -> Picture:
+        """Draws a state as jumanji does, without opening a window."""
+        del timestep
+        pyplot = import_library("matplotlib.pyplot")
+        backend = pyplot.get_backend()
+        pyplot.switch_backend("agg")
+        try:
+            with pyplot.ion():  # Otherwise jumanji shows the figure, which agg warns about.
+                self.environment.render(state)
+            return figure_pixels(pyplot.gcf())
+        finally:
+            pyplot.switch_backend(backend)
 
     def _convert(self, state: Any, timestep: Any) -> tuple[ArrayTree, TimeStep]:
         mask = getattr(timestep.observation, "action_mask", None)

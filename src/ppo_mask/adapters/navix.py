@@ -19,6 +19,7 @@ from ppo_mask.adapters._shared import (
     make_timestep,
 )
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
+from ppo_mask.envs.drawing import Picture
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings
 
 
@@ -78,11 +79,15 @@ class NavixEnv(AbstractEnv[ArrayTree]):
         self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:
         state = fix_types(state)  # Copies the dictionaries, since navix writes into them.
-        cache = import_library("navix").rendering.cache.RenderingCache.init(state.state.grid)
-        inner = state.state.replace(key=jax.random.key_data(key), cache=cache)
+        inner = _with_cache(state.state).replace(key=jax.random.key_data(key))
         # 0 marks a step that is not the last: after a last step, navix would reset.
         before = state.replace(state=inner, step_type=jnp.zeros_like(state.step_type))
         return self._convert(self.environment.step(before, jnp.asarray(action, jnp.int32)))
+
+    def draw(self, state: ArrayTree, timestep: TimeStep) -> Picture:
+        """Draws the whole grid as navix does."""
+        del timestep
+        return np.asarray(import_library("navix").observations.rgb(_with_cache(state.state)))
 
     def _convert(self, timestep: Any) -> tuple[ArrayTree, TimeStep]:
         inner = timestep.state.replace(key=jnp.zeros_like(timestep.state.key), cache=None)
@@ -94,3 +99,9 @@ class NavixEnv(AbstractEnv[ArrayTree]):
             timestep.is_truncation(),
             timestep.info,
         )
+
+
+def _with_cache(inner: Any) -> Any:
+    """The state of navix with its picture of the empty grid."""
+    cache = import_library("navix").rendering.cache.RenderingCache.init(inner.grid)
+    return inner.replace(cache=cache)

@@ -232,9 +232,12 @@ def fill(text: str, results: Results) -> str:
 
 def _image(row: Row) -> str:
     """The picture of a row in the gallery; empty if there is none."""
-    drawn = (IMAGES / "gallery").glob(f"{row.name}.*")
-    files = [row.picture] if row.picture else [f"gallery/{path.name}" for path in drawn]
-    return "".join(f'<img alt="{row.task}" src="images/{file}" width="{_WIDTH}">' for file in files)
+    found = [IMAGES / row.picture] if row.picture else (IMAGES / "gallery").glob(f"{row.name}.*")
+    return "".join(
+        f'<img alt="{row.task}" src="images/{path.relative_to(IMAGES).as_posix()}" '
+        f'width="{Image.open(path).width if path.suffix == ".png" else _WIDTH}">'
+        for path in found
+    )
 
 
 def draw(results: Results, path: Path) -> None:

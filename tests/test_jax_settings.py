@@ -18,11 +18,10 @@ from own_process import python
 from ppo_mask.runner import NetworkSettings
 
 SETTINGS = {
-    "x64": {"JAX_ENABLE_X64": "1"},
-    "ranks": {"JAX_NUMPY_RANK_PROMOTION": "raise"},
-    "types": {"JAX_NUMPY_DTYPE_PROMOTION": "strict"},
+    "JAX_ENABLE_X64": "1",
+    "JAX_NUMPY_RANK_PROMOTION": "raise",
+    "JAX_NUMPY_DTYPE_PROMOTION": "strict",
 }
-SETTINGS["all"] = {name: value for each in SETTINGS.values() for name, value in each.items()}
 
 
 def run(*names: str, **settings: str) -> Any:
@@ -33,18 +32,16 @@ def run(*names: str, **settings: str) -> Any:
 @pytest.mark.nightly  # Whole programs take minutes; what is traced of them is tested below.
 @pytest.mark.parametrize("names", [["doors", "gru"], ["game"]])
 def test_programs_do_the_same_under_all_settings(names):
-    assert run(*names, **SETTINGS["all"]) == run(*names)
+    assert run(*names, **SETTINGS) == run(*names)
 
 
-# What the others refuse they refuse together too; with wide numbers alone, nothing is refused.
-@pytest.fixture(params=["x64", "all"])
-def setting(request):
-    """Settings for what is traced in this process."""
-    chosen = SETTINGS[request.param]
+@pytest.fixture
+def settings():
+    """The same for what is traced in this process."""
     with (
-        jax.enable_x64("JAX_ENABLE_X64" in chosen),
-        jax.numpy_rank_promotion(chosen.get("JAX_NUMPY_RANK_PROMOTION", "allow")),
-        jax.numpy_dtype_promotion(chosen.get("JAX_NUMPY_DTYPE_PROMOTION", "standard")),
+        jax.enable_x64(True),
+        jax.numpy_rank_promotion("raise"),
+        jax.numpy_dtype_promotion("strict"),
     ):
         yield
 
@@ -73,21 +70,20 @@ TRAINING_GAMES = GameSettings(adaptive_starts=0.5, head_start=0.5, program_bonus
     ("network", "curriculum"),
     [("mlp", None), ("board", None), ("mlp", TASK.curriculum(TRAINING_GAMES))],
 )
-def test_game_is_traced_under_any_setting(setting, network, curriculum):
+def test_game_is_traced_under_all_settings(settings, network, curriculum):
     env, sizes = HackMatrix(max_steps=9, compact=True), NetworkSettings(hidden_dim=8)
     assert_traces(env, lambda key: TASK.networks[network](env, sizes, key), curriculum)
 
 
 @pytest.mark.parametrize("probe", [pm.envs.probes.MaskedLocks, pm.envs.probes.MaskedDoors])
-def test_every_option_is_traced_under_any_setting(setting, probe):
+def test_every_option_is_traced_under_all_settings(settings, probe):
     env = pm.TimeLimit(probe(), 3)
     options = {**programs.EVERYTHING, "precision": "bfloat16", "learning_rate": jnp.float32(1e-3)}
     assert_traces(env, lambda key: pm.MLPActorCritic.for_env(env, key=key), **options)
 
 
-@pytest.mark.parametrize("setting", ["all"], indirect=True)
 @pytest.mark.optimized
-def test_several_seeds_are_traced_under_all_settings(setting):
+def test_several_seeds_are_traced_under_all_settings(settings):
     # The game is batched once more, after it has been traced under settings of its own.
     env = HackMatrix(max_steps=9, compact=True)
     trainer = pm.Trainer(env, pm.PPOConfig(num_envs=8, num_steps=8))

@@ -1,14 +1,11 @@
 """Numbers at the end of their bits: nothing wraps, whatever a position begins with."""
 
-import jax
-import numpy as np
 import pytest
 
-from games import BATCH, batch, play, position, run
+from games import batch, play, position, run
 from hackmatrix import positions
-from hackmatrix.positions import _CELL, _ENEMY, _NUMBERS, _PLAYER, _TRANSMISSION, _game, _to_states
+from hackmatrix.positions import _CELL, _ENEMY, _NUMBERS, _PLAYER, _TRANSMISSION
 from hackmatrix.rules.entities import MAX_ENTITIES
-from hackmatrix.rules.game import MAX_TURNS, replace
 from hackmatrix.rules.programs import Program
 
 WAIT = run(Program.WAIT)
@@ -17,13 +14,6 @@ WAIT = run(Program.WAIT)
 def largest(entry, **others):
     values = {name: high for name, (_, high) in entry.items()}
     return list((values | others).values())
-
-
-def with_numbers(start, **numbers):
-    """A batch of states of a position with numbers that no position has, one for each in turn."""
-    game = jax.tree.map(lambda x: np.broadcast_to(x, (BATCH, *np.shape(x))), _game(start))
-    values = {name: np.resize(value, BATCH).astype(np.int32) for name, value in numbers.items()}
-    return _to_states(replace(game, **values), 8)
 
 
 def ends(starts, *actions):
@@ -38,21 +28,6 @@ def test_a_position_of_the_largest_numbers_comes_back_as_it_was():
         **{name: high for name, (_, high) in _NUMBERS.items()},
     ) | {"player": largest(_PLAYER)}
     assert positions.dump_all(batch([start]))[0] == start
-
-
-def test_the_last_turn_that_is_counted_is_as_any_other():
-    turns = np.array([3, MAX_TURNS - 1, MAX_TURNS])
-    start = position(enemies=[(0, 1, 1)], transmissions=[(4, 4, 1, 2, 0, 0)])
-    then, *late = ends(with_numbers(start, turn=turns, next_task=turns + 87), WAIT, WAIT)[:3]
-    for now in late:
-        assert now["turn"] == MAX_TURNS
-        assert now | {name: then[name] for name in ("turn", "next_task")} == then
-
-
-def test_the_next_spawn_is_after_the_last_turn_that_is_counted():
-    late = with_numbers(position(), turn=MAX_TURNS, next_task=[MAX_TURNS, 0])
-    for end in ends(late, WAIT)[:2]:
-        assert (end["next_task"], len(end["transmissions"])) == (MAX_TURNS + 12, 1)
 
 
 def test_delay_never_makes_a_transmission_earlier():
@@ -79,17 +54,3 @@ def test_where_all_slots_are_taken_nothing_comes_into_being():
     for more, end in enumerate(ends(starts, WAIT)[:2]):
         assert len(end["transmissions"]) == more
         assert [enemy[:4] for enemy in end["enemies"]] == [each[:4] for each in enemies[more:]]
-
-
-@pytest.mark.parametrize(
-    ("start", "births", "arrivals"),
-    [
-        (position(pending=2), 2, 0),
-        (position(pending=2, transmissions=[(4, 4)]), (1 << 16) + 1, 0),
-        (position(pending=2, enemies=[(0, 4, 4)]), 2, (1 << 16) - 1),
-    ],
-)
-def test_stamps_of_list_order_begin_again_when_nobody_has_one(start, births, arrivals):
-    many = (1 << 16) - 1
-    game = play(with_numbers(start, births=many, arrivals=many), WAIT)[0].game
-    assert (game.births[0], game.arrivals[0]) == (births, arrivals)

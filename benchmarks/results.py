@@ -1,6 +1,6 @@
 """Trains on tasks of other libraries, for docs/results.md and the gallery in docs/examples.md.
 
-    pip install 'ppo-mask[adapters,gif,gymnasium,pettingzoo,plot,sb3]'
+    pip install 'ppo-mask[adapters,gif,gymnasium,pettingzoo,plot,sb3]' popgym jssenv
     python benchmarks/results.py run all    # or names of rows: trains, evaluates, keeps the results
     python benchmarks/results.py page       # writes the tables of both pages, and the curves
 

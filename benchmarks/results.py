@@ -113,7 +113,7 @@ def run(row: Row) -> Result:
 
 def evaluate(row: Row, path: Path) -> float:
     """Returns the mean return of fresh episodes, with actions sampled from the policy."""
-    flags = ["--sample", "--json", "--seed", "1000", "--episodes", str(EPISODES)]
+    flags = ["--json", "--seed", "1000", "--episodes", str(EPISODES)]
     return json.loads(_call([*_play(row, "evaluate", path), *flags]))["eval/mean_episode_return"]
 
 
@@ -137,8 +137,8 @@ def take_picture(row: Row, path: Path) -> None:
 
 
 def _play(row: Row, command: str, path: Path) -> list[str]:
-    """The words of a command that plays with a run's policy."""
-    return ["python", f"examples/{row.flags.split()[0]}", command, str(path)]
+    """The words of a command that plays with a run's policy, sampling actions."""
+    return ["python", f"examples/{row.flags.split()[0]}", command, str(path), "--sample"]
 
 
 def mean_curve(series: Sequence[tuple[list[int], list[float]]]) -> dict[str, list[float]]:

@@ -175,7 +175,7 @@ def verdict(row: Row, found: Result) -> str:
     """Compares the mean over seeds with the reference, allowing for both standard deviations."""
     if row.reference is None:
         return ""
-    over = mean(found["returns"]) - row.reference
+    over = round(mean(found["returns"]) - row.reference, 2)  # Others report two digits at most.
     allowed = stdev(found["returns"]) + row.spread
     return (
         "within the spread" if abs(over) <= allowed else "better" if over > 0 else "**falls short**"

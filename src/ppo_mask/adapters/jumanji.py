@@ -108,8 +108,8 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
             low, high = np.asarray(spec.minimum).min(), np.asarray(spec.maximum).max()
             return ArrayInfo((low, high), channels_first=False)
 
-        _, first = jax.eval_shape(self.reset, jax.random.key(0))
-        return jax.tree_util.tree_map_with_path(info, first.observation)
+        observation = jax.eval_shape(self.environment.observation_spec.generate_value)
+        return jax.tree_util.tree_map_with_path(info, observation)
 
     @property
     def environment(self) -> Any:

@@ -40,8 +40,8 @@ REWIND = ("--rewind", "--save-interval", "2", "--log-interval", "3")
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Bias(3, key=jax.random.key(0))
-    monkeypatch.setattr(_main, "first_model", lambda *_: model)  # Compiled once, not every time.
+    model = Bias(3, key=jax.random.key(0))  # Compiled once, not every time.
+    monkeypatch.setattr(_main, "first_model", lambda *_: lambda _: model)
 
     def write(path: Path, arrays: dict[str, Any]) -> None:
         path.mkdir()

@@ -5,8 +5,7 @@ import dataclasses
 import itertools
 import signal
 import sys
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -57,6 +56,7 @@ from ppo_mask.training import (
     acknowledge_stop,
     init_seeds,
     select_seed,
+    traced_ahead,
     train_seeds,
 )
 
@@ -159,12 +159,14 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         log_in()
     # The same split as in `init_seeds`.
     model_key, init_key = jax.random.split(run_keys(config)[0])
-    model = first_model(task, config.network, env, model_key)
+    make_model = first_model(task, config.network, env)
+    model = eqx.filter_eval_shape(make_model, model_key)
     _check_devices(ppo, model, 1)
     mesh = _mesh(config.run, ppo, model) if alone else None
     if config.run.auto_tune:
         plan = dataclasses.replace(
-            plan, config=_tuned(task, config, env, curriculum, model, init_key, mesh)
+            plan,
+            config=_tuned(task, config, env, curriculum, make_model(model_key), init_key, mesh),
         )
         config, ppo = plan.config, plan.config.ppo
     num_devices = 1 if mesh is None else mesh.size
@@ -177,10 +179,9 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     configs = seed_configs(config)
     keys = [run_keys(each) for each in configs]
     if of_seeds is None:
-        state = _first_or_restored(task, plan, trainer, model, init_key)
+        state = _first_or_restored(task, plan, trainer, make_model, model_key, init_key)
         model = state.model
     else:
-        make_model = partial(task.new_model, env, config.network)
         state = init_seeds(of_seeds, make_model, jnp.stack([key for key, _ in keys]))
         state = with_initial_policy(task, config.network, state)
         model = select_seed(state.model, 0)
@@ -305,19 +306,23 @@ def _first_or_restored(
     task: Task[Any],
     plan: Plan[Any],
     trainer: AbstractTrainer,
-    model: AbstractActorCritic,
-    key: Key[Array, ""],
+    make_model: Callable[[Key[Array, ""]], AbstractActorCritic],
+    model_key: Key[Array, ""],
+    init_key: Key[Array, ""],
 ) -> TrainState:
-    def begin(key: Key[Array, ""]) -> TrainState:
-        return trainer.init(model, key)
+    def begin(model_key: Key[Array, ""], init_key: Key[Array, ""]) -> TrainState:
+        return trainer.init(make_model(model_key), init_key)
 
-    if plan.folder is None:
-        first = begin(key)
-        return on_all_processes(
-            lambda: with_initial_policy(task, plan.config.network, first), "load the initial policy"
-        )
-    like, path = eqx.filter_eval_shape(begin, key), plan.folder.checkpoints.path(plan.update)
-    return on_all_processes(lambda: restore(path, like), "restore the checkpoint")
+    like = eqx.filter_eval_shape(begin, model_key, init_key)
+    with traced_ahead(trainer, like):
+        if plan.folder is None:
+            first = begin(model_key, init_key)
+            return on_all_processes(
+                lambda: with_initial_policy(task, plan.config.network, first),
+                "load the initial policy",
+            )
+        path = plan.folder.checkpoints.path(plan.update)
+        return on_all_processes(lambda: restore(path, like), "restore the checkpoint")
 
 
 def _print_facts(

@@ -231,11 +231,11 @@ def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:
 
 
 def first_model(
-    task: Task[Any], network: NetworkSettings, env: AbstractEnv[Any], key: Key[Array, ""]
-) -> AbstractActorCritic:
-    """Makes a new network of a task."""
+    task: Task[Any], network: NetworkSettings, env: AbstractEnv[Any]
+) -> Callable[[Key[Array, ""]], AbstractActorCritic]:
+    """Returns a compiled function that makes a new network of a task from a key."""
     # Compiled as a whole, since compiling operation by operation takes seconds.
-    return eqx.filter_jit(lambda key: task.new_model(env, network, key))(key)
+    return eqx.filter_jit(lambda key: task.new_model(env, network, key))
 
 
 def with_initial_policy(task: Task[Any], network: NetworkSettings, state: TrainState) -> TrainState:

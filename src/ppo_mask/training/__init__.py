@@ -11,7 +11,7 @@ from ._curriculum import AbstractCurriculum, Curriculum, Phases, Schedule, SelfP
 from ._evaluate import evaluate
 from ._health import all_healthy, describe
 from ._loop import AbstractTrainer, acknowledge_stop, run_loop
-from ._lower import lower_chunk
+from ._lower import lower_chunk, traced_ahead
 from ._metrics import Metric, add_update, empty_totals, summarize
 from ._names import PREFIXES, check_metric_names
 from ._seeds import init_seeds, select_seed, train_seeds
@@ -51,5 +51,6 @@ __all__ = [
     "run_loop",
     "select_seed",
     "summarize",
+    "traced_ahead",
     "train_seeds",
 ]

@@ -1,5 +1,8 @@
-"""Lowers the trainer's program for devices that this machine may lack."""
+"""Traces and lowers the trainer's program before there is a state, from the state's shapes."""
 
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, cast
 
 import equinox as eqx
@@ -7,8 +10,27 @@ import jax
 import jax.numpy as jnp
 
 from ppo_mask.devices.sharding import replicated_sharding
+from ppo_mask.training._loop import AbstractTrainer, no_garbage_collected
 from ppo_mask.training._state import TrainState, is_array_or_shape, shardings_of
 from ppo_mask.training._trainer import Trainer, run_chunk
+
+
+@contextmanager
+def traced_ahead(trainer: AbstractTrainer, like: TrainState) -> Generator[None]:
+    """Traces :func:`run_chunk` in a thread while a ``with`` block makes or restores a state.
+
+    XLA compiles without Python's lock, so the trace costs no time while the block compiles.
+    :meth:`Trainer.train` finds the trace in JAX's cache, or traces again and raises its error.
+
+    Args:
+        trainer: a custom trainer is not traced.
+        like: the shapes of the first state, from ``eqx.filter_eval_shape``.
+    """
+    with no_garbage_collected(), ThreadPoolExecutor(1) as thread:
+        if isinstance(trainer, Trainer):
+            fixed = trainer.with_values(), jnp.int32(0), jnp.float32(0)
+            thread.submit(eqx.filter_eval_shape, run_chunk, fixed, like)
+        yield
 
 
 def lower_chunk(trainer: Trainer, state: TrainState) -> jax.stages.Lowered:

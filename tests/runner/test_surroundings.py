@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
@@ -20,6 +21,7 @@ from corridor import Corridor
 from counting import DEFAULTS, TASK, flags
 from hackmatrix.cli import main as hackmatrix
 from ppo_mask.checkpoints import RunFolder, create_run_folders
+from ppo_mask.errors import RunError
 from ppo_mask.runner import RunConfig, main, make_plan, setting
 from ppo_mask.runner._reader import absolute
 from ppo_mask.runner._streams import outliving_the_screen
@@ -175,6 +177,16 @@ def test_runs_that_start_at_once_take_names_of_their_own(tmp_path: Path) -> None
 
     with ThreadPoolExecutor(6) as pool:
         assert sorted(pool.map(begin, range(6))) == [f"00{n}" for n in range(1, 7)]
+
+
+def test_runs_of_a_day_are_numbered_beyond_a_thousand(tmp_path: Path) -> None:
+    today = date.today().isoformat()
+    taken = {name: str(tmp_path / name) for name in (f"{today}-007", f"{today}-1000-lr")}
+    (folder,) = create_run_folders(tmp_path, taken, None, ["b"])
+    assert folder.path.name == f"{today}-1001-b"
+    (folder.path / "something").touch()  # An empty folder would do.
+    with pytest.raises(RunError, match=r"there is a run .*-1001-b already"):
+        create_run_folders(tmp_path, {folder.path.name: str(folder.path)}, f"{today}-1001", ["b"])
 
 
 def test_a_missing_platform_is_one_line(

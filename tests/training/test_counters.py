@@ -46,6 +46,15 @@ def test_updates_are_counted_to_the_last():
     assert np.all(history["train/lr"] >= 0)
 
 
+def test_annealing_is_right_late_in_a_long_run():
+    class StopSoon(pm.Callback):
+        def on_chunk(self, run, state, progress):
+            run.request_stop("enough")
+
+    _, history = LOCKS.train(MAX_COUNT, at(2**30), [StopSoon()])
+    assert history["train/lr"][0] == pytest.approx(1e-3 / 2)
+
+
 def test_more_than_can_be_counted_is_refused_in_one_line():
     with pytest.raises(RunError, match="steps are 2,147,483,648 updates of 64, and a run"):
         LOCKS.trainer.train(LOCKS.start, STEPS * MAX_COUNT + 1)

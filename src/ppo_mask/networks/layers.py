@@ -24,7 +24,9 @@ def linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Li
         gain: factor on the orthogonal matrix; √2 is common before a tanh.
         key: the random key of the weights.
     """
-    return layer_of(_orthogonal(key, n_out, n_in, jnp.float32(gain)))
+    # Compiling the random numbers takes longest, so small layers draw the same number of them.
+    numbers = jax.random.normal(key, (max(n_out * n_in, 4096),), jnp.float32)
+    return layer_of(_orthogonal(numbers, n_out, n_in, jnp.float32(gain)))
 
 
 def layer_of(weight: Float[Array, "n_out n_in"]) -> eqx.nn.Linear:
@@ -147,17 +149,16 @@ def check_takes(observation_size: int, x: Float[Array, " features"]) -> None:
 
 @eqx.filter_jit  # Takes seconds if each operation is compiled alone.
 def _orthogonal(
-    key: Key[Array, ""], rows: int, columns: int, gain: Float[Array, ""]
+    numbers: Float[Array, " n"], rows: int, columns: int, gain: Float[Array, ""]
 ) -> Float[Array, "rows columns"]:
     # Several seeds run in turn: XLA's CPU runtime computes a batch of decompositions on the threads
     # that wait for the batch, so on two cores two batches would wait for each other forever.
     @jax.custom_batching.sequential_vmap
-    def draw(key: Array) -> Array:
+    def decompose(numbers: Array) -> Array:
         # What jax.nn.initializers.orthogonal does, but random numbers of one axis compile faster.
         sides = max(rows, columns), min(rows, columns)
-        numbers = jax.random.normal(key, (math.prod(sides),), jnp.float32).reshape(sides)
-        q, r = jnp.linalg.qr(numbers)
+        q, r = jnp.linalg.qr(numbers[: math.prod(sides)].reshape(sides))
         q *= jnp.sign(jnp.diagonal(r))[None]
         return q.T if rows < columns else q
 
-    return gain * draw(key)
+    return gain * decompose(numbers)

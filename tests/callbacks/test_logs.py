@@ -151,6 +151,8 @@ def test_without_a_terminal_the_console_is_plain_lines() -> None:
     assert sum(row[0] == "update" and row[1] == "steps" for row in rows) == 2
     assert "update 30: eval/mean_episode_return 1.5" in text
     assert "SIGTERM after 30 updates, 960 steps" in text
+    header, row, *_ = printed(terminal=False, updates=range(10**12, 10**12 + 1)).splitlines()
+    assert len(row.split()) == len(header.split())
 
 
 def test_on_a_terminal_there_is_a_bar_with_steps_speed_time_and_figures() -> None:

@@ -76,11 +76,12 @@ class ConsoleLog(Callback):
         ]
         # A list, not a dict, since a custom column may repeat one of these headings.
         row += [(head, _number(record.values.get(name))) for head, name in self._columns.items()]
-        widths = [12 if head == "steps" else max(9, len(head) + 1) for head, _ in row]
+        widths = [11 if head == "steps" else max(8, len(head)) for head, _ in row]
+        # The space keeps apart what is wider than its column.
         if self._rows % _HEADER_EVERY == 0:
-            self._print("".join(head.rjust(n) for (head, _), n in zip(row, widths, strict=True)))
+            self._print("".join(f" {x:>{n}}" for (x, _), n in zip(row, widths, strict=True)))
         self._rows += 1
-        self._print("".join(text.rjust(n) for (_, text), n in zip(row, widths, strict=True)))
+        self._print("".join(f" {x:>{n}}" for (_, x), n in zip(row, widths, strict=True)))
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         if self._bar is None or self._task is None:

@@ -24,7 +24,8 @@ def linear(n_in: int, n_out: int, gain: float, key: Key[Array, ""]) -> eqx.nn.Li
         gain: factor on the orthogonal matrix; √2 is common before a tanh.
         key: the random key of the weights.
     """
-    # Compiling the random numbers takes longest, so small layers draw the same number of them.
+    # Compiling the random numbers takes longest. It takes less along one axis, and small layers
+    # draw the same number, to share a program.
     numbers = jax.random.normal(key, (max(n_out * n_in, 4096),), jnp.float32)
     return layer_of(_orthogonal(numbers, n_out, n_in, jnp.float32(gain)))
 
@@ -155,7 +156,7 @@ def _orthogonal(
     # that wait for the batch, so on two cores two batches would wait for each other forever.
     @jax.custom_batching.sequential_vmap
     def decompose(numbers: Array) -> Array:
-        # What jax.nn.initializers.orthogonal does, but random numbers of one axis compile faster.
+        # What jax.nn.initializers.orthogonal does with its numbers.
         sides = max(rows, columns), min(rows, columns)
         q, r = jnp.linalg.qr(numbers[: math.prod(sides)].reshape(sides))
         q *= jnp.sign(jnp.diagonal(r))[None]

@@ -16,6 +16,7 @@ from ppo_mask.networks import (
     add_normalization,
     to_bfloat16,
 )
+from ppo_mask.networks._products import bfloat16_product
 
 
 class _OneLayer(AbstractActorCritic):
@@ -61,7 +62,7 @@ def _said(model, observation, mask):
 def _products(jaxpr):
     """The types that are multiplied in the matrix products of a program, and the sums' types."""
     for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
+        if equation.primitive.name in ("dot_general", "bfloat16_product"):
             yield tuple(str(x.aval.dtype) for x in equation.invars), equation.outvars[0].aval.dtype
         for inner in jax.extend.core.jaxprs_in_params(equation.params):
             yield from _products(inner)
@@ -79,13 +80,48 @@ def test_matrix_work_is_bfloat16_and_parameters_float32(network):
     )
     if network is _MLP:
         # Six layers; in each of them but the first the gradient goes back to what came before.
-        assert len(forward) == 6
-        assert all(types == ("bfloat16", "bfloat16") for types, _ in forward)
-        assert all(sums == jnp.float32 for _, sums in forward)
+        assert (len(forward), len(products)) == (6, 16)
+        assert all(types == ("bfloat16", "bfloat16") for types, _ in products)
+        assert all(sums == jnp.float32 for _, sums in products)
     assert products
     assert all("bfloat16" in types for types, _ in products)
     gradient = jax.eval_shape(jax.grad(loss), params)
     assert {x.dtype for x in jax.tree.leaves((params, gradient))} == {np.dtype("float32")}
+
+
+def test_gradients_of_a_batch_are_products_of_the_batch():
+    """However it is batched: the gradient is that of the rounded numbers in float32."""
+    rng = np.random.default_rng(0)
+    rows, weights, wanted = (
+        jnp.asarray(rng.integers(-8, 8, shape), jnp.bfloat16)
+        for shape in ((6, 5, 4), (3, 4), (6, 5, 3))
+    )
+
+    def plain(x, weights):
+        return jnp.float32(x) @ jnp.float32(weights).T
+
+    def gradients(product):
+        def loss(weights, rows):
+            return (product(rows, weights) * wanted).sum()
+
+        return jax.jit(jax.grad(loss, (0, 1)))(weights, rows)
+
+    twice = jax.vmap(jax.vmap(bfloat16_product, (0, None)), (0, None))
+    in_turn = jax.vmap(lambda x, w: jax.lax.map(lambda y: bfloat16_product(y, w), x), (0, None))
+
+    def own_weights(x, w):
+        return jax.vmap(bfloat16_product)(x, jnp.stack([w] * 6))
+
+    expected = gradients(plain)
+    for product in (bfloat16_product, twice, in_turn, own_weights):
+        np.testing.assert_array_equal(product(rows, weights), plain(rows, weights))
+        for one, other in zip(gradients(product), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_not_a_number_stays_one():
+    factors = jnp.ones((2, 3), jnp.bfloat16), jnp.full((2, 3), jnp.nan, jnp.bfloat16)
+    assert jnp.isnan(jax.jit(bfloat16_product)(*factors)).all()
 
 
 @pytest.mark.parametrize("network", _NETWORKS)

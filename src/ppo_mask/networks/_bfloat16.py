@@ -27,9 +27,8 @@ class BFloat16ActorCritic(AbstractWrappedActorCritic):
     the observation and of the hidden state, to bfloat16. The results are float32: the logits, the
     value, and the hidden state for the next step.
 
-    With ``preferred_element_type``, a layer may sum its bfloat16 products in float32 and continue
-    in float32, as :class:`~ppo_mask.networks.MLPActorCritic` does. The layer's gradients are then
-    summed in float32, too.
+    The library's linear layers sum their bfloat16 products in float32, and continue in float32;
+    their gradients are products in bfloat16, too, summed in float32.
 
     Args:
         key: not used.

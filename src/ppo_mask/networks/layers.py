@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from ppo_mask.envs import require_env, trace_call
 from ppo_mask.jax_tools import python_scalar
+from ppo_mask.networks._products import bfloat16_product
 
 _EPSILON = 1e-5  # added to a variance, as in Flax and PyTorch
 
@@ -55,6 +56,8 @@ def affine(
     sums = _type_of_sums(weight)
     x = x.astype(weight.dtype)
     bias = jnp.expand_dims(layer.bias.astype(sums), tuple(range(x.ndim - 1)))
+    if weight.dtype == jnp.bfloat16:
+        return bfloat16_product(x, weight) + bias
     transposed = weight.T
     if len(transposed) < len(weight):
         # Without it, XLA's CPU code for the gradient of 64 × 4 weights takes 77 µs instead of 10.

@@ -250,7 +250,7 @@ class PPOConfig(eqx.Module):
     )
     precision: str = _fixed(
         "float32",
-        "of the network's matrix products: float32, or bfloat16 for accelerators",
+        "of the network's matrix products: float32, or bfloat16 for accelerators and new CPUs",
         one_of=PRECISIONS,
     )
     normalize_observations: bool = _fixed(

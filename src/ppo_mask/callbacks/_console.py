@@ -76,12 +76,12 @@ class ConsoleLog(Callback):
         ]
         # A list, not a dict, since a custom column may repeat one of these headings.
         row += [(head, _number(record.values.get(name))) for head, name in self._columns.items()]
-        widths = [11 if head == "steps" else max(8, len(head)) for head, _ in row]
-        # The space keeps apart what is wider than its column.
-        if self._rows % _HEADER_EVERY == 0:
-            self._print("".join(f" {x:>{n}}" for (x, _), n in zip(row, widths, strict=True)))
+        heads, cells = zip(*row, strict=True)
+        widths = [11 if head == "steps" else max(8, len(head)) for head in heads]
+        for line in [cells] if self._rows % _HEADER_EVERY else [heads, cells]:
+            # The space keeps apart what is wider than its column.
+            self._print("".join(f" {x:>{n}}" for x, n in zip(line, widths, strict=True)))
         self._rows += 1
-        self._print("".join(f" {x:>{n}}" for (_, x), n in zip(row, widths, strict=True)))
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         if self._bar is None or self._task is None:

@@ -119,6 +119,13 @@ def test_tensorboard_leaves_files_that_it_does_not_write_anew(
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_tensorboard_forgets_the_part_of_a_line_that_the_log_has_dropped(tmp_path: Path) -> None:
+    sink = TensorBoard(tmp_path, tmp_path / "a log without full lines")
+    sink.on_start(Run(CONFIG, 5, 100, [sink], 5), STATE)
+    (start,) = [e for e in tensorboard_events(tmp_path) if e.session_log.status]
+    assert start.step == 5 * CONFIG.batch_size
+
+
 def test_sinks_close_before_and_after_they_start(tmp_path: Path) -> None:
     for sink in (JsonLines(tmp_path / "a"), TensorBoard(tmp_path / "b"), ConsoleLog()):
         sink.close()

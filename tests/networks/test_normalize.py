@@ -101,6 +101,14 @@ def test_only_floats_of_a_tree_are_normalized_and_clipped():
     assert value(model, jnp.array([-99, 6]), 0, 1) == pytest.approx(-10 + 3)
 
 
+def test_whole_numbers_in_place_of_floats_are_refused():
+    model = add_normalization(MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0)), jnp.zeros((1, 4)))
+    with pytest.raises(
+        ValueError, match="normalizes 1 arrays of floats, but the observation has 0"
+    ):
+        model(jnp.arange(4), jnp.ones(2, bool))
+
+
 def test_what_is_not_normalized_is_named(capsys):
     network = _Shows(jnp.ones(()))
     add_normalization(network, {"b": jnp.ones((3, 2), bool), "x": jnp.ones((3, 1))})

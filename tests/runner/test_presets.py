@@ -54,7 +54,9 @@ def test_on_an_accelerator_the_batch_is_the_devices(presets, monkeypatch, capsys
     said = f"note: for 4 x {kind} the preset sets --num-envs 256 --num-steps 4\n"
     assert capsys.readouterr().out == said
     assert chosen("--num-devices=2", "--num-steps=16") == (128, 16, 1e-3)
+    capsys.readouterr()
     assert chosen("--num-envs=32") == (32, 4, 1e-3)
+    assert capsys.readouterr().out == f"note: for 4 x {kind} the preset sets --num-steps 4\n"
     assert chosen("--num-seeds=2")[0] == 64
     assert chosen("--auto-tune") == on_cpu
 

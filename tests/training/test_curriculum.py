@@ -79,6 +79,8 @@ BAD_FILES = [
     ("[{until: 0.5}, {until: 64}, {}]", "each until must be in steps, or each a share of the run"),
     ("[{gama: 1}]", "phase 1: gama cannot change; did you mean gamma?; there are far, middle, nea"),
     ("[{num_envs: 1}]", "phase 1: num_envs cannot change"),
+    ("[{ent-coef: 1, ent_coef: 2}]", "phase 1 gives a setting twice: ent-coef, ent_coef"),
+    ("[{lr: 1, learning_rate: 2}]", "phase 1: learning_rate is given twice, under two names"),
     ("[{gamma: 2}]", "phase 1: gamma must be at most 1, got 2"),
     ("[{near: [0, -1]}]", "phase 1: near must be at least 0, got -1"),
     ("[{near: [0, 1, 2]}]", "phase 1: near must be one value, or two to go through, got [0, 1, 2]"),

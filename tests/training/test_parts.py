@@ -80,6 +80,8 @@ METRICS = {"mine/first": pm.Metric(lambda action, info: action == 0)}
         ({}, {"loss": loss_with_metric}, r"metrics of the loss \(\[\], this one: \['largest"),
         ({"config": {"num_envs": 16}}, {}, r"another num_envs \(16, this one: 8\)"),
         ({"config": {"normalize_rewards": True}}, {}, "another normalize_rewards"),
+        ({}, {"config": {"normalize_observations": True}}, "another normalize_observations"),
+        ({}, {"config": {"precision": "bfloat16"}}, r"another bfloat16 \(False, this one: True\)"),
     ],
 )
 def test_state_of_another_trainer_is_refused(made_by: Any, trained_by: Any, message: str) -> None:

@@ -61,6 +61,11 @@ def test_a_seed_that_cannot_go_on_is_named():
         train(program, 3, log_interval=0)
 
 
+def test_a_number_that_is_no_array_is_that_of_all_seeds():
+    states = {"array": jnp.arange(2), "rate": 0.5, "inference": True}
+    assert select_seed(states, 1) == {"array": 1, "rate": 0.5, "inference": True}
+
+
 def test_means_are_over_the_seeds_that_have_the_metric():
     lines = [{"a": 1.0}, {"a": 3.0, "train/mean_episode_return": 5.0}]
     means = {"a": 2.0, "train/mean_episode_return": 5.0, "seeds/return_std": 0.0}

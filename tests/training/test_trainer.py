@@ -175,12 +175,30 @@ def test_a_signal_stops_the_run_in_good_order(number, monkeypatch):
 
 
 def test_an_ignored_signal_stays_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    numbers = signal.SIGHUP, signal.SIGINT
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:
         recorder = Recorder(1, press(signal.SIGHUP))
         assert int(programs.locks().train(3, callbacks=[recorder])[0].update) == 3
+        # A shell starts what runs in the background with SIGINT ignored.
+        recorder = Recorder(1, press(signal.SIGTERM, signal.SIGINT))
+        assert int(programs.locks().train(3, callbacks=[recorder])[0].update) == 1
+        assert [signal.getsignal(number) for number in numbers] == [signal.SIG_IGN] * 2
     finally:
-        signal.signal(signal.SIGHUP, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def test_a_callback_that_cannot_be_closed_keeps_none_open():
+    class Fails(Recorder):
+        def close(self):
+            super().close()
+            raise OSError("disk is gone")
+
+    first, second = Fails(), Recorder()
+    with pytest.raises(OSError, match="disk is gone"):
+        programs.locks().train(1, callbacks=[first, second])
+    assert first.events[-1] == second.events[-1] == "close"
 
 
 def test_a_second_ctrl_c_does_not_interrupt_jax_while_it_compiles():
@@ -193,7 +211,7 @@ def test_a_second_ctrl_c_does_not_interrupt_jax_while_it_compiles():
 
 
 class Broken(pm.AbstractEnv):
-    """From its tenth step on, shows what cannot be: which of three, is an array."""
+    """From its tenth step on, shows what cannot be: which of four, is an array."""
 
     what: jax.Array  # Traced: all cases are one program.
     num_actions: tuple[int, ...] = eqx.field(static=True, default=(2, 3))
@@ -205,13 +223,15 @@ class Broken(pm.AbstractEnv):
         return state + 1, self._show(state + 1)
 
     def _show(self, steps):
-        reward, observation, mask = (steps >= 10) & (self.what == jnp.arange(3))
+        reward, observation, mask, last = (steps >= 10) & (self.what == jnp.arange(4))
         return pm.TimeStep(
-            observation=jnp.where(observation, jnp.inf, jnp.ones(1)),
+            observation=jnp.ones(1)
+            + jnp.where(observation, jnp.inf, 0)
+            + jnp.where(last, jnp.nan, 0),
             action_mask=jnp.ones(5, bool) & ~(mask & (jnp.arange(5) >= 2)),
             reward=jnp.where(reward, jnp.nan, 0.0),
             terminated=False,
-            truncated=False,
+            truncated=last,
             info={},
         )
 
@@ -219,6 +239,7 @@ class Broken(pm.AbstractEnv):
 @pytest.mark.parametrize(
     ("what", "message"),
     [
+        (3, "update 2: the environment gave an observation that is not finite"),
         (0, "update 2: the environment gave a reward that is not finite"),
         (1, "update 2: the environment gave an observation that is not finite"),
         (2, "update 2: an action mask was all False in a part, of 2 x 3 actions; the environment"),

@@ -43,7 +43,9 @@ class TensorBoard(Callback):
 
     def on_start(self, run: Run, state: TrainState) -> None:
         rows = {} if self._history is None else read_rows(self._history, run)
-        first, replaced = run.start_step + 1, list[Path]()
+        # A point of a part of a line is at `start_step`; the log has dropped it.
+        first = run.start_step + (run.logged_updates == run.start_update)
+        replaced = list[Path]()
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             if self._history is not None and (rows or not run.start_step):

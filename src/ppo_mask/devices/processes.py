@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from ppo_mask.errors import RunError
+from ppo_mask.errors import RunError, first_line
 
 Result = TypeVar("Result")
 
@@ -59,10 +59,9 @@ def connect(wanted: bool | None) -> bool:
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
         )
     except (RuntimeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
         raise RunError(
-            f"--distributed found no other processes ({reason}); where JAX cannot find them by "
-            f"itself, set {_ADDRESS}, {_COUNT} and {_NUMBER}"
+            f"--distributed found no other processes ({first_line(error)}); where JAX cannot find "
+            f"them by itself, set {_ADDRESS}, {_COUNT} and {_NUMBER}"
         ) from error
     return True
 

@@ -121,6 +121,11 @@ class NormalizedActorCritic(AbstractWrappedActorCritic):
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""], ArrayTree]:
         leaves, structure = jax.tree.flatten(observation)
+        if (count := len(_floats(leaves))) != len(self.moments):
+            raise ValueError(
+                f"the network normalizes {len(self.moments)} arrays of floats, but the observation "
+                f"has {count}: give numbers the dtypes that they had in training"
+            )
         floats = iter(self.moments)
         leaves = [_standardized(x, next(floats)) if _is_float(x) else x for x in leaves]
         inputs = jax.tree.unflatten(structure, leaves)

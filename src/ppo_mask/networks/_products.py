@@ -31,22 +31,22 @@ def _multiply(x: Array, y: Array) -> Array:
 
 
 def _compute(x: Array, weight: Array) -> Array:
-    return _multiply(x, _transposed(weight))
+    return _multiply(x, weight.T)
 
 
-def _transposed(x: Array) -> Array:
+def _compute_on_cpu(x: Array, weight: Array) -> Array:
+    return _multiply(x, _transpose_in_memory(weight))
+
+
+def _transpose_in_memory(x: Array) -> Array:
     """Transposes a matrix in memory.
 
     XLA's CPU compiler uses a CPU's instructions for bfloat16 only if both factors lie in memory in
     the order of the product. It would make a transpose a part of the product, but does not look
     into a conditional.
     """
-
-    def in_memory(x: Array) -> Array:
-        always = x[0, 0] == x[0, 0]  # But for NaN, which stays NaN.
-        return jax.lax.cond(always, jnp.transpose, lambda x: jnp.full_like(x.T, jnp.nan), x)
-
-    return by_platform(in_memory, jnp.transpose, x)
+    always = x[0, 0] == x[0, 0]  # But for NaN, which stays NaN.
+    return jax.lax.cond(always, jnp.transpose, lambda x: jnp.full_like(x.T, jnp.nan), x)
 
 
 def _shape(x: ShapedArray, weight: ShapedArray) -> ShapedArray:
@@ -59,7 +59,8 @@ def _gradient_of_x(cotangent: Array, x: Any, weight: Array) -> Array:
 
 def _gradient_of_weight(cotangent: Array, x: Array, weight: Any) -> Array:
     n_out, n_in = weight.aval.shape
-    columns = _transposed(cotangent.astype(x.dtype).reshape(-1, n_out))
+    rows = cotangent.astype(x.dtype).reshape(-1, n_out)
+    columns = by_platform(_transpose_in_memory, jnp.transpose, rows)
     return _multiply(columns, x.reshape(-1, n_in)).astype(x.dtype)
 
 
@@ -71,8 +72,10 @@ def _batch(factors: tuple[Array, Array], axes: tuple[Any, Any]) -> tuple[Array, 
 
 
 _product = Primitive("bfloat16_product")
-_product.def_impl(jax.jit(_compute))
+_product.def_impl(jax.jit(bfloat16_product))
 _product.def_abstract_eval(_shape)
 mlir.register_lowering(_product, mlir.lower_fun(_compute, multiple_results=False))
+on_cpu = mlir.lower_fun(_compute_on_cpu, multiple_results=False)
+mlir.register_lowering(_product, on_cpu, platform="cpu")
 ad.defbilinear(_product, _gradient_of_x, _gradient_of_weight)
 batching.primitive_batchers[_product] = _batch

@@ -23,6 +23,7 @@ from ppo_mask.devices.processes import (
     is_multiprocess,
     is_process_0,
     on_all_processes,
+    on_process_0,
 )
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv
@@ -155,22 +156,18 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     alone = config.run.num_seeds == 1
     if not alone and is_multiprocess():
         raise RunError("--num-seeds does not go with several processes: give each its --seed")
-    if config.logging.wandb and is_process_0():
-        log_in()
+    if config.logging.wandb:
+        on_process_0(log_in, "log in to W&B")
     # The same split as in `init_seeds`.
     model_key, init_key = jax.random.split(run_keys(config)[0])
     make_model = first_model(task, config.network, env)
     model = eqx.filter_eval_shape(make_model, model_key)
     _check_devices(ppo, model, 1)
-    mesh = _mesh(config.run, ppo, model) if alone else None
     if config.run.auto_tune:
-        plan = dataclasses.replace(
-            plan,
-            config=_tuned(task, config, env, curriculum, make_model(model_key), init_key, mesh),
-        )
-        config, ppo = plan.config, plan.config.ppo
+        config = _tuned(task, config, env, curriculum, make_model(model_key), init_key)
+        plan, ppo = dataclasses.replace(plan, config=config), config.ppo
+    mesh = _mesh(config.run, ppo, model)
     num_devices = 1 if mesh is None else mesh.size
-    _check_devices(ppo, model, num_devices)
     updates = ppo.total_updates(config.run.total_timesteps)  # --auto-tune may change it.
     profiled = _profiled_update(plan, updates)
     trainer = make_trainer(task, config, env, curriculum, mesh)
@@ -248,13 +245,17 @@ def _mesh(run: RunSettings, ppo: PPOConfig, model: AbstractActorCritic) -> Mesh 
     if is_multiprocess() and (run.num_devices is not None or run.auto_tune):
         flag = "--auto-tune" if run.auto_tune else "--num-devices"
         raise RunError(f"{flag} does not go with several processes, which use all their devices")
+    if run.num_seeds > 1:
+        return None
     try:
         count = run.num_devices
         if count is None and not is_multiprocess():
             count = cores.best_count(ppo.num_envs, lambda n: can_split(ppo, model, n))
-        return make_mesh(count)
+        mesh = make_mesh(count)
     except ValueError as error:
         raise as_run_error(error) from error
+    _check_devices(ppo, model, 1 if mesh is None else mesh.size)
+    return mesh
 
 
 def _check_devices(ppo: PPOConfig, model: AbstractActorCritic, count: int) -> None:
@@ -285,7 +286,6 @@ def _tuned(
     curriculum: Curriculum | None,
     model: AbstractActorCritic,
     key: Key[Array, ""],
-    mesh: Mesh | None,
 ) -> RunConfig[Environment]:
     """Sets ``num_envs`` to the fastest number of environments on these devices."""
 
@@ -294,8 +294,9 @@ def _tuned(
         return resolve(merge(config, {"num_envs": num_envs, **scaled}))
 
     def trainer(num_envs: int) -> Trainer:
-        made = make_trainer(task, sized(num_envs), env, curriculum, mesh)
-        return require_ppo(made, "--auto-tune")
+        scaled = sized(num_envs)
+        mesh = _mesh(config.run, scaled.ppo, model)
+        return require_ppo(make_trainer(task, scaled, env, curriculum, mesh), "--auto-tune")
 
     # Every size, and the run itself, begins with the same key.
     best = fastest(map(trainer, SIZES), lambda x: x.init(model, jax.random.clone(key)))

@@ -49,7 +49,11 @@ class PhaseSettings(Structured):
             if not isinstance(entry, Mapping):
                 raise RunError(f"{phase} must hold 'name: value' lines, got {entry!r}")
             fields = cast(Mapping[Any, Any], entry)
-            values.append({str(k).replace("-", "_"): v for k, v in fields.items() if k != "until"})
+            named = {str(name).replace("-", "_"): value for name, value in fields.items()}
+            if len(named) < len(fields):
+                raise RunError(f"{phase} gives a setting twice: {', '.join(map(str, fields))}")
+            named.pop("until", None)
+            values.append(named)
             if ("until" in fields) == (n == len(entries)):
                 does = "is the last one, which needs no" if "until" in fields else "has no"
                 raise RunError(f"{phase} {does} 'until'")
@@ -86,6 +90,8 @@ def phase_values(config: Any) -> list[dict[str, tuple[Any, Any]]]:
             if name not in names or not names[name].rules.phased:
                 hint = did_you_mean(name, may_change)
                 raise RunError(f"{called} cannot change{hint}; there are {', '.join(may_change)}")
+            if names[name].name in read[-1]:
+                raise RunError(f"{called} is given twice, under two names")
             ends = cast(Sequence[Any], raw if isinstance(raw, list) else [raw, raw])
             if len(ends) != 2:
                 raise RunError(f"{called} must be one value, or two to go through, got {raw}")

@@ -108,7 +108,8 @@ def make_plan(
             raise RunError(f"{file}: a file cannot name another config")
     preset = _preset_file(presets, flags.get("preset", in_file.get("preset")))
     in_preset, accelerated = _read_preset(preset, defaults)
-    given = {**in_preset, **in_file, **flags}
+    own = {**in_file, **flags}
+    given = {**in_preset, **own}
     known = settings(defaults)
     of_run = {name: value for name, value in given.items() if known[name].group == "run"}
     run = absolute(merge(defaults, of_run)).run
@@ -117,7 +118,7 @@ def make_plan(
     if not connect(run.distributed):
         cores.make_devices()
     require_platform()
-    given = {**_fit_devices(in_preset, accelerated, run), **in_file, **flags}
+    given = {**_fit_devices(in_preset, accelerated, own, run), **own}
     if is_multiprocess():
         plan = _on_all(lambda: _choose(defaults, given, run))
     else:
@@ -291,11 +292,12 @@ def _read_preset(path: Path | None, config: Any) -> tuple[dict[str, Any], dict[s
 
 
 def _fit_devices(
-    in_preset: dict[str, Any], accelerated: dict[str, Any], run: RunSettings
+    in_preset: dict[str, Any], accelerated: dict[str, Any], own: Mapping[str, Any], run: RunSettings
 ) -> dict[str, Any]:
     """Replaces a preset's settings by those of its block ``accelerator``, on a GPU or TPU.
 
-    A resumed run keeps its own value of each setting in the block.
+    A resumed run keeps its own value of each setting in the block; ``own`` has the settings that
+    the user gave, which win over a preset's.
     """
     if run.resume is not None:
         return {name: x for name, x in in_preset.items() if name not in accelerated}
@@ -303,8 +305,8 @@ def _fit_devices(
         return in_preset
     count = 1 if run.num_seeds > 1 else run.num_devices or jax.device_count()
     chosen = {name: count * x if name == "num_envs" else x for name, x in accelerated.items()}
-    if is_process_0():
-        words = " ".join(f"{flag_for(name)} {value}" for name, value in chosen.items())
+    words = " ".join(f"{flag_for(name)} {x}" for name, x in chosen.items() if name not in own)
+    if words and is_process_0():
         print(f"note: for {count} x {jax.devices()[0].device_kind} the preset sets {words}")
     return {**in_preset, **chosen}
 

@@ -57,8 +57,9 @@ def examine(state: TrainState, transitions: Transition, num_actions: NumActions)
     true = jnp.array(True)
     health = Health(allowed, true, reward, losses, parameters)
     # Most of a rollout is observations, so they are checked only if something else is wrong.
-    observations = (transitions.decision.observation, learner.rollout.observation)
-    observation = jax.lax.cond(health.good, lambda _: true, _finite, observations)
+    # The last observations of truncated episodes are seen only in their values.
+    seen = transitions.decision.observation, learner.rollout.observation, transitions.final_value
+    observation = jax.lax.cond(health.good, lambda _: true, _finite, seen)
     return eqx.tree_at(lambda h: h.observation, health, observation)
 
 

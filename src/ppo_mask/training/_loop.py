@@ -8,7 +8,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import no_type_check
 
@@ -99,7 +99,7 @@ def run_loop(
             f"a log line every {log_interval:,} updates would cover {steps:,} steps, and can cover "
             f"at most {MAX_COUNT:,}: take a smaller log_interval"
         )
-    with _closing(callbacks), _signals_stop(run):
+    with closing(callbacks), _signals_stop(run):
         with no_garbage_collected():
             state = advance(state, 0)  # Compiles, and does nothing else.
         for callback in callbacks:
@@ -176,12 +176,12 @@ def no_garbage_collected() -> Generator[None]:
 
 
 @contextmanager
-def _closing(callbacks: Sequence[Callback]) -> Generator[None]:
-    try:
+def closing(callbacks: Sequence[Callback]) -> Generator[None]:
+    """Closes all callbacks in the end, in order, even if closing one of them fails."""
+    with ExitStack() as stack:
+        for callback in reversed(callbacks):
+            stack.callback(callback.close)
         yield
-    finally:
-        for callback in callbacks:
-            callback.close()
 
 
 @no_type_check
@@ -212,7 +212,8 @@ def _signals_stop(run: Run) -> Generator[None]:
     def ask(number: int, _: FrameType | None) -> None:
         nonlocal prints
         run.request_stop(signal.Signals(number).name)
-        signal.signal(signal.SIGINT, _interrupt)
+        if signal.SIGINT in heard:
+            signal.signal(signal.SIGINT, _interrupt)
         if prints:
             prints = False
             # Not print, which fails if the signal has interrupted another print.

@@ -138,7 +138,7 @@ def add_update(
     metrics: Mapping[str, Metric],
     transitions: Transition,
     diagnostics: UpdateDiagnostics,
-    num_actions: NumActions | None = None,
+    num_actions: NumActions,
 ) -> MetricTotals:
     """Adds one update and its rollout to the totals.
 
@@ -147,10 +147,9 @@ def add_update(
         metrics: custom metrics, by name.
         transitions: the rollout.
         diagnostics: the diagnostics of the update.
-        num_actions: the environment's number of actions; None for the length of the mask.
+        num_actions: the environment's number of actions.
     """
     decision = transitions.decision
-    num_actions = decision.action_mask.shape[-1] if num_actions is None else num_actions
     everything = jnp.ones_like(transitions.terminated)
     steps = jnp.maximum(diagnostics.gradient_steps, 1)
 

@@ -18,7 +18,7 @@ from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.training._callback import Callback, History, Progress, Run
 from ppo_mask.training._health import describe
-from ppo_mask.training._loop import run_loop
+from ppo_mask.training._loop import closing, run_loop
 from ppo_mask.training._metrics import empty_totals, summarize
 from ppo_mask.training._state import TrainState, copy_state, replace_totals
 from ppo_mask.training._trainer import Trainer, TrainingError, wait_for
@@ -157,8 +157,8 @@ class _OfSeed(Callback):
             callback.on_stop(self.run, select_seed(state, self._seed), reason)
 
     def close(self) -> None:
-        for callback in self._callbacks:
-            callback.close()
+        with closing(self._callbacks):
+            pass
 
 
 def _means(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -173,7 +173,7 @@ def _means(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def select_seed(states: Any, seed: int) -> Any:
     """Selects one seed from a tree whose arrays have a leading axis ``seeds``."""
-    return jax.tree.map(lambda x: x[seed] if eqx.is_array_like(x) else x, states)
+    return jax.tree.map(lambda x: x[seed] if isinstance(x, jax.Array | np.ndarray) else x, states)
 
 
 @eqx.filter_jit(donate="all-except-first")

@@ -11,7 +11,13 @@ from jaxtyping import Array, Int
 
 from ppo_mask.devices.sharding import device_put, env_sharding, replicate, replicated_sharding
 from ppo_mask.jax_tools import ArrayTree, strong_types
-from ppo_mask.networks import AbstractActorCritic, trainable
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    BFloat16ActorCritic,
+    NormalizedActorCritic,
+    split_features,
+    trainable,
+)
 from ppo_mask.ppo import Algorithm, LearnerState, PPOConfig, UpdateDiagnostics
 from ppo_mask.training._metrics import Metric, MetricTotals
 
@@ -116,6 +122,7 @@ def check_state(
     learner, gathered = state.learner, state.totals
     tx = algorithm.make_optimizer(config)
     opt_state = eqx.filter_eval_shape(tx.init, trainable(learner.model)[0])
+    normalized, short = _wrappers(learner.model)
     parts = [
         ("optimizer state", _shapes(learner.opt_state), _shapes(opt_state)),
         ("metrics", sorted(gathered.steps.metrics), sorted(metrics)),
@@ -123,10 +130,21 @@ def check_state(
         ("num_envs", len(learner.rollout.action_mask), config.num_envs),
         ("curriculum", _shapes(state.memory), _shapes(memory)),
         ("normalize_rewards", learner.reward_scaler is not None, config.normalize_rewards),
+        # A model may bring its own statistics and precision.
+        ("normalize_observations", normalized, normalized or config.normalize_observations),
+        ("bfloat16", short, short or config.precision == "bfloat16"),
     ]
     for name, have, want in parts:
         if have != want:
             raise _another_trainer(name, have, want)
+
+
+def _wrappers(model: AbstractActorCritic) -> tuple[bool, bool]:
+    """Whether a model normalizes observations, and whether it computes in bfloat16."""
+    network = split_features(model)[2]
+    if normalized := isinstance(network, NormalizedActorCritic):
+        network = network.network
+    return normalized, isinstance(network, BFloat16ActorCritic)
 
 
 def check_metrics(state: TrainState, diagnostics: UpdateDiagnostics) -> None:

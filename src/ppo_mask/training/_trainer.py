@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, Real
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.processes import is_multiprocess
 from ppo_mask.envs import AbstractEnv, VectorEnv, host_env_in, require_env
+from ppo_mask.errors import first_line
 from ppo_mask.jax_tools import ArrayTree, for_platform
 from ppo_mask.networks import AbstractActorCritic, ModelLike, as_model
 from ppo_mask.ppo import (
@@ -371,8 +372,7 @@ def _naming_lost_processes() -> Generator[None]:
     except jax.errors.JaxRuntimeError as error:
         if not is_multiprocess():
             raise
-        reason = str(error).partition("\n")[0]
         raise TrainingError(
-            f"another process of this run is gone or out of reach ({reason}); end all of them and "
-            "start them again with --resume"
+            f"another process of this run is gone or out of reach ({first_line(error)}); end all "
+            "of them and start them again with --resume"
         ) from error

@@ -153,8 +153,9 @@ class PPOConfig(eqx.Module):
         num_envs: number of environments in the batch.
         num_steps: steps per environment between two updates.
         learning_rate: Adam's step size (if annealed, the first one), or a schedule. The schedule's
-            argument is the number of the gradient step, counted from 0 over the whole run; steps
-            that ``target_kl`` skips are counted, too.
+            argument is the number of the gradient step, counted from 0 over the whole run, as if
+            all updates had this config's number of steps; steps that ``target_kl`` skips are
+            counted, too.
         anneal_lr: whether the step size falls linearly to 0 over the run, gradient step by step.
         gamma: discount per step.
         gae_lambda: decay of the advantage estimate; 1 is Monte Carlo, 0 one-step.

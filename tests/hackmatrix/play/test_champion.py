@@ -16,7 +16,9 @@ def test_the_champion_is_small_says_how_it_came_about_and_holds_nothing_of_a_mac
     files = [path for path in CHAMPION.parent.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 2_000_000
     assert "commit_success.txt" not in {path.name for path in files}  # It would name a folder.
-    assert "hackmatrix train --preset strong" in (CHAMPION.parent / "README.md").read_text()
+    assert (
+        "hackmatrix train --preset champion --seed 0" in (CHAMPION.parent / "README.md").read_text()
+    )
     with (CHAMPION.parent / "curve.csv").open() as file:
         returns = [float(row["return"]) for row in csv.DictReader(file)]
     assert len(returns) > 20
@@ -36,11 +38,11 @@ def test_it_loads_and_knows_what_a_position_is_worth():
 
 @pytest.mark.optimized
 def test_it_wins_as_often_as_it_did():
-    """Of 2,000 games it won 67 %; of 150, fewer than half in one of 100,000 seeds."""
+    """Of 2,000 games it won 68 %; of 150, fewer than half in one of 100,000 seeds."""
     found = measure(named_agent("champion"), seed=2, episodes=150)
     assert found.win_rate.mean > 0.5
     assert found.estimates["stage"].mean > 6
-    assert found.cut_off < 5  # It leaves circles: 0.4 % of 2,000.
+    assert found.cut_off < 7  # It leaves circles: 1 % of 2,000.
     assert found.estimates["return"].mean > 390
     assert found.actions["siphon"] > 8
     programs = sum(n for name, n in found.actions.items() if name.isupper() and name != "UNDO")

@@ -3,6 +3,7 @@
 JAX's own gradient multiplies float32 by bfloat16, for which XLA converts both to float32.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -68,14 +69,14 @@ def _batch(factors: tuple[Array, Array], axes: tuple[Any, Any]) -> tuple[Array, 
     x, weight = factors
     if axes[1] is None:
         return bfloat16_product(jnp.moveaxis(x, axes[0], 0), weight), 0
-    return jax.vmap(lambda x, weight: _multiply(x, weight.T), axes)(x, weight), 0
+    return jax.vmap(_compute, axes)(x, weight), 0
 
 
 _product = Primitive("bfloat16_product")
 _product.def_impl(jax.jit(bfloat16_product))
 _product.def_abstract_eval(_shape)
-mlir.register_lowering(_product, mlir.lower_fun(_compute, multiple_results=False))
-on_cpu = mlir.lower_fun(_compute_on_cpu, multiple_results=False)
-mlir.register_lowering(_product, on_cpu, platform="cpu")
+_lower = partial(mlir.lower_fun, multiple_results=False)
+mlir.register_lowering(_product, _lower(_compute))
+mlir.register_lowering(_product, _lower(_compute_on_cpu), platform="cpu")
 ad.defbilinear(_product, _gradient_of_x, _gradient_of_weight)
 batching.primitive_batchers[_product] = _batch

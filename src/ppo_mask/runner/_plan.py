@@ -304,9 +304,11 @@ def _fit_devices(
     if not accelerated or run.auto_tune or jax.default_backend() == "cpu":
         return in_preset
     count = 1 if run.num_seeds > 1 else run.num_devices or jax.device_count()
-    chosen = {name: count * x if name == "num_envs" else x for name, x in accelerated.items()}
-    words = " ".join(f"{flag_for(name)} {x}" for name, x in chosen.items() if name not in own)
-    if words and is_process_0():
+    chosen = {name: x for name, x in accelerated.items() if name not in own}
+    if "num_envs" in chosen:
+        chosen["num_envs"] *= count
+    if chosen and is_process_0():
+        words = " ".join(f"{flag_for(name)} {value}" for name, value in chosen.items())
         print(f"note: for {count} x {jax.devices()[0].device_kind} the preset sets {words}")
     return {**in_preset, **chosen}
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM
+from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, NUM_ACTIONS
 from hackmatrix.cli.options import add_limit, add_players, agents
 from hackmatrix.env import HackMatrix
 from hackmatrix.positions import dump_all
@@ -77,11 +77,7 @@ class Remembering(AbstractEnv[Any]):
     """The game from a sampled seed. ``info`` also holds the facts that :func:`losses` needs."""
 
     env: HackMatrix
-    num_actions: int = eqx.field(static=True)
-
-    def __init__(self, env: HackMatrix):
-        self.env = env
-        self.num_actions = env.num_actions
+    num_actions: int = eqx.field(default=NUM_ACTIONS, static=True, init=False)
 
     def reset(self, key: Key[Array, ""]) -> tuple[Any, TimeStep]:
         seed = jax.random.randint(key, (), 0, _SEEDS)
@@ -150,7 +146,7 @@ def is_safe(game: plain.Game, action: int) -> bool:
     for seed in range(_TRIES):
         after = game.snapshot()
         result = plain.step(after, action, plain.Dice(seed))
-        goes_on = action >= FIRST_PROGRAM and after.turn == game.turn
+        goes_on = action >= FIRST_PROGRAM and not result.completed and after.turn == game.turn
         following = [each for each in plain.legal(after) if each < FIRST_PROGRAM]
         if result.died or (goes_on and not any(is_safe(after, each) for each in following)):
             return False

@@ -12,7 +12,6 @@ turns in one process. With ``--num-envs 8`` both use eight environments, with 25
 # pyright: reportMissingImports=false
 
 import argparse
-import importlib.util
 import sys
 import time
 from pathlib import Path
@@ -29,14 +28,10 @@ BATCH, MINIBATCH, EPOCHS = 2048, 64, 10
 
 def games() -> dict[str, Any]:
     """Loads two of the tests' environments: a task with invalid actions, and a card game."""
-    path = Path(__file__).parents[1] / "tests" / "support" / "python_games.py"
-    spec = importlib.util.spec_from_file_location("python_games", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["python_games"] = module
-    spec.loader.exec_module(module)
-    return {"invalid actions": module.Invalid, "card game": module.Climb}
+    sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+    import python_games
+
+    return {"invalid actions": python_games.Invalid, "card game": python_games.Climb}
 
 
 def train_ours(game: Any, steps: int, seed: int, num_envs: int, num_workers: int) -> Any:

@@ -91,8 +91,12 @@ def make_vector_env(
 def _make_game(
     max_steps: int | None, undo_depth: int, starting_weights: ArrayLike | None
 ) -> HackMatrix:
-    weights = None if starting_weights is None else jnp.asarray(starting_weights, jnp.float32)
-    return HackMatrix(undo_depth, max_steps, weights)
+    if starting_weights is None:
+        return HackMatrix(undo_depth, max_steps)
+    weights = np.asarray(starting_weights, np.float32)
+    if not (weights.min(initial=0) >= 0 and 0 < weights.sum() < np.inf):
+        raise ValueError(f"starting_weights must be 0 or more, and not all 0, got {weights}")
+    return HackMatrix(undo_depth, max_steps, jnp.asarray(weights))
 
 
 def _make_pixels(state: State) -> UInt8[np.ndarray, "height width 3"]:

@@ -162,8 +162,9 @@ def load(position: Mapping[str, Any], undo_depth: int = MIN_UNDO_DEPTH) -> State
     """Makes the state of a position, with an empty history.
 
     Raises:
-        ValueError: a key is missing or unknown, a value is out of range, or a cell is given twice;
-            the message is one line and names the key, value or cell.
+        ValueError: a key is missing or unknown, a value is out of range, a cell is given twice, or
+            its kind and program do not fit; the message is one line and names the key, value or
+            cell.
     """
     return _to_state(_game(position), _checked_depth(undo_depth))
 
@@ -245,6 +246,11 @@ def _load_board(blank: Board, cells: Sequence[Sequence[int]]) -> Board:
         if cell in given:
             raise ValueError(f"cells: the cell {list(values[:2])} is given twice")
         given.add(cell)
+        if (fields["kind"] in (PROGRAM, QUESTION_PROGRAM)) != (fields["program"] != NO_PROGRAM):
+            raise ValueError(
+                f"cells: the cell {list(values[:2])} has kind {fields['kind']} and program "
+                f"{fields['program']}: program blocks have a program, other cells have -1"
+            )
         for name, value in fields.items():
             table[name][cell] = value
     kind = table["kind"]

@@ -102,6 +102,21 @@ def test_a_program_can_encode_what_a_player_sees():
     assert timestep.action_mask.sum() == 2
 
 
+def test_the_observation_does_not_contain_the_mask():
+    class Renamed(Dice):
+        def observation_space(self, agent):
+            parts = {**super().observation_space(agent)}
+            return gymnasium.spaces.Dict(valid_actions=parts.pop("action_mask"), **parts)
+
+        def observe(self, agent):
+            parts = super().observe(agent)
+            return {"valid_actions": parts.pop("action_mask"), **parts}
+
+    _, timestep = PettingZooEnv(Renamed).reset(KEY)
+    assert timestep.observation.shape == (4,)
+    assert timestep.action_mask.sum() == 2
+
+
 @pytest.mark.parametrize(
     ("make", "line"),
     [

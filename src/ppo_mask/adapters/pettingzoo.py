@@ -97,7 +97,7 @@ class PettingZooEnv(AbstractEnv[HostState]):
             raise ValueError(f"{name} has MultiDiscrete actions; they must be Discrete")
         self.opponent = opponent
         self.num_actions = self._moves.num_actions
-        self._hidden = (OTHERS_TURN, "action_mask", str(mask))
+        self._hidden = (OTHERS_TURN, "action_mask", "valid_actions", str(mask))
         if isinstance(opponent, AbstractActorCritic):
             _, first = jax.eval_shape(self._moves.reset, jax.random.key(0))
             check_network(opponent, name, self._show(first.observation), first.action_mask)

@@ -312,7 +312,7 @@ def _from_numpy(array: npt.NDArray[Any], described: dict[str, Any], like: Any) -
     if _is_key(like):
         leaf = jax.random.wrap_key_data(leaf, impl=described["key_implementation"])
     # Committed to a device only if `like` is; otherwise every program would compile once more.
-    bound = eqx.is_array(like) and like.committed
+    bound = isinstance(like, jax.Array) and like.committed
     return jax.device_put(leaf, like.sharding) if bound else leaf
 
 

@@ -101,7 +101,7 @@ def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
         return tree
     numbers, apart = ravel_pytree(tree)
     # In float32 or wider, since sums of shorter floats would lose terms or overflow.
-    wide = numbers.astype(jnp.promote_types(numbers.dtype, jnp.float32))
+    wide = numbers.astype(jnp.float32) if numbers.dtype.itemsize < 4 else numbers
     return apart(jax.lax.pmean(wide, ENVS).astype(numbers.dtype))
 
 

@@ -251,7 +251,7 @@ class PPOConfig(eqx.Module):
     )
     precision: str = _fixed(
         "float32",
-        "of the network's matrix products: float32, or bfloat16 for accelerators and new CPUs",
+        "of the network's matrix products: float32, or bfloat16 for accelerators and CPUs with AMX",
         one_of=PRECISIONS,
     )
     normalize_observations: bool = _fixed(

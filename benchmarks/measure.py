@@ -79,13 +79,7 @@ class Ratio:
 
 
 class Program:
-    """A compiled subject.
-
-    Attributes:
-        trace_seconds: time to trace and lower the program.
-        compile_seconds: time to compile the program.
-        steps: environment steps of one run.
-    """
+    """A compiled subject; its numbers are those of :class:`Measurement`."""
 
     def __init__(self, name: str, num_envs: int, num_steps: int | None, devices: int) -> None:
         """Makes, compiles and runs the subject once; the arguments are those of :func:`measure`."""
@@ -173,16 +167,7 @@ def in_turn(
     num_steps: int | None = None,
     devices: int | None = 1,
 ) -> Ratio:
-    """Measures two subjects in this process, in turn.
-
-    Args:
-        subject: the first subject; this and the arguments below are those of :func:`measure`.
-        other: the second subject.
-        num_envs: number of environments.
-        runs: number of turns.
-        num_steps: steps of one run in each environment.
-        devices: number of devices.
-    """
+    """Measures two subjects in this process, in turn; for the arguments see :func:`measure`."""
     import jax
 
     devices = _count(devices)

@@ -104,8 +104,9 @@ CELL_FIELDS = {
 """The fields of a cell, in the order of their channels."""
 
 
-# For each channel of a cell: its word, its lowest bit there, its mask, and its divisor.
-_WORD, _SHIFT, _MASK, _DIVISOR = np.array(
+# For each channel of a cell: its word, its lowest bit there, its mask, and the divisor that turns
+# the integer of `cell_channels` into an entry of a flat observation.
+_WORD, _SHIFT, _MASK, CELL_DIVISORS = np.array(
     [
         (field.word, bit, (1 << field.width) - 1, field.largest)
         for field in CELL_FIELDS.values()
@@ -184,11 +185,6 @@ def cell_channels(
     return ((word >> _SHIFT[number]) & _MASK[number]).astype(jnp.uint16)
 
 
-def divisors(number: slice | np.ndarray = slice(None)) -> np.ndarray:
-    """The divisors that turn the integers of :func:`cell_channels` into a flat observation."""
-    return _DIVISOR[number]
-
-
 Observation: TypeAlias = Float[Array, "observation"] | CompactObservation | TimeAwareObservation
 """An observation in any of the three forms that :class:`~hackmatrix.HackMatrix` has."""
 
@@ -216,7 +212,7 @@ DIVISORS = np.concatenate(
     [
         [number.span for number in PLAYER_NUMBERS],
         np.ones(NUM_PROGRAMS),
-        np.tile(divisors(), NUM_CELLS),
+        np.tile(CELL_DIVISORS, NUM_CELLS),
     ]
 ).astype(np.float32)
 """The divisors that turn integers into a flat observation."""

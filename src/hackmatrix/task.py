@@ -43,24 +43,6 @@ class GameSettings:
     ``starting_stages`` and all settings below it are for training games only: evaluations play the
     original game, with its reward. A number that ``--phases`` changes during a run
     is a scalar array.
-
-    Attributes:
-        undo_depth: positions that UNDO can go back through in a stage.
-        max_steps: actions after which a game is cut off; None for no limit.
-        time_aware: whether the network sees how many actions the game has taken.
-        starting_stages: relative frequencies of the starting stages; None for always stage 1.
-        adaptive_starts: share of the games whose starting stage is sampled to favor stages
-            completed half the time.
-        head_start: share of the games that begin with more than the original game gives.
-        given_programs: the highest probability with which a head start gives each program. Each
-            game samples its own probability between 0 and this value.
-        given_credits: the most credits that a head start adds.
-        given_energy: the most energy that a head start adds.
-        given_siphons: the most data siphons that a head start adds.
-        given_score: the most points that a head start adds for each stage skipped.
-        reward_weights: factors of the reward's components; None for 1 each.
-        program_bonus: reward for each program earned.
-        distance_potential: whether a step away from the exit costs what a step toward it earns.
     """
 
     undo_depth: int = setting(8, "positions that UNDO can go back through in a stage")

@@ -12,12 +12,12 @@ from hackmatrix.networks import PlayerCenteredMLP, flat_mlp, player_centered_gru
 from hackmatrix.networks._board import view
 from hackmatrix.networks.features import NUM_FEATURES, features, packed_with_time, unpack
 from hackmatrix.observation import (
+    CELL_DIVISORS,
     OBSERVATION_SIZE,
     TimeAwareObservation,
     cell_channels,
     compact,
     compress,
-    divisors,
     expand,
     with_time,
 )
@@ -60,7 +60,9 @@ def test_channels_and_planes_are_those_of_the_flat_form():
         return cell_channels(seen.cells, some), planes
 
     got, (turns, held) = read(views().compact)
-    np.testing.assert_array_equal(np.float32(got) / np.float32(divisors(some)), cells[:, :, some])
+    np.testing.assert_array_equal(
+        np.float32(got) / np.float32(CELL_DIVISORS[some]), cells[:, :, some]
+    )
     np.testing.assert_array_equal(turns, cells[:, :, 36] != 0)
     np.testing.assert_array_equal(held, (cells[:, :, [7, *range(12, 35)]] != 0).any(-1))
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,18 +33,22 @@ def with_phases(text: str, updates: int = 8) -> Any:
     return merge(DEFAULTS, read_values(DEFAULTS, values, "file.yaml"))
 
 
-def numbers_of(config: Any, updates: int = 8) -> tuple[Any, Any, Any]:
+@eqx.filter_jit
+def of_each_update(trainer: Any, total: Any) -> Any:
+    """The numbers of 1,000 updates; the total is traced, as in training."""
+
+    def of(update: Any) -> Any:
+        envs, ppo = trainer._parts_at(update, total, ())
+        return jnp.float32(ppo.gamma), jnp.float32(ppo.learning_rate), envs.env.starting_weights
+
+    return jax.vmap(of)(jnp.arange(1000, dtype=jnp.int32))
+
+
+def numbers_of(config: Any, updates: int = 8) -> Any:
     """Each update's discount, learning rate and starting weights."""
     env, curriculum = make_parts(TASK, config)
     trainer: Any = make_trainer(TASK, config, env, curriculum, None)
-
-    @jax.jit
-    def of(update: Any) -> Any:
-        ppo = trainer._config_at(update, jnp.int32(updates))
-        weights = trainer._env_at(update, jnp.int32(updates), ()).starting_weights
-        return jnp.float32(ppo.gamma), jnp.float32(ppo.learning_rate), weights
-
-    return jax.vmap(of)(np.arange(updates, dtype=np.int32))
+    return [np.asarray(x)[:updates] for x in of_each_update(trainer, jnp.float32(updates))]
 
 
 def test_numbers_are_those_of_their_phase_and_may_go_linearly():

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8, UInt16, UInt32
 
 from hackmatrix.observation import (
+    CELL_DIVISORS,
     CHANNELS,
     DIVISORS,
     NUM_PLAYER_FEATURES,
@@ -24,7 +25,6 @@ from hackmatrix.observation import (
     cell_channels,
     channels,
     compress,
-    divisors,
 )
 from hackmatrix.rules import paths
 from hackmatrix.rules.batching import join, materialize, stack_scalars
@@ -157,7 +157,7 @@ def in_parts(
     words: UInt32[Array, "words cells"], number: slice | np.ndarray = slice(None)
 ) -> Int8[Array, "cells channels"]:
     """Channels of all cells as integers, in units of 1 / ``PARTS``; see :func:`cell_channels`."""
-    return (cell_channels(words, number) * (PARTS // divisors(number))).astype(jnp.int8)
+    return (cell_channels(words, number) * (PARTS // CELL_DIVISORS[number])).astype(jnp.int8)
 
 
 def _of_flags(flags: Bool[Array, " n"]) -> Int8[Array, " n"]:

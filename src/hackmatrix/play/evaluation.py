@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
-from hackmatrix.actions import ACTION_NAMES
+from hackmatrix.actions import ACTION_NAMES, NUM_ACTIONS
 from hackmatrix.env import HackMatrix
 from hackmatrix.play.agents import Agent
 from hackmatrix.rules.game import NUM_STAGES
@@ -117,11 +117,7 @@ class _Tallied(AbstractEnv[tuple[State, Int[Array, " actions"]]]):
     """The game; ``info`` also holds the score, and how often each action was taken so far."""
 
     env: HackMatrix
-    num_actions: int = eqx.field(static=True)
-
-    def __init__(self, env: HackMatrix):
-        self.env = env
-        self.num_actions = env.num_actions
+    num_actions: int = eqx.field(default=NUM_ACTIONS, static=True, init=False)
 
     def reset(self, key: Key[Array, ""]) -> tuple[Any, TimeStep]:
         state, timestep = self.env.reset(key)

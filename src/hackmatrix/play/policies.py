@@ -4,15 +4,16 @@ Scripted policies are actor-critics, so they play wherever a network can. Like a
 only the observation and the mask.
 """
 
-from abc import abstractmethod
-from typing import Any, final
+from collections.abc import Callable
+from typing import Any, TypeAlias, final
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from hackmatrix.actions import FIRST_PROGRAM, NUM_ACTIONS
 from hackmatrix.networks.features import ways_to_exit
-from hackmatrix.observation import Observation, cell_channels, channels, compress, divisors
+from hackmatrix.observation import CELL_DIVISORS, Observation, cell_channels, channels, compress
 from hackmatrix.rules import paths
 from hackmatrix.rules.planes import NUM_DIRECTIONS, SIZE, Plane, single
 from hackmatrix.rules.programs import Program
@@ -26,8 +27,19 @@ _NEVER = -1e9
 _FAR = 2.0 * SIZE
 
 
-class _AbstractScripted(AbstractActorCritic):
-    """A policy without parameters. The value that it returns is NaN."""
+_Mask: TypeAlias = Bool[Array, " actions"]
+_Logits: TypeAlias = Float[Array, " actions"]
+
+
+@final
+class Scripted(AbstractActorCritic):
+    """A policy without parameters. The value that it returns is NaN.
+
+    Attributes:
+        logits: computes the logits of all actions; the mask is applied later.
+    """
+
+    logits: Callable[[Observation, _Mask], _Logits] = eqx.field(static=True)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -39,69 +51,43 @@ class _AbstractScripted(AbstractActorCritic):
         self, observation: Observation, action_mask: Bool[Array, " actions"]
     ) -> tuple[MaskedCategorical, Float[Array, ""]]:
         """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        logits = self._logits(observation, action_mask)
+        logits = self.logits(observation, action_mask)
         return MaskedCategorical(logits, action_mask), jnp.float32(_NO_VALUE)
 
-    @abstractmethod
-    def _logits(
-        self, observation: Observation, action_mask: Bool[Array, " actions"]
-    ) -> Float[Array, " actions"]:
-        """The logits of all actions; the mask is applied later."""
+
+def _uniform(observation: Observation, mask: _Mask) -> _Logits:
+    return jnp.zeros(NUM_ACTIONS)
 
 
-@final
-class RandomPolicy(_AbstractScripted):
-    """Every allowed action is equally likely."""
-
-    def _logits(
-        self, observation: Observation, action_mask: Bool[Array, " actions"]
-    ) -> Float[Array, " actions"]:
-        return jnp.zeros(NUM_ACTIONS)
+def _greedy_exit(observation: Observation, mask: _Mask) -> _Logits:
+    return _best(_on_moves(_View(observation).ways().astype(jnp.float32)), mask)
 
 
-@final
-class GreedyExitPolicy(_AbstractScripted):
-    """Takes a shortest path around the blocks to the exit, and attacks whoever is on the path.
-
-    Without such a path, it takes the first allowed action.
-    """
-
-    def _logits(
-        self, observation: Observation, action_mask: Bool[Array, " actions"]
-    ) -> Float[Array, " actions"]:
-        ways = _View(observation).ways().astype(jnp.float32)
-        return _best(_on_moves(ways), action_mask)
-
-
-@final
-class FighterPolicy(_AbstractScripted):
-    """Attacks the nearest enemy in its line of fire, else the nearest transmission there.
-
-    Of equally near enemies it attacks the one with the fewest hp. With nobody in its line of fire,
-    it runs RESET at hp 1 if allowed, and otherwise takes a shortest path around the blocks to
-    the exit. Without such a path, it takes the first allowed action.
-    """
-
-    def _logits(
-        self, observation: Observation, action_mask: Bool[Array, " actions"]
-    ) -> Float[Array, " actions"]:
-        view = _View(observation)
-        enemy, transmission = view.targets()
-        moves = jnp.select(
-            [enemy < _FAR, transmission < _FAR, view.ways()],
-            [4 * _FAR - enemy, 2 * _FAR - transmission, jnp.ones(NUM_DIRECTIONS)],
-        )
-        reset = jnp.where(view.hp == 1, 2.0, 0.0)
-        worth = _on_moves(moves).at[FIRST_PROGRAM + Program.RESET].set(reset)
-        return _best(worth, action_mask)
+def _fighter(observation: Observation, mask: _Mask) -> _Logits:
+    view = _View(observation)
+    enemy, transmission = view.targets()
+    moves = jnp.select(
+        [enemy < _FAR, transmission < _FAR, view.ways()],
+        [4 * _FAR - enemy, 2 * _FAR - transmission, jnp.ones(NUM_DIRECTIONS)],
+    )
+    reset = jnp.where(view.hp == 1, 2.0, 0.0)
+    return _best(_on_moves(moves).at[FIRST_PROGRAM + Program.RESET].set(reset), mask)
 
 
 SCRIPTED: dict[str, AbstractActorCritic] = {
-    "random": RandomPolicy(),
-    "greedy-exit": GreedyExitPolicy(),
-    "fighter": FighterPolicy(),
+    "random": Scripted(_uniform),
+    "greedy-exit": Scripted(_greedy_exit),
+    "fighter": Scripted(_fighter),
 }
-"""The scripted policies by name."""
+"""The scripted policies by name.
+
+- ``random``: every allowed action is equally likely.
+- ``greedy-exit``: takes a shortest path around the blocks to the exit, and attacks whoever is on
+  the path. Without such a path, it takes the first allowed action.
+- ``fighter``: attacks the nearest enemy in its line of fire, else the nearest transmission there.
+  Of equally near enemies it attacks the one with the fewest hp. With nobody in its line of fire, it
+  runs RESET at hp 1 if allowed, and otherwise goes to the exit as ``greedy-exit`` does.
+"""
 
 
 class _View:
@@ -116,7 +102,7 @@ class _View:
         self.transmissions = compact.plane("turns")
         self.enemies = compact.plane("enemy_type")
         hp = channels("enemy_hp")
-        self.enemy_hp = cell_channels(compact.cells, hp)[:, 0] / divisors(hp)
+        self.enemy_hp = cell_channels(compact.cells, hp)[:, 0] / CELL_DIVISORS[hp]
 
     def ways(self) -> Bool[Array, " directions"]:
         """For each direction, whether a shortest walk to the exit starts in that direction."""
@@ -144,13 +130,11 @@ class _View:
         return jnp.where(enemy < _FAR, enemy + tenths, _FAR), distances(self.transmissions)
 
 
-def _on_moves(worth: Float[Array, " directions"]) -> Float[Array, " actions"]:
+def _on_moves(worth: Float[Array, " directions"]) -> _Logits:
     return jnp.zeros(NUM_ACTIONS).at[:NUM_DIRECTIONS].set(worth)
 
 
-def _best(
-    worth: Float[Array, " actions"], mask: Bool[Array, " actions"]
-) -> Float[Array, " actions"]:
+def _best(worth: _Logits, mask: _Mask) -> _Logits:
     """Logits that choose the allowed action of highest ``worth``; of several such, the first."""
     best = jnp.argmax(jnp.where(mask, worth, -1.0))
     return jnp.full(NUM_ACTIONS, _NEVER).at[best].set(0.0)

@@ -5,7 +5,8 @@ environments. So a step is one call, which returns one array per dtype.
 """
 
 import functools
-from typing import Any, NamedTuple
+import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -100,15 +101,6 @@ def _compile(structure: Any, leaves: tuple[Any, ...]) -> tuple[Any, Any]:
     return jax.jit(reset), jax.jit(step)
 
 
-class _Slot(NamedTuple):
-    """The position of a leaf in the packed array of its dtype."""
-
-    dtype: str
-    start: int
-    stop: int
-    shape: tuple[int, ...]
-
-
 class Packed(eqx.Module):
     """A tree of arrays, packed into one array per dtype to make fewer transfers from a device.
 
@@ -117,20 +109,16 @@ class Packed(eqx.Module):
     """
 
     arrays: dict[str, Shaped[Array, " n"]]
-    _slots: tuple[_Slot, ...] = eqx.field(static=True)
+    _kinds: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
     _structure: Any = eqx.field(static=True)
 
     def __init__(self, tree: ArrayTree) -> None:
         """Packs a tree; call this inside a compiled function."""
         leaves, self._structure = jax.tree.flatten(tree)
+        self._kinds = tuple((leaf.dtype.name, leaf.shape) for leaf in leaves)
         parts: dict[str, list[Any]] = {}
-        slots: list[_Slot] = []
         for leaf in leaves:
-            row = parts.setdefault(leaf.dtype.name, [])
-            start = sum(x.size for x in row)
-            slots.append(_Slot(leaf.dtype.name, start, start + leaf.size, leaf.shape))
-            row.append(leaf.reshape(-1))
-        self._slots = tuple(slots)
+            parts.setdefault(leaf.dtype.name, []).append(leaf.reshape(-1))
         self.arrays = {name: jnp.concatenate(row) for name, row in parts.items()}
 
     def unpack(self) -> Any:
@@ -138,7 +126,8 @@ class Packed(eqx.Module):
         rows = {name: np.array(row) for name, row in jax.device_get(self.arrays).items()}
         # Inline, since a function's types would be checked for every leaf.
         leaves: list[Any] = []
-        for dtype, start, stop, shape in self._slots:
-            row = rows[dtype]
-            leaves.append(row[start:stop].reshape(shape) if shape else row[start].item())
+        for dtype, shape in self._kinds:
+            size = math.prod(shape)
+            row, rows[dtype] = rows[dtype][:size], rows[dtype][size:]
+            leaves.append(row.reshape(shape) if shape else row.item())
         return jax.tree.unflatten(self._structure, leaves)

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key, TypeCheckError, UInt8
 
 from ppo_mask.envs import TimeStep
-from ppo_mask.errors import RunError
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.errors import RunError, first_line
+from ppo_mask.jax_tools import ArrayTree, strong_types
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, is_recurrent
 
 Opponent: TypeAlias = Callable[[Any, Any, Any], Any] | AbstractActorCritic
@@ -36,14 +36,14 @@ def make_named(make: Callable[[str], Any], library: str, name: str) -> Any:
     try:
         return make(name)
     except OSError as error:
-        reason = str(error).partition("\n")[0]
         raise RunError(
             f"{library} downloads what {name} needs when it is first made, and that failed "
-            f"({reason}); make it once where there is a network"
+            f"({first_line(error)}); make it once where there is a network"
         ) from error
     except (ValueError, LookupError, NotImplementedError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"{library} cannot make an environment {name}: {reason}") from error
+        raise ValueError(
+            f"{library} cannot make an environment {name}: {first_line(error)}"
+        ) from error
 
 
 def figure_pixels(figure: Any) -> UInt8[np.ndarray, "height width 3"]:
@@ -71,20 +71,10 @@ class StaticObject:
         return repr(self.value)
 
 
-def fix_types(tree: Any) -> ArrayTree:
-    """Makes every leaf an array without a weak type, and copies the containers.
-
-    The states of other libraries have Python numbers and weak types, so a step may return other
-    types than it got, which a loop in JAX refuses. Some libraries also write into the containers of
-    their arguments.
-    """
-    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree)
-
-
 def select_arrays(info: dict[str, Any]) -> dict[str, Array]:
     """Keeps the entries of an info that are an array or a number."""
     leaves = {name: value for name, value in info.items() if jax.tree_util.all_leaves([value])}
-    return fix_types(leaves)
+    return strong_types(leaves)
 
 
 def make_timestep(
@@ -99,7 +89,7 @@ def make_timestep(
     mask, terminated = jnp.asarray(mask, bool), jnp.asarray(terminated, bool)
     truncated = jnp.asarray(truncated, bool) & ~terminated
     return TimeStep(
-        observation=fix_types(observation),
+        observation=strong_types(observation),
         action_mask=mask | (terminated | truncated) | ~mask.any(),
         reward=jnp.asarray(reward, jnp.float32),
         terminated=terminated,

@@ -13,7 +13,6 @@ from jaxtyping import Array, Bool, Key
 from ppo_mask.adapters._shared import (
     StaticObject,
     figure_pixels,
-    fix_types,
     import_library,
     make_named,
     make_timestep,
@@ -21,7 +20,13 @@ from ppo_mask.adapters._shared import (
 )
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.envs.drawing import Picture
-from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings, zeros_from_shapes
+from ppo_mask.jax_tools import (
+    ArrayTree,
+    IntScalarLike,
+    number_settings,
+    strong_types,
+    zeros_from_shapes,
+)
 
 
 @final
@@ -76,7 +81,9 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         observation, state = self.environment.reset_env(key, self.params)
         info = jax.eval_shape(lambda: select_arrays(self._step(key, state, jnp.int32(0))[-1]))
         info = zeros_from_shapes(info)
-        return fix_types(state), make_timestep(observation, self._mask(), 0.0, False, False, info)
+        return strong_types(state), make_timestep(
+            observation, self._mask(), 0.0, False, False, info
+        )
 
     @number_settings()
     def step(
@@ -86,7 +93,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         observation, state, reward, terminated, info = self._step(key, state, action)
         truncated = self.environment.is_truncated(state, self.params)
         timestep = make_timestep(observation, self._mask(), reward, terminated, truncated, info)
-        return fix_types(state), timestep
+        return strong_types(state), timestep
 
     def draw(self, state: ArrayTree, timestep: TimeStep) -> Picture | None:
         """Draws a state as gymnax does; None if gymnax cannot draw the environment.

@@ -15,7 +15,6 @@ from jaxtyping import Array, Key
 from ppo_mask.adapters._shared import (
     StaticObject,
     figure_pixels,
-    fix_types,
     import_library,
     make_named,
     make_timestep,
@@ -23,7 +22,7 @@ from ppo_mask.adapters._shared import (
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.envs.actions import ActionLike, NumActions, as_action, mask_length
 from ppo_mask.envs.drawing import Picture
-from ppo_mask.jax_tools import ArrayTree, number_settings
+from ppo_mask.jax_tools import ArrayTree, number_settings, strong_types
 
 
 @final
@@ -149,7 +148,7 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
         if mask is not None and isinstance(self.num_actions, tuple):
             # If a part's mask is all False, every value is allowed; jumanji decides its effect.
             mask = mask | ~mask.any(axis=-1, keepdims=True)
-        return fix_types(state.replace(key=jnp.zeros_like(state.key))), make_timestep(
+        return strong_types(state.replace(key=jnp.zeros_like(state.key))), make_timestep(
             timestep.observation,
             jnp.ones(mask_length(self.num_actions), bool) if mask is None else mask.reshape(-1),
             timestep.reward,

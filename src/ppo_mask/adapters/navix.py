@@ -11,16 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from ppo_mask.adapters._shared import (
-    StaticObject,
-    fix_types,
-    import_library,
-    make_named,
-    make_timestep,
-)
+from ppo_mask.adapters._shared import StaticObject, import_library, make_named, make_timestep
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.envs.drawing import Picture
-from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings, strong_types
 
 
 @final
@@ -78,7 +72,7 @@ class NavixEnv(AbstractEnv[ArrayTree]):
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:
-        state = fix_types(state)  # Copies the dictionaries, since navix writes into them.
+        state = strong_types(state)  # Copies the dictionaries, since navix writes into them.
         inner = _with_cache(state.state).replace(key=jax.random.key_data(key))
         # 0 marks a step that is not the last: after a last step, navix would reset.
         before = state.replace(state=inner, step_type=jnp.zeros_like(state.step_type))
@@ -91,7 +85,7 @@ class NavixEnv(AbstractEnv[ArrayTree]):
 
     def _convert(self, timestep: Any) -> tuple[ArrayTree, TimeStep]:
         inner = timestep.state.replace(key=jnp.zeros_like(timestep.state.key), cache=None)
-        return fix_types(timestep.replace(state=inner, observation=None)), make_timestep(
+        return strong_types(timestep.replace(state=inner, observation=None)), make_timestep(
             timestep.observation,
             jnp.ones(self.num_actions, bool),
             timestep.reward,

@@ -15,7 +15,6 @@ from ppo_mask.adapters._shared import (
     StaticObject,
     check_network,
     choose_reply,
-    fix_types,
     import_library,
     make_named,
     make_timestep,
@@ -23,7 +22,13 @@ from ppo_mask.adapters._shared import (
 )
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.envs.drawing import Svg
-from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings, zeros_from_shapes
+from ppo_mask.jax_tools import (
+    ArrayTree,
+    IntScalarLike,
+    number_settings,
+    strong_types,
+    zeros_from_shapes,
+)
 from ppo_mask.networks import AbstractActorCritic
 
 __all__ = ["Match", "Opponent", "PgxEnv", "random_opponent"]
@@ -137,7 +142,7 @@ class PgxEnv(AbstractEnv[Match]):
     ) -> tuple[Match, TimeStep]:
         """Takes one action; the opponent then moves until the agent's turn or the game's end."""
         step_key, others_key = jax.random.split(key)
-        game = fix_types(self.game.step(state.game, jnp.asarray(action, jnp.int32), step_key))
+        game = strong_types(self.game.step(state.game, jnp.asarray(action, jnp.int32), step_key))
         reward = game.rewards[state.agent]
         match = Match(game, state.agent, state.begins)
         match, gained = self._let_others_move(others_key, match)
@@ -150,7 +155,7 @@ class PgxEnv(AbstractEnv[Match]):
 
     def _deal(self, key: Key[Array, ""]) -> Match:
         game_key, agent_key, others_key = jax.random.split(key, 3)
-        game = fix_types(self.game.init(game_key))
+        game = strong_types(self.game.init(game_key))
         first, players = game.current_player, self.num_players
         if self.begins is None:
             agent = jax.random.randint(agent_key, (), 0, players)
@@ -176,7 +181,7 @@ class PgxEnv(AbstractEnv[Match]):
             assert self.opponent is not None  # __init__ has checked this.
             mask = game.legal_action_mask
             action = choose_reply(self.opponent, game.observation, mask, action_key)
-            game = fix_types(self.game.step(game, action, step_key))
+            game = strong_types(self.game.step(game, action, step_key))
             return key, game, reward + game.rewards[match.agent]
 
         _, game, reward = jax.lax.while_loop(others_turn, move, (key, match.game, jnp.zeros(())))
@@ -186,7 +191,7 @@ class PgxEnv(AbstractEnv[Match]):
         # The observation is the agent's, even if the game ended at another player's turn. Not
         # `observe`, since its argument for the player is deprecated.
         game = match.game
-        observation = fix_types(self.game._observe(game, match.agent))
+        observation = strong_types(self.game._observe(game, match.agent))
         match = Match(game.replace(observation=observation), match.agent, match.begins)
         info = {"begins": match.begins} if self.num_players > 1 else {}
         return match, make_timestep(

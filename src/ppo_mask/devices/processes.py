@@ -105,18 +105,17 @@ def broadcast_text_from_0(make: Callable[[], str], what: str) -> str:
     """
     if not is_multiprocess():
         return make()
-    text, failure = "", None
+    text = ""
     # Connect before ``make``, which may take long: on CPUs, connecting times out after 30 s.
     broadcast_from_0(0)
     if is_process_0():
         try:
             text = make()
-        except RunError as error:
-            failure = error
+        except RunError:
+            broadcast_from_0(-1)
+            raise
     content = os.fsencode(text)  # A path may have bytes that are not text.
-    size = broadcast_from_0(-1 if failure is not None else len(content))
-    if failure is not None:
-        raise failure
+    size = broadcast_from_0(len(content))
     if size < 0:
         raise RunError(f"process 0 could not {what}; its message says why")
     words = np.frombuffer(content.ljust(size), np.uint8)
@@ -150,18 +149,14 @@ def on_all_processes(make: Callable[[], Result], what: str) -> Result:
     Raises:
         RunError: ``make`` raised a RunError, on this process or on another.
     """
-    result: list[Result] = []
-    failure = None
     try:
-        result.append(make())
-    except RunError as error:
-        failure = error
-    all_alike = all_agree(failure is None)
-    if failure is not None:
-        raise failure
-    if not all_alike:
+        result = make()
+    except RunError:
+        all_agree(False)
+        raise
+    if not all_agree(True):
         raise RunError(f"another process could not {what}; its message says why")
-    return result[0]
+    return result
 
 
 def all_agree(number: int) -> bool:

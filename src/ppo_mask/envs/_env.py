@@ -7,6 +7,7 @@ batching, auto-reset and episode statistics.
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, SupportsFloat, TypeVar, final
 
 import equinox as eqx
@@ -46,7 +47,7 @@ def _as_tree(name: str) -> Any:
     return convert
 
 
-def _as_flag(name: str) -> Any:
+def _as_flag(name: str) -> Callable[[_Given], Any]:
     def convert(given: _Given) -> Any:
         flag = _as_array(name, given)
         return _checked(name, flag, flag.dtype == bool and flag.ndim == 0, "bool[]")

@@ -119,7 +119,6 @@ class VectorEnv(eqx.Module, Generic[State]):
         episode_return = jnp.zeros(self.num_envs, jnp.float32)
         episode_length = jnp.zeros(self.num_envs, jnp.int32)
         state = VectorState(env_state, episode_return, episode_length)
-        timestep = _with_float32_reward(timestep)
         return state, _vector_timestep(timestep, timestep, episode_return, episode_length)
 
     def step(
@@ -163,9 +162,8 @@ class VectorEnv(eqx.Module, Generic[State]):
         final, following = jax.vmap(self._step_and_reset)(
             step_keys, reset_keys, state.env_state, actions
         )
-        final = _with_float32_reward(final)
         ended = final.terminated | final.truncated
-        episode_return = state.episode_return + final.reward
+        episode_return = state.episode_return + final.reward.astype(jnp.float32)
         episode_length = state.episode_length + 1
         state = VectorState(
             following.state,
@@ -197,11 +195,6 @@ class VectorEnv(eqx.Module, Generic[State]):
         return final, rarely(ended, fresh, (arrays, reset_key), following)
 
 
-def _with_float32_reward(timestep: TimeStep) -> TimeStep:
-    """Casts rewards to float32, so that they can be summed."""
-    return eqx.tree_at(lambda t: t.reward, timestep, timestep.reward.astype(jnp.float32))
-
-
 def _vector_timestep(
     following: Next[Any] | TimeStep,
     final: TimeStep,
@@ -211,6 +204,7 @@ def _vector_timestep(
     fields: dict[str, Any] = vars(final) | {
         "observation": following.observation,
         "action_mask": following.action_mask,
+        "reward": final.reward.astype(jnp.float32),
     }
     return VectorTimeStep(
         **fields,

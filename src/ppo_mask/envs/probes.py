@@ -38,14 +38,8 @@ def _timestep(
     truncated: Bool[Array, ""] | bool = False,
     mask: Bool[Array, " actions"] | None = None,
 ) -> TimeStep:
-    return TimeStep(
-        observation=observation[None],
-        action_mask=jnp.ones(2, bool) if mask is None else mask,
-        reward=jnp.asarray(reward, jnp.float32),
-        terminated=jnp.asarray(terminated),
-        truncated=jnp.asarray(truncated),
-        info={},
-    )
+    mask = jnp.ones(2, bool) if mask is None else mask
+    return TimeStep(observation[None], mask, jnp.float32(reward), terminated, truncated, {})
 
 
 @number_settings()
@@ -231,8 +225,8 @@ class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
 
     def reset(self, key: Key[Array, ""]) -> tuple[tuple[Array, Array, Array], TimeStep]:
         """Starts at the first door."""
-        state = self._door(key, jnp.zeros((), jnp.int32))
-        return state, self._show(state, jnp.array(False), jnp.array(False))
+        _, observation, mask = state = self._door(key, jnp.zeros((), jnp.int32))
+        return state, TimeStep(observation, mask, jnp.float32(0), False, False, {})
 
     def step(
         self, key: Key[Array, ""], state: tuple[Array, Array, Array], action: ActionLike
@@ -243,8 +237,10 @@ class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
         starts, halves = self._places()
         allowed = mask[starts + action].all()
         right = ((action >= halves) == (observation > 0)).all()
-        state = self._door(key, opened + 1)
-        return state, self._show(state, allowed & right, ~allowed | (opened + 1 >= self.length))
+        over = ~allowed | (opened + 1 >= self.length)
+        reward = jnp.float32(allowed & right)
+        _, observation, mask = state = self._door(key, opened + 1)
+        return state, TimeStep(observation, mask | over, reward, over, False, {})
 
     def _places(self) -> tuple[Int[np.ndarray, " locks"], Int[np.ndarray, " locks"]]:
         """Returns where each lock's keys begin in the mask, and half the lock's number of keys."""
@@ -263,13 +259,6 @@ class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
         mask = jnp.zeros(sum(self.num_actions), bool).at[allowed].set(True)
         signs = jax.vmap(_sign)(jax.random.split(observation_key, len(halves)))
         return opened, signs, mask
-
-    def _show(
-        self, state: tuple[Array, Array, Array], opens: Bool[Array, ""], over: Bool[Array, ""]
-    ) -> TimeStep:
-        _, observation, mask = state
-        reward = opens.astype(jnp.float32)
-        return TimeStep(observation, mask | over, reward, over, jnp.array(False), {})
 
 
 @final

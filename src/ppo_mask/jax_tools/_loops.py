@@ -36,19 +36,12 @@ def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree
 
     total, _ = jax.lax.scan(add, nothing, parts)
 
-    def mean(x: Array, shape: Any) -> Array:
-        return (x / num_parts).astype(shape.dtype) if _is_short(shape) else x / num_parts
-
-    return jax.tree.map(mean, total, shapes)
+    return jax.tree.map(lambda x, like: (x / num_parts).astype(like.dtype), total, shapes)
 
 
 def _widened(tree: ArrayTree) -> ArrayTree:
     """Casts short floats to float32: a sum of bfloat16 or float16 drops terms or overflows."""
-    return jax.tree.map(lambda x: x.astype(jnp.float32) if _is_short(x) else x, tree)
-
-
-def _is_short(x: Any) -> bool:
-    return jnp.issubdtype(x.dtype, jnp.floating) and jnp.finfo(x.dtype).bits < 32
+    return jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype.itemsize < 4 else x, tree)
 
 
 def scan_until(

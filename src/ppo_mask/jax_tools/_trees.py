@@ -59,7 +59,10 @@ def plain_dicts(tree: Any) -> Any:
 
 
 def strong_types(tree: Any) -> Any:
-    """Converts the Python and NumPy numbers in a tree to arrays, and removes weak types."""
+    """Converts the Python and NumPy numbers in a tree to arrays, and removes weak types.
+
+    A loop in JAX refuses a step that returns other types than it got. The containers are copied.
+    """
     return jax.tree.map(_strong, tree)
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.envs.actions import NumActions, mask_length
 from ppo_mask.errors import warn
-from ppo_mask.jax_tools import ArrayTree, flat_numbers
+from ppo_mask.jax_tools import ArrayTree, flat_numbers, python_scalar
 from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
 from ppo_mask.networks._observation import (
@@ -22,14 +22,7 @@ from ppo_mask.networks._observation import (
     is_shortest_first,
     scale,
 )
-from ppo_mask.networks.layers import (
-    affine,
-    check_sizes,
-    linear,
-    observation_shapes,
-    of_python,
-    size_of,
-)
+from ppo_mask.networks.layers import affine, check_sizes, linear, observation_shapes, size_of
 
 _LARGEST = 12  # Cells per side; larger images are halved.
 _LARGE = 100  # Cells per side; larger images are slow to learn from, which a warning says.
@@ -160,13 +153,11 @@ class ConvActorCritic(AbstractActorCritic):
                 f"{size_of(observation):,} numbers; ResizeObservation, GrayscaleObservation and "
                 "FrameStackObservation of gymnasium.wrappers shrink and stack them"
             )
-        read: dict[str, Any] = {
-            "channels_first": known,
-            "bounds": bounds_of(env, observation, shape),
-        }
+        bounds = bounds_of(env, observation, shape)
+        read: dict[str, Any] = {"channels_first": known, "bounds": bounds}
         others = size_of(observation) - math.prod(shape)
-        arguments = read | of_python(**hyperparameters)
-        return cls(shape, others, env.num_actions, key=key, **arguments)
+        plain = {name: python_scalar(x) for name, x in hyperparameters.items()}
+        return cls(shape, others, env.num_actions, key=key, **(read | plain))
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.envs.actions import NumActions, mask_length
-from ppo_mask.jax_tools import ArrayTree, flat_numbers
+from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
 from ppo_mask.networks._mlp import AbstractFlatActorCritic
-from ppo_mask.networks._observation import Bounds, scale
-from ppo_mask.networks.layers import activate, affine, check_sizes, check_takes, layer_of, linear
+from ppo_mask.networks._observation import Bounds
+from ppo_mask.networks.layers import activate, affine, check_sizes, layer_of, linear
 
 
 @final
@@ -102,8 +102,7 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         action_mask: Bool[Array, " actions"],
         hidden: Float[Array, " hidden"],
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""], Float[Array, " hidden"]]:
-        x = flat_numbers(scale(observation, self.bounds))
-        check_takes(self.observation_size, x)
+        x = self._numbers(observation)
         encoded = activate(self.encoder, x, self.layer_norm)
         new = jnp.split(affine(self.gates, encoded), 3)
         old = jnp.split(affine(self.recurrent_gates, hidden), 3)

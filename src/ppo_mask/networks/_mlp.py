@@ -7,7 +7,7 @@ import jax
 from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.envs.actions import NumActions, mask_length
-from ppo_mask.jax_tools import ArrayTree, flat_numbers
+from ppo_mask.jax_tools import ArrayTree, flat_numbers, python_scalar
 from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
 from ppo_mask.networks._observation import Bounds, bounds_of, scale
@@ -15,10 +15,8 @@ from ppo_mask.networks.layers import (
     activate,
     affine,
     check_sizes,
-    check_takes,
     linear,
     observation_shapes,
-    of_python,
     size_of,
 )
 
@@ -27,6 +25,9 @@ _Network = TypeVar("_Network")
 
 class AbstractFlatActorCritic(AbstractActorCritic):
     """A network on the flattened observation; the static fields are the hyperparameters."""
+
+    bounds: eqx.AbstractVar[Bounds]
+    observation_size: eqx.AbstractVar[int]
 
     @classmethod
     def for_env(
@@ -44,12 +45,19 @@ class AbstractFlatActorCritic(AbstractActorCritic):
         """
         make: Any = cls
         observation = observation_shapes(env)
-        sizes = {"bounds": bounds_of(env, observation)} | of_python(**hyperparameters)
+        plain = {name: python_scalar(x) for name, x in hyperparameters.items()}
+        sizes = {"bounds": bounds_of(env, observation)} | plain
         return make(size_of(observation), env.num_actions, key=key, **sizes)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
         return static_fields(self)
+
+    def _numbers(self, observation: ArrayTree) -> Float[Array, " features"]:
+        x = flat_numbers(scale(observation, self.bounds))
+        if x.size != self.observation_size:
+            raise ValueError(f"the network takes {self.observation_size} numbers, got {x.size}")
+        return x
 
 
 @final
@@ -150,8 +158,7 @@ class MLPActorCritic(AbstractFlatActorCritic):
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
-        x = flat_numbers(scale(observation, self.bounds))
-        check_takes(self.observation_size, x)
+        x = self._numbers(observation)
         for layer in self.trunk:
             x = activate(layer, x, self.layer_norm)
         logits = self._apply(self.actor, x, self.policy_gain)

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from ppo_mask.envs import require_env, trace_call
-from ppo_mask.jax_tools import python_scalar
 from ppo_mask.networks._products import bfloat16_product
 
 _EPSILON = 1e-5  # added to a variance, as in Flax and PyTorch
@@ -97,11 +96,6 @@ def _type_of_sums(x: Array) -> Any:
     return max(x.dtype, jnp.dtype(jnp.float32), key=lambda dtype: dtype.itemsize)
 
 
-def of_python(**values: Any) -> dict[str, Any]:
-    """Converts NumPy scalars, which would be traced, to Python numbers."""
-    return {name: python_scalar(x) for name, x in values.items()}
-
-
 def check_sizes(network: Any, *names: str) -> None:
     """Checks the sizes of a network.
 
@@ -139,16 +133,6 @@ def observation_shapes(env: Any) -> Any:
 def size_of(observation: Any) -> int:
     """Counts the elements of an observation's arrays or ``ShapeDtypeStruct`` leaves."""
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(observation))
-
-
-def check_takes(observation_size: int, x: Float[Array, " features"]) -> None:
-    """Checks that an observation fits a network.
-
-    Raises:
-        ValueError: the observation has the wrong size.
-    """
-    if x.size != observation_size:
-        raise ValueError(f"the network takes {observation_size} numbers, got {x.size}")
 
 
 @eqx.filter_jit  # Takes seconds if each operation is compiled alone.

@@ -9,16 +9,9 @@ from ppo_mask.checkpoints import RunFolder, copy_run, create_run_folders, hold
 from ppo_mask.devices.processes import broadcast_text_from_0, wait_for_all
 from ppo_mask.errors import RunError
 from ppo_mask.runner._plan import Plan
-from ppo_mask.runner._reader import merge
 from ppo_mask.runner._settings import RunConfig
 
 Environment = TypeVar("Environment")
-
-
-def seed_configs(config: RunConfig[Environment]) -> list[RunConfig[Environment]]:
-    """Makes a config for each of ``--num-seeds`` runs; the seeds count up from ``--seed``."""
-    first = config.run.seed
-    return [merge(config, {"seed": first + n}) for n in range(config.run.num_seeds)]
 
 
 def open_folders(

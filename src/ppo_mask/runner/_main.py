@@ -31,10 +31,10 @@ from ppo_mask.errors import RunError, describe_os_error
 from ppo_mask.networks import AbstractActorCritic, describe_network
 from ppo_mask.ppo import PPOConfig, can_split, check_devices
 from ppo_mask.runner import commands
-from ppo_mask.runner._folders import open_folders, seed_configs
+from ppo_mask.runner._folders import open_folders
 from ppo_mask.runner._plan import SHARED, Plan, make_plan
 from ppo_mask.runner._reader import as_run_error, merge
-from ppo_mask.runner._settings import RunConfig, RunSettings, describe_batch, resolve
+from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
 from ppo_mask.runner._streams import outliving_the_screen
 from ppo_mask.runner._task import (
     Task,
@@ -173,7 +173,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     trainer = make_trainer(task, config, env, curriculum, mesh)
     of_seeds = None if alone else require_ppo(trainer, "--num-seeds")
 
-    configs = seed_configs(config)
+    configs = [merge(config, {"seed": config.run.seed + n}) for n in range(config.run.num_seeds)]
     keys = [run_keys(each) for each in configs]
     if of_seeds is None:
         state = _first_or_restored(task, plan, trainer, make_model, model_key, init_key)
@@ -352,7 +352,8 @@ def _print_facts(
         "run": f"{path}{since}",
         **bucket,
         "device": device,
-        "batch": describe_batch(ppo),
+        "batch": f"{ppo.num_envs} envs x {ppo.num_steps} steps = {ppo.batch_size:,}; "
+        f"{ppo.scaling.num_minibatches} minibatches, {ppo.scaling.update_epochs} epochs",
         "network": network,
         "until": until,
     }

@@ -188,11 +188,3 @@ class RunConfig(Generic[Environment]):
 def resolve(config: RunConfig[Environment]) -> RunConfig[Environment]:
     """Fills in the numbers of minibatches and epochs, which depend on the batch size."""
     return merge(config, config.ppo.scaling._asdict())
-
-
-def describe_batch(ppo: PPOConfig) -> str:
-    """Describes the batch of an update in half a line."""
-    return (
-        f"{ppo.num_envs} envs x {ppo.num_steps} steps = {ppo.batch_size:,}; "
-        f"{ppo.scaling.num_minibatches} minibatches, {ppo.scaling.update_epochs} epochs"
-    )

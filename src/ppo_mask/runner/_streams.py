@@ -3,7 +3,7 @@
 import io
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Any, cast
 
@@ -30,28 +30,21 @@ class _Tolerant:
     def __init__(self, stream: Any) -> None:
         # The stream is None without a console, or if a shell has closed it.
         self._stream = io.StringIO() if stream is None else stream
-        self._is_gone = stream is None
 
     def write(self, text: str) -> int:
-        if not self._is_gone:
-            try:
-                self._stream.write(text)
-            except (OSError, ValueError):
-                self._give_up()
+        self._try(self._stream.write, text)
         return len(text)
 
     def flush(self) -> None:
-        if not self._is_gone:
-            try:
-                self._stream.flush()
-            except (OSError, ValueError):
-                self._give_up()
+        self._try(self._stream.flush)
 
-    def _give_up(self) -> None:
-        self._is_gone = True
-        # Python flushes the stream once more at exit, which must not fail either.
-        with suppress(OSError, ValueError), open(os.devnull, "wb") as nothing:
-            os.dup2(nothing.fileno(), self._stream.fileno())
+    def _try(self, act: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            act(*arguments)
+        except (OSError, ValueError):
+            # Later output is dropped, and Python's flush of the stream at exit does not fail.
+            with suppress(OSError, ValueError), open(os.devnull, "wb") as nothing:
+                os.dup2(nothing.fileno(), self._stream.fileno())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

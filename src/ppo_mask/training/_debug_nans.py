@@ -9,7 +9,7 @@ import jax
 from jax.experimental import checkify
 from jaxtyping import Array, Real
 
-from ppo_mask.envs import AbstractEnv, VectorEnv
+from ppo_mask.envs import VectorEnv
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.ppo import Algorithm, LearnerState, PPOConfig, update as ppo_update
 
@@ -20,7 +20,7 @@ _BELOW = re.compile(
 
 
 def find_first_nan(
-    env: AbstractEnv[Any],
+    vector_env: VectorEnv[Any],
     config: PPOConfig,
     learner: LearnerState,
     total_updates: Real[Array, ""],
@@ -32,7 +32,7 @@ def find_first_nan(
     the update again, which takes several times as long as usual.
 
     Args:
-        env: the environment at this update.
+        vector_env: the environments at this update.
         config: the hyperparameters at this update.
         learner: the learner's state before the update.
         total_updates: updates of the whole run.
@@ -44,7 +44,6 @@ def find_first_nan(
     arrays, static = eqx.partition(learner, eqx.is_array)
 
     def update(arrays: ArrayTree) -> ArrayTree:
-        vector_env = VectorEnv(env, config.num_envs)
         learner = eqx.combine(arrays, static)
         after = ppo_update(vector_env, config, learner, total_updates, None, algorithm)
         return eqx.filter(after, eqx.is_array)

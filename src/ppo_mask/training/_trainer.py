@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int, Key, Real
+from jaxtyping import Array, Bool, Int, Key, Real
 
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.processes import is_multiprocess
@@ -84,16 +84,6 @@ class Trainer(AbstractTrainer):
         >>> state = trainer.train(state, total_timesteps=4 * 16 * 32)
         >>> int(state.update)
         4
-
-    Attributes:
-        env: the environment; training runs ``config.num_envs`` copies of the environment.
-        config: hyperparameters.
-        metrics: custom metrics to log, by name.
-        curriculum: changes the environment during the run.
-        schedule: changes the config's numbers during the run.
-        mesh: the devices to train on, from :func:`~ppo_mask.devices.sharding.make_mesh`; None for
-            one device.
-        algorithm: optimizer, loss and advantage estimator.
     """
 
     env: AbstractEnv[Any]
@@ -118,13 +108,14 @@ class Trainer(AbstractTrainer):
         """Makes a trainer, and compiles nothing yet.
 
         Args:
-            env: the environment.
+            env: the environment; training runs ``config.num_envs`` copies of it.
             config: hyperparameters; None for the defaults.
             metrics: custom metrics to log, by name.
             curriculum: changes the environment during the run; None for no change.
             schedule: changes the config's numbers during the run, once for each update; None for no
                 change.
-            mesh: the devices to train on; None for one device.
+            mesh: the devices to train on, from :func:`~ppo_mask.devices.sharding.make_mesh`; None
+                for one device.
             algorithm: optimizer, loss and advantage estimator; None for PPO as published.
 
         Raises:
@@ -222,11 +213,8 @@ class Trainer(AbstractTrainer):
                 # An environment in Python cannot be replayed.
                 if before is not None and host_env is None:
                     memory = self.curriculum.renew(before.memory, before.model, before.update)
-                    env_then = self._env_at(before.update, total, memory)
-                    config_then = self._config_at(before.update, total)
-                    place = find_first_nan(
-                        env_then, config_then, before.learner, total, self.algorithm
-                    )
+                    parts = self._parts_at(before.update, total, memory)
+                    place = find_first_nan(*parts, before.learner, total, self.algorithm)
                     wrong += f"; {place}" if place else ""
                 raise TrainingError(wrong) from failure
             return state
@@ -277,13 +265,9 @@ class Trainer(AbstractTrainer):
         def one_update(carry: tuple[ArrayTree, Health]) -> tuple[ArrayTree, Health]:
             state: TrainState = eqx.combine(carry[0], static)
             memory = self.curriculum.renew(state.memory, state.model, state.update)
+            parts = self._parts_at(state.update, total_updates, memory)
             learner, transitions, diagnostics = update(
-                self._vector_env(state.update, total_updates, memory),
-                self._config_at(state.update, total_updates),
-                state.learner,
-                total_updates,
-                self.mesh,
-                self.algorithm,
+                *parts, state.learner, total_updates, self.mesh, self.algorithm
             )
             check_metrics(state, diagnostics)
             counts = self.env.num_actions
@@ -297,20 +281,14 @@ class Trainer(AbstractTrainer):
             arrays, health = jax.lax.while_loop(is_not_done, one_update, (arrays, all_healthy()))
         return eqx.combine(arrays, static), health
 
-    def _vector_env(
+    def _parts_at(
         self, updates: Real[Array, ""], total_updates: Real[Array, ""], memory: ArrayTree
-    ) -> VectorEnv[Any]:
-        return VectorEnv(self._env_at(updates, total_updates, memory), self.config.num_envs)
-
-    def _env_at(
-        self, updates: Real[Array, ""], total_updates: Real[Array, ""], memory: ArrayTree
-    ) -> AbstractEnv[Any]:
-        return self.curriculum(self.env, _progress(updates, total_updates), memory)
-
-    def _config_at(self, updates: Real[Array, ""], total_updates: Real[Array, ""]) -> PPOConfig:
-        if self.schedule is None:
-            return self.config
-        return self.schedule(self.config, _progress(updates, total_updates))
+    ) -> tuple[VectorEnv[Any], PPOConfig]:
+        """Makes the environments and the hyperparameters of an update."""
+        progress = updates.astype(jnp.float32) / jnp.maximum(total_updates.astype(jnp.float32), 1)
+        env = self.curriculum(self.env, progress, memory)
+        config = self.config if self.schedule is None else self.schedule(self.config, progress)
+        return VectorEnv(env, self.config.num_envs), config
 
     def _diagnostics(self, learner: LearnerState) -> UpdateDiagnostics:
         """Returns a tree with the structure of an update's diagnostics."""
@@ -320,23 +298,19 @@ class Trainer(AbstractTrainer):
         def diagnostics(learner: LearnerState) -> UpdateDiagnostics:
             total = jnp.int32(1)
             memory = self.curriculum.init(learner.model)
-            vector_env = self._vector_env(learner.num_updates, total, memory)
-            return update(vector_env, self.config, learner, total, None, self.algorithm)[2]
+            parts = self._parts_at(learner.num_updates, total, memory)
+            return update(*parts, learner, total, None, self.algorithm)[2]
 
         shapes = eqx.filter_eval_shape(diagnostics, learner)
         check_loss_names(shapes.extra)
         return shapes
 
 
-def _progress(updates: Real[Array, ""], total_updates: Real[Array, ""]) -> Float[Array, ""]:
-    return updates.astype(jnp.float32) / jnp.maximum(total_updates.astype(jnp.float32), 1)
-
-
 @eqx.filter_jit
 def _first_state(trainer: Trainer, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
     reset_key, learner_key = jax.random.split(key)
     memory = trainer.curriculum.init(model)
-    vector_env = trainer._vector_env(jnp.int32(0), jnp.int32(1), memory)  # pyright: ignore[reportPrivateUsage]
+    vector_env, _ = trainer._parts_at(jnp.int32(0), jnp.int32(1), memory)  # pyright: ignore[reportPrivateUsage]
     rollout = start_rollout(vector_env, model, reset_key)
     learner = init_learner(model, rollout, trainer.config, learner_key, trainer.algorithm)
     totals = empty_totals(trainer.metrics, trainer._diagnostics(learner))  # pyright: ignore[reportPrivateUsage]

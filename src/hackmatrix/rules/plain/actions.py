@@ -7,6 +7,7 @@ from hackmatrix.rules.plain.game import (
     DATA,
     DIRECTIONS,
     EMPTY,
+    LAST_STAGE,
     PICKUP,
     PROGRAM,
     Cell,
@@ -20,7 +21,7 @@ from hackmatrix.rules.plain.game import (
     on,
     ray,
 )
-from hackmatrix.rules.plain.programs import LAST_STAGE, destroy, hit, run_program, useful
+from hackmatrix.rules.plain.programs import destroy, hit, run_program, useful
 from hackmatrix.rules.plain.turns import enemy_turn, enter_stage
 from hackmatrix.rules.programs import Program
 from hackmatrix.rules.rewards import COMPONENTS, STAGE_REWARDS

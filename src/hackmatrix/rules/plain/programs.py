@@ -13,6 +13,7 @@ from hackmatrix.rules.plain.game import (
     DAEMON,
     EMPTY,
     FULL_HP,
+    LAST_STAGE,
     VIRUS,
     Cell,
     Chance,
@@ -25,19 +26,6 @@ from hackmatrix.rules.plain.game import (
     on,
 )
 from hackmatrix.rules.programs import Program
-
-LAST_STAGE = 8
-_UNDONE = (
-    "player",
-    "turn",
-    "owned",
-    "enemies",
-    "transmissions",
-    "cells",
-    "show",
-    "calm",
-    "atk_uses",
-)
 
 
 def useful(game: Game) -> dict[Program, bool]:
@@ -113,8 +101,9 @@ def run_program(game: Game, program: Program, chance: Chance, result: Result) ->
             hit(game, column, player.attack, result)
         case Program.UNDO:
             old = game.history.pop()
-            for name in _UNDONE:
-                setattr(game, name, getattr(old, name))
+            game.player, game.turn, game.owned = old.player, old.turn, old.owned
+            game.show, game.calm, game.atk_uses = old.show, old.calm, old.atk_uses
+            game.enemies, game.transmissions, game.cells = old.enemies, old.transmissions, old.cells
         case Program.STEP:
             game.step = 1
         case Program.SIPH_PLUS:

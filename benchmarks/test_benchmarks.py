@@ -137,7 +137,7 @@ def test_report_keeps_and_compares(tmp_path, capsys):
     assert one.rate == 200
     other = Measurement("pgx 2048", 4, 400, [4.0], 0.5, 1.5, 100.0, "cpu", 1)
     path = tmp_path / "found.json"
-    ratio = Ratio("environment", "pgx 2048", 4, [2.0, 1.0, 4.0], "cpu", 1)
+    ratio = Ratio("environment", "pgx 2048", 4, [3.0, 1.0, 4.0], "cpu", 1)
     report.write(path, [one, other], [ratio], {"second": [4.0]})
     assert report.read(path) == [one, other]
     twice = Measurement("environment", 4, 400, [1.0], 0.5, 1.5, 100.0, "cpu", 1)
@@ -153,7 +153,7 @@ def test_report_keeps_and_compares(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "2.00" in printed
     assert "25%" in printed
-    said = "environment at 4 on 1 x cpu: 2.00 times pgx 2048 in turn (1.00 to 4.00)"
+    said = "environment at 4 on 1 x cpu: 3.00 times pgx 2048 in turn (1.00 to 4.00)"
     assert said in printed
     assert "a second start: 4.0 s to its first update (3.0 to 5.5)" in printed
 
@@ -166,7 +166,10 @@ def test_report_draws(tmp_path):
     ]
     path = tmp_path / "rates.svg"
     plots.plot(path, found)
-    assert path.read_text().count("<use") > 3
+    picture = path.read_text()
+    for name in ("environment", "pgx 2048", "1 x cpu", "the same, 16 environments"):
+        assert f"<!-- {name} -->" in picture
+    assert picture.count('id="LineCollection_') == 3
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):
@@ -216,7 +219,13 @@ def test_losses_are_counted_by_stage_and_cause(tmp_path, capsys):
     found = tmp_path / "found.json"
     losses.main(["--policy=random", "--episodes=8", f"--json={found}"])
     lost = json.loads(found.read_text())
-    assert capsys.readouterr().out.startswith(f"random lost {len(lost)} of 8 games")
+    said, _, _, _, *rows = capsys.readouterr().out.splitlines()
+    assert said == f"random lost {len(lost)} of 8 games"
+    assert rows[0].split("|")[2].strip() == "8"  # All begin stage 1.
+    pairs = [(loss["stage"], loss["cause"]) for loss in lost]
+    for stage, row in enumerate(rows[:-1], start=1):
+        counts = [pairs.count((stage, cause)) for cause in losses.CAUSES]
+        assert [int(n) for n in row.split("|")[5:-1]] == counts
     assert {loss["cause"] for loss in lost} <= set(losses.CAUSES)
     assert all(loss["hp"] >= 1 and loss["beside"] and loss["entry_hp"] >= 2 for loss in lost)
 
@@ -225,6 +234,7 @@ def test_losses_are_counted_by_stage_and_cause(tmp_path, capsys):
 def test_a_training_is_measured_for_the_table_beside_rejax():
     found = beside.measure("ppo_mask", beside.Task("CartPole-v1", 4, 64, num_steps=8), seed=0)
     rows = [{**found, "library": library, "task": 0} for library in beside.LIBRARIES]
+    rows[1]["steps_per_second"] /= 2
     line = beside.table(rows).splitlines()[-1]
     assert line.startswith("| CartPole-v1 | 16 | ")
-    assert "| 1.00 |" in line
+    assert "| 2.00 |" in line

@@ -49,6 +49,11 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return [(token.info, token.content) for token in tokens if token.type == "fence"]
 
 
+def blocks_here(page: Path) -> list[tuple[str, str]]:
+    """Those that are run: all but the commands for elsewhere."""
+    return [x for x in blocks(page) if x[0] != "bash" or page.name not in ELSEWHERE]
+
+
 def run(command: list[str], folder: Path, given: str = "") -> str:
     # `python` is this one.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -82,7 +87,7 @@ def marks(page: str) -> list[pytest.MarkDecorator]:
 RUN = [
     pytest.param(page, id=page.name, marks=marks(page.name))
     for page in PAGES
-    if page != DRAWINGS and blocks(page)
+    if page != DRAWINGS and blocks_here(page)
 ]
 
 
@@ -91,9 +96,7 @@ RUN = [
 def test_every_block_runs(page: Path, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     steps: list[tuple[str, str]] = []
-    for language, text in blocks(page):
-        if language == "bash" and page.name in ELSEWHERE:
-            continue
+    for language, text in blocks_here(page):
         file = re.match(r"# (\w+\.(?:py|yaml))", text)
         assert language in ("python", "sh") or file, f"a block of {language}: no test runs it"
         if language == "sh":
@@ -150,10 +153,11 @@ def test_commands_for_elsewhere_are_ones_that_there_are() -> None:
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_bash_can_read_commands_for_elsewhere(name: str) -> None:
     (page,) = (page for page in PAGES if page.name == name and page.parent.name != "api")
-    for language, text in blocks(page):
-        if language == "bash":
-            done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
-            assert (done.returncode, done.stderr) == (0, ""), text
+    scripts = [text for language, text in blocks(page) if language == "bash"]
+    assert scripts
+    for text in scripts:
+        done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), text
 
 
 def set_ups() -> list[str]:

@@ -82,7 +82,7 @@ def test_every_option_is_traced_under_all_settings(settings, probe):
     assert_traces(env, lambda key: pm.MLPActorCritic.for_env(env, key=key), **options)
 
 
-@pytest.mark.optimized
+@pytest.mark.slow
 def test_several_seeds_are_traced_under_all_settings(settings):
     # The game is batched once more, after it has been traced under settings of its own.
     env = HackMatrix(max_steps=9, compact=True)

@@ -48,6 +48,7 @@ def test_run_is_saved_and_resumed(library):
     begin = ["--library", library, "--name", name, *SMALL, "--run-name", "first"]
     assert run(ELSEWHERE, *begin, "--total-timesteps", "64") == 0
     assert run(ELSEWHERE, "--resume", "latest", "--total-timesteps", "128") == 0
+    assert RunFolder(Path("checkpoints/first")).checkpoints.newest() == 4
     only_the_last = jnp.arange(actions) == actions - 1
     policy = load_policy("checkpoints/first")
     assert policy(jnp.zeros(size), only_the_last) == actions - 1
@@ -105,6 +106,7 @@ def test_self_play_in_python_is_resumed_and_its_policy_may_be_the_opponent():
     begin = ["--opponent=self", "--renew-every=3", "--eval-interval=2", *SMALL, "--run-name=a"]
     assert run(ZOO, *begin, "--total-timesteps=64") == 0
     assert run(ZOO, "--resume=latest", "--total-timesteps=128") == 0
+    assert RunFolder(Path("checkpoints/a")).checkpoints.newest() == 4
     assert isinstance(ZOO.make_env(ZOO.Seat(opponent="checkpoints/a")).opponent, MLPActorCritic)
 
 

@@ -84,7 +84,9 @@ def test_async_vector_equals_its_environments_and_outlives_the_terminal(mode):
     with with_cards(GymnasiumEnv.of_vectors, partial(spawned, mode)) as env:
         vector = pm.VectorEnv(env, 3)
         state, timestep = vector.reset(KEY)
-        for process in multiprocessing.active_children():
+        children = multiprocessing.active_children()
+        assert len(children) >= 3
+        for process in children:
             for number in (signal.SIGINT, signal.SIGHUP):
                 os.kill(process.pid, number)
         vector.step(KEY, state, timestep.action_mask.argmax(axis=1))

@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from playing import assert_equal, learned, played
+from playing import assert_equal, played
 from ppo_mask.adapters.pgx import PgxEnv, random_opponent
 from ppo_mask.envs import TimeLimit, VectorEnv, check_env
 from ppo_mask.networks import GRUActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPOConfig
-from ppo_mask.training import SelfPlay, Trainer
+from ppo_mask.training import SelfPlay, Trainer, evaluate
 
 pgx = pytest.importorskip("pgx", reason="pip install 'ppo-mask[pgx]'")
 
@@ -169,17 +169,14 @@ def test_a_recurrent_learner_cannot_play_against_itself():
 @pytest.mark.optimized
 def test_a_player_that_has_only_met_itself_beats_a_random_one():
     # A random player against another: 0, and it loses more than two games of five.
-    result = learned(
-        PgxEnv("tic_tac_toe", random_opponent),
-        300,
-        evaluations=1000,
-        curriculum=SelfPlay(lambda env: env.opponent, every=5),
-        num_steps=64,
-        learning_rate=3e-3,
-        anneal_lr=True,
-        ent_coef=0.1,
-        gamma=1.0,
-    )
+    env = PgxEnv("tic_tac_toe", random_opponent)
+    numbers = {"learning_rate": 3e-3, "anneal_lr": True, "ent_coef": 0.1, "gamma": 1.0}
+    config = PPOConfig(num_envs=32, num_steps=64, **numbers)
+    model_key, key, evaluation_key = jax.random.split(jax.random.key(0), 3)
+    model = MLPActorCritic(18, 9, 64, 2, layer_norm=True, key=model_key)
+    trainer = Trainer(env, config, curriculum=SelfPlay(lambda env: env.opponent, every=5))
+    state = trainer.train(trainer.init(model, key), 300 * config.batch_size)
+    result = evaluate(state.model, env, evaluation_key, 1000, greedy=False)
     assert result.mean_return > 0.7
     assert jnp.mean(result.episode_return < 0) < 0.05
 

@@ -17,6 +17,7 @@ import pytest
 import ppo_mask as pm
 from ppo_mask.checkpoints import CheckpointStore, _orbax, named_arrays, read_description, restore
 from ppo_mask.errors import RunError
+from same_run import assert_same
 
 
 class Thing(eqx.Module):
@@ -37,16 +38,6 @@ def thing(width: int = 3, seed: int = 0) -> Thing:
     )
 
 
-def assert_same(one: Any, other: Any) -> None:
-    assert jax.tree.structure(one) == jax.tree.structure(other)
-    for name, leaf in named_arrays(one).items():
-        twin = named_arrays(other)[name]
-        assert leaf.dtype == twin.dtype, name
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf, twin = jax.random.key_data(leaf), jax.random.key_data(twin)
-        assert np.asarray(leaf).tobytes() == np.asarray(twin).tobytes(), name
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> CheckpointStore:
     return CheckpointStore(tmp_path / "checkpoints")
@@ -59,6 +50,13 @@ def test_everything_comes_back_bit_for_bit(store: CheckpointStore) -> None:
     assert read_description(path)["config"] == {"lr": 1e-3}
     files = [file for file in path.rglob("*") if file.is_file()]
     assert not [file for file in files if file.read_bytes().startswith(b"\x80")]  # A pickle.
+
+
+def test_arrays_of_numpy_come_back_as_arrays_of_jax(store: CheckpointStore) -> None:
+    path = store.save(1, {"x": np.ones(3, np.float32)}, {})
+    restored = restore(path, {"x": np.zeros(3, np.float32)})["x"]
+    assert isinstance(restored, jax.Array)
+    np.testing.assert_array_equal(restored, np.ones(3))
 
 
 def test_keys_with_dots_do_not_mix_arrays_up(store: CheckpointStore) -> None:
@@ -206,7 +204,7 @@ def test_what_cannot_be_read_back_is_no_checkpoint(
 def test_a_policy_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     model = pm.MLPActorCritic(3, 2, hidden_dim=4, key=jax.random.key(0))
-    with pytest.raises(RunError, match=r"cannot save \S+/file/policy: Not a directory|File exists"):
+    with pytest.raises(RunError, match=r"cannot save \S+/file/policy: Not a directory$"):
         pm.save_policy(model, tmp_path / "file" / "policy")
     pm.save_policy(model, tmp_path / "[p]*")
     pm.load_policy(tmp_path / "[p]*")

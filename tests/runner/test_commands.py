@@ -130,7 +130,11 @@ def test_seeds_are_drawn_as_a_mean_and_a_band(runs, tmp_path):
     pytest.importorskip("matplotlib")
     paths = [runs / name for name in ("a-seed0", "a-seed1", "b")]
     assert call("plot", *paths, "--mean", "--out", tmp_path / "mean.svg") == 0
-    assert (tmp_path / "mean.svg").read_text().startswith("<?xml")
+    picture = (tmp_path / "mean.svg").read_text()
+    assert picture.startswith("<?xml")
+    assert all(f"<!-- {name} -->" in picture for name in ("a (2 seeds)", "b"))
+    assert "a-seed0" not in picture
+    assert 'PolyCollection_1"' in picture  # The band.
     folders = [RunFolder(path) for path in paths]
     means, bands = means_of_seeds(folders, [read_log(folder.metrics) for folder in folders])
     assert list(means) == list(bands) == ["a (2 seeds)", "b"]

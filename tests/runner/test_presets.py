@@ -64,10 +64,10 @@ def test_on_an_accelerator_the_batch_is_the_devices(presets, monkeypatch, capsys
 def test_a_resumed_run_keeps_its_batch_on_an_accelerator(presets, tmp_path, monkeypatch):
     (presets / "both.yaml").write_text("num_envs: 8\nnum_steps: 8\naccelerator: {num_envs: 64}\n")
     task = dataclasses.replace(TASK, presets=presets)
-    runs = [f"--checkpoint-dir={tmp_path}", "--run-name=a", "--preset=both"]
-    assert main(task, DEFAULTS, [*runs, "--total-timesteps=64"]) == 0
+    runs = [f"--checkpoint-dir={tmp_path}", "--run-name=a", "--preset=both", "--num-envs=16"]
+    assert main(task, DEFAULTS, [*runs, "--total-timesteps=128"]) == 0
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert ppo(presets, f"--resume={tmp_path}/a", "--preset=both").num_envs == 8
+    assert ppo(presets, f"--resume={tmp_path}/a", "--preset=both").num_envs == 16
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_real_training_resumes_with_all_that_changes(
 
     def go(name: str, *more: str) -> RunFolder:
         words = flags(tmp_path / name, 12, *more)
-        assert marathon.main(marathon.TASK, marathon.DEFAULTS, words) == 0
+        assert main(marathon.TASK, marathon.DEFAULTS, words) == 0
         return RunFolder(tmp_path / name / "run")
 
     often = ("--run-name", "run", "--log-interval", "3", "--save-interval", "4")

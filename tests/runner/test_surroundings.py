@@ -20,7 +20,7 @@ import counting
 from corridor import Corridor
 from counting import DEFAULTS, TASK, flags
 from hackmatrix.cli import main as hackmatrix
-from ppo_mask.checkpoints import RunFolder, create_run_folders
+from ppo_mask.checkpoints import RunFolder, _run_folder, create_run_folders
 from ppo_mask.errors import RunError
 from ppo_mask.runner import RunConfig, main, make_plan, setting
 from ppo_mask.runner._reader import absolute
@@ -166,6 +166,14 @@ def test_an_environment_that_changes_the_working_directory_takes_no_run_along(
     assert not list((tmp_path / "simulator").iterdir())
 
 
+@pytest.fixture
+def today(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A day that does not end meanwhile."""
+    monkeypatch.setattr(_run_folder, "date", Mock(today=lambda: date(2026, 1, 2)))
+    return "2026-01-02"
+
+
+@pytest.mark.usefixtures("today")
 def test_runs_that_start_at_once_take_names_of_their_own(tmp_path: Path) -> None:
     gate = threading.Barrier(6)
 
@@ -179,8 +187,7 @@ def test_runs_that_start_at_once_take_names_of_their_own(tmp_path: Path) -> None
         assert sorted(pool.map(begin, range(6))) == [f"00{n}" for n in range(1, 7)]
 
 
-def test_runs_of_a_day_are_numbered_beyond_a_thousand(tmp_path: Path) -> None:
-    today = date.today().isoformat()
+def test_runs_of_a_day_are_numbered_beyond_a_thousand(tmp_path: Path, today: str) -> None:
     taken = {name: str(tmp_path / name) for name in (f"{today}-007", f"{today}-1000-lr")}
     (folder,) = create_run_folders(tmp_path, taken, None, ["b"])
     assert folder.path.name == f"{today}-1001-b"

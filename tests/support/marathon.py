@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from corridor import DEFAULTS as CORRIDOR
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.runner import Task, main, setting
+from ppo_mask.runner import Task, setting
 from ppo_mask.training import Metric
 
 
@@ -75,6 +75,3 @@ TASK = Task[MarathonSettings](
     ),
 )
 DEFAULTS = dataclasses.replace(CORRIDOR, environment=MarathonSettings())
-
-if __name__ == "__main__":
-    raise SystemExit(main(TASK, DEFAULTS))

@@ -1,4 +1,4 @@
-"""Random play of an adapter, to compare with the library's own; and a short training."""
+"""Random play of an adapter, to compare with the library's own."""
 
 import jax
 import jax.numpy as jnp
@@ -6,9 +6,7 @@ import numpy as np
 
 from ppo_mask.envs import VectorEnv
 from ppo_mask.envs.actions import mask_length
-from ppo_mask.networks import MLPActorCritic, masked_distribution
-from ppo_mask.ppo import PPOConfig
-from ppo_mask.training import Trainer, evaluate
+from ppo_mask.networks import masked_distribution
 
 
 def keys_of(key):
@@ -16,7 +14,7 @@ def keys_of(key):
     return jax.random.split(key, 2)
 
 
-def played(env, num_envs=8, num_steps=80, seed=0):
+def played(env, num_envs=8, num_steps=80):
     """Random allowed actions, and what came of them.
 
     Returns:
@@ -51,7 +49,7 @@ def played(env, num_envs=8, num_steps=80, seed=0):
         return reset_key, seen
 
     many = jax.jit(jax.vmap(play, out_axes=(0, 1)))
-    resets, (before, keys, *rest) = many(jax.random.split(jax.random.key(seed), num_envs))
+    resets, (before, keys, *rest) = many(jax.random.split(jax.random.key(0), num_envs))
     before, actions, steps = jax.device_get((before, *rest))
     at = lambda rows, tree: jax.tree.map(lambda x: x[rows], tree)  # noqa: E731
     first, following = at(0, before), at(slice(1, None), before)
@@ -134,14 +132,3 @@ def play_without_jax(env, steps, cut=0):
             raise failure
         numbers = answer.rows[:, :3]
         actions = draw_allowed(random, answer.mask, env.num_actions).reshape(3, parts)
-
-
-def learned(env, num_updates, seed=0, evaluations=200, curriculum=None, **config):
-    """What an MLP's policy is worth after some updates, drawing its actions."""
-    config = PPOConfig(num_envs=32, **{"num_steps": 32, "learning_rate": 1e-3, **config})
-    model_key, key, evaluation_key = jax.random.split(jax.random.key(seed), 3)
-    size = env.reset(key)[1].observation.size
-    model = MLPActorCritic(size, env.num_actions, 64, 2, layer_norm=True, key=model_key)
-    trainer = Trainer(env, config, curriculum=curriculum)
-    state = trainer.train(trainer.init(model, key), num_updates * config.batch_size)
-    return evaluate(state.model, env, evaluation_key, evaluations, greedy=False)

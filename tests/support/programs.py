@@ -58,11 +58,6 @@ class Program:
         return self.trainer.init(self.make_model(jax.random.key(0)), jax.random.key(1))
 
     @cached_property
-    def trained(self) -> tuple[pm.TrainState, pm.History]:
-        """After six updates, with a log line for each two."""
-        return self.train(6, log_interval=2)
-
-    @cached_property
     def seeds(self) -> pm.TrainState:
         """Two seeds before the first update, for ``train_seeds``."""
         keys = jax.random.split(jax.random.key(3), 2)

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from tensorboardX.proto.event_pb2 import Event
 
-from ppo_mask.checkpoints import RunFolder, read_arrays
+from ppo_mask.checkpoints import RunFolder, named_arrays, read_arrays
 
 
 def log(folder: RunFolder) -> list[dict[str, Any]]:
@@ -46,3 +48,14 @@ def assert_same_run(one: RunFolder, other: RunFolder) -> None:
     wanted = [(x["step"], name) for x in log(one) for name in x if name not in ("step", "update")]
     wanted += [(x["step"], "train/steps_per_second") for x in log(one) if "train/total_loss" in x]
     assert sorted(tensorboard_points(one)) == sorted(wanted)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Two trees are equal in structure, dtypes and bits."""
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for name, leaf in named_arrays(one).items():
+        twin = named_arrays(other)[name]
+        assert leaf.dtype == twin.dtype, name
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf, twin = jax.random.key_data(leaf), jax.random.key_data(twin)
+        assert np.asarray(leaf).tobytes() == np.asarray(twin).tobytes(), name

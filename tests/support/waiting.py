@@ -15,7 +15,10 @@ PATIENCE = 600.0
 _PORTS_OF_A_WORKER = 2_000
 _worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10
 _first = 10_000 + _PORTS_OF_A_WORKER * _worker
-_ports = itertools.cycle(range(_first, _first + _PORTS_OF_A_WORKER))
+_begin = os.getpid() * 61  # Of two sessions on a machine, each begins somewhere else.
+_ports = itertools.cycle(
+    _first + (_begin + n) % _PORTS_OF_A_WORKER for n in range(_PORTS_OF_A_WORKER)
+)
 
 
 def wait_until(happened: Callable[[], Any], processes: Sequence[subprocess.Popen[Any]]) -> None:

@@ -24,7 +24,7 @@ def warnings_of(lines: list[dict[str, float]]) -> list[tuple[int, str]]:
     run = Run(PPOConfig(num_envs=4, num_steps=8), 0, 100, [checks])
     for run.update, values in enumerate(lines, start=1):
         run.log(values)
-    assert all(("\n" not in text and ";" in text) or "look at" in text for text in said)
+    assert all("\n" not in text and (";" in text or "look at" in text) for text in said)
     words = [text.removeprefix("update ").split(": ", 1) for text in said]
     return [(int(update), text.split()[0]) for update, text in words]
 

@@ -116,7 +116,8 @@ def test_in_bfloat16_it_is_nearly_the_same(observations):
 
 
 def test_normalization_is_of_the_players_side_and_leaves_the_cells(observations, seen):
-    model = add_normalization(BoardActorCritic(8, 1, key=jax.random.key(0)), observations)
+    plain = BoardActorCritic(8, 1, key=jax.random.key(0))
+    model = add_normalization(plain, observations)
     assert isinstance(model.network, NormalizedActorCritic)
     (moments,) = model.network.moments
     assert moments.mean.shape == (NUM_AROUND_PLAYER,)
@@ -124,4 +125,7 @@ def test_normalization_is_of_the_players_side_and_leaves_the_cells(observations,
     (moments,) = model.network.moments
     np.testing.assert_allclose(moments.mean, seen.player.mean(axis=0), atol=1e-5)
     values = jax.jit(jax.vmap(lambda x: model(x, MASK)[1]))(observations)
-    assert np.isfinite(values).all()
+    shown = np.clip((seen.player - moments.mean) / moments.deviation, -10, 10)
+    of_plain = jax.jit(jax.vmap(lambda x: plain.network(x, MASK)[1]))
+    expected = of_plain(seen._replace(player=jnp.asarray(shown)))
+    np.testing.assert_allclose(values, expected, atol=1e-4)

@@ -137,7 +137,9 @@ def test_a_page_of_100_steps_is_small(network):
 
 
 def test_names_cannot_break_a_page_that_notebooks_show(fighter):
-    assert fighter._repr_html_().startswith("<iframe srcdoc=")
+    shown = re.fullmatch(r'<iframe srcdoc="([^"]*)"[^>]*></iframe>', fighter._repr_html_())
+    assert shown is not None
+    assert html.unescape(shown[1]) == page(fighter)
     assert "</script><b>" not in page(dataclasses.replace(fighter, name="</script><b>"))
 
 

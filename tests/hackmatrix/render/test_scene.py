@@ -122,19 +122,20 @@ def test_blocks_and_what_lies_about_are_drawn_and_questions_are_not(recorded):
 
 
 def test_the_players_values_and_programs_are_drawn(recorded):
+    names = ("credits", "energy", "siphons", "score", "attack")
     for start, image, _ in recorded:
-        labels = {label.text for label in ElementTree.fromstring(image).iter(f"{SVG}text")}
-        _, _, hp, credits, energy, siphons, score, attack = start["player"]
-        for value in (credits, energy, siphons, score, attack, f"{start['stage']}/8"):
-            assert str(value) in labels
-        assert f"hp {hp}" in image
+        labels = [label.text for label in ElementTree.fromstring(image).iter(f"{SVG}text")]
+        _, _, hp, *amounts = start["player"]
+        wanted = dict(zip(names, map(str, amounts), strict=True)) | {"stage": f"{start['stage']}/8"}
+        # After "hp", each name is followed by its number.
+        assert dict(zip(labels[1:13:2], labels[2:13:2], strict=True)) == wanted
+        assert f"stage {start['stage']}, hp {hp}</title>" in image
         assert f"turn {start['turn']}" in image
         assert f"next spawn at turn {start['next_task']} (every {start['interval']})" in image
         assert ("CALM" in "".join(x for x in labels if "turn" in x)) == bool(start["calm"])
-        for number in start["owned"]:
-            card = CARDS[number]
-            assert card.name in labels
-            assert f"program {card.name}, price" in image
+        owned = [CARDS[number].name for number in sorted(start["owned"])]
+        assert re.findall(r"<title>program (.*?), price", image) == owned
+        assert {*owned} <= {*labels}
 
 
 @pytest.mark.parametrize("reveal", [False, True])

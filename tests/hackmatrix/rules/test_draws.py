@@ -36,7 +36,7 @@ def drawn(request):
         bounded = [draws.below(bound, Use.ORDER, 12_345) for bound in BOUNDS]
         return draws.words, bounded, [draws.below(8, *place) for place in PLACES]
 
-    return jax.device_get(draw(SEEDS)), jax.device_get(draw(SEEDS))
+    return jax.device_get(draw(SEEDS)), jax.device_get(draw(SEEDS[::-1]))
 
 
 def table(first, second):
@@ -45,7 +45,9 @@ def table(first, second):
 
 def test_every_value_below_the_bound_is_as_likely_and_no_other_comes(drawn):
     (words, bounded, _), again = drawn
-    jax.tree.map(np.testing.assert_array_equal, drawn[0], again)
+    # Draws depend on the seed, not on the place in a batch.
+    same = lambda one, other: np.testing.assert_array_equal(one, other[::-1])  # noqa: E731
+    jax.tree.map(same, drawn[0], again)
     for bound, values in zip(BOUNDS, bounded, strict=True):
         assert values.min() >= 0
         assert values.max() < bound

@@ -129,28 +129,6 @@ def table(runs: Sequence[Sequence[dict[str, float]]]) -> str:
     return "\n".join(rows)
 
 
-def draw(path: Path, runs: Sequence[Sequence[dict[str, float]]]) -> None:
-    """Plots the mean final stage over seconds and over steps, with a line for each seed."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    for axes, name, unit in zip(
-        figure.subplots(1, 2, sharey=True), ("seconds", "steps"), (1, 1e6), strict=True
-    ):
-        for seed, looks in enumerate(runs, 1):
-            axes.plot(
-                [look[name] / unit for look in looks],
-                [look["stage"] for look in looks],
-                label=f"seed {seed}",
-            )
-        axes.set_xlabel("seconds of training" if name == "seconds" else "million steps")
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].set_ylabel("mean final stage, sampled")
-    figure.axes[0].legend(frameon=False)
-    figure.savefig(path, dpi=110)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the command line, measures, and prints the table."""
     parser = argparse.ArgumentParser(description="How strong a recipe is after how many seconds.")
@@ -158,14 +136,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=3, help="1 to so many (default: 3)")
     parser.add_argument("--episodes", type=int, default=512, help="at each look (default: 512)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all looks there")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves there")
     options, flags = parser.parse_known_args(arguments)
     runs = measure_recipe(flags, options.seeds, options.seconds, options.episodes)
     if options.json:
         found: dict[str, Any] = {"flags": flags, **surroundings(), "runs": runs}
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    if options.plot:
-        draw(options.plot, runs)
     print(table(runs))
 
 

@@ -182,9 +182,8 @@ def test_a_file_of_something_else_is_refused(tmp_path):
 @pytest.mark.nightly  # Compiles the learner and an evaluation of the game.
 def test_strength_of_a_recipe_is_measured(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(strength, "_FIRST_LOOK", 0.0)
-    found, drawn = tmp_path / "found.json", tmp_path / "curves.svg"
+    found = tmp_path / "found.json"
     own = ["--seconds=0.1", "--seeds=2", "--episodes=4", f"--json={found}"]
-    own += [f"--plot={drawn}"] if importlib.util.find_spec("matplotlib") else []
     strength.main([*own, "--num-envs=4", "--num-steps=4", "--hidden-dim=8"])
     runs = json.loads(found.read_text())["runs"]
     assert [looks[0]["steps"] for looks in runs] == [0, 0]

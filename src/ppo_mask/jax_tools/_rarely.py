@@ -140,22 +140,51 @@ def _batch(
 
     The function's argument ``leaves[i]`` has a batch axis if ``per_member[i]`` is True.
     """
+    axes = [0] * len(in_place) + [0 if own else None for own in per_member]
+
+    def arguments(out: Any, leaves: Any) -> list[Any]:
+        base = jax.tree.leaves(out)
+        return [*(base[i] for i in in_place), *leaves]
+
+    def all_at_once(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
+        del cost
+        new = jax.vmap(run, axes, axis_size=pred.size)(*arguments(otherwise, leaves))
+
+        def choose(old: Array, new: Array) -> Array:
+            return jnp.where(pred.reshape(-1, *(1 for _ in old.shape[1:])), new, old)
+
+        return jax.tree.map(choose, otherwise, new)
+
+    def in_chunks(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
+        batch = pred.size
+        chunk = min(batch, max(_MIN_CHUNK, batch // share))
+        if chunk == batch:  # Nothing to pick.
+            operands = (pred, cost, otherwise, *leaves)
+            return jax.lax.cond(pred.any(), all_at_once, lambda *_: otherwise, *operands)
+
+        def some_left(carry: Any) -> Array:
+            served, waiting, _ = carry
+            return waiting[served] != _NOBODY
+
+        def serve(carry: Any) -> Any:
+            # `waiting` is in the carry, so that XLA does not compute it again for each use.
+            served, waiting, out = carry
+            rows = _rows(jax.lax.dynamic_slice(waiting, (served,), (chunk,)), batch)
+            # Padding gets the last member's arguments, and the results of padding are dropped.
+            picked = jnp.minimum(rows, batch - 1)
+            args = [
+                x if axis is None else x.at[picked].get(mode="promise_in_bounds")
+                for x, axis in zip(arguments(out, leaves), axes, strict=True)
+            ]
+            new = jax.vmap(run, axes, axis_size=chunk)(*args)
+            out = jax.tree.map(lambda o, n: o.at[rows].set(n, mode="drop"), out, new)
+            return served + chunk, waiting, out
+
+        begin = (jnp.uint32(0), _waiting(pred, cost, padding=chunk), otherwise)
+        return jax.lax.while_loop(some_left, serve, begin)[2]
 
     @custom_vmap
     def many(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
-        chunk = min(pred.size, max(_MIN_CHUNK, pred.size // share))
-
-        def all_at_once(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
-            del cost
-            return _serve_all(run, in_place, per_member, pred, otherwise, leaves)
-
-        def in_chunks(pred: Any, cost: Any, otherwise: Any, *leaves: Any) -> Any:
-            if chunk == pred.size:  # Nothing to pick.
-                operands = (pred, cost, otherwise, *leaves)
-                return jax.lax.cond(pred.any(), all_at_once, lambda *_: otherwise, *operands)
-            waiting = _waiting(pred, cost, padding=chunk)
-            return _serve_in_chunks(run, in_place, per_member, chunk, waiting, otherwise, leaves)
-
         elsewhere = all_at_once if short else in_chunks
         return by_platform(in_chunks, elsewhere, pred, cost, otherwise, *leaves)
 
@@ -213,62 +242,3 @@ def _waiting(
 def _rows(waiting: UInt32[Array, " n"], batch: int) -> UInt32[Array, " n"]:
     """Extracts the indices from :func:`_waiting`'s words; ``_NOBODY`` becomes ``batch``."""
     return jnp.where(waiting == _NOBODY, batch, waiting & ((1 << _INDEX_BITS) - 1))
-
-
-def _serve_in_chunks(
-    run: Callable[..., Any],
-    in_place: list[int],
-    per_member: tuple[bool, ...],
-    chunk: int,
-    waiting: UInt32[Array, " padded"],
-    otherwise: Any,
-    leaves: tuple[Any, ...],
-) -> Any:
-    batch = waiting.shape[0] - chunk
-    per_member = (*(True for _ in in_place), *per_member)
-
-    def some_left(carry: tuple[Array, Array, Any]) -> Array:
-        served, waiting, _ = carry
-        return waiting[served] != _NOBODY
-
-    def serve(carry: tuple[Array, Array, Any]) -> tuple[Array, Array, Any]:
-        # `waiting` is in the carry, so that XLA does not compute it again for each use.
-        served, waiting, out = carry
-        rows = _rows(jax.lax.dynamic_slice(waiting, (served,), (chunk,)), batch)
-        # Padding gets the last member's arguments, and the results of padding are dropped.
-        picked = jnp.minimum(rows, batch - 1)
-        base = jax.tree.leaves(out)
-        args = [
-            x.at[picked].get(mode="promise_in_bounds") if own else x
-            for x, own in zip((*(base[i] for i in in_place), *leaves), per_member, strict=True)
-        ]
-        new = _run_each(run, per_member, chunk, args)
-        out = jax.tree.map(lambda o, n: o.at[rows].set(n, mode="drop"), out, new)
-        return served + chunk, waiting, out
-
-    return jax.lax.while_loop(some_left, serve, (jnp.uint32(0), waiting, otherwise))[2]
-
-
-def _serve_all(
-    run: Callable[..., Any],
-    in_place: list[int],
-    per_member: tuple[bool, ...],
-    pred: Bool[Array, " batch"],
-    otherwise: Any,
-    leaves: tuple[Any, ...],
-) -> Any:
-    base = jax.tree.leaves(otherwise)
-    per_member = (*(True for _ in in_place), *per_member)
-    args = [*(base[i] for i in in_place), *leaves]
-    new = _run_each(run, per_member, pred.size, args)
-
-    def choose(old: Array, new: Array) -> Array:
-        return jnp.where(pred.reshape(-1, *(1 for _ in old.shape[1:])), new, old)
-
-    return jax.tree.map(choose, otherwise, new)
-
-
-def _run_each(
-    run: Callable[..., Any], per_member: tuple[bool, ...], size: int, args: list[Any]
-) -> Any:
-    return jax.vmap(run, [0 if own else None for own in per_member], axis_size=size)(*args)

@@ -101,26 +101,20 @@ class VectorStepper:
         arrays["ends"][:, 0] = terminated
         arrays["ends"][:, 1] = truncated
         self._store_infos(info, ~ended if self._same_step else np.ones_like(ended))
-        final = observation
-        masked = np.ones_like(ended)  # Where `info` describes the next observation.
         if self._same_step and ended.any():
             final = info.get("final_obs")
             if final is None:
                 raise UnfitError('infos have no "final_obs", though an episode has ended')
             self._store_infos(info.get("final_info", {}), ended)
             self._store("final", final, ended)
-        elif ended.any():
-            self._store("final", observation, ended)
         self._store("next", observation, slice(None))
         again = cut if self._same_step else cut | ended
         if again.any():
-            if cut.any():
-                self._store("final", observation, cut)
+            self._store("final", observation, again)
             if self._resets_some:
                 begun, new_info = self._vector.reset(options={"reset_mask": again.copy()})
                 self._store("next", begun, again)
                 self._store_masks(new_info, begun, again)
-                masked &= ~again
             elif cut.any():
                 raise UnfitError(
                     "an episode took more steps than asked for, and the vector cannot reset one "
@@ -129,10 +123,10 @@ class VectorStepper:
             else:
                 for _, _, array in self._leaves["next"]:
                     array[again] = 0
-                masked &= ~again
                 first = first_actions(self._layout["num_actions"])
                 arrays["mask"][again] = np.isin(np.arange(arrays["mask"].shape[1]), first)
-        self._store_masks(info, observation, masked)
+        # Where no episode begins again, `info` describes the next observation.
+        self._store_masks(info, observation, ~again)
 
     def close(self) -> None:
         """Closes the vector, silently."""

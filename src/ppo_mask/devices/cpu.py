@@ -2,7 +2,7 @@
 
 XLA splits only large operations over cores, but most operations of environments are small
 operations or sequential loops. With a device for each core, a program runs on all cores at once
-(docs/running_elsewhere.md has measurements).
+(docs/benchmarks.md has measurements).
 """
 
 import os

@@ -17,8 +17,10 @@ from measure import Measurement, Ratio, in_turn_apart, measure, measure_apart
 from peers import PEERS
 from subjects import random_actions
 
+import maskable_ppo
 from hackmatrix.rules import plain
 from hackmatrix.rules.programs import Program
+from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
 
 
 def check(found: Measurement) -> None:
@@ -227,6 +229,13 @@ def test_losses_are_counted_by_stage_and_cause(tmp_path, capsys):
         assert [int(n) for n in row.split("|")[5:-1]] == counts
     assert {loss["cause"] for loss in lost} <= set(losses.CAUSES)
     assert all(loss["hp"] >= 1 and loss["beside"] and loss["entry_hp"] >= 2 for loss in lost)
+
+
+def test_workers_can_import_the_games_beside_maskable_ppo():
+    game = maskable_ppo.games()["card game"]
+    with GymnasiumEnv(game, flatten=True, num_workers=1) as env:
+        _, timestep = env.reset(jax.random.key(0))
+    assert timestep.action_mask.any()
 
 
 @pytest.mark.nightly  # Compiles a training and an evaluation.

@@ -7,8 +7,10 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis
@@ -17,6 +19,7 @@ import pytest
 from _pytest.mark.expression import Expression
 
 from compilations import BUDGET, Compilations
+from ppo_mask.checkpoints import _run_folder
 from ppo_mask.runner import enable_compilation_cache
 from ppo_mask.training import acknowledge_stop, run_chunk
 
@@ -184,3 +187,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     config.option.loadscopereorder = False  # Else files of many tests come first.
     return Scheduling(config, log)
+
+
+@pytest.fixture
+def today(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A day that does not end meanwhile."""
+    monkeypatch.setattr(_run_folder, "date", SimpleNamespace(today=lambda: date(2026, 1, 2)))
+    return "2026-01-02"

@@ -95,7 +95,9 @@ def _make_game(
         return HackMatrix(undo_depth, max_steps)
     weights = np.asarray(starting_weights, np.float32)
     if not (weights.min(initial=0) >= 0 and 0 < weights.sum() < np.inf):
-        raise ValueError(f"starting_weights must be 0 or more, and not all 0, got {weights}")
+        raise ValueError(
+            f"starting_weights must be finite, 0 or more, and not all 0, got {weights.tolist()}"
+        )
     return HackMatrix(undo_depth, max_steps, jnp.asarray(weights))
 
 

@@ -8,9 +8,9 @@ A position is a dictionary of numbers and lists:
 - ``player``: ``[row, col, hp, credits, energy, data_siphons, score, attack]``.
 - ``owned``: the numbers of the programs owned.
 - ``cells``: ``[row, col, kind, points, program, spawn_count, credits, energy, siphoned, center]``
-  for each cell; cells with nothing on them may be left out. ``program`` is -1 for no program. The
-  kinds are 0 empty, 1 data block, 2 program block, 3 question block with data, 4 question block
-  with a program, 5 data siphon, 6 exit.
+  for each cell; cells with nothing on them may be left out. The kinds are 0 empty, 1 data block,
+  2 program block, 3 question block with data, 4 question block with a program, 5 data siphon,
+  6 exit. ``program`` is -1 except on kinds 2 and 4.
 - ``enemies``: ``[type, row, col, hp, disabled, stunned, from_siphon, from_task]`` for each enemy,
   in list order (see :mod:`hackmatrix.rules.entities`). The types are 0 virus, 1 daemon,
   2 glitch, 3 cryptog.

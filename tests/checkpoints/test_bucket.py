@@ -3,9 +3,7 @@
 import errno
 import shutil
 import sys
-from datetime import date
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
@@ -26,14 +24,7 @@ from memory_bucket import (
     use_machine,
 )
 from ppo_mask.callbacks import _uploader
-from ppo_mask.checkpoints import (
-    RunFolder,
-    Storage,
-    _run_folder,
-    _storage,
-    open_storage,
-    read_arrays,
-)
+from ppo_mask.checkpoints import RunFolder, Storage, _storage, open_storage, read_arrays
 from ppo_mask.checkpoints._objects import Bucket
 from ppo_mask.errors import RunError
 from ppo_mask.runner import main
@@ -150,11 +141,8 @@ def test_a_process_that_was_overtaken_overwrites_nothing_and_what_it_did_is_kept
 
 
 def test_names_are_those_of_the_bucket_too(
-    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+    machine: Path, today: str, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
-    day = date(2026, 1, 2)  # It does not end meanwhile.
-    monkeypatch.setattr(_run_folder, "date", SimpleNamespace(today=lambda: day))
-    today = day.isoformat()
     few = ["--checkpoint-dir", URL, "--total-timesteps", "32"]
     assert main(TASK, DEFAULTS, few) == 0
     assert main(TASK, DEFAULTS, few) == 0

@@ -68,8 +68,8 @@ def test_options_reach_the_game():
     np.testing.assert_array_equal(env.starting_weights, stage_4)
     with pytest.raises(ValueError, match="undo_depth must be at least 8, got 3"):
         gymnasium.make(ID, undo_depth=3)
-    for weights in ([0] * 8, [-1, 2, 0, 0, 0, 0, 0, 0]):
-        with pytest.raises(ValueError, match="starting_weights must be 0 or more, and not all 0"):
+    for weights in ([0] * 8, [-1, 2, 0, 0, 0, 0, 0, 0], [np.inf] * 8):
+        with pytest.raises(ValueError, match="must be finite, 0 or more, and not all 0, got"):
             gymnasium.make(ID, starting_weights=weights)
     with pytest.raises(ValueError, match="render_mode must be one of ansi, rgb_array, human"):
         hackmatrix.gymnasium.make_env(render_mode="film")

@@ -147,6 +147,7 @@ def test_samples_follow_the_probabilities_and_parts_are_independent(sizes):
 
 
 def test_no_rounding_draws_a_forbidden_action():
+    """A sample is ``invert_cdf`` of a uniform number."""
     rng = np.random.default_rng(0)
     logits = jnp.float32(20 * rng.normal(size=(2000, 300)))
     mask = rng.random(logits.shape) < 0.05

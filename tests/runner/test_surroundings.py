@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
 from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
@@ -20,7 +19,7 @@ import counting
 from corridor import Corridor
 from counting import DEFAULTS, TASK, flags
 from hackmatrix.cli import main as hackmatrix
-from ppo_mask.checkpoints import RunFolder, _run_folder, create_run_folders
+from ppo_mask.checkpoints import RunFolder, create_run_folders
 from ppo_mask.errors import RunError
 from ppo_mask.runner import RunConfig, main, make_plan, setting
 from ppo_mask.runner._reader import absolute
@@ -164,13 +163,6 @@ def test_an_environment_that_changes_the_working_directory_takes_no_run_along(
     assert folder.checkpoints.newest() == 40
     assert "levels: levels\n" in folder.config.read_text()
     assert not list((tmp_path / "simulator").iterdir())
-
-
-@pytest.fixture
-def today(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A day that does not end meanwhile."""
-    monkeypatch.setattr(_run_folder, "date", Mock(today=lambda: date(2026, 1, 2)))
-    return "2026-01-02"
 
 
 @pytest.mark.usefixtures("today")

@@ -43,7 +43,7 @@ class Scripted(AbstractActorCritic):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """Empty, as a script has no hyperparameters."""
+        """Empty: a scripted policy is not saved."""
         return {}
 
     @number_settings()

@@ -29,7 +29,8 @@ class _Tolerant:
 
     def __init__(self, stream: Any) -> None:
         # The stream is None without a console, or if a shell has closed it.
-        self._stream = io.StringIO() if stream is None else stream
+        self._is_none = stream is None
+        self._stream = io.StringIO() if self._is_none else stream
 
     def write(self, text: str) -> int:
         self._try(self._stream.write, text)
@@ -39,6 +40,8 @@ class _Tolerant:
         self._try(self._stream.flush)
 
     def _try(self, act: Callable[..., Any], *arguments: Any) -> None:
+        if self._is_none:
+            return
         try:
             act(*arguments)
         except (OSError, ValueError):

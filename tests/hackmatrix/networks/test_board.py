@@ -128,4 +128,4 @@ def test_normalization_is_of_the_players_side_and_leaves_the_cells(observations,
     shown = np.clip((seen.player - moments.mean) / moments.deviation, -10, 10)
     of_plain = jax.jit(jax.vmap(lambda x: plain.network(x, MASK)[1]))
     expected = of_plain(seen._replace(player=jnp.asarray(shown)))
-    np.testing.assert_allclose(values, expected, atol=1e-4)
+    np.testing.assert_allclose(values, expected, atol=1e-4, equal_nan=False)

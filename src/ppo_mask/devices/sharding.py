@@ -20,6 +20,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from ppo_mask.errors import FieldError
+from ppo_mask.jax_tools import widen_floats
 
 ENVS = "envs"
 """The name of the mesh's axis."""
@@ -100,9 +101,7 @@ def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
     if mesh is None or mesh.size == 1:
         return tree
     numbers, apart = ravel_pytree(tree)
-    # In float32 or wider, since sums of shorter floats would lose terms or overflow.
-    wide = numbers.astype(jnp.float32) if numbers.dtype.itemsize < 4 else numbers
-    return apart(jax.lax.pmean(wide, ENVS).astype(numbers.dtype))
+    return apart(jax.lax.pmean(widen_floats(numbers), ENVS).astype(numbers.dtype))
 
 
 def env_sharding(mesh: Mesh) -> NamedSharding:

@@ -31,6 +31,7 @@ from ._trees import (
     plain_dicts,
     python_scalar,
     strong_types,
+    widen_floats,
     zeros_from_shapes,
 )
 
@@ -54,5 +55,6 @@ __all__ = [
     "scan_until",
     "split_key",
     "strong_types",
+    "widen_floats",
     "zeros_from_shapes",
 ]

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from ppo_mask.jax_tools._trees import ArrayTree, zeros_from_shapes
+from ppo_mask.jax_tools._trees import ArrayTree, widen_floats, zeros_from_shapes
 
 
 def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree) -> ArrayTree:
@@ -29,19 +29,14 @@ def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree
         return function(part(0))
     function = jax.jit(function)  # Traced once; the shapes and the loop share the trace.
     shapes = jax.eval_shape(lambda: function(part(0)))
-    nothing = zeros_from_shapes(jax.eval_shape(_widened, shapes))
+    nothing = zeros_from_shapes(jax.eval_shape(widen_floats, shapes))
 
     def add(total: ArrayTree, part: ArrayTree) -> tuple[ArrayTree, None]:
-        return jax.tree.map(jnp.add, total, _widened(function(part))), None
+        return jax.tree.map(jnp.add, total, widen_floats(function(part))), None
 
     total, _ = jax.lax.scan(add, nothing, parts)
 
     return jax.tree.map(lambda x, like: (x / num_parts).astype(like.dtype), total, shapes)
-
-
-def _widened(tree: ArrayTree) -> ArrayTree:
-    """Casts short floats to float32: a sum of bfloat16 or float16 drops terms or overflows."""
-    return jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype.itemsize < 4 else x, tree)
 
 
 def scan_until(

@@ -66,6 +66,15 @@ def strong_types(tree: Any) -> Any:
     return jax.tree.map(_strong, tree)
 
 
+def widen_floats(tree: ArrayTree) -> ArrayTree:
+    """Casts short floats to float32: a sum of bfloat16 or float16 drops terms or overflows.
+
+    Args:
+        tree: a tree of floats.
+    """
+    return jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype.itemsize < 4 else x, tree)
+
+
 def flat_numbers(observation: ArrayTree) -> Float[Array, " features"]:
     """Concatenates all numbers of an observation into one vector, in the order of the leaves.
 

@@ -156,7 +156,7 @@ class ConvActorCritic(AbstractActorCritic):
         bounds = bounds_of(env, observation, shape)
         read: dict[str, Any] = {"channels_first": known, "bounds": bounds}
         others = size_of(observation) - math.prod(shape)
-        plain = {name: python_scalar(x) for name, x in hyperparameters.items()}
+        plain = jax.tree.map(python_scalar, hyperparameters)
         return cls(shape, others, env.num_actions, key=key, **(read | plain))
 
     @property

@@ -45,7 +45,7 @@ class AbstractFlatActorCritic(AbstractActorCritic):
         """
         make: Any = cls
         observation = observation_shapes(env)
-        plain = {name: python_scalar(x) for name, x in hyperparameters.items()}
+        plain = jax.tree.map(python_scalar, hyperparameters)
         sizes = {"bounds": bounds_of(env, observation)} | plain
         return make(size_of(observation), env.num_actions, key=key, **sizes)
 

@@ -66,7 +66,7 @@ def with_ppo_mask(task: Task, seed: int) -> Training:
 
     began = time.perf_counter()
     sizes = {"num_envs": task.num_envs, "num_steps": task.num_steps, "update_epochs": EPOCHS}
-    env, config = GymnaxEnv(task.env), pm.PPOConfig(**sizes, **SHARED)
+    env, config = GymnaxEnv(task.env), pm.PPO(**sizes, **SHARED)
     trainer = pm.Trainer(env, config)
     model_key, key, eval_key = jax.random.split(jax.random.key(seed), 3)
     model = pm.MLPActorCritic.for_env(env, hidden_dim=WIDTH, key=model_key)

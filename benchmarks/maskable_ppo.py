@@ -37,7 +37,7 @@ def games() -> dict[str, Any]:
 def train_ours(game: Any, steps: int, seed: int, num_envs: int, num_workers: int) -> Any:
     """Returns the steps/s of the median update and of the whole run, and the final mean return."""
     env = GymnasiumEnv(game, flatten=True, num_workers=num_workers)
-    config = pm.PPOConfig(
+    config = pm.PPO(
         num_envs=num_envs,
         num_steps=BATCH // num_envs,
         num_minibatches=BATCH // MINIBATCH,

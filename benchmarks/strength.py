@@ -68,7 +68,7 @@ class Strength(Callback):
         model = addressable(state.model)
         agent = Agent("", model, greedy=False, env=game_for(model))
         found = measure(agent, seed=run.update, episodes=self._episodes)
-        steps = run.update * run.config.batch_size
+        steps = run.update * run.algorithm.batch_size
         look = {
             "seconds": round(self._trained, 2),
             "steps": steps,

@@ -19,9 +19,10 @@ from hackmatrix.networks.features import NUM_FEATURES
 from hackmatrix.rules.batching import join
 from hackmatrix.rules.bits import nth_bit
 from hackmatrix.task import METRICS
-from ppo_mask.devices.sharding import env_sharding, make_mesh, shard_over_envs
+from ppo_mask.acting import collect, start_rollout
+from ppo_mask.devices.sharding import make_mesh, shard_over_envs, sharding
 from ppo_mask.envs import VectorEnv
-from ppo_mask.ppo import PPOConfig, _rollout as rollout
+from ppo_mask.ppo import PPO
 from ppo_mask.training import Trainer, place_state
 
 
@@ -90,12 +91,12 @@ def collected(num_envs: int, num_steps: int = 128) -> Subject:
         key, arrays, state, _ = carry
         key, rollout_key = jax.random.split(key)
         model = eqx.combine(arrays, static)
-        state, transitions = rollout.collect(env, model, state, rollout_key, num_steps)
+        state, transitions = collect(env, model, state, rollout_key, num_steps)
         # Without the sum, the compiler would drop the arrays that nothing else uses.
         kept = jax.tree.leaves((transitions.decision, transitions.reward))
         return key, arrays, state, sum(jnp.sum(x, dtype=jnp.float32) for x in kept)
 
-    state = eqx.filter_jit(rollout.start_rollout)(env, model, jax.random.key(1))
+    state = eqx.filter_jit(start_rollout)(env, model, jax.random.key(1))
     return Subject(run, (jax.random.key(2), arrays, state, jnp.zeros(())), num_envs * num_steps)
 
 
@@ -103,7 +104,7 @@ def trained(num_envs: int, num_steps: int = 128, devices: int = 1) -> Subject:
     """One update of the training loop with the trainer's defaults, including metrics."""
     mesh = make_mesh(devices)
     env = HackMatrix(compact=True)
-    config = PPOConfig(num_envs=num_envs, num_steps=num_steps)
+    config = PPO(num_envs=num_envs, num_steps=num_steps)
     model = PlayerCenteredMLP(key=jax.random.key(0))
     state = place_state(Trainer(env, config, metrics=METRICS).init(model, jax.random.key(1)), mesh)
     setup = Trainer(env, config, metrics=METRICS, mesh=mesh)
@@ -123,7 +124,7 @@ def matrix_products(num_envs: int, num_steps: int = 128) -> Subject:
     There is a forward pass for each step of a rollout, and a forward and backward pass for each
     gradient step. No update can be faster on the same machine.
     """
-    config = PPOConfig(num_envs=num_envs, num_steps=num_steps)
+    config = PPO(num_envs=num_envs, num_steps=num_steps)
     sizes = [(NUM_FEATURES, 256), (256, 256)]
     towers = [[jnp.ones(shape) / 256 for shape in (*sizes, (256, outputs))] for outputs in (28, 1)]
     rows = config.batch_size // config.scaling.num_minibatches
@@ -168,7 +169,7 @@ def spread(make: Callable[..., Subject], num_envs: int, devices: int, **steps: i
         return jax.tree.map(lambda x: x[None], carry)
 
     start = jax.tree.map(lambda x: jnp.stack([x] * devices), one.start)
-    start = jax.device_put(start, env_sharding(mesh))
+    start = jax.device_put(start, sharding(mesh, 0))
     return Subject(shard_over_envs(mesh, run, (0,), 0), start, one.steps * devices)
 
 

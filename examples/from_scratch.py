@@ -12,19 +12,12 @@ import optax
 from jaxtyping import Array
 
 import ppo_mask as pm
+from ppo_mask.acting import RolloutState, bootstrap_values, collect, start_rollout
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.ppo import (
-    Batch,
-    RolloutState,
-    bootstrap_values,
-    collect,
-    estimate_advantages,
-    gather_rows,
-    shuffle_rows,
-    start_rollout,
-)
+from ppo_mask.ppo import estimate_advantages
+from ppo_mask.training import Batch, gather_rows, shuffle_rows
 
-config = pm.PPOConfig(num_envs=64, num_steps=32, learning_rate=3e-3, ent_coef=0.01)
+config = pm.PPO(num_envs=64, num_steps=32, learning_rate=3e-3, ent_coef=0.01)
 env = pm.envs.probes.MaskedLocks()
 vector_env = pm.VectorEnv(env, config.num_envs)
 optimizer = optax.chain(
@@ -82,7 +75,9 @@ def update(
         step, opt_state = optimizer.update(gradient, opt_state, params)
         return (optax.apply_updates(params, step), opt_state), None
 
-    rows = shuffle_rows(config, model, shuffle_key)  # [gradient steps, 1, rows]
+    minibatches, epochs = config.scaling
+    rows = shuffle_rows(shuffle_key, config.num_envs, config.num_steps, minibatches, epochs)
+    # Their shape is [gradient steps, 1, rows].
     (params, opt_state), _ = jax.lax.scan(gradient_step, (params, opt_state), rows[:, 0])
     return eqx.combine(params, static), opt_state, rollout, key, transitions.reward.mean()
 

@@ -20,7 +20,7 @@ from hackmatrix.networks import PlayerCenteredMLP
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.envs.probes import MaskedLocks
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.runner import enable_compilation_cache
 from ppo_mask.training import Callback, LogRecord, Run, Trainer, TrainingError, TrainState
 
@@ -61,7 +61,7 @@ def objective(trial: optuna.Trial, flags: argparse.Namespace) -> float:
     """Trains once, and returns the last mean return."""
     env, model = make(flags.env)
     # Arrays are traced, so all trials share one compiled program.
-    config = PPOConfig(
+    config = PPO(
         num_envs=flags.num_envs,
         num_steps=32,
         learning_rate=jnp.float32(trial.suggest_float("lr", 1e-5, 1e-2, log=True)),

@@ -2,7 +2,7 @@
 
     python examples/sweep.py
 
-The floats of ``PPOConfig`` may be JAX arrays, and ``Trainer.init`` and ``Trainer.run_updates`` are
+The floats of ``PPO`` may be JAX arrays, and ``Trainer.init`` and ``Trainer.run_updates`` are
 pure. So ``jax.vmap`` trains one agent for each row of the table, with one compilation. Settings
 that determine shapes (``num_envs``, ``num_steps``, ``num_minibatches``, ``update_epochs``, the
 sizes of a network) need a compilation for each value.
@@ -33,7 +33,7 @@ def train(
     learning_rate: Float[Array, ""], ent_coef: Float[Array, ""], key: Key[Array, ""]
 ) -> tuple[pm.AbstractActorCritic, Bool[Array, ""]]:
     """Trains one agent with these hyperparameters."""
-    config = pm.PPOConfig(num_envs=8, num_steps=32, learning_rate=learning_rate, ent_coef=ent_coef)
+    config = pm.PPO(num_envs=8, num_steps=32, learning_rate=learning_rate, ent_coef=ent_coef)
     trainer = pm.Trainer(env, config)
     model_key, key = jax.random.split(key)
     model = pm.MLPActorCritic.for_env(env, key=model_key, hidden_dim=32)

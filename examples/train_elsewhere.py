@@ -17,7 +17,7 @@ from ppo_mask.adapters.pgx import Opponent, PgxEnv, random_opponent
 from ppo_mask.checkpoints import load_policy
 from ppo_mask.envs import AbstractEnv, FlatObservation
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.runner import NetworkSettings, RunConfig, RunSettings, Task, main, setting
 from ppo_mask.training import SelfPlay
 
@@ -82,9 +82,7 @@ def make_model(env: AbstractEnv[Any], network: NetworkSettings, key: Array) -> M
 
 TASK = Task[Elsewhere](make_env, make_model, curriculum=make_curriculum)
 DEFAULTS = RunConfig(
-    Elsewhere(),
-    PPOConfig(num_envs=32, learning_rate=1e-3),
-    run=RunSettings(total_timesteps=500_000),
+    Elsewhere(), PPO(num_envs=32, learning_rate=1e-3), run=RunSettings(total_timesteps=500_000)
 )
 
 if __name__ == "__main__":

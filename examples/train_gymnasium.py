@@ -14,7 +14,7 @@ from typing import Any
 
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
 from ppo_mask.errors import RunError
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.runner import RunConfig, RunSettings, Task, main, setting
 
 
@@ -53,7 +53,7 @@ def read_arguments(text: str) -> dict[str, Any]:
 TASK = Task[InPython](make_env)
 DEFAULTS = RunConfig(
     InPython(),
-    PPOConfig(num_envs=8, num_steps=128, learning_rate=1e-3),
+    PPO(num_envs=8, num_steps=128, learning_rate=1e-3),
     run=RunSettings(total_timesteps=200_000),
 )
 

@@ -17,7 +17,7 @@ from ppo_mask.adapters.pettingzoo import Opponent, PettingZooEnv, random_opponen
 from ppo_mask.checkpoints import load_policy
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.runner import NetworkSettings, RunConfig, RunSettings, Task, main, setting
 from ppo_mask.training import SelfPlay
 
@@ -75,7 +75,7 @@ def make_model(env: AbstractEnv[Any], network: NetworkSettings, key: Array) -> M
 TASK = Task[Seat](make_env, make_model, curriculum=make_curriculum)
 DEFAULTS = RunConfig(
     Seat(),
-    PPOConfig(num_envs=32, learning_rate=1e-3, gamma=1.0),
+    PPO(num_envs=32, learning_rate=1e-3, gamma=1.0),
     run=RunSettings(total_timesteps=200_000),
 )
 

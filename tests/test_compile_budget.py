@@ -16,7 +16,7 @@ from hackmatrix import HackMatrix
 from ppo_mask.envs import VectorEnv
 from ppo_mask.envs.probes import ConstantValue
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.training import Trainer
 
 
@@ -43,7 +43,7 @@ def game_step() -> int:
 
 
 def learner() -> int:
-    env, config = ConstantValue(), PPOConfig(num_envs=8, num_steps=8)
+    env, config = ConstantValue(), PPO(num_envs=8, num_steps=8)
     model = MLPActorCritic(1, env.num_actions, 8, 2, key=jax.random.key(0))
     state = Trainer(env, config).init(model, jax.random.key(1))
     arrays, static = eqx.partition(state, eqx.is_array)

@@ -11,7 +11,6 @@ import optuna
 import pytest
 
 import ppo_mask as pm
-from ppo_mask.ppo import update
 from source import ROOT, load
 
 
@@ -93,11 +92,11 @@ def test_example_from_scratch_learns() -> None:
 def test_example_from_scratch_matches_the_library() -> None:
     scratch = load("examples/from_scratch.py")
     model = pm.MLPActorCritic.for_env(scratch.env, hidden_dim=32, key=jax.random.key(0))
-    state = pm.Trainer(scratch.env, scratch.config).init(model, jax.random.key(1)).learner
+    state = pm.Trainer(scratch.env, scratch.config).init(model, jax.random.key(1))
     opt_state = scratch.optimizer.init(eqx.filter(model, eqx.is_inexact_array))
     ours = scratch.update(model, opt_state, state.rollout, state.key)[0]
-    library = eqx.filter_jit(update)
-    theirs = library(scratch.vector_env, scratch.config, state, jnp.int32(1))[0].model
+    trainer = pm.Trainer(scratch.env, scratch.config)
+    theirs = eqx.filter_jit(trainer.update)(state, jnp.int32(1))[0].model
     for one, other, start in zip(*map(jax.tree.leaves, (ours, theirs, model)), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5)
         assert np.abs(other - start).max() > 1e-3

@@ -53,7 +53,7 @@ def types(tree):
 
 def assert_traces(env, make, curriculum=None, **config):
     """A state has the types of 32 bits that it has without the setting, before and after."""
-    config = pm.PPOConfig(num_envs=8, num_steps=8, **config)
+    config = pm.PPO(num_envs=8, num_steps=8, **config)
     trainer = pm.Trainer(env, config, curriculum=curriculum)
     key, one = jax.random.key(0), jnp.int32(1)
     start = eqx.filter_eval_shape(lambda: trainer.init(make(key), key))
@@ -86,7 +86,7 @@ def test_every_option_is_traced_under_all_settings(settings, probe):
 def test_several_seeds_are_traced_under_all_settings(settings):
     # The game is batched once more, after it has been traced under settings of its own.
     env = HackMatrix(max_steps=9, compact=True)
-    trainer = pm.Trainer(env, pm.PPOConfig(num_envs=8, num_steps=8))
+    trainer = pm.Trainer(env, pm.PPO(num_envs=8, num_steps=8))
     keys, one = jax.random.split(jax.random.key(0), 2), jnp.int32(1)
 
     def train(key):
@@ -118,9 +118,9 @@ def test_numbers_of_64_bits_become_float32_where_they_enter():
         assert env.reset(jax.random.key(0))[1].reward.dtype == jnp.float64
         _, timestep = pm.VectorEnv(env, 2).reset(jax.random.key(0))
         assert timestep.reward.dtype == jnp.float32
-        trainer = pm.Trainer(env, pm.PPOConfig(num_envs=4, num_steps=4))
+        trainer = pm.Trainer(env, pm.PPO(num_envs=4, num_steps=4))
         model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
         state = trainer.init(model, jax.random.key(1))
         after, _ = eqx.filter_eval_shape(trainer.run_updates, state, jnp.int32(1), jnp.int32(1))
     wide = {name for name, dtype in types(after).items() if dtype == "float64"}
-    assert wide == {".learner.rollout.observation"}
+    assert wide == {".rollout.observation"}

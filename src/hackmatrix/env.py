@@ -75,7 +75,7 @@ class _Turn(NamedTuple):
     def timestep(self, observation: Observation, mask: Bool[Array, "m"]) -> TimeStep:
         return TimeStep(
             observation=observation,
-            action_mask=mask | self.ended,
+            action_mask=mask | self.terminated,
             reward=self.reward,
             terminated=self.terminated,
             truncated=self.truncated,
@@ -188,8 +188,10 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             short=True,
         )
         following = self._next(state, turn, packed, begins)
-        last_seen = rarely(turn.ended, self._seen_anew, last, following.observation, short=True)
-        return turn.timestep(last_seen, following.action_mask), following
+        seen = following.observation, following.action_mask
+        return turn.timestep(
+            *rarely(turn.ended, self._seen_anew, last, seen, short=True)
+        ), following
 
     @property
     def _start(self) -> Start:
@@ -208,7 +210,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
         ground = rarely(turn.altered | begins, _ground, packed, state.ground, short=True)
         rows = history.push(state.history, packed, game, turn.remembered)
         state = _state(packed, game, ground, rows)
-        return Next(state, self._seen(game, ground), _offered(state))
+        return Next(state, self._seen(game, ground), _offered(state.valid))
 
     def _turn(self, draws: Draws, state: State, action: Int[Array, ""]) -> _Turn:
         in_range = (action >= 0) & (action < NUM_ACTIONS)
@@ -288,9 +290,13 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
             return with_time(seen, game)
         return seen if self.compact else expand(seen)
 
-    def _seen_anew(self, packed: Packed) -> Observation:
+    def _seen_anew(self, packed: Packed) -> tuple[Observation, Bool[Array, "actions"]]:
         game = packed.game
-        return self._seen(game, ground_words(game.board), among_few=True)
+        if self.max_steps is None:  # Then every end is terminal, and allows every action.
+            mask = jnp.ones(NUM_ACTIONS, bool)
+        else:
+            mask = _offered(_valid_actions(game, game.entities.occupied()))
+        return self._seen(game, ground_words(game.board), among_few=True), mask
 
     def action_mask(self, state: State) -> Bool[Array, "actions"]:
         """Which actions are valid in a position."""
@@ -332,13 +338,13 @@ def _valid_actions(game: Game, occupied: Occupied) -> Bool[Array, "actions"]:
     return bits.flags_of(word, NUM_ACTIONS) & effects.at_hand(game, FIRST_PROGRAM)
 
 
-def _offered(state: State) -> Bool[Array, "actions"]:
+def _offered(valid: Bool[Array, "actions"]) -> Bool[Array, "actions"]:
     """The mask: the valid actions or, if there are none, all.
 
     A player who is walled in and can neither siphon nor run a program has no valid action. Any
     action then ends the episode.
     """
-    return state.valid | ~anywhere(state.valid)
+    return valid | ~anywhere(valid)
 
 
 def _info(

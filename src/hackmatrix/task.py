@@ -20,7 +20,7 @@ from hackmatrix.rules.rewards import COMPONENTS, Shaping
 from hackmatrix.rules.starts import MOST_GIVEN, HeadStart
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.runner import LoggingSettings, RunConfig, Task, merge, read_values, setting
 from ppo_mask.training import Curriculum, Metric
 
@@ -189,7 +189,7 @@ TASK = Task[GameSettings](
 # Programs are rare among the actions: a policy with a lower entropy bonus forgets them early.
 DEFAULTS = RunConfig(
     environment=GameSettings(),
-    ppo=PPOConfig(ent_coef=0.15),
+    algorithm=PPO(ent_coef=0.15),
     logging=LoggingSettings(project="hackmatrix"),
 )
 """The default settings of a run."""

@@ -1,10 +1,11 @@
 """PPO with action masks on JAX and Equinox: ``import ppo_mask as pm``.
 
 This package re-exports the names of its subpackages that most programs need. :mod:`~ppo_mask.envs`,
-:mod:`~ppo_mask.networks`, :mod:`~ppo_mask.ppo` and :mod:`~ppo_mask.training` contain PPO, from an
-environment's step to a gradient step. :mod:`~ppo_mask.callbacks`, :mod:`~ppo_mask.checkpoints`,
-:mod:`~ppo_mask.runner`, :mod:`~ppo_mask.devices`, :mod:`~ppo_mask.adapters` and
-:mod:`~ppo_mask.jax_tools` are the tools around PPO. Each subpackage is imported on first use.
+:mod:`~ppo_mask.networks`, :mod:`~ppo_mask.acting`, :mod:`~ppo_mask.training` and
+:mod:`~ppo_mask.ppo` lead from an environment's step to a gradient step.
+:mod:`~ppo_mask.callbacks`, :mod:`~ppo_mask.checkpoints`, :mod:`~ppo_mask.runner`,
+:mod:`~ppo_mask.devices`, :mod:`~ppo_mask.adapters` and :mod:`~ppo_mask.jax_tools` are the tools
+around it. Each subpackage is imported on first use.
 
 jaxtyping and beartype check the shapes and dtypes of every public function at trace time.
 """
@@ -43,6 +44,7 @@ _check_types("ppo_mask")
 
 if TYPE_CHECKING:
     from ppo_mask import (
+        acting,
         adapters,
         callbacks,
         checkpoints,
@@ -77,8 +79,9 @@ if TYPE_CHECKING:
         MLPActorCritic,
         Policy,
     )
-    from ppo_mask.ppo import PPOConfig
+    from ppo_mask.ppo import PPO
     from ppo_mask.training import (
+        AbstractAlgorithm,
         Callback,
         History,
         Metric,
@@ -91,11 +94,13 @@ if TYPE_CHECKING:
     __version__: str
 
 # The subpackages whose names are re-exported here, in order of import time, fastest first.
-_ROOMS_OF_THE_FACE = ("jax_tools", "envs", "networks", "ppo", "training", "checkpoints")
-_OTHER_ROOMS = ("adapters", "callbacks", "devices", "runner")
+_ROOMS_OF_THE_FACE = ("jax_tools", "envs", "networks", "training", "ppo", "checkpoints")
+_OTHER_ROOMS = ("acting", "adapters", "callbacks", "devices", "runner")
 
 __all__ = [
+    "PPO",
     "AbstractActorCritic",
+    "AbstractAlgorithm",
     "AbstractEnv",
     "AbstractFeatureActorCritic",
     "AbstractRecurrentActorCritic",
@@ -110,7 +115,6 @@ __all__ = [
     "MaskedMultiCategorical",
     "Metric",
     "MultiTask",
-    "PPOConfig",
     "Policy",
     "TimeLimit",
     "TimeStep",
@@ -119,6 +123,7 @@ __all__ = [
     "TrainingError",
     "VectorEnv",
     "__version__",
+    "acting",
     "adapters",
     "callbacks",
     "check_env",

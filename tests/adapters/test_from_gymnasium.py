@@ -422,7 +422,7 @@ def test_an_evaluation_closes_its_few_environments_and_a_stop_cuts_it(monkeypatc
     for name in ("alive", "most"):
         monkeypatch.setattr(StopsItself, name, 0)
     env, history = GymnasiumEnv(StopsItself), pm.History()
-    run = Run(pm.PPOConfig(num_envs=2), 0, 3, [history])
+    run = Run(pm.PPO(num_envs=2), 0, 3, [history])
     state, progress = programs.host().start, Progress(1, 3, 0, 1.0)
     evaluator = pm.callbacks.Evaluator(env, KEY, 1, 60)
     evaluator.on_chunk(run, state, progress)
@@ -592,7 +592,9 @@ def test_where_it_cannot_work_is_one_line():
     with pytest.raises(ValueError, match="MultiTask cannot hold an environment that lives in"):
         pm.MultiTask([env, env])
     with pytest.raises(RunError, match="trains one seed in a program: num_seeds must be 1"):
-        pm.training.init_seeds(pm.Trainer(env), lambda key: None, jax.random.split(KEY, 2))
+        pm.training.init_seeds(
+            pm.Trainer(env, pm.PPO()), lambda key: None, jax.random.split(KEY, 2)
+        )
     with pytest.raises(pm.envs.ProtocolError, match="check_env is for environments in JAX"):
         pm.check_env(env)
     mesh, spec = jax.make_mesh((1,), ("envs",)), jax.sharding.PartitionSpec

@@ -103,7 +103,7 @@ def test_step_equals_jumanji(name):
         if values:
             mask = mask.reshape(flat)
         mask = mask | ~mask.any(axis=-1, keepdims=True)
-        assert_equal(steps.action_mask, mask.reshape(flat) | last[..., None])
+        assert_equal(steps.action_mask, mask.reshape(flat) | (last & over)[..., None])
         assert not np.asarray(steps.action_mask).all()
 
 

@@ -10,7 +10,7 @@ from playing import assert_equal, played
 from ppo_mask.adapters.pgx import PgxEnv, random_opponent
 from ppo_mask.envs import TimeLimit, VectorEnv, check_env
 from ppo_mask.networks import GRUActorCritic, MLPActorCritic
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.training import SelfPlay, Trainer, evaluate
 
 pgx = pytest.importorskip("pgx", reason="pip install 'ppo-mask[pgx]'")
@@ -159,7 +159,7 @@ def test_a_network_for_another_game_is_refused(sizes):
 
 def test_a_recurrent_learner_cannot_play_against_itself():
     env, curriculum = PgxEnv("tic_tac_toe", random_opponent), SelfPlay(lambda env: env.opponent)
-    trainer = Trainer(env, PPOConfig(num_envs=4, num_steps=8), curriculum=curriculum)
+    trainer = Trainer(env, PPO(num_envs=4, num_steps=8), curriculum=curriculum)
     model = GRUActorCritic(18, 9, 8, key=jax.random.key(0))
     with pytest.raises(ValueError, match="a recurrent network cannot be the opponent"):
         trainer.init(model, jax.random.key(1))
@@ -171,7 +171,7 @@ def test_a_player_that_has_only_met_itself_beats_a_random_one():
     # A random player against another: 0, and it loses more than two games of five.
     env = PgxEnv("tic_tac_toe", random_opponent)
     numbers = {"learning_rate": 3e-3, "anneal_lr": True, "ent_coef": 0.1, "gamma": 1.0}
-    config = PPOConfig(num_envs=32, num_steps=64, **numbers)
+    config = PPO(num_envs=32, num_steps=64, **numbers)
     model_key, key, evaluation_key = jax.random.split(jax.random.key(0), 3)
     model = MLPActorCritic(18, 9, 64, 2, layer_norm=True, key=model_key)
     trainer = Trainer(env, config, curriculum=SelfPlay(lambda env: env.opponent, every=5))

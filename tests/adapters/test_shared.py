@@ -67,8 +67,9 @@ def test_mask_allows_something():
         return make_timestep(0.0, mask, 0.0, terminated, truncated, {}).action_mask.tolist()
 
     assert allowed([True, False], False, False) == [True, False]
-    assert allowed([True, False], True, False) == allowed([True, False], False, True) == [True] * 2
-    assert allowed([False, False], False, False) == [True, True]
+    assert allowed([True, False], True, False) == allowed([True, False], True, True) == [True] * 2
+    assert allowed([True, False], False, True) == [True, False]
+    assert allowed([False, False], False, False) == allowed([False] * 2, False, True) == [True] * 2
 
 
 class Tree(AbstractEnv[jax.Array]):

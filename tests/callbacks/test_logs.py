@@ -12,12 +12,12 @@ from rich.console import Console
 from tensorboardX.proto.event_pb2 import SessionLog
 
 from ppo_mask.callbacks import ConsoleLog, JsonLines, TensorBoard
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.training import Callback, Progress, Run, TrainState
 from same_run import tensorboard_events
 
 Output = pytest.CaptureFixture[str]
-CONFIG = PPOConfig(num_envs=4, num_steps=8, num_minibatches=1)
+CONFIG = PPO(num_envs=4, num_steps=8, num_minibatches=1)
 STATE = object.__new__(TrainState)  # No sink looks into it.
 
 

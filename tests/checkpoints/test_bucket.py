@@ -9,7 +9,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 import ppo_mask as pm
-from counting import DEFAULTS, TASK, Bias, task_of_seeds
+from counting import DEFAULTS, TASK, Bias
 from memory_bucket import (
     URL,
     WRITES,
@@ -177,7 +177,7 @@ def test_latest_is_the_run_that_was_saved_last(machine: Path) -> None:
 
 def test_each_seed_is_copied(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = ["--checkpoint-dir", URL, "--run-name", "run", "--num-seeds", "2"]
-    task = task_of_seeds(monkeypatch)
+    task = TASK
     assert main(task, DEFAULTS, [*seeds, "--total-timesteps", "64"]) == 0
     for name in ("run-seed0", "run-seed1"):
         assert open_storage(URL).steps(name) == [2]

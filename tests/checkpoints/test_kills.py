@@ -58,7 +58,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def assert_whole(folder: RunFolder) -> None:
     for step in folder.checkpoints.steps():
-        assert read_arrays(folder.checkpoints.path(step))["learner.num_updates"] == step
+        assert read_arrays(folder.checkpoints.path(step))["update"] == step
 
 
 def test_a_new_run_on_a_disk(tmp_path: Path) -> None:

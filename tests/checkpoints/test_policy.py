@@ -71,7 +71,7 @@ def test_saved_policy_comes_back_bit_for_bit(model: Any, tmp_path: Path) -> None
     assert jax.tree.structure(loaded) == jax.tree.structure(model)
     jax.tree.map(np.testing.assert_array_equal, loaded, model)
     names = pm.checkpoints.read_description(tmp_path / "new" / "policy")["arrays"]
-    assert {name[:14] for name in names} == {"learner.model."}
+    assert {name[:6] for name in names} == {"model."}
     assert len(names) == len(jax.tree.leaves(eqx.filter(model, eqx.is_array)))
 
 

@@ -130,14 +130,14 @@ def _describe(change: Callable[[str], str]) -> Callable[[Path], object]:
 
 
 CHECKSUM = _describe(lambda text: re.sub(r'("weight": [^}]*"crc32": )\d+', r"\g<1>1", text))
-FORMAT = _describe(lambda text: re.sub('"format": 2', '"format": 99', text))
+FORMAT = _describe(lambda text: re.sub('"format": 3', '"format": 99', text))
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no arrays": (lambda path: shutil.rmtree(path / "arrays"), "is damaged: .+"),
     "a short file": (_shorten_a_file, "is damaged: .+"),
     "no json": (_describe(lambda _: "{"), "is damaged: .+"),
     "a list": (_describe(lambda _: "[]"), "is damaged: .+"),
     "another checksum": (CHECKSUM, "is damaged: weight is not what was saved"),
-    "another format": (FORMAT, "has format 99, this version of ppo_mask reads format 2"),
+    "another format": (FORMAT, "has format 99, this version of ppo_mask reads format 3"),
 }
 
 

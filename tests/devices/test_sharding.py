@@ -7,7 +7,7 @@ import on_devices
 from own_process import printed_with
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.ppo import PPOConfig, check_devices
+from ppo_mask.ppo import PPO
 
 
 @pytest.mark.optimized
@@ -50,7 +50,7 @@ def test_no_more_devices_than_there_are():
     ],
 )
 def test_an_uneven_split_is_refused_with_a_reason(config, devices, message):
-    parts = PPOConfig(**config), MLPActorCritic(1, 2, 1, 1, key=jax.random.key(0))
+    parts = PPO(**config), MLPActorCritic(1, 2, 1, 1, key=jax.random.key(0))
     with pytest.raises(ValueError, match=message):
-        check_devices(*parts, devices)
-    check_devices(*parts, 1)
+        parts[0].check(parts[1], devices)
+    parts[0].check(parts[1], 1)

@@ -205,7 +205,7 @@ BROKEN = [
     ),
     (
         broken(show=but(action_mask=jnp.array([True, True, False]))),
-        "action_mask must be all True where the episode ended",
+        "action_mask must be all True where the episode terminated",
     ),
     (
         broken(show=lambda t, state, _: but(reward=jnp.where(state[1] == 4, jnp.inf, 1.0))(t)),

@@ -12,7 +12,7 @@ import programs
 from environments import CartPole
 from ppo_mask.envs import AbstractEnv, MultiTask, probes
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.training import Trainer, evaluate
 
 GAMMA = 0.8
@@ -52,7 +52,7 @@ KNOWN = [
 def test_values_and_policies_known_on_paper():
     """All by one network, in one program."""
     env = Named(MultiTask([env for env, _, _ in KNOWN]))
-    config = PPOConfig(num_envs=64, num_steps=16, anneal_lr=True, **NUMBERS)
+    config = PPO(num_envs=64, num_steps=16, anneal_lr=True, **NUMBERS)
     model = MLPActorCritic(1 + len(KNOWN), 2, 16, 1, key=jax.random.key(0))
     trainer = Trainer(env, config)
     start = trainer.init(model, jax.random.key(1))
@@ -82,9 +82,7 @@ NORMALIZED = {"normalize_observations": True, "normalize_rewards": True}
 def test_cart_pole_is_solved_within_500_000_steps(how, seed):
     env = CartPole()
     # On 120 seeds the lowest mean is 495; with half the rate it is 443, with 16 environments 424.
-    config = PPOConfig(
-        num_envs=32, num_steps=64, learning_rate=2e-3, anneal_lr=True, ent_coef=0.0, **how
-    )
+    config = PPO(num_envs=32, num_steps=64, learning_rate=2e-3, anneal_lr=True, ent_coef=0.0, **how)
     model_key, key, evaluation_key = jax.random.split(jax.random.key(seed), 3)
     # Without layer norm the value saturates once all is well, and what was learned is lost again on
     # about every second seed.

@@ -78,7 +78,7 @@ def test_the_limit_truncates_and_an_end_at_the_limit_is_an_end():
     for action, truncated in ((WAIT, True), (SIPHON, False)):  # It has nothing to siphon with.
         _, timestep = play(state, action)
         assert (timestep.truncated, timestep.terminated) == (truncated, not truncated)
-        assert timestep.action_mask.all()
+        assert timestep.action_mask.all() == (not truncated)
         assert timestep.reward == pytest.approx((-0.01 - 0.05) * truncated)
 
 

@@ -41,7 +41,7 @@ MISTAKES = {
     "whole numbers": (lambda: advantages(reward=jnp.zeros((3, 2), int)), "'reward' is i32[3,2]"),
     "no flags": (lambda: advantages(truncated=jnp.zeros((3, 2))), "'truncated' is f32[3,2], not B"),
     "whole float": (
-        lambda: TRAINER.config.total_updates(1e5),  # pyright: ignore
+        lambda: TRAINER.algorithm.total_updates(1e5),  # pyright: ignore
         "'total_timesteps' is 100000.0, not int",
     ),
     "one callback": (
@@ -52,8 +52,8 @@ MISTAKES = {
     "number as key": (lambda: pm.evaluate(MODEL, ENV, 0, 2), f"'key' is 0, {KEY}"),  # pyright: ignore
     "key of for_env": (lambda: pm.MLPActorCritic.for_env(ENV, key=0), f"'key' is 0, {KEY}"),  # pyright: ignore
     "not called": (
-        lambda: pm.ppo.Algorithm(optimizer=optax.adam),  # pyright: ignore
-        "Algorithm: parameter 'optimizer' is adam, not GradientTransformation | None",
+        lambda: pm.Trainer(ENV, optax.adam),  # pyright: ignore
+        "Trainer: parameter 'algorithm' is adam, not AbstractAlgorithm",
     ),
     "size": (lambda: pm.TimeLimit(ENV, "4"), "TimeLimit: parameter 'max_steps' is '4', not int"),  # pyright: ignore
     "task": (lambda: Task(ENV), "Task: parameter 'make_env' is MaskedLocks("),  # pyright: ignore

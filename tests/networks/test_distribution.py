@@ -221,3 +221,33 @@ def all_sizes(jaxpr):
         yield from (math.prod(x.aval.shape) for x in equation.outvars)
         for inner in jax.extend.core.jaxprs_in_params(equation.params):
             yield from all_sizes(inner)
+
+
+@pytest.mark.parametrize(("sizes", "dtype"), KINDS)
+def test_the_divergence_is_as_computed_by_hand(sizes, dtype):
+    """Of all joint actions; its gradient is 0 where an action is forbidden, and finite."""
+    rng = np.random.default_rng(3)
+    length = sum(parts_of(sizes))
+    one, other = (jnp.asarray(rng.normal(scale=3, size=(50, length)), dtype) for _ in range(2))
+    mask = rng.random((50, length)) < 0.6
+    mask[:, starts_of(sizes)] = True
+
+    def divergence(one, other, mask):
+        return masked_distribution(one, mask, sizes).kl(masked_distribution(other, mask, sizes))
+
+    value = jax.jit(jax.vmap(divergence))(one, other, mask)
+    for n in range(50):
+        expected, at = 0.0, 0
+        for size in parts_of(sizes):
+            here = np.arange(at, at + size)[mask[n, at : at + size]]
+            logs = [np.float64(x[n])[here] for x in (one, other)]
+            logs = [x - np.log(np.exp(x - x.max()).sum()) - x.max() for x in logs]
+            expected += (np.exp(logs[0]) * (logs[0] - logs[1])).sum()
+            at += size
+        np.testing.assert_allclose(value[n], expected, rtol=1e-4, atol=1e-5)
+    gradients = jax.jit(jax.vmap(jax.grad(divergence, (0, 1))))(one, other, mask)
+    for gradient in gradients:
+        assert np.isfinite(np.float64(gradient)).all()
+        assert (np.float64(gradient)[~mask] == 0).all()
+    same = jax.jit(jax.vmap(divergence))(one, one, mask)
+    np.testing.assert_allclose(same, 0, atol=1e-6)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from environments import Scripted
+from ppo_mask.acting import bootstrap_values, collect, start_rollout
 from ppo_mask.envs import VectorEnv, probes
 from ppo_mask.networks import GRUActorCritic, Memory, MLPActorCritic, Policy, advance, forward
-from ppo_mask.ppo import PPOConfig, bootstrap_values, check_devices, collect, start_rollout
+from ppo_mask.ppo import PPO
 from ppo_mask.training import Trainer, evaluate
 
 MASK = jnp.ones(4, bool)
@@ -135,7 +136,7 @@ def test_gradients_reach_the_cue_but_no_earlier_episode():
 
 # With 16 environments and twice the rate 1 seed in 75 has not learned by then, and which one
 # differs by processor; with these 0 of 150, nor after half of the updates.
-LEARNING = PPOConfig(
+LEARNING = PPO(
     num_envs=64,
     num_steps=12,
     learning_rate=5e-3,
@@ -170,8 +171,8 @@ def test_a_policy_that_remembers_must_be_given_its_hidden_state():
 
 def test_indivisible_environments_are_refused():
     message = "num_minibatches = 4 does not divide the environments, .* = 6; 3 would do"
-    config = PPOConfig(num_envs=6, num_steps=4, num_minibatches=4)
+    config = PPO(num_envs=6, num_steps=4, num_minibatches=4)
     with pytest.raises(ValueError, match=message):
         Trainer(AnyEnd(), config).init(make_gru(), jax.random.key(0))
     model = MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0))
-    check_devices(config, model, 1)
+    config.check(model, 1)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from environments import CartPole
-from ppo_mask import ppo
-from ppo_mask.envs import VectorEnv
+from ppo_mask.acting import RewardScaler
 from ppo_mask.networks import (
     AbstractActorCritic,
     AbstractFeatureActorCritic,
@@ -20,7 +19,8 @@ from ppo_mask.networks import (
     trainable,
     update_statistics,
 )
-from ppo_mask.ppo import PPOConfig, RewardScaler, start_rollout
+from ppo_mask.ppo import PPO
+from ppo_mask.training import Trainer
 
 update_moments = jax.jit(RunningMoments.update)
 
@@ -159,22 +159,20 @@ def test_features_come_of_raw_observations_and_are_normalized():
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_the_config_says_whether_statistics_are_updated(on, monkeypatch):
+def test_the_settings_say_whether_statistics_are_updated(on, monkeypatch):
     updated = []
     monkeypatch.setattr(
-        "ppo_mask.ppo._update.update_statistics", lambda model, _: updated.append(1) or model
+        "ppo_mask.ppo._ppo.update_statistics", lambda model, _: updated.append(1) or model
     )
-    config = PPOConfig(num_envs=4, num_steps=8, normalize_observations=on)
-    vector_env, key = VectorEnv(CartPole(), 4), jax.random.key(0)
+    trainer = Trainer(CartPole(), PPO(num_envs=4, num_steps=8, normalize_observations=on))
 
     def one_update(key):
         model = MLPActorCritic(4, 2, 8, 1, key=key)
         model = add_normalization(model, jnp.zeros((1, 4)))
-        rollout = start_rollout(vector_env, model, key)
-        state = ppo.init_learner(model, rollout, config, key)
-        return ppo.update(vector_env, config, state, jnp.int32(9))[2].approx_kl
+        state = trainer.with_values().first_state(model, key)
+        return trainer.with_values().update(state, jnp.int32(9))[2]
 
-    jax.eval_shape(one_update, key)
+    jax.eval_shape(one_update, jax.random.key(0))
     assert bool(updated) == on
 
 

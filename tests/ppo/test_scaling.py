@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from hypothesis import given, strategies as st
 
-from ppo_mask.ppo import REFERENCE_BATCH, PPOConfig, Scaling
+from ppo_mask.ppo import PPO, REFERENCE_BATCH, Scaling
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from ppo_mask.ppo import REFERENCE_BATCH, PPOConfig, Scaling
     ],
 )
 def test_the_table(num_envs: int, num_steps: int, expected: Scaling) -> None:
-    assert PPOConfig(num_envs, num_steps).scaling == expected
+    assert PPO(num_envs, num_steps).scaling == expected
 
 
 batches = st.integers(1, 50_000_000).map(lambda n: 4 * n)
@@ -32,7 +32,7 @@ batches = st.integers(1, 50_000_000).map(lambda n: 4 * n)
 @given(batches, st.integers(1, 6))
 def test_scaled_minibatches_are_the_most_that_divide_the_batch(size: int, parts: int) -> None:
     size *= parts
-    chosen = PPOConfig(size, 1, gradient_accumulation=parts).scaling.num_minibatches
+    chosen = PPO(size, 1, gradient_accumulation=parts).scaling.num_minibatches
     most = min(4 * (size // REFERENCE_BATCH), 64)
     if most <= 4:
         assert chosen == 4
@@ -42,7 +42,7 @@ def test_scaled_minibatches_are_the_most_that_divide_the_batch(size: int, parts:
 
 @given(batches, batches)
 def test_larger_batches_never_get_more_epochs(one: int, other: int) -> None:
-    small, large = (PPOConfig(size, 1).scaling.update_epochs for size in sorted((one, other)))
+    small, large = (PPO(size, 1).scaling.update_epochs for size in sorted((one, other)))
     assert 4 >= small >= large >= 2
 
 
@@ -50,7 +50,7 @@ def test_larger_batches_never_get_more_epochs(one: int, other: int) -> None:
 def test_what_is_given_is_taken_and_switches_scaling_off(
     size: int, minibatches: int, epochs: int
 ) -> None:
-    given = PPOConfig(size * minibatches, 1, num_minibatches=minibatches, update_epochs=epochs)
+    given = PPO(size * minibatches, 1, num_minibatches=minibatches, update_epochs=epochs)
     assert given.scaling == (minibatches, epochs)
     assert dataclasses.replace(given, update_epochs=None).scaling == (minibatches, 4)
     assert dataclasses.replace(given, num_minibatches=None).scaling == (4, epochs)

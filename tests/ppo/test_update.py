@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
+from unittest import mock
 
 import equinox as eqx
 import jax
@@ -12,14 +14,30 @@ import pytest
 
 import ppo_mask as pm
 import programs
-from ppo_mask import ppo
+from ppo_mask import acting, ppo
 from ppo_mask.networks import BFloat16ActorCritic
-from ppo_mask.ppo import _minibatches as minibatches, _update as parts_of_update
+from ppo_mask.ppo import _ppo
+from ppo_mask.training import At, Batch, _minibatches as minibatches
 
 
 @eqx.filter_jit
-def _update(vector_env, config, learner, total):
-    return ppo.update(vector_env, config, learner, total)
+def _update(trainer, state, total):
+    """What a trainer does in an update, but with a number for each gradient step."""
+    algorithm = trainer.algorithm
+    key, rollout_key, learn_key, _ = jax.random.split(state.key, 4)
+    env = pm.VectorEnv(trainer.env, algorithm.num_envs)
+    rollout, transitions = acting.collect(
+        env, state.model, state.rollout, rollout_key, algorithm.num_steps
+    )
+    last_value = acting.bootstrap_values(state.model, rollout)
+    at = At(learn_key, state.update, total, None)
+    with mock.patch.object(_ppo, "mean_over_steps", lambda metrics: metrics):
+        model, own, metrics = algorithm.learn(
+            state.model, state.own, state.rollout, transitions, last_value, at
+        )
+    changed = {"model": model, "own": own, "rollout": rollout, "key": key}
+    state = dataclasses.replace(state, **changed, update=state.update + 1)
+    return state, transitions, metrics
 
 
 class _FarAway(pm.AbstractFeatureActorCritic):
@@ -46,13 +64,12 @@ def _doors():
 
 
 def _updates(n, total=10, **numbers):
-    """Learners, rollouts and diagnostics; hyperparameters that are numbers compile nothing."""
-    config = _doors().with_config(**numbers).with_values().config
-    learner, out = _doors().start.learner, []
+    """States, rollouts and metrics; hyperparameters that are numbers compile nothing."""
+    trainer = _doors().with_config(**numbers).with_values()
+    state, out = _doors().start, []
     for _ in range(n):
-        vector_env = pm.VectorEnv(_doors().env, config.num_envs)
-        learner, *rest = _update(vector_env, config, learner, jnp.int32(total))
-        out.append((learner, *rest))
+        state, rollout, metrics = _update(trainer, state, jnp.int32(total))
+        out.append((state, rollout, SimpleNamespace(**metrics)))
     return out
 
 
@@ -63,7 +80,7 @@ def _diagnostics(**numbers):
 def test_first_minibatch_has_the_policy_that_acted():
     """With the statistics of after the rollout, or in other precision, the ratio would not be 1."""
     seen = []
-    for learner, rollout, diagnostics in _updates(4, learning_rate=1e-2):
+    for state, rollout, diagnostics in _updates(4, learning_rate=1e-2):
         assert abs(diagnostics.approx_kl[0]) < 1e-8
         assert diagnostics.clip_frac[0] == 0
         np.testing.assert_allclose(diagnostics.pg_loss[0], 0, atol=1e-5)  # mean of advantages
@@ -72,12 +89,12 @@ def test_first_minibatch_has_the_policy_that_acted():
         observation, far = rollout.decision.observation
         np.testing.assert_array_equal(far, 30 * observation + 50)
         seen.append(np.float64(far).reshape(-1, 3))
-        [moments] = learner.model.network.moments
+        [moments] = state.model.network.moments
         assert moments.count == sum(map(len, seen))
         np.testing.assert_allclose(moments.mean, np.concatenate(seen).mean(axis=0), rtol=1e-5)
         np.testing.assert_allclose(moments.variance, np.concatenate(seen).var(axis=0), rtol=1e-2)
-    assert isinstance(learner.model.network.network, BFloat16ActorCritic)
-    floats = filter(eqx.is_inexact_array, jax.tree.leaves((learner.model, learner.opt_state)))
+    assert isinstance(state.model.network.network, BFloat16ActorCritic)
+    floats = filter(eqx.is_inexact_array, jax.tree.leaves((state.model, state.own.opt_state)))
     assert {x.dtype for x in floats} == {np.dtype("float32")}
 
 
@@ -92,8 +109,8 @@ def test_each_epoch_uses_every_sample_once():
 def test_the_value_learns_scaled_rewards_and_a_rollout_keeps_them_as_they_are():
     [(_, rollout, diagnostics)] = _updates(1, learning_rate=0.0, gamma=0.0)
     assert set(np.unique(rollout.reward)) == {0, 1}
-    scale = jax.jit(ppo.RewardScaler.scale)
-    _, scaled = scale(ppo.RewardScaler(8), rollout.reward, rollout.ended, 0.0)
+    scale = jax.jit(acting.RewardScaler.scale)
+    _, scaled = scale(acting.RewardScaler(8), rollout.reward, rollout.ended, 0.0)
     assert scaled.max() > 1.5
     expected = np.square(scaled - rollout.decision.value).mean() / 2
     np.testing.assert_allclose(diagnostics.vf_loss[:2].mean(), expected, rtol=1e-3)
@@ -102,12 +119,12 @@ def test_the_value_learns_scaled_rewards_and_a_rollout_keeps_them_as_they_are():
 def test_a_truncated_step_is_bootstrapped_with_its_final_value():
     rows, no = jnp.zeros((3, 1)), jnp.zeros((3, 1), bool)
     value, final = jnp.array([[1.0], [2.0], [4.0]]), jnp.array([[0.0], [10.0], [0.0]])
-    decision = ppo.Decision(rows, no[..., None], rows.astype(jnp.int32), rows, value)
+    decision = acting.Decision(rows, no[..., None], rows.astype(jnp.int32), rows, value)
     lengths = rows.astype(jnp.int32)
-    rollout = ppo.Transition(decision, rows, no, final > 0, final, {}, rows, lengths)
-    config, learner = pm.PPOConfig(gamma=0.5, gae_lambda=0.0), programs.locks().start.learner
-    _, batch = parts_of_update.estimate(config, learner, rollout, jnp.ones(1), ppo.Algorithm())
-    np.testing.assert_array_equal(batch.return_[:, 0], [1, 5, 0.5])
+    rollout = acting.Transition(decision, rows, no, final > 0, final, {}, rows, lengths)
+    algorithm = pm.PPO(gamma=0.5, gae_lambda=0.0)
+    _, advantage = algorithm.estimate(None, rollout, jnp.ones(1))
+    np.testing.assert_array_equal((advantage + value)[:, 0], [1, 5, 0.5])
 
 
 def test_gradient_steps_end_before_target_kl_is_passed():
@@ -118,12 +135,12 @@ def test_gradient_steps_end_before_target_kl_is_passed():
     first = int(np.argmax(kl > target))
     assert 0 < first < 4
     stopped = _diagnostics(target_kl=target, **numbers)
-    assert (free.gradient_steps, stopped.gradient_steps) == (4, first)
+    assert (free.gradient_steps.sum(), stopped.gradient_steps.sum()) == (4, first)
     for name in ("total_loss", "approx_kl", "grad_norm", "entropy"):
         ours, theirs = getattr(stopped, name), getattr(free, name)
         np.testing.assert_array_equal(ours[:first], theirs[:first])
         np.testing.assert_array_equal(ours[first:], 0)
-    np.testing.assert_array_equal(stopped.lr, free.lr)
+    assert stopped.lr == free.lr
 
 
 def test_the_norm_is_from_before_clipping():
@@ -134,9 +151,9 @@ def test_the_norm_is_from_before_clipping():
 def test_advantages_are_standardized_and_variance_is_explained():
     advantage = np.array([1.0, 2.0, 6.0], np.float32)
     expected = (advantage - 3) / np.std(advantage)
-    standardized = parts_of_update._standardized(jnp.asarray(advantage))
+    standardized = _ppo._standardized(jnp.asarray(advantage))
     np.testing.assert_allclose(standardized, expected, rtol=1e-6)
-    explained = parts_of_update._explained_variance
+    explained = _ppo._explained_variance
     value, return_ = jnp.array([0.0, 1.0, 3.0]), jnp.array([1.0, 2.0, 6.0])
     share = 1 - np.var([1, 1, 3]) / np.var([1, 2, 6])
     np.testing.assert_allclose(explained(value, return_), share, rtol=1e-6)
@@ -144,8 +161,9 @@ def test_advantages_are_standardized_and_variance_is_explained():
 
 
 def _rates(updates_done, total=3, **changes):
-    config = pm.PPOConfig(8, 8, num_minibatches=2, update_epochs=2, **changes)
-    return parts_of_update._learning_rates(config, jnp.int32(updates_done), jnp.int32(total))
+    algorithm = pm.PPO(8, 8, num_minibatches=2, update_epochs=2, **changes)
+    at = At(jax.random.key(0), jnp.int32(updates_done), jnp.int32(total), None)
+    return algorithm._learning_rates(at)
 
 
 def test_learning_rate_falls_by_gradient_step_to_zero_or_stays():
@@ -168,7 +186,7 @@ def test_a_schedule_is_given_the_number_of_the_gradient_step():
 
 def test_clipping_is_by_global_norm_and_adams_eps_is_1e5():
     gradient = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}
-    tx = ppo.Algorithm().make_optimizer(pm.PPOConfig(max_grad_norm=1e-5))
+    tx = pm.PPO(max_grad_norm=1e-5)._optimizer()
     update, _ = tx.update(gradient, tx.init(gradient))
     clipped = {"a": np.array([6e-6, 0.0]), "b": np.array([[8e-6]])}  # Shortened, not bent.
     for name, g in clipped.items():
@@ -179,20 +197,20 @@ def test_clipping_is_by_global_norm_and_adams_eps_is_1e5():
 
 
 def test_the_advantage_of_a_single_row_stays_as_it_is():
-    standardized = parts_of_update._standardized
+    standardized = _ppo._standardized
     assert standardized(jnp.array([[3.0]])).tolist() == [[3.0]]
 
 
 def _batch(key, n=64):
     keys = jax.random.split(key, 6)
-    decision = ppo.Decision(
+    decision = acting.Decision(
         observation=jax.random.normal(keys[0], (n, 4)),
         action_mask=jax.random.bernoulli(keys[1], 0.5, (n, 6)).at[:, 2].set(True),
         action=jnp.full(n, 2),
         log_prob=-jax.random.uniform(keys[2], (n,), minval=0.5, maxval=3.0),
         value=jax.random.normal(keys[3], (n,)),
     )
-    return ppo.Batch(
+    return Batch(
         decision,
         advantage=jax.random.normal(keys[4], (n,)),
         return_=jax.random.normal(keys[5], (n,)),
@@ -203,7 +221,7 @@ def _batch(key, n=64):
 def test_loss_equals_the_formulas_in_float64(clip_value):
     model = pm.MLPActorCritic(4, 6, 8, 1, key=jax.random.key(0))
     batch = jax.jit(_batch)(jax.random.key(1))
-    config = pm.PPOConfig(clip_value=clip_value, ent_coef=0.15)
+    config = pm.PPO(clip_value=clip_value, ent_coef=0.15)
 
     @eqx.filter_jit
     def run(model, batch):
@@ -246,13 +264,12 @@ def test_loss_equals_the_formulas_in_float64(clip_value):
 )
 def test_a_minibatch_in_parts_changes_no_result(make, parts, rows_in_cache, monkeypatch):
     def learn(parts):
-        config = dataclasses.replace(make().config, gradient_accumulation=parts)
-        env, learner = pm.VectorEnv(make().env, config.num_envs), make().start.learner
+        trainer, state = make().with_config(gradient_accumulation=parts), make().start
         # Compiled again: another program may be cut into parts of another size.
-        update = eqx.filter_jit(lambda *args: ppo.update(*args))
+        update = eqx.filter_jit(lambda *args: trainer.update(*args))
         for _ in range(3):
-            learner, _, diagnostics = update(env, config, learner, jnp.int32(3))
-        return learner.model, diagnostics
+            state, _, metrics = update(state, jnp.int32(3))
+        return state.model, metrics
 
     whole = learn(1)
     monkeypatch.setattr(minibatches, "_ROWS_IN_CACHE", rows_in_cache)
@@ -265,6 +282,9 @@ def test_a_minibatch_in_parts_changes_no_result(make, parts, rows_in_cache, monk
     ("bad", "message"),
     [
         ({"num_envs": 0}, "num_envs must be at least 1, got 0"),
+        ({"optimizer": optax.adam}, r"optimizer must be made first, such as optax.adam\(1e-3\)"),
+        ({"anneal_lr": "no"}, "anneal_lr must be True or False, got 'no'"),
+        ({"normalize_rewards": 0.5}, "normalize_rewards must be True or False, got 0.5"),
         ({"num_envs": 3, "num_steps": 5}, "num_minibatches = 4 does not divide the batch"),
         ({"gradient_accumulation": 0}, "gradient_accumulation must be at least 1, got 0"),
         (
@@ -290,5 +310,5 @@ def test_a_minibatch_in_parts_changes_no_result(make, parts, rows_in_cache, monk
 )
 def test_config_refuses_what_cannot_work_in_one_line(bad, message):
     with pytest.raises(ValueError, match=message) as error:
-        pm.PPOConfig(**bad)
+        pm.PPO(**bad)
     assert "\n" not in str(error.value)

@@ -172,7 +172,7 @@ def test_a_mean_is_taken_at_the_first_runs_steps_as_far_as_all_go():
 def test_a_run_is_loaded_with_its_environment_and_settings(runs):
     run = load_run(TASK, DEFAULTS, str(runs / "b"))
     assert run.env.length == 5
-    assert run.config.ppo.learning_rate == 1e-4
+    assert run.config.algorithm.learning_rate == 1e-4
     assert repr(run) == "TrainedRun(b, update 6, Policy(Bias, 3 parameters))"
     result = pm.evaluate(run.policy, run.env, jax.random.key(0), 4, max_steps=5)
     assert repr(result).startswith("EvaluationResult(4 episodes: return ")

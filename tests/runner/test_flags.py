@@ -14,7 +14,7 @@ import yaml
 
 from counting import DEFAULTS, TASK, flags
 from ppo_mask.errors import RunError
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.runner import RunConfig, _schema as schema, main, make_plan
 
 LONG = "x" * 300
@@ -101,15 +101,13 @@ REFUSED = {
     "--resume {dir}/taken --total-timesteps 999 --profile 2": "to come, 3 to 32, got 2",
     "--auto-tune --num-envs 8": "--auto-tune chooses --num-envs: give one of the two",
     "--auto-tune --update-epochs 2": "--auto-tune chooses --update-epochs: give one of the two",
-    # What is about one run, and what only PPO can do.
+    # What is about one run.
     "--num-seeds 2 --resume latest": "--num-seeds does not go with --resume, which is about one",
     "--num-seeds 2 --auto-tune": "--num-seeds does not go with --auto-tune",
     "--num-seeds 2 --profile": "--num-seeds does not go with --profile",
     "--num-seeds 2 --debug-nans": "--num-seeds does not go with --debug-nans",
     "--num-seeds 2 --num-devices 1": "--num-seeds does not go with --num-devices",
     "--num-seeds 2 --wandb": "--num-seeds does not go with --wandb",
-    "--num-seeds 2": "--num-seeds needs the library's Trainer, not a CountingTrainer\n",
-    "--auto-tune": "--auto-tune needs the library's Trainer, not a CountingTrainer\n",
     "--initial-policy nowhere": "there is no checkpoint",
     "--network other": "--network must be default, got 'other'",
     # Paths that cannot be.
@@ -158,10 +156,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "file.txt": "",
         "bad.yaml": "lr: [",
         "list.yaml": "- lr",
-        "typo.yaml": "ppo: {num-env: 8}",
+        "typo.yaml": "algorithm: {num-env: 8}",
         "type.yaml": "num_envs: [8]",
-        "twice.yaml": "lr: 1\nppo: {learning_rate: 2}",
-        "doubled.yaml": "ppo: {lr: 0.001, num_envs: 4, lr: 0.5}",
+        "twice.yaml": "lr: 1\nalgorithm: {learning_rate: 2}",
+        "doubled.yaml": "algorithm: {lr: 0.001, num_envs: 4, lr: 0.5}",
         "date.yaml": "run_name: 2026-13-45",
         "nameless.yaml": "'': true",
         "config.yaml": "config: other.yaml",
@@ -204,7 +202,7 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
     for words in (
         "Learns to walk.",
         "stands for its evaluations. --length N cells (default: 6)",
-        "ppo: PPO's hyperparameters. --num-envs N",
+        "algorithm: PPO's settings, and an update that compiles little. --num-envs N",
         "--learning-rate, --lr X learning rate (default: 0.003)",
         "--gamma X discount per step (default: 0.99)",
         "--tensorboard, --no-tensorboard write TensorBoard event files (default: true)",
@@ -240,22 +238,22 @@ def test_flags_in_all_spellings(words: str, name: str, value: Any) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["lr: 1e-3\nnum-envs: 4\n", "ppo:\n  learning-rate: 0.001\n  num_envs: 4\n"],
+    ["lr: 1e-3\nnum-envs: 4\n", "algorithm:\n  learning-rate: 0.001\n  num_envs: 4\n"],
     ids=["flat", "grouped"],
 )
 def test_flags_win_over_a_file_and_a_file_over_defaults(tmp_path: Path, text: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text)
     config = make_plan(DEFAULTS, ["--config", str(file), "--num-envs", "16"], "").config
-    assert (config.ppo.learning_rate, config.ppo.num_envs) == (1e-3, 16)
-    assert config.ppo.num_steps == DEFAULTS.ppo.num_steps
+    assert (config.algorithm.learning_rate, config.algorithm.num_envs) == (1e-3, 16)
+    assert config.algorithm.num_steps == DEFAULTS.algorithm.num_steps
 
 
 def test_the_stored_config_is_whole_and_makes_the_same_run_again(folder: Path) -> None:
     file = folder / "taken" / "config.yaml"
     stored = yaml.safe_load(file.read_text())
-    assert stored["ppo"]["num_minibatches"] == 4
-    assert set(stored) == {"environment", "ppo", "network", "logging", "checkpoints", "run"}
+    assert stored["algorithm"]["num_minibatches"] == 4
+    assert set(stored) == {"environment", "algorithm", "network", "logging", "checkpoints", "run"}
     assert stored["run"] == {"total_timesteps": 64, "phases": None, "seed": 0}
     again = make_plan(DEFAULTS, ["--config", str(file)], "").config
     assert schema.as_dict(again) == stored
@@ -277,9 +275,10 @@ def test_a_name_that_is_taken_is_refused(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_settings_tell_all_that_a_page_of_them_needs() -> None:
     known = schema.settings(RunConfig(DEFAULTS.environment))
-    assert {field.name for field in dataclasses.fields(PPOConfig)} < {*known}
+    parts = {"optimizer", "loss", "advantages"}
+    assert {field.name for field in dataclasses.fields(PPO)} - parts < {*known} - parts
     rate = known["learning_rate"]
-    assert (rate.group, rate.flags) == ("ppo", ("--learning-rate", "--lr"))
+    assert (rate.group, rate.flags) == ("algorithm", ("--learning-rate", "--lr"))
     assert (rate.type, rate.default, rate.rules.limits) == ("a number", "0.00025", "at least 0")
     assert known["target_kl"].type == "a number or none"
     assert known["tensorboard"].type == "true or false"

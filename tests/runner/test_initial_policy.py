@@ -3,19 +3,16 @@
 import dataclasses
 import shutil
 from pathlib import Path
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import corridor
-from counting import DEFAULTS, TASK, Bias, CountingTrainer, flags, train
+from counting import DEFAULTS, TASK, Bias, flags, train
 from ppo_mask.checkpoints import load_policy
-from ppo_mask.ppo import PPOConfig
-from ppo_mask.runner import NetworkSettings, main
-from ppo_mask.runner._task import with_initial_policy
-from ppo_mask.training import TrainState
+from ppo_mask.runner import main
+from ppo_mask.training import AbstractCurriculum, Callback, Run, TrainState
 
 
 @pytest.fixture(scope="module")
@@ -25,21 +22,42 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("seeds", [1, 2])
 @pytest.mark.parametrize("name", ["{path}", "known"])
-def test_a_run_begins_with_the_weights(trained: Path, name: str, seeds: int) -> None:
-    state = CountingTrainer(None, PPOConfig()).init(
-        Bias(3, key=jax.random.key(9)), jax.random.key(0)
-    )
-    if seeds > 1:
-        state: TrainState = jax.tree.map(lambda x: jnp.stack([x] * seeds), state)
-    task = dataclasses.replace(TASK, policies={"known": trained})
-    settings = NetworkSettings(initial_policy=name.format(path=trained))
-    begun = with_initial_policy(task, settings, state)
+def test_a_run_begins_with_the_weights(
+    trained: Path, tmp_path: Path, name: str, seeds: int
+) -> None:
+    began: list[np.ndarray] = []
+
+    class Look(Callback):
+        def on_start(self, run: Run, state: TrainState) -> None:
+            began.append(np.asarray(state.model.logits))  # pyright: ignore
+
+    task = dataclasses.replace(TASK, policies={"known": trained}, callbacks=lambda _: [Look()])
+    words = ("--initial-policy", name.format(path=trained), "--num-seeds", str(seeds))
+    assert main(task, DEFAULTS, flags(tmp_path, 1, *words)) == 0
     model = load_policy(trained, [Bias]).model
     assert isinstance(model, Bias)
-    for logits in np.reshape(begun.model.logits, (-1, 3)):
-        np.testing.assert_array_equal(logits, model.logits)
-    assert jax.tree.map(jnp.shape, begun) == jax.tree.map(jnp.shape, state)
-    assert with_initial_policy(task, NetworkSettings(), state) is state
+    np.testing.assert_array_equal(began, [model.logits] * seeds)
+
+
+def test_what_copies_the_model_begins_with_the_weights(trained: Path, tmp_path: Path) -> None:
+    """A curriculum's memory, such as the opponent in self-play, and the algorithm's own state."""
+
+    class Copies(AbstractCurriculum):
+        def init(self, model: Any) -> Any:
+            return model
+
+        def __call__(self, env: Any, progress: Any, memory: Any) -> Any:
+            return env
+
+    copied: list[Any] = []
+
+    class Look(Callback):
+        def on_start(self, run: Run, state: TrainState) -> None:
+            copied.append(np.asarray(state.memory.logits))
+
+    task = dataclasses.replace(TASK, curriculum=lambda _: Copies(), callbacks=lambda _: [Look()])
+    assert main(task, DEFAULTS, flags(tmp_path, 1, "--initial-policy", str(trained))) == 0
+    np.testing.assert_array_equal(copied[0], load_policy(trained, [Bias]).model.logits)  # pyright: ignore
 
 
 def test_no_run_has_the_name_of_a_policy(trained: Path, tmp_path: Path, capsys) -> None:

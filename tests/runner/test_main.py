@@ -18,7 +18,7 @@ from counting import Bias
 from ppo_mask.callbacks import Evaluator, Profiler, Saver, _evaluator
 from ppo_mask.checkpoints import CheckpointStore, RunFolder, load_policy, read_description
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.runner import NetworkSettings, default_network, enable_compilation_cache, main
 from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState
 from same_run import log
@@ -118,7 +118,7 @@ class FakeStore(CheckpointStore):
 
 
 def drive(saver: Saver, updates: int, figures: dict[int, dict[str, float]]) -> None:
-    run = Run(PPOConfig(num_envs=4, num_steps=8), 0, updates, [saver])
+    run = Run(PPO(num_envs=4, num_steps=8), 0, updates, [saver])
     state = object.__new__(TrainState)
     saver.on_start(run, state)
     for run.update in range(1, updates + 1):
@@ -145,7 +145,7 @@ def test_a_description_that_json_cannot_hold_is_refused() -> None:
         (lambda: Saver(FakeStore(), {}, every_minutes=0), "every_minutes must be more than 0"),
         (lambda: CheckpointStore(Path("nowhere"), keep=0), "keep must be at least 1, got 0"),
         (lambda: Profiler(Path("nowhere"), 0), "update must be at least 1, got 0"),
-        (lambda: PPOConfig().total_updates(-5), "total_timesteps must be at least 0, got -5"),
+        (lambda: PPO().total_updates(-5), "total_timesteps must be at least 0, got -5"),
     ],
 )
 def test_impossible_intervals_are_refused_before_anything_runs(
@@ -156,8 +156,8 @@ def test_impossible_intervals_are_refused_before_anything_runs(
 
 
 def test_numbers_of_numpy_are_as_good_as_pythons() -> None:
-    config = PPOConfig(np.int64(4), 4, gamma=1, anneal_lr=np.bool_(True))  # pyright: ignore
-    assert config == PPOConfig(4, 4, gamma=1.0, anneal_lr=True)
+    config = PPO(np.int64(4), 4, gamma=1, anneal_lr=np.bool_(True))  # pyright: ignore
+    assert config == PPO(4, 4, gamma=1.0, anneal_lr=True)
     assert (type(config.num_envs), type(config.gamma)) == (int, float)
     assert config.total_updates(np.int64(96)) == 6
     model = MLPActorCritic.for_env(Corridor(6), key=jax.random.key(0), hidden_dim=np.int64(8))

@@ -23,10 +23,6 @@ TASKS: dict[str, tuple[dict[str, Any], str]] = {
         "env must be an AbstractEnv, got TimeLimit; it is one of gymnasium's",
     ),
     "no environment": ({"make_env": lambda _: None}, "env must be an AbstractEnv, got NoneType"),
-    "no algorithm": (
-        {"algorithm": lambda _: None},
-        "Task.algorithm must give an Algorithm, got None",
-    ),
     "one callback": (
         {"callbacks": lambda _: pm.History()},
         "Task.callbacks must give a list of callbacks, got History",
@@ -35,10 +31,6 @@ TASKS: dict[str, tuple[dict[str, Any], str]] = {
     "a column of nothing": (
         {"console_columns": {"won": "stats/nope"}},
         "the console's column 'won' shows stats/nope, which is no metric",
-    ),
-    "a metric of a loss": (
-        {"algorithm": lambda _: pm.ppo.Algorithm(loss=lambda *_: 3)},
-        "the loss must return a pair: one number, and metrics by name; it returned a int",
     ),
 }
 

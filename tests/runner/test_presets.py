@@ -19,12 +19,12 @@ def presets(tmp_path: Path) -> Path:
     folder = tmp_path / "presets"
     folder.mkdir()
     (folder / "quick.yaml").write_text("# For a first look.\nnum_envs: 8\nnum_steps: 8\nlr: 1e-3\n")
-    (folder / "slow.yaml").write_text("ppo: {num_envs: 32}\n")
+    (folder / "slow.yaml").write_text("algorithm: {num_envs: 32}\n")
     return folder
 
 
 def ppo(presets: Path | None, *arguments: str):
-    return make_plan(DEFAULTS, arguments, "", presets=presets).config.ppo
+    return make_plan(DEFAULTS, arguments, "", presets=presets).config.algorithm
 
 
 def test_flags_win_over_a_file_and_a_file_over_a_preset(presets, tmp_path):
@@ -45,7 +45,7 @@ def test_on_an_accelerator_the_batch_is_the_devices(presets, monkeypatch, capsys
         found = ppo(presets, "--preset=both", *flags)
         return found.num_envs, found.num_steps, found.learning_rate
 
-    on_cpu = (DEFAULTS.ppo.num_envs, 8, 1e-3)
+    on_cpu = (DEFAULTS.algorithm.num_envs, 8, 1e-3)
     assert chosen() == on_cpu
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "device_count", lambda: 4)

@@ -10,17 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
 
-import jax
 import numpy as np
 import pytest
 
 import marathon
-from counting import DEFAULTS, STEPS_PER_UPDATE, TASK, Bias, CountingTrainer, flags, train
+from counting import DEFAULTS, STEPS_PER_UPDATE, TASK, a_trainer, flags, train
 from memory_bucket import contents
 from ppo_mask.callbacks import Saver
 from ppo_mask.checkpoints import RunFolder, load_policy, read_arrays, read_description
 from ppo_mask.networks import NormalizedActorCritic
-from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner import main
 from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState, _loop as loop
 from same_run import assert_same_run, log, newest, tensorboard_points
@@ -82,7 +80,7 @@ def test_real_training_resumes_with_all_that_changes(
     assert isinstance(model, NormalizedActorCritic)
     (moments,) = model.moments
     assert moments.count == 12 * STEPS_PER_UPDATE
-    mean = read_arrays(newest(whole))["learner.model.moments.0.mean"]
+    mean = read_arrays(newest(whole))["model.moments.0.mean"]
     np.testing.assert_array_equal(moments.mean, mean)
 
 
@@ -102,13 +100,13 @@ def test_safe_settings_may_change_and_are_stored(tmp_path: Path) -> None:
     folder = train(tmp_path, 3, *OFTEN)
     train(tmp_path, 6, "--resume", "latest", "--lr", "0.5", "--no-tensorboard")
     assert "learning_rate: 0.5" in folder.config.read_text()
-    assert read_description(newest(folder))["config"]["ppo"]["learning_rate"] == 0.5
+    assert read_description(newest(folder))["config"]["algorithm"]["learning_rate"] == 0.5
     rates = [x["train/lr"] for x in log(folder) if "train/lr" in x]
     assert rates == [pytest.approx(3e-3), 0.5]
     assert {step for step, _ in tensorboard_points(folder)} == {96}
 
 
-@pytest.mark.parametrize("content", [b"", bytes(300), b"ppo: [", b"\xff", b"ppo: {}"])
+@pytest.mark.parametrize("content", [b"", bytes(300), b"algorithm: [", b"\xff", b"algorithm: {}"])
 def test_a_damaged_config_is_replaced_by_the_checkpoints(
     tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,7 +115,7 @@ def test_a_damaged_config_is_replaced_by_the_checkpoints(
     folder.config.write_bytes(content)
     train(tmp_path, 4, "--resume", "latest")
     warned = "; the settings are those of checkpoint 2\n" in capsys.readouterr().err
-    assert warned == (content != b"ppo: {}")
+    assert warned == (content != b"algorithm: {}")
     assert folder.config.read_text() == whole.replace("timesteps: 64", "timesteps: 128")
 
 
@@ -215,8 +213,7 @@ class Press(Callback):
 def test_a_script_of_several_runs_ends_after_the_one_that_a_signal_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = CountingTrainer(None, PPOConfig(num_envs=4, num_steps=4))
-    start = trainer.init(Bias(2, key=jax.random.key(0)), jax.random.key(1))
+    trainer, start = a_trainer(num_envs=4, num_steps=4)
 
     def updates(*callbacks: Callback) -> int:
         return int(trainer.train(start, 64, callbacks=callbacks).update)
@@ -266,8 +263,7 @@ def test_the_first_process_says_what_a_second_signal_does(
                 said.append(capfd.readouterr().err)
 
     monkeypatch.setattr(loop, "is_process_0", lambda: first)
-    trainer = CountingTrainer(None, PPOConfig(num_envs=4, num_steps=4))
-    state = trainer.init(Bias(2, key=jax.random.key(0)), jax.random.key(1))
+    trainer, state = a_trainer(num_envs=4, num_steps=4)
     with pytest.raises(KeyboardInterrupt):
         trainer.train(state, 1_000_000, callbacks=[Interrupt()])
     line = "stopping in good order after this chunk of updates; press Ctrl+C again to end at once, "

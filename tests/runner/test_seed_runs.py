@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from counting import DEFAULTS, TASK, flags, task_of_seeds
+from counting import DEFAULTS, TASK, flags
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.runner import _main as run, main
 from same_run import assert_same_run
@@ -17,7 +17,7 @@ def test_each_seed_is_the_run_that_it_would_be_alone(
 ) -> None:
     both, alone = tmp_path / "both", tmp_path / "alone"
     several = flags(both, 6, "--run-name", "run", "--num-seeds", "2", "--seed", "7", *OFTEN)
-    assert main(task_of_seeds(monkeypatch), DEFAULTS, several) == 0
+    assert main(TASK, DEFAULTS, several) == 0
     for seed in (7, 8):
         name = f"run-seed{seed}"
         words = flags(alone, 6, "--run-name", name, "--seed", str(seed), *OFTEN)
@@ -39,7 +39,7 @@ def no_mesh(num_devices: int | None) -> None:
 def test_more_devices_than_they_could_share_are_no_hindrance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = task_of_seeds(monkeypatch)
+    task = TASK
     monkeypatch.setattr(run, "make_mesh", no_mesh)
     assert main(task, DEFAULTS, flags(tmp_path, 1, "--num-seeds", "2")) == 0
     assert sorted(x.name[-6:] for x in tmp_path.iterdir()) == ["-seed0", "-seed1"]
@@ -51,6 +51,6 @@ def test_no_folder_is_made_if_one_of_them_is_there(
     (tmp_path / "run-seed1").mkdir()
     (tmp_path / "run-seed1" / "something").touch()
     words = flags(tmp_path, 1, "--run-name", "run", "--num-seeds", "2")
-    assert main(task_of_seeds(monkeypatch), DEFAULTS, words) == 2
+    assert main(TASK, DEFAULTS, words) == 2
     assert "there is a run" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["run-seed1"]

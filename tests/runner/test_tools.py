@@ -19,7 +19,7 @@ from environments import CartPole
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.runner import _main as program, _tune as tune, main
 from ppo_mask.training import Trainer
 
@@ -123,7 +123,7 @@ def test_auto_tune_stores_what_it_chose(
     def measured(trainer: Any, *more: Any) -> float:
         """Measures, but lets no machine's speed decide: 4 wins, which is not the default."""
         assert real(trainer, *more)
-        return 8.0 / trainer.config.num_envs
+        return 8.0 / trainer.algorithm.num_envs
 
     monkeypatch.setattr(tune, "_steps_per_second", measured)
     monkeypatch.setattr(program.cores, "best_count", lambda n, divides: asked.append(n) or 1)
@@ -132,7 +132,7 @@ def test_auto_tune_stores_what_it_chose(
     output = capsys.readouterr().out
     assert "auto-tune: 4 environments: " in output
     assert "auto-tune: 8 environments: " in output
-    ppo = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["ppo"]
+    ppo = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["algorithm"]
     assert ppo["num_envs"] == 4
     assert asked == [4, 8, 4]  # Each on the devices that suit it.
     assert "batch   4 envs x 4 steps" in output
@@ -154,12 +154,12 @@ def test_auto_tune_stores_what_it_chose(
 def test_the_search_ends_where_more_is_no_better(
     speeds: dict[int, float | None], chosen: int, tried: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = lambda trainer, *_: speeds[trainer.config.num_envs]  # noqa: E731
+    measured = lambda trainer, *_: speeds[trainer.algorithm.num_envs]  # noqa: E731
     monkeypatch.setattr(tune, "_steps_per_second", measured)
-    trainers = [Trainer(CartPole(), PPOConfig(num_envs=n)) for n in speeds]
+    trainers = [Trainer(CartPole(), PPO(num_envs=n)) for n in speeds]
     said: list[str] = []
     best = tune.fastest(trainers, lambda _: None, said.append)  # pyright: ignore
-    assert best.config.num_envs == chosen
+    assert best.algorithm.num_envs == chosen
     assert len(said) == tried
 
 
@@ -169,9 +169,9 @@ def test_what_does_not_fit_is_not_run() -> None:
         model = MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
         return trainer.init(model, jax.random.key(1))
 
-    configs = [PPOConfig(num_envs=n, num_steps=8) for n in (4, 8)]
+    configs = [PPO(num_envs=n, num_steps=8) for n in (4, 8)]
     said: list[str] = []
     trainers = [Trainer(CartPole(), config) for config in configs]
     best = tune.fastest(trainers, begin, said.append, memory=10)
-    assert best.config.num_envs == 4
+    assert best.algorithm.num_envs == 4
     assert said == [f"auto-tune: {n} environments: does not fit into memory" for n in (4, 8)]

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from counting import DEFAULTS, TASK, CountingTrainer, flags, train
+from counting import DEFAULTS, TASK, flags, train
 from ppo_mask.callbacks import JsonLines
 from ppo_mask.checkpoints import RunFolder, _lock, hold
 from ppo_mask.errors import RunError
 from ppo_mask.runner import execute, main, make_plan
-from ppo_mask.training import Callback, Progress, Run, TrainState
+from ppo_mask.training import Callback, Progress, Run, Trainer, TrainState
 from same_run import assert_same_run
 
 Output = pytest.CaptureFixture[str]
@@ -117,7 +117,7 @@ def fail_to_begin(parent: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> No
             main(dataclasses.replace(TASK, callbacks=lambda _: [Broken()]), DEFAULTS, words)
         return
     # Ctrl+C before anything is compiled, or while it is.
-    owner, name = (CountingTrainer, "train") if how == "at once" else (JsonLines, "on_start")
+    owner, name = (Trainer, "train") if how == "at once" else (JsonLines, "on_start")
     original = getattr(owner, name)
 
     def interrupted(*arguments: Any, **options: Any) -> Any:

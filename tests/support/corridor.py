@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.runner import NetworkSettings, RunConfig, RunSettings, Task, main, setting
 from ppo_mask.training import Metric
 
@@ -62,7 +62,7 @@ TASK = Task(
 )
 DEFAULTS = RunConfig(
     environment=CorridorSettings(),
-    ppo=PPOConfig(num_envs=8, num_steps=4, learning_rate=3e-3),
+    algorithm=PPO(num_envs=8, num_steps=4, learning_rate=3e-3),
     network=NetworkSettings(hidden_dim=8, num_layers=1),
     run=RunSettings(total_timesteps=32 * 6),
 )

@@ -1,10 +1,9 @@
-"""A trainer that only counts, and a program of it: for tests of runs, which need nothing learned.
+"""An algorithm that only counts, and a program of it: for tests of runs, which learn nothing.
 
-It compiles no updates, and runs the real loop with the real callbacks, logs and checkpoints.
+What it compiles is small; the trainer, the callbacks, logs and checkpoints are the real ones.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import ppo_mask as pm
 from corridor import DEFAULTS as CORRIDOR, Corridor
 from ppo_mask.checkpoints import RunFolder
-from ppo_mask.envs import VectorState
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical
-from ppo_mask.ppo import LearnerState, PPOConfig, RolloutState, UpdateDiagnostics
-from ppo_mask.runner import RunConfig, Task, _main, main, setting
-from ppo_mask.training import AbstractTrainer, Progress, Run, TrainState, empty_totals, run_loop
+from ppo_mask.ppo import PPO
+from ppo_mask.runner import RunConfig, Task, main, setting
+from ppo_mask.training import At, Progress, Run, TrainState
 
 
 class Bias(AbstractActorCritic):
@@ -43,63 +40,35 @@ class Bias(AbstractActorCritic):
         return MaskedCategorical(self.logits, action_mask), self.logits.sum()
 
 
-class CountingTrainer(AbstractTrainer):
-    """Each update counts, and mixes the network's numbers: they depend on every update so far."""
+class Steps(Corridor):
+    """A corridor whose last action ends the episode; the reward is the action's number."""
 
-    config: PPOConfig
-
-    def __init__(self, env: Any, config: PPOConfig, **others: Any) -> None:
-        self.config = config
-
-    def init(self, model: AbstractActorCritic, key: jax.Array) -> TrainState:
-        zero, count = (jnp.asarray(np.zeros(1, dtype)) for dtype in (np.float32, np.int32))
-        mask = jnp.asarray(np.ones((1, 3), bool))
-        rollout = RolloutState(VectorState((), zero, count), zero, mask, ())
-        learner = LearnerState(model, (), rollout, key, count[0], None)
-        totals = empty_totals({}, UpdateDiagnostics.zeros())
-        # A checkpoint takes a millisecond and more for each array.
-        totals = eqx.tree_at(lambda totals: (totals.steps, totals.diagnostics), totals, ((), ()))
-        return TrainState(learner, totals, memory=zero)
-
-    def train(
-        self,
-        state: TrainState,
-        total_timesteps: int,
-        *,
-        callbacks: Sequence[pm.Callback] = (),
-        log_interval: int = 10,
-        debug_nans: bool = False,
-    ) -> TrainState:
-        updates = self.config.total_updates(total_timesteps)
-        unlogged = int(state.totals.updates)
-        run = Run(self.config, int(state.update), updates, callbacks, unlogged)
-
-        def log(state: TrainState, steps_per_second: float, partial: bool) -> TrainState:
-            mean = float(state.memory[0]) / int(state.totals.updates)
-            values = {"mean_episode_return": mean, "total_loss": -mean}
-            values |= {"lr": self.config.learning_rate, "steps_per_second": steps_per_second}
-            run.log({f"train/{name}": value for name, value in values.items()}, partial)
-            empty = state.model.logits, state.learner.num_updates, np.zeros(1, np.float32), 0
-            return state if partial else _with(state, *empty)
-
-        return run_loop(run, state, callbacks, log_interval, _advance, log)
+    def step(self, key: Any, state: Any, action: Any) -> Any:
+        _, timestep = self.reset(key)
+        changed: Any = {"reward": jnp.float32(action), "terminated": action == 2}
+        changed |= {"action_mask": timestep.action_mask | (action == 2)}
+        return state, dataclasses.replace(timestep, **changed)
 
 
-def _advance(state: TrainState, n: int) -> TrainState:
-    numbers, total = np.asarray(state.model.logits), np.asarray(state.memory)
-    done = int(state.learner.num_updates)
-    for update in range(done + 1, done + n + 1):
-        numbers = (np.float32(3.9) * numbers * (1 - numbers) + np.float32(update % 7 / 7)) % 1
-        total = total + numbers.mean()
-    return _with(state, numbers, done + n, total, int(state.totals.updates) + n)
+class Counting(PPO):  # pyright: ignore[reportGeneralTypeIssues]
+    """PPO's settings, and an update that compiles little.
 
+    It mixes the network's numbers, which then depend on every update so far.
+    """
 
-def _with(state: TrainState, numbers: Any, updates: Any, total: Any, unlogged: int) -> TrainState:
-    return eqx.tree_at(
-        lambda s: (s.learner.model.logits, s.learner.num_updates, s.memory, s.totals.updates),
-        state,
-        (*map(jnp.asarray, (numbers, np.int32(updates), total, np.int32(unlogged))),),
-    )
+    def metric_names(self) -> tuple[str, ...]:
+        return ("total_loss", "lr")
+
+    def init(self, model: Any, rollout: Any, key: Any) -> Any:
+        self.check(model, 1)
+        return model, ()
+
+    def learn(
+        self, model: Any, own: Any, before: Any, transitions: Any, last_value: Any, at: At
+    ) -> Any:
+        logits = 3.9 * model.logits * (1 - model.logits) + (at.update + 1) % 7 / 7
+        model = eqx.tree_at(lambda m: m.logits, model, (logits % 1).astype(jnp.float32))
+        return model, own, {"total_loss": -model.logits.mean(), "lr": self.learning_rate}
 
 
 class Scores(pm.Callback):
@@ -130,34 +99,23 @@ def _callbacks(config: RunConfig[CountingSettings]) -> list[pm.Callback]:
 
 
 TASK = Task(
-    lambda settings: Corridor(settings.length),
+    lambda settings: Steps(settings.length),
     lambda env, _, key: Bias(env.num_actions, key=key),
     callbacks=_callbacks,
-    trainer=CountingTrainer,
 )
-DEFAULTS = dataclasses.replace(CORRIDOR, environment=CountingSettings())
+_SETTINGS = {x.name: getattr(CORRIDOR.algorithm, x.name) for x in dataclasses.fields(PPO)}
+DEFAULTS = dataclasses.replace(
+    CORRIDOR, environment=CountingSettings(), algorithm=Counting(**_SETTINGS)
+)
 
 
-def task_of_seeds(patch: pytest.MonkeyPatch) -> Task[CountingSettings]:
-    """A task whose seeds count one after the other, in place of training side by side."""
-
-    def init(trainer: Any, make_model: Any, keys: Any) -> TrainState:
-        pairs, one = map(jax.random.split, keys), CountingTrainer(None, trainer.config)
-        states = [one.init(make_model(model_key), init_key) for model_key, init_key in pairs]
-        return jax.tree.map(lambda *each: jnp.stack(each), *states)
-
-    def train(trainer: Any, states: Any, total: int, *, callbacks: Any, of_all: Any, **more: Any):
-        for n, own in enumerate(callbacks):
-            state = jax.tree.map(lambda x: x[n], states)  # noqa: B023
-            trainer = CountingTrainer(None, trainer.config)
-            trainer.train(state, total, callbacks=[*own, *of_all], **more)
-
-    patch.setattr(_main, "init_seeds", init)
-    patch.setattr(_main, "train_seeds", train)
-    return dataclasses.replace(TASK, trainer=pm.Trainer)
+def a_trainer(**sizes: int) -> tuple[pm.Trainer, TrainState]:
+    """One of the corridor, and its first state."""
+    trainer = pm.Trainer(Steps(), Counting(**sizes))
+    return trainer, trainer.init(Bias(3, key=jax.random.key(0)), jax.random.key(1))
 
 
-STEPS_PER_UPDATE = CORRIDOR.ppo.batch_size
+STEPS_PER_UPDATE = CORRIDOR.algorithm.batch_size
 
 
 def flags(parent: Path, updates: int, *more: str) -> list[str]:

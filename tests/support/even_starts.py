@@ -14,10 +14,10 @@ from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import MLPActorCritic
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.training import AbstractCurriculum, Callback, Trainer, TrainState
 
-CONFIG = PPOConfig(num_envs=8, num_steps=8, num_minibatches=2, update_epochs=1)
+CONFIG = PPO(num_envs=8, num_steps=8, num_minibatches=2, update_epochs=1)
 
 
 class EvenStarts(AbstractCurriculum):

@@ -13,7 +13,7 @@ from environments import CartPole
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs.probes import RememberedCue
 from ppo_mask.networks import GRUActorCritic, MLPActorCritic
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.training import History, Trainer
 
 _EVERYTHING = {"normalize_observations": True, "normalize_rewards": True, "target_kl": 0.02}
@@ -62,7 +62,7 @@ def curves(make, counts, config):
         with jax.log_compiles():
             steps = 20 * config.batch_size
             state = trainer.train(state, steps, callbacks=[history], log_interval=4)
-        learner, mask = state.learner, state.learner.rollout.action_mask
+        mask = state.rollout.action_mask
         out[count] = {
             "lines": [
                 {"update": each.update, **each.values, "train/steps_per_second": 0}
@@ -70,7 +70,7 @@ def curves(make, counts, config):
             ],
             "compiled": compiled.count(),
             "environments": mask.sharding.shard_shape(mask.shape)[0],
-            "parameters": all(x.is_fully_replicated for x in jax.tree.leaves(learner.opt_state)),
+            "parameters": all(x.is_fully_replicated for x in jax.tree.leaves(state.own.opt_state)),
         }
     return out
 
@@ -85,4 +85,4 @@ if __name__ == "__main__":
         "parts": (_cart_pole, [1, 4], small | parts),
     }
     make, counts, config = runs[sys.argv[1]]
-    print(json.dumps(curves(make, counts, PPOConfig(**config))))
+    print(json.dumps(curves(make, counts, PPO(**config))))

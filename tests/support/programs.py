@@ -49,8 +49,10 @@ class Program:
         return self.trainer.env
 
     @property
-    def config(self) -> pm.PPOConfig:
-        return self.trainer.config
+    def config(self) -> pm.PPO:
+        algorithm = self.trainer.algorithm
+        assert isinstance(algorithm, pm.PPO)
+        return algorithm
 
     @cached_property
     def start(self) -> pm.TrainState:
@@ -70,7 +72,7 @@ class Program:
     def with_config(self, **changes: Any) -> pm.Trainer:
         """The trainer with other hyperparameters; those that are numbers compile nothing."""
         config = dataclasses.replace(self.config, **changes)
-        return eqx.tree_at(lambda trainer: trainer.config, self.trainer, config)
+        return eqx.tree_at(lambda trainer: trainer.algorithm, self.trainer, config)
 
     def train(
         self,
@@ -105,7 +107,7 @@ def program(
     def make_mlp(key: jax.Array) -> pm.AbstractActorCritic:
         return pm.MLPActorCritic.for_env(env, hidden_dim=8, num_layers=1, key=key)
 
-    trainer = pm.Trainer(env, pm.PPOConfig(**(SIZES | config)), metrics=metrics)
+    trainer = pm.Trainer(env, pm.PPO(**(SIZES | config)), metrics=metrics)
     return Program(trainer, make_model or make_mlp)
 
 

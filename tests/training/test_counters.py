@@ -9,9 +9,8 @@ import pytest
 import ppo_mask as pm
 import programs
 from ppo_mask.errors import RunError
-from ppo_mask.ppo import MAX_COUNT
-from ppo_mask.training import summarize
-from ppo_mask.training._metrics import add_steps, empty_totals
+from ppo_mask.training import MAX_COUNT
+from ppo_mask.training._metrics import add_steps, no_steps, summarize
 
 LOCKS = programs.locks()
 STEPS = LOCKS.config.batch_size
@@ -25,18 +24,15 @@ def test_no_step_and_no_episode_is_lost_between_two_log_lines():
         )
     )
     timestep = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), timestep)
-    begun = empty_totals({}, pm.ppo.UpdateDiagnostics.zeros())
-    places = lambda totals: (totals.steps, totals.episodes)  # noqa: E731
-    steps = eqx.tree_at(places, begun.steps, (jnp.int32(2**25), jnp.int32(2**24)))
+    begun = eqx.tree_at(lambda sums: sums.counts, no_steps({}), jnp.int32([2**25, 2**24, 1]))
     counted = jnp.array([True, True, True, False])
-    steps = jax.jit(lambda steps: add_steps(steps, {}, jnp.zeros(4, int), timestep, counted))(steps)
-    assert (int(steps.steps), int(steps.episodes)) == (2**25 + 3, 2**24 + 3)
-    totals = eqx.tree_at(lambda t: (t.steps, t.updates), begun, (steps, jnp.int32(1)))
-    assert summarize(totals, {})["train/num_episodes"] == 2**24 + 3
+    sums = jax.jit(lambda sums: add_steps(sums, {}, jnp.zeros(4, int), timestep, counted))(begun)
+    assert sums.counts.tolist() == [2**25 + 3, 2**24 + 3, 1]
+    assert summarize(sums)["eval/num_episodes"] == 2**24 + 3
 
 
 def at(updates):
-    return eqx.tree_at(lambda s: s.learner.num_updates, LOCKS.start, jnp.int32(updates))
+    return eqx.tree_at(lambda s: s.update, LOCKS.start, jnp.int32(updates))
 
 
 def test_updates_are_counted_to_the_last():

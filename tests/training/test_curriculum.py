@@ -18,14 +18,14 @@ from own_process import printed_with
 from ppo_mask.envs import TimeLimit, VectorEnv, check_env
 from ppo_mask.errors import RunError
 from ppo_mask.runner import PhaseSettings, make_parts, make_plan, make_trainer, merge, read_values
-from ppo_mask.training import History
+from ppo_mask.training import At, History
 
 PHASES = """
 - {until: 0.5, near: 1, far: 0}
 - {until: 0.75, near: 1, far: 3, gamma: 0.5, lr: [1e-3, 0]}
 - gamma: [0.5, 1]
 """
-STEPS_PER_UPDATE = DEFAULTS.ppo.batch_size
+STEPS_PER_UPDATE = DEFAULTS.algorithm.batch_size
 
 
 def with_phases(text: str, updates: int = 8) -> Any:
@@ -38,7 +38,8 @@ def of_each_update(trainer: Any, total: Any) -> Any:
     """The numbers of 1,000 updates; the total is traced, as in training."""
 
     def of(update: Any) -> Any:
-        envs, ppo = trainer._parts_at(update, total, ())
+        at = At(jax.random.key(0), update, total, None)
+        ppo, envs = trainer._scheduled(at), trainer._vector_env(at, ())
         return jnp.float32(ppo.gamma), jnp.float32(ppo.learning_rate), envs.env.starting_weights
 
     return jax.vmap(of)(jnp.arange(1000, dtype=jnp.int32))
@@ -54,7 +55,7 @@ def numbers_of(config: Any, updates: int = 8) -> Any:
 def test_numbers_are_those_of_their_phase_and_may_go_linearly():
     config = with_phases(PHASES)
     gamma, rate, weights = numbers_of(config)
-    own = config.ppo
+    own = config.algorithm
     np.testing.assert_allclose(gamma, [own.gamma] * 4 + [0.5, 0.5, 0.5, 0.75], rtol=1e-6)
     plain = [own.learning_rate]
     np.testing.assert_allclose(rate, plain * 4 + [1e-3, 5e-4] + plain * 2, rtol=1e-6)

@@ -12,7 +12,7 @@ import ppo_mask as pm
 from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
 from ppo_mask.envs import shapes_of
 from ppo_mask.networks import advance, forward
-from ppo_mask.training._metrics import add_steps, empty_step_totals, summarize_steps
+from ppo_mask.training._metrics import add_steps, no_steps, summarize
 
 LOW = [jnp.bfloat16, jnp.float16, jnp.float8_e4m3fn]
 FLOATS = [*LOW, jnp.float32]
@@ -68,12 +68,12 @@ def test_rewards_and_infos_of_few_bits_are_summed_in_float32(dtype):
             state, timestep = env.step(key, state, actions)
             return (state, add_steps(totals, metrics, actions, timestep, jnp.ones(2, bool))), None
 
-        start = env.reset(key)[0], empty_step_totals(metrics)
+        start = env.reset(key)[0], no_steps(metrics)
         return jax.lax.scan(step, start, None, STEPS)[0][1]
 
-    values = summarize_steps(play(jax.random.key(0)), metrics, "train")
-    assert values["train/mean_episode_return"] == STEPS
-    assert values["train/mean_reward"] == 1
+    values = summarize(play(jax.random.key(0)))
+    assert values["eval/mean_episode_return"] == STEPS
+    assert values["eval/mean_reward"] == 1
     assert {name: values[name] for name in facts} == dict.fromkeys(facts, 1)
 
 
@@ -90,16 +90,16 @@ def test_numbers_of_python_and_numpy_and_integers_will_do(reward):
 def test_values_of_few_bits_are_learned_in_float32(dtype):
     # In 16 bits the mean of so many squared errors is one of 256 numbers.
     rows = 1000
-    decision = pm.ppo.Decision(
+    decision = pm.acting.Decision(
         observation=jnp.ones(rows),
         action_mask=jnp.ones((rows, 2), bool),
         action=jnp.zeros(rows, jnp.int32),
         log_prob=jnp.full(rows, jnp.log(0.5)),
         value=jnp.zeros(rows),
     )
-    batch = pm.ppo.Batch(decision, jnp.zeros(rows), return_=jnp.linspace(0, 1, rows))
+    batch = pm.training.Batch(decision, jnp.zeros(rows), return_=jnp.linspace(0, 1, rows))
     model = Model(jnp.float32(1 / 3), dtype)
-    _, metrics = jax.jit(lambda: pm.ppo.ppo_loss(model, batch, pm.PPOConfig()))()
+    _, metrics = jax.jit(lambda: pm.ppo.ppo_loss(model, batch, pm.PPO()))()
     exact = np.float64(jnp.asarray(1 / 3, dtype))
     expected = 0.5 * np.mean((exact - np.linspace(0, 1, rows)) ** 2)
     np.testing.assert_allclose(metrics["vf_loss"], expected, rtol=1e-5)
@@ -117,7 +117,7 @@ def test_what_is_estimated_of_few_bits_is_float32(dtype):
     advantage = jax.eval_shape(
         lambda: pm.ppo.estimate_advantages(rows, rows, rows, no, no, 0.99, 0.95)
     )
-    scaler, reward = jax.eval_shape(lambda: pm.ppo.RewardScaler(1).scale(rows, no, 0.99))
+    scaler, reward = jax.eval_shape(lambda: pm.acting.RewardScaler(1).scale(rows, no, 0.99))
     assert {x.dtype for x in jax.tree.leaves((advantage, scaler, reward))} == {np.dtype(np.float32)}
 
 
@@ -132,14 +132,14 @@ def test_what_is_estimated_of_few_bits_is_float32(dtype):
 def test_default_networks_take_numbers_of_any_width(network, more):
     shown = {jnp.dtype(dtype).name: jnp.ones(2, dtype) for dtype in [*FLOATS, *OTHERS]}
     env = Odd(jnp.bfloat16(1), shown | {"board": jnp.ones((6, 7, 2), bool)}, length=4)
-    trainer = pm.Trainer(env, pm.PPOConfig(4, 2, **more))
+    trainer = pm.Trainer(env, pm.PPO(4, 2, **more))
 
     def begin(key):
         return trainer.init(network.for_env(env, hidden_dim=4, key=key), key)
 
     state = eqx.filter_eval_shape(begin, jax.random.key(0))
     state, _ = eqx.filter_eval_shape(trainer.run_updates, state, jnp.int32(1), jnp.int32(1))
-    wide = [x.dtype for x in jax.tree.leaves((state.model, state.learner.reward_scaler))]
+    wide = [x.dtype for x in jax.tree.leaves((state.model, state.own.reward_scaler))]
     assert set(wide) <= {np.dtype(np.float32), np.dtype(np.int32)}
     flat = jax.eval_shape(lambda: pm.FlatObservation(env).reset(jax.random.key(0))[1])
     assert flat.observation.dtype == jnp.float32

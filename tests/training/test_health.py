@@ -9,19 +9,21 @@ import jax.numpy as jnp
 import pytest
 
 import counting
+import ppo_mask as pm
 import programs
 from ppo_mask.callbacks import HealthChecks
 from ppo_mask.checkpoints import RunFolder
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.runner import main
-from ppo_mask.training import Callback, Run, TrainingError, TrainState, all_healthy, describe
+from ppo_mask.training import Callback, Run, TrainingError, TrainState
+from ppo_mask.training._health import all_healthy, describe_health
 
 
 def warnings_of(lines: list[dict[str, float]]) -> list[tuple[int, str]]:
     """The number of the log line (from 1) and the beginning of each warning."""
     said: list[str] = []
     checks = HealthChecks(said.append)
-    run = Run(PPOConfig(num_envs=4, num_steps=8), 0, 100, [checks])
+    run = Run(PPO(num_envs=4, num_steps=8), 0, 100, [checks])
     for run.update, values in enumerate(lines, start=1):
         run.log(values)
     assert all("\n" not in text and (";" in text or "look at" in text) for text in said)
@@ -114,43 +116,43 @@ def test_a_run_without_the_runner_is_watched_too() -> None:
     assert any("approx_kl" in text for text in said)
 
 
-class Breaks(counting.CountingTrainer):
-    def train(self, state: Any, total_timesteps: int, **options: Any) -> Any:
-        if self.config.learning_rate == 1:
-            super().train(state, 4 * counting.STEPS_PER_UPDATE, **options)
-        raise TrainingError("update 5: the glass fell over")
+class Breaks(pm.Callback):
+    def on_log(self, run: Run, record: Any) -> None:
+        if run.update == 4:
+            raise TrainingError("update 5: the glass fell over")
 
 
 @pytest.mark.parametrize("saves", [True, False])
 def test_a_run_that_breaks_says_what_is_saved(
     saves: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    task = dataclasses.replace(counting.TASK, trainer=Breaks)
-    named = ("--run-name", "run", "--save-interval", "1", "--lr", str(int(saves)))
+    task = dataclasses.replace(counting.TASK, callbacks=lambda _: [Breaks()])
+    named = ("--run-name", "run", "--log-interval", "4", "--save-interval", "1" if saves else "9")
     assert main(task, counting.DEFAULTS, counting.flags(tmp_path, 9, *named)) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: update 5: the glass fell over")
     folder = RunFolder(tmp_path / "run")
-    kept = f"the last good checkpoint is {folder.checkpoints.path(4)}\n"
+    kept = f"the last good checkpoint is {folder.checkpoints.path(3)}\n"
     assert (kept if saves else "nothing had been saved yet") in error
-    assert folder.checkpoints.steps() == ([2, 3, 4] if saves else [])
+    assert folder.checkpoints.steps() == ([1, 2, 3] if saves else [])
 
 
 def test_losses_and_parameters_are_named() -> None:
-    state, healthy = programs.locks().start, all_healthy()
+    state = programs.locks().start
+    healthy = all_healthy(state)
     bad, nan = jnp.array(False), jnp.array(jnp.nan)
 
     def said(*parts: str, of: TrainState = state) -> str:
         places = lambda h: [getattr(h, part) for part in parts]  # noqa: E731
         health = eqx.tree_at(places, healthy, [bad] * len(parts))
-        return str(describe(health, of, 2))
+        return str(describe_health(health, of, 2))
 
-    assert describe(healthy, state, 2) is None
+    assert describe_health(healthy, state, 2) is None
     assert "all False;" in said("allowed")
-    broken = eqx.tree_at(
-        lambda s: (s.totals.diagnostics.vf_loss, s.model.critic[0].bias), state, (nan, nan)
-    )
+    broken = eqx.tree_at(lambda s: s.model.critic[0].bias, state, nan)
+    where = 1 + state.totals.layout.learned.index("vf_loss")
+    healthy = dataclasses.replace(healthy, losses=healthy.losses.at[where].set(False))
     named = "not finite: vf_loss and 1 of 8 parameters (the first: critic.0.bias); observations"
-    assert said("losses", "parameters", of=broken).startswith(named)
+    assert said("parameters", of=broken).startswith(named)
     # What comes from outside comes first.
-    assert "gave a reward" in said("reward", "losses", of=broken)
+    assert "gave a reward" in said("reward", of=broken)

@@ -11,8 +11,8 @@ import pytest
 
 import ppo_mask as pm
 import programs
-from ppo_mask.ppo import UpdateDiagnostics
-from ppo_mask.training import add_update, empty_totals, summarize
+from ppo_mask.ppo._ppo import _METRICS
+from ppo_mask.training._metrics import emptied, summarize
 
 ENVS, STEPS, INTERVAL, UPDATES = 3, 5, 2, 6
 
@@ -57,31 +57,25 @@ METRICS = {
     "stats/longest": pm.Metric(lambda action, info: info["length"], over="episodes", reduce="max"),
     "seen/longest": pm.Metric(lambda action, info: info["length"], reduce="max"),
 }
-CONFIG = pm.PPOConfig(
-    num_envs=ENVS, num_steps=STEPS, num_minibatches=3, update_epochs=2, anneal_lr=True
-)
+CONFIG = pm.PPO(num_envs=ENVS, num_steps=STEPS, num_minibatches=3, update_epochs=2, anneal_lr=True)
 
 
 @eqx.filter_jit
-def one_update(env: Walks, learner: Any, totals: Any) -> Any:
-    learner, rollout, diagnostics = pm.ppo.update(
-        pm.VectorEnv(env, ENVS), CONFIG, learner, jnp.int32(UPDATES)
-    )
-    totals = add_update(totals, METRICS, rollout, diagnostics, env.num_actions)
-    return learner, rollout, diagnostics, totals
+def one_update(trainer: pm.Trainer, state: Any) -> Any:
+    return trainer.update(state, jnp.int32(UPDATES))
 
 
 def lines_and_by_hand(env: Walks) -> list[tuple[dict[str, float], dict[str, float]]]:
     """The log lines, and the same of what was done, counted without what gathers metrics."""
     model = pm.MLPActorCritic(1, 3, 4, 1, key=jax.random.key(0))
-    learner = pm.Trainer(env, CONFIG).init(model, jax.random.key(1)).learner
+    trainer = pm.Trainer(env, CONFIG, metrics=METRICS)
+    state = trainer.init(model, jax.random.key(1))
     returns, lengths = [0.0] * ENVS, [0] * ENVS
     lines: list[tuple[dict[str, float], dict[str, float]]] = []
     gathered: dict[str, list[float]] = {}
-    nothing = totals = empty_totals(METRICS, UpdateDiagnostics.zeros())
     for update in range(1, UPDATES + 1):
-        learner, rollout, diagnostics, totals = one_update(env, learner, totals)
-        rollout, diagnostics = jax.device_get((rollout, diagnostics))
+        state, *rest = one_update(trainer, state)
+        rollout, learned = jax.device_get(rest)
         for t in range(STEPS):
             for e in range(ENVS):
                 reward, action = float(rollout.reward[t, e]), int(rollout.decision.action[t, e])
@@ -97,12 +91,12 @@ def lines_and_by_hand(env: Walks) -> list[tuple[dict[str, float], dict[str, floa
                     returns[e], lengths[e] = 0.0, 0
                 for name, value in now.items():
                     gathered.setdefault(name, []).append(value)
-        for name, numbers in diagnostics.named.items():  # One a gradient step, or one alone.
-            gathered.setdefault(name, []).extend(map(float, np.ravel(numbers)))
-        gathered["lr"] = [float(diagnostics.lr[-1])]  # The last one, not a mean.
+        for name, number in learned.items():
+            gathered.setdefault(name, []).append(float(number))
+        gathered["lr"] = [float(learned["lr"])]  # The last one, not a mean.
         if update % INTERVAL == 0:
-            lines.append((summarize(totals, METRICS), _line(gathered)))
-            gathered, totals = {}, nothing
+            lines.append((summarize(state.totals), _line(gathered)))
+            gathered, state = {}, eqx.tree_at(lambda s: s.totals, state, emptied(state.totals))
     return lines
 
 
@@ -117,7 +111,7 @@ def _line(gathered: dict[str, list[float]]) -> dict[str, float]:
         line["train/mean_episode_length"] = mean["length"]
         line["stats/mean_length"] = mean["drawn"]
         line["stats/longest"] = max(gathered["drawn"])
-    for name in ("max_entropy", *UpdateDiagnostics.zeros().named):
+    for name in ("max_entropy", *_METRICS):
         line[f"train/{name}"] = mean[name]
     return line
 

@@ -16,7 +16,7 @@ import ppo_mask as pm
 import programs
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import describe_shapes
-from ppo_mask.ppo._own_parts import checked_loss
+from ppo_mask.training._gradients import _checked as checked_loss
 
 
 class Slide(pm.AbstractEnv[Any]):
@@ -74,9 +74,8 @@ def mlp(size: int = 3, actions: int = 2) -> pm.MLPActorCritic:
 
 
 def train(env=None, model=None, metrics=None, **parts):
-    config, algorithm = pm.PPOConfig(num_envs=4, num_steps=4), pm.ppo.Algorithm(**parts)
     env = Slide() if env is None else env
-    trainer = pm.Trainer(env, config, metrics=metrics, algorithm=algorithm)
+    trainer = pm.Trainer(env, pm.PPO(num_envs=4, num_steps=4, **parts), metrics=metrics)
     state = trainer.init(mlp() if model is None else model, jax.random.key(0))
     return trainer.train(state, 32)
 
@@ -136,7 +135,7 @@ LOSSES = {
     "alone": (jnp.ones(()), f"{PAIR}; it returned a"),
     "of a vector": ((jnp.ones(1), {}), f"the loss {PAIR}; the number is an array of shape [1]"),
     "and two": ((jnp.ones(()), {}, 1), f"{PAIR}; it returned a tuple"),
-    "and number": ((jnp.ones(()), 0.5), f"{PAIR}; it returned an array of shape [] and a float"),
+    "and number": ((jnp.ones(()), 0.5), f"{PAIR}; it returned a float"),
     "and vector": ((1.0, {"x": jnp.ones(3)}), "the metric x is an array of shape [3]"),
     "and text": ((1.0, {"x": "x"}), "the metric x is a str"),
 }
@@ -189,7 +188,7 @@ def test_all_that_takes_an_environment_says_the_same(use: Any) -> None:
         (cart_pole, "wrap it with ppo_mask.adapters.from_gymnasium.GymnasiumEnv"),
     ):
         assert message in line_of(lambda given=given: use(given))
-        assert message in line_of(lambda given=given: pm.Trainer(given))
+        assert message in line_of(lambda given=given: pm.Trainer(given, pm.PPO()))
 
 
 @pytest.mark.parametrize("wrap", [pm.FlatObservation, lambda env: pm.MultiTask((env, env))])
@@ -218,9 +217,10 @@ def test_parts_of_ones_own_are_looked_at_by_training() -> None:
 
     vector = "one number for each reward, of shape [4, 4]; it returned an array of shape [4]"
     nothing = {"m": pm.Metric(METRICS["of no info"][0])}
-    assert "approx_kl is missing" in line_of(lambda: train(loss=loss))
-    assert "total_loss" in line_of(lambda: train(loss=lambda *args: (loss(*args)[0], {})))
-    assert vector in line_of(lambda: train(advantage_estimator=estimator))
+    assert "target_kl needs a loss with the metric approx_kl" in line_of(
+        lambda: train(loss=loss, target_kl=0.1)
+    )
+    assert vector in line_of(lambda: train(advantages=estimator))
     assert METRICS["of no info"][1] in line_of(lambda: train(metrics=nothing))
 
 
@@ -232,7 +232,7 @@ def test_a_wrong_metric_is_one_line(value: Any, message: str) -> None:
 @pytest.mark.parametrize("start", [0.0, 1, np.zeros(2)], ids=repr)
 def test_a_state_may_be_a_number(start: Any) -> None:
     env = Slide(first=lambda s, t: (start, t), then=lambda a, s, t: (s + 1, t))
-    trainer = pm.Trainer(env, pm.PPOConfig(num_envs=4, num_steps=4))
+    trainer = pm.Trainer(env, pm.PPO(num_envs=4, num_steps=4))
     begin, one = eqx.filter_eval_shape(trainer.init, mlp(), jax.random.key(0)), jnp.int32(1)
     after, _ = eqx.filter_eval_shape(trainer.run_updates, begin, one, one)
     assert describe_shapes(after) == describe_shapes(begin)

@@ -1,5 +1,6 @@
 """What a program may call its metrics: a report of one that goes wrong is one line here."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import ppo_mask as pm
 import programs
 from ppo_mask.callbacks import Evaluator, HealthChecks
 from ppo_mask.training import Run, check_metric_names
-from ppo_mask.training._names import check_loss_names
+from ppo_mask.training._names import check_learned_names
 
 ANY = pm.Metric(lambda action, info: action)
 MALFORMED = ["", " ", "\t", "two\nlines", " stats/a", "\x1b[1m", "\ud800"]
@@ -55,23 +56,26 @@ def test_a_callbacks_metric_is_refused_by_its_name(name: Any) -> None:
     assert_refused(name, lambda: Run(CONFIG, 0, 1, []).log({name: 1.0}))
 
 
-@pytest.mark.parametrize(
-    "name", ["lr", "grad_norm", "gradient_steps", "max_entropy", "mean_reward", "steps_per_second"]
-)
-def test_a_losss_metric_replaces_none_of_the_librarys(name: str) -> None:
-    assert_refused(name, lambda: check_loss_names(["fine", name]))
+@pytest.mark.parametrize("name", ["max_entropy", "mean_reward", "steps_per_second"])
+def test_an_algorithms_metric_replaces_none_of_the_librarys(name: str) -> None:
+    assert_refused(name, lambda: check_learned_names(["fine", name]))
+
+
+@pytest.mark.parametrize("name", ["lr", "grad_norm", "gradient_steps", "explained_variance"])
+def test_a_losss_metric_replaces_none_of_its_algorithm(name: str) -> None:
+    def loss(*arguments: Any) -> Any:
+        total, metrics = pm.ppo.ppo_loss(*arguments)
+        return total, {**metrics, name: total}
+
+    own = dataclasses.replace(CONFIG, loss=loss)
+    assert_refused(name, lambda: pm.Trainer(ENV, own).init(MODEL, KEY))
 
 
 def test_all_that_takes_metrics_looks_at_their_names() -> None:
-    def loss(*arguments: Any) -> Any:
-        total, metrics = pm.ppo.ppo_loss(*arguments)
-        return total, {**metrics, "grad_norm": total}
-
-    own, metrics = pm.ppo.Algorithm(loss=loss), {"stats/good": ANY, "step": ANY}
+    metrics = {"stats/good": ANY, "step": ANY}
     assert_refused("step", lambda: pm.Trainer(ENV, CONFIG, metrics=metrics))
     assert_refused("step", lambda: pm.evaluate(MODEL, ENV, KEY, 1, metrics=metrics))
     assert_refused("step", lambda: Evaluator(ENV, KEY, 1, metrics=metrics))
-    assert_refused("grad_norm", lambda: pm.Trainer(ENV, CONFIG, algorithm=own).init(MODEL, KEY))
 
 
 @pytest.mark.parametrize("name", FINE)

@@ -12,8 +12,9 @@ import pytest
 
 import ppo_mask as pm
 import programs
+from ppo_mask.errors import RunError
 from ppo_mask.ppo import ppo_loss
-from ppo_mask.ppo._own_parts import checked_loss
+from ppo_mask.training._gradients import numbers as as_numbers
 
 LOCKS = programs.locks()
 CONFIG, UPDATES = LOCKS.config, 5
@@ -21,8 +22,8 @@ SCHEDULE = optax.linear_schedule(1e-2, 0.0, UPDATES * CONFIG.gradient_steps)
 ADAM = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(SCHEDULE, eps=1e-5))
 
 
-def loss_with_metric(network: Any, batch: Any, config: pm.PPOConfig) -> Any:
-    loss, metrics = ppo_loss(network, batch, config)
+def loss_with_metric(model: Any, batch: Any, settings: pm.PPO) -> Any:
+    loss, metrics = ppo_loss(model, batch, settings)
     return loss, metrics | {"largest_advantage": batch.advantage.max()}
 
 
@@ -45,8 +46,9 @@ def test_parts_by_hand_are_ppos() -> None:
     """PPO and all of it by hand: Monte Carlo is GAE with lambda = 1."""
     numbers = {"learning_rate": 1e-2, "gae_lambda": 1.0, "max_grad_norm": 0.1}
     state, history = LOCKS.train(UPDATES, **numbers)
-    parts = pm.ppo.Algorithm(ADAM, loss_with_metric, estimate_monte_carlo)
-    trainer = pm.Trainer(LOCKS.env, CONFIG, metrics=LOCKS.trainer.metrics, algorithm=parts)
+    parts = {"optimizer": ADAM, "loss": loss_with_metric, "advantages": estimate_monte_carlo}
+    algorithm = dataclasses.replace(CONFIG, **parts)
+    trainer = pm.Trainer(LOCKS.env, algorithm, metrics=LOCKS.trainer.metrics)
     by_hand = programs.Program(trainer, LOCKS.make_model)
     same, line = by_hand.train(UPDATES)
     for one, other in zip(*map(jax.tree.leaves, (state.model, same.model)), strict=True):
@@ -60,8 +62,8 @@ def test_parts_by_hand_are_ppos() -> None:
 
 
 def test_metrics_of_a_loss_may_be_numbers_of_python() -> None:
-    numbers = {"a": 1.0, "b": 2, "c": True, "d": np.float64(0.5)}
-    _, metrics = checked_loss((jnp.float32(0), numbers))
+    numbers: Any = {"a": 1.0, "b": 2, "c": True, "d": np.float64(0.5)}
+    metrics = as_numbers(numbers, "a loss")
     assert {name: float(x) for name, x in metrics.items()} == numbers
     assert {x.dtype for x in metrics.values()} == {np.dtype(np.float32)}
 
@@ -69,29 +71,65 @@ def test_metrics_of_a_loss_may_be_numbers_of_python() -> None:
 METRICS = {"mine/first": pm.Metric(lambda action, info: action == 0)}
 
 
+def test_an_optimizer_may_be_made_of_the_settings() -> None:
+    by_rate = dataclasses.replace(CONFIG, optimizer=lambda ppo: optax.sgd(ppo.learning_rate))
+    updates, _ = by_rate._optimizer().update(jnp.ones(()), optax.sgd(0.1).init(jnp.zeros(())))
+    assert updates == -CONFIG.learning_rate
+
+
 @pytest.mark.parametrize(
     ("made_by", "trained_by", "message"),
     [
-        ({}, {"optimizer": ADAM}, "another optimizer state: begin"),
-        ({"optimizer": ADAM}, {}, "another optimizer state: begin"),
-        ({"optimizer": ADAM}, {"optimizer": optax.sgd(0.1)}, "another optimizer state: begin"),
+        ({}, {"optimizer": ADAM}, "another opt_state: begin"),
+        ({"optimizer": ADAM}, {}, "another opt_state: begin"),
+        ({"optimizer": ADAM}, {"optimizer": optax.sgd(0.1)}, "another opt_state: begin"),
         ({}, {"metrics": METRICS}, r"another metrics \(\[\], this one: \['mine/first'\]\)"),
         ({"metrics": METRICS}, {}, r"another metrics \(\['mine/first'\], this one: \[\]\)"),
-        ({}, {"loss": loss_with_metric}, r"metrics of the loss \(\[\], this one: \['largest"),
-        ({"config": {"num_envs": 16}}, {}, r"another num_envs \(16, this one: 8\)"),
-        ({"config": {"normalize_rewards": True}}, {}, "another normalize_rewards"),
-        ({}, {"config": {"normalize_observations": True}}, "another normalize_observations"),
-        ({}, {"config": {"precision": "bfloat16"}}, r"another bfloat16 \(False, this one: True\)"),
+        ({}, {"loss": loss_with_metric}, r"of the algorithm \(.*, this one: .*'largest_adv"),
+        ({"num_envs": 16}, {}, r"another num_envs \(16, this one: 8\)"),
+        ({"normalize_rewards": True}, {}, "another reward_scaler: begin"),
+        ({}, {"normalize_observations": True}, r"model \(MLP.*one: NormalizedActorCritic of MLP"),
+        ({}, {"precision": "bfloat16"}, r"another model \(MLP.*, this one: BFloat16ActorCritic of"),
     ],
 )
 def test_state_of_another_trainer_is_refused(made_by: Any, trained_by: Any, message: str) -> None:
-    def trainer(config: Any = (), metrics: Any = None, **parts: Any) -> pm.Trainer:
-        config = dataclasses.replace(CONFIG, **dict(config))
-        algorithm = pm.ppo.Algorithm(**parts)
-        return pm.Trainer(LOCKS.env, config, metrics=metrics, algorithm=algorithm)
+    def trainer(metrics: Any = None, **parts: Any) -> pm.Trainer:
+        return pm.Trainer(LOCKS.env, dataclasses.replace(CONFIG, **parts), metrics=metrics)
 
     model, one = LOCKS.start.model, jnp.int32(1)
     state = eqx.filter_eval_shape(lambda: trainer(**made_by).init(model, jax.random.key(0)))
     with pytest.raises(ValueError, match=message) as caught:
         eqx.filter_eval_shape(trainer(**trained_by).run_updates, state, one, one)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_state_of_another_algorithm_is_refused() -> None:
+    class Learns(pm.AbstractAlgorithm):
+        num_envs: int = 8
+        num_steps: int = 8
+
+        def learn(self, model: Any, own: Any, *rest: Any) -> Any:
+            return model, own, {}
+
+    trainer, one = pm.Trainer(LOCKS.env, Learns(), metrics=LOCKS.trainer.metrics), jnp.int32(1)
+    with pytest.raises(ValueError, match="of a Trainer with another algorithm: begin"):
+        eqx.filter_eval_shape(trainer.run_updates, LOCKS.start, one, one)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_steps": 4}, "may change numbers alone, and it changes num_steps from 8 to 4"),
+        ({"normalize_rewards": True}, "it changes normalize_rewards from False to True"),
+        ({"target_kl": 0.1}, "it changes target_kl from None to "),
+    ],
+)
+def test_a_schedule_changes_numbers_alone(changes: Any, message: str) -> None:
+    def schedule(algorithm: pm.PPO, progress: Any) -> pm.PPO:
+        return dataclasses.replace(algorithm, ent_coef=0.1 * progress, **changes)
+
+    trainer, one = pm.Trainer(LOCKS.env, CONFIG, schedule=schedule), jnp.int32(1)
+    state = eqx.filter_eval_shape(trainer.init, LOCKS.start.model, jax.random.key(0))
+    with pytest.raises(RunError, match=message) as caught:
+        eqx.filter_eval_shape(trainer.with_values().run_updates, state, one, one)
     assert "\n" not in str(caught.value)

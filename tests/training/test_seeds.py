@@ -53,7 +53,7 @@ def test_a_seed_that_cannot_go_on_is_named():
     program = programs.locks()
 
     def bias(states):
-        return states.learner.model.critic[0].bias
+        return states.model.critic[0].bias
 
     states = eqx.tree_at(bias, program.seeds, bias(program.seeds).at[1].set(jnp.nan))
     with pytest.raises(pm.TrainingError, match="seed number 1, update 1: "):

@@ -12,11 +12,11 @@ from jaxtyping import Array, Int, Key
 from ppo_mask.checkpoints import CheckpointStore, restore
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.training import SelfPlay, Trainer, TrainState
 from ppo_mask.training._trainer import run_chunk
 
-CONFIG = PPOConfig(
+CONFIG = PPO(
     num_envs=8,
     num_steps=8,
     num_minibatches=2,
@@ -120,7 +120,7 @@ def test_a_renewal_compiles_nothing(states):
 def test_the_first_opponent_is_the_network_that_training_begins_with(states):
     # As --initial-policy does it: another network in a state that has been made.
     loaded = jax.tree.map(lambda x: x + 1 if eqx.is_inexact_array(x) else x, states[0].model)
-    state = eqx.tree_at(lambda state: state.learner.model, states[0], loaded)
+    state = eqx.tree_at(lambda state: state.model, states[0], loaded)
     assert eqx.tree_equal(train(1, state).memory, loaded)
 
 

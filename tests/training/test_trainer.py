@@ -282,7 +282,7 @@ def test_only_tracing_goes_without_garbage_collection(enabled, monkeypatch):
 @pytest.mark.optimized
 def test_each_of_several_choices_is_learned_under_its_mask():
     env = pm.envs.probes.MaskedDoors()
-    trainer = pm.Trainer(env, pm.PPOConfig(num_envs=32, num_steps=32, learning_rate=3e-3))
+    trainer = pm.Trainer(env, pm.PPO(num_envs=32, num_steps=32, learning_rate=3e-3))
     model = pm.GRUActorCritic.for_env(env, key=jax.random.key(0), hidden_dim=32)
     state = trainer.train(trainer.init(model, jax.random.key(1)), 20 * 32 * 32)
     result = pm.evaluate(state.model, env, jax.random.key(2), 100)

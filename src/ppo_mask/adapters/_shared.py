@@ -83,14 +83,14 @@ def make_timestep(
     """Makes a time step from a library's values, with the types of the protocol.
 
     A step that both terminates and truncates counts as terminated. If a library allows no action
-    before the end, as jumanji does for a trapped snake, every action is allowed, and the library
-    decides what the action does.
+    where the episode has not terminated, as jumanji does for a trapped snake, every action is
+    allowed, and the library decides what the action does.
     """
     mask, terminated = jnp.asarray(mask, bool), jnp.asarray(terminated, bool)
     truncated = jnp.asarray(truncated, bool) & ~terminated
     return TimeStep(
         observation=strong_types(observation),
-        action_mask=mask | (terminated | truncated) | ~mask.any(),
+        action_mask=mask | terminated | ~mask.any(),
         reward=jnp.asarray(reward, jnp.float32),
         terminated=terminated,
         truncated=truncated,

@@ -86,7 +86,7 @@ class ConsoleLog(Callback):
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         if self._bar is None or self._task is None:
             return
-        total = run.total_updates * run.config.batch_size
+        total = run.total_updates * run.algorithm.batch_size
         parts = [
             f"{progress.env_steps:,}/{total:,} steps",
             f"{progress.steps_per_second:,.0f} steps/s",
@@ -100,7 +100,7 @@ class ConsoleLog(Callback):
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
         self.close()
         took = timedelta(seconds=round(time.monotonic() - self._began))
-        steps = run.update * run.config.batch_size
+        steps = run.update * run.algorithm.batch_size
         self._print(f"{reason} after {run.update:,} updates, {steps:,} steps, in {took}")
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ class Evaluator(Callback):
             key = jax.random.fold_in(self._key, run.update)
             num_envs = self._num_envs
             if num_envs is None and host_env_in(self._env) is not None:
-                num_envs = min(self._num_episodes, run.config.num_envs)
+                num_envs = min(self._num_episodes, run.algorithm.num_envs)
 
             def agree(goes_on: bool) -> bool:
                 if reason_of_any("an episode goes on" if goes_on else None) is None:

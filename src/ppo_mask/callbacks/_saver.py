@@ -84,7 +84,7 @@ class Saver(Callback):
         if _EVALUATION in record.values:
             self._evaluated = {record.update: record.values[_EVALUATION]}
         if not record.partial and any(name.startswith("train/") for name in record.values):
-            steps = (record.update - self._logged_updates) * run.config.batch_size
+            steps = (record.update - self._logged_updates) * run.algorithm.batch_size
             self._logged_updates = record.update
             if _steps_of_episodes(record.values, otherwise=steps) >= steps / 2:
                 self._training_return = record.values.get(_TRAINING, self._training_return)
@@ -130,7 +130,7 @@ class Saver(Callback):
         about = {
             **self._description,
             "update": run.update,
-            "env_steps": run.update * run.config.batch_size,
+            "env_steps": run.update * run.algorithm.batch_size,
             "training_return": self._training_return,
         }
         self._failure = None

@@ -71,7 +71,7 @@ def save_policy(model: ModelLike, path: str | Path) -> None:
     model = as_model(model)
     architecture = architecture_of(model)
     # Nested, so that the arrays have the same names as in a run's checkpoint.
-    write_checkpoint(path, {"learner": {"model": model}}, {"architecture": architecture})
+    write_checkpoint(path, {"model": model}, {"architecture": architecture})
 
 
 def is_saved_policy(place: str) -> bool:
@@ -116,7 +116,7 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
             f"checkpoint {path} is of the network {error}; give its class to load_policy, which "
             f"knows {', '.join(known)}"
         ) from error
-    return Policy(restore(path, like, prefix="learner.model."))
+    return Policy(restore(path, like, prefix="model."))
 
 
 def load_weights(path: str | Path, model: AbstractActorCritic) -> AbstractActorCritic:
@@ -150,7 +150,7 @@ def load_weights(path: str | Path, model: AbstractActorCritic) -> AbstractActorC
     if not is_architecture_of(saved, model):
         asked = architecture_of(model)
         raise RunError(f"policy {path} is {_words(saved)}; this run trains {_words(asked)}")
-    return restore(path, model, prefix="learner.model.")
+    return restore(path, model, prefix="model.")
 
 
 def _checkpoint_of(path: str | Path) -> Path:

@@ -37,7 +37,7 @@ Tree = TypeVar("Tree")
 
 DESCRIPTION = "description.json"
 ARRAYS = "arrays"
-_FORMAT = 2
+_FORMAT = 3
 _SAVING = ".saving-"
 
 
@@ -230,7 +230,7 @@ def restore(path: Path, like: Tree, prefix: str = "") -> Tree:
         like: a tree of the same structure, shapes and dtypes; the arrays in the tree may be
             ``jax.ShapeDtypeStruct``.
         prefix: precedes the names of the arrays of ``like`` in the checkpoint; for the network in a
-            ``TrainState``, "learner.model.".
+            ``TrainState``, "model.".
 
     Raises:
         RunError: there is no checkpoint, or the checkpoint is damaged or does not fit ``like``.

@@ -7,6 +7,7 @@ random numbers of an environment nor the minibatches that contain its steps. So 
 same for any number of devices, except for float rounding.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +25,43 @@ from ppo_mask.jax_tools import widen_floats
 
 ENVS = "envs"
 """The name of the mesh's axis."""
+
+
+_AXIS = "ppo_mask.axis_of_envs"
+
+
+def per_env(axis: int = 0, **more: Any) -> Any:
+    """Declares a field of a module whose arrays have an axis of environments.
+
+    The trainer splits these arrays over the devices; all other arrays are replicated.
+
+    Args:
+        axis: the axis of environments in each array of the field.
+        more: other arguments of ``equinox.field``.
+    """
+    return eqx.field(metadata={_AXIS: axis}, **more)
+
+
+def env_axes(tree: Any, axis: int | None = None) -> Any:
+    """Finds which axis of each leaf is that of the environments.
+
+    Args:
+        tree: modules with fields from :func:`per_env`, in any tree.
+        axis: the axis in leaves that no module says anything about; None if they have no such axis.
+
+    Returns:
+        The tree with an axis, or None, in place of each leaf.
+    """
+    children, structure = jax.tree_util.tree_flatten_with_path(
+        tree, is_leaf=lambda x: x is not tree
+    )
+    if len(children) == 1 and children[0][1] is tree:
+        return axis
+    of_fields: dict[str, int | None] = {}
+    if isinstance(tree, eqx.Module):
+        of_fields = {x.name: x.metadata.get(_AXIS, axis) for x in dataclasses.fields(tree)}
+    axes = [env_axes(x, of_fields.get(getattr(path[0], "name", ""), axis)) for path, x in children]
+    return structure.unflatten(axes)
 
 
 def make_mesh(num_devices: int | None = None) -> Mesh | None:
@@ -76,11 +114,8 @@ def shard_over_envs(
     if mesh is None or mesh.size == 1:
         return function
 
-    def spec(axis: int | None) -> PartitionSpec:
-        return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, ENVS)
-
     in_specs, out_specs = (
-        jax.tree.map(spec, axes, is_leaf=lambda axis: axis is None) for axes in (in_axes, out_axes)
+        jax.tree.map(_spec, axes, is_leaf=lambda axis: axis is None) for axes in (in_axes, out_axes)
     )
     # check_vma would reject our loops, which are written as if there were a single device.
     return jax.shard_map(
@@ -104,14 +139,16 @@ def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
     return apart(jax.lax.pmean(widen_floats(numbers), ENVS).astype(numbers.dtype))
 
 
-def env_sharding(mesh: Mesh) -> NamedSharding:
-    """Returns the sharding of an array whose first axis is the axis of environments."""
-    return NamedSharding(mesh, PartitionSpec(ENVS))
+def sharding(mesh: Mesh, axis: int | None) -> NamedSharding:
+    """Returns the sharding of an array, given its axis of environments.
+
+    With None, every device has a copy.
+    """
+    return NamedSharding(mesh, _spec(axis))
 
 
-def replicated_sharding(mesh: Mesh) -> NamedSharding:
-    """Returns the sharding of a replicated array, of which every device has a copy."""
-    return NamedSharding(mesh, PartitionSpec())
+def _spec(axis: int | None) -> PartitionSpec:
+    return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, ENVS)
 
 
 def device_put(tree: Any, shardings: Any) -> Any:
@@ -140,7 +177,7 @@ def replicate(tree: Any, mesh: Mesh | None) -> Any:
     if mesh is None:
         return tree
     return device_put(
-        tree, jax.tree.map(lambda _: replicated_sharding(mesh), eqx.filter(tree, eqx.is_array))
+        tree, jax.tree.map(lambda _: sharding(mesh, None), eqx.filter(tree, eqx.is_array))
     )
 
 

@@ -148,9 +148,9 @@ def _check_masks(play: _Play, count: NumActions) -> None:
         for part, allowed in enumerate(_parts_of(mask, count)):
             law = f"action_mask must never be all False in a part; it is in part {part} of {count}"
             require(allowed.any(axis=-1).all(), law)
-    ended = play.after.terminated | play.after.truncated
     everything = play.after.action_mask.all(axis=-1)
-    require((everything | ~ended).all(), "action_mask must be all True where the episode ended")
+    law = "action_mask must be all True where the episode terminated"
+    require((everything | ~play.after.terminated).all(), law)
     require(np.isfinite(play.after.reward).all(), "reward must be finite")
     require(_finite(play.before.observation), "observation must be finite (reset)")
     require(_finite(play.after.observation), "observation must be finite (step)")

@@ -88,8 +88,9 @@ class TimeStep(eqx.Module):
     Attributes:
         observation: any tree of arrays, of the same structure, shapes and dtypes at every step.
         action_mask: True where an action is allowed. A mask allows at least one action (if
-            MultiDiscrete, one in each part). After the end of an episode, the mask allows all
-            actions.
+            MultiDiscrete, one in each part). In a terminal state, the mask allows all actions.
+            Where the episode was only cut off, the mask is that of the state, as if it went on: an
+            algorithm may look there for the best action.
         reward: the reward of the step just taken. The reward that ``reset`` returns is not used.
         terminated: the episode ended in a terminal state, whose value is 0.
         truncated: the episode was cut off, for example by a step limit; PPO bootstraps the value.

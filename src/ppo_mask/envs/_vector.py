@@ -46,6 +46,8 @@ class VectorTimeStep(eqx.Module):
         truncated: the step's episode was cut off.
         info: of the step taken.
         final_observation: the observation after the step taken, before any reset.
+        final_action_mask: the mask of ``final_observation``; where a time limit has cut the episode
+            off, the environment's own mask.
         episode_return: undiscounted sum of rewards in the step's episode, this step included.
         episode_length: number of steps in the step's episode, this step included.
     """
@@ -57,6 +59,7 @@ class VectorTimeStep(eqx.Module):
     truncated: Bool[Array, " envs"]
     info: dict[str, Array]
     final_observation: ArrayTree
+    final_action_mask: Bool[Array, "envs actions"]
     episode_return: Float[Array, " envs"]
     episode_length: Int[Array, " envs"]
 
@@ -209,6 +212,7 @@ def _vector_timestep(
     return VectorTimeStep(
         **fields,
         final_observation=final.observation,
+        final_action_mask=final.action_mask,
         episode_return=episode_return,
         episode_length=episode_length,
     )

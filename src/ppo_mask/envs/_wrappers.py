@@ -69,9 +69,7 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         inner, steps = state
         inner, timestep = self.env.step(key, inner, as_action(action, self.num_actions))
         cut = (steps + 1 >= self.max_steps) & ~timestep.terminated
-        truncated = timestep.truncated | cut
-        mask = timestep.action_mask | truncated
-        timestep = dataclasses.replace(timestep, action_mask=mask, truncated=truncated)
+        timestep = dataclasses.replace(timestep, truncated=timestep.truncated | cut)
         return (inner, steps + 1), timestep
 
     def step_and_reset(

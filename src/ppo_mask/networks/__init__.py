@@ -12,12 +12,14 @@ from ._actor_critic import (
     AbstractRecurrentActorCritic,
     Memory,
     advance,
+    describe_model,
     forward,
     initial_hidden,
     is_recurrent,
     reset_hidden,
     split_features,
     static_fields,
+    vmap_axes,
 )
 from ._bfloat16 import BFloat16ActorCritic, to_bfloat16
 from ._conv import ConvActorCritic
@@ -59,6 +61,7 @@ __all__ = [
     "add_normalization",
     "advance",
     "as_model",
+    "describe_model",
     "describe_network",
     "forward",
     "initial_hidden",
@@ -72,4 +75,5 @@ __all__ = [
     "trainable",
     "uniform_numbers",
     "update_statistics",
+    "vmap_axes",
 ]

@@ -194,6 +194,14 @@ def count_parameters(model: AbstractActorCritic) -> int:
     return sum(x.size for x in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
 
 
+def describe_model(model: AbstractActorCritic) -> str:
+    """Names a model's class, and the classes of the networks that it wraps."""
+    name = type(model).__name__
+    if isinstance(model, AbstractWrappedActorCritic):
+        return f"{name} of {describe_model(model.network)}"
+    return name
+
+
 def advance(
     model: AbstractActorCritic,
     observation: ArrayTree,
@@ -299,15 +307,16 @@ def forward(
     model: AbstractActorCritic,
     observation: ArrayTree,
     action_mask: Bool[Array, "rows *steps actions"],
-    memory: Memory | None,
+    memory: Memory | None = None,
 ) -> tuple[AbstractMaskedDistribution, Float[Array, "rows *steps"]]:
-    """Evaluates a batch of observations; a recurrent model runs through all steps of the rollout.
+    """Evaluates a batch of decisions; a recurrent model runs through all steps of the rollout.
 
     A row is one observation or, for a recurrent model, one environment's observations.
 
     Args:
         model: any model.
-        observation: arrays with axes [rows, …], or [rows, steps, …] for a recurrent model.
+        observation: what a rollout keeps of the observations, in ``Decision.observation``, with
+            axes [rows, …], or [rows, steps, …] for a recurrent model.
         action_mask: the mask of each observation.
         memory: the memory of a recurrent model, with axes [rows, …]; None for other models.
             Gradients flow back through all of an episode's steps in the rollout.
@@ -315,17 +324,24 @@ def forward(
     Returns:
         Distributions and values, with axes [rows, …] or [rows, steps, …].
     """
+    _, unpack, network = split_features(model)
+    observation = vmap_axes(unpack, action_mask.ndim - 1)(observation)
     if memory is None:
-        distribution, value = jax.vmap(model)(observation, action_mask)
+        distribution, value = jax.vmap(network)(observation, action_mask)
         return distribution, value.astype(jnp.float32)
 
     def step(hidden: ArrayTree, step: tuple[Any, Any, Any]) -> tuple[ArrayTree, ArrayTree]:
         observation, action_mask, ended = step
-        distribution, value, hidden = advance(model, observation, action_mask, hidden)
-        return reset_hidden(model, ended, hidden), (distribution, value)
+        distribution, value, hidden = advance(network, observation, action_mask, hidden)
+        return reset_hidden(network, ended, hidden), (distribution, value)
 
     def through_time(*row: Any) -> Any:
         observation, action_mask, memory = row
         return jax.lax.scan(step, memory.hidden, (observation, action_mask, memory.ended))[1]
 
     return jax.vmap(through_time)(observation, action_mask, memory)
+
+
+def vmap_axes(function: Callable[..., Any], axes: int) -> Callable[..., Any]:
+    """Maps a function over the first ``axes`` axes of its arguments."""
+    return function if axes == 0 else jax.vmap(vmap_axes(function, axes - 1))

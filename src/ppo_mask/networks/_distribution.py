@@ -62,6 +62,14 @@ class AbstractMaskedDistribution(eqx.Module):
         """Entropy in nats."""
 
     @abstractmethod
+    def kl(self, other: Any) -> Float[Array, ""]:
+        """Kullback-Leibler divergence KL(self || other) over the allowed actions, in nats.
+
+        Args:
+            other: a distribution with the same mask.
+        """
+
+    @abstractmethod
     def mode(self) -> Action:
         """Returns the most likely allowed action, the first one in a tie."""
 
@@ -139,6 +147,11 @@ class MaskedCategorical(AbstractMaskedDistribution):
     def entropy(self) -> Float[Array, ""]:
         """Entropy in nats: log n for n equally likely allowed actions."""
         return self._unmasked.entropy()
+
+    def kl(self, other: "MaskedCategorical") -> Float[Array, ""]:
+        # Where an action is forbidden, both logarithms are of one size, and the probability is 0.
+        ours, theirs = (jax.nn.log_softmax(x._unmasked.logits) for x in (self, other))
+        return (self.probs * (ours - theirs)).sum()
 
     def mode(self) -> Int[Array, ""]:
         """Returns the most likely allowed action, the first one in a tie."""
@@ -249,6 +262,14 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         """Entropy in nats: the sum over the parts."""
         return self._each_part(lambda part: part.entropy()).sum()
 
+    def kl(self, other: "MaskedMultiCategorical") -> Float[Array, ""]:
+        """The sum over the parts; see :meth:`AbstractMaskedDistribution.kl`."""
+
+        def of_part(part: MaskedCategorical, logits: Array) -> Array:
+            return part.kl(MaskedCategorical(logits, part.mask))
+
+        return self._each_part(of_part, actions=other._logits).sum()
+
     def mode(self) -> Int[Array, " parts"]:
         """Returns the most likely allowed action of each part, the first one in a tie."""
         return self._each_part(lambda part: part.mode())
@@ -256,20 +277,21 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
     def invert_cdf(self, number: Float[Array, " parts"]) -> Int[Array, " parts"]:
         return self._each_part(lambda part, number: part.invert_cdf(number), number)
 
-    def _each_part(self, function: Callable[..., Array], *rows: Any) -> Array:
-        """Calls ``function`` with each part's distribution and entry of ``rows``; joins results."""
+    def _each_part(
+        self, function: Callable[..., Array], *rows: Any, actions: Array | None = None
+    ) -> Array:
+        """Calls ``function`` with each part's distribution and joins the results.
+
+        Further arguments are the part's entry of ``rows``, and its actions' entries of ``actions``.
+        """
 
         def call(logits: Array, mask: Array, *elements: Any) -> Array:
             return function(MaskedCategorical(logits, mask), *elements)
 
-        runs = zip(
-            split_parts(self._logits, self.num_actions),
-            split_parts(self.mask, self.num_actions),
-            strict=True,
-        )
+        of_actions = [self._logits, self.mask, *([] if actions is None else [actions])]
+        runs = zip(*(split_parts(row, self.num_actions) for row in of_actions), strict=True)
         results = [
-            jax.vmap(call)(logits, mask, *(row[parts] for row in rows))
-            for (parts, logits), (_, mask) in runs
+            jax.vmap(call)(*(x for _, x in run), *(row[run[0][0]] for row in rows)) for run in runs
         ]
         return jnp.concatenate([result.reshape(-1) for result in results])
 

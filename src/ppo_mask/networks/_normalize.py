@@ -167,7 +167,7 @@ def update_statistics(model: AbstractActorCritic, observation: ArrayTree) -> Abs
 
     Args:
         model: any model.
-        observation: the rollout's observations as in :class:`~ppo_mask.ppo.Decision`; leaves have
+        observation: the rollout's observations as in :class:`~ppo_mask.acting.Decision`; leaves have
             axes [steps, envs, …].
     """
     _, unpack, network = split_features(model)

@@ -6,6 +6,7 @@ import itertools
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -29,7 +30,6 @@ from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError, describe_os_error
 from ppo_mask.networks import AbstractActorCritic, describe_network
-from ppo_mask.ppo import PPOConfig, can_split, check_devices
 from ppo_mask.runner import commands
 from ppo_mask.runner._folders import open_folders
 from ppo_mask.runner._plan import SHARED, Plan, make_plan
@@ -42,14 +42,13 @@ from ppo_mask.runner._task import (
     make_parts,
     make_trainer,
     own_callbacks,
-    require_ppo,
     run_keys,
     with_initial_policy,
 )
 from ppo_mask.runner._tune import SIZES, fastest
 from ppo_mask.runner._wiring import Outcome, callbacks_for
 from ppo_mask.training import (
-    AbstractTrainer,
+    AbstractAlgorithm,
     Curriculum,
     Trainer,
     TrainingError,
@@ -68,7 +67,7 @@ def main(
     task: Task[Environment],
     defaults: RunConfig[Environment],
     arguments: Sequence[str] | None = None,
-    description: str = "Trains a policy with PPO.",
+    description: str = "Trains a policy.",
     prog: str | None = None,
     with_commands: bool = True,
 ) -> int:
@@ -143,10 +142,10 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
 
 def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.ExitStack) -> str:
     config = plan.config
-    ppo = config.ppo
-    updates = ppo.total_updates(config.run.total_timesteps)
+    algorithm = config.algorithm
+    updates = algorithm.total_updates(config.run.total_timesteps)
     if (old := plan.folder) is not None and plan.update >= updates:
-        print(f"nothing to do: {old.path} has {plan.update * ppo.batch_size:,} steps")
+        print(f"nothing to do: {old.path} has {plan.update * algorithm.batch_size:,} steps")
         return "finished"
     if (name := config.run.run_name) in task.policies:
         raise RunError(f"--run-name cannot be {name}: this program has such a policy")
@@ -162,25 +161,26 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     model_key, init_key = jax.random.split(run_keys(config)[0])
     make_model = first_model(task, config.network, env)
     model = eqx.filter_eval_shape(make_model, model_key)
-    _check_devices(ppo, model, 1)
+    _check_devices(algorithm, model, 1)
     if config.run.auto_tune:
         config = _tuned(task, config, env, curriculum, make_model(model_key), init_key)
-        plan, ppo = dataclasses.replace(plan, config=config), config.ppo
-    mesh = _mesh(config.run, ppo, model)
+        plan, algorithm = dataclasses.replace(plan, config=config), config.algorithm
+    mesh = _mesh(config.run, algorithm, model)
     num_devices = 1 if mesh is None else mesh.size
-    updates = ppo.total_updates(config.run.total_timesteps)  # --auto-tune may change it.
+    updates = algorithm.total_updates(config.run.total_timesteps)  # --auto-tune may change it.
     profiled = _profiled_update(plan, updates)
     trainer = make_trainer(task, config, env, curriculum, mesh)
-    of_seeds = None if alone else require_ppo(trainer, "--num-seeds")
+    if plan.folder is None:
+        load = partial(with_initial_policy, task, config.network, make_model, trainer.init)
+        make_model = on_all_processes(load, "load the initial policy")
 
     configs = [merge(config, {"seed": config.run.seed + n}) for n in range(config.run.num_seeds)]
     keys = [run_keys(each) for each in configs]
-    if of_seeds is None:
-        state = _first_or_restored(task, plan, trainer, make_model, model_key, init_key)
+    if alone:
+        state = _first_or_restored(plan, trainer, make_model, model_key, init_key)
         model = state.model
     else:
-        state = init_seeds(of_seeds, make_model, jnp.stack([key for key, _ in keys]))
-        state = with_initial_policy(task, config.network, state)
+        state = init_seeds(trainer, make_model, jnp.stack([key for key, _ in keys]))
         model = select_seed(state.model, 0)
     try:
         architecture = architecture_of(model)
@@ -192,11 +192,10 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     if is_process_0():
         axes = state.update.ndim + 1  # An axis of seeds, if there are several, and one of envs.
         observation = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape[axes:], x.dtype),
-            state.learner.rollout.observation,
+            lambda x: jax.ShapeDtypeStruct(x.shape[axes:], x.dtype), state.rollout.observation
         )
         network = describe_network(model, env, observation)
-        _print_facts(plan, ppo, folders, updates, device, network)
+        _print_facts(plan, algorithm, folders, updates, device, network)
     callbacks = [
         callbacks_for(task, plan, mine, each, folder, env, architecture, key, device)
         for mine, each, folder, (_, key) in zip(own, configs, folders, keys, strict=True)
@@ -205,7 +204,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         callbacks[0].insert(0, Profiler(folders[0].profile, profiled))
     uploader, outcome = Uploader(plan.storage, folders), Outcome()
     timesteps, log_interval = config.run.total_timesteps, config.logging.log_interval
-    if of_seeds is None:
+    if alone:
         on_run = [*callbacks[0], uploader, outcome]
         debug_nans = config.run.debug_nans
         try:
@@ -217,7 +216,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     else:
         table = ConsoleLog({"± seeds": "seeds/return_std", **task.console_columns})
         train_seeds(
-            of_seeds,
+            trainer,
             state,
             timesteps,
             callbacks=callbacks,
@@ -241,7 +240,9 @@ def enable_compilation_cache() -> None:
             jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
 
 
-def _mesh(run: RunSettings, ppo: PPOConfig, model: AbstractActorCritic) -> Mesh | None:
+def _mesh(
+    run: RunSettings, algorithm: AbstractAlgorithm, model: AbstractActorCritic
+) -> Mesh | None:
     if is_multiprocess() and (run.num_devices is not None or run.auto_tune):
         flag = "--auto-tune" if run.auto_tune else "--num-devices"
         raise RunError(f"{flag} does not go with several processes, which use all their devices")
@@ -250,17 +251,25 @@ def _mesh(run: RunSettings, ppo: PPOConfig, model: AbstractActorCritic) -> Mesh 
     try:
         count = run.num_devices
         if count is None and not is_multiprocess():
-            count = cores.best_count(ppo.num_envs, lambda n: can_split(ppo, model, n))
+            count = cores.best_count(algorithm.num_envs, lambda n: _can_split(algorithm, model, n))
         mesh = make_mesh(count)
     except ValueError as error:
         raise as_run_error(error) from error
-    _check_devices(ppo, model, 1 if mesh is None else mesh.size)
+    _check_devices(algorithm, model, 1 if mesh is None else mesh.size)
     return mesh
 
 
-def _check_devices(ppo: PPOConfig, model: AbstractActorCritic, count: int) -> None:
+def _can_split(algorithm: AbstractAlgorithm, model: AbstractActorCritic, count: int) -> bool:
     try:
-        check_devices(ppo, model, count)
+        algorithm.check(model, count)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_devices(algorithm: AbstractAlgorithm, model: AbstractActorCritic, count: int) -> None:
+    try:
+        algorithm.check(model, count)
     except ValueError as error:
         advice = "; --num-devices says how many to use" if count > 1 else ""
         raise RunError(f"{as_run_error(error)}{advice}") from error
@@ -290,23 +299,21 @@ def _tuned(
     """Sets ``num_envs`` to the fastest number of environments on these devices."""
 
     def sized(num_envs: int) -> RunConfig[Environment]:
-        scaled = {"num_minibatches": None, "update_epochs": None}
-        return resolve(merge(config, {"num_envs": num_envs, **scaled}))
+        return resolve(merge(config, {"num_envs": num_envs}))
 
     def trainer(num_envs: int) -> Trainer:
         scaled = sized(num_envs)
-        mesh = _mesh(config.run, scaled.ppo, model)
-        return require_ppo(make_trainer(task, scaled, env, curriculum, mesh), "--auto-tune")
+        mesh = _mesh(config.run, scaled.algorithm, model)
+        return make_trainer(task, scaled, env, curriculum, mesh)
 
     # Every size, and the run itself, begins with the same key.
     best = fastest(map(trainer, SIZES), lambda x: x.init(model, jax.random.clone(key)))
-    return sized(best.config.num_envs)
+    return sized(best.algorithm.num_envs)
 
 
 def _first_or_restored(
-    task: Task[Any],
     plan: Plan[Any],
-    trainer: AbstractTrainer,
+    trainer: Trainer,
     make_model: Callable[[Key[Array, ""]], AbstractActorCritic],
     model_key: Key[Array, ""],
     init_key: Key[Array, ""],
@@ -317,18 +324,14 @@ def _first_or_restored(
     like = eqx.filter_eval_shape(begin, model_key, init_key)
     with traced_ahead(trainer, like):
         if plan.folder is None:
-            first = begin(model_key, init_key)
-            return on_all_processes(
-                lambda: with_initial_policy(task, plan.config.network, first),
-                "load the initial policy",
-            )
+            return begin(model_key, init_key)
         path = plan.folder.checkpoints.path(plan.update)
         return on_all_processes(lambda: restore(path, like), "restore the checkpoint")
 
 
 def _print_facts(
     plan: Plan[Any],
-    ppo: PPOConfig,
+    algorithm: AbstractAlgorithm,
     folders: Sequence[RunFolder],
     total_updates: int,
     device: str,
@@ -336,7 +339,7 @@ def _print_facts(
 ) -> None:
     path, url = folders[0].path, plan.storage.url
     bucket = {} if url is None else {"bucket": url if len(folders) > 1 else f"{url}/{path.name}"}
-    until = f"update {total_updates:,}, {total_updates * ppo.batch_size:,} steps"
+    until = f"update {total_updates:,}, {total_updates * algorithm.batch_size:,} steps"
     if len(folders) > 1:
         runs = f"{path} to {folders[-1].path.name}, one per seed"
         print_banner({"runs": runs, **bucket, "device": device, "until": f"{until} of each seed"})
@@ -352,8 +355,7 @@ def _print_facts(
         "run": f"{path}{since}",
         **bucket,
         "device": device,
-        "batch": f"{ppo.num_envs} envs x {ppo.num_steps} steps = {ppo.batch_size:,}; "
-        f"{ppo.scaling.num_minibatches} minibatches, {ppo.scaling.update_epochs} epochs",
+        **algorithm.facts(),
         "network": network,
         "until": until,
     }

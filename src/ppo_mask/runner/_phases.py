@@ -14,9 +14,15 @@ from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic
-from ppo_mask.ppo import PPOConfig
 from ppo_mask.runner._schema import Structured, did_you_mean, finite_number, settings
-from ppo_mask.training import AbstractCurriculum, Curriculum, Phases, Schedule, as_curriculum
+from ppo_mask.training import (
+    AbstractAlgorithm,
+    AbstractCurriculum,
+    Curriculum,
+    Phases,
+    Schedule,
+    as_curriculum,
+)
 
 Tree = TypeVar("Tree")
 
@@ -106,8 +112,8 @@ def phase_values(config: Any) -> list[dict[str, tuple[Any, Any]]]:
 
 
 def phased_schedule(config: Any) -> Schedule | None:
-    """Makes the function that sets PPO's numbers in each phase; None if phases set none of them."""
-    of_phases = _phases(config, "ppo", lambda numbers: numbers)
+    """Makes the function that sets an algorithm's numbers in each phase; None if there is none."""
+    of_phases = _phases(config, "algorithm", lambda numbers: numbers)
     return None if of_phases is None else _PhasedSchedule(of_phases)
 
 
@@ -125,8 +131,10 @@ def phased_curriculum(make: Callable[[Any], Curriculum | None], config: Any) -> 
 class _PhasedSchedule(eqx.Module):
     phases: Phases[Mapping[str, ArrayTree]]
 
-    def __call__(self, config: PPOConfig, progress: Float[Array, ""]) -> PPOConfig:
-        return dataclasses.replace(config, **self.phases(progress))
+    def __call__(
+        self, algorithm: AbstractAlgorithm, progress: Float[Array, ""]
+    ) -> AbstractAlgorithm:
+        return dataclasses.replace(algorithm, **self.phases(progress))
 
 
 @final
@@ -189,7 +197,8 @@ def _phases(
         return eqx.combine(stack, rest[0])
 
     phases: PhaseSettings = config.run.phases
-    steps = config.ppo.total_updates(config.run.total_timesteps) * config.ppo.batch_size
+    algorithm: AbstractAlgorithm = config.algorithm
+    steps = algorithm.total_updates(config.run.total_timesteps) * algorithm.batch_size
     unit = steps if phases.until and phases.until[0] > 1 else 1
     until = jnp.array([*(end / unit for end in phases.until), 1.0], jnp.float32)
     return Phases(stacked(numbers[: len(first)]), stacked(numbers[len(first) :]), until)

@@ -113,7 +113,7 @@ def make_plan(
     known = settings(defaults)
     of_run = {name: value for name, value in given.items() if known[name].group == "run"}
     run = absolute(merge(defaults, of_run)).run
-    _check_run_settings(run, given)
+    _check_run_settings(run, given, defaults)
     # First, since reading checkpoints starts JAX.
     if not connect(run.distributed):
         cores.make_devices()
@@ -134,13 +134,17 @@ def make_plan(
 def read_stored(folder: RunFolder, update: int, config: RunConfig[Any]) -> dict[str, Any]:
     """Reads the settings that a run was trained with; ``config`` defines the settings.
 
-    If a crash has emptied or damaged ``config.yaml``, the settings come from the checkpoint's
-    description, with a warning.
+    The run's algorithm must be that of ``config``. If a crash has emptied or damaged
+    ``config.yaml``, the settings come from the checkpoint's description, with a warning.
     """
     saved: dict[str, Any] = {}
     if update:
         path = folder.checkpoints.path(update)
-        saved = read_values(config, read_description(path)["config"], f"checkpoint {path}")
+        about = read_description(path)
+        trained_by, own = about["algorithm"], type(config.algorithm).__name__
+        if trained_by != own:
+            raise RunError(f"checkpoint {path} was trained by {trained_by}, this program has {own}")
+        saved = read_values(config, about["config"], f"checkpoint {path}")
     try:
         content = load_yaml(folder.config)
         if not isinstance(content, dict):
@@ -172,7 +176,9 @@ def _choose(
 ) -> Plan[Environment]:
     place, resume = run.checkpoint_dir, run.resume
     if resume is None:
-        config, typed = _settle(resolve(merge(defaults, given)))
+        merged = merge(defaults, given)
+        # To tune is to choose a size first; what depends on the size is then resolved.
+        config, typed = _settle(merged if run.auto_tune else resolve(merged))
         storage = open_storage(place)
         taken = storage.runs()  # Raises an error now if the bucket cannot be reached.
         if run.run_name is not None:
@@ -210,7 +216,9 @@ def _settle(config: RunConfig[Environment]) -> tuple[RunConfig[Environment], dic
     return full, {name: plain(x.value) for name, x in typed.items() if x.value != now[name].value}
 
 
-def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
+def _check_run_settings(
+    run: RunSettings, given: Mapping[str, Any], defaults: RunConfig[Any]
+) -> None:
     if run.run_name is not None:
         check_run_name(run.run_name, "--run-name")
     if run.num_seeds > 1:
@@ -230,8 +238,9 @@ def _check_run_settings(run: RunSettings, given: Mapping[str, Any]) -> None:
             f"{MAX_SEED + 1}; --seed {MAX_SEED + 1 - run.num_seeds} would do"
         )
     if run.auto_tune:
-        for name in ("num_envs", "num_minibatches", "update_epochs"):
-            if name in given:
+        chosen = settings(resolve(defaults))
+        for name, each in settings(defaults).items():
+            if name in given and (name == "num_envs" or each.value != chosen[name].value):
                 raise RunError(f"--auto-tune chooses {flag_for(name)}: give one of the two")
     if run.resume is None and run.rewind:
         raise RunError("--rewind goes with --resume PATH of an older checkpoint")

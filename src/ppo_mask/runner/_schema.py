@@ -1,8 +1,8 @@
 """Defines settings: fields of dataclasses, with their types, defaults, help and limits.
 
-A *config* is a dataclass of *groups*. A group is a frozen dataclass, or
-:class:`ppo_mask.ppo.PPOConfig`, whose fields have :class:`ppo_mask.ppo.Rules`. A setting's default,
-help and limits are stated once, by the field and its rules.
+A *config* is a dataclass of *groups*. A group is a frozen dataclass, or an algorithm, whose fields
+have :class:`ppo_mask.training.Rules`. A setting's default, help and limits are stated once, by the
+field and its rules.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ import yaml
 from ppo_mask.checkpoints import expand_user
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import python_scalar
-from ppo_mask.ppo import RULES, Rules
+from ppo_mask.training import RULES, Rules
 
 
 class Structured(ABC):
@@ -69,7 +69,7 @@ def setting(default: Any, help: str, **rules: Any) -> Any:
     Args:
         default: the default value.
         help: one line for ``--help``.
-        rules: fields of :class:`ppo_mask.ppo.Rules`.
+        rules: fields of :class:`ppo_mask.training.Rules`.
     """
     metadata = {RULES: Rules(help, **rules)}
     if isinstance(default, list):

@@ -2,7 +2,7 @@
 
 A program adds a group for its environment, and may change defaults::
 
-    RunConfig(MySettings(), PPOConfig(ent_coef=0.15))
+    RunConfig(MySettings(), PPO(ent_coef=0.15))
 """
 
 import dataclasses
@@ -11,10 +11,10 @@ from typing import Generic, TypeVar
 
 from ppo_mask.checkpoints import LATEST
 from ppo_mask.devices.cpu import ENVS_PER_CORE
-from ppo_mask.ppo import MAX_COUNT, PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.runner._phases import PhaseSettings
-from ppo_mask.runner._reader import merge
 from ppo_mask.runner._schema import setting
+from ppo_mask.training import MAX_COUNT, AbstractAlgorithm
 
 Environment = TypeVar("Environment")
 
@@ -178,7 +178,7 @@ class RunConfig(Generic[Environment]):
     """All settings of a run, in groups."""
 
     environment: Environment
-    ppo: PPOConfig = PPOConfig()
+    algorithm: AbstractAlgorithm = PPO()
     network: NetworkSettings = NetworkSettings()
     logging: LoggingSettings = LoggingSettings()
     checkpoints: CheckpointSettings = CheckpointSettings()
@@ -186,5 +186,5 @@ class RunConfig(Generic[Environment]):
 
 
 def resolve(config: RunConfig[Environment]) -> RunConfig[Environment]:
-    """Fills in the numbers of minibatches and epochs, which depend on the batch size."""
-    return merge(config, config.ppo.scaling._asdict())
+    """Fills in the numbers that the algorithm chooses, such as PPO's numbers of minibatches."""
+    return dataclasses.replace(config, algorithm=config.algorithm.resolved())

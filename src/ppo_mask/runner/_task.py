@@ -7,7 +7,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
@@ -21,20 +20,17 @@ from ppo_mask.networks import (
     as_model,
     network_for,
 )
-from ppo_mask.ppo import Algorithm
 from ppo_mask.runner._phases import phased_curriculum, phased_schedule
 from ppo_mask.runner._schema import did_you_mean
 from ppo_mask.runner._settings import NetworkSettings, RunConfig
 from ppo_mask.training import (
     PREFIXES,
-    AbstractTrainer,
     Callback,
     Curriculum,
     Metric,
     Trainer,
     TrainState,
     check_metric_names,
-    select_seed,
 )
 
 Environment = TypeVar("Environment")
@@ -96,10 +92,7 @@ class Task(Generic[Environment]):
             heading.
         curriculum: makes the curriculum from the environment's settings. Evaluations always use the
             environment that ``make_env`` makes.
-        algorithm: makes the optimizer, loss and advantage estimator from all settings.
         callbacks: makes additional callbacks from all settings.
-        trainer: makes the trainer; called with the arguments of
-            :class:`~ppo_mask.training.Trainer`.
         presets: a folder of presets, which are ``--config`` files; ``--preset`` names one. None if
             there are no presets. On a GPU or TPU, a preset's block ``accelerator`` overrides the
             preset's other settings; its ``num_envs`` is for each device.
@@ -112,9 +105,7 @@ class Task(Generic[Environment]):
     console_columns: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     curriculum: Callable[[Environment], Curriculum | None] = lambda _: None
     networks: Mapping[str, MakeModel] = dataclasses.field(default_factory=dict[str, MakeModel])
-    algorithm: Callable[[RunConfig[Environment]], Algorithm] = lambda _: Algorithm()
     callbacks: Callable[[RunConfig[Environment]], Sequence[Callback]] = lambda _: ()
-    trainer: Callable[..., AbstractTrainer] = Trainer
     presets: Path | None = None
     policies: Mapping[str, Path] = dataclasses.field(default_factory=dict[str, Path])
 
@@ -197,31 +188,16 @@ def make_trainer(
     env: AbstractEnv[Any],
     curriculum: Curriculum | None,
     mesh: Mesh | None,
-) -> AbstractTrainer:
-    """Makes the trainer of a run; environment and curriculum come from :func:`make_parts`.
-
-    Raises:
-        RunError: ``Task.algorithm`` does not return an :class:`~ppo_mask.ppo.Algorithm`.
-    """
-    algorithm: Any = task.algorithm(config)
-    if not isinstance(algorithm, Algorithm):
-        raise RunError(f"Task.algorithm must give an Algorithm, got {algorithm!r}")
-    return task.trainer(
+) -> Trainer:
+    """Makes the trainer of a run; environment and curriculum come from :func:`make_parts`."""
+    return Trainer(
         env,
-        config.ppo,
+        config.algorithm,
         metrics=task.metrics,
         curriculum=curriculum,
         schedule=phased_schedule(config),
         mesh=mesh,
-        algorithm=algorithm,
     )
-
-
-def require_ppo(trainer: AbstractTrainer, flag: str) -> Trainer:
-    """Checks that a trainer is the library's :class:`Trainer`, which ``flag`` needs."""
-    if not isinstance(trainer, Trainer):
-        raise RunError(f"{flag} needs the library's Trainer, not a {type(trainer).__name__}")
-    return trainer
 
 
 def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:
@@ -238,16 +214,28 @@ def first_model(
     return eqx.filter_jit(lambda key: task.new_model(env, network, key))
 
 
-def with_initial_policy(task: Task[Any], network: NetworkSettings, state: TrainState) -> TrainState:
-    """Puts the weights of ``--initial-policy`` into the first state of a run, or of each seed."""
-    if network.initial_policy is None:
-        return state
-    model = select_seed(state.model, 0) if state.update.ndim else state.model
-    name = network.initial_policy
-    loaded = load_weights(task.policies.get(name, name), model)
-    model = jax.tree.map(
-        lambda mine, theirs: jnp.broadcast_to(theirs, mine.shape) if eqx.is_array(mine) else mine,
-        state.model,
-        loaded,
-    )
-    return eqx.tree_at(lambda state: state.learner.model, state, model)
+def with_initial_policy(
+    task: Task[Any],
+    network: NetworkSettings,
+    make_model: Callable[[Key[Array, ""]], AbstractActorCritic],
+    init: Callable[[AbstractActorCritic, Key[Array, ""]], TrainState],
+) -> Callable[[Key[Array, ""]], AbstractActorCritic]:
+    """Returns ``make_model``, or a function that returns the policy of ``--initial-policy``.
+
+    The weights are there before ``init``, so that whatever copies the model begins with them.
+
+    Args:
+        task: the program's task.
+        network: the settings.
+        make_model: makes a network of the task from a key.
+        init: makes the first state of a run, whose model may be wrapped, as a saved policy is.
+
+    Raises:
+        RunError: the policy cannot be loaded, or is of another architecture.
+    """
+    if (name := network.initial_policy) is None:
+        return make_model
+    key = jax.random.key(0)
+    like = eqx.filter_eval_shape(lambda: init(make_model(key), key)).model
+    loaded = load_weights(task.policies.get(name, name), like)
+    return lambda key: loaded

@@ -39,7 +39,7 @@ def fastest(
     for trainer in trainers:
         speed = _steps_per_second(trainer, begin(trainer), memory)
         said = "does not fit into memory" if speed is None else f"{speed:,.0f} steps/s"
-        report(f"auto-tune: {trainer.config.num_envs:,} environments: {said}")
+        report(f"auto-tune: {trainer.algorithm.num_envs:,} environments: {said}")
         if best is not None and (speed is None or speed < _WORTH_IT * most):
             break
         best, most = trainer, speed or 0.0
@@ -65,7 +65,7 @@ def _steps_per_second(trainer: Trainer, state: TrainState, memory: int) -> float
         if "RESOURCE_EXHAUSTED" in str(error):
             return None
         raise
-    return done * trainer.config.batch_size / (time.perf_counter() - began)
+    return done * trainer.algorithm.batch_size / (time.perf_counter() - began)
 
 
 def _memory() -> int:

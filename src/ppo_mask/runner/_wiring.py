@@ -48,6 +48,7 @@ def callbacks_for(
     """
     stored = plan.stored(config)
     about = {
+        "algorithm": type(config.algorithm).__name__,
         "architecture": architecture,
         "versions": {name: version(name) for name in _PACKAGES}
         | {"python": platform.python_version()},

@@ -1,27 +1,43 @@
 """Training: a run of many updates, its metrics, and its callbacks.
 
-In: an environment and a network. :class:`Trainer` runs compiled chunks of updates, and calls the
-callbacks between two chunks. Out: a :class:`TrainState`, and metrics on the way. :func:`evaluate`
-plays episodes; :func:`train_seeds` trains several seeds in one program. A :data:`Curriculum`
-changes the environment during a run; a :data:`Schedule` changes the hyperparameters.
+In: an environment, an algorithm and a network. :class:`Trainer` runs compiled chunks of updates,
+and calls the callbacks between two chunks. Out: a :class:`TrainState`, and metrics on the way.
+:func:`evaluate` plays episodes; :func:`train_seeds` trains several seeds in one program. A
+:data:`Curriculum` changes the environment during a run; a :data:`Schedule` changes the algorithm's
+numbers. An :class:`AbstractAlgorithm` is what is trained, and how; :func:`shuffle_rows`,
+:func:`take_gradient_steps` and their neighbors are parts to make one of.
 """
 
+from ._algorithm import AbstractAlgorithm, At
+from ._batch import Batch, make_batch
 from ._callback import Callback, History, LogRecord, Progress, Run
 from ._curriculum import AbstractCurriculum, Curriculum, Phases, Schedule, SelfPlay, as_curriculum
 from ._evaluate import evaluate
-from ._health import all_healthy, describe
-from ._loop import AbstractTrainer, acknowledge_stop, run_loop
+from ._gradients import WrongPart, as_floats, mean_over_steps, take_gradient_steps, with_own
+from ._loop import acknowledge_stop, run_loop
 from ._lower import lower_chunk, traced_ahead
-from ._metrics import Metric, add_update, empty_totals, summarize
+from ._metrics import Metric
+from ._minibatches import (
+    cache_sized_parts,
+    check_minibatches,
+    gather_rows,
+    rows_per_env,
+    shuffle_rows,
+)
 from ._names import PREFIXES, check_metric_names
+from ._rules import MAX_COUNT, RULES, Rules, check_divides, static_setting, traced_setting
 from ._seeds import init_seeds, select_seed, train_seeds
 from ._state import TrainState, copy_state, place_state
 from ._trainer import Trainer, TrainingError, run_chunk
 
 __all__ = [
+    "MAX_COUNT",
     "PREFIXES",
+    "RULES",
+    "AbstractAlgorithm",
     "AbstractCurriculum",
-    "AbstractTrainer",
+    "At",
+    "Batch",
     "Callback",
     "Curriculum",
     "History",
@@ -29,28 +45,38 @@ __all__ = [
     "Metric",
     "Phases",
     "Progress",
+    "Rules",
     "Run",
     "Schedule",
     "SelfPlay",
     "TrainState",
     "Trainer",
     "TrainingError",
+    "WrongPart",
     "acknowledge_stop",
-    "add_update",
-    "all_healthy",
     "as_curriculum",
+    "as_floats",
+    "cache_sized_parts",
+    "check_divides",
     "check_metric_names",
+    "check_minibatches",
     "copy_state",
-    "describe",
-    "empty_totals",
     "evaluate",
+    "gather_rows",
     "init_seeds",
     "lower_chunk",
+    "make_batch",
+    "mean_over_steps",
     "place_state",
+    "rows_per_env",
     "run_chunk",
     "run_loop",
     "select_seed",
-    "summarize",
+    "shuffle_rows",
+    "static_setting",
+    "take_gradient_steps",
     "traced_ahead",
+    "traced_setting",
     "train_seeds",
+    "with_own",
 ]

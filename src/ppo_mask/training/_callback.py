@@ -7,7 +7,7 @@ from typing import Any, final, no_type_check
 import numpy as np
 import numpy.typing as npt
 
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.training._algorithm import AbstractAlgorithm
 from ppo_mask.training._names import check_logged_names
 from ppo_mask.training._state import TrainState
 
@@ -52,7 +52,7 @@ class Run:
     """A run, as its callbacks see it.
 
     Attributes:
-        config: hyperparameters.
+        algorithm: what is trained, and how.
         total_updates: updates at the end of the run.
         start_update: updates done when ``train`` was called; 0 unless the run was resumed.
         update: updates done.
@@ -68,14 +68,14 @@ class Run:
 
     def __init__(
         self,
-        config: PPOConfig,
+        algorithm: AbstractAlgorithm,
         start_update: int,
         total_updates: int,
         callbacks: Sequence["Callback"],
         unlogged_updates: int = 0,
         of: "Run | None" = None,
     ):
-        self.config = config
+        self.algorithm = algorithm
         self.total_updates = total_updates
         self.start_update = start_update
         self._stop_reasons: list[str] = [] if of is None else of._stop_reasons
@@ -103,7 +103,7 @@ class Run:
     @property
     def start_step(self) -> int:
         """Environment steps done when ``train`` was called."""
-        return self.start_update * self.config.batch_size
+        return self.start_update * self.algorithm.batch_size
 
     def log(self, values: Mapping[str, Any], partial: bool = False) -> None:
         """Logs metrics, such as those of an evaluation: calls ``on_log`` of every callback.
@@ -116,7 +116,7 @@ class Run:
             ValueError: a metric is not a number, or its name is reserved.
         """
         check_logged_names(values)
-        step = self.update * self.config.batch_size
+        step = self.update * self.algorithm.batch_size
         record = LogRecord(self.update, step, {k: _number(k, values[k]) for k in values}, partial)
         for callback in self._callbacks:
             callback.on_log(self, record)
@@ -194,7 +194,7 @@ class History(Callback):
         >>> import jax
         >>> import ppo_mask as pm
         >>> env = pm.envs.probes.MaskedLocks()
-        >>> trainer = pm.Trainer(env, pm.PPOConfig(num_envs=16, num_steps=32))
+        >>> trainer = pm.Trainer(env, pm.PPO(num_envs=16, num_steps=32))
         >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
         >>> history = pm.History()
         >>> state = trainer.init(model, jax.random.key(1))

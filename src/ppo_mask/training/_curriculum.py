@@ -18,7 +18,7 @@ from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import check_at_least
 from ppo_mask.jax_tools import ArrayTree, number_settings
 from ppo_mask.networks import AbstractActorCritic
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.training._algorithm import AbstractAlgorithm
 
 Tree = TypeVar("Tree")
 
@@ -138,8 +138,7 @@ class SelfPlay(AbstractCurriculum):
         >>> from ppo_mask.adapters.pgx import PgxEnv, random_opponent
         >>> env = PgxEnv("tic_tac_toe", random_opponent)
         >>> curriculum = pm.training.SelfPlay(lambda env: env.opponent, every=5)
-        >>> config = pm.PPOConfig(num_envs=4, num_steps=8)
-        >>> trainer = pm.Trainer(env, config, curriculum=curriculum)
+        >>> trainer = pm.Trainer(env, pm.PPO(num_envs=4, num_steps=8), curriculum=curriculum)
     """
 
     where: Callable[[Any], Any] = eqx.field(static=True)
@@ -209,5 +208,5 @@ class Phases(eqx.Module, Generic[Tree]):
         return jax.tree.map(value, self.first, self.last)
 
 
-Schedule = Callable[[PPOConfig, Float[Array, ""]], PPOConfig]
-"""A function that changes a config's numbers, as a :data:`Curriculum` changes an environment."""
+Schedule = Callable[[AbstractAlgorithm, Float[Array, ""]], AbstractAlgorithm]
+"""A function that changes an algorithm's numbers as a :data:`Curriculum` changes environments."""

@@ -2,16 +2,14 @@
 
 import re
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 from jax.experimental import checkify
-from jaxtyping import Array, Real
 
-from ppo_mask.envs import VectorEnv
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.ppo import Algorithm, LearnerState, PPOConfig, update as ppo_update
 
 # The reported line is in the user's code or in this library, not in these packages or in Python.
 _BELOW = re.compile(
@@ -19,36 +17,25 @@ _BELOW = re.compile(
 )
 
 
-def find_first_nan(
-    vector_env: VectorEnv[Any],
-    config: PPOConfig,
-    learner: LearnerState,
-    total_updates: Real[Array, ""],
-    algorithm: Algorithm,
-) -> str | None:
+def find_first_nan(update: Callable[[Any], Any], state: Any) -> str | None:
     """Finds the operation in the next update that makes the first NaN, and its line of code.
 
     A NaN that a ``where`` masks is reported, too, because such a NaN may reach a gradient. Compiles
     the update again, which takes several times as long as usual.
 
     Args:
-        vector_env: the environments at this update.
-        config: the hyperparameters at this update.
-        learner: the learner's state before the update.
-        total_updates: updates of the whole run.
-        algorithm: optimizer, loss and advantage estimator.
+        update: makes an update; for one device.
+        state: the argument of ``update``, a tree.
 
     Returns:
         A description in one line; None if there is no NaN (values may be infinite without any NaN).
     """
-    arrays, static = eqx.partition(learner, eqx.is_array)
+    arrays, static = eqx.partition(state, eqx.is_array)
 
-    def update(arrays: ArrayTree) -> ArrayTree:
-        learner = eqx.combine(arrays, static)
-        after = ppo_update(vector_env, config, learner, total_updates, None, algorithm)
-        return eqx.filter(after, eqx.is_array)
+    def of_arrays(arrays: ArrayTree) -> ArrayTree:
+        return eqx.filter(update(eqx.combine(arrays, static)), eqx.is_array)
 
-    error, _ = jax.jit(checkify.checkify(update, errors=checkify.nan_checks))(arrays)
+    error, _ = jax.jit(checkify.checkify(of_arrays, errors=checkify.nan_checks))(arrays)
     try:
         error.throw()
     except checkify.JaxRuntimeError as raised:

@@ -11,22 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from ppo_mask.acting import RolloutState, next_rollout_state, start_rollout
 from ppo_mask.envs import TimeLimit, VectorEnv, host_env_in, require_env
 from ppo_mask.envs.actions import allows_action
 from ppo_mask.errors import RunError, check_at_least
 from ppo_mask.jax_tools import zeros_from_shapes
 from ppo_mask.networks import AbstractActorCritic, ModelLike, advance, as_model
-from ppo_mask.ppo import MAX_COUNT, RolloutState, next_rollout_state, start_rollout
 from ppo_mask.training._health import describe_empty_mask
-from ppo_mask.training._metrics import (
-    Metric,
-    StepTotals,
-    add_steps,
-    empty_step_totals,
-    summarize_steps,
-)
+from ppo_mask.training._metrics import Metric, Sums, add_steps, no_steps, summarize
 from ppo_mask.training._mistakes import Env, explained
 from ppo_mask.training._names import check_metric_names
+from ppo_mask.training._rules import MAX_COUNT
 
 _MOST_ENVS, _MOST_HOST_ENVS = 256, 8
 
@@ -161,7 +156,7 @@ def evaluate(
             f"an evaluation has at most {MAX_COUNT:,} steps, and this one took {steps:,}: play "
             "fewer episodes at a time"
         )
-    values = summarize_steps(totals, metrics, "eval")
+    values = summarize(totals)
     return EvaluationResult(
         record.episode_return,
         record.episode_length,
@@ -185,7 +180,7 @@ class _Playing(eqx.Module):
     # The number of each environment's current episode; the next episode is `num_envs` later.
     episode: Int[Array, " envs"]
     record: _Record
-    totals: StepTotals
+    totals: Sums
 
 
 @eqx.filter_jit
@@ -207,7 +202,7 @@ def _begin(
         jnp.array(True),
     )
     episode = jnp.arange(vector_env.num_envs, dtype=jnp.int32)
-    return _Playing(rollout, key, episode, record, empty_step_totals(metrics))
+    return _Playing(rollout, key, episode, record, no_steps(metrics))
 
 
 @eqx.filter_jit

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Scalar
 
+from ppo_mask.acting import Transition
 from ppo_mask.envs.actions import NumActions, allows_action, describe_actions
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic
-from ppo_mask.ppo import Transition
 from ppo_mask.training._state import TrainState
 
 
@@ -25,45 +25,49 @@ class Health(eqx.Module):
         allowed: whether every mask allowed an action (if MultiDiscrete, one in every part).
         observation: whether all observations were finite.
         reward: whether all rewards were finite.
-        losses: whether all of the update's metrics were finite.
+        losses: whether each of the algorithm's metrics was finite, after one that always is.
         parameters: whether all of the model's arrays were finite.
     """
 
     allowed: Bool[Array, "*runs"]
     observation: Bool[Array, "*runs"]
     reward: Bool[Array, "*runs"]
-    losses: Bool[Array, "*runs"]
+    losses: Bool[Array, "*runs metrics"]
     parameters: Bool[Array, "*runs"]
 
     @property
     def good(self) -> Bool[Array, "*runs"]:
         """Whether the run can continue."""
-        return functools.reduce(operator.and_, jax.tree.leaves(self))
+        parts = self.allowed, self.observation, self.reward, self.parameters
+        return functools.reduce(operator.and_, parts, self.losses.all(axis=-1))
 
 
-def all_healthy() -> Health:
+def all_healthy(state: TrainState) -> Health:
     """Makes a :class:`Health` without problems, for the time before the first update."""
-    return Health(*[jnp.array(True)] * 5)
+    true, losses = jnp.array(True), jnp.ones(1 + len(state.totals.layout.learned), bool)
+    return Health(true, true, true, losses, true)
 
 
-def examine(state: TrainState, transitions: Transition, num_actions: NumActions) -> Health:
-    """Checks an update, given the state after the update and the update's rollout."""
-    learner = state.learner
+def examine(
+    state: TrainState, transitions: Transition, metrics: dict[str, Scalar], num_actions: NumActions
+) -> Health:
+    """Checks an update, given the state after it, its rollout and the algorithm's metrics."""
     # Few kernels compile faster: parameters as one array, and sums that have each metric in them.
-    parameters = _finite(ravel_pytree(eqx.filter(learner.model, eqx.is_inexact_array))[0])
-    losses = _finite(state.totals.diagnostics)
+    parameters = _finite(ravel_pytree(eqx.filter(state.model, eqx.is_inexact_array))[0])
+    learned = (metrics[name].astype(jnp.float32) for name in state.totals.layout.learned)
+    losses = jnp.isfinite(jnp.stack([jnp.float32(0), *learned]))
     allowed = allows_action(transitions.decision.action_mask, num_actions).all()
     reward = _finite(transitions.reward)
     true = jnp.array(True)
     health = Health(allowed, true, reward, losses, parameters)
     # Most of a rollout is observations, so they are checked only if something else is wrong.
     # The last observations of truncated episodes are seen only in their values.
-    seen = transitions.decision.observation, learner.rollout.observation, transitions.final_value
+    seen = transitions.decision.observation, state.rollout.observation, transitions.final_value
     observation = jax.lax.cond(health.good, lambda _: true, _finite, seen)
     return eqx.tree_at(lambda h: h.observation, health, observation)
 
 
-def describe(health: Health, state: TrainState, num_actions: NumActions) -> str | None:
+def describe_health(health: Health, state: TrainState, num_actions: NumActions) -> str | None:
     """Describes the first problem and its remedy, in one line; None if there is no problem.
 
     Args:
@@ -79,7 +83,8 @@ def describe(health: Health, state: TrainState, num_actions: NumActions) -> str 
     for name, good in (("an observation", health.observation), ("a reward", health.reward)):
         if not np.all(good):
             return f"the environment gave {name} that is not finite; look for where it divides"
-    losses = _not_finite(state.totals.diagnostics.named)
+    names = ["", *state.totals.layout.learned]
+    losses = [name for name, good in zip(names, health.losses, strict=True) if not good]
     all_parameters = _parameters(state.model)
     parameters = _not_finite(all_parameters)
     parts = ", ".join(losses)

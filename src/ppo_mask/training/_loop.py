@@ -1,4 +1,4 @@
-"""The trainer interface, and the Python loop that runs chunks of updates, logs, and stops."""
+"""The Python loop that runs chunks of updates, logs, and stops."""
 
 import gc
 import os
@@ -6,20 +6,15 @@ import signal
 import sys
 import threading
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import no_type_check
 
-import equinox as eqx
-from jaxtyping import Array, Key
-
 from ppo_mask.devices.processes import broadcast_from_0, is_process_0, reason_of_any
 from ppo_mask.errors import RunError, check_at_least
-from ppo_mask.networks import AbstractActorCritic
-from ppo_mask.ppo import MAX_COUNT
 from ppo_mask.training._callback import Callback, Progress, Run
+from ppo_mask.training._rules import MAX_COUNT
 from ppo_mask.training._state import TrainState
 
 # About how long a chunk of updates lasts: short enough for a live progress bar and for Ctrl+C, long
@@ -30,36 +25,6 @@ _STOPPING = (
     b"stopping in good order after this chunk of updates; press Ctrl+C again to end at once, "
     b"without saving\n"
 )
-
-
-class AbstractTrainer(eqx.Module):
-    """The interface that the command line needs from a trainer, such as :class:`Trainer`.
-
-    A custom trainer whose ``train`` calls :func:`run_loop` gets callbacks, logs and checkpoints.
-    """
-
-    @abstractmethod
-    def init(self, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
-        """Makes the first state of a run.
-
-        The method must be traceable: a trace gives the shapes of the state's arrays.
-
-        Args:
-            model: the network to train.
-            key: the random key of the whole run.
-        """
-
-    @abstractmethod
-    def train(
-        self,
-        state: TrainState,
-        total_timesteps: int,
-        *,
-        callbacks: Sequence[Callback] = (),
-        log_interval: int = 10,
-        debug_nans: bool = False,
-    ) -> TrainState:
-        """Trains until the run has taken ``total_timesteps`` steps; see :meth:`Trainer.train`."""
 
 
 def run_loop(
@@ -93,7 +58,7 @@ def run_loop(
     """
     _raise_earlier_stop()
     check_at_least(1, log_interval=log_interval)
-    steps = min(log_interval, run.total_updates) * run.config.batch_size
+    steps = min(log_interval, run.total_updates) * run.algorithm.batch_size
     if steps > MAX_COUNT:
         raise RunError(
             f"a log line every {log_interval:,} updates would cover {steps:,} steps, and can cover "
@@ -104,7 +69,7 @@ def run_loop(
             state = advance(state, 0)  # Compiles, and does nothing else.
         for callback in callbacks:
             callback.on_start(run, state)
-        batch, pace, unlogged_steps, unlogged_seconds = run.config.batch_size, 1, 0, 0.0
+        batch, pace, unlogged_steps, unlogged_seconds = run.algorithm.batch_size, 1, 0, 0.0
         stop = reason_of_any(run.stop_reason)
         while run.update < run.total_updates and stop is None:
             log_at = min(run.total_updates, (run.update // log_interval + 1) * log_interval)

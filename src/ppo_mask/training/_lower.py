@@ -9,27 +9,26 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ppo_mask.devices.sharding import replicated_sharding
-from ppo_mask.training._loop import AbstractTrainer, no_garbage_collected
+from ppo_mask.devices.sharding import sharding
+from ppo_mask.training._loop import no_garbage_collected
 from ppo_mask.training._state import TrainState, is_array_or_shape, shardings_of
 from ppo_mask.training._trainer import Trainer, run_chunk
 
 
 @contextmanager
-def traced_ahead(trainer: AbstractTrainer, like: TrainState) -> Generator[None]:
+def traced_ahead(trainer: Trainer, like: TrainState) -> Generator[None]:
     """Traces :func:`run_chunk` in a thread while a ``with`` block makes or restores a state.
 
     XLA compiles without Python's lock, so the trace costs no time while the block compiles.
     :meth:`Trainer.train` finds the trace in JAX's cache, or traces again and raises its error.
 
     Args:
-        trainer: a custom trainer is not traced.
+        trainer: the trainer.
         like: the shapes of the first state, from ``eqx.filter_eval_shape``.
     """
     with no_garbage_collected(), ThreadPoolExecutor(1) as thread:
-        if isinstance(trainer, Trainer):
-            fixed = trainer.with_values(), jnp.int32(0), jnp.float32(0)
-            thread.submit(eqx.filter_eval_shape, run_chunk, fixed, like)
+        fixed = trainer.with_values(), jnp.int32(0), jnp.float32(0)
+        thread.submit(eqx.filter_eval_shape, run_chunk, fixed, like)
         yield
 
 
@@ -48,7 +47,7 @@ def lower_chunk(trainer: Trainer, state: TrainState) -> jax.stages.Lowered:
     mesh = trainer.mesh
     if mesh is None:
         raise ValueError("lower_chunk needs a trainer with a mesh, for the program's devices")
-    everywhere = replicated_sharding(mesh)
+    everywhere = sharding(mesh, None)
     number = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.float32)
     fixed, fixed_rest = eqx.partition((trainer.with_values(), *number), is_array_or_shape)
     arrays, rest = eqx.partition(state, is_array_or_shape)

@@ -1,16 +1,17 @@
 """Sums a run's metrics in the compiled loop from one log line to the next."""
 
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from ppo_mask.acting import Transition
 from ppo_mask.envs import VectorTimeStep
 from ppo_mask.envs.actions import Action, NumActions, count_allowed
-from ppo_mask.ppo import Transition, UpdateDiagnostics
 
 
 class Metric(eqx.Module):
@@ -33,176 +34,210 @@ class Metric(eqx.Module):
     reduce: Literal["mean", "max"] = eqx.field(static=True, default="mean")
 
 
-class StepTotals(eqx.Module):
-    """Sums, counts and maxima over steps, and over the episodes that ended at these steps.
+_COUNTS = ("steps", "episodes", "updates")
+
+
+class Layout(NamedTuple):
+    """What a :class:`Sums` holds, by the names of a log line.
 
     Attributes:
-        steps: number of steps.
-        episodes: number of episodes that ended.
-        reward: sum over the steps.
-        episode_return: sum over the episodes.
-        episode_length: sum over the episodes; a float32, since an int32 could overflow.
-        metrics: a sum or a maximum for each :class:`Metric`.
+        totals: a metric's name, and the count that its sum is divided by. Those of steps and
+            episodes come first.
+        maxima: a metric's name, and the count of what it is the maximum of.
+        last: names of metrics of which the last value counts.
+        prefix: that of the library's own metrics: "train" or "eval".
     """
 
-    steps: Int[Array, "*runs"]
-    episodes: Int[Array, "*runs"]
-    reward: Float[Array, "*runs"]
-    episode_return: Float[Array, "*runs"]
-    episode_length: Float[Array, "*runs"]
-    metrics: dict[str, Float[Array, "*runs"]]
+    totals: tuple[tuple[str, str], ...]
+    maxima: tuple[tuple[str, str], ...]
+    last: tuple[str, ...]
+    prefix: str
+
+    @property
+    def learned(self) -> list[str]:
+        """The names of an algorithm's metrics, as the algorithm has them."""
+        of_updates = [name for name, count in self.totals if count == "updates"]
+        return [name.removeprefix(f"{self.prefix}/") for name in (*of_updates, *self.last)]
 
 
-class MetricTotals(eqx.Module):
-    """Sums since the last log line.
+class Sums(eqx.Module):
+    """Metrics of many steps and updates, packed into a few arrays.
 
     Attributes:
-        steps: sums over the steps taken.
-        updates: number of updates.
-        diagnostics: each metric's mean over an update's gradient steps, summed over the updates;
-            but ``lr`` is the value at the last gradient step.
-        max_entropy: largest possible entropy under the masks, summed over the updates. In an
-            update, the largest entropy is the mean over steps of log n, where n actions are
-            allowed; if MultiDiscrete, log n is summed over the parts.
+        layout: which entry is which metric's.
+        totals: sums over the steps, over the episodes that ended at them, or over updates.
+        maxima: maxima over steps or episodes; minus infinity without any.
+        last: the values of the last update.
+        counts: numbers of steps, of episodes that ended, and of updates.
     """
 
-    steps: StepTotals
-    updates: Int[Array, "*runs"]
-    diagnostics: UpdateDiagnostics
-    max_entropy: Float[Array, "*runs"]
+    layout: Layout = eqx.field(static=True)
+    totals: Float[Array, "*runs totals"]
+    maxima: Float[Array, "*runs maxima"]
+    last: Float[Array, "*runs last"]
+    counts: Int[Array, "*runs counts"]
+
+    @property
+    def updates(self) -> int:
+        """The number of updates, outside of compiled code; all seeds have the same."""
+        return int(np.asarray(self.counts).flat[-1])
 
 
-def empty_step_totals(metrics: Mapping[str, Metric]) -> StepTotals:
-    """Makes the totals before the first step."""
-    start = {"mean": 0, "max": -jnp.inf}
-    return StepTotals(
-        steps=jnp.int32(0),
-        episodes=jnp.int32(0),
-        reward=jnp.float32(0),
-        episode_return=jnp.float32(0),
-        episode_length=jnp.float32(0),
-        metrics={name: jnp.float32(start[metric.reduce]) for name, metric in metrics.items()},
-    )
-
-
-def empty_totals(metrics: Mapping[str, Metric], diagnostics: UpdateDiagnostics) -> MetricTotals:
-    """Makes the totals before the first update.
+def no_steps(metrics: Mapping[str, Metric]) -> Sums:
+    """Makes the sums of an evaluation before its first step.
 
     Args:
         metrics: custom metrics, by name.
-        diagnostics: the diagnostics of any update; only the tree's structure matters.
     """
-    return MetricTotals(
-        steps=empty_step_totals(metrics),
-        updates=jnp.int32(0),
-        diagnostics=jax.tree.map(lambda _: jnp.float32(0), diagnostics),
-        max_entropy=jnp.float32(0),
+    return _empty(_layout(metrics, "eval"))
+
+
+def no_updates(
+    metrics: Mapping[str, Metric], learned: Iterable[str], logged_last: Iterable[str]
+) -> Sums:
+    """Makes the sums of a run before its first update.
+
+    Args:
+        metrics: custom metrics, by name.
+        learned: the names of the algorithm's metrics.
+        logged_last: those of which the last value counts.
+    """
+    layout, last = _layout(metrics, "train"), [name for name in learned if name in logged_last]
+    sums = [(f"train/{name}", "updates") for name in learned if name not in last]
+    totals = (*layout.totals, ("train/max_entropy", "steps"), *sums)
+    return _empty(layout._replace(totals=totals, last=tuple(f"train/{name}" for name in last)))
+
+
+def _layout(metrics: Mapping[str, Metric], prefix: str) -> Layout:
+    def reduced_by(reduce: str) -> list[tuple[str, str]]:
+        return [(name, x.over) for name, x in metrics.items() if x.reduce == reduce]
+
+    own = (
+        (f"{prefix}/mean_reward", "steps"),
+        (f"{prefix}/mean_episode_return", "episodes"),
+        (f"{prefix}/mean_episode_length", "episodes"),
+    )
+    return Layout((*own, *reduced_by("mean")), tuple(reduced_by("max")), (), prefix)
+
+
+def _empty(layout: Layout, *runs: int) -> Sums:
+    def full(size: int, value: float, dtype: Any) -> Array:
+        # By NumPy, which compiles nothing.
+        return jnp.asarray(np.full((*runs, size), value, dtype))
+
+    return Sums(
+        layout,
+        totals=full(len(layout.totals), 0, np.float32),
+        maxima=full(len(layout.maxima), -np.inf, np.float32),
+        last=full(len(layout.last), 0, np.float32),
+        counts=full(len(_COUNTS), 0, np.int32),
     )
 
 
+def emptied(sums: Sums) -> Sums:
+    """Makes the sums before the next log line, of one run or of several seeds."""
+    return _empty(sums.layout, *sums.counts.shape[:-1])
+
+
 def add_steps(
-    totals: StepTotals,
+    sums: Sums,
     metrics: Mapping[str, Metric],
     action: Int[Array, "*batch_and_parts"],
     result: Transition | VectorTimeStep,
     counted: Bool[Array, "*batch"],
-) -> StepTotals:
-    """Adds those steps of a batch to the totals that are ``counted``."""
-    ended = result.ended & counted
+    more: Mapping[str, Float[Array, "*batch"]] | None = None,
+) -> Sums:
+    """Adds those steps of a batch that are ``counted``.
 
-    def total(x: Array, where: Array) -> Array:
-        return jnp.where(where, x.astype(jnp.float32), 0).sum()
+    Args:
+        sums: the sums so far.
+        metrics: custom metrics, by name.
+        action: the actions taken.
+        result: what came of them.
+        counted: which of the steps count.
+        more: further values of each step, by the names of a log line.
+    """
+    layout, ended = sums.layout, result.ended & counted
+    where = {"steps": counted, "episodes": ended}
 
-    def add(metric: Metric, old: Array) -> Array:
-        value = metric.value
+    def value(metric: Metric) -> Array:
+        of_batch = metric.value
         for _ in counted.shape:
-            value = jax.vmap(value)
-        values = value(action, result.info).astype(jnp.float32)
-        where = ended if metric.over == "episodes" else counted
-        if metric.reduce == "mean":
-            return old + total(values, where)
-        return jnp.maximum(old, jnp.where(where, values, -jnp.inf).max())
+            of_batch = jax.vmap(of_batch)
+        return of_batch(action, result.info)
 
-    return StepTotals(
-        steps=totals.steps + counted.sum(dtype=jnp.int32),
-        episodes=totals.episodes + ended.sum(dtype=jnp.int32),
-        reward=totals.reward + total(result.reward, counted),
-        episode_return=totals.episode_return + total(result.episode_return, ended),
-        episode_length=totals.episode_length + total(result.episode_length, ended),
-        metrics={name: add(metric, totals.metrics[name]) for name, metric in metrics.items()},
-    )
+    own = (result.reward, result.episode_return, result.episode_length)
+    values = dict(zip([name for name, _ in layout.totals], own, strict=False))
+    values |= {name: value(metric) for name, metric in metrics.items()} | dict(more or {})
+
+    def rows(entries: Iterable[tuple[str, str]], otherwise: float) -> Array:
+        # One array for all: a kernel for each metric would take longer, and longer to compile.
+        picked = [
+            jnp.where(where[count], values[name].astype(jnp.float32), otherwise)
+            for name, count in entries
+        ]
+        return jnp.stack(picked).reshape(len(picked), -1)
+
+    of_steps = [entry for entry in layout.totals if entry[1] != "updates"]
+    totals = sums.totals.at[: len(of_steps)].add(rows(of_steps, 0).sum(axis=1))
+    maxima = sums.maxima
+    if layout.maxima:
+        maxima = jnp.maximum(maxima, rows(layout.maxima, -jnp.inf).max(axis=1))
+    both = jnp.stack([counted, ended]).reshape(2, -1)
+    counts = sums.counts.at[:2].add(both.sum(axis=1, dtype=jnp.int32))
+    return Sums(layout, totals, maxima, sums.last, counts)
 
 
 def add_update(
-    totals: MetricTotals,
+    sums: Sums,
     metrics: Mapping[str, Metric],
     transitions: Transition,
-    diagnostics: UpdateDiagnostics,
+    learned: Mapping[str, Scalar],
     num_actions: NumActions,
-) -> MetricTotals:
-    """Adds one update and its rollout to the totals.
+) -> Sums:
+    """Adds one update and its rollout.
 
     Args:
-        totals: the totals so far.
+        sums: the sums so far.
         metrics: custom metrics, by name.
         transitions: the rollout.
-        diagnostics: the diagnostics of the update.
+        learned: the algorithm's metrics of the update.
         num_actions: the environment's number of actions.
     """
-    decision = transitions.decision
+    decision, layout = transitions.decision, sums.layout
     everything = jnp.ones_like(transitions.terminated)
-    steps = jnp.maximum(diagnostics.gradient_steps, 1)
-
-    def add(old: Array, new: Array) -> Array:
-        new = new.astype(jnp.float32)
-        return old + (new.sum() / steps if new.ndim else new)
-
-    summed = jax.tree.map(add, totals.diagnostics, diagnostics)
-    if diagnostics.lr is not None:
-        summed = eqx.tree_at(lambda d: d.lr, summed, diagnostics.lr[-1])
-    allowed = count_allowed(decision.action_mask, num_actions)
-    possible = jnp.log(allowed.astype(jnp.float32))
+    # The largest possible entropy under the masks: log n, where n actions are allowed; if
+    # MultiDiscrete, summed over the parts.
+    possible = jnp.log(count_allowed(decision.action_mask, num_actions).astype(jnp.float32))
     if isinstance(num_actions, tuple):
         possible = possible.sum(axis=-1)
-    return MetricTotals(
-        steps=add_steps(totals.steps, metrics, decision.action, transitions, everything),
-        updates=totals.updates + 1,
-        diagnostics=summed,
-        max_entropy=totals.max_entropy + possible.mean(),
+    more = {"train/max_entropy": possible}
+    sums = add_steps(sums, metrics, decision.action, transitions, everything, more)
+    values = [jnp.float32(0), *(learned[name].astype(jnp.float32) for name in layout.learned)]
+    added = jnp.stack(values)[1:]
+    count = len(added) - len(layout.last)
+    first = len(layout.totals) - count
+    return Sums(
+        layout,
+        totals=sums.totals.at[first:].add(added[:count]),
+        maxima=sums.maxima,
+        last=added[count:],
+        counts=sums.counts.at[-1].add(1),
     )
 
 
-def summarize_steps(
-    totals: StepTotals, metrics: Mapping[str, Metric], prefix: str
-) -> dict[str, float]:
-    """Computes means and maxima as plain numbers; the library's own metrics go under ``prefix``.
+def summarize(sums: Any) -> dict[str, float]:
+    """Computes a log line: means, maxima and last values, as plain numbers.
 
     A metric without data, such as a mean over episodes if none ended, is left out.
     """
-    totals = jax.device_get(totals)
-    counts = {"steps": float(totals.steps), "episodes": float(totals.episodes)}
-    values: dict[str, float] = {f"{prefix}/num_episodes": counts["episodes"]}
-    if counts["steps"]:
-        values[f"{prefix}/mean_reward"] = float(totals.reward) / counts["steps"]
-    if counts["episodes"]:
-        episodes = counts["episodes"]
-        values[f"{prefix}/mean_episode_return"] = float(totals.episode_return) / episodes
-        values[f"{prefix}/mean_episode_length"] = float(totals.episode_length) / episodes
-    for name, metric in metrics.items():
-        if count := counts[metric.over]:
-            total = float(totals.metrics[name])
-            values[name] = total / count if metric.reduce == "mean" else total
-    return values
-
-
-def summarize(totals: MetricTotals, metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """Computes a log line's metrics as plain numbers; the library's own go under ``train/``."""
-    totals = jax.device_get(totals)
-    values = {
-        f"train/{name}": float(total) / int(totals.updates)
-        for name, total in totals.diagnostics.named.items()
+    sums = jax.device_get(sums)
+    layout, counts = sums.layout, dict(zip(_COUNTS, map(int, sums.counts), strict=True))
+    totals = zip(layout.totals, sums.totals, strict=True)
+    maxima = zip(layout.maxima, sums.maxima, strict=True)
+    return {
+        f"{layout.prefix}/num_episodes": float(counts["episodes"]),
+        **{name: float(x) / counts[count] for (name, count), x in totals if counts[count]},
+        **{name: float(x) for (name, count), x in maxima if counts[count]},
+        **{name: float(x) for name, x in zip(layout.last, sums.last, strict=True)},
     }
-    if totals.diagnostics.lr is not None:
-        values["train/lr"] = float(totals.diagnostics.lr)
-    values["train/max_entropy"] = float(totals.max_entropy) / int(totals.updates)
-    return values | summarize_steps(totals.steps, metrics, "train")

@@ -1,9 +1,6 @@
 """Checks the names of custom metrics."""
 
-import dataclasses
 from collections.abc import Iterable
-
-from ppo_mask.ppo import UpdateDiagnostics
 
 _OF_EACH_LINE = ("step", "update")
 PREFIXES = ("train/", "eval/", "seeds/")
@@ -37,12 +34,11 @@ def check_metric_names(names: Iterable[object]) -> None:
             )
 
 
-def check_loss_names(names: Iterable[object]) -> None:
-    """Checks that the metrics of a custom loss have names that are free under "train/"."""
-    own = {field.name for field in dataclasses.fields(UpdateDiagnostics)}
+def check_learned_names(names: Iterable[object]) -> None:
+    """Checks that the metrics of an algorithm have names that are free under "train/"."""
     for name in names:
         check_logged_names([name])
-        if name in own.union(_OF_STEPS, _OF_TRAINING):
+        if name in (*_OF_STEPS, *_OF_TRAINING):
             _refuse(name, f"the library logs a train/{name} of its own")
 
 

@@ -17,9 +17,9 @@ from ppo_mask.envs import host_env_in
 from ppo_mask.errors import RunError
 from ppo_mask.networks import AbstractActorCritic
 from ppo_mask.training._callback import Callback, History, Progress, Run
-from ppo_mask.training._health import describe
+from ppo_mask.training._health import describe_health
 from ppo_mask.training._loop import closing, run_loop
-from ppo_mask.training._metrics import empty_totals, summarize
+from ppo_mask.training._metrics import emptied, summarize
 from ppo_mask.training._state import TrainState, copy_state, replace_totals
 from ppo_mask.training._trainer import Trainer, TrainingError, wait_for
 
@@ -85,15 +85,15 @@ def train_seeds(
         RunError: a run has more updates, or a log line more steps, than an int32 can count.
         TrainingError: a seed cannot continue; the message names the seed.
     """
-    config, metrics = trainer.config, trainer.metrics
-    total_updates = config.total_updates(total_timesteps)
+    algorithm = trainer.algorithm
+    total_updates = algorithm.total_updates(total_timesteps)
     num_seeds, begun = len(states.update), int(states.update[0])
-    unlogged = int(states.totals.updates[0])
+    unlogged = states.totals.updates
     histories = [History() for _ in range(num_seeds)]
     mine = [list(callbacks[seed]) if callbacks else [] for seed in range(num_seeds)]
-    run = Run(config, begun, total_updates, of_all, unlogged)
+    run = Run(algorithm, begun, total_updates, of_all, unlogged)
     of_seed = [
-        _OfSeed(seed, Run(config, begun, total_updates, [history, *own], unlogged, run), own)
+        _OfSeed(seed, Run(algorithm, begun, total_updates, [history, *own], unlogged, run), own)
         for seed, (history, own) in enumerate(zip(histories, mine, strict=True))
     ]
 
@@ -104,26 +104,23 @@ def train_seeds(
         states, health = _run_chunk(fixed, states)
         wait_for(health)
         health = jax.device_get(health)
-        good = np.logical_and.reduce(jax.tree.leaves(health))
+        parts = [x.reshape(num_seeds, -1).all(axis=1) for x in jax.tree.leaves(health)]
+        good = np.logical_and.reduce(parts)
         if not good.all():
             seed = int(good.argmin())
             state = select_seed(states, seed)
-            wrong = describe(select_seed(health, seed), state, trainer.env.num_actions)
+            wrong = describe_health(select_seed(health, seed), state, trainer.env.num_actions)
             raise TrainingError(f"seed number {seed}, update {int(state.update)}: {wrong}")
         return states
 
     def log(state: TrainState, steps_per_second: float, partial: bool) -> TrainState:
         totals = jax.device_get(state.totals)
-        lines = [summarize(select_seed(totals, seed), metrics) for seed in range(num_seeds)]
+        lines = [summarize(select_seed(totals, seed)) for seed in range(num_seeds)]
         for each, line in zip(of_seed, lines, strict=True):
             each.run.update = run.update
             each.run.log(line | {"train/steps_per_second": steps_per_second}, partial)
         run.log(_means(lines) | {"train/steps_per_second": num_seeds * steps_per_second}, partial)
-        if partial:
-            return state
-        empty = empty_totals(metrics, state.totals.diagnostics)
-        empty = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_seeds, *x.shape)), empty)
-        return replace_totals(state, empty, None)
+        return state if partial else replace_totals(state, emptied(state.totals), None)
 
     on_run = [*of_seed, *of_all]
     states = run_loop(run, copy_state(states), on_run, int(log_interval), advance, log)

@@ -1,5 +1,6 @@
 """The state of a whole run, and its placement on devices."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,19 +8,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, Key
 
-from ppo_mask.devices.sharding import device_put, env_sharding, replicate, replicated_sharding
+from ppo_mask.acting import RolloutState
+from ppo_mask.devices.sharding import device_put, env_axes, replicate, sharding
 from ppo_mask.jax_tools import ArrayTree, strong_types
-from ppo_mask.networks import (
-    AbstractActorCritic,
-    BFloat16ActorCritic,
-    NormalizedActorCritic,
-    split_features,
-    trainable,
-)
-from ppo_mask.ppo import Algorithm, LearnerState, PPOConfig, UpdateDiagnostics
-from ppo_mask.training._metrics import Metric, MetricTotals
+from ppo_mask.networks import AbstractActorCritic, describe_model
+from ppo_mask.training._algorithm import AbstractAlgorithm
+from ppo_mask.training._metrics import Metric, Sums, no_updates
 
 
 class TrainState(eqx.Module):
@@ -28,7 +24,11 @@ class TrainState(eqx.Module):
     The leaves are arrays (some are typed keys) and functions in the model, such as activations.
 
     Attributes:
-        learner: model, optimizer, environments, key and update count.
+        model: the policy and value function.
+        own: the algorithm's own state, such as that of an optimizer.
+        rollout: the environments' state after the last rollout.
+        key: the random key of the next updates.
+        update: updates done; one number for each seed in a stacked state.
         totals: sums of metrics since the last log line.
         memory: the curriculum's memory, such as the opponent in self-play; ``()`` if empty.
 
@@ -36,30 +36,24 @@ class TrainState(eqx.Module):
         >>> import jax
         >>> import ppo_mask as pm
         >>> env = pm.envs.probes.MaskedLocks()
-        >>> trainer = pm.Trainer(env, pm.PPOConfig(num_envs=4, num_steps=8))
+        >>> trainer = pm.Trainer(env, pm.PPO(num_envs=4, num_steps=8))
         >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
         >>> state = trainer.init(model, jax.random.key(1))
         >>> int(state.update), state.model.num_actions
         (0, 32)
     """
 
-    learner: LearnerState
-    totals: MetricTotals
+    model: AbstractActorCritic
+    own: ArrayTree
+    rollout: RolloutState
+    key: Key[Array, "*seeds"]
+    update: Int[Array, "*seeds"]
+    totals: Sums
     memory: ArrayTree = ()
 
     def __repr__(self) -> str:
         update = self.update if self.update.ndim == 0 else list(self.update)
         return f"TrainState(update {update}, {type(self.model).__name__})"
-
-    @property
-    def model(self) -> AbstractActorCritic:
-        """The current network."""
-        return self.learner.model
-
-    @property
-    def update(self) -> Int[Array, "*seeds"]:
-        """Updates done; one number for each seed in a stacked state."""
-        return self.learner.num_updates
 
 
 def place_state(state: TrainState, mesh: Mesh | None) -> TrainState:
@@ -82,19 +76,11 @@ def constrain_state(state: TrainState, mesh: Mesh | None) -> TrainState:
 
 def shardings_of(state: TrainState, mesh: Mesh) -> TrainState:
     """Returns each array's sharding: environments are split, everything else is replicated."""
-
-    def of_envs(state: TrainState) -> Any:
-        scaler = state.learner.reward_scaler
-        returns = () if scaler is None else (scaler.discounted_return,)
-        return state.learner.rollout, *returns
-
-    everywhere, apart = replicated_sharding(mesh), env_sharding(mesh)
-    shardings = jax.tree.map(lambda _: everywhere, eqx.filter(state, is_array_or_shape))
-    envs = jax.tree.map(lambda _: apart, of_envs(shardings))
-    return eqx.tree_at(of_envs, shardings, envs)
+    arrays = eqx.filter(state, is_array_or_shape)
+    return jax.tree.map(lambda _, axis: sharding(mesh, axis), arrays, env_axes(arrays))
 
 
-def replace_totals(state: TrainState, totals: MetricTotals, mesh: Mesh | None) -> TrainState:
+def replace_totals(state: TrainState, totals: Sums, mesh: Mesh | None) -> TrainState:
     """Replaces the sums of metrics.
 
     The new arrays go to the devices of the old ones. Otherwise the next chunk would compile again,
@@ -102,15 +88,14 @@ def replace_totals(state: TrainState, totals: MetricTotals, mesh: Mesh | None) -
     """
     if mesh is not None:
         totals = replicate(totals, mesh)
-    elif state.totals.updates.committed:
-        totals = jax.device_put(totals, state.totals.updates.sharding)
+    elif state.totals.counts.committed:
+        totals = jax.device_put(totals, state.totals.counts.sharding)
     return eqx.tree_at(lambda s: s.totals, state, totals)
 
 
 def check_state(
     state: TrainState,
-    config: PPOConfig,
-    algorithm: Algorithm,
+    algorithm: AbstractAlgorithm,
     metrics: Mapping[str, Metric],
     memory: ArrayTree,
 ) -> None:
@@ -119,48 +104,48 @@ def check_state(
     Raises:
         ValueError: the state does not fit; the message names the part that differs.
     """
-    learner, gathered = state.learner, state.totals
-    tx = algorithm.make_optimizer(config)
-    opt_state = eqx.filter_eval_shape(tx.init, trainable(learner.model)[0])
-    normalized, short = _wrappers(learner.model)
-    parts = [
-        ("optimizer state", _shapes(learner.opt_state), _shapes(opt_state)),
-        ("metrics", sorted(gathered.steps.metrics), sorted(metrics)),
-        ("optimizer", gathered.diagnostics.lr is None, algorithm.optimizer is not None),
-        ("num_envs", len(learner.rollout.action_mask), config.num_envs),
-        ("curriculum", _shapes(state.memory), _shapes(memory)),
-        ("normalize_rewards", learner.reward_scaler is not None, config.normalize_rewards),
-        # A model may bring its own statistics and precision.
-        ("normalize_observations", normalized, normalized or config.normalize_observations),
-        ("bfloat16", short, short or config.precision == "bfloat16"),
-    ]
-    for name, have, want in parts:
-        if have != want:
-            raise _another_trainer(name, have, want)
-
-
-def _wrappers(model: AbstractActorCritic) -> tuple[bool, bool]:
-    """Whether a model normalizes observations, and whether it computes in bfloat16."""
-    network = split_features(model)[2]
-    if normalized := isinstance(network, NormalizedActorCritic):
-        network = network.network
-    return normalized, isinstance(network, BFloat16ActorCritic)
-
-
-def check_metrics(state: TrainState, diagnostics: UpdateDiagnostics) -> None:
-    """Checks that a state, which may be traced, has the metrics that the loss returns."""
-    have, want = sorted(state.totals.diagnostics.extra), sorted(diagnostics.extra)
+    have, want = len(state.rollout.action_mask), algorithm.num_envs
     if have != want:
-        raise _another_trainer("metrics of the loss", have, want)
+        raise _another_trainer("num_envs", have, want)
+    # What the algorithm would begin with is like what it has come to.
+    model, own = eqx.filter_eval_shape(algorithm.init, state.model, state.rollout, state.key)
+    if _shapes(state.model) != _shapes(model):
+        raise _another_trainer("model", describe_model(state.model), describe_model(model))
+    for name, have, want in _parts(state.own, own):
+        if _shapes(have) != _shapes(want):
+            raise _another_trainer(name)
+    layout, learned = state.totals.layout, state.totals.layout.learned
+    wanted = eqx.filter_eval_shape(no_updates, metrics, learned, algorithm.logged_last).layout
+    if layout != wanted:
+        have, want = ([name for name, _ in (*x.totals, *x.maxima)] for x in (layout, wanted))
+        raise _another_trainer("metrics", *(_without(*x) for x in ((have, want), (want, have))))
+    if _shapes(state.memory) != _shapes(memory):
+        raise _another_trainer("curriculum")
 
 
-_NOT_PRINTED = ("optimizer", "optimizer state", "curriculum")
+def check_metrics(state: TrainState, metrics: Mapping[str, Any]) -> None:
+    """Checks that a state, which may be traced, has the metrics that the algorithm returns."""
+    have, want = sorted(state.totals.layout.learned), sorted(metrics)
+    if have != want:
+        raise _another_trainer("metrics of the algorithm", have, want)
 
 
-def _another_trainer(name: str, have: Any, want: Any) -> ValueError:
-    both = "" if name in _NOT_PRINTED else f" ({have}, this one: {want})"
+def _parts(own: Any, other: Any) -> list[tuple[str, Any, Any]]:
+    """Pairs the fields of two own states by name; states of two classes are one part."""
+    if type(own) is not type(other) or not isinstance(own, eqx.Module):
+        return [("algorithm", own, other)]
+    names = [field.name for field in dataclasses.fields(own)]
+    return [(name, getattr(own, name), getattr(other, name)) for name in names]
+
+
+def _without(names: list[str], others: list[str]) -> list[str]:
+    return [name for name in names if name not in others]
+
+
+def _another_trainer(name: str, *both: Any) -> ValueError:
+    have = f" ({both[0]}, this one: {both[1]})" if both else ""
     return ValueError(
-        f"the state is of a Trainer with another {name}{both}: begin with this trainer's init, or "
+        f"the state is of a Trainer with another {name}{have}: begin with this trainer's init, or "
         "train with the trainer that made it"
     )
 

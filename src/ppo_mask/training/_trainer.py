@@ -1,7 +1,8 @@
 """The trainer: compiled chunks of updates, and a plain Python loop around them."""
 
+import dataclasses
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, SupportsIndex
 
@@ -9,32 +10,25 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Int, Key, Real
+from jaxtyping import Array, Bool, Int, Key, Real, Scalar
 
+from ppo_mask.acting import Transition, bootstrap_values, collect, start_rollout
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.processes import is_multiprocess
 from ppo_mask.envs import AbstractEnv, VectorEnv, host_env_in, require_env
 from ppo_mask.errors import first_line
 from ppo_mask.jax_tools import ArrayTree, for_platform
 from ppo_mask.networks import AbstractActorCritic, ModelLike, as_model
-from ppo_mask.ppo import (
-    Algorithm,
-    LearnerState,
-    PPOConfig,
-    UpdateDiagnostics,
-    check_devices,
-    init_learner,
-    start_rollout,
-    update,
-)
+from ppo_mask.training._algorithm import AbstractAlgorithm, At, check_same_but_numbers
 from ppo_mask.training._callback import Callback, Run
 from ppo_mask.training._curriculum import AbstractCurriculum, Curriculum, Schedule, as_curriculum
 from ppo_mask.training._debug_nans import find_first_nan
-from ppo_mask.training._health import Health, all_healthy, describe, examine
-from ppo_mask.training._loop import AbstractTrainer, run_loop
-from ppo_mask.training._metrics import Metric, add_update, empty_totals, summarize
+from ppo_mask.training._gradients import numbers
+from ppo_mask.training._health import Health, all_healthy, describe_health, examine
+from ppo_mask.training._loop import run_loop
+from ppo_mask.training._metrics import Metric, add_update, emptied, no_updates, summarize
 from ppo_mask.training._mistakes import Env, explained
-from ppo_mask.training._names import check_loss_names, check_metric_names
+from ppo_mask.training._names import check_learned_names, check_metric_names
 from ppo_mask.training._state import (
     TrainState,
     check_metrics,
@@ -56,8 +50,7 @@ class TrainingError(RuntimeError):
         >>> import jax
         >>> import ppo_mask as pm
         >>> env = pm.envs.probes.MaskedLocks()
-        >>> config = pm.PPOConfig(num_envs=4, num_steps=8, learning_rate=1e30)
-        >>> trainer = pm.Trainer(env, config)
+        >>> trainer = pm.Trainer(env, pm.PPO(num_envs=4, num_steps=8, learning_rate=1e30))
         >>> model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
         >>> try:
         ...     trainer.train(trainer.init(model, jax.random.key(1)), 1000)
@@ -67,8 +60,8 @@ class TrainingError(RuntimeError):
     """
 
 
-class Trainer(AbstractTrainer):
-    """Trains networks on an environment with masked PPO.
+class Trainer(eqx.Module):
+    """Trains networks on an environment by an algorithm.
 
     A trainer holds the constants of a run; everything that changes is in the :class:`TrainState`.
     Compiled functions may take a trainer as an argument. :meth:`init` and :meth:`run_updates` are
@@ -78,7 +71,7 @@ class Trainer(AbstractTrainer):
         >>> import jax
         >>> import ppo_mask as pm
         >>> env = pm.envs.probes.MaskedLocks()
-        >>> trainer = pm.Trainer(env, pm.PPOConfig(num_envs=16, num_steps=32, ent_coef=0.01))
+        >>> trainer = pm.Trainer(env, pm.PPO(num_envs=16, num_steps=32, ent_coef=0.01))
         >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
         >>> state = trainer.init(model, jax.random.key(1))
         >>> state = trainer.train(state, total_timesteps=4 * 16 * 32)
@@ -87,36 +80,33 @@ class Trainer(AbstractTrainer):
     """
 
     env: AbstractEnv[Any]
-    config: PPOConfig
+    algorithm: AbstractAlgorithm
     metrics: dict[str, Metric]
     curriculum: AbstractCurriculum
     schedule: Schedule | None
     mesh: Mesh | None = eqx.field(static=True)
-    algorithm: Algorithm
 
     def __init__(
         self,
         env: Env,
-        config: PPOConfig | None = None,
+        algorithm: AbstractAlgorithm,
         *,
         metrics: Mapping[str, Metric] | None = None,
         curriculum: Curriculum | None = None,
         schedule: Schedule | None = None,
         mesh: Mesh | None = None,
-        algorithm: Algorithm | None = None,
     ):
         """Makes a trainer, and compiles nothing yet.
 
         Args:
-            env: the environment; training runs ``config.num_envs`` copies of it.
-            config: hyperparameters; None for the defaults.
+            env: the environment; training runs ``algorithm.num_envs`` copies of it.
+            algorithm: what is trained, and how, such as :class:`~ppo_mask.ppo.PPO`.
             metrics: custom metrics to log, by name.
             curriculum: changes the environment during the run; None for no change.
-            schedule: changes the config's numbers during the run, once for each update; None for no
-                change.
+            schedule: changes the algorithm's numbers during the run, once for each update; None for
+                no change. What is static may not change.
             mesh: the devices to train on, from :func:`~ppo_mask.devices.sharding.make_mesh`; None
                 for one device.
-            algorithm: optimizer, loss and advantage estimator; None for PPO as published.
 
         Raises:
             RunError: ``env`` is not an environment.
@@ -125,23 +115,23 @@ class Trainer(AbstractTrainer):
         require_env(env)
         check_metric_names(metrics or ())
         self.env = env
-        self.config = PPOConfig() if config is None else config
+        self.algorithm = algorithm
         self.metrics = dict(metrics or {})
         self.curriculum = as_curriculum(curriculum)
         self.schedule = schedule
         self.mesh = mesh
-        self.algorithm = Algorithm() if algorithm is None else algorithm
 
     def init(self, model: ModelLike, key: Key[Array, ""]) -> TrainState:
         """Makes the first state of a run.
 
         Args:
-            model: the network to train, or a policy with this network.
+            model: the network to train, with the weights that it begins with; or a policy with this
+                network.
             key: the random key of the whole run.
 
         Raises:
-            ValueError: the model is recurrent, and the environments cannot be divided evenly among
-                the minibatches; or a metric of a custom loss has a name that the library uses.
+            ValueError: the algorithm cannot train the model; or one of its metrics has a name that
+                the library uses.
             RunError: environment, model and metrics do not fit together (one line names the part at
                 fault); or an environment in Python raised an error.
         """
@@ -190,11 +180,10 @@ class Trainer(AbstractTrainer):
                 no action, or an environment in Python raised an error. Callbacks never get the
                 state after such a fault.
         """
-        config, mesh = self.config, self.mesh
-        check_devices(config, state.model, 1 if mesh is None else mesh.size)
-        total_updates = config.total_updates(total_timesteps)
-        unlogged = int(state.totals.updates)
-        run = Run(config, int(state.update), total_updates, callbacks, unlogged)
+        algorithm, mesh = self.algorithm, self.mesh
+        algorithm.check(state.model, 1 if mesh is None else mesh.size)
+        total_updates = algorithm.total_updates(total_timesteps)
+        run = Run(algorithm, int(state.update), total_updates, callbacks, state.totals.updates)
         # A chunk reuses its argument's buffers, so the loop gets a copy.
         state = copy_state(place_state(state, mesh))
         compiled_for = self.with_values()
@@ -205,27 +194,23 @@ class Trainer(AbstractTrainer):
             with _naming_lost_processes():
                 state, health = run_chunk((compiled_for, jnp.int32(n), total), state)
                 wait_for(health)
-                wrong = describe(health, state, self.env.num_actions)
+                wrong = describe_health(health, state, self.env.num_actions)
             if wrong:
                 host_env = host_env_in(self.env)
                 failure = None if host_env is None else host_env.take_failure()
                 wrong = f"update {int(state.update)}: {failure or wrong}"
                 # An environment in Python cannot be replayed.
                 if before is not None and host_env is None:
-                    memory = self.curriculum.renew(before.memory, before.model, before.update)
-                    parts = self._parts_at(before.update, total, memory)
-                    place = find_first_nan(*parts, before.learner, total, self.algorithm)
+                    alone = dataclasses.replace(compiled_for, mesh=None)
+                    place = find_first_nan(lambda state: alone.update(state, total), before)
                     wrong += f"; {place}" if place else ""
                 raise TrainingError(wrong) from failure
             return state
 
         def log(state: TrainState, steps_per_second: float, partial: bool) -> TrainState:
             speed = {"train/steps_per_second": steps_per_second}
-            run.log(summarize(state.totals, self.metrics) | speed, partial)
-            if partial:
-                return state
-            empty = empty_totals(self.metrics, state.totals.diagnostics)
-            return replace_totals(state, empty, mesh)
+            run.log(summarize(state.totals) | speed, partial)
+            return state if partial else replace_totals(state, emptied(state.totals), mesh)
 
         # Finding a NaN needs one update at a time.
         at_once = 1 if debug_nans else None
@@ -233,9 +218,8 @@ class Trainer(AbstractTrainer):
             return run_loop(run, state, callbacks, int(log_interval), advance, log, at_once)
 
     def with_values(self) -> "Trainer":
-        """Turns the config's floats into arrays, so that one compiled program serves all values."""
-        config = jax.tree.map(lambda x: jnp.float32(x) if isinstance(x, float) else x, self.config)
-        return eqx.tree_at(lambda trainer: trainer.config, self, config)
+        """Turns the algorithm's floats into arrays, so one compiled program serves all values."""
+        return eqx.tree_at(lambda trainer: trainer.algorithm, self, _traced(self.algorithm))
 
     def run_updates(
         self, state: TrainState, n: Int[Array, ""], total_updates: Real[Array, ""]
@@ -254,7 +238,7 @@ class Trainer(AbstractTrainer):
             ValueError: the state does not fit the trainer.
         """
         memory = self.curriculum.init(state.model)
-        check_state(state, self.config, self.algorithm, self.metrics, memory)
+        check_state(state, self.algorithm, self.metrics, memory)
         arrays, static = eqx.partition(state, eqx.is_array)
         until = state.update + n
 
@@ -264,58 +248,103 @@ class Trainer(AbstractTrainer):
 
         def one_update(carry: tuple[ArrayTree, Health]) -> tuple[ArrayTree, Health]:
             state: TrainState = eqx.combine(carry[0], static)
-            memory = self.curriculum.renew(state.memory, state.model, state.update)
-            parts = self._parts_at(state.update, total_updates, memory)
-            learner, transitions, diagnostics = update(
-                *parts, state.learner, total_updates, self.mesh, self.algorithm
-            )
-            check_metrics(state, diagnostics)
-            counts = self.env.num_actions
-            totals = add_update(state.totals, self.metrics, transitions, diagnostics, counts)
-            memory = self.curriculum.update(memory, transitions.info, transitions.ended)
-            state = constrain_state(TrainState(learner, totals, memory), self.mesh)
-            health = examine(state, transitions, counts)
+            state, transitions, metrics = self.update(state, total_updates)
+            state = constrain_state(state, self.mesh)
+            health = examine(state, transitions, metrics, self.env.num_actions)
             return eqx.filter(state, eqx.is_array), health
 
         with for_platform(platform_of(self.mesh)):
-            arrays, health = jax.lax.while_loop(is_not_done, one_update, (arrays, all_healthy()))
+            arrays, health = jax.lax.while_loop(
+                is_not_done, one_update, (arrays, all_healthy(state))
+            )
         return eqx.combine(arrays, static), health
 
-    def _parts_at(
-        self, updates: Real[Array, ""], total_updates: Real[Array, ""], memory: ArrayTree
-    ) -> tuple[VectorEnv[Any], PPOConfig]:
-        """Makes the environments and the hyperparameters of an update."""
-        progress = updates.astype(jnp.float32) / jnp.maximum(total_updates.astype(jnp.float32), 1)
-        env = self.curriculum(self.env, progress, memory)
-        config = self.config if self.schedule is None else self.schedule(self.config, progress)
-        return VectorEnv(env, self.config.num_envs), config
+    def update(
+        self, state: TrainState, total_updates: Real[Array, ""]
+    ) -> tuple[TrainState, Transition, dict[str, Scalar]]:
+        """Makes one update: acts, then learns.
 
-    def _diagnostics(self, learner: LearnerState) -> UpdateDiagnostics:
-        """Returns a tree with the structure of an update's diagnostics."""
-        if self.algorithm == Algorithm():
-            return UpdateDiagnostics.zeros()
+        Args:
+            state: the state before the update.
+            total_updates: updates of the whole run.
 
-        def diagnostics(learner: LearnerState) -> UpdateDiagnostics:
-            total = jnp.int32(1)
-            memory = self.curriculum.init(learner.model)
-            parts = self._parts_at(learner.num_updates, total, memory)
-            return update(*parts, learner, total, None, self.algorithm)[2]
+        Returns:
+            The next state; the rollout, with axes [steps, envs, …]; and the algorithm's metrics.
 
-        shapes = eqx.filter_eval_shape(diagnostics, learner)
-        check_loss_names(shapes.extra)
-        return shapes
+        Raises:
+            RunError: the schedule changes more than numbers.
+        """
+        model, own, rollout, key, memory, transitions, learned = self._learn(state, total_updates)
+        check_metrics(state, learned)
+        counts = self.env.num_actions
+        totals = add_update(state.totals, self.metrics, transitions, learned, counts)
+        memory = self.curriculum.update(memory, transitions.info, transitions.ended)
+        after = TrainState(model, own, rollout, key, state.update + 1, totals, memory)
+        return after, transitions, learned
+
+    def _learn(self, state: TrainState, total_updates: Real[Array, ""]) -> tuple[Any, ...]:
+        key, rollout_key, learn_key, act_key = jax.random.split(state.key, 4)
+        memory = self.curriculum.renew(state.memory, state.model, state.update)
+        at = At(act_key, state.update, total_updates, self.mesh)
+        algorithm, env = self._scheduled(at), self._vector_env(at, memory)
+
+        actor = algorithm.actor(state.model, state.own, at)
+        rollout, transitions = collect(
+            env,
+            actor,
+            state.rollout,
+            rollout_key,
+            algorithm.num_steps,
+            self.mesh,
+            algorithm.keeps_next,
+        )
+        last_value = bootstrap_values(actor, rollout, self.mesh)
+        at = at._replace(key=learn_key)
+        model, own, learned = algorithm.learn(
+            state.model, state.own, state.rollout, transitions, last_value, at
+        )
+        learned = numbers(learned, "learn must return metrics by name")
+        return model, own, rollout, key, memory, transitions, learned
+
+    def _vector_env(self, at: At, memory: ArrayTree) -> VectorEnv[Any]:
+        return VectorEnv(self.curriculum(self.env, at.progress, memory), self.algorithm.num_envs)
+
+    def _scheduled(self, at: At) -> AbstractAlgorithm:
+        if self.schedule is None:
+            return self.algorithm
+        scheduled = _traced(self.schedule(self.algorithm, at.progress))
+        check_same_but_numbers(self.algorithm, scheduled)
+        return scheduled
+
+    def first_state(self, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
+        """Makes the first state of a run; see :meth:`init`, which compiles this method."""
+        reset_key, run_key, init_key = jax.random.split(key, 3)
+        zero = jnp.int32(0)
+        env = self._vector_env(At(key, zero, zero, None), self.curriculum.init(model))
+        rollout = start_rollout(env, model, reset_key)
+        model, own = self.algorithm.init(model, rollout, init_key)
+        memory = self.curriculum.init(model)
+
+        def begin(names: Iterable[str]) -> TrainState:
+            totals = no_updates(self.metrics, tuple(names), self.algorithm.logged_last)
+            return TrainState(model, own, rollout, run_key, zero, totals, memory)
+
+        names = self.algorithm.metric_names()
+        if names is None:
+            alone = dataclasses.replace(self, mesh=None)
+            names = eqx.filter_eval_shape(lambda state: alone._learn(state, zero)[-1], begin(()))
+        check_learned_names(names)
+        return strongly_typed(begin(names))
 
 
 @eqx.filter_jit
 def _first_state(trainer: Trainer, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
-    reset_key, learner_key = jax.random.split(key)
-    memory = trainer.curriculum.init(model)
-    vector_env, _ = trainer._parts_at(jnp.int32(0), jnp.int32(1), memory)  # pyright: ignore[reportPrivateUsage]
-    rollout = start_rollout(vector_env, model, reset_key)
-    learner = init_learner(model, rollout, trainer.config, learner_key, trainer.algorithm)
-    totals = empty_totals(trainer.metrics, trainer._diagnostics(learner))  # pyright: ignore[reportPrivateUsage]
-    memory = trainer.curriculum.init(learner.model)
-    return strongly_typed(TrainState(learner, totals, memory))
+    return trainer.first_state(model, key)
+
+
+def _traced(algorithm: AbstractAlgorithm) -> AbstractAlgorithm:
+    """Turns an algorithm's floats into arrays."""
+    return jax.tree.map(lambda x: jnp.float32(x) if isinstance(x, float) else x, algorithm)
 
 
 @eqx.filter_jit(donate="all-except-first")

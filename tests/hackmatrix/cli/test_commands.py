@@ -44,7 +44,7 @@ def run_folder(tmp_path_factory) -> Path:
             "update": update,
             "env_steps": 100 * update,
         }
-        state = {"learner": {"model": network, "key": jax.random.key(0)}}
+        state = {"model": network, "key": jax.random.key(0)}
         folder.checkpoints.save(update, state, description, score=1.5)
     values = {"train/mean_episode_return": 0.5, "train/entropy": 1.0}
     lines = [json.dumps({"step": 100 * n, "update": n} | values) for n in range(1, 6)]

@@ -16,7 +16,7 @@ from ppo_mask.checkpoints import load_policy, save_policy
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.errors import RunError
 from ppo_mask.networks import is_recurrent
-from ppo_mask.ppo import PPOConfig
+from ppo_mask.ppo import PPO
 from ppo_mask.runner import NetworkSettings
 from ppo_mask.training import Trainer
 from recorded import row, views
@@ -48,7 +48,7 @@ def make(name: str, env: AbstractEnv[Any]):
 @pytest.mark.parametrize("name", TASK.networks)
 def test_it_learns_and_plays(tmp_path, name):
     model = make(name, HackMatrix())
-    trainer = Trainer(Album(), PPOConfig(num_envs=4, num_steps=4, num_minibatches=2))
+    trainer = Trainer(Album(), PPO(num_envs=4, num_steps=4, num_minibatches=2))
     state = trainer.train(trainer.init(model, jax.random.key(1)), 32)
     before, after = (eqx.filter(each, eqx.is_array) for each in (model, state.model))
     assert jax.tree.all(jax.tree.map(lambda a, b: (a != b).any(), before, after))

@@ -295,7 +295,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         observation = tuple(map(last, state.observation, answer.final, answer.next))
         final = TimeStep(
             self._observe(observation),
-            answer.mask | ended,
+            jnp.where(ended, answer.final_mask, answer.mask) | terminated | begun,
             answer.reward[0],
             terminated,
             truncated,

@@ -33,6 +33,7 @@ class Answer(NamedTuple):
         mask: the mask for the next action.
         next: the observation for the next action, one array for each part.
         final: where an episode has ended, the last observation, one array for each part.
+        final_mask: where an episode was truncated, the mask of the last observation.
     """
 
     rows: Any
@@ -40,6 +41,7 @@ class Answer(NamedTuple):
     mask: Any
     next: tuple[Any, ...]
     final: tuple[Any, ...]
+    final_mask: Any
 
 
 class _Session(NamedTuple):
@@ -185,7 +187,8 @@ class Host:
         parts = range(len(self.layout["leaves"]))
         following = tuple([arrays[f"next{i}"] for i in parts])
         final = tuple([arrays[f"final{i}"] for i in parts])
-        return Answer(rows, arrays["numbers"], arrays["mask"], following, final)
+        masks = arrays["mask"], arrays["final_mask"]
+        return Answer(rows, arrays["numbers"], masks[0], following, final, masks[1])
 
     @no_type_check
     def broken(self, rows: Any) -> Answer:

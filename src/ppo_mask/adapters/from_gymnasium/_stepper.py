@@ -53,6 +53,7 @@ def lay_out(layout: Any) -> Any:
         ("numbers", "float32", (n, 1 + len(layout["infos"]))),  # The reward, and infos.
         ("ends", "bool", (n, 2)),  # Terminated, truncated.
         ("mask", "bool", (n, layout["mask_length"])),
+        ("final_mask", "bool", (n, layout["mask_length"])),
     ]
     for i, (_, dtype, shape, _) in enumerate(layout["leaves"]):
         fields += [(f"{name}{i}", dtype, (n, *shape)) for name in ("next", "final")]
@@ -312,6 +313,7 @@ class Stepper:
             if not begins and (terminated or truncated or cuts[row]):
                 for path, span, array in self._final:
                     store(array, row, part_of(observation, path), path, span)
+                arrays["final_mask"][row] = terminated or self._last_mask(row, info, observation)
                 observation, info = check_returned(env.reset(), "reset")
             for path, span, array in self._next:
                 value = np.asarray(part_of(observation, path))
@@ -319,12 +321,24 @@ class Stepper:
                     array[row] = value
                 else:
                     store(array, row, value, path, span)
-            if mask_is == "method":
-                masks[row] = check_mask(self._masks[row](), layout)
-            elif mask_is is not None:
-                masks[row] = check_mask(read_entry(info, observation, layout["mask"]), layout)
-            else:
+            if mask_is is None:
                 masks[row] = True
+            else:
+                masks[row] = check_mask(self._read_mask(row, info, observation), layout)
+
+    def _read_mask(self, row: Any, info: Any, observation: Any) -> Any:
+        if self._masks:
+            return self._masks[row]()
+        return read_entry(info, observation, self._layout["mask"])
+
+    def _last_mask(self, row: Any, info: Any, observation: Any) -> Any:
+        """The mask where an episode was cut off; all True if the environment has none there."""
+        if self._layout["mask"][0] is None:
+            return True
+        try:
+            return check_mask(self._read_mask(row, info, observation), self._layout)
+        except UnfitError:
+            return True
 
 
 def work(control: int, memory: int) -> None:

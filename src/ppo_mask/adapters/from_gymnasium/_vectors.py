@@ -71,6 +71,7 @@ class VectorStepper:
         kind, name = layout["mask"]
         self._masks = find_masks_of(self._vector, (name,))[1] if kind == "method" else None
         leaves = [(path, span) for path, _, _, span in layout["leaves"]]
+        arrays["final_mask"][:] = True
         self._leaves = {
             name: [(*leaf, arrays[f"{name}{i}"]) for i, leaf in enumerate(leaves)]
             for name in ("next", "final")
@@ -111,6 +112,7 @@ class VectorStepper:
         again = cut if self._same_step else cut | ended
         if again.any():
             self._store("final", observation, again)
+            self._store_last_masks(info, observation, again)
             if self._resets_some:
                 begun, new_info = self._vector.reset(options={"reset_mask": again.copy()})
                 self._store("next", begun, again)
@@ -159,12 +161,24 @@ class VectorStepper:
         if layout["mask"][0] is None:
             target[rows] = True
             return
-        if self._masks is not None:
-            masks = self._masks()
-        else:
-            masks = read_entry(info, observation, layout["mask"])
+        masks = self._read_masks(info, observation)
         for row in np.flatnonzero(rows):
             target[row] = check_mask(masks[row], layout)
+
+    def _read_masks(self, info: Any, observation: Any) -> Any:
+        if self._masks is not None:
+            return self._masks()
+        return read_entry(info, observation, self._layout["mask"])
+
+    def _store_last_masks(self, info: Any, observation: Any, rows: Any) -> None:
+        """Where an episode was cut off; all True if there is no mask, or none that allows any."""
+        target = self.arrays["final_mask"]
+        target[rows] = True
+        if self._layout["mask"][0] is None:
+            return
+        for row in np.flatnonzero(rows):
+            with contextlib.suppress(UnfitError):
+                target[row] = check_mask(self._read_masks(info, observation)[row], self._layout)
 
 
 def find_masks_of(vector: Any, names: Sequence[str] = METHODS) -> Any:

@@ -62,7 +62,7 @@ def report(path: Path) -> list[str]:
     size = sum(x.nbytes for x in arrays.values())
     lines += ["", f"verified: {len(arrays)} arrays, {size / 1e6:.1f} MB, all as they were saved"]
     # Only the network must be finite: maxima of metrics, for example, begin at minus infinity.
-    model = {name: x for name, x in arrays.items() if name.startswith("learner.model.")}
+    model = {name: x for name, x in arrays.items() if name.startswith("model.")}
     if broken := [n for n, x in model.items() if x.dtype.kind == "f" and not np.isfinite(x).all()]:
         lines.append(f"WARNING: not finite: {', '.join(broken)}")
     return lines
@@ -74,7 +74,7 @@ def _groups(described: dict[str, dict[str, Any]]) -> list[str]:
     others: dict[str, list[int]] = {}
     for name, each in described.items():
         size = int(np.prod(each["shape"]))
-        if name.startswith("learner.model."):
+        if name.startswith("model."):
             lines.append(f"  {name}: {each['dtype']}{each['shape']}")
         else:
             group = ".".join(name.split(".")[:2])

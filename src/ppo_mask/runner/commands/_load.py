@@ -88,7 +88,7 @@ def load_run(
         raise RunError(f"run {folder.path} is not of this program: {error}") from error
     config = absolute(resolve(stored))
     env, _ = make_parts(task, config)
-    trainer = Trainer(env, config.ppo, metrics=task.metrics)
+    trainer = Trainer(env, config.algorithm, metrics=task.metrics)
 
     def model(key: Key[Array, ""]) -> AbstractActorCritic:
         return trainer.init(task.new_model(env, config.network, key), key).model

@@ -15,8 +15,8 @@ import jax
 from ppo_mask.checkpoints import RunFolder, expand_user, find_run, is_url, local_path, write_whole
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.errors import RunError, describe_os_error, first_line
-from ppo_mask.ppo import MAX_COUNT
 from ppo_mask.runner._settings import MAX_SEED
+from ppo_mask.training import MAX_COUNT
 
 Run = Callable[[argparse.Namespace], int]
 

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ppo_mask.devices.sharding import per_env
 from ppo_mask.networks import RunningMoments
 
 _LIMIT = 10.0
@@ -20,12 +21,12 @@ class RewardScaler(eqx.Module):
         num_envs: number of environments.
 
     Attributes:
-        discounted_return: R ← γ R + r, over each environment's running episode.
         moments: statistics of all values of R so far.
+        discounted_return: R ← γ R + r, over each environment's running episode.
     """
 
-    discounted_return: Float[Array, " envs"]
     moments: RunningMoments
+    discounted_return: Float[Array, " envs"] = per_env()
 
     def __init__(self, num_envs: int):
         self.discounted_return = jnp.zeros(num_envs, jnp.float32)

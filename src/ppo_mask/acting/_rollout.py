@@ -1,4 +1,4 @@
-"""Collecting experience: the policy acts in every environment for a number of steps."""
+"""Collecting experience: a model acts in every environment for a number of steps."""
 
 from functools import partial
 from typing import Any
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.devices.sharding import shard_over_envs
+from ppo_mask.devices.sharding import per_env, shard_over_envs
 from ppo_mask.envs import VectorEnv, VectorState, VectorTimeStep
 from ppo_mask.jax_tools import ArrayTree, one_for_all, rarely, split_key
 from ppo_mask.networks import (
@@ -32,10 +32,10 @@ class RolloutState(eqx.Module):
         hidden: a recurrent model's hidden state in each environment, else ``()``.
     """
 
-    vector_state: VectorState[Any]
-    observation: ArrayTree
-    action_mask: Bool[Array, "envs actions"]
-    hidden: ArrayTree
+    vector_state: VectorState[Any] = per_env()
+    observation: ArrayTree = per_env()
+    action_mask: Bool[Array, "envs actions"] = per_env()
+    hidden: ArrayTree = per_env()
 
 
 class Decision(eqx.Module):
@@ -66,10 +66,14 @@ class Transition(eqx.Module):
         terminated: the action ended its episode in a terminal state.
         truncated: the action's episode was cut off.
         final_value: where the episode was truncated (and not terminated), the model's estimate for
-            the state after the action; elsewhere 0.
+            the state after the action, under that state's own mask; elsewhere 0.
         info: the environment's ``info`` about the step.
         episode_return: undiscounted sum of rewards in the step's episode, this step included.
         episode_length: number of steps in the step's episode, this step included.
+        next_observation: the observation after the action, before any reset; None unless an
+            algorithm asks for it.
+        next_action_mask: the environment's mask of that observation: where a time limit has cut the
+            episode off, the mask that the next action would have had. None unless asked for.
     """
 
     decision: Decision
@@ -80,6 +84,8 @@ class Transition(eqx.Module):
     info: dict[str, Array]
     episode_return: Float[Array, "*batch"]
     episode_length: Int[Array, "*batch"]
+    next_observation: ArrayTree | None = None
+    next_action_mask: Bool[Array, "*batch actions"] | None = None
 
     @property
     def ended(self) -> Bool[Array, "*batch"]:
@@ -111,6 +117,7 @@ def collect(
     key: Key[Array, ""],
     num_steps: int,
     mesh: Mesh | None = None,
+    keep_next: bool = False,
 ) -> tuple[RolloutState, Transition]:
     """Collects a rollout: acts for ``num_steps`` in every environment.
 
@@ -122,6 +129,8 @@ def collect(
         num_steps: steps of each environment.
         mesh: the devices that the environments are split over, if there are several. Each device
             acts in its own environments, and needs no data of other devices.
+        keep_next: whether transitions have ``next_observation`` and ``next_action_mask``, which
+            doubles the memory of a rollout.
 
     Returns:
         The state for the next rollout, and the transitions, with axes [steps, envs, …].
@@ -132,7 +141,8 @@ def collect(
         vector_env, model = eqx.combine(arrays, static)
         numbers_of = partial(uniform_numbers, num_actions=vector_env.num_actions)
         numbers = jax.vmap(jax.vmap(numbers_of))(keys[:, 0])
-        return jax.lax.scan(partial(_act, vector_env, model), state, (numbers, keys[:, 1:]))
+        step = partial(_act, vector_env, model, keep_next)
+        return jax.lax.scan(step, state, (numbers, keys[:, 1:]))
 
     # For each step of each environment, three keys: to sample the action, to step, to reset.
     keys = split_key(key, num_steps, 3, vector_env.num_envs)
@@ -143,6 +153,7 @@ def collect(
 def _act(
     vector_env: VectorEnv[Any],
     model: AbstractActorCritic,
+    keep_next: bool,
     state: RolloutState,
     random: tuple[Float[Array, "envs *parts"], Key[Array, "2 envs"]],
 ) -> tuple[RolloutState, Transition]:
@@ -165,12 +176,14 @@ def _act(
             timestep.truncated & ~timestep.terminated,
             model,
             timestep.final_observation,
-            state.action_mask,
+            timestep.final_action_mask,
             hidden,
         ),
         info=timestep.info,
         episode_return=timestep.episode_return,
         episode_length=timestep.episode_length,
+        next_observation=timestep.final_observation if keep_next else None,
+        next_action_mask=timestep.final_action_mask if keep_next else None,
     )
     return next_rollout_state(network, vector_state, timestep, hidden), transition
 
@@ -213,6 +226,22 @@ def bootstrap_values(
     return estimates(arrays, state.observation, state.action_mask, state.hidden)
 
 
+def next_values(
+    transitions: Transition, last_value: Float[Array, " envs"]
+) -> Float[Array, "steps envs"]:
+    """Returns the value of the state that each step of a rollout led to, before any reset.
+
+    That of a terminal state, which is 0, is not among them: it is that of the new episode.
+
+    Args:
+        transitions: the rollout, with axes [steps, envs, …].
+        last_value: the values of the states in which the rollout stopped, from
+            :func:`bootstrap_values`.
+    """
+    following = jnp.concatenate([transitions.decision.value[1:], last_value[None]])
+    return jnp.where(transitions.truncated, transitions.final_value, following)
+
+
 def _values_where(
     wanted: Bool[Array, " envs"],
     model: AbstractActorCritic,
@@ -222,15 +251,13 @@ def _values_where(
 ) -> Float[Array, " envs"]:
     """Estimates the value of each state where ``wanted`` is True; 0 elsewhere."""
     weights, static = eqx.partition(model, eqx.is_array)
-    # After the end of an episode, the protocol's mask allows all actions.
-    everything = jnp.ones_like(action_mask[0])
 
     def value(operand: ArrayTree) -> Float[Array, ""]:
         weights, *inputs = operand
         return advance(eqx.combine(weights, static), *inputs)[1]
 
-    def one(wanted: Array, observation: ArrayTree, hidden: ArrayTree) -> Array:
-        operand = (weights, observation, everything, hidden)
+    def one(wanted: Array, *inputs: ArrayTree) -> Array:
+        operand = (weights, *inputs)
         # If an environment never truncates, the compiler finds that no value is ever wanted, and
         # drops the network here.
         return jax.lax.cond(
@@ -239,4 +266,4 @@ def _values_where(
             lambda: jnp.float32(0),
         )
 
-    return jax.vmap(one)(wanted, observation, hidden)
+    return jax.vmap(one)(wanted, observation, action_mask, hidden)

@@ -19,112 +19,110 @@ from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.sharding import shard_over_envs
 from ppo_mask.jax_tools import ArrayTree, random_bits
 from ppo_mask.networks import AbstractActorCritic, is_recurrent
-from ppo_mask.ppo._config import PPOConfig, check_divides
+from ppo_mask.training._algorithm import check_split
+from ppo_mask.training._rules import check_divides
 
 _ROWS_IN_CACHE = 1024
 """Rows of 256 floats, a megabyte in all: about the cache of one core of a server or a laptop."""
 
 
-def check_devices(config: PPOConfig, model: AbstractActorCritic, count: int) -> None:
+def rows_per_env(model: AbstractActorCritic, num_steps: int) -> int:
+    """Counts the rows of each environment in a rollout.
+
+    This is the number of steps; for a recurrent network, which learns through time, it is 1.
+    """
+    return 1 if is_recurrent(model) else num_steps
+
+
+def check_minibatches(
+    model: AbstractActorCritic,
+    num_envs: int,
+    num_steps: int,
+    num_minibatches: int,
+    parts: int = 1,
+    num_devices: int = 1,
+) -> None:
     """Checks that each device can have an equal share of the environments and of every minibatch.
 
     Args:
-        config: hyperparameters.
         model: the model to train.
-        count: number of devices.
+        num_envs: number of environments.
+        num_steps: steps of each environment in a rollout.
+        num_minibatches: minibatches of a rollout.
+        parts: parts of a minibatch (gradient accumulation).
+        num_devices: number of devices.
 
     Raises:
         ValueError: shares would not be equal; or the model is recurrent, and the environments
             cannot be divided among minibatches. The message names the number that does not divide.
     """
-    if config.num_envs % count:
-        raise ValueError(
-            f"{config.num_envs} environments cannot be split over {count} devices; "
-            f"{max(config.num_envs // count, 1) * count} could"
+    check_split(num_envs, num_devices)
+    if is_recurrent(model):
+        check_divides(
+            "num_minibatches",
+            num_minibatches * parts,
+            "the environments, whose whole rollouts a recurrent network learns from,",
+            num_envs,
+            times="gradient accumulation" if parts > 1 else "",
         )
-    units, minibatches = _units(config, model), config.scaling.num_minibatches
-    groups = _num_groups(config, units)
-    if groups % count:
+    units = rows_per_env(model, num_steps)
+    groups = _num_groups(num_envs, units, num_minibatches)
+    if groups % num_devices:
+        most = math.gcd(groups, num_devices)
         raise ValueError(
-            f"{minibatches} minibatches of {units} steps of {config.num_envs} environments can be "
-            f"split over {math.gcd(groups, count)} devices at most, not {count}; a number of "
-            "minibatches that divides the steps has no such limit"
+            f"{num_minibatches} minibatches of {units} steps of {num_envs} environments can be "
+            f"split over {most} devices at most, not {num_devices}; a number of minibatches that "
+            "divides the steps has no such limit"
         )
     check_divides(
         "gradient_accumulation",
-        config.gradient_accumulation,
-        f"the rows of a minibatch on each of {count} devices",
-        config.num_envs * units // minibatches // count,
+        parts,
+        f"the rows of a minibatch on each of {num_devices} devices",
+        num_envs * units // num_minibatches // num_devices,
     )
 
 
-def can_split(config: PPOConfig, model: AbstractActorCritic, count: int) -> bool:
-    """Whether ``count`` devices can have equal shares, as :func:`check_devices` requires."""
-    try:
-        check_devices(config, model, count)
-    except ValueError:
-        return False
-    return True
-
-
-def _units(config: PPOConfig, model: AbstractActorCritic) -> int:
-    """Counts the rows of each environment in a rollout.
-
-    This is the number of steps; for a recurrent network, which learns through time, it is 1.
-    """
-    if not is_recurrent(model):
-        return config.num_steps
-    parts = config.gradient_accumulation
-    check_divides(
-        "num_minibatches",
-        config.scaling.num_minibatches * parts,
-        "the environments, whose whole rollouts a recurrent network learns from,",
-        config.num_envs,
-        times="gradient accumulation" if parts > 1 else "",
-    )
-    return 1
-
-
-def _num_groups(config: PPOConfig, units: int) -> int:
+def _num_groups(num_envs: int, units: int, num_minibatches: int) -> int:
     """Counts the groups of environments; ``units`` is the number of rows per environment."""
-    minibatches = config.scaling.num_minibatches
-    return config.num_envs * math.gcd(units, minibatches) // minibatches
+    return num_envs * math.gcd(units, num_minibatches) // num_minibatches
 
 
 def shuffle_rows(
-    config: PPOConfig, model: AbstractActorCritic, key: Key[Array, ""], mesh: Mesh | None = None
+    key: Key[Array, ""],
+    num_envs: int,
+    units: int,
+    num_minibatches: int = 1,
+    epochs: int = 1,
+    parts: int = 1,
+    mesh: Mesh | None = None,
 ) -> Int[Array, "gradient_steps parts rows"]:
     """Shuffles rows into each gradient step's minibatch; every epoch uses each row once.
 
     Args:
-        config: hyperparameters.
-        model: the model to train.
         key: the random key of the order.
+        num_envs: number of environments.
+        units: rows of each environment, from :func:`rows_per_env`.
+        num_minibatches: minibatches of an epoch; :func:`check_minibatches` has checked it.
+        epochs: passes over the rows.
+        parts: equal parts of a minibatch.
         mesh: the devices that the environments are split over, if there are several.
 
     Returns:
-        Row numbers, ``step · envs + env``, for each gradient step and each of its
-        ``gradient_accumulation`` parts. On a mesh the last axis is split over devices, and each
-        device numbers its own environments from 0.
-
-    Raises:
-        ValueError: the model is recurrent, and the environments cannot be divided among
-            minibatches.
+        Row numbers, ``unit · envs + env``, for each gradient step and each part. On a mesh the last
+        axis is split over devices, and each device numbers its own environments from 0.
     """
-    units = _units(config, model)
-    num_groups = _num_groups(config, units)
-    size = config.num_envs // num_groups
-    minibatches, update_epochs = config.scaling
+    num_groups = _num_groups(num_envs, units, num_minibatches)
+    size = num_envs // num_groups
 
     def shuffle(words: Array) -> Array:
         epochs, groups, _ = words.shape
         # Sorting random words gives a random order; one pair in 2^32 is equal.
         step, env = jnp.divmod(jnp.argsort(words, axis=-1).astype(jnp.int32), size)
         env += size * jnp.arange(groups, dtype=jnp.int32)[None, :, None]
-        rows = (step * groups * size + env).reshape(epochs, groups, minibatches, -1)
-        return rows.swapaxes(1, 2).reshape(config.gradient_steps, config.gradient_accumulation, -1)
+        rows = (step * groups * size + env).reshape(epochs, groups, num_minibatches, -1)
+        return rows.swapaxes(1, 2).reshape(epochs * num_minibatches, parts, -1)
 
-    words = random_bits(key, update_epochs, num_groups, units * size)
+    words = random_bits(key, epochs, num_groups, units * size)
     return shard_over_envs(mesh, shuffle, (1,), 2)(words)
 
 

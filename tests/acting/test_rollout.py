@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from environments import Scripted
+from ppo_mask.acting import _rollout, bootstrap_values, collect, next_values, start_rollout
 from ppo_mask.envs import AbstractEnv, TimeLimit, TimeStep, VectorEnv
 from ppo_mask.networks import (
     AbstractActorCritic,
@@ -14,7 +15,6 @@ from ppo_mask.networks import (
     MLPActorCritic,
     uniform_numbers,
 )
-from ppo_mask.ppo import _rollout, collect, start_rollout
 
 
 class _Told(AbstractActorCritic):
@@ -125,3 +125,59 @@ def test_no_bootstrap_is_compiled_without_truncation():
     never = products(_KeyTeller())
     assert never > 0
     assert products(TimeLimit(_KeyTeller(), 5)) > never
+
+
+class _Huge(AbstractActorCritic):
+    """Values of actions, of which the last, always forbidden, is huge; the state's is the best."""
+
+    @property
+    def hyperparameters(self):
+        return {}
+
+    def __call__(self, observation, action_mask):
+        values = jnp.array([1.0, 2.0, 3.0, 1e9]) + observation[0]
+        best = jnp.where(action_mask, values, -jnp.inf).max()
+        return MaskedCategorical(values, action_mask), best
+
+
+class _Masked(AbstractEnv[jax.Array]):
+    """Counts its steps; which of three actions are allowed depends on the count."""
+
+    num_actions: int = eqx.field(static=True, default=4)
+
+    def reset(self, key):
+        return jnp.int32(0), self._show(jnp.int32(0))
+
+    def step(self, key, state, action):
+        return state + 1, self._show(state + 1)
+
+    def _show(self, steps):
+        mask = jnp.arange(4) < 1 + steps % 3
+        return TimeStep(jnp.float32(steps)[None], mask, 0.0, False, False, {})
+
+
+def test_a_forbidden_action_is_never_bootstrapped_from():
+    """A time limit cuts an episode off; the best of the allowed actions is what counts there."""
+    env, model, key = VectorEnv(TimeLimit(_Masked(), 4), 2), _Huge(), jax.random.key(0)
+
+    @jax.jit
+    def act():
+        state = start_rollout(env, model, key)
+        state, transitions = collect(env, model, state, key, 7, keep_next=True)
+        return transitions, next_values(transitions, bootstrap_values(model, state))
+
+    transitions, values = act()
+    steps = 1 + np.arange(7) % 4  # After the action; each fourth is the last of its episode.
+    best = np.minimum(1 + steps % 3, 3) + steps
+    np.testing.assert_array_equal(values, np.stack([best] * 2, axis=1))
+    np.testing.assert_array_equal(transitions.truncated[:, 0], steps == 4)
+    assert (np.asarray(transitions.final_value)[steps == 4] == 6).all()
+    # What is kept on request says the same.
+    np.testing.assert_array_equal(transitions.next_observation[..., 0], np.stack([steps] * 2, 1))
+    allowed = np.arange(4) < 1 + steps[:, None] % 3
+    np.testing.assert_array_equal(transitions.next_action_mask[:, 0], allowed)
+
+
+def test_the_state_after_a_step_is_not_kept_unasked():
+    transitions = _collect(jnp.array([0, 0, 1]))
+    assert transitions.next_observation is transitions.next_action_mask is None

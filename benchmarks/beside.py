@@ -69,7 +69,7 @@ def with_ppo_mask(task: Task, seed: int) -> Training:
     env, config = GymnaxEnv(task.env), pm.PPO(**sizes, **SHARED)
     trainer = pm.Trainer(env, config)
     model_key, key, eval_key = jax.random.split(jax.random.key(seed), 3)
-    model = pm.MLPActorCritic.for_env(env, hidden_dim=WIDTH, key=model_key)
+    model = pm.network_for(env, "mlp", hidden_dim=WIDTH, key=model_key)
 
     def train(state: Any, updates: int) -> Any:
         until = (int(state.update) + updates) * config.batch_size

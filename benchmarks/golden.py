@@ -44,7 +44,7 @@ def arrays_of(model: Any) -> list[np.ndarray]:
 
 def trained(
     env: Any = LOCKS,
-    network: Any = pm.MLPActorCritic.for_env,
+    network: str = "mlp",
     curriculum: Any = None,
     mesh: Any = None,
     **settings: Any,
@@ -53,7 +53,7 @@ def trained(
     trainer = pm.Trainer(
         env, pm.PPO(**(SIZES | settings)), metrics=METRICS, curriculum=curriculum, mesh=mesh
     )
-    model = network(env, hidden_dim=16, key=jax.random.key(0))
+    model = pm.network_for(env, network, hidden_dim=16, key=jax.random.key(0))
     history = pm.History()
     state = trainer.init(model, jax.random.key(1))
     steps = UPDATES * trainer.algorithm.batch_size
@@ -86,7 +86,7 @@ def two_seeds() -> Result:
     trainer = pm.Trainer(LOCKS, pm.PPO(**SIZES), metrics=METRICS)
 
     def model(key: Any) -> Any:
-        return pm.MLPActorCritic.for_env(LOCKS, hidden_dim=16, key=key)
+        return pm.network_for(LOCKS, "mlp", hidden_dim=16, key=key)
 
     states = pm.training.init_seeds(trainer, model, jax.random.split(jax.random.key(0), 2))
     steps = UPDATES * trainer.algorithm.batch_size
@@ -123,7 +123,7 @@ RUNS: dict[str, Callable[[], Result]] = {
     "observation_normalization": lambda: trained(normalize_observations=True),
     "reward_normalization": lambda: trained(normalize_rewards=True),
     "target_kl": lambda: trained(target_kl=1e-3),
-    "gru": lambda: trained(RememberedCue(delay=4), pm.GRUActorCritic.for_env),
+    "gru": lambda: trained(RememberedCue(delay=4), "gru"),
     "multidiscrete": lambda: trained(MaskedDoors(length=3)),
     "own_optimizer": own_optimizer,
     "own_loss": own_loss,

@@ -36,7 +36,7 @@ def games() -> dict[str, Any]:
 
 def train_ours(game: Any, steps: int, seed: int, num_envs: int, num_workers: int) -> Any:
     """Returns the steps/s of the median update and of the whole run, and the final mean return."""
-    env = GymnasiumEnv(game, flatten=True, num_workers=num_workers)
+    env = GymnasiumEnv(game, num_workers=num_workers)
     config = pm.PPO(
         num_envs=num_envs,
         num_steps=BATCH // num_envs,
@@ -46,7 +46,7 @@ def train_ours(game: Any, steps: int, seed: int, num_envs: int, num_workers: int
         anneal_lr=False,
         ent_coef=0.0,
     )
-    model = pm.MLPActorCritic.for_env(env, hidden_dim=64, key=jax.random.key(seed))
+    model = pm.network_for(env, "mlp", hidden_dim=64, key=jax.random.key(seed))
     began = time.perf_counter()
     trainer, history = pm.Trainer(env, config), pm.History()
     state = trainer.init(model, jax.random.key(seed + 1000))

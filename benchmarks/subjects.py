@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from hackmatrix import HackMatrix
-from hackmatrix.networks import PlayerCenteredMLP
+from hackmatrix.networks import player_centered_mlp
 from hackmatrix.networks.features import NUM_FEATURES
 from hackmatrix.rules.batching import join
 from hackmatrix.rules.bits import nth_bit
@@ -84,7 +84,7 @@ def played(step: Callable[[Any], Any], start: Any, num_envs: int, num_steps: int
 def collected(num_envs: int, num_steps: int = 128) -> Subject:
     """A rollout with the default network."""
     env = VectorEnv(HackMatrix(compact=True), num_envs)
-    model = PlayerCenteredMLP(key=jax.random.key(0))
+    model = player_centered_mlp(key=jax.random.key(0))
     arrays, static = eqx.partition(model, eqx.is_array)
 
     def run(carry: Any) -> Any:
@@ -105,7 +105,7 @@ def trained(num_envs: int, num_steps: int = 128, devices: int = 1) -> Subject:
     mesh = make_mesh(devices)
     env = HackMatrix(compact=True)
     config = PPO(num_envs=num_envs, num_steps=num_steps)
-    model = PlayerCenteredMLP(key=jax.random.key(0))
+    model = player_centered_mlp(key=jax.random.key(0))
     state = place_state(Trainer(env, config, metrics=METRICS).init(model, jax.random.key(1)), mesh)
     setup = Trainer(env, config, metrics=METRICS, mesh=mesh)
     arrays, static = eqx.partition(state, eqx.is_array)

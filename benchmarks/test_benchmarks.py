@@ -233,7 +233,7 @@ def test_losses_are_counted_by_stage_and_cause(tmp_path, capsys):
 
 def test_workers_can_import_the_games_beside_maskable_ppo():
     game = maskable_ppo.games()["card game"]
-    with GymnasiumEnv(game, flatten=True, num_workers=1) as env:
+    with GymnasiumEnv(game, num_workers=1) as env:
         _, timestep = env.reset(jax.random.key(0))
     assert timestep.action_mask.any()
 

@@ -14,6 +14,7 @@ from jaxtyping import Array
 import ppo_mask as pm
 from ppo_mask.acting import RolloutState, bootstrap_values, collect, start_rollout
 from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.networks import forward, trainable
 from ppo_mask.ppo import estimate_advantages
 from ppo_mask.training import Batch, gather_rows, shuffle_rows
 
@@ -25,10 +26,10 @@ optimizer = optax.chain(
 )
 
 
-def loss(model: pm.MLPActorCritic, batch: Batch) -> Array:
+def loss(model: pm.Model, batch: Batch) -> Array:
     """PPO's loss of a minibatch, whose arrays have axes [rows, …]. Put your own loss here."""
     old = batch.decision
-    distribution, value = jax.vmap(model)(old.observation, old.action_mask)
+    distribution, value = forward(model, old.observation, old.action_mask)
     log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, old.action)
     entropy = jax.vmap(lambda d: d.entropy())(distribution).mean()
 
@@ -42,8 +43,8 @@ def loss(model: pm.MLPActorCritic, batch: Batch) -> Array:
 
 @eqx.filter_jit
 def update(
-    model: pm.MLPActorCritic, opt_state: ArrayTree, rollout: RolloutState, key: Array
-) -> tuple[pm.MLPActorCritic, ArrayTree, RolloutState, Array, Array]:
+    model: pm.Model, opt_state: ArrayTree, rollout: RolloutState, key: Array
+) -> tuple[pm.Model, ArrayTree, RolloutState, Array, Array]:
     """Runs one update; returns model, optimizer state, rollout state, key and mean reward."""
     key, act_key, shuffle_key = jax.random.split(key, 3)
 
@@ -66,7 +67,7 @@ def update(
     batch = Batch(transitions.decision, advantage, return_=advantage + value)  # axes [T, E, …]
 
     # Learn: several passes over the rollout, a gradient step for each minibatch of T·E rows.
-    params, static = eqx.partition(model, eqx.is_inexact_array)
+    params, static = trainable(model)
 
     def gradient_step(carry: ArrayTree, rows: Array) -> tuple[ArrayTree, None]:
         params, opt_state = carry
@@ -85,8 +86,8 @@ def update(
 def main(updates: int = 50) -> float:
     """Trains, and returns the mean return of the policy; the best possible return is 8."""
     model_key, rollout_key, eval_key, key = jax.random.split(jax.random.key(0), 4)
-    model = pm.MLPActorCritic.for_env(env, hidden_dim=32, key=model_key)
-    opt_state = optimizer.init(eqx.filter(model, eqx.is_inexact_array))
+    model = pm.network_for(env, "mlp", hidden_dim=32, key=model_key)
+    opt_state = optimizer.init(trainable(model)[0])
     rollout = start_rollout(vector_env, model, rollout_key)
     for number in range(1, updates + 1):
         model, opt_state, rollout, key, reward = update(model, opt_state, rollout, key)

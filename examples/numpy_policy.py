@@ -29,14 +29,15 @@ class Policy:
         with np.load(path, allow_pickle=False) as file:
             arrays: dict[str, Array] = dict(file)
         self.description: dict[str, Any] = json.loads(str(arrays.pop("description")))
-        architecture = self.description["architecture"]
-        if architecture["network"] != "PlayerCenteredMLP" or not self.description["mlp"]:
-            raise ValueError(f"{path} does not hold the default network, but {architecture}")
+        model = self.description["architecture"]["hyperparameters"]
+        parts = [model[part]["network"] for part in ("reader", "network")]
+        if parts != ["PlayerCentered", "MLPActorCritic"]:
+            raise ValueError(f"{path} does not hold the default network, but {parts}")
         (self.mlp,) = self.description["mlp"]
         shared = layers(arrays, "trunk")
         self.layers = {name: shared + layers(arrays, name) for name in ("actor", "critic")}
-        self.time_aware = architecture["hyperparameters"]["time_aware"]
-        self.moments = {name.split(".")[-1]: x for name, x in arrays.items() if ".moments." in name}
+        self.time_aware = model["reader"]["hyperparameters"]["time_aware"]
+        self.moments = {name.split(".")[-1]: x for name, x in arrays.items() if "moments." in name}
 
     def __call__(self, observation: Array, action_mask: Array, steps: int = 0) -> int:
         """The action for an observation, float32[1545], under a mask, bool[28].

@@ -16,7 +16,7 @@ import ppo_mask as pm
 from a2c import Settings, make_env
 from ppo_mask.devices.sharding import per_env
 from ppo_mask.jax_tools import flat_numbers
-from ppo_mask.networks import forward, is_recurrent, static_fields, trainable, vmap_axes
+from ppo_mask.networks import forward, static_fields, trainable, vmap_axes
 from ppo_mask.networks.layers import affine, linear, observation_shapes, size_of
 from ppo_mask.runner import NetworkSettings, RunConfig, RunSettings, Task, main
 from ppo_mask.training import (
@@ -101,8 +101,8 @@ class PPG(pm.AbstractAlgorithm):
 
     def check(self, model: Any, num_devices: int) -> None:
         """The memory holds no hidden states."""
-        if is_recurrent(model) or not isinstance(model, AuxiliaryValue):
-            raise ValueError(f"PPG trains an AuxiliaryValue, not a {type(model).__name__}")
+        if not isinstance(model.network, AuxiliaryValue):
+            raise ValueError(f"PPG trains an AuxiliaryValue, not a {type(model.network).__name__}")
         self.ppo.check(model, num_devices)
 
     def optimizer(self) -> optax.GradientTransformation:
@@ -160,7 +160,7 @@ class PPG(pm.AbstractAlgorithm):
         """Both values' errors, and how far the policy has moved since the phase began."""
         inputs = batch.observation, batch.action_mask
         policy, value = forward(model, *inputs)
-        second = jax.vmap(model.auxiliary)(batch.observation)
+        second = jax.vmap(model.network.auxiliary)(jax.vmap(model.inputs)(batch.observation))
         aux = 0.5 * jnp.square(second - batch.return_).mean()
         kl = vmap_axes(lambda old, new: old.kl(new), 1)(forward(before, *inputs)[0], policy).mean()
         loss = aux + self.clone_coef * kl + 0.5 * jnp.square(value - batch.return_).mean()

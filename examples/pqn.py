@@ -4,6 +4,7 @@
 takes the best of the allowed actions. No forbidden action is ever taken, or bootstrapped from.
 """
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -101,8 +102,8 @@ class PQN(pm.AbstractAlgorithm):
 
     def check(self, model: Any, num_devices: int) -> None:
         """Only this network has action values."""
-        if not isinstance(model, QNetwork):
-            raise ValueError(f"PQN trains a QNetwork, not a {type(model).__name__}")
+        if not isinstance(model.network, QNetwork):
+            raise ValueError(f"PQN trains a QNetwork, not a {type(model.network).__name__}")
         pm.training.check_minibatches(
             model, self.num_envs, self.num_steps, self.num_minibatches, num_devices=num_devices
         )
@@ -122,7 +123,8 @@ class PQN(pm.AbstractAlgorithm):
 
     def actor(self, model: Any, own: Any, at: Any) -> Any:
         """Explores among the allowed actions."""
-        return EpsilonGreedy(model, self.exploration(at))
+        explores = EpsilonGreedy(model.network, self.exploration(at))
+        return dataclasses.replace(model, network=explores)
 
     def learn(
         self, model: Any, own: Any, before: Any, transitions: Any, last_value: Any, at: Any
@@ -149,7 +151,8 @@ class PQN(pm.AbstractAlgorithm):
 
     def loss(self, model: Any, batch: Any) -> Any:
         """Half the mean squared error of the taken actions' values."""
-        q = jax.vmap(model.q_values)(batch.decision.observation)
+        inputs = jax.vmap(model.inputs)(batch.decision.observation)
+        q = jax.vmap(model.network.q_values)(inputs)
         taken = jnp.take_along_axis(q, batch.decision.action[:, None], axis=-1)[:, 0]
         loss = 0.5 * jnp.square(taken - batch.return_).mean()
         return loss, {"q_loss": loss, "mean_q": taken.mean()}

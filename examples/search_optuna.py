@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import optuna
 
 from hackmatrix import HackMatrix
-from hackmatrix.networks import PlayerCenteredMLP
+from hackmatrix.networks import player_centered_mlp
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.envs.probes import MaskedLocks
-from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
+from ppo_mask.networks import Model, network_for
 from ppo_mask.ppo import PPO
 from ppo_mask.runner import enable_compilation_cache
 from ppo_mask.training import Callback, LogRecord, Run, Trainer, TrainingError, TrainState
@@ -27,13 +27,12 @@ from ppo_mask.training import Callback, LogRecord, Run, Trainer, TrainingError, 
 LOCKS = MaskedLocks()
 
 
-def make(name: str) -> tuple[AbstractEnv[Any], AbstractActorCritic]:
-    """Makes the environment and a fresh network. Put your own here."""
+def make(name: str) -> tuple[AbstractEnv[Any], Model]:
+    """Makes the environment and a fresh model. Put your own here."""
     key = jax.random.key(0)
     if name == "hackmatrix":
-        return HackMatrix(max_steps=1000, compact=True), PlayerCenteredMLP(128, 2, key=key)
-    observation = jax.eval_shape(LOCKS.reset, key)[1].observation
-    return LOCKS, MLPActorCritic(observation.size, LOCKS.num_actions, 32, key=key)
+        return HackMatrix(max_steps=1000, compact=True), player_centered_mlp(128, 2, key=key)
+    return LOCKS, network_for(LOCKS, hidden_dim=32, key=key)
 
 
 class Pruner(Callback):

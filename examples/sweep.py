@@ -31,12 +31,12 @@ env = MaskedLocks()
 @eqx.filter_vmap
 def train(
     learning_rate: Float[Array, ""], ent_coef: Float[Array, ""], key: Key[Array, ""]
-) -> tuple[pm.AbstractActorCritic, Bool[Array, ""]]:
+) -> tuple[pm.Model, Bool[Array, ""]]:
     """Trains one agent with these hyperparameters."""
     config = pm.PPO(num_envs=8, num_steps=32, learning_rate=learning_rate, ent_coef=ent_coef)
     trainer = pm.Trainer(env, config)
     model_key, key = jax.random.split(key)
-    model = pm.MLPActorCritic.for_env(env, key=model_key, hidden_dim=32)
+    model = pm.network_for(env, "mlp", key=model_key, hidden_dim=32)
     state = trainer.init(model, key)
     state, health = trainer.run_updates(state, jnp.int32(UPDATES), jnp.int32(UPDATES))
     return state.model, health.good

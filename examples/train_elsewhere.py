@@ -15,8 +15,8 @@ from ppo_mask.adapters.jumanji import JumanjiEnv
 from ppo_mask.adapters.navix import NavixEnv
 from ppo_mask.adapters.pgx import Opponent, PgxEnv, random_opponent
 from ppo_mask.checkpoints import load_policy
-from ppo_mask.envs import AbstractEnv, FlatObservation
-from ppo_mask.networks import MLPActorCritic
+from ppo_mask.envs import AbstractEnv
+from ppo_mask.networks import Model, network_for
 from ppo_mask.ppo import PPO
 from ppo_mask.runner import NetworkSettings, RunConfig, RunSettings, Task, main, setting
 from ppo_mask.training import SelfPlay
@@ -50,21 +50,18 @@ def find_opponent(name: str | None) -> Opponent | None:
 
 
 def make_env(settings: Elsewhere) -> AbstractEnv[Any]:
-    """Makes the environment for evaluations, with a flat observation."""
+    """Makes the environment for evaluations."""
     if settings.library != "pgx" and settings.opponent is not None:
         raise ValueError(f"{settings.library} has no opponents: leave opponent out, or set it none")
     if settings.library == "gymnax":
-        env = GymnaxEnv(settings.name)
-    elif settings.library == "jumanji":
-        env = JumanjiEnv(settings.name)
-    elif settings.library == "navix":
-        env = NavixEnv(settings.name)
-    else:
-        # Not flattened: an opponent's network needs the observation as pgx gives it.
-        is_self = settings.opponent == "self"
-        opponent = settings.eval_opponent if is_self else settings.opponent
-        return PgxEnv(settings.name, find_opponent(opponent))
-    return FlatObservation(env)
+        return GymnaxEnv(settings.name)
+    if settings.library == "jumanji":
+        return JumanjiEnv(settings.name)
+    if settings.library == "navix":
+        return NavixEnv(settings.name)
+    is_self = settings.opponent == "self"
+    opponent = settings.eval_opponent if is_self else settings.opponent
+    return PgxEnv(settings.name, find_opponent(opponent))
 
 
 def make_curriculum(settings: Elsewhere) -> SelfPlay | None:
@@ -74,10 +71,10 @@ def make_curriculum(settings: Elsewhere) -> SelfPlay | None:
     return SelfPlay(lambda env: env.opponent, every=settings.renew_every)
 
 
-def make_model(env: AbstractEnv[Any], network: NetworkSettings, key: Array) -> MLPActorCritic:
+def make_model(env: AbstractEnv[Any], network: NetworkSettings, key: Array) -> Model:
     """Makes an MLP with layer norm, for returns of hundreds; see docs/tuning.md."""
-    sizes = {"hidden_dim": network.hidden_dim, "num_layers": network.num_layers}
-    return MLPActorCritic.for_env(env, key=key, layer_norm=True, **sizes)
+    sizes: dict[str, Any] = {"hidden_dim": network.hidden_dim, "num_layers": network.num_layers}
+    return network_for(env, "mlp", key=key, layer_norm=True, **sizes)
 
 
 TASK = Task[Elsewhere](make_env, make_model, curriculum=make_curriculum)

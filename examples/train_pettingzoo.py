@@ -16,7 +16,7 @@ from jaxtyping import Array
 from ppo_mask.adapters.pettingzoo import Opponent, PettingZooEnv, random_opponent
 from ppo_mask.checkpoints import load_policy
 from ppo_mask.envs import AbstractEnv
-from ppo_mask.networks import MLPActorCritic
+from ppo_mask.networks import Model, network_for
 from ppo_mask.ppo import PPO
 from ppo_mask.runner import NetworkSettings, RunConfig, RunSettings, Task, main, setting
 from ppo_mask.training import SelfPlay
@@ -66,10 +66,10 @@ def make_curriculum(settings: Seat) -> SelfPlay | None:
     return SelfPlay(lambda env: env.opponent, every=settings.renew_every)
 
 
-def make_model(env: AbstractEnv[Any], network: NetworkSettings, key: Array) -> MLPActorCritic:
+def make_model(env: AbstractEnv[Any], network: NetworkSettings, key: Array) -> Model:
     """Makes an MLP with layer norm: boards are small, and convolutions slow on a CPU."""
-    sizes = {"hidden_dim": network.hidden_dim, "num_layers": network.num_layers}
-    return MLPActorCritic.for_env(env, key=key, layer_norm=True, **sizes)
+    sizes: dict[str, Any] = {"hidden_dim": network.hidden_dim, "num_layers": network.num_layers}
+    return network_for(env, "mlp", key=key, layer_norm=True, **sizes)
 
 
 TASK = Task[Seat](make_env, make_model, curriculum=make_curriculum)

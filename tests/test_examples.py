@@ -91,7 +91,7 @@ def test_example_from_scratch_learns() -> None:
 @pytest.mark.slow
 def test_example_from_scratch_matches_the_library() -> None:
     scratch = load("examples/from_scratch.py")
-    model = pm.MLPActorCritic.for_env(scratch.env, hidden_dim=32, key=jax.random.key(0))
+    model = pm.network_for(scratch.env, "mlp", hidden_dim=32, key=jax.random.key(0))
     state = pm.Trainer(scratch.env, scratch.config).init(model, jax.random.key(1))
     opt_state = scratch.optimizer.init(eqx.filter(model, eqx.is_inexact_array))
     ours = scratch.update(model, opt_state, state.rollout, state.key)[0]

@@ -79,7 +79,7 @@ def test_game_is_traced_under_all_settings(settings, network, curriculum):
 def test_every_option_is_traced_under_all_settings(settings, probe):
     env = pm.TimeLimit(probe(), 3)
     options = {**programs.EVERYTHING, "precision": "bfloat16", "learning_rate": jnp.float32(1e-3)}
-    assert_traces(env, lambda key: pm.MLPActorCritic.for_env(env, key=key), **options)
+    assert_traces(env, lambda key: pm.network_for(env, "mlp", key=key), **options)
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_numbers_of_64_bits_become_float32_where_they_enter():
         _, timestep = pm.VectorEnv(env, 2).reset(jax.random.key(0))
         assert timestep.reward.dtype == jnp.float32
         trainer = pm.Trainer(env, pm.PPO(num_envs=4, num_steps=4))
-        model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
+        model = pm.network_for(env, "mlp", hidden_dim=8, key=jax.random.key(0))
         state = trainer.init(model, jax.random.key(1))
         after, _ = eqx.filter_eval_shape(trainer.run_updates, state, jnp.int32(1), jnp.int32(1))
     wide = {name for name, dtype in types(after).items() if dtype == "float64"}

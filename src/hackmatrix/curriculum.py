@@ -19,7 +19,7 @@ from hackmatrix.rules.starts import HeadStart
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import number_settings
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import Model
 from ppo_mask.runner import Structured, did_you_mean, finite_number, load_yaml
 from ppo_mask.training import AbstractCurriculum
 
@@ -67,7 +67,7 @@ class AdaptiveStages(AbstractCurriculum):
     share: Float[Array, ""]
 
     @number_settings()
-    def init(self, model: AbstractActorCritic) -> Float[Array, "2 stages"]:
+    def init(self, model: Model) -> Float[Array, "2 stages"]:
         """Starts at 0: how many games completed each stage, and how many died in it."""
         del model
         return jnp.zeros((2, NUM_STAGES))

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from hackmatrix.actions import FIRST_PROGRAM, SIPHON_ACTION
 from hackmatrix.curriculum import AdaptiveStages, RewardWeights, StartingStages, TrainingGames
 from hackmatrix.env import HackMatrix
-from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP, flat_mlp, player_centered_gru
+from hackmatrix.networks import board_network, flat_mlp, player_centered_gru, player_centered_mlp
 from hackmatrix.rules.rewards import COMPONENTS, Shaping
 from hackmatrix.rules.starts import MOST_GIVEN, HeadStart
 from ppo_mask.envs import AbstractEnv
@@ -161,14 +161,14 @@ TASK = Task[GameSettings](
         game.undo_depth, game.max_steps, compact=True, time_aware=game.time_aware
     ),
     networks={
-        "mlp": lambda env, sizes, key: PlayerCenteredMLP(
+        "mlp": lambda env, sizes, key: player_centered_mlp(
             sizes.hidden_dim,
             sizes.num_layers,
             shared_layers=sizes.shared_layers,
             time_aware=_is_time_aware(env),
             key=key,
         ),
-        "board": lambda env, sizes, key: BoardActorCritic(
+        "board": lambda env, sizes, key: board_network(
             _without_time(env, sizes.hidden_dim), sizes.num_layers, key=key
         ),
         "recurrent": lambda env, sizes, key: player_centered_gru(

@@ -13,6 +13,7 @@ from ppo_mask.networks import (
     AbstractActorCritic,
     MaskedCategorical,
     MLPActorCritic,
+    as_model,
     uniform_numbers,
 )
 
@@ -35,7 +36,7 @@ class _Told(AbstractActorCritic):
 @jax.jit
 def _collect(script):
     """Seven steps."""
-    env, model, key = VectorEnv(Scripted(), 2), _Told(script), jax.random.key(0)
+    env, model, key = VectorEnv(Scripted(), 2), as_model(_Told(script)), jax.random.key(0)
     return collect(env, model, start_rollout(env, model, key), key, 7)[1]
 
 
@@ -53,7 +54,7 @@ def test_observation_is_from_before_the_action(last, final_value):
 
 
 def test_the_next_rollout_continues_where_the_last_one_stopped():
-    env, model = VectorEnv(Scripted(), 2), _Told(jnp.array([0, 0, 0, 0, 1]))
+    env, model = VectorEnv(Scripted(), 2), as_model(_Told(jnp.array([0, 0, 0, 0, 1])))
     state, key = start_rollout(env, model, jax.random.key(0)), jax.random.key(1)
     seen = []
     for _ in range(3):
@@ -97,7 +98,8 @@ def test_no_key_is_used_twice(monkeypatch):
         return uniform_numbers(key, num_actions)
 
     monkeypatch.setattr(_rollout, "uniform_numbers", spy)
-    env, model = VectorEnv(_KeyTeller(), 4), MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0))
+    env = VectorEnv(_KeyTeller(), 4)
+    model = as_model(MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0)))
 
     @jax.jit  # Of its own: what was traced without a spy, or with this one, serves no other test.
     def play():
@@ -115,7 +117,8 @@ def test_no_key_is_used_twice(monkeypatch):
 
 
 def test_no_bootstrap_is_compiled_without_truncation():
-    model, key = MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0)), jax.random.key(1)
+    model = as_model(MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0)))
+    key = jax.random.key(1)
 
     def products(env):
         env = VectorEnv(env, 4)
@@ -158,7 +161,8 @@ class _Masked(AbstractEnv[jax.Array]):
 
 def test_a_forbidden_action_is_never_bootstrapped_from():
     """A time limit cuts an episode off; the best of the allowed actions is what counts there."""
-    env, model, key = VectorEnv(TimeLimit(_Masked(), 4), 2), _Huge(), jax.random.key(0)
+    env, model = VectorEnv(TimeLimit(_Masked(), 4), 2), as_model(_Huge())
+    key = jax.random.key(0)
 
     @jax.jit
     def act():

@@ -9,7 +9,7 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from hackmatrix import HackMatrix
-from ppo_mask.envs import FlatObservation, MultiTask, TimeLimit, probes
+from ppo_mask.envs import MultiTask, TimeLimit, probes
 from ppo_mask.networks import MaskedCategorical
 
 
@@ -36,7 +36,6 @@ PROBES = {
     "MaskedLocks": probes.MaskedLocks,
     "RememberedCue": lambda: probes.RememberedCue(delay=2),
     "TimeLimit": lambda: TimeLimit(probes.MaskedLocks(), 3),
-    "FlatObservation": lambda: FlatObservation(probes.MaskedLocks()),
     "MultiTask": lambda: MultiTask([probes.ActionValue(), probes.ConstantValue()]),
 }
 ENVS = PROBES | {

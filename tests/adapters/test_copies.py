@@ -23,7 +23,7 @@ gymnasium.register("Locks-v0", entry_point=make_locks, disable_env_checker=True)
 WAYS = {"deepcopy": copy.deepcopy, "pickle": lambda env: pickle.loads(pickle.dumps(env))}
 ENVS = {
     "one": lambda: ToGymnasium(MaskedLocks(3, 2)),
-    "wrapped": lambda: ToGymnasium(pm.FlatObservation(pm.TimeLimit(MaskedLocks(3, 2), 2))),
+    "wrapped": lambda: ToGymnasium(pm.TimeLimit(pm.TimeLimit(MaskedLocks(3, 2), 9), 2)),
     "of many kinds": lambda: ToGymnasium(pm.MultiTask([MaskedLocks(3, 2), MaskedLocks(2, 2)])),
     "Gymnasium's wrappers": lambda: gymnasium.wrappers.RecordEpisodeStatistics(
         gymnasium.wrappers.TimeLimit(ToGymnasium(MaskedLocks(3, 2)), 2)

@@ -66,7 +66,7 @@ def test_self_play_is_resumed_to_the_bit_and_its_policy_may_be_the_opponent(tmp_
     assert_same_run(whole, cut)
 
     settings = ELSEWHERE.Elsewhere("pgx", "tic_tac_toe", opponent="checkpoints/cut")
-    assert isinstance(ELSEWHERE.make_env(settings).opponent, MLPActorCritic)
+    assert isinstance(ELSEWHERE.make_env(settings).opponent.network, MLPActorCritic)
     settings = dataclasses.replace(settings, name="connect_four")
     with pytest.raises(ValueError, match="MLPActorCritic is for another game: connect_four"):
         ELSEWHERE.make_env(settings)
@@ -107,7 +107,9 @@ def test_self_play_in_python_is_resumed_and_its_policy_may_be_the_opponent():
     assert run(ZOO, *begin, "--total-timesteps=64") == 0
     assert run(ZOO, "--resume=latest", "--total-timesteps=128") == 0
     assert RunFolder(Path("checkpoints/a")).checkpoints.newest() == 4
-    assert isinstance(ZOO.make_env(ZOO.Seat(opponent="checkpoints/a")).opponent, MLPActorCritic)
+    assert isinstance(
+        ZOO.make_env(ZOO.Seat(opponent="checkpoints/a")).opponent.network, MLPActorCritic
+    )
 
 
 @pytest.mark.slow

@@ -123,8 +123,8 @@ def test_bounds_and_orders_are_known_and_texts_left_out(capfd):
     assert line in capfd.readouterr().err
     _, first = env.reset(KEY)
     assert first.observation.keys() == {"a", "board", "in"}
-    model = eqx.filter_eval_shape(pm.ConvActorCritic.for_env, env, key=KEY)
-    known = [x for x in model.bounds if x is not None]
+    model = eqx.filter_eval_shape(pm.network_for, env, "conv", key=KEY)
+    known = [x for x in model.reader.bounds if x is not None]
     assert known == [(0.0, 255.0), (0.0, 99.0)]
     assert pm.TimeLimit(env, 3).observation_info == env.observation_info
     shown = env.encode(env._space.value.sample())
@@ -220,23 +220,21 @@ def test_without_masks_all_is_allowed():
     np.testing.assert_array_equal(timestep.observation, wanted)
 
 
-@pytest.mark.parametrize("flatten", [False, True])
-def test_a_program_can_encode_what_the_game_shows(flatten):
-    env = GymnasiumEnv(lambda: Spaces(EVERYTHING), flatten=flatten)
+def test_a_program_can_encode_what_the_game_shows():
+    env = GymnasiumEnv(lambda: Spaces(EVERYTHING))
     _, timestep = env.reset(jax.random.key(3))
     sample, _ = Spaces(EVERYTHING).reset(seed=3)
     encoded = env.encode(sample)
     jax.tree.map(np.testing.assert_array_equal, encoded, timestep.observation)
     types = [x.dtype for x in jax.tree.leaves(timestep.observation)]
     assert types == [x.dtype for x in jax.tree.leaves(encoded)]
-    if flatten:
-        flat = spaces.flatten(EVERYTHING, sample).astype(np.float32)
-        np.testing.assert_array_equal(encoded, flat)
+    flat = spaces.flatten(EVERYTHING, sample).astype(np.float32)
+    np.testing.assert_array_equal(pm.networks.ArrayReader().join(encoded), flat)
 
 
 def test_wrappers_of_this_library_work():
-    outside = pm.FlatObservation(pm.TimeLimit(GymnasiumEnv(Climb), 4))
-    inside = GymnasiumEnv(Climb, max_episode_steps=4, flatten=True)
+    outside = pm.TimeLimit(GymnasiumEnv(Climb), 4)
+    inside = GymnasiumEnv(Climb, max_episode_steps=4)
     ours, theirs = played_on_host(outside), played_on_host(inside)
     assert sum(int(timestep.truncated.sum()) for timestep in ours) > 20
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
@@ -584,7 +582,7 @@ class OwnWrapper(pm.AbstractEnv):
 
 
 def test_where_it_cannot_work_is_one_line():
-    env = GymnasiumEnv(Climb, flatten=True)
+    env = GymnasiumEnv(Climb)
     vector, actions = pm.VectorEnv(OwnWrapper(env), 3), jnp.zeros(3, jnp.int32)
     state, _ = vector.reset(KEY)
     with pytest.raises(ValueError, match="OwnWrapper cannot hold an environment that lives in"):

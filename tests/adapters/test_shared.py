@@ -4,12 +4,9 @@ import subprocess
 import sys
 from unittest.mock import Mock
 
-import jax
-import jax.numpy as jnp
 import pytest
 
 from ppo_mask.adapters._shared import make_named, make_timestep
-from ppo_mask.envs import AbstractEnv, FlatObservation, TimeStep, flatten
 from ppo_mask.errors import RunError
 
 LIBRARIES = {
@@ -70,42 +67,6 @@ def test_mask_allows_something():
     assert allowed([True, False], True, False) == allowed([True, False], True, True) == [True] * 2
     assert allowed([True, False], False, True) == [True, False]
     assert allowed([False, False], False, False) == allowed([False] * 2, False, True) == [True] * 2
-
-
-class Tree(AbstractEnv[jax.Array]):
-    """Shows a number as a tree of three arrays."""
-
-    num_actions: int = 2
-
-    def reset(self, key):
-        state = jax.random.randint(key, (), 0, 100)
-        return state, self.show(state)
-
-    def step(self, key, state, action):
-        return state + action, self.show(state + action)
-
-    def show(self, state):
-        return TimeStep(
-            observation={"b": jnp.full((2, 2), state), "a": state > 50, "c": (state / 8)[None]},
-            action_mask=jnp.ones(2, bool),
-            reward=jnp.zeros(()),
-            terminated=jnp.array(False),
-            truncated=jnp.array(False),
-            info={},
-        )
-
-
-def test_flat_observation_follows_its_tree_or_a_part_of_it():
-    env = FlatObservation(Tree())
-    part = FlatObservation(Tree(), of=lambda observation: (observation["c"], observation["a"]))
-    assert (env.observation_size, part.observation_size) == (6, 2)
-    state, timestep = env.reset(jax.random.key(0))
-    n = float(state)
-    assert timestep.observation.dtype == jnp.float32
-    assert list(timestep.observation) == [n > 50, n, n, n, n, n / 8]
-    assert list(flatten(Tree().show(state).observation)) == list(timestep.observation)
-    _, timestep = part.step(jax.random.key(1), state, jnp.int32(1))
-    assert list(timestep.observation) == [(n + 1) / 8, n + 1 > 50]
 
 
 def test_a_name_that_is_unknown_or_cannot_be_downloaded_is_one_line():

@@ -66,7 +66,8 @@ def test_rows_config_and_checkpoints_arrive(server: Server, tmp_path: Path) -> N
     (options,) = server.inits
     assert (options["project"], options["entity"], options["name"]) == ("walks", "us", "run")
     assert options["config"]["environment"] == {"length": 3, "scored": 2}
-    assert options["config"]["architecture"]["network"] == "Bias"
+    model = options["config"]["architecture"]["hyperparameters"]
+    assert model["network"]["network"] == "Bias"
     name = f"checkpoint-{run_id(folder)}"
     best = RunFolder(folder).checkpoints.best()
     wanted = {"6": ["newest", "best"]} if best == 6 else {"6": ["newest"], str(best): ["best"]}

@@ -188,7 +188,7 @@ def test_a_policy_is_loaded_from_its_url(machine: Path) -> None:
     shutil.rmtree(machine)
     for place in ("", "/", "/checkpoints/2", "/checkpoints/4/"):
         policy = pm.load_policy(f"{URL}/run{place}", networks=[Bias])
-        assert policy.model.hyperparameters == {"num_actions": 3}
+        assert policy.model.network.hyperparameters == {"num_actions": 3}
     with pytest.raises(RunError, match=f"there is no run {URL}/walk"):
         pm.load_policy(f"{URL}/walk")
     with pytest.raises(RunError, match=f"no checkpoint {URL}/run/checkpoints/7; the run has: 2"):

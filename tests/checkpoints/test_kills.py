@@ -30,6 +30,7 @@ from memory_bucket import (
     use_machine,
 )
 from ppo_mask.checkpoints import RunFolder, Storage, _orbax, copy_run, open_storage, read_arrays
+from ppo_mask.networks import as_model
 from ppo_mask.runner import _main, execute, make_plan
 from same_run import assert_same_run, log
 
@@ -40,7 +41,7 @@ REWIND = ("--rewind", "--save-interval", "2", "--log-interval", "3")
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Bias(3, key=jax.random.key(0))  # Compiled once, not every time.
+    model = as_model(Bias(3, key=jax.random.key(0)))  # Compiled once, not every time.
     monkeypatch.setattr(_main, "first_model", lambda *_: lambda _: model)
 
     def write(path: Path, arrays: dict[str, Any]) -> None:

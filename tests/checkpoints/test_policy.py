@@ -18,10 +18,10 @@ import pytest
 import ppo_mask as pm
 from ppo_mask.checkpoints import _policy
 from ppo_mask.errors import RunError
-from ppo_mask.networks import add_normalization, to_bfloat16
+from ppo_mask.networks import add_normalization, as_model, to_bfloat16
 
 ENV = pm.envs.probes.MaskedLocks(keys=4)
-MLP = pm.MLPActorCritic.for_env(ENV, hidden_dim=8, key=jax.random.key(0))
+MLP = pm.network_for(ENV, "mlp", hidden_dim=8, key=jax.random.key(0))
 GRU = pm.GRUActorCritic(1, 8, 4, key=jax.random.key(0))
 SEVERAL = pm.GRUActorCritic(1, (3, 5), 4, key=jax.random.key(0))
 
@@ -68,6 +68,7 @@ def test_saved_policy_comes_back_bit_for_bit(model: Any, tmp_path: Path) -> None
     pm.save_policy(model, tmp_path / "new" / "policy")
     path = str(tmp_path / "new" / "policy")
     loaded = pm.load_policy(path, networks=[Constant, Ensemble]).model
+    model = as_model(model)
     assert jax.tree.structure(loaded) == jax.tree.structure(model)
     jax.tree.map(np.testing.assert_array_equal, loaded, model)
     names = pm.checkpoints.read_description(tmp_path / "new" / "policy")["arrays"]
@@ -107,7 +108,7 @@ NUMPY: list[tuple[Any, Any]] = [
 @pytest.mark.parametrize(("options", "plain"), [*((x, x) for x in FAITHFUL), *NUMPY], ids=repr)
 def test_hyperparameters_come_back_as_pythons_own(options: Any, plain: Any, tmp_path: Path) -> None:
     pm.save_policy(Constant(options=options, key=jax.random.key(0)), tmp_path / "policy")
-    loaded: Any = pm.load_policy(tmp_path / "policy", networks=[Constant]).model
+    loaded: Any = pm.load_policy(tmp_path / "policy", networks=[Constant]).model.network
     assert repr(loaded.hyperparameters) == repr({"num_actions": 8, "options": plain})
 
 
@@ -158,7 +159,7 @@ class Forgetful(Constant):
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ({}, "logits is float32[8], not float32[5]"),
+        ({}, "network.logits is float32[8], not float32[5]"),
         ({"num_actions": 5, "color": 1}, "TypeError: "),
         ({"num_actions": 0.5}, ""),
         ({1: 5}, "TypeError: "),
@@ -187,17 +188,16 @@ def test_load_policy_names_a_missing_folder_and_an_unknown_class(tmp_path: Path)
 def test_weights_of_before_a_hyperparameter_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = pm.MLPActorCritic(3, 2, 4, key=jax.random.key(0))
+    model = as_model(pm.MLPActorCritic(3, 2, 4, key=jax.random.key(0)))
     pm.save_policy(model, tmp_path / "policy")
     description = _policy.read_description(tmp_path / "policy")
-    del description["architecture"]["hyperparameters"]["shared_layers"]
+    network = description["architecture"]["hyperparameters"]["network"]
+    del network["hyperparameters"]["shared_layers"]
     monkeypatch.setattr(_policy, "read_description", lambda path: description)
 
-    fresh = pm.MLPActorCritic(3, 2, 4, key=jax.random.key(1))
+    fresh = as_model(pm.MLPActorCritic(3, 2, 4, key=jax.random.key(1)))
     loaded = pm.checkpoints.load_weights(tmp_path / "policy", fresh)
     assert bool(eqx.tree_equal(loaded, model))
-    other = pm.MLPActorCritic(3, 2, 4, shared_layers=1, key=jax.random.key(1))
-    with pytest.raises(
-        RunError, match=r"is MLPActorCritic\(.*\); this run trains .*shared_layers=1"
-    ):
+    other = as_model(pm.MLPActorCritic(3, 2, 4, shared_layers=1, key=jax.random.key(1)))
+    with pytest.raises(RunError, match=r"is Model\(.*\); this run trains .*shared_layers=1"):
         pm.checkpoints.load_weights(tmp_path / "policy", other)

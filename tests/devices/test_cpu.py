@@ -9,7 +9,7 @@ import pytest
 from own_process import python
 from ppo_mask.checkpoints import RunFolder
 from ppo_mask.devices import cpu
-from ppo_mask.networks import MLPActorCritic
+from ppo_mask.networks import MLPActorCritic, as_model
 from ppo_mask.ppo import PPO
 from ppo_mask.runner._main import _can_split
 from same_run import log
@@ -54,7 +54,8 @@ def test_each_core_gets_enough_environments_and_an_equal_share(
 ):
     monkeypatch.setattr(cpu, "_number", lambda: 8)
     monkeypatch.setattr(jax, "device_count", lambda: 8)
-    config, model = PPO(num_envs, **others), MLPActorCritic(1, 2, 1, 1, key=jax.random.key(0))
+    config = PPO(num_envs, **others)
+    model = as_model(MLPActorCritic(1, 2, 1, 1, key=jax.random.key(0)))
     assert cpu.best_count(num_envs, lambda count: _can_split(config, model, count)) == count
 
 

@@ -6,7 +6,7 @@ import pytest
 import on_devices
 from own_process import printed_with
 from ppo_mask.devices.sharding import make_mesh
-from ppo_mask.networks import MLPActorCritic
+from ppo_mask.networks import MLPActorCritic, as_model
 from ppo_mask.ppo import PPO
 
 
@@ -50,7 +50,7 @@ def test_no_more_devices_than_there_are():
     ],
 )
 def test_an_uneven_split_is_refused_with_a_reason(config, devices, message):
-    parts = PPO(**config), MLPActorCritic(1, 2, 1, 1, key=jax.random.key(0))
+    parts = PPO(**config), as_model(MLPActorCritic(1, 2, 1, 1, key=jax.random.key(0)))
     with pytest.raises(ValueError, match=message):
         parts[0].check(parts[1], devices)
     parts[0].check(parts[1], 1)

@@ -39,7 +39,7 @@ def test_text_keeps_what_a_terminal_would_color():
 
 def test_wrappers_draw_what_they_wrap(monkeypatch):
     locks = pm.envs.probes.MaskedLocks()
-    env = pm.TimeLimit(pm.FlatObservation(locks), 5)
+    env = pm.TimeLimit(pm.TimeLimit(locks, 9), 5)
     state, timestep = env.reset(jax.random.key(0))
     assert drawing.draw(env, state, timestep) is None
     draw = staticmethod(lambda state, timestep: str(jax.tree.leaves(state)[0]))

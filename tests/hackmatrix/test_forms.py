@@ -8,7 +8,7 @@ import pytest
 
 from games import ENV
 from hackmatrix import HackMatrix
-from hackmatrix.networks import PlayerCenteredMLP, flat_mlp, player_centered_gru
+from hackmatrix.networks import flat_mlp, player_centered_gru, player_centered_mlp
 from hackmatrix.networks._board import view
 from hackmatrix.networks.features import NUM_FEATURES, features, packed_with_time, unpack
 from hackmatrix.observation import (
@@ -101,7 +101,7 @@ def test_time_is_one_more_feature():
 
 @pytest.mark.parametrize(
     ("make", "time_aware"),
-    [(PlayerCenteredMLP, True), (player_centered_gru, True), (PlayerCenteredMLP, False)],
+    [(player_centered_mlp, True), (player_centered_gru, True), (player_centered_mlp, False)],
 )
 def test_only_a_time_aware_network_heeds_the_time(make, time_aware):
     model = make(8, time_aware=time_aware, key=jax.random.key(0))
@@ -119,17 +119,17 @@ def test_networks_and_scripts_read_the_same_of_either_form():
     @jax.vmap
     def read(seen):
         fighter, _ = SCRIPTED["fighter"](seen, MASK)
-        flat = flat_mlp(8, 1, key=jax.random.key(0))
-        return features(seen).packed(), view(seen), fighter.probs, flat.unpack(flat.features(seen))
+        flat = flat_mlp(8, 1, key=jax.random.key(0)).reader
+        kept = flat.features(seen)
+        return features(seen).packed(), view(seen), fighter.probs, flat.unpack(kept)
 
     jax.tree.map(np.testing.assert_array_equal, *map(read, (views().flat, views().compact)))
 
 
 @pytest.mark.parametrize("time_aware", [False, True])
 def test_a_policy_is_played_in_the_game_that_it_needs(time_aware):
-    model = PlayerCenteredMLP(8, 1, time_aware=time_aware, key=jax.random.key(0))
-    again = PlayerCenteredMLP(**model.hyperparameters, key=jax.random.key(0))
-    assert game_for(again, 9) == HackMatrix(9, time_aware=time_aware)
+    model = player_centered_mlp(8, 1, time_aware=time_aware, key=jax.random.key(0))
+    assert game_for(model, 9) == HackMatrix(9, time_aware=time_aware)
 
 
 @pytest.mark.slow

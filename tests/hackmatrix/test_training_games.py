@@ -19,7 +19,7 @@ from hackmatrix.rules.rewards import COMPONENTS, Events, components, shape, stan
 from hackmatrix.rules.starts import MOST_GIVEN, Start, _draw_stage, first_position
 from hackmatrix.task import DEFAULTS, TASK, GameSettings
 from ppo_mask.errors import RunError
-from ppo_mask.networks import MLPActorCritic
+from ppo_mask.networks import MLPActorCritic, as_model
 from ppo_mask.runner import make_parts, merge, read_values
 from ppo_mask.training import AbstractCurriculum
 from recorded import new_games, states, views
@@ -261,7 +261,7 @@ def test_adaptive_stages_prefer_what_is_won_half_the_time():
         "won": jnp.array([[False, False, False, False, True, False]]),
         "died": jnp.array([[False, False, False, True, False, True]]),
     }
-    memory = curriculum.init(MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0)))
+    memory = curriculum.init(as_model(MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0))))
     for _ in range(50):
         memory = update(memory, info, info["died"] | info["won"])
     # Stage 1 is always completed, stages 3 and 8 half the time; of the others nothing is known.

@@ -50,7 +50,7 @@ MISTAKES = {
     ),
     "old key": (lambda: TRAINER.init(MODEL, jax.random.PRNGKey(0)), f"'key' is u32[2], {KEY}"),
     "number as key": (lambda: pm.evaluate(MODEL, ENV, 0, 2), f"'key' is 0, {KEY}"),  # pyright: ignore
-    "key of for_env": (lambda: pm.MLPActorCritic.for_env(ENV, key=0), f"'key' is 0, {KEY}"),  # pyright: ignore
+    "key of for_env": (lambda: pm.network_for(ENV, "mlp", key=0), f"'key' is 0, {KEY}"),  # pyright: ignore
     "not called": (
         lambda: pm.Trainer(ENV, optax.adam),  # pyright: ignore
         "Trainer: parameter 'algorithm' is adam, not AbstractAlgorithm",

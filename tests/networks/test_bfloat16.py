@@ -9,11 +9,10 @@ import pytest
 
 from ppo_mask.networks import (
     AbstractActorCritic,
-    BFloat16ActorCritic,
     MaskedCategorical,
     MLPActorCritic,
-    NormalizedActorCritic,
     add_normalization,
+    as_model,
     to_bfloat16,
 )
 from ppo_mask.networks._products import bfloat16_product
@@ -70,7 +69,7 @@ def _products(jaxpr):
 
 @pytest.mark.parametrize("network", _NETWORKS)
 def test_matrix_work_is_bfloat16_and_parameters_float32(network):
-    params, static = eqx.partition(to_bfloat16(network), eqx.is_inexact_array)
+    params, static = eqx.partition(to_bfloat16(as_model(network)), eqx.is_inexact_array)
 
     def loss(params):
         return _loss(eqx.combine(params, static), jnp.ones((3, 4)))
@@ -128,7 +127,7 @@ def test_not_a_number_stays_one():
 @pytest.mark.parametrize("network", _NETWORKS)
 def test_masks_stay_exact(network):
     seen = np.float32(np.random.default_rng(0).normal(size=(64, 4)))
-    probs, entropy, draws, value = _said(to_bfloat16(network), seen, _MASK)
+    probs, entropy, draws, value = _said(to_bfloat16(as_model(network)), seen, _MASK)
     assert (probs.dtype, entropy.dtype, value.dtype) == (jnp.float32,) * 3
     np.testing.assert_array_equal(probs[:, ~_MASK], 0)
     np.testing.assert_allclose(probs.sum(axis=1), 1, rtol=1e-6)
@@ -139,13 +138,13 @@ def test_masks_stay_exact(network):
     np.testing.assert_allclose(probs, plain_probs, atol=0.03)
 
     # What leads to a forbidden action's logit is exactly as it was.
-    grad = eqx.filter_jit(eqx.filter_grad(_loss))(to_bfloat16(network), seen)
+    grad = eqx.filter_jit(eqx.filter_grad(_loss))(to_bfloat16(as_model(network)), seen)
     head = grad.network.actor[-1] if network is _MLP else grad.network.layer
     for rows in (head.weight, head.bias):
         np.testing.assert_array_equal(rows[:6][~_MASK], 0)
         assert (rows[:6][_MASK] != 0).all()
 
-    probs, entropy, draws, _ = _said(to_bfloat16(network), seen, np.arange(6) == 3)
+    probs, entropy, draws, _ = _said(to_bfloat16(as_model(network)), seen, np.arange(6) == 3)
     assert (entropy == 0).all()
     assert (probs[:, 3] == 1).all()
     assert (draws == 3).all()
@@ -153,18 +152,18 @@ def test_masks_stay_exact(network):
 
 def test_equal_logits_are_equal_chances():
     network = eqx.tree_at(lambda m: m.actor[-1].weight, _MLP, jnp.zeros((6, 16)))
-    probs, entropy, _, _ = _said(to_bfloat16(network), np.ones((64, 4), np.float32), _MASK)
+    probs, entropy, _, _ = _said(
+        to_bfloat16(as_model(network)), np.ones((64, 4), np.float32), _MASK
+    )
     np.testing.assert_allclose(entropy, np.log(3), rtol=1e-6)
     np.testing.assert_allclose(probs[:, _MASK], 1 / 3, rtol=1e-6)
 
 
 def test_statistics_and_features_are_not_rounded():
     far = np.full((2, 4), 1000, np.float32) + np.array([[-1], [1]], np.float32)
-    model = to_bfloat16(add_normalization(_MLP, jnp.asarray(far)))
-    assert isinstance(model, NormalizedActorCritic)
-    assert isinstance(model.network, BFloat16ActorCritic)
-    assert to_bfloat16(model.network) is model.network
+    model = to_bfloat16(add_normalization(as_model(_MLP), jnp.asarray(far)))
+    assert model.description == "MLPActorCritic, normalized, bfloat16"
     model = eqx.tree_at(lambda m: m.moments[0].mean, model, jnp.full(4, 1000.0))
     # In bfloat16 999 and 1001 are the same number.
-    near = _said(to_bfloat16(_MLP), np.float32([[-1] * 4, [1] * 4]), _MASK)
+    near = _said(to_bfloat16(as_model(_MLP)), np.float32([[-1] * 4, [1] * 4]), _MASK)
     np.testing.assert_allclose(_said(model, far, _MASK)[3], near[3], rtol=1e-5)

@@ -11,9 +11,8 @@ import pytest
 
 import ppo_mask as pm
 from ppo_mask.envs import ArrayInfo, ProtocolError
-from ppo_mask.networks import describe_network, network_for
+from ppo_mask.networks import ArrayReader, describe_network, network_for
 from ppo_mask.networks._conv import neighborhoods
-from ppo_mask.networks._observation import bounds_of, scale
 from ppo_mask.networks.layers import affine
 
 KEY = jax.random.key(0)
@@ -73,9 +72,10 @@ def said(model, observation, mask=MASK):
 @pytest.mark.parametrize("name", FLAT)
 def test_an_mlp_and_a_gru_take_any_observation(name: str) -> None:
     env = Shows(jax.tree.map(jnp.asarray, FLAT[name]))
-    assert type(eqx.filter_eval_shape(lambda: network_for(env, **SMALL))) is pm.MLPActorCritic
-    for kind in (pm.MLPActorCritic, pm.GRUActorCritic):
-        model = eqx.filter_eval_shape(lambda kind=kind: kind.for_env(env, **SMALL))
+    default = eqx.filter_eval_shape(lambda: network_for(env, **SMALL))
+    assert type(default.network) is pm.MLPActorCritic
+    for kind in ("mlp", "gru"):
+        model = eqx.filter_eval_shape(lambda kind=kind: network_for(env, kind, **SMALL))
         probs, value = eqx.filter_eval_shape(said, model, env.observation)
         assert (probs.shape, value.shape) == ((3,), ())
 
@@ -84,7 +84,7 @@ def test_an_mlp_and_a_gru_take_any_observation(name: str) -> None:
 def test_a_grid_goes_through_convolutions(name: str) -> None:
     env = Shows(jax.tree.map(jnp.asarray, GRIDS[name]))
     model = network_for(env, **SMALL)
-    assert isinstance(model, pm.ConvActorCritic)
+    assert isinstance(model.network, pm.ConvActorCritic)
     probs, value = said(model, env.observation, jnp.array([True, True, False]))
     assert np.isfinite(value)
     np.testing.assert_allclose(probs, [0.5, 0.5, 0], atol=0.05)
@@ -92,20 +92,20 @@ def test_a_grid_goes_through_convolutions(name: str) -> None:
 
 def test_an_mlp_sees_all_numbers_in_their_order() -> None:
     observation = {"b": jnp.arange(3, dtype=jnp.uint8), "a": jnp.array([[True], [False]])}
-    model = pm.MLPActorCritic.for_env(Shows(observation), **SMALL)
+    model = pm.network_for(Shows(observation), "mlp", **SMALL)
     np.testing.assert_array_equal(
-        said(model, observation)[0], said(model, jnp.array([1.0, 0, 0, 1, 2]))[0]
+        said(model, observation)[0], said(model.network, jnp.array([1.0, 0, 0, 1, 2]))[0]
     )
 
 
 def conv(shape, others=0):
-    return pm.ConvActorCritic(shape, others, 3, **SMALL)
+    return pm.Model(ArrayReader((), shape), pm.ConvActorCritic(shape, others, 3, **SMALL))
 
 
 def made_for(observation, info=None, **hyperparameters):
     """A network for an observation, and what the observation's environment knows of it."""
     env = Shows(observation) if info is None else knowing(observation, info)
-    return pm.ConvActorCritic.for_env(env, **SMALL, **hyperparameters)
+    return pm.network_for(env, "conv", **SMALL, **hyperparameters)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_axes_are_rows_columns_and_channels(shape, known, asked, axes, capfd) ->
     info = None if known is None else ArrayInfo(channels_first=known)
     model = eqx.filter_eval_shape(lambda: made_for(jnp.zeros(shape), info, channels_first=asked))
     rows, columns, channels = axes
-    assert model.convolutions[0].in_features == 9 * channels
+    assert model.network.convolutions[0].in_features == 9 * channels
     order = "first" if shape[0] == channels else "last"
     described = describe_network(model, Shows(jnp.zeros(shape)))
     assert f"({rows} x {columns} cells, {channels} channels, which come {order})" in described
@@ -163,22 +163,23 @@ def test_integers_are_scaled_by_their_bounds(dtype, bounds, scaled) -> None:
     array = np.arange(16).reshape(4, 4, 1).astype(dtype)
     observation = jax.tree.map(jnp.asarray, {"board": array, "hand": array[0, 0]})
     env, shape = knowing(observation, ArrayInfo(bounds)), array.shape
-    found = bounds_of(env, jax.eval_shape(lambda: observation), shape)
+    reader = ArrayReader.for_env(env, grid=True)
     hand = scaled if bounds else None  # Bytes of unknown bounds are scaled in a grid alone.
-    assert found == (() if scaled is None else (scaled, hand))
-    result = scale(observation, found)
-    for name, between in (("board", scaled), ("hand", hand)):
+    assert (reader.bounds, reader.grid_shape) == ((scaled, hand) if scaled else (), shape)
+    for result, name, between in zip(
+        reader.join(observation), ("board", "hand"), (scaled, hand), strict=True
+    ):
         low, high = between or (0, 1)
         wanted = (np.float32(observation[name]) - low) / (high - low)
-        np.testing.assert_allclose(result[name], wanted, rtol=1e-6)
+        np.testing.assert_allclose(result, wanted, rtol=1e-6)
 
 
-def test_networks_keep_the_bounds() -> None:
+def test_readers_keep_the_bounds() -> None:
     observation = {"board": jnp.zeros((4, 4, 1), jnp.int32), "hand": jnp.ones(2)}
     env = knowing(observation, ArrayInfo((0, 99)))
-    for kind in (pm.ConvActorCritic, pm.MLPActorCritic, pm.GRUActorCritic):
-        model = eqx.filter_eval_shape(lambda kind=kind: kind.for_env(env, **SMALL))
-        assert model.hyperparameters["bounds"] == ((0.0, 99.0), None)
+    for kind in ("conv", "mlp", "gru"):
+        model = eqx.filter_eval_shape(lambda kind=kind: network_for(env, kind, **SMALL))
+        assert model.reader.hyperparameters["bounds"] == ((0.0, 99.0), None)
         with pytest.raises(ValueError, match="takes 2 arrays, got 1"):
             eqx.filter_eval_shape(said, model, observation["board"])
     with pytest.raises(ProtocolError, match=r"observation_info is .* not like the observation"):
@@ -198,7 +199,7 @@ def test_a_large_image_is_pointed_out(capfd: pytest.CaptureFixture[str]) -> None
 )
 def test_products_of_neighborhoods_are_convolutions(rows, columns, stride) -> None:
     grid = np.random.default_rng(0).normal(size=(rows, columns, 2)).astype(np.float32)
-    layer = conv((rows, columns, 2)).convolutions[0]
+    layer = conv((rows, columns, 2)).network.convolutions[0]
     kernels = layer.weight.reshape(-1, 3, 3, 2)
     form, padding = ("NHWC", "OHWI", "NHWC"), [(1, 1), (1, 1)]
     expected = jax.lax.conv_general_dilated(
@@ -220,10 +221,12 @@ def test_what_is_far_apart_in_a_grid_matters() -> None:
 def test_another_grid_or_none_is_refused() -> None:
     model = conv((4, 4, 1), 2)
     for wrong in (jnp.ones((4, 4, 2)), jnp.ones((4, 4, 1)), (jnp.ones((4, 4, 1)), jnp.ones(3))):
-        with pytest.raises(ValueError, match="a grid \\[4, 4, 1\\] and 2 other numbers"):
+        with pytest.raises(ValueError, match="the network takes a grid \\[4, 4, 1\\]"):
             model(wrong, MASK)
     with pytest.raises(ValueError, match="no array of rows, columns and channels"):
-        pm.ConvActorCritic.for_env(Shows(jnp.ones(4)), key=KEY)
+        network_for(Shows(jnp.ones(4)), "conv", key=KEY)
+    with pytest.raises(ValueError, match="there is no network 'resnet'; there are mlp, gru, conv"):
+        network_for(Shows(jnp.ones(4)), "resnet", key=KEY)
     with pytest.raises(ValueError, match="at least 3 x 3"):
         conv((2, 4, 1))
 
@@ -239,7 +242,8 @@ def test_a_saved_one_loads_and_is_described(tmp_path: Path) -> None:
     model = network_for(env, **SMALL)
     pm.save_policy(model, tmp_path / "policy")
     again = pm.load_policy(tmp_path / "policy").model
-    assert again.hyperparameters == model.hyperparameters
+    for one, other in ((again.reader, model.reader), (again.network, model.network)):
+        assert one.hyperparameters == other.hyperparameters
     text = describe_network(again, env)
     assert "['board'] float32[3, 3, 1], ['hand'] int32[5] -> ConvActorCritic (3 x 3" in text
     text = describe_network(again, Shows([jnp.ones(2)] * 5))

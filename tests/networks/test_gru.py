@@ -9,7 +9,7 @@ import pytest
 from environments import Scripted
 from ppo_mask.acting import bootstrap_values, collect, start_rollout
 from ppo_mask.envs import VectorEnv, probes
-from ppo_mask.networks import GRUActorCritic, Memory, MLPActorCritic, Policy, advance, forward
+from ppo_mask.networks import GRUActorCritic, Memory, MLPActorCritic, Policy, as_model, forward
 from ppo_mask.ppo import PPO
 from ppo_mask.training import Trainer, evaluate
 
@@ -25,15 +25,15 @@ class AnyEnd(Scripted):  # pyright: ignore[reportGeneralTypeIssues]
 
 
 def make_gru():
-    model = GRUActorCritic(1, 4, 16, key=jax.random.key(0))
+    network = GRUActorCritic(1, 4, 16, key=jax.random.key(0))
     # Heads that begin larger: what is compared should not all be nearly the same. And episodes
     # that last: action 0 is the likeliest.
-    heads = 100 * model.actor.weight, jnp.array([2.0, 0, 0, 0])
-    return eqx.tree_at(lambda m: (m.actor.weight, m.actor.bias), model, heads)
+    heads = 100 * network.actor.weight, jnp.array([2.0, 0, 0, 0])
+    return as_model(eqx.tree_at(lambda m: (m.actor.weight, m.actor.bias), network, heads))
 
 
 def test_the_unit_is_a_gated_recurrent_unit():
-    model, size = make_gru(), 16
+    model, size = make_gru().network, 16
     biases = jax.random.normal(jax.random.key(1), (2, 3 * size))
     model = eqx.tree_at(lambda m: (m.gates.bias, m.recurrent_gates.bias), model, tuple(biases))
     cell = eqx.nn.GRUCell(size, size, key=jax.random.key(0))
@@ -59,7 +59,7 @@ def played():
 
     @jax.jit
     def step(observation, action, hidden):
-        distribution, value, hidden = advance(model, observation, MASK, hidden)
+        distribution, value, hidden = model.advance(observation, MASK, hidden)
         return distribution.log_prob(action), value, hidden
 
     log_prob, value, hiddens = (np.zeros((12, 8, *shape)) for shape in ((), (), (16,)))
@@ -84,7 +84,7 @@ def test_a_rollout_is_what_single_steps_make(played):
     np.testing.assert_allclose(decision.value[1:][begins], first, atol=1e-5)
     last = np.where(transitions.ended[-1][:, None], 0, hiddens[-1])
     np.testing.assert_allclose(after.hidden, last, atol=1e-5)
-    following = jax.jit(jax.vmap(lambda *x: advance(model, *x)[1]))
+    following = jax.jit(jax.vmap(lambda *x: model.advance(*x)[1]))
     np.testing.assert_allclose(
         bootstrap_values(model, after),
         following(after.observation, after.action_mask, after.hidden),
@@ -115,7 +115,7 @@ def test_a_truncated_episode_is_bootstrapped_with_its_memory(played):
     # What is shown next is the number of the step, which is the reward.
     shown = np.asarray(transitions.reward)[truncated][:, None]
     hidden = np.float32(hiddens[truncated])
-    value = jax.jit(jax.vmap(lambda *x: advance(model, *x)[1], (0, None, 0)))
+    value = jax.jit(jax.vmap(lambda *x: model.advance(*x)[1], (0, None, 0)))
     value = value(shown, MASK, hidden)
     np.testing.assert_allclose(transitions.final_value[truncated], value, atol=1e-5)
 
@@ -174,5 +174,5 @@ def test_indivisible_environments_are_refused():
     config = PPO(num_envs=6, num_steps=4, num_minibatches=4)
     with pytest.raises(ValueError, match=message):
         Trainer(AnyEnd(), config).init(make_gru(), jax.random.key(0))
-    model = MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0))
+    model = as_model(MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0)))
     config.check(model, 1)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import ppo_mask as pm
-from ppo_mask.networks import split_features
 
 
 def test_initialization_is_orthogonal_with_the_fields_gains():
@@ -51,27 +50,28 @@ def test_the_policys_gain_multiplies_its_logits():
     np.testing.assert_allclose(lifted, 9 * plain, rtol=1e-3, atol=1e-5)
 
 
-class _Tripled(pm.AbstractFeatureActorCritic):
+class _Thirds(pm.AbstractReader):
     """A rollout keeps whole numbers; the network sees thirds of them, and how many there are."""
 
-    network: pm.AbstractActorCritic
+    hyperparameters = {}  # noqa: RUF012
 
     def features(self, observation):
         return jnp.round(observation * 3).astype(jnp.int8)
 
     def unpack(self, features):
-        return jnp.append(features / 3, features.size)
+        return {"count": features.size * jnp.ones(()), "thirds": features / 3}
+
+    def join(self, numbers):
+        return jnp.append(numbers["thirds"], numbers["count"])
 
 
-def test_features_inside_features_are_split():
-    network = pm.MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))
-    model = _Tripled(_Tripled(network))
+def test_a_reader_has_three_stages():
+    network = pm.MLPActorCritic(3, 2, 8, 1, key=jax.random.key(0))
+    model = pm.Model(_Thirds(), network)
     observation, mask = jnp.array([1 / 3, 2.0]), jnp.ones(2, bool)
-    features, unpack, inner = split_features(model)
-    assert inner is network
-    kept = features(observation)
-    np.testing.assert_array_equal(kept, np.array([1, 6, 6], np.int8))
+    kept = model.reader.features(observation)
+    np.testing.assert_array_equal(kept, np.array([1, 6], np.int8))
     assert kept.dtype == jnp.int8
-    np.testing.assert_allclose(unpack(kept), [1 / 3, 2, 2, 3], rtol=1e-6)
+    np.testing.assert_allclose(model.inputs(kept), [1 / 3, 2, 2], rtol=1e-6)
     value = jax.jit(lambda seen: model(seen, mask)[1])(observation)
-    np.testing.assert_allclose(value, network(unpack(kept), mask)[1], rtol=1e-6)
+    np.testing.assert_allclose(value, network(model.inputs(kept), mask)[1], rtol=1e-6)

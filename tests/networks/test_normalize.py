@@ -10,12 +10,13 @@ from environments import CartPole
 from ppo_mask.acting import RewardScaler
 from ppo_mask.networks import (
     AbstractActorCritic,
-    AbstractFeatureActorCritic,
+    AbstractReader,
     MaskedCategorical,
     MLPActorCritic,
-    NormalizedActorCritic,
+    Model,
     RunningMoments,
     add_normalization,
+    as_model,
     trainable,
     update_statistics,
 )
@@ -85,7 +86,7 @@ def test_only_floats_of_a_tree_are_normalized_and_clipped():
         return {"half": jnp.float16(half), "n": jnp.int32(n), "x": jnp.float32(x)}
 
     seen = observation([[[1, -2], [3, 2]]], [[7, 9]], [[0, 2]])
-    model = add_normalization(_Shows(jnp.ones(())), jax.tree.map(lambda x: x[0], seen))
+    model = add_normalization(as_model(_Shows(jnp.ones(()))), jax.tree.map(lambda x: x[0], seen))
     assert [m.mean.shape for m in model.moments] == [(), (2,)]
 
     @jax.jit
@@ -102,7 +103,9 @@ def test_only_floats_of_a_tree_are_normalized_and_clipped():
 
 
 def test_whole_numbers_in_place_of_floats_are_refused():
-    model = add_normalization(MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0)), jnp.zeros((1, 4)))
+    model = add_normalization(
+        as_model(MLPActorCritic(4, 2, 8, 1, key=jax.random.key(0))), jnp.zeros((1, 4))
+    )
     with pytest.raises(
         ValueError, match="normalizes 1 arrays of floats, but the observation has 0"
     ):
@@ -110,7 +113,7 @@ def test_whole_numbers_in_place_of_floats_are_refused():
 
 
 def test_what_is_not_normalized_is_named(capsys):
-    network = _Shows(jnp.ones(()))
+    network = as_model(_Shows(jnp.ones(())))
     add_normalization(network, {"b": jnp.ones((3, 2), bool), "x": jnp.ones((3, 1))})
     assert capsys.readouterr().err == ""
     add_normalization(network, {"n": jnp.ones((3, 2), jnp.int32), "x": jnp.ones((3, 1))})
@@ -122,36 +125,31 @@ def test_what_is_not_normalized_is_named(capsys):
 
 
 def test_statistics_are_not_trained():
-    model = add_normalization(_Shows(jnp.ones(())), {"x": jnp.zeros((1, 2))})
+    model = add_normalization(as_model(_Shows(jnp.ones(()))), {"x": jnp.zeros((1, 2))})
     params, rest = trainable(model)
     assert len(jax.tree.leaves(params)) == 1
     assert len(jax.tree.leaves(rest)) == 3
     assert jax.tree.structure(eqx.combine(params, rest)) == jax.tree.structure(model)
     assert add_normalization(model, {"x": jnp.zeros((1, 2))}) is model
-    plain = MLPActorCritic(2, 2, 4, 1, key=jax.random.key(0))
+    plain = as_model(MLPActorCritic(2, 2, 4, 1, key=jax.random.key(0)))
     assert update_statistics(plain, jnp.zeros((1, 1, 2))) is plain
 
 
-class _Doubles(AbstractFeatureActorCritic):
-    """Its features are the observation and twice of it."""
+class _Doubles(AbstractReader):
+    """The network sees the observation and twice of it."""
 
-    network: AbstractActorCritic
-
-    def features(self, observation):
-        return observation
+    hyperparameters = {}  # noqa: RUF012
 
     def unpack(self, features):
         return jnp.concatenate([features, 2 * features])
 
 
-def test_features_come_of_raw_observations_and_are_normalized():
+def test_what_a_reader_unpacks_is_normalized():
     network = MLPActorCritic(2, 2, 4, 1, key=jax.random.key(0))
-    model = add_normalization(_Doubles(network), jnp.zeros((3, 1)))
-    assert isinstance(model, _Doubles)
-    assert isinstance(model.network, NormalizedActorCritic)
+    model = add_normalization(Model(_Doubles(), network), jnp.zeros((3, 1)))
     model = eqx.filter_jit(update_statistics)(model, jnp.array([[[1.0], [3.0]]]))
-    np.testing.assert_allclose(model.network.moments[0].mean, [2, 4])
-    np.testing.assert_allclose(model.network.moments[0].variance, [1, 4])
+    np.testing.assert_allclose(model.moments[0].mean, [2, 4])
+    np.testing.assert_allclose(model.moments[0].variance, [1, 4])
     value = eqx.filter_jit(lambda model, seen: model(seen, jnp.ones(2, bool))[1])
     np.testing.assert_allclose(
         value(model, jnp.array([5.0])), value(network, jnp.array([3.0, 3.0])), rtol=1e-6
@@ -167,7 +165,7 @@ def test_the_settings_say_whether_statistics_are_updated(on, monkeypatch):
     trainer = Trainer(CartPole(), PPO(num_envs=4, num_steps=8, normalize_observations=on))
 
     def one_update(key):
-        model = MLPActorCritic(4, 2, 8, 1, key=key)
+        model = as_model(MLPActorCritic(4, 2, 8, 1, key=key))
         model = add_normalization(model, jnp.zeros((1, 4)))
         state = trainer.with_values().first_state(model, key)
         return trainer.with_values().update(state, jnp.int32(9))[2]

@@ -15,7 +15,7 @@ import pytest
 import ppo_mask as pm
 import programs
 from ppo_mask import acting, ppo
-from ppo_mask.networks import BFloat16ActorCritic
+from ppo_mask.networks import as_model
 from ppo_mask.ppo import _ppo
 from ppo_mask.training import At, Batch, _minibatches as minibatches
 
@@ -40,10 +40,10 @@ def _update(trainer, state, total):
     return state, transitions, metrics
 
 
-class _FarAway(pm.AbstractFeatureActorCritic):
+class _FarAway(pm.AbstractReader):
     """A rollout keeps the observation and one that is far from 0; the network sees that one."""
 
-    network: pm.AbstractActorCritic
+    hyperparameters = {}  # noqa: RUF012
 
     def features(self, observation):
         return observation, 30 * observation + 50
@@ -58,7 +58,7 @@ def _doors():
     env = programs.doors().env
 
     def make_model(key):
-        return _FarAway(pm.GRUActorCritic.for_env(env, hidden_dim=8, key=key))
+        return pm.Model(_FarAway(), pm.network_for(env, "gru", hidden_dim=8, key=key).network)
 
     return programs.program(env, make_model, precision="bfloat16", **programs.EVERYTHING)
 
@@ -89,11 +89,11 @@ def test_first_minibatch_has_the_policy_that_acted():
         observation, far = rollout.decision.observation
         np.testing.assert_array_equal(far, 30 * observation + 50)
         seen.append(np.float64(far).reshape(-1, 3))
-        [moments] = state.model.network.moments
+        [moments] = state.model.moments
         assert moments.count == sum(map(len, seen))
         np.testing.assert_allclose(moments.mean, np.concatenate(seen).mean(axis=0), rtol=1e-5)
         np.testing.assert_allclose(moments.variance, np.concatenate(seen).var(axis=0), rtol=1e-2)
-    assert isinstance(state.model.network.network, BFloat16ActorCritic)
+    assert state.model.precision == "bfloat16"
     floats = filter(eqx.is_inexact_array, jax.tree.leaves((state.model, state.own.opt_state)))
     assert {x.dtype for x in floats} == {np.dtype("float32")}
 
@@ -219,7 +219,7 @@ def _batch(key, n=64):
 
 @pytest.mark.parametrize("clip_value", [False, True])
 def test_loss_equals_the_formulas_in_float64(clip_value):
-    model = pm.MLPActorCritic(4, 6, 8, 1, key=jax.random.key(0))
+    model = as_model(pm.MLPActorCritic(4, 6, 8, 1, key=jax.random.key(0)))
     batch = jax.jit(_batch)(jax.random.key(1))
     config = pm.PPO(clip_value=clip_value, ent_coef=0.15)
 

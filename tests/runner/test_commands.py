@@ -78,7 +78,7 @@ def test_several_choices_at_once_are_watched(tmp_path, capsys):
     task = dataclasses.replace(
         corridor.TASK, make_env=lambda _: doors, metrics={}, console_columns={}
     )
-    model = pm.MLPActorCritic.for_env(doors, hidden_dim=8, key=jax.random.key(0))
+    model = pm.network_for(doors, "mlp", hidden_dim=8, key=jax.random.key(0))
     pm.save_policy(model, tmp_path / "doors")
     assert main(task, corridor.DEFAULTS, ["watch", str(tmp_path / "doors"), "--sample"]) == 0
     assert re.search(r"step 1: action 0:\d 1:\d 2:\d, reward", capsys.readouterr().out)

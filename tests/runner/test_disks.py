@@ -215,7 +215,9 @@ def test_runs_of_any_name_in_any_folder(tmp_path: Path, parent: str, name: str) 
     assert train(copies, 6, "--resume", str(tmp_path / parent / name)) == 0
     folder = RunFolder(copies / name)
     assert folder.checkpoints.steps() == [2, 4, 6]
-    assert load_policy(folder.path, networks=[Bias]).model.hyperparameters == {"num_actions": 3}
+    assert load_policy(folder.path, networks=[Bias]).model.network.hyperparameters == {
+        "num_actions": 3
+    }
     assert [json.loads(x)["update"] for x in folder.metrics.open()] == [*range(1, 7)]
 
 

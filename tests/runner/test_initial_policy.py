@@ -29,14 +29,14 @@ def test_a_run_begins_with_the_weights(
 
     class Look(Callback):
         def on_start(self, run: Run, state: TrainState) -> None:
-            began.append(np.asarray(state.model.logits))  # pyright: ignore
+            began.append(np.asarray(state.model.network.logits))  # pyright: ignore
 
     task = dataclasses.replace(TASK, policies={"known": trained}, callbacks=lambda _: [Look()])
     words = ("--initial-policy", name.format(path=trained), "--num-seeds", str(seeds))
     assert main(task, DEFAULTS, flags(tmp_path, 1, *words)) == 0
-    model = load_policy(trained, [Bias]).model
-    assert isinstance(model, Bias)
-    np.testing.assert_array_equal(began, [model.logits] * seeds)
+    network = load_policy(trained, [Bias]).model.network
+    assert isinstance(network, Bias)
+    np.testing.assert_array_equal(began, [network.logits] * seeds)
 
 
 def test_what_copies_the_model_begins_with_the_weights(trained: Path, tmp_path: Path) -> None:
@@ -53,11 +53,11 @@ def test_what_copies_the_model_begins_with_the_weights(trained: Path, tmp_path: 
 
     class Look(Callback):
         def on_start(self, run: Run, state: TrainState) -> None:
-            copied.append(np.asarray(state.memory.logits))
+            copied.append(np.asarray(state.memory.network.logits))
 
     task = dataclasses.replace(TASK, curriculum=lambda _: Copies(), callbacks=lambda _: [Look()])
     assert main(task, DEFAULTS, flags(tmp_path, 1, "--initial-policy", str(trained))) == 0
-    np.testing.assert_array_equal(copied[0], load_policy(trained, [Bias]).model.logits)  # pyright: ignore
+    np.testing.assert_array_equal(copied[0], load_policy(trained, [Bias]).model.network.logits)  # pyright: ignore
 
 
 def test_no_run_has_the_name_of_a_policy(trained: Path, tmp_path: Path, capsys) -> None:
@@ -70,7 +70,7 @@ def test_it_resumes_without_them(trained: Path, tmp_path: Path) -> None:
     policy = tmp_path / "policy"
     shutil.copytree(trained, policy)
     fresh, begun = train(tmp_path / "a", 1), train(tmp_path, 1, f"--initial-policy={policy}")
-    first, second = (load_policy(x.path, [Bias]).model for x in (fresh, begun))
+    first, second = (load_policy(x.path, [Bias]).model.network for x in (fresh, begun))
     assert (first.logits != second.logits).all()  # pyright: ignore
     shutil.rmtree(policy)
     assert train(tmp_path, 2, "--resume", "latest").checkpoints.newest() == 2
@@ -81,5 +81,6 @@ def test_another_network_is_refused_in_one_line(trained: Path, tmp_path: Path, c
     words = flags(tmp_path, 2, "--initial-policy", str(trained))
     assert main(corridor.TASK, defaults, words) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "Bias(num_actions=3); this run trains MLPActorCritic(" in line
+    assert "network=Bias(num_actions=3), " in line
+    assert "network=MLPActorCritic(" in line
     assert not [*tmp_path.iterdir()]

@@ -13,6 +13,7 @@ import pytest
 
 import corridor
 import counting
+import ppo_mask as pm
 from corridor import Corridor
 from counting import Bias
 from ppo_mask.callbacks import Evaluator, Profiler, Saver, _evaluator
@@ -79,8 +80,9 @@ def test_a_saved_policy_loads_with_one_call_and_knows_the_way(trained: RunFolder
         actions = [int(policy(jnp.eye(6)[i], mask)) for i in range(5)]
         assert actions == [2, 2, 2, 2, 2]
         assert int(policy(jnp.eye(6)[2], jnp.array([True, False, False]))) == 0
-        assert isinstance(policy.model, MLPActorCritic)
-        assert policy.model.hidden_dim == 8
+        network = policy.model.network
+        assert isinstance(network, MLPActorCritic)
+        assert network.hidden_dim == 8
 
 
 class BreaksOff(Callback):
@@ -160,8 +162,8 @@ def test_numbers_of_numpy_are_as_good_as_pythons() -> None:
     assert config == PPO(4, 4, gamma=1.0, anneal_lr=True)
     assert (type(config.num_envs), type(config.gamma)) == (int, float)
     assert config.total_updates(np.int64(96)) == 6
-    model = MLPActorCritic.for_env(Corridor(6), key=jax.random.key(0), hidden_dim=np.int64(8))
-    assert type(model.hidden_dim) is int
+    model = pm.network_for(Corridor(6), "mlp", key=jax.random.key(0), hidden_dim=np.int64(8))
+    assert type(model.network.hidden_dim) is int
     store = FakeStore()
     drive(Saver(store, {}, 5, np.int32(3)), 6, {})
     assert [(step, type(step)) for step, *_ in store.saved] == [(3, int), (6, int)]
@@ -211,7 +213,7 @@ def test_the_default_network_has_the_sizes_asked_for() -> None:
     key = jax.random.key(0)
     model = default_network(Corridor(9), NetworkSettings(hidden_dim=4, num_layers=3), key)
     sizes = {"observation_size": 9, "num_actions": 3, "hidden_dim": 4, "num_layers": 3}
-    assert sizes.items() <= model.hyperparameters.items()
+    assert sizes.items() <= model.network.hyperparameters.items()
 
 
 @pytest.mark.parametrize(

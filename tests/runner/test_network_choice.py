@@ -48,7 +48,7 @@ def test_a_run_trains_the_one_that_is_named_or_else_the_first(tmp_path: Path) ->
             "channels_first": None,
             "initial_policy": None,
         }
-        assert type(load_policy(tmp_path / name, [Bias, Other]).model) is network
+        assert type(load_policy(tmp_path / name, [Bias, Other]).model.network) is network
 
 
 def test_an_unknown_name_is_refused_with_those_there_are(
@@ -90,7 +90,7 @@ def test_what_the_program_prefers_need_not_be_the_first() -> None:
 
 def test_a_task_that_names_none_offers_a_gru() -> None:
     model = eqx.filter_eval_shape(TASK.new_model, Corridor(6), NetworkSettings("gru"), KEY)
-    assert (type(model), model.hidden_dim) == (pm.GRUActorCritic, 256)
+    assert (type(model.network), model.network.hidden_dim) == (pm.GRUActorCritic, 256)
 
 
 def test_one_network_and_several_do_not_go_together() -> None:

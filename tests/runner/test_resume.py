@@ -18,7 +18,6 @@ from counting import DEFAULTS, STEPS_PER_UPDATE, TASK, a_trainer, flags, train
 from memory_bucket import contents
 from ppo_mask.callbacks import Saver
 from ppo_mask.checkpoints import RunFolder, load_policy, read_arrays, read_description
-from ppo_mask.networks import NormalizedActorCritic
 from ppo_mask.runner import main
 from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState, _loop as loop
 from same_run import assert_same_run, log, newest, tensorboard_points
@@ -77,7 +76,6 @@ def test_real_training_resumes_with_all_that_changes(
     assert [x["eval/stats/start"] for x in log(whole) if "eval/stats/start" in x] == [0]
     # A loaded policy sees as it did in training.
     model = load_policy(whole.path).model
-    assert isinstance(model, NormalizedActorCritic)
     (moments,) = model.moments
     assert moments.count == 12 * STEPS_PER_UPDATE
     mean = read_arrays(newest(whole))["model.moments.0.mean"]
@@ -89,7 +87,7 @@ def test_a_checkpoint_says_what_it_is(uninterrupted: RunFolder) -> None:
     assert description["update"] == 12
     assert description["env_steps"] == 12 * STEPS_PER_UPDATE
     assert description["config"]["environment"] == {"length": 3, "scored": 4}
-    assert description["architecture"]["network"] == "Bias"
+    assert description["architecture"]["hyperparameters"]["network"]["network"] == "Bias"
     assert "jax" in description["versions"]
     # A checkpoint is never newer than its log: else a kill in between would lose a line.
     logged = os.stat(uninterrupted.metrics).st_mtime_ns

@@ -26,7 +26,7 @@ def outcome(program: programs.Program) -> Any:
         pm.evaluate(state.model, program.env, key, 4, max_steps=20, greedy=greedy).values
         for greedy in (True, False)
     ]
-    env = ToGymnasium(pm.FlatObservation(program.env))
+    env = ToGymnasium(pm.TimeLimit(program.env, 9))
     env.reset(seed=0)
     first = np.array([np.argmax(part) for part in np.split(env.action_masks(), _parts(env))])
     stepped = env.step(first if len(first) > 1 else first[0])[1:4]

@@ -66,9 +66,10 @@ class Counting(PPO):  # pyright: ignore[reportGeneralTypeIssues]
     def learn(
         self, model: Any, own: Any, before: Any, transitions: Any, last_value: Any, at: At
     ) -> Any:
-        logits = 3.9 * model.logits * (1 - model.logits) + (at.update + 1) % 7 / 7
-        model = eqx.tree_at(lambda m: m.logits, model, (logits % 1).astype(jnp.float32))
-        return model, own, {"total_loss": -model.logits.mean(), "lr": self.learning_rate}
+        logits = model.network.logits
+        logits = (3.9 * logits * (1 - logits) + (at.update + 1) % 7 / 7) % 1
+        model = eqx.tree_at(lambda m: m.network.logits, model, logits.astype(jnp.float32))
+        return model, own, {"total_loss": -logits.mean(), "lr": self.learning_rate}
 
 
 class Scores(pm.Callback):
@@ -82,7 +83,7 @@ class Scores(pm.Callback):
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         if run.update % self._every == 0:
-            run.log({"eval/mean_episode_return": np.asarray(state.model.logits)[0]})
+            run.log({"eval/mean_episode_return": np.asarray(state.model.network.logits)[0]})
 
 
 @dataclasses.dataclass(frozen=True)

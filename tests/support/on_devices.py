@@ -37,9 +37,9 @@ class _Compiled(logging.Handler):
 
 def _game(key):
     from hackmatrix import HackMatrix
-    from hackmatrix.networks import PlayerCenteredMLP
+    from hackmatrix.networks import player_centered_mlp
 
-    return HackMatrix(), PlayerCenteredMLP(hidden_dim=32, key=key)
+    return HackMatrix(), player_centered_mlp(hidden_dim=32, key=key)
 
 
 def _cart_pole(key):

@@ -105,7 +105,7 @@ def program(
     """One more, for tests of a module that want another environment or another shape."""
 
     def make_mlp(key: jax.Array) -> pm.AbstractActorCritic:
-        return pm.MLPActorCritic.for_env(env, hidden_dim=8, num_layers=1, key=key)
+        return pm.network_for(env, "mlp", hidden_dim=8, num_layers=1, key=key)
 
     trainer = pm.Trainer(env, pm.PPO(**(SIZES | config)), metrics=metrics)
     return Program(trainer, make_model or make_mlp)
@@ -127,7 +127,7 @@ def doors() -> Program:
 def gru() -> Program:
     """The locks, and a network with a memory."""
     env = locks().env
-    return program(env, lambda key: pm.GRUActorCritic.for_env(env, hidden_dim=8, key=key))
+    return program(env, lambda key: pm.network_for(env, "gru", hidden_dim=8, key=key))
 
 
 @cache
@@ -143,8 +143,8 @@ def host() -> Program:
 def game() -> Program:
     """HackMatrix, whose games are cut off after nine actions, with a small network."""
     from hackmatrix import HackMatrix
-    from hackmatrix.networks import PlayerCenteredMLP
+    from hackmatrix.networks import player_centered_mlp
     from hackmatrix.task import METRICS
 
     env = HackMatrix(max_steps=9, compact=True)
-    return program(env, lambda key: PlayerCenteredMLP(8, 1, key=key), METRICS)
+    return program(env, lambda key: player_centered_mlp(8, 1, key=key), METRICS)

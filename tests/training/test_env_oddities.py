@@ -11,7 +11,7 @@ import pytest
 import ppo_mask as pm
 from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
 from ppo_mask.envs import shapes_of
-from ppo_mask.networks import advance, forward
+from ppo_mask.networks import as_model, forward
 from ppo_mask.training._metrics import add_steps, no_steps, summarize
 
 LOW = [jnp.bfloat16, jnp.float16, jnp.float8_e4m3fn]
@@ -40,7 +40,7 @@ class Odd(pm.AbstractEnv[jax.Array]):
         return pm.TimeStep(self.observation, mask, self.reward, ended, False, self.info)
 
 
-class Model(pm.AbstractActorCritic):
+class Shown(pm.AbstractActorCritic):
     """Looks at nothing; gives its value in a type of its own."""
 
     value: jax.Array
@@ -98,13 +98,13 @@ def test_values_of_few_bits_are_learned_in_float32(dtype):
         value=jnp.zeros(rows),
     )
     batch = pm.training.Batch(decision, jnp.zeros(rows), return_=jnp.linspace(0, 1, rows))
-    model = Model(jnp.float32(1 / 3), dtype)
+    model = as_model(Shown(jnp.float32(1 / 3), dtype))
     _, metrics = jax.jit(lambda: pm.ppo.ppo_loss(model, batch, pm.PPO()))()
     exact = np.float64(jnp.asarray(1 / 3, dtype))
     expected = 0.5 * np.mean((exact - np.linspace(0, 1, rows)) ** 2)
     np.testing.assert_allclose(metrics["vf_loss"], expected, rtol=1e-5)
     one = jnp.ones(1), jnp.ones(2, bool), ()
-    _, value, _ = jax.eval_shape(lambda: advance(model, *one))
+    _, value, _ = jax.eval_shape(lambda: model.advance(*one))
     _, values = jax.eval_shape(
         lambda: forward(model, decision.observation, decision.action_mask, None)
     )
@@ -124,9 +124,9 @@ def test_what_is_estimated_of_few_bits_is_float32(dtype):
 @pytest.mark.parametrize(
     ("network", "more"),
     [
-        (pm.MLPActorCritic, {}),
-        (pm.GRUActorCritic, {"normalize_observations": True, "normalize_rewards": True}),
-        (pm.ConvActorCritic, {"normalize_observations": True, "precision": "bfloat16"}),
+        ("mlp", {}),
+        ("gru", {"normalize_observations": True, "normalize_rewards": True}),
+        ("conv", {"normalize_observations": True, "precision": "bfloat16"}),
     ],
 )
 def test_default_networks_take_numbers_of_any_width(network, more):
@@ -135,14 +135,12 @@ def test_default_networks_take_numbers_of_any_width(network, more):
     trainer = pm.Trainer(env, pm.PPO(4, 2, **more))
 
     def begin(key):
-        return trainer.init(network.for_env(env, hidden_dim=4, key=key), key)
+        return trainer.init(pm.network_for(env, network, hidden_dim=4, key=key), key)
 
     state = eqx.filter_eval_shape(begin, jax.random.key(0))
     state, _ = eqx.filter_eval_shape(trainer.run_updates, state, jnp.int32(1), jnp.int32(1))
     wide = [x.dtype for x in jax.tree.leaves((state.model, state.own.reward_scaler))]
     assert set(wide) <= {np.dtype(np.float32), np.dtype(np.int32)}
-    flat = jax.eval_shape(lambda: pm.FlatObservation(env).reset(jax.random.key(0))[1])
-    assert flat.observation.dtype == jnp.float32
 
 
 def test_gymnasium_spaces_hold_observations_of_any_type():
@@ -165,11 +163,7 @@ DOORS = pm.envs.probes.MaskedDoors()
 
 @pytest.mark.parametrize(
     "env",
-    [
-        pm.TimeLimit(DOORS, 2),
-        pm.FlatObservation(DOORS),
-        pm.MultiTask([DOORS, pm.envs.probes.MaskedDoors(length=2)]),
-    ],
+    [pm.TimeLimit(DOORS, 2), pm.MultiTask([DOORS, pm.envs.probes.MaskedDoors(length=2)])],
     ids=lambda env: type(env).__name__,
 )
 def test_wrappers_pass_an_action_of_several_parts_on(env):

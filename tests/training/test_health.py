@@ -149,10 +149,12 @@ def test_losses_and_parameters_are_named() -> None:
 
     assert describe_health(healthy, state, 2) is None
     assert "all False;" in said("allowed")
-    broken = eqx.tree_at(lambda s: s.model.critic[0].bias, state, nan)
+    broken = eqx.tree_at(lambda s: s.model.network.critic[0].bias, state, nan)
     where = 1 + state.totals.layout.learned.index("vf_loss")
     healthy = dataclasses.replace(healthy, losses=healthy.losses.at[where].set(False))
-    named = "not finite: vf_loss and 1 of 8 parameters (the first: critic.0.bias); observations"
+    named = (
+        "not finite: vf_loss and 1 of 8 parameters (the first: network.critic.0.bias); observations"
+    )
     assert said("parameters", of=broken).startswith(named)
     # What comes from outside comes first.
     assert "gave a reward" in said("reward", of=broken)

@@ -53,7 +53,12 @@ def test_parts_by_hand_are_ppos() -> None:
     same, line = by_hand.train(UPDATES)
     for one, other in zip(*map(jax.tree.leaves, (state.model, same.model)), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
-    assert np.abs(state.model.actor[0].weight - LOCKS.start.model.actor[0].weight).max() > 1e-3
+    assert (
+        np.abs(
+            state.model.network.actor[0].weight - LOCKS.start.model.network.actor[0].weight
+        ).max()
+        > 1e-3
+    )
     assert (line["train/largest_advantage"] > 0.5).all()
     assert {*line.names} ^ {*history.names} == {"train/largest_advantage", "train/lr"}
     # A stop changes nothing: the schedule counts over the whole run.
@@ -88,8 +93,16 @@ def test_an_optimizer_may_be_made_of_the_settings() -> None:
         ({}, {"loss": loss_with_metric}, r"of the algorithm \(.*, this one: .*'largest_adv"),
         ({"num_envs": 16}, {}, r"another num_envs \(16, this one: 8\)"),
         ({"normalize_rewards": True}, {}, "another reward_scaler: begin"),
-        ({}, {"normalize_observations": True}, r"model \(MLP.*one: NormalizedActorCritic of MLP"),
-        ({}, {"precision": "bfloat16"}, r"another model \(MLP.*, this one: BFloat16ActorCritic of"),
+        (
+            {},
+            {"normalize_observations": True},
+            r"model \(MLP.*, this one: MLPActorCritic, normalized",
+        ),
+        (
+            {},
+            {"precision": "bfloat16"},
+            r"another model \(MLP.*, this one: MLPActorCritic, bfloat16",
+        ),
     ],
 )
 def test_state_of_another_trainer_is_refused(made_by: Any, trained_by: Any, message: str) -> None:

@@ -53,7 +53,7 @@ def test_a_seed_that_cannot_go_on_is_named():
     program = programs.locks()
 
     def bias(states):
-        return states.model.critic[0].bias
+        return states.model.network.critic[0].bias
 
     states = eqx.tree_at(bias, program.seeds, bias(program.seeds).at[1].set(jnp.nan))
     with pytest.raises(pm.TrainingError, match="seed number 1, update 1: "):
@@ -85,7 +85,7 @@ def test_callbacks_see_one_seed_and_those_of_all_see_means():
             self.records.append(record)
 
         def on_chunk(self, run, state, progress):
-            self.seen[run.update] = np.asarray(state.model.critic[0].weight)
+            self.seen[run.update] = np.asarray(state.model.network.critic[0].weight)
             if self.every == 3 and run.update == 6:
                 run.request_stop("enough")
 
@@ -101,8 +101,8 @@ def test_callbacks_see_one_seed_and_those_of_all_see_means():
     assert {2, 4, 6} <= first.seen.keys()
     assert {3, 6} <= second.seen.keys()
     assert first.seen[6].shape == (8, 1)
-    np.testing.assert_array_equal(first.seen[6], after.model.critic[0].weight[0])
-    np.testing.assert_array_equal(second.seen[6], after.model.critic[0].weight[1])
+    np.testing.assert_array_equal(first.seen[6], after.model.network.critic[0].weight[0])
+    np.testing.assert_array_equal(second.seen[6], after.model.network.critic[0].weight[1])
     assert [r.update for r in first.records] == [4]
     assert [log.records[0].values for log in logs] == [
         first.records[0].values,

@@ -283,7 +283,7 @@ def test_only_tracing_goes_without_garbage_collection(enabled, monkeypatch):
 def test_each_of_several_choices_is_learned_under_its_mask():
     env = pm.envs.probes.MaskedDoors()
     trainer = pm.Trainer(env, pm.PPO(num_envs=32, num_steps=32, learning_rate=3e-3))
-    model = pm.GRUActorCritic.for_env(env, key=jax.random.key(0), hidden_dim=32)
+    model = pm.network_for(env, "gru", key=jax.random.key(0), hidden_dim=32)
     state = trainer.train(trainer.init(model, jax.random.key(1)), 20 * 32 * 32)
     result = pm.evaluate(state.model, env, jax.random.key(2), 100)
     # Random allowed keys open half a door of four; who forgets a mask is out at the first.

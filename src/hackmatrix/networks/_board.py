@@ -32,8 +32,9 @@ from hackmatrix.rules.planes import NUM_CELLS, SIZE
 from ppo_mask.jax_tools import number_settings
 from ppo_mask.networks import (
     AbstractActorCritic,
-    AbstractFeatureActorCritic,
+    AbstractReader,
     MaskedCategorical,
+    Model,
     static_fields,
 )
 from ppo_mask.networks.layers import activate, affine, check_sizes, linear
@@ -140,7 +141,7 @@ class _Tower(eqx.Module):
 
 @final
 class BoardNetwork(AbstractActorCritic):
-    """The trainable network of a :class:`BoardActorCritic`, on a :class:`BoardView`.
+    """A network on a :class:`BoardView`.
 
     Policy and value share only the layers that compute the cells' codes. Layers are initialized
     like those of :class:`ppo_mask.networks.MLPActorCritic` with layer norm and a policy gain of 10.
@@ -195,30 +196,25 @@ class BoardNetwork(AbstractActorCritic):
 
 
 @final
-class BoardActorCritic(AbstractFeatureActorCritic):
-    """An actor-critic with one set of weights for all cells of the board.
+class BoardReader(AbstractReader):
+    """Reads a :class:`BoardView`."""
 
-    Attributes:
-        network: gets a :class:`BoardView`; a :class:`BoardNetwork` by default.
-    """
-
-    network: AbstractActorCritic
-
-    def __init__(
-        self,
-        hidden_dim: int = 256,
-        num_layers: int = 2,
-        network: AbstractActorCritic | None = None,
-        *,
-        key: Key[Array, ""],
-    ):
-        """Makes the network; if ``network`` is given, the sizes are not used."""
-        self.network = network or BoardNetwork(hidden_dim, num_layers, key=key)
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """None."""
+        return {}
 
     def features(self, observation: Observation) -> BoardView:
-        """See :class:`ppo_mask.networks.AbstractFeatureActorCritic`."""
+        """See :class:`ppo_mask.networks.AbstractReader`."""
         return view(observation)
 
-    def unpack(self, features: BoardView) -> BoardView:
-        """Returns the features unchanged: the network takes the bytes of ``cells`` as they are."""
-        return features
+
+def board_network(hidden_dim: int = 256, num_layers: int = 2, *, key: Key[Array, ""]) -> Model:
+    """Makes a model with one set of weights for all cells of the board.
+
+    Args:
+        hidden_dim: width of the hidden layers.
+        num_layers: hidden layers after those that compute the cells' codes.
+        key: initializes the weights.
+    """
+    return Model(BoardReader(), BoardNetwork(hidden_dim, num_layers, key=key))

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 
 from hackmatrix.env import MIN_UNDO_DEPTH, HackMatrix
-from hackmatrix.networks import BoardActorCritic, BoardNetwork, FlatActorCritic, PlayerCenteredMLP
+from hackmatrix.networks import BoardNetwork, BoardReader, FlatReader, PlayerCentered
 from hackmatrix.play.policies import SCRIPTED
 from hackmatrix.task import TASK, game_settings
 from ppo_mask.checkpoints import find_run, load_policy, read_description
 from ppo_mask.errors import RunError
-from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
+from ppo_mask.networks import Model, as_model
 from ppo_mask.runner import did_you_mean
 
-NETWORKS = (PlayerCenteredMLP, BoardActorCritic, BoardNetwork, FlatActorCritic, MLPActorCritic)
-"""The classes that networks of the game may consist of, for :func:`load_policy`."""
+NETWORKS = (PlayerCentered, BoardReader, BoardNetwork, FlatReader)
+"""The game's classes that a model may consist of, for :func:`load_policy`."""
 
 POLICIES = (*SCRIPTED, *TASK.policies)
 """The names of the policies that come with the package."""
@@ -30,19 +30,20 @@ class Agent:
     """
 
     name: str
-    model: AbstractActorCritic
+    model: Model
     greedy: bool
     env: HackMatrix
 
 
-def game_for(model: AbstractActorCritic, undo_depth: int = MIN_UNDO_DEPTH) -> HackMatrix:
+def game_for(model: Model, undo_depth: int = MIN_UNDO_DEPTH) -> HackMatrix:
     """The game without training's changes, with the observations that a policy needs.
 
     Args:
         model: the policy.
         undo_depth: the ``undo_depth`` of the game that the policy was trained on.
     """
-    time_aware = isinstance(model, PlayerCenteredMLP) and model.time_aware
+    reader = model.reader
+    time_aware = isinstance(reader, PlayerCentered) and reader.time_aware
     return HackMatrix(undo_depth, time_aware=time_aware)
 
 
@@ -63,7 +64,7 @@ def named_agent(name: str, *, sample: bool = False) -> Agent:
     if name in TASK.policies:
         model = load_policy(TASK.policies[name], NETWORKS).model
         return Agent(name, model, not sample, game_for(model))
-    return Agent(name, SCRIPTED[name], False, HackMatrix())
+    return Agent(name, as_model(SCRIPTED[name]), False, HackMatrix())
 
 
 def load_agent(path: str, checkpoints: str = "checkpoints", *, sample: bool = False) -> Agent:

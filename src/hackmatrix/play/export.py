@@ -1,10 +1,10 @@
 """A network as NumPy arrays, with everything that another program needs to run the network.
 
 The file is a plain ``.npz``. Its arrays are named by their places in the network, such as
-``mlp.actor.0.weight``. One more array, ``description``, is JSON with
+``network.actor.0.weight``. One more array, ``description``, is JSON with
 
-- ``format``: the version of the format, 1.
-- ``architecture``: names and sizes of the network and its parts.
+- ``format``: the version of the format, 2.
+- ``architecture``: classes and sizes of the reader, the network, and its parts.
 - ``mlp``: ``layer_norm`` and ``policy_gain`` of each :class:`ppo_mask.networks.MLPActorCritic`.
 - ``actions``: the names of the 28 actions.
 - ``observation``: the meaning of each of the 1,545 numbers (:func:`observation_layout`).
@@ -25,12 +25,12 @@ from hackmatrix.rules.entities import TYPES
 from hackmatrix.rules.planes import NUM_CELLS
 from hackmatrix.rules.programs import CARDS, NUM_PROGRAMS
 from ppo_mask.checkpoints import architecture_of, named_arrays
-from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
+from ppo_mask.networks import MLPActorCritic, Model
 
-_FORMAT = 1
+_FORMAT = 2
 
 
-def export_policy(model: AbstractActorCritic) -> bytes:
+def export_policy(model: Model) -> bytes:
     """Makes the content of the ``.npz`` file."""
     mlps = [x for x in jax.tree.leaves(model, is_leaf=_is_mlp) if _is_mlp(x)]
     description = {

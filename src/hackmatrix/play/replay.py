@@ -22,7 +22,7 @@ from hackmatrix.render.scene import scene
 from hackmatrix.rules.rewards import COMPONENTS
 from ppo_mask.envs.drawing import Decision, Frame
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.networks import AbstractActorCritic, advance, initial_hidden
+from ppo_mask.networks import Model
 
 __all__ = ["Decision", "Frame", "Replay", "Session", "decide", "record", "watch"]
 
@@ -110,7 +110,7 @@ def watch(
         max_steps: actions after which the game is cut off, as a policy may run in circles.
     """
     game = Session(agent.env, seed, reveal=reveal, max_steps=max_steps)
-    hidden = initial_hidden(agent.model)
+    hidden = agent.model.initial_hidden()
     while not game.over:
         decision, hidden = decide(agent, game.action_key, game.observation, game.mask, hidden)
         yield game.frame(decision)
@@ -142,13 +142,13 @@ def decide(
 
 @eqx.filter_jit
 def _decide(
-    model: AbstractActorCritic,
+    model: Model,
     greedy: bool,
     key: Key[Array, ""],
     observation: Observation,
     mask: Bool[Array, " actions"],
     hidden: ArrayTree,
 ) -> tuple[Int[Array, ""], Float[Array, " actions"], Float[Array, ""], ArrayTree]:
-    distribution, value, hidden = advance(model, observation, mask, hidden)
+    distribution, value, hidden = model.advance(observation, mask, hidden)
     action = distribution.mode() if greedy else distribution.sample(key)
     return action, distribution.probs, value, hidden

@@ -12,14 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask.devices.sharding import per_env, shard_over_envs
 from ppo_mask.envs import VectorEnv, VectorState, VectorTimeStep
 from ppo_mask.jax_tools import ArrayTree, one_for_all, rarely, split_key
-from ppo_mask.networks import (
-    AbstractActorCritic,
-    advance,
-    initial_hidden,
-    reset_hidden,
-    split_features,
-    uniform_numbers,
-)
+from ppo_mask.networks import Model, reset_hidden, uniform_numbers
 
 
 class RolloutState(eqx.Module):
@@ -42,8 +35,7 @@ class Decision(eqx.Module):
     """A model's inputs, action and value; all are from **before** the action takes effect.
 
     Attributes:
-        observation: the observation, or its features if the model is an
-            :class:`~ppo_mask.networks.AbstractFeatureActorCritic`.
+        observation: what the model's reader keeps of the observation.
         action_mask: True where an action was allowed.
         action: sampled from the policy; if MultiDiscrete, ``[*batch, parts]``.
         log_prob: log-probability of the action, under the policy that sampled it.
@@ -93,9 +85,7 @@ class Transition(eqx.Module):
         return self.terminated | self.truncated
 
 
-def start_rollout(
-    vector_env: VectorEnv[Any], model: AbstractActorCritic, key: Key[Array, ""]
-) -> RolloutState:
+def start_rollout(vector_env: VectorEnv[Any], model: Model, key: Key[Array, ""]) -> RolloutState:
     """Starts an episode in every environment.
 
     Args:
@@ -105,14 +95,14 @@ def start_rollout(
     """
     vector_state, timestep = vector_env.reset(key)
     hidden = jax.tree.map(
-        lambda x: jnp.broadcast_to(x, (vector_env.num_envs, *x.shape)), initial_hidden(model)
+        lambda x: jnp.broadcast_to(x, (vector_env.num_envs, *x.shape)), model.initial_hidden()
     )
     return RolloutState(vector_state, timestep.observation, timestep.action_mask, hidden)
 
 
 def collect(
     vector_env: VectorEnv[Any],
-    model: AbstractActorCritic,
+    model: Model,
     state: RolloutState,
     key: Key[Array, ""],
     num_steps: int,
@@ -152,17 +142,15 @@ def collect(
 @jax.named_scope("environment_step")  # Its name in profiles.
 def _act(
     vector_env: VectorEnv[Any],
-    model: AbstractActorCritic,
+    model: Model,
     keep_next: bool,
     state: RolloutState,
     random: tuple[Float[Array, "envs *parts"], Key[Array, "2 envs"]],
 ) -> tuple[RolloutState, Transition]:
     numbers, keys = random
-    features, unpack, network = split_features(model)
-    kept = jax.vmap(features)(state.observation)
-    distribution, value, hidden = jax.vmap(partial(advance, network))(
-        jax.vmap(unpack)(kept), state.action_mask, state.hidden
-    )
+    kept = jax.vmap(model.reader.features)(state.observation)
+    decide = jax.vmap(model.decide)
+    distribution, value, hidden = decide(kept, state.action_mask, state.hidden)
     distribution.check_choices(vector_env.num_actions)
     action = jax.vmap(lambda d, number: d.invert_cdf(number))(distribution, numbers)
     log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
@@ -185,14 +173,11 @@ def _act(
         next_observation=timestep.final_observation if keep_next else None,
         next_action_mask=timestep.final_action_mask if keep_next else None,
     )
-    return next_rollout_state(network, vector_state, timestep, hidden), transition
+    return next_rollout_state(model, vector_state, timestep, hidden), transition
 
 
 def next_rollout_state(
-    model: AbstractActorCritic,
-    vector_state: VectorState[Any],
-    timestep: VectorTimeStep,
-    hidden: ArrayTree,
+    model: Model, vector_state: VectorState[Any], timestep: VectorTimeStep, hidden: ArrayTree
 ) -> RolloutState:
     """Makes the :class:`RolloutState` after a step.
 
@@ -208,7 +193,7 @@ def next_rollout_state(
 
 
 def bootstrap_values(
-    model: AbstractActorCritic, state: RolloutState, mesh: Mesh | None = None
+    model: Model, state: RolloutState, mesh: Mesh | None = None
 ) -> Float[Array, " envs"]:
     """Estimates the values of the states in which a rollout stopped.
 
@@ -220,7 +205,7 @@ def bootstrap_values(
     arrays, static = eqx.partition(model, eqx.is_array)
 
     def estimate(arrays: ArrayTree, *inputs: ArrayTree) -> Array:
-        return jax.vmap(partial(advance, eqx.combine(arrays, static)))(*inputs)[1]
+        return jax.vmap(eqx.combine(arrays, static).advance)(*inputs)[1]
 
     estimates = shard_over_envs(mesh, estimate, (None, 0, 0, 0), 0)
     return estimates(arrays, state.observation, state.action_mask, state.hidden)
@@ -244,7 +229,7 @@ def next_values(
 
 def _values_where(
     wanted: Bool[Array, " envs"],
-    model: AbstractActorCritic,
+    model: Model,
     observation: ArrayTree,
     action_mask: Bool[Array, "envs actions"],
     hidden: ArrayTree,
@@ -254,7 +239,7 @@ def _values_where(
 
     def value(operand: ArrayTree) -> Float[Array, ""]:
         weights, *inputs = operand
-        return advance(eqx.combine(weights, static), *inputs)[1]
+        return eqx.combine(weights, static).advance(*inputs)[1]
 
     def one(wanted: Array, *inputs: ArrayTree) -> Array:
         operand = (weights, *inputs)

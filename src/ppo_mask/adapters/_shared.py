@@ -13,9 +13,17 @@ from jaxtyping import Array, Bool, Int, Key, TypeCheckError, UInt8
 from ppo_mask.envs import TimeStep
 from ppo_mask.errors import RunError, first_line
 from ppo_mask.jax_tools import ArrayTree, strong_types
-from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, is_recurrent
+from ppo_mask.networks import (
+    AbstractActorCritic,
+    MaskedCategorical,
+    Model,
+    Policy,
+    as_model,
+    is_recurrent,
+)
 
-Opponent: TypeAlias = Callable[[Any, Any, Any], Any] | AbstractActorCritic
+OpponentFunction: TypeAlias = Callable[[Any, Any, Any], Any]
+Opponent: TypeAlias = OpponentFunction | Model | AbstractActorCritic
 """A function of an observation, a mask and a key that returns an action; or a network."""
 
 
@@ -115,11 +123,23 @@ def random_opponent(
     return MaskedCategorical(jnp.zeros(mask.shape), mask).sample(key)
 
 
+def as_opponent(given: Any) -> Any:
+    """Returns a network, or a policy, as a model; a function stays as it is."""
+    return given if given is None or _is_function(given) else as_model(given)
+
+
+def _is_function(given: Any) -> bool:
+    return callable(given) and not isinstance(given, Model | AbstractActorCritic | Policy)
+
+
 def choose_reply(
-    opponent: Opponent, observation: ArrayTree, mask: Bool[Array, " actions"], key: Key[Array, ""]
+    opponent: Model | OpponentFunction,
+    observation: ArrayTree,
+    mask: Bool[Array, " actions"],
+    key: Key[Array, ""],
 ) -> Int[Array, ""]:
     """Chooses the opponent's action; if it is not allowed, returns the first allowed action."""
-    if isinstance(opponent, AbstractActorCritic):
+    if isinstance(opponent, Model):
         _refuse_recurrent(opponent)  # Self-play may have put it here.
         action = opponent(observation, mask)[0].sample(key)
     else:
@@ -127,9 +147,7 @@ def choose_reply(
     return jnp.where(mask[action], action, jnp.argmax(mask)).astype(jnp.int32)
 
 
-def check_network(
-    opponent: AbstractActorCritic, game: str, observation: Any, mask: jax.ShapeDtypeStruct
-) -> None:
+def check_network(opponent: Model, game: str, observation: Any, mask: jax.ShapeDtypeStruct) -> None:
     """Checks that a network accepts the observations and masks of a game, given their shapes."""
     _refuse_recurrent(opponent)
     try:
@@ -137,11 +155,11 @@ def check_network(
     except (TypeError, ValueError, TypeCheckError) as error:
         shapes = ", ".join(str(x.shape) for x in jax.tree.leaves(observation))
         raise ValueError(
-            f"the opponent {type(opponent).__name__} is for another game: {game} has "
+            f"the opponent {type(opponent.network).__name__} is for another game: {game} has "
             f"observations of shape {shapes} and {mask.size} actions"
         ) from error
 
 
-def _refuse_recurrent(opponent: AbstractActorCritic) -> None:
+def _refuse_recurrent(opponent: Model) -> None:
     if is_recurrent(opponent):
         raise ValueError("a recurrent network cannot be the opponent: nobody keeps its state")

@@ -16,6 +16,8 @@ from jaxtyping import Array, Bool, Key
 from ppo_mask.adapters._moves import OTHERS_TURN, Moves, as_parts
 from ppo_mask.adapters._shared import (
     Opponent,
+    OpponentFunction,
+    as_opponent,
     check_network,
     choose_reply,
     import_library,
@@ -28,7 +30,7 @@ from ppo_mask.envs import AbstractEnv, Next, TimeStep
 from ppo_mask.envs.actions import Action, ActionLike, as_action
 from ppo_mask.envs.drawing import Picture
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import Model
 
 __all__ = ["Opponent", "PettingZooEnv", "random_opponent"]
 
@@ -53,7 +55,7 @@ class PettingZooEnv(AbstractEnv[HostState]):
         num_actions: the number of actions.
     """
 
-    opponent: Opponent
+    opponent: Model | OpponentFunction
     num_actions: int = eqx.field(static=True)
     _moves: GymnasiumEnv
     _hidden: tuple[str, ...] = eqx.field(static=True)
@@ -95,12 +97,12 @@ class PettingZooEnv(AbstractEnv[HostState]):
         self._moves = GymnasiumEnv(make_moves, num_workers=num_workers, mask=where)
         if not isinstance(self._moves.num_actions, int):
             raise ValueError(f"{name} has MultiDiscrete actions; they must be Discrete")
-        self.opponent = opponent
         self.num_actions = self._moves.num_actions
         self._hidden = (OTHERS_TURN, "action_mask", "valid_actions", str(mask))
-        if isinstance(opponent, AbstractActorCritic):
+        self.opponent = as_opponent(opponent)
+        if isinstance(self.opponent, Model):
             _, first = jax.eval_shape(self._moves.reset, jax.random.key(0))
-            check_network(opponent, name, self._show(first.observation), first.action_mask)
+            check_network(self.opponent, name, self._show(first.observation), first.action_mask)
 
     @property
     def observation_info(self) -> Any:

@@ -12,7 +12,9 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.adapters._shared import (
     Opponent,
+    OpponentFunction,
     StaticObject,
+    as_opponent,
     check_network,
     choose_reply,
     import_library,
@@ -29,7 +31,7 @@ from ppo_mask.jax_tools import (
     strong_types,
     zeros_from_shapes,
 )
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import Model
 
 __all__ = ["Match", "Opponent", "PgxEnv", "random_opponent"]
 
@@ -60,7 +62,7 @@ class PgxEnv(AbstractEnv[Match]):
     The mask is pgx's; an action outside the mask loses the game at once.
 
     :class:`~ppo_mask.training.SelfPlay` trains against a copy of the learner. The copy gets pgx's
-    own observations, so with self-play do not wrap the environment in ``FlatObservation``.
+    own observations.
 
     Attributes:
         opponent: the function or network that plays the other players. A network's parameters are
@@ -71,7 +73,7 @@ class PgxEnv(AbstractEnv[Match]):
         observation_info: a board's channels come last.
     """
 
-    opponent: Opponent | None
+    opponent: Model | OpponentFunction | None
     begins: bool | None = eqx.field(static=True)
     num_actions: int = eqx.field(static=True)
     num_players: int = eqx.field(static=True)
@@ -102,11 +104,11 @@ class PgxEnv(AbstractEnv[Match]):
             )
         if game.num_players == 1 and (opponent is not None or begins is not None):
             raise ValueError(f"{game.id} of pgx is played alone: leave opponent and begins out")
-        if isinstance(opponent, AbstractActorCritic):
+        self.opponent = as_opponent(opponent)
+        if isinstance(self.opponent, Model):
             first = jax.eval_shape(game.init, jax.random.key(0))
             name = f"{game.id} of pgx"
-            check_network(opponent, name, first.observation, first.legal_action_mask)
-        self.opponent = opponent
+            check_network(self.opponent, name, first.observation, first.legal_action_mask)
         self.begins = begins
         self.num_actions = int(game.num_actions)
         self.num_players = int(game.num_players)

@@ -12,7 +12,10 @@ import jax
 import numpy as np
 
 from ppo_mask.checkpoints._store import named_arrays
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import AbstractActorCritic, AbstractReader, Model
+
+Part = Model | AbstractActorCritic | AbstractReader
+"""What an architecture consists of, each with its ``hyperparameters``."""
 
 _NETWORK, _TUPLE = {"network", "hyperparameters"}, {"tuple"}
 _PLAIN = (bool, int, float, str)
@@ -23,14 +26,14 @@ class UnknownNetwork(Exception):
     """A stored architecture names an unknown class."""
 
 
-def architecture_of(model: AbstractActorCritic) -> dict[str, Any]:
+def architecture_of(model: Part) -> dict[str, Any]:
     """Describes a network's architecture, so that :func:`load_policy` can rebuild the network.
 
     Args:
-        model: any network.
+        model: any model.
 
     Returns:
-        Class names and hyperparameters, nested like the networks inside of ``model``.
+        Class names and hyperparameters, nested like the parts of ``model``.
 
     Raises:
         ValueError: a hyperparameter cannot be stored, or the hyperparameters build a different
@@ -38,7 +41,7 @@ def architecture_of(model: AbstractActorCritic) -> dict[str, Any]:
     """
     classes: dict[str, Any] = {}
     architecture = _stored(model, "", "", classes)
-    name = type(model).__name__
+    name = type(model.network if isinstance(model, Model) else model).__name__
     try:
         again = eqx.filter_eval_shape(build, json.loads(json.dumps(architecture)), classes)
     # A custom constructor may raise anything.
@@ -54,7 +57,7 @@ def architecture_of(model: AbstractActorCritic) -> dict[str, Any]:
     raise ValueError(f"the hyperparameters of {name} do not make such a network again: {reason}")
 
 
-def build(architecture: Any, classes: Mapping[str, Any]) -> AbstractActorCritic:
+def build(architecture: Any, classes: Mapping[str, Any]) -> Any:
     """Builds a network from its architecture, with arbitrary weights.
 
     Raises:
@@ -73,13 +76,14 @@ def build(architecture: Any, classes: Mapping[str, Any]) -> AbstractActorCritic:
             return {key: read(each) for key, each in values.items()}
         if (name := values["network"]) not in classes:
             raise UnknownNetwork(name)
-        hyperparameters = values["hyperparameters"].items()
-        return classes[name](**{key: read(x) for key, x in hyperparameters}, key=jax.random.key(0))
+        given = {key: read(x) for key, x in values["hyperparameters"].items()}
+        is_network = issubclass(classes[name], AbstractActorCritic)
+        return classes[name](**given, **({"key": jax.random.key(0)} if is_network else {}))
 
     return read(architecture)
 
 
-def is_architecture_of(saved: Any, model: AbstractActorCritic) -> bool:
+def is_architecture_of(saved: Any, model: Model) -> bool:
     """Whether a network has the saved architecture.
 
     A hyperparameter added to the class after the save takes the constructor's default.
@@ -96,7 +100,7 @@ def is_architecture_of(saved: Any, model: AbstractActorCritic) -> bool:
 
 def _stored(value: Any, network: str, name: str, classes: dict[str, Any]) -> Any:
     """Converts the hyperparameter ``name`` of ``network``, or a value inside of it, to JSON."""
-    if isinstance(value, AbstractActorCritic):
+    if isinstance(value, Part):
         network = type(value).__name__
         if classes.setdefault(network, type(value)) is not type(value):
             _refuse(network, name, value, ", but not two classes of one name")
@@ -132,5 +136,5 @@ def _refuse(network: str, name: str, value: object, but: str = "") -> NoReturn:
     )
 
 
-def _shapes(model: AbstractActorCritic) -> dict[str, str]:
+def _shapes(model: Part) -> dict[str, str]:
     return {name: f"{x.dtype}{list(x.shape)}" for name, x in named_arrays(model).items()}

@@ -19,24 +19,18 @@ from ppo_mask.checkpoints._storage import is_url
 from ppo_mask.checkpoints._store import DESCRIPTION, read_description, restore, write_checkpoint
 from ppo_mask.errors import RunError
 from ppo_mask.networks import (
-    AbstractActorCritic,
-    BFloat16ActorCritic,
+    ArrayReader,
     ConvActorCritic,
     GRUActorCritic,
+    IdentityReader,
     MLPActorCritic,
+    Model,
     ModelLike,
-    NormalizedActorCritic,
     Policy,
     as_model,
 )
 
-_NETWORKS: tuple[type[AbstractActorCritic], ...] = (
-    MLPActorCritic,
-    ConvActorCritic,
-    GRUActorCritic,
-    NormalizedActorCritic,
-    BFloat16ActorCritic,
-)
+_KNOWN = (Model, IdentityReader, ArrayReader, MLPActorCritic, ConvActorCritic, GRUActorCritic)
 
 
 def save_policy(model: ModelLike, path: str | Path) -> None:
@@ -56,12 +50,12 @@ def save_policy(model: ModelLike, path: str | Path) -> None:
         >>> import jax
         >>> import ppo_mask as pm
         >>> env = pm.envs.probes.MaskedLocks()
-        >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
+        >>> model = pm.network_for(env, key=jax.random.key(0))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     pm.save_policy(model, f"{folder}/policy")
         ...     policy = pm.load_policy(f"{folder}/policy")
-        >>> policy.model.hidden_dim
-        256
+        >>> policy
+        Policy(MLPActorCritic, 141,089 parameters)
     """
     if is_url(str(path)):
         raise RunError(f"a policy is saved to a local folder, not to {path}")
@@ -80,14 +74,14 @@ def is_saved_policy(place: str) -> bool:
     return (path / DESCRIPTION).is_file() and "update" not in read_description(path)
 
 
-def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] = ()) -> Policy:
+def load_policy(path: str | Path, networks: Sequence[type[Any]] = ()) -> Policy:
     """Loads a policy from a run, a checkpoint, or a folder that :func:`save_policy` wrote.
 
     Args:
         path: the folder or URL of a run (whose newest checkpoint is loaded), of a checkpoint, or of
             a saved policy.
-        networks: custom network classes that the policy may use. A checkpoint holds class names and
-            hyperparameters, but no code.
+        networks: custom classes of networks and readers that the policy may use. A checkpoint holds
+            class names and hyperparameters, but no code.
 
     Returns:
         The policy.
@@ -108,7 +102,7 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
         1
     """
     path = _checkpoint_of(path)
-    known: dict[str, Any] = {network.__name__: network for network in (*_NETWORKS, *networks)}
+    known: dict[str, Any] = {network.__name__: network for network in (*_KNOWN, *networks)}
     try:
         like = eqx.filter_eval_shape(build, read_description(path)["architecture"], known)
     except UnknownNetwork as error:
@@ -119,7 +113,7 @@ def load_policy(path: str | Path, networks: Sequence[type[AbstractActorCritic]] 
     return Policy(restore(path, like, prefix="model."))
 
 
-def load_weights(path: str | Path, model: AbstractActorCritic) -> AbstractActorCritic:
+def load_weights(path: str | Path, model: ModelLike) -> Model:
     """Loads a saved policy's weights into a network, to train it further.
 
     Args:
@@ -142,10 +136,10 @@ def load_weights(path: str | Path, model: AbstractActorCritic) -> AbstractActorC
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     pm.save_policy(trained, f"{folder}/policy")
         ...     model = pm.checkpoints.load_weights(f"{folder}/policy", fresh)
-        >>> bool(eqx.tree_equal(model, trained))
+        >>> bool(eqx.tree_equal(model.network, trained))
         True
     """
-    path = _checkpoint_of(path)
+    path, model = _checkpoint_of(path), as_model(model)
     saved = read_description(path)["architecture"]
     if not is_architecture_of(saved, model):
         asked = architecture_of(model)

@@ -17,14 +17,13 @@ from ._host import AbstractHostEnv, host_env_in
 from ._multitask import MultiTask
 from ._shapes import Shapes, require_env, shapes_of, trace_call
 from ._vector import VectorEnv, VectorState, VectorTimeStep
-from ._wrappers import FlatObservation, TimeLimit, flatten
+from ._wrappers import TimeLimit
 
 __all__ = [
     "AbstractEnv",
     "AbstractHostEnv",
     "AbstractSelfResettingEnv",
     "ArrayInfo",
-    "FlatObservation",
     "MultiTask",
     "Next",
     "ProtocolError",
@@ -38,7 +37,6 @@ __all__ = [
     "check_env",
     "declared_info",
     "drawing",
-    "flatten",
     "host_env_in",
     "probes",
     "require_env",

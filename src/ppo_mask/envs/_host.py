@@ -17,7 +17,7 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
 
     A step changes the state in place, so an earlier state cannot be stepped again. Environments are
     stepped and reset only as a batch, by :meth:`step_and_reset`. A wrapper around a host
-    environment must have that method, too, as :class:`TimeLimit` and :class:`FlatObservation` do.
+    environment must have that method, too, as :class:`TimeLimit` does.
     """
 
     @abstractmethod

@@ -1,21 +1,17 @@
 """Wrappers of environments."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, SupportsIndex, TypeVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, Next, TimeStep, declared_info
 from ppo_mask.envs._host import step_in_place
-from ppo_mask.envs._shapes import trace_call
 from ppo_mask.envs.actions import Action, ActionLike, NumActions, as_action
 from ppo_mask.envs.drawing import Picture, draw
 from ppo_mask.errors import check_at_least
-from ppo_mask.jax_tools import ArrayTree, flat_numbers
 
 State = TypeVar("State")
 
@@ -90,67 +86,3 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
     def draw(self, state: tuple[State, Int[Array, ""]], timestep: TimeStep) -> Picture | None:
         """Draws the environment's state, if the environment can."""
         return draw(self.env, state[0], timestep)
-
-
-class FlatObservation(AbstractEnv[State]):
-    """An environment whose observation is flattened to one vector, for an MLP.
-
-    Attributes:
-        env: the environment.
-        of: picks the part of the observation to flatten, such as
-            ``lambda observation: observation.grid``. None flattens the whole observation.
-        num_actions: the environment's number of actions.
-        observation_size: length of the vector.
-
-    Example:
-        >>> import jax, ppo_mask as pm
-        >>> env = pm.FlatObservation(pm.envs.probes.MaskedLocks())
-        >>> env.observation_size
-        1
-        >>> model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
-    """
-
-    env: AbstractEnv[State]
-    of: Callable[[Any], ArrayTree] | None
-    num_actions: NumActions = eqx.field(static=True)
-    observation_size: int = eqx.field(static=True)
-
-    def __init__(self, env: AbstractEnv[State], of: Callable[[Any], ArrayTree] | None = None):
-        self.env = env
-        self.of = of
-        self.num_actions = env.num_actions
-        _, first = trace_call("reset", env.reset, jax.random.key(0))
-        flat = jax.eval_shape(lambda timestep: self._flatten(timestep), first)
-        self.observation_size = flat.observation.size
-
-    def reset(self, key: Key[Array, ""]) -> tuple[State, TimeStep]:
-        """Starts an episode."""
-        return self._flat(*self.env.reset(key))
-
-    def step(self, key: Key[Array, ""], state: State, action: ActionLike) -> tuple[State, TimeStep]:
-        """Takes one action."""
-        return self._flat(*self.env.step(key, state, as_action(action, self.num_actions)))
-
-    def step_and_reset(self, *arguments: Any) -> tuple[TimeStep, Next[State]]:
-        """See :class:`AbstractHostEnv`; only for wrappers of a host environment."""
-        final, following = step_in_place(self.env, *arguments)
-        return self._flatten(final), self._flatten(following)
-
-    def draw(self, state: State, timestep: TimeStep) -> Picture | None:
-        """Draws the environment's state, if the environment can."""
-        return draw(self.env, state, timestep)
-
-    def _flat(self, state: State, timestep: TimeStep) -> tuple[State, TimeStep]:
-        return state, self._flatten(timestep)
-
-    def _flatten(self, timestep: Any) -> Any:
-        part = timestep.observation if self.of is None else self.of(timestep.observation)
-        return dataclasses.replace(timestep, observation=flatten(part))
-
-
-def flatten(observation: ArrayTree) -> Float[Array, " features"]:
-    """Concatenates all arrays of an observation into a float32 vector, in the order of the leaves.
-
-    Booleans become 0 and 1; other numbers keep their values.
-    """
-    return flat_numbers(observation).astype(jnp.float32)

@@ -1,27 +1,13 @@
-"""Networks: a masked policy and a value function.
+"""Networks: a masked policy and a value function, behind a reader of observations.
 
 In: an observation, a mask and, for recurrent networks, a hidden state. Out: a
 :class:`MaskedCategorical` (for MultiDiscrete actions, a :class:`MaskedMultiCategorical`) and a
-value. Normalization and bfloat16 wrap a network, and the wrappers are networks themselves.
+value. A :class:`Model` is a reader and a network: the reader decides what the numbers of an
+observation mean, and the model adds normalization and precision. :func:`network_for` makes one.
 :mod:`~ppo_mask.networks.layers` has the linear layers, for custom networks.
 """
 
-from ._actor_critic import (
-    AbstractActorCritic,
-    AbstractFeatureActorCritic,
-    AbstractRecurrentActorCritic,
-    Memory,
-    advance,
-    describe_model,
-    forward,
-    initial_hidden,
-    is_recurrent,
-    reset_hidden,
-    split_features,
-    static_fields,
-    vmap_axes,
-)
-from ._bfloat16 import BFloat16ActorCritic, to_bfloat16
+from ._actor_critic import AbstractActorCritic, AbstractRecurrentActorCritic, static_fields
 from ._conv import ConvActorCritic
 from ._default import describe_network, network_for
 from ._distribution import (
@@ -33,43 +19,49 @@ from ._distribution import (
 )
 from ._gru import GRUActorCritic
 from ._mlp import MLPActorCritic
-from ._normalize import (
-    NormalizedActorCritic,
-    RunningMoments,
+from ._model import (
+    PRECISIONS,
+    Memory,
+    Model,
     add_normalization,
+    forward,
+    is_recurrent,
+    reset_hidden,
+    to_bfloat16,
     trainable,
     update_statistics,
+    vmap_axes,
 )
+from ._moments import RunningMoments
 from ._policy import ModelLike, Policy, as_model
+from ._reader import AbstractReader, ArrayReader, IdentityReader
 
 __all__ = [
+    "PRECISIONS",
     "AbstractActorCritic",
-    "AbstractFeatureActorCritic",
     "AbstractMaskedDistribution",
+    "AbstractReader",
     "AbstractRecurrentActorCritic",
-    "BFloat16ActorCritic",
+    "ArrayReader",
     "ConvActorCritic",
     "GRUActorCritic",
+    "IdentityReader",
     "MLPActorCritic",
     "MaskedCategorical",
     "MaskedMultiCategorical",
     "Memory",
+    "Model",
     "ModelLike",
-    "NormalizedActorCritic",
     "Policy",
     "RunningMoments",
     "add_normalization",
-    "advance",
     "as_model",
-    "describe_model",
     "describe_network",
     "forward",
-    "initial_hidden",
     "is_recurrent",
     "masked_distribution",
     "network_for",
     "reset_hidden",
-    "split_features",
     "static_fields",
     "to_bfloat16",
     "trainable",

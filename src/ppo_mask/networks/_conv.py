@@ -1,6 +1,5 @@
 """A network for images and boards: convolutions, a hidden layer, and two heads."""
 
-import math
 from typing import Any, final
 
 import equinox as eqx
@@ -9,48 +8,35 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.envs.actions import NumActions, mask_length
-from ppo_mask.errors import warn
-from ppo_mask.jax_tools import ArrayTree, flat_numbers, python_scalar
 from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
-from ppo_mask.networks._observation import (
-    SMALLEST_SIDE,
-    Bounds,
-    bounds_of,
-    channels_last,
-    find_grid,
-    is_shortest_first,
-    scale,
-)
-from ppo_mask.networks.layers import affine, check_sizes, linear, observation_shapes, size_of
+from ppo_mask.networks._reader import SMALLEST_SIDE
+from ppo_mask.networks.layers import affine, check_sizes, linear
 
 _LARGEST = 12  # Cells per side; larger images are halved.
-_LARGE = 100  # Cells per side; larger images are slow to learn from, which a warning says.
 
 
 @final
 class ConvActorCritic(AbstractActorCritic):
-    """Convolutions over one image or board of the observation, shared by policy and value.
+    """Convolutions over one image or board, shared by policy and value.
+
+    The input is a pair: the grid, and a vector of the rest of the observation.
+    :func:`ppo_mask.network_for` makes a model whose reader finds them.
 
     Kernels are 3 × 3. Convolutions of stride 2 halve the image until no side is longer than 12
     cells; there are at least two convolutions. The last convolution's output is concatenated with
-    all other arrays of the observation; one hidden layer and two heads follow. Weights start
+    the rest of the observation; one hidden layer and two heads follow. Weights start
     orthogonal, as in :class:`~ppo_mask.networks.MLPActorCritic`.
 
     Args:
         key: the random key of the initial weights.
-        channels_first: None takes the first axis for the channels if it is the shortest, with a
-            warning, and the last axis otherwise.
 
     Attributes:
-        grid_shape: rows, columns and channels; with ``channels_first``, channels, rows and columns.
-            The observation's first array of this shape is the grid.
+        grid_shape: rows, columns and channels.
         other_size: number of entries in the rest of the observation.
         num_actions: number of logits of the policy; if MultiDiscrete, a number for each part.
         channels: number of channels of each convolution.
         hidden_dim: width of the hidden layer.
-        channels_first: whether the grid's first axis, not its last, has the channels.
-        bounds: as in :class:`~ppo_mask.networks.MLPActorCritic`.
         convolutions: the convolutions, in order: each is a layer that is applied to every cell, and
             whose input is the cell's 3 × 3 neighborhood (row, column, channel).
         hidden: the hidden layer.
@@ -62,9 +48,9 @@ class ConvActorCritic(AbstractActorCritic):
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
-        >>> model = pm.ConvActorCritic((8, 8, 2), 5, num_actions=4, key=jax.random.key(0))
-        >>> observation = {"board": jnp.zeros((8, 8, 2), bool), "hand": jnp.ones(5)}
-        >>> distribution, value = model(observation, jnp.arange(4) < 2)
+        >>> network = pm.ConvActorCritic((8, 8, 2), 5, num_actions=4, key=jax.random.key(0))
+        >>> board, hand = jnp.zeros((8, 8, 2)), jnp.ones(5)
+        >>> distribution, value = network((board, hand), jnp.arange(4) < 2)
         >>> print(distribution.probs.round(1))
         [0.5 0.5 0.  0. ]
     """
@@ -74,8 +60,6 @@ class ConvActorCritic(AbstractActorCritic):
     num_actions: NumActions = eqx.field(static=True)
     channels: int = eqx.field(static=True)
     hidden_dim: int = eqx.field(static=True)
-    channels_first: bool = eqx.field(static=True)
-    bounds: Bounds = eqx.field(static=True)
     convolutions: tuple[eqx.nn.Linear, ...]
     hidden: eqx.nn.Linear
     actor: eqx.nn.Linear
@@ -88,18 +72,10 @@ class ConvActorCritic(AbstractActorCritic):
         num_actions: NumActions,
         channels: int = 32,
         hidden_dim: int = 256,
-        channels_first: bool | None = None,
-        bounds: Bounds = (),
         *,
         key: Key[Array, ""],
     ):
-        rows, columns, planes = channels_last(grid_shape, channels_first)
-        if channels_first is None and (channels_first := is_shortest_first(grid_shape)):
-            warn(
-                f"the first axis of {list(grid_shape)} is the shortest, and is taken for the "
-                "channels; channels_first (--channels-first) says whether it is"
-            )
-        self.grid_shape, self.channels_first, self.bounds = grid_shape, channels_first, bounds
+        rows, columns, planes = self.grid_shape = grid_shape
         self.other_size, self.num_actions = other_size, num_actions
         self.channels, self.hidden_dim = channels, hidden_dim
         check_sizes(self, "num_actions", "channels", "hidden_dim")
@@ -118,65 +94,22 @@ class ConvActorCritic(AbstractActorCritic):
         self.actor = linear(hidden_dim, mask_length(num_actions), 0.01, keys[-2])
         self.critic = linear(hidden_dim, 1, 1.0, keys[-1])
 
-    @classmethod
-    def for_env(
-        cls,
-        env: Any,
-        *,
-        key: Key[Array, ""],
-        channels_first: bool | None = None,
-        **hyperparameters: Any,
-    ) -> "ConvActorCritic":
-        """Makes a network that fits an environment.
-
-        Args:
-            env: an :class:`~ppo_mask.envs.AbstractEnv` with a grid in its observation: an array of
-                at least 3 × 3 cells, and channels. Integers whose bounds it knows are scaled; bytes
-                of the grid are scaled in any case.
-            key: the random key of the initial weights.
-            channels_first: whether the grid's first axis, not its last, has the channels; None for
-                what the environment knows, if it knows.
-            hyperparameters: other arguments of the constructor, such as ``hidden_dim``.
-
-        Raises:
-            ValueError: the observation has no grid, or no numbers at all.
-        """
-        observation = observation_shapes(env)
-        if (grid := find_grid(env, observation, channels_first)) is None:
-            raise ValueError("the observation has no array of rows, columns and channels")
-        shape, known = grid
-        rows, columns, _ = channels_last(shape, known)
-        if max(rows, columns) > _LARGE:
-            warn(
-                f"images of {rows} x {columns} make an update about {rows * columns / 84**2:.0f} "
-                f"times as long as 84 x 84, and each step of a rollout keeps "
-                f"{size_of(observation):,} numbers; ResizeObservation, GrayscaleObservation and "
-                "FrameStackObservation of gymnasium.wrappers shrink and stack them"
-            )
-        bounds = bounds_of(env, observation, shape)
-        read: dict[str, Any] = {"channels_first": known, "bounds": bounds}
-        others = size_of(observation) - math.prod(shape)
-        plain = jax.tree.map(python_scalar, hyperparameters)
-        return cls(shape, others, env.num_actions, key=key, **(read | plain))
-
     @property
     def hyperparameters(self) -> dict[str, Any]:
         return static_fields(self)
 
     def __call__(
-        self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
+        self,
+        observation: tuple[Float[Array, "rows columns channels"], Float[Array, " rest"]],
+        action_mask: Bool[Array, " actions"],
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
-        leaves = jax.tree.leaves(scale(observation, self.bounds))
-        place = next((i for i, x in enumerate(leaves) if x.shape == self.grid_shape), None)
-        others = flat_numbers([x for i, x in enumerate(leaves) if i != place])
-        if place is None or others.size != self.other_size:
+        x, others = observation
+        if x.shape != self.grid_shape or others.size != self.other_size:
             raise ValueError(
                 f"the network takes a grid {list(self.grid_shape)} and {self.other_size} other "
-                f"numbers, got {[list(x.shape) for x in leaves]}"
+                f"numbers, got {list(x.shape)} and {others.size}"
             )
-        x = leaves[place].astype(self.convolutions[0].weight.dtype)
-        if self.channels_first:
-            x = jnp.moveaxis(x, 0, -1)
+        x = x.astype(self.convolutions[0].weight.dtype)
         for convolution in self.convolutions:
             x = jax.nn.relu(affine(convolution, neighborhoods(x)))
         x = jnp.concatenate([x.reshape(-1), others.astype(x.dtype)])

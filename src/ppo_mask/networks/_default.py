@@ -1,62 +1,99 @@
 """The default network for an environment, and one-line descriptions of networks."""
 
-from typing import Any, SupportsIndex
+import math
+from typing import Any
 
+import equinox as eqx
+import jax
 from jaxtyping import Array, Key
 
 from ppo_mask.envs.actions import describe_actions
-from ppo_mask.jax_tools import describe_shapes
-from ppo_mask.networks._actor_critic import (
-    AbstractActorCritic,
-    AbstractWrappedActorCritic,
-    count_parameters,
-)
+from ppo_mask.errors import warn
+from ppo_mask.jax_tools import describe_shapes, python_scalar
 from ppo_mask.networks._conv import ConvActorCritic
+from ppo_mask.networks._gru import GRUActorCritic
 from ppo_mask.networks._mlp import MLPActorCritic
-from ppo_mask.networks._observation import channels_last, find_grid
+from ppo_mask.networks._model import Model
+from ppo_mask.networks._reader import ArrayReader, find_grid
 from ppo_mask.networks.layers import observation_shapes, size_of
 
+_LARGE = 100  # Cells per side; larger images are slow to learn from, which a warning says.
 _SHOWN = 4  # arrays; an observation with more arrays is summarized
+
+
+_MAKERS: dict[str, tuple[str, ...]] = {
+    "mlp": ("hidden_dim", "num_layers", "layer_norm", "policy_gain", "shared_layers"),
+    "gru": ("hidden_dim", "layer_norm", "policy_gain"),
+    "conv": ("channels", "hidden_dim"),
+}
+"""The networks that :func:`network_for` makes, and the sizes that each of them has."""
 
 
 def network_for(
     env: Any,
+    kind: str | None = None,
     *,
     key: Key[Array, ""],
-    hidden_dim: SupportsIndex = 256,
-    num_layers: SupportsIndex = 2,
-    shared_layers: SupportsIndex = 0,
     channels_first: bool | None = None,
-) -> AbstractActorCritic:
-    """Makes the default network: convolutions for an image or a board, else an MLP.
+    **sizes: Any,
+) -> Model:
+    """Makes a model for an environment: a network, and a reader of the environment's observations.
 
     Args:
         env: an :class:`~ppo_mask.envs.AbstractEnv` with any observation of numbers.
+        kind: "mlp" for an :class:`MLPActorCritic`, "gru" for a :class:`GRUActorCritic`, or "conv"
+            for a :class:`ConvActorCritic`; None for convolutions where the observation has an image
+            or a board, else an MLP.
         key: the random key of the initial weights.
-        hidden_dim: width of the hidden layers.
-        num_layers: number of hidden layers of an MLP.
-        shared_layers: number of an MLP's first hidden layers that both heads share.
-        channels_first: as in :meth:`ConvActorCritic.for_env`.
+        channels_first: whether the first axis of an image or board has its channels; see
+            :meth:`ArrayReader.for_env`.
+        sizes: arguments of the network's constructor, such as ``hidden_dim``. With no ``kind``, an
+            argument that the network does not have is not used.
 
     Raises:
-        ValueError: the observation has no numbers, or a size is invalid.
+        ValueError: the observation has no numbers, or no image or board for "conv"; a size is
+            invalid; or there is no such network.
 
     Example:
         >>> import jax, ppo_mask as pm
         >>> env = pm.envs.probes.MaskedLocks()
-        >>> type(pm.networks.network_for(env, key=jax.random.key(0))).__name__
-        'MLPActorCritic'
+        >>> pm.network_for(env, key=jax.random.key(0))
+        Model(MLPActorCritic, 141,089 parameters)
+        >>> pm.network_for(env, "gru", hidden_dim=64, key=jax.random.key(0))
+        Model(GRUActorCritic, 26,785 parameters)
     """
-    if find_grid(env, observation_shapes(env), channels_first) is not None:
-        return ConvActorCritic.for_env(
-            env, key=key, hidden_dim=hidden_dim, channels_first=channels_first
+    if kind not in (None, *_MAKERS):
+        raise ValueError(f"there is no network {kind!r}; there are {', '.join(_MAKERS)}")
+    observation = observation_shapes(env)
+    chosen = kind
+    if chosen is None:
+        chosen = "mlp" if find_grid(env, observation, channels_first) is None else "conv"
+    sizes = jax.tree.map(python_scalar, sizes)
+    if kind is None:
+        sizes = {name: size for name, size in sizes.items() if name in _MAKERS[chosen]}
+    reader = ArrayReader.for_env(env, grid=chosen == "conv", channels_first=channels_first)
+    if chosen == "conv":
+        assert reader.grid_shape is not None
+        _warn_if_large(reader, observation)
+        shape, others = reader.cells, size_of(observation) - math.prod(reader.grid_shape)
+        network = ConvActorCritic(shape, others, env.num_actions, key=key, **sizes)
+        return Model(reader, network)
+    make = MLPActorCritic if chosen == "mlp" else GRUActorCritic
+    return Model(reader, make(size_of(observation), env.num_actions, key=key, **sizes))
+
+
+def _warn_if_large(reader: ArrayReader, observation: Any) -> None:
+    rows, columns, _ = reader.cells
+    if max(rows, columns) > _LARGE:
+        warn(
+            f"images of {rows} x {columns} make an update about {rows * columns / 84**2:.0f} "
+            f"times as long as 84 x 84, and each step of a rollout keeps "
+            f"{size_of(observation):,} numbers; ResizeObservation, GrayscaleObservation and "
+            "FrameStackObservation of gymnasium.wrappers shrink and stack them"
         )
-    return MLPActorCritic.for_env(
-        env, key=key, hidden_dim=hidden_dim, num_layers=num_layers, shared_layers=shared_layers
-    )
 
 
-def describe_network(model: AbstractActorCritic, env: Any, observation: Any = None) -> str:
+def describe_network(model: Model, env: Any, observation: Any = None) -> str:
     """Describes in one line an environment's observation, a network, and the actions.
 
     Args:
@@ -67,7 +104,7 @@ def describe_network(model: AbstractActorCritic, env: Any, observation: Any = No
     Example:
         >>> import jax, ppo_mask as pm
         >>> env = pm.envs.probes.MaskedLocks(keys=2)
-        >>> model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
+        >>> model = pm.network_for(env, hidden_dim=8, key=jax.random.key(0))
         >>> print(pm.networks.describe_network(model, env))
         float32[1] -> MLPActorCritic, 299 parameters -> 32 actions
     """
@@ -76,16 +113,16 @@ def describe_network(model: AbstractActorCritic, env: Any, observation: Any = No
     shown = ", ".join(f"{name.lstrip('.')} {shape}".strip() for name, shape in arrays.items())
     if len(arrays) > _SHOWN:
         shown = f"{len(arrays)} arrays of {size_of(observation):,} numbers"
-    made = f"{type(model).__name__}{_describe_grid(model)}, {count_parameters(model):,} parameters"
+    size = sum(x.size for x in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
+    made = f"{model.description}{_describe_grid(model)}, {size:,} parameters"
     return f"{shown} -> {made} -> {describe_actions(env.num_actions)}"
 
 
-def _describe_grid(model: AbstractActorCritic) -> str:
-    """Describes how a network with convolutions reads its grid; empty for other networks."""
-    while isinstance(model, AbstractWrappedActorCritic):
-        model = model.network
-    if not isinstance(model, ConvActorCritic):
+def _describe_grid(model: Model) -> str:
+    """Describes how a reader reads a grid; empty without one."""
+    reader = model.reader
+    if not isinstance(reader, ArrayReader) or reader.grid_shape is None:
         return ""
-    rows, columns, channels = channels_last(model.grid_shape, model.channels_first)
-    order = "first" if model.channels_first else "last"
+    rows, columns, channels = reader.cells
+    order = "first" if reader.channels_first else "last"
     return f" ({rows} x {columns} cells, {channels} channels, which come {order})"

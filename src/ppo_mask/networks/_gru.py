@@ -1,6 +1,6 @@
 """A recurrent network: a layer, a gated recurrent unit, and two heads."""
 
-from typing import final
+from typing import Any, final
 
 import equinox as eqx
 import jax
@@ -9,15 +9,13 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.envs.actions import NumActions, mask_length
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic
+from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic, static_fields
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
-from ppo_mask.networks._mlp import AbstractFlatActorCritic
-from ppo_mask.networks._observation import Bounds
-from ppo_mask.networks.layers import activate, affine, check_sizes, layer_of, linear
+from ppo_mask.networks.layers import activate, affine, as_vector, check_sizes, layer_of, linear
 
 
 @final
-class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
+class GRUActorCritic(AbstractRecurrentActorCritic):
     """A layer, a gated recurrent unit, a head for the policy and a head for the value.
 
     The unit is the GRU of Cho et al. 2014 (arXiv:1406.1078). All weights start orthogonal: with
@@ -28,13 +26,12 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         key: the random key of the initial weights.
 
     Attributes:
-        observation_size: number of entries in an observation.
+        observation_size: number of inputs.
         num_actions: number of logits of the policy; if MultiDiscrete, a number for each part.
         hidden_dim: size of the hidden state, and width of the first layer.
         layer_norm: whether to normalize the first layer to mean 0 and variance 1 before its tanh.
         policy_gain: factor on the hidden state before the policy's head; see
             :class:`~ppo_mask.networks.MLPActorCritic`.
-        bounds: as in :class:`~ppo_mask.networks.MLPActorCritic`.
         encoder: the first layer.
         gates: the unit's weights for the first layer's output, with the reset, update and candidate
             gates stacked.
@@ -60,7 +57,6 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
     hidden_dim: int = eqx.field(static=True)
     layer_norm: bool = eqx.field(static=True)
     policy_gain: float = eqx.field(static=True)
-    bounds: Bounds = eqx.field(static=True)
     encoder: eqx.nn.Linear
     gates: eqx.nn.Linear
     recurrent_gates: eqx.nn.Linear
@@ -74,7 +70,6 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         hidden_dim: int = 256,
         layer_norm: bool = False,
         policy_gain: float = 1.0,
-        bounds: Bounds = (),
         *,
         key: Key[Array, ""],
     ):
@@ -83,7 +78,6 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         self.hidden_dim = hidden_dim
         self.layer_norm = layer_norm
         self.policy_gain = policy_gain
-        self.bounds = bounds
         check_sizes(self, "observation_size", "num_actions", "hidden_dim")
         keys = jax.random.split(key, 9)
         self.encoder = linear(observation_size, hidden_dim, 2**0.5, keys[0])
@@ -91,6 +85,10 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         self.recurrent_gates = _stacked(hidden_dim, keys[4:7])
         self.actor = linear(hidden_dim, mask_length(num_actions), 0.01, keys[7])
         self.critic = linear(hidden_dim, 1, 1.0, keys[8])
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        return static_fields(self)
 
     def initial_hidden(self) -> Float[Array, " hidden"]:
         """Returns a hidden state of zeros."""
@@ -102,7 +100,7 @@ class GRUActorCritic(AbstractFlatActorCritic, AbstractRecurrentActorCritic):
         action_mask: Bool[Array, " actions"],
         hidden: Float[Array, " hidden"],
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""], Float[Array, " hidden"]]:
-        x = self._numbers(observation)
+        x = as_vector(observation, self.observation_size)
         encoded = activate(self.encoder, x, self.layer_norm)
         new = jnp.split(affine(self.gates, encoded), 3)
         old = jnp.split(affine(self.recurrent_gates, hidden), 3)

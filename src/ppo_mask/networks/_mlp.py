@@ -1,70 +1,24 @@
 """The default network: two MLPs."""
 
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.envs.actions import NumActions, mask_length
-from ppo_mask.jax_tools import ArrayTree, flat_numbers, python_scalar
+from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
-from ppo_mask.networks._observation import Bounds, bounds_of, scale
-from ppo_mask.networks.layers import (
-    activate,
-    affine,
-    check_sizes,
-    linear,
-    observation_shapes,
-    size_of,
-)
-
-_Network = TypeVar("_Network")
-
-
-class AbstractFlatActorCritic(AbstractActorCritic):
-    """A network on the flattened observation; the static fields are the hyperparameters."""
-
-    bounds: eqx.AbstractVar[Bounds]
-    observation_size: eqx.AbstractVar[int]
-
-    @classmethod
-    def for_env(
-        cls: type[_Network], env: Any, *, key: Key[Array, ""], **hyperparameters: Any
-    ) -> _Network:
-        """Makes a network that fits an environment.
-
-        Args:
-            env: an :class:`~ppo_mask.envs.AbstractEnv`. Integers whose bounds it knows are scaled.
-            key: the random key of the initial weights.
-            hyperparameters: other arguments of the constructor, such as ``hidden_dim``.
-
-        Raises:
-            ValueError: the observation has no numbers.
-        """
-        make: Any = cls
-        observation = observation_shapes(env)
-        plain = jax.tree.map(python_scalar, hyperparameters)
-        sizes = {"bounds": bounds_of(env, observation)} | plain
-        return make(size_of(observation), env.num_actions, key=key, **sizes)
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        return static_fields(self)
-
-    def _numbers(self, observation: ArrayTree) -> Float[Array, " features"]:
-        x = flat_numbers(scale(observation, self.bounds))
-        if x.size != self.observation_size:
-            raise ValueError(f"the network takes {self.observation_size} numbers, got {x.size}")
-        return x
+from ppo_mask.networks.layers import activate, affine, as_vector, check_sizes, linear
 
 
 @final
-class MLPActorCritic(AbstractFlatActorCritic):
-    """Two tanh MLPs, one for the policy and one for the value, on any observation.
+class MLPActorCritic(AbstractActorCritic):
+    """Two tanh MLPs, one for the policy and one for the value, on a vector of numbers.
 
-    All arrays of the observation are joined into one vector; integers and booleans become floats.
+    :func:`ppo_mask.network_for` makes one for any observation. Without a reader, the arrays of an
+    observation are joined into one vector.
 
     The MLPs share no layers by default. Early in training, the value's gradients are large, and in
     a shared trunk they would disturb the policy's features; Andrychowicz et al. 2021
@@ -81,7 +35,7 @@ class MLPActorCritic(AbstractFlatActorCritic):
         key: the random key of the initial weights.
 
     Attributes:
-        observation_size: number of entries in an observation.
+        observation_size: number of inputs.
         num_actions: number of logits of the policy; if MultiDiscrete, a number for each part.
         hidden_dim: width of the hidden layers.
         num_layers: number of hidden layers of each MLP.
@@ -91,8 +45,6 @@ class MLPActorCritic(AbstractFlatActorCritic):
         policy_gain: factor on the last hidden layer before the policy's head.
         shared_layers: number of first hidden layers that policy and value share. For a long
             observation, most of the cost is in the first layer; sharing this layer halves its cost.
-        bounds: for each array of the observation, the two values that become 0 and 1, or None to
-            leave the array as it is; empty to leave all.
         trunk: the shared layers.
         actor: the policy's other layers.
         critic: the value's other layers.
@@ -101,13 +53,11 @@ class MLPActorCritic(AbstractFlatActorCritic):
         ValueError: a size is below 1, or ``shared_layers`` is not between 0 and ``num_layers``.
 
     Example:
-        >>> import jax, ppo_mask as pm
-        >>> env = pm.envs.probes.MaskedLocks(keys=2)
-        >>> model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
-        >>> state, timestep = env.reset(jax.random.key(1))
-        >>> distribution, value = model(timestep.observation, timestep.action_mask)
-        >>> bool((distribution.probs > 0).sum() == 2)
-        True
+        >>> import jax, jax.numpy as jnp, ppo_mask as pm
+        >>> network = pm.MLPActorCritic(3, 4, hidden_dim=8, key=jax.random.key(0))
+        >>> distribution, value = network(jnp.ones(3), jnp.arange(4) < 2)
+        >>> print(distribution.probs.round(1))
+        [0.5 0.5 0.  0. ]
     """
 
     observation_size: int = eqx.field(static=True)
@@ -117,7 +67,6 @@ class MLPActorCritic(AbstractFlatActorCritic):
     layer_norm: bool = eqx.field(static=True)
     policy_gain: float = eqx.field(static=True)
     shared_layers: int = eqx.field(static=True)
-    bounds: Bounds = eqx.field(static=True)
     trunk: tuple[eqx.nn.Linear, ...]
     actor: tuple[eqx.nn.Linear, ...]
     critic: tuple[eqx.nn.Linear, ...]
@@ -131,7 +80,6 @@ class MLPActorCritic(AbstractFlatActorCritic):
         layer_norm: bool = False,
         policy_gain: float = 1.0,
         shared_layers: int = 0,
-        bounds: Bounds = (),
         *,
         key: Key[Array, ""],
     ):
@@ -142,7 +90,6 @@ class MLPActorCritic(AbstractFlatActorCritic):
         self.layer_norm = layer_norm
         self.policy_gain = policy_gain
         self.shared_layers = shared_layers
-        self.bounds = bounds
         check_sizes(self, "observation_size", "num_actions", "hidden_dim", "num_layers")
         actor_key, critic_key = jax.random.split(key)
         if not 0 <= shared_layers <= num_layers:
@@ -155,10 +102,14 @@ class MLPActorCritic(AbstractFlatActorCritic):
         self.trunk, self.actor = actor[:shared_layers], actor[shared_layers:]
         self.critic = critic[shared_layers:]
 
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        return static_fields(self)
+
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
-        x = self._numbers(observation)
+        x = as_vector(observation, self.observation_size)
         for layer in self.trunk:
             x = activate(layer, x, self.layer_norm)
         logits = self._apply(self.actor, x, self.policy_gain)

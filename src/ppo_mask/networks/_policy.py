@@ -13,19 +13,15 @@ from jaxtyping import Array, Bool, Key
 from ppo_mask.envs.actions import Action, allows_action
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree, plain_dicts
-from ppo_mask.networks._actor_critic import (
-    AbstractActorCritic,
-    advance,
-    count_parameters,
-    initial_hidden,
-    is_recurrent,
-)
+from ppo_mask.networks._actor_critic import AbstractActorCritic
+from ppo_mask.networks._model import Model, is_recurrent
+from ppo_mask.networks._reader import IdentityReader
 
 TreeLike: TypeAlias = Any
 """An observation: a tree of arrays, of numbers, or of lists of numbers."""
 
 if TYPE_CHECKING:
-    ModelLike: TypeAlias = "AbstractActorCritic | Policy"
+    ModelLike: TypeAlias = "Model | AbstractActorCritic | Policy"
     MaskLike: TypeAlias = Array | np.ndarray | Sequence[bool] | Sequence[int]
 else:
     ModelLike = MaskLike = Any  # Checked below, with errors that suggest a fix.
@@ -41,7 +37,7 @@ class Policy(eqx.Module):
         >>> import jax
         >>> import ppo_mask as pm
         >>> env = pm.envs.probes.MaskedLocks()
-        >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
+        >>> model = pm.network_for(env, key=jax.random.key(0))
         >>> policy = pm.Policy(model)
         >>> state, timestep = env.reset(jax.random.key(1))
         >>> action = policy(timestep.observation, timestep.action_mask)
@@ -49,10 +45,11 @@ class Policy(eqx.Module):
         True
 
     Attributes:
-        model: the network, which also gives probabilities and the value.
+        model: the model, which also gives probabilities and the value. The constructor also takes a
+            network.
     """
 
-    model: AbstractActorCritic
+    model: Model = eqx.field(converter=lambda given: as_model(given))
 
     def __call__(self, observation: TreeLike, action_mask: MaskLike) -> Action:
         """Chooses an action.
@@ -73,7 +70,7 @@ class Policy(eqx.Module):
         return self.act(observation, action_mask, ())[0]
 
     def __repr__(self) -> str:
-        return f"Policy({type(self.model).__name__}, {count_parameters(self.model):,} parameters)"
+        return repr(self.model).replace("Model(", "Policy(", 1)
 
     def sample(self, observation: TreeLike, action_mask: MaskLike, key: Key[Array, ""]) -> Action:
         """Samples an action from the policy's probabilities; otherwise like calling the policy.
@@ -89,7 +86,7 @@ class Policy(eqx.Module):
 
     def initial_hidden(self) -> ArrayTree:
         """Returns the hidden state for the first step of an episode; ``()`` if not recurrent."""
-        return initial_hidden(self.model)
+        return self.model.initial_hidden()
 
     def act(
         self, observation: TreeLike, action_mask: MaskLike, hidden: ArrayTree
@@ -110,24 +107,26 @@ class Policy(eqx.Module):
         return _act(self.model, observation, action_mask, hidden, None)
 
 
-def as_model(given: Any) -> AbstractActorCritic:
-    """Returns the given network, or the network of the given :class:`Policy`.
+def as_model(given: Any) -> Model:
+    """Returns the given model, or that of a :class:`Policy`; a network becomes one as it is.
 
     Raises:
         RunError: ``given`` is something else.
     """
     model = given.model if isinstance(given, Policy) else given
-    if isinstance(model, AbstractActorCritic):
+    if isinstance(model, Model):
         return model
+    if isinstance(model, AbstractActorCritic):
+        return Model(IdentityReader(), model)
     name = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
-    hint = "ppo_mask.MLPActorCritic.for_env(env, key=key) makes one"
-    if isinstance(getattr(model, "model", None), AbstractActorCritic):
+    hint = "ppo_mask.network_for(env, key=key) makes one"
+    if isinstance(getattr(model, "model", None), Model):
         hint = "use state.model"
-    raise RunError(f"model must be an AbstractActorCritic, got {name}; {hint}")
+    raise RunError(f"model must be a Model or an AbstractActorCritic, got {name}; {hint}")
 
 
 def _act(
-    model: AbstractActorCritic,
+    model: Model,
     observation: TreeLike,
     action_mask: MaskLike,
     hidden: ArrayTree,
@@ -182,12 +181,12 @@ def _is_list_of_numbers(node: Any) -> bool:
 
 @eqx.filter_jit
 def _choose(
-    model: AbstractActorCritic,
+    model: Model,
     observation: ArrayTree,
     action_mask: Bool[Array, " actions"],
     hidden: ArrayTree,
     key: Key[Array, ""] | None,
 ) -> tuple[Action, ArrayTree, Bool[Array, ""]]:
-    distribution, _, hidden = advance(model, observation, action_mask, hidden)
+    distribution, _, hidden = model.advance(observation, action_mask, hidden)
     action = distribution.mode() if key is None else distribution.sample(key)
     return action, hidden, allows_action(action_mask, distribution.choices)

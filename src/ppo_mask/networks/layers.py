@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from ppo_mask.envs import require_env, trace_call
+from ppo_mask.jax_tools import ArrayTree, flat_numbers
 from ppo_mask.networks._products import bfloat16_product
 
 _EPSILON = 1e-5  # added to a variance, as in Flax and PyTorch
@@ -110,6 +111,18 @@ def check_sizes(network: Any, *names: str) -> None:
         size: int | tuple[int, ...] = getattr(network, name)
         if (min(size, default=0) if isinstance(size, tuple) else size) < 1:
             raise ValueError(f"{name} must be at least 1, got {size}")
+
+
+def as_vector(inputs: ArrayTree, size: int) -> Float[Array, " size"]:
+    """Joins a network's inputs into one vector of floats.
+
+    Raises:
+        ValueError: there are more or fewer numbers than the network takes.
+    """
+    x = flat_numbers(inputs)
+    if x.size != size:
+        raise ValueError(f"the network takes {size} numbers, got {x.size}")
+    return x
 
 
 def observation_shapes(env: Any) -> Any:

@@ -5,13 +5,11 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Scalar
 
-from ppo_mask.networks import AbstractActorCritic, forward, vmap_axes
+from ppo_mask.networks import Model, forward, vmap_axes
 from ppo_mask.training import Batch
 
 
-def ppo_loss(
-    model: AbstractActorCritic, batch: Batch, settings: Any
-) -> tuple[Scalar, dict[str, Scalar]]:
+def ppo_loss(model: Model, batch: Batch, settings: Any) -> tuple[Scalar, dict[str, Scalar]]:
     """Computes PPO's loss (Schulman et al. 2017, arXiv:1707.06347) and its metrics.
 
     Args:

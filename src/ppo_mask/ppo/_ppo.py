@@ -14,7 +14,8 @@ from ppo_mask.acting import RewardScaler, RolloutState, Transition, next_values
 from ppo_mask.errors import FieldError
 from ppo_mask.jax_tools import ArrayTree, number_settings
 from ppo_mask.networks import (
-    AbstractActorCritic,
+    PRECISIONS,
+    Model,
     add_normalization,
     to_bfloat16,
     trainable,
@@ -41,8 +42,6 @@ from ppo_mask.training import (
     traced_setting,
     with_own,
 )
-
-PRECISIONS = ("float32", "bfloat16")
 
 REFERENCE_BATCH = 32_768
 """Environment steps per update of the default settings, with 4 minibatches and 4 epochs."""
@@ -135,9 +134,9 @@ class PPO(AbstractAlgorithm):
         target_kl: if given, an update stops before the first gradient step whose minibatch has an
             ``approx_kl`` above this number, and skips all later gradient steps.
         precision: "float32" or "bfloat16", for the network's matrix products
-            (:class:`ppo_mask.networks.BFloat16ActorCritic`); all else is float32.
+            (:class:`ppo_mask.networks.Model`); all else is float32.
         normalize_observations: whether to normalize the observation's floats to mean 0 and variance
-            1 (:class:`ppo_mask.networks.NormalizedActorCritic`).
+            1 (:class:`ppo_mask.networks.Model`).
         normalize_rewards: whether to divide rewards by the discounted return's standard deviation
             (:class:`ppo_mask.acting.RewardScaler`). The value function then learns the scaled
             returns; logged rewards and returns are not scaled.
@@ -284,7 +283,7 @@ class PPO(AbstractAlgorithm):
             self.batch_size // minibatches,
         )
 
-    def check(self, model: AbstractActorCritic, num_devices: int) -> None:
+    def check(self, model: Model, num_devices: int) -> None:
         """Checks that each device can have an equal share of every minibatch."""
         minibatches, parts = self.scaling.num_minibatches, self.gradient_accumulation
         check_minibatches(model, self.num_envs, self.num_steps, minibatches, parts, num_devices)
@@ -307,8 +306,8 @@ class PPO(AbstractAlgorithm):
         return _METRICS if self.optimizer is None else tuple(x for x in _METRICS if x != "lr")
 
     def init(
-        self, model: AbstractActorCritic, rollout: RolloutState, key: Key[Array, ""]
-    ) -> tuple[AbstractActorCritic, "PPOState"]:
+        self, model: Model, rollout: RolloutState, key: Key[Array, ""]
+    ) -> tuple[Model, "PPOState"]:
         """Gives the model the precision and normalization of the settings."""
         del key
         self.check(model, 1)
@@ -322,13 +321,13 @@ class PPO(AbstractAlgorithm):
 
     def learn(
         self,
-        model: AbstractActorCritic,
+        model: Model,
         own: "PPOState",
         before: RolloutState,
         transitions: Transition,
         last_value: Float[Array, " envs"],
         at: At,
-    ) -> tuple[AbstractActorCritic, "PPOState", dict[str, Scalar]]:
+    ) -> tuple[Model, "PPOState", dict[str, Scalar]]:
         """Estimates advantages, then takes the gradient steps."""
         scaler, advantage = self.estimate(own.reward_scaler, transitions, last_value)
         value = transitions.decision.value
@@ -377,8 +376,8 @@ class PPO(AbstractAlgorithm):
         return scaler, as_floats(advantage, reward.shape, wrong).astype(jnp.float32)
 
     def descend(
-        self, model: AbstractActorCritic, opt_state: ArrayTree, batch: Batch, at: At
-    ) -> tuple[AbstractActorCritic, ArrayTree, dict[str, Array], Array | None]:
+        self, model: Model, opt_state: ArrayTree, batch: Batch, at: At
+    ) -> tuple[Model, ArrayTree, dict[str, Array], Array | None]:
         """Takes the gradient steps of an update: ``update_epochs`` × ``num_minibatches``.
 
         Returns:
@@ -412,7 +411,7 @@ class PPO(AbstractAlgorithm):
         )
         return model, opt_state, metrics, rates
 
-    def _loss(self, model: AbstractActorCritic, minibatch: tuple[Batch, Array]) -> Any:
+    def _loss(self, model: Model, minibatch: tuple[Batch, Array]) -> Any:
         batch, advantage = minibatch
         return self.loss(model, dataclasses.replace(batch, advantage=advantage), self)
 

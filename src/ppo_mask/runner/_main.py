@@ -29,7 +29,7 @@ from ppo_mask.devices.processes import (
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError, describe_os_error
-from ppo_mask.networks import AbstractActorCritic, describe_network
+from ppo_mask.networks import Model, describe_network
 from ppo_mask.runner import commands
 from ppo_mask.runner._folders import open_folders
 from ppo_mask.runner._plan import SHARED, Plan, make_plan
@@ -240,9 +240,7 @@ def enable_compilation_cache() -> None:
             jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
 
 
-def _mesh(
-    run: RunSettings, algorithm: AbstractAlgorithm, model: AbstractActorCritic
-) -> Mesh | None:
+def _mesh(run: RunSettings, algorithm: AbstractAlgorithm, model: Model) -> Mesh | None:
     if is_multiprocess() and (run.num_devices is not None or run.auto_tune):
         flag = "--auto-tune" if run.auto_tune else "--num-devices"
         raise RunError(f"{flag} does not go with several processes, which use all their devices")
@@ -259,7 +257,7 @@ def _mesh(
     return mesh
 
 
-def _can_split(algorithm: AbstractAlgorithm, model: AbstractActorCritic, count: int) -> bool:
+def _can_split(algorithm: AbstractAlgorithm, model: Model, count: int) -> bool:
     try:
         algorithm.check(model, count)
     except ValueError:
@@ -267,7 +265,7 @@ def _can_split(algorithm: AbstractAlgorithm, model: AbstractActorCritic, count: 
     return True
 
 
-def _check_devices(algorithm: AbstractAlgorithm, model: AbstractActorCritic, count: int) -> None:
+def _check_devices(algorithm: AbstractAlgorithm, model: Model, count: int) -> None:
     try:
         algorithm.check(model, count)
     except ValueError as error:
@@ -293,7 +291,7 @@ def _tuned(
     config: RunConfig[Environment],
     env: AbstractEnv[Any],
     curriculum: Curriculum | None,
-    model: AbstractActorCritic,
+    model: Model,
     key: Key[Array, ""],
 ) -> RunConfig[Environment]:
     """Sets ``num_envs`` to the fastest number of environments on these devices."""
@@ -314,7 +312,7 @@ def _tuned(
 def _first_or_restored(
     plan: Plan[Any],
     trainer: Trainer,
-    make_model: Callable[[Key[Array, ""]], AbstractActorCritic],
+    make_model: Callable[[Key[Array, ""]], Model],
     model_key: Key[Array, ""],
     init_key: Key[Array, ""],
 ) -> TrainState:

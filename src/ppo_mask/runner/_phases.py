@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Real
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import Model
 from ppo_mask.runner._schema import Structured, did_you_mean, finite_number, settings
 from ppo_mask.training import (
     AbstractAlgorithm,
@@ -147,12 +147,10 @@ class _PhasedCurriculum(AbstractCurriculum):
     def _first(self) -> AbstractCurriculum:
         return self.phases(jnp.float32(0))
 
-    def init(self, model: AbstractActorCritic) -> ArrayTree:
+    def init(self, model: Model) -> ArrayTree:
         return self._first.init(model)
 
-    def renew(
-        self, memory: ArrayTree, model: AbstractActorCritic, updates: Real[Array, ""]
-    ) -> ArrayTree:
+    def renew(self, memory: ArrayTree, model: Model, updates: Real[Array, ""]) -> ArrayTree:
         return self._first.renew(memory, model, updates)
 
     def __call__(

@@ -13,13 +13,7 @@ from jaxtyping import Array, Key
 from ppo_mask.checkpoints import load_weights
 from ppo_mask.envs import AbstractEnv, require_env
 from ppo_mask.errors import RunError
-from ppo_mask.networks import (
-    AbstractActorCritic,
-    GRUActorCritic,
-    MLPActorCritic,
-    as_model,
-    network_for,
-)
+from ppo_mask.networks import Model, ModelLike, as_model, network_for
 from ppo_mask.runner._phases import phased_curriculum, phased_schedule
 from ppo_mask.runner._schema import did_you_mean
 from ppo_mask.runner._settings import NetworkSettings, RunConfig
@@ -38,30 +32,28 @@ Environment = TypeVar("Environment")
 _UNNAMED = NetworkSettings().network
 
 
-MakeModel: TypeAlias = Callable[[AbstractEnv[Any], NetworkSettings, Array], AbstractActorCritic]
+MakeModel: TypeAlias = Callable[[AbstractEnv[Any], NetworkSettings, Array], ModelLike]
 """A function that makes a network for an environment, from settings and a key."""
 
 
-def default_network(
-    env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
-) -> AbstractActorCritic:
+def default_network(env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]) -> Model:
     """Makes the default network for an environment.
 
     Raises:
         RunError: the observation contains no numbers.
     """
     sizes = ("hidden_dim", "num_layers", "shared_layers", "channels_first")
-    return _network_of(network_for, *sizes)(env, network, key)
+    return _network_of(None, *sizes)(env, network, key)
 
 
-def _network_of(make: Callable[..., AbstractActorCritic], *sizes: str) -> MakeModel:
-    """Returns a function that calls ``make`` with some of the settings."""
+def _network_of(kind: str | None, *sizes: str) -> Callable[..., Model]:
+    """Returns a function that makes a kind of network with some of the settings."""
 
-    def make_model(
-        env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
-    ) -> AbstractActorCritic:
+    def make_model(env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]) -> Model:
         try:
-            return make(env, key=key, **{name: getattr(network, name) for name in sizes})
+            return network_for(
+                env, kind, key=key, **{name: getattr(network, name) for name in sizes}
+            )
         except ValueError as error:
             raise RunError(str(error)) from error
 
@@ -70,8 +62,8 @@ def _network_of(make: Callable[..., AbstractActorCritic], *sizes: str) -> MakeMo
 
 _OFFERED: Mapping[str, MakeModel] = {
     _UNNAMED: default_network,
-    "mlp": _network_of(MLPActorCritic.for_env, "hidden_dim", "num_layers", "shared_layers"),
-    "gru": _network_of(GRUActorCritic.for_env, "hidden_dim"),
+    "mlp": _network_of("mlp", "hidden_dim", "num_layers", "shared_layers"),
+    "gru": _network_of("gru", "hidden_dim"),
 }
 """The networks of a task that names none."""
 
@@ -124,7 +116,7 @@ class Task(Generic[Environment]):
 
     def new_model(
         self, env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
-    ) -> AbstractActorCritic:
+    ) -> Model:
         """Makes the network that the settings choose.
 
         Raises:
@@ -208,7 +200,7 @@ def run_keys(config: RunConfig[Any]) -> tuple[Key[Array, ""], Key[Array, ""]]:
 
 def first_model(
     task: Task[Any], network: NetworkSettings, env: AbstractEnv[Any]
-) -> Callable[[Key[Array, ""]], AbstractActorCritic]:
+) -> Callable[[Key[Array, ""]], Model]:
     """Returns a compiled function that makes a new network of a task from a key."""
     # Compiled as a whole, since compiling operation by operation takes seconds.
     return eqx.filter_jit(lambda key: task.new_model(env, network, key))
@@ -217,9 +209,9 @@ def first_model(
 def with_initial_policy(
     task: Task[Any],
     network: NetworkSettings,
-    make_model: Callable[[Key[Array, ""]], AbstractActorCritic],
-    init: Callable[[AbstractActorCritic, Key[Array, ""]], TrainState],
-) -> Callable[[Key[Array, ""]], AbstractActorCritic]:
+    make_model: Callable[[Key[Array, ""]], Model],
+    init: Callable[[Model, Key[Array, ""]], TrainState],
+) -> Callable[[Key[Array, ""]], Model]:
     """Returns ``make_model``, or a function that returns the policy of ``--initial-policy``.
 
     The weights are there before ``init``, so that whatever copies the model begins with them.

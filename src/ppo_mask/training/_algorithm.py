@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key, Real, Scalar
 from ppo_mask.acting import RolloutState, Transition
 from ppo_mask.errors import RunError, check_at_least
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import Model
 from ppo_mask.training._rules import MAX_COUNT, check_rules
 
 
@@ -108,7 +108,7 @@ class AbstractAlgorithm(eqx.Module):
             FieldError: two settings contradict each other.
         """
 
-    def check(self, model: AbstractActorCritic, num_devices: int) -> None:
+    def check(self, model: Model, num_devices: int) -> None:
         """Checks that the algorithm can train a model on a number of devices.
 
         Raises:
@@ -134,8 +134,8 @@ class AbstractAlgorithm(eqx.Module):
         return None
 
     def init(
-        self, model: AbstractActorCritic, rollout: RolloutState, key: Key[Array, ""]
-    ) -> tuple[AbstractActorCritic, ArrayTree]:
+        self, model: Model, rollout: RolloutState, key: Key[Array, ""]
+    ) -> tuple[Model, ArrayTree]:
         """Makes the algorithm's own state before the first update.
 
         Args:
@@ -149,7 +149,7 @@ class AbstractAlgorithm(eqx.Module):
         """
         return model, ()
 
-    def actor(self, model: AbstractActorCritic, own: ArrayTree, at: At) -> AbstractActorCritic:
+    def actor(self, model: Model, own: ArrayTree, at: At) -> Model:
         """Returns the model whose samples act in an update, and whose values are recorded.
 
         Args:
@@ -162,13 +162,13 @@ class AbstractAlgorithm(eqx.Module):
     @abstractmethod
     def learn(
         self,
-        model: AbstractActorCritic,
+        model: Model,
         own: ArrayTree,
         before: RolloutState,
         transitions: Transition,
         last_value: Float[Array, " envs"],
         at: At,
-    ) -> tuple[AbstractActorCritic, ArrayTree, dict[str, Scalar]]:
+    ) -> tuple[Model, ArrayTree, dict[str, Scalar]]:
         """Learns from a rollout.
 
         Args:

@@ -5,7 +5,7 @@ import jax
 from jaxtyping import Array, Float
 
 from ppo_mask.acting import Decision, RolloutState, Transition
-from ppo_mask.networks import AbstractActorCritic, Memory, is_recurrent
+from ppo_mask.networks import Memory, Model, is_recurrent
 
 
 class Batch(eqx.Module):
@@ -31,7 +31,7 @@ class Batch(eqx.Module):
 
 
 def make_batch(
-    model: AbstractActorCritic,
+    model: Model,
     before: RolloutState,
     transitions: Transition,
     advantage: Float[Array, "steps envs"],

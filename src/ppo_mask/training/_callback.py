@@ -195,7 +195,7 @@ class History(Callback):
         >>> import ppo_mask as pm
         >>> env = pm.envs.probes.MaskedLocks()
         >>> trainer = pm.Trainer(env, pm.PPO(num_envs=16, num_steps=32))
-        >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
+        >>> model = pm.network_for(env, key=jax.random.key(0))
         >>> history = pm.History()
         >>> state = trainer.init(model, jax.random.key(1))
         >>> state = trainer.train(state, 2 * 16 * 32, callbacks=[history], log_interval=1)

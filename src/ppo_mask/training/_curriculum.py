@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Real
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import check_at_least
 from ppo_mask.jax_tools import ArrayTree, number_settings
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import Model
 from ppo_mask.training._algorithm import AbstractAlgorithm
 
 Tree = TypeVar("Tree")
@@ -42,7 +42,7 @@ class AbstractCurriculum(eqx.Module):
         ...         return jnp.where(info["won"].mean() > 0.5, memory + 1, memory)
     """
 
-    def init(self, model: AbstractActorCritic) -> ArrayTree:
+    def init(self, model: Model) -> ArrayTree:
         """Makes the memory before the first update, a tree of arrays; empty by default.
 
         Args:
@@ -50,9 +50,7 @@ class AbstractCurriculum(eqx.Module):
         """
         return ()
 
-    def renew(
-        self, memory: ArrayTree, model: AbstractActorCritic, updates: Real[Array, ""]
-    ) -> ArrayTree:
+    def renew(self, memory: ArrayTree, model: Model, updates: Real[Array, ""]) -> ArrayTree:
         """Returns the new memory before an update's rollout; by default, the old memory.
 
         Args:
@@ -147,13 +145,11 @@ class SelfPlay(AbstractCurriculum):
     def __check_init__(self) -> None:
         check_at_least(1, every=self.every)
 
-    def init(self, model: AbstractActorCritic) -> AbstractActorCritic:
+    def init(self, model: Model) -> Model:
         """Returns the first copy."""
         return model
 
-    def renew(
-        self, memory: AbstractActorCritic, model: AbstractActorCritic, updates: Real[Array, ""]
-    ) -> AbstractActorCritic:
+    def renew(self, memory: Model, model: Model, updates: Real[Array, ""]) -> Model:
         """Returns the copy to play against in the next update."""
         due = updates.astype(jnp.int32) % self.every == 0
 
@@ -163,7 +159,7 @@ class SelfPlay(AbstractCurriculum):
         return jax.tree.map(newer, memory, model)
 
     def __call__(
-        self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: AbstractActorCritic
+        self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: Model
     ) -> AbstractEnv[Any]:
         """Puts the learner's copy into the environment."""
         return eqx.tree_at(self.where, env, memory, is_leaf=lambda x: x is None)

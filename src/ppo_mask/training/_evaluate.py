@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, SupportsIndex
 
 import equinox as eqx
@@ -16,7 +15,7 @@ from ppo_mask.envs import TimeLimit, VectorEnv, host_env_in, require_env
 from ppo_mask.envs.actions import allows_action
 from ppo_mask.errors import RunError, check_at_least
 from ppo_mask.jax_tools import zeros_from_shapes
-from ppo_mask.networks import AbstractActorCritic, ModelLike, advance, as_model
+from ppo_mask.networks import Model, ModelLike, as_model
 from ppo_mask.training._health import describe_empty_mask
 from ppo_mask.training._metrics import Metric, Sums, add_steps, no_steps, summarize
 from ppo_mask.training._mistakes import Env, explained
@@ -121,7 +120,7 @@ def evaluate(
         >>> import jax
         >>> import ppo_mask as pm
         >>> env = pm.envs.probes.MaskedLocks(length=3)
-        >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
+        >>> model = pm.network_for(env, key=jax.random.key(0))
         >>> pm.evaluate(model, env, jax.random.key(1), num_episodes=4).mean_length
         3.0
     """
@@ -185,7 +184,7 @@ class _Playing(eqx.Module):
 
 @eqx.filter_jit
 def _begin(
-    model: AbstractActorCritic,
+    model: Model,
     vector_env: VectorEnv[Any],
     key: Key[Array, ""],
     num_episodes: int,
@@ -207,7 +206,7 @@ def _begin(
 
 @eqx.filter_jit
 def _play(
-    model: AbstractActorCritic,
+    model: Model,
     vector_env: VectorEnv[Any],
     playing: _Playing,
     greedy: bool,
@@ -223,7 +222,7 @@ def _play(
     def step(playing: _Playing) -> _Playing:
         key, action_key, step_key = jax.random.split(playing.key, 3)
         rollout = playing.rollout
-        distribution, _, hidden = jax.vmap(partial(advance, model))(
+        distribution, _, hidden = jax.vmap(model.advance)(
             rollout.observation, rollout.action_mask, rollout.hidden
         )
         distribution.check_choices(vector_env.num_actions)

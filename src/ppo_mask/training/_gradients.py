@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from ppo_mask.devices.sharding import mean_over_devices, shard_over_envs
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree, mean_over_parts, number_settings, scan_until
-from ppo_mask.networks import AbstractActorCritic, trainable
+from ppo_mask.networks import Model, trainable
 from ppo_mask.training._minibatches import cache_sized_parts, gather_rows
 
 Loss = Callable[..., Any]
@@ -27,7 +27,7 @@ class WrongPart(RunError, ValueError):
 def take_gradient_steps(
     loss: Loss,
     optimizer: optax.GradientTransformation,
-    model: AbstractActorCritic,
+    model: Model,
     opt_state: ArrayTree,
     batch: ArrayTree,
     rows: Int[Array, "gradient_steps parts rows"],
@@ -36,7 +36,7 @@ def take_gradient_steps(
     step_sizes: Float[Array, " gradient_steps"] | None = None,
     stop: Callable[[dict[str, Array]], Bool[Array, ""]] | None = None,
     mesh: Mesh | None = None,
-) -> tuple[AbstractActorCritic, ArrayTree, dict[str, Float[Array, " gradient_steps"]]]:
+) -> tuple[Model, ArrayTree, dict[str, Float[Array, " gradient_steps"]]]:
     """Takes a gradient step on each minibatch, in turn.
 
     Minibatches are gathered one at a time, because a rollout may be gigabytes.

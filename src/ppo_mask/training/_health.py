@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Scalar
 from ppo_mask.acting import Transition
 from ppo_mask.envs.actions import NumActions, allows_action, describe_actions
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import Model
 from ppo_mask.training._state import TrainState
 
 
@@ -107,7 +107,7 @@ def describe_empty_mask(num_actions: NumActions) -> str:
     )
 
 
-def _parameters(model: AbstractActorCritic) -> dict[str, Any]:
+def _parameters(model: Model) -> dict[str, Any]:
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(model, eqx.is_inexact_array))
     return {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
 

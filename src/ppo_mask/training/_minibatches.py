@@ -18,7 +18,7 @@ from jaxtyping import Array, Int, Key
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.sharding import shard_over_envs
 from ppo_mask.jax_tools import ArrayTree, random_bits
-from ppo_mask.networks import AbstractActorCritic, is_recurrent
+from ppo_mask.networks import Model, is_recurrent
 from ppo_mask.training._algorithm import check_split
 from ppo_mask.training._rules import check_divides
 
@@ -26,7 +26,7 @@ _ROWS_IN_CACHE = 1024
 """Rows of 256 floats, a megabyte in all: about the cache of one core of a server or a laptop."""
 
 
-def rows_per_env(model: AbstractActorCritic, num_steps: int) -> int:
+def rows_per_env(model: Model, num_steps: int) -> int:
     """Counts the rows of each environment in a rollout.
 
     This is the number of steps; for a recurrent network, which learns through time, it is 1.
@@ -35,7 +35,7 @@ def rows_per_env(model: AbstractActorCritic, num_steps: int) -> int:
 
 
 def check_minibatches(
-    model: AbstractActorCritic,
+    model: Model,
     num_envs: int,
     num_steps: int,
     num_minibatches: int,

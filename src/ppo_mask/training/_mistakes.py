@@ -16,7 +16,7 @@ from ppo_mask.envs import AbstractEnv, Shapes, shapes_of
 from ppo_mask.envs.actions import NumActions, action_shape, describe_actions
 from ppo_mask.errors import RunError, short_tracebacks, user_line
 from ppo_mask.jax_tools import describe_shapes
-from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, MaskedMultiCategorical
+from ppo_mask.networks import MaskedCategorical, MaskedMultiCategorical, Model
 from ppo_mask.training._metrics import Metric
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _OF_TRACING = (TypeError, ValueError, LookupError, AttributeError, TypeCheckErro
 
 @contextmanager
 def explained(
-    env: AbstractEnv[Any], model: AbstractActorCritic, metrics: Mapping[str, Metric]
+    env: AbstractEnv[Any], model: Model, metrics: Mapping[str, Metric]
 ) -> Generator[None]:
     """Replaces a tracing error with one line, a RunError, that names the part at fault.
 
@@ -43,9 +43,7 @@ def explained(
             raise error
 
 
-def _find_mistake(
-    env: AbstractEnv[Any], model: AbstractActorCritic, metrics: Mapping[str, Metric]
-) -> None:
+def _find_mistake(env: AbstractEnv[Any], model: Model, metrics: Mapping[str, Metric]) -> None:
     try:
         shapes = shapes_of(env)
     except _OF_TRACING:
@@ -55,12 +53,12 @@ def _find_mistake(
         _check_metric(name, metric, shapes, env.num_actions)
 
 
-def _check_model(model: AbstractActorCritic, shapes: Shapes, num_actions: NumActions) -> None:
+def _check_model(model: Model, shapes: Shapes, num_actions: NumActions) -> None:
     timestep = shapes.timestep
     mask = timestep.action_mask
     given = f"observation {_words(timestep.observation)}, action_mask {_words(mask)}"
     try:
-        result = eqx.filter_eval_shape(model, timestep.observation, mask)
+        result = eqx.filter_eval_shape(_outputs, model, timestep.observation, mask)
     except _OF_TRACING as error:
         reason = _reason(error)
         _refuse_model(model, f"cannot be called with the environment's {given}: {reason}", error)
@@ -75,11 +73,16 @@ def _check_model(model: AbstractActorCritic, shapes: Shapes, num_actions: NumAct
         _refuse_model(model, f"must give a value of one number, not {_words(result[1])}")
 
 
-def _refuse_model(model: AbstractActorCritic, why: str, error: Exception | None = None) -> NoReturn:
-    hint = ""
-    if hasattr(type(model), "for_env"):
-        hint = f"; {_name(model)}.for_env(env, key=key) makes one that fits"
-    raise RunError(f"the network {_name(model)} {why}{hint}") from error
+def _outputs(model: Model, observation: Any, mask: Any) -> Any:
+    return model.network(model.inputs(model.reader.features(observation)), mask)
+
+
+def _refuse_model(model: Model, why: str, error: Exception | None = None) -> NoReturn:
+    name, own = type(model.network).__name__, type(model.network).__module__
+    hint = "; ppo_mask.network_for(env, key=key) makes one that fits"
+    raise RunError(
+        f"the network {name} {why}{hint if own.startswith('ppo_mask.') else ''}"
+    ) from error
 
 
 def _check_metric(name: str, metric: Metric, shapes: Shapes, num_actions: NumActions) -> None:
@@ -107,7 +110,3 @@ def _reason(error: Exception) -> str:
 def _words(tree: Any) -> str:
     shapes = describe_shapes(tree)
     return shapes[""] if list(shapes) == [""] else str(shapes)
-
-
-def _name(thing: Any) -> str:
-    return type(thing).__name__

@@ -15,7 +15,7 @@ from jaxtyping import Array, Key
 
 from ppo_mask.envs import host_env_in
 from ppo_mask.errors import RunError
-from ppo_mask.networks import AbstractActorCritic
+from ppo_mask.networks import ModelLike
 from ppo_mask.training._callback import Callback, History, Progress, Run
 from ppo_mask.training._health import describe_health
 from ppo_mask.training._loop import closing, run_loop
@@ -25,7 +25,7 @@ from ppo_mask.training._trainer import Trainer, TrainingError, wait_for
 
 
 def init_seeds(
-    trainer: Trainer, make_model: Callable[[Array], AbstractActorCritic], keys: Key[Array, " seeds"]
+    trainer: Trainer, make_model: Callable[[Array], ModelLike], keys: Key[Array, " seeds"]
 ) -> TrainState:
     """Makes the first states of several runs, stacked: arrays have a leading axis ``seeds``.
 

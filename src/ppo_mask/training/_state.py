@@ -13,7 +13,7 @@ from jaxtyping import Array, Int, Key
 from ppo_mask.acting import RolloutState
 from ppo_mask.devices.sharding import device_put, env_axes, replicate, sharding
 from ppo_mask.jax_tools import ArrayTree, strong_types
-from ppo_mask.networks import AbstractActorCritic, describe_model
+from ppo_mask.networks import Model
 from ppo_mask.training._algorithm import AbstractAlgorithm
 from ppo_mask.training._metrics import Metric, Sums, no_updates
 
@@ -24,7 +24,7 @@ class TrainState(eqx.Module):
     The leaves are arrays (some are typed keys) and functions in the model, such as activations.
 
     Attributes:
-        model: the policy and value function.
+        model: the policy and value function, with the reader of observations.
         own: the algorithm's own state, such as that of an optimizer.
         rollout: the environments' state after the last rollout.
         key: the random key of the next updates.
@@ -37,13 +37,12 @@ class TrainState(eqx.Module):
         >>> import ppo_mask as pm
         >>> env = pm.envs.probes.MaskedLocks()
         >>> trainer = pm.Trainer(env, pm.PPO(num_envs=4, num_steps=8))
-        >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
-        >>> state = trainer.init(model, jax.random.key(1))
-        >>> int(state.update), state.model.num_actions
-        (0, 32)
+        >>> state = trainer.init(pm.network_for(env, key=jax.random.key(0)), jax.random.key(1))
+        >>> int(state.update), state.model
+        (0, Model(MLPActorCritic, 141,089 parameters))
     """
 
-    model: AbstractActorCritic
+    model: Model
     own: ArrayTree
     rollout: RolloutState
     key: Key[Array, "*seeds"]
@@ -53,7 +52,7 @@ class TrainState(eqx.Module):
 
     def __repr__(self) -> str:
         update = self.update if self.update.ndim == 0 else list(self.update)
-        return f"TrainState(update {update}, {type(self.model).__name__})"
+        return f"TrainState(update {update}, {self.model.description})"
 
 
 def place_state(state: TrainState, mesh: Mesh | None) -> TrainState:
@@ -110,7 +109,7 @@ def check_state(
     # What the algorithm would begin with is like what it has come to.
     model, own = eqx.filter_eval_shape(algorithm.init, state.model, state.rollout, state.key)
     if _shapes(state.model) != _shapes(model):
-        raise _another_trainer("model", describe_model(state.model), describe_model(model))
+        raise _another_trainer("model", state.model.description, model.description)
     for name, have, want in _parts(state.own, own):
         if _shapes(have) != _shapes(want):
             raise _another_trainer(name)

@@ -18,7 +18,7 @@ from ppo_mask.devices.processes import is_multiprocess
 from ppo_mask.envs import AbstractEnv, VectorEnv, host_env_in, require_env
 from ppo_mask.errors import first_line
 from ppo_mask.jax_tools import ArrayTree, for_platform
-from ppo_mask.networks import AbstractActorCritic, ModelLike, as_model
+from ppo_mask.networks import Model, ModelLike, as_model
 from ppo_mask.training._algorithm import AbstractAlgorithm, At, check_same_but_numbers
 from ppo_mask.training._callback import Callback, Run
 from ppo_mask.training._curriculum import AbstractCurriculum, Curriculum, Schedule, as_curriculum
@@ -51,7 +51,7 @@ class TrainingError(RuntimeError):
         >>> import ppo_mask as pm
         >>> env = pm.envs.probes.MaskedLocks()
         >>> trainer = pm.Trainer(env, pm.PPO(num_envs=4, num_steps=8, learning_rate=1e30))
-        >>> model = pm.MLPActorCritic.for_env(env, hidden_dim=8, key=jax.random.key(0))
+        >>> model = pm.network_for(env, hidden_dim=8, key=jax.random.key(0))
         >>> try:
         ...     trainer.train(trainer.init(model, jax.random.key(1)), 1000)
         ... except pm.TrainingError as error:
@@ -72,7 +72,7 @@ class Trainer(eqx.Module):
         >>> import ppo_mask as pm
         >>> env = pm.envs.probes.MaskedLocks()
         >>> trainer = pm.Trainer(env, pm.PPO(num_envs=16, num_steps=32, ent_coef=0.01))
-        >>> model = pm.MLPActorCritic.for_env(env, key=jax.random.key(0))
+        >>> model = pm.network_for(env, key=jax.random.key(0))
         >>> state = trainer.init(model, jax.random.key(1))
         >>> state = trainer.train(state, total_timesteps=4 * 16 * 32)
         >>> int(state.update)
@@ -316,7 +316,7 @@ class Trainer(eqx.Module):
         check_same_but_numbers(self.algorithm, scheduled)
         return scheduled
 
-    def first_state(self, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
+    def first_state(self, model: Model, key: Key[Array, ""]) -> TrainState:
         """Makes the first state of a run; see :meth:`init`, which compiles this method."""
         reset_key, run_key, init_key = jax.random.split(key, 3)
         zero = jnp.int32(0)
@@ -338,7 +338,7 @@ class Trainer(eqx.Module):
 
 
 @eqx.filter_jit
-def _first_state(trainer: Trainer, model: AbstractActorCritic, key: Key[Array, ""]) -> TrainState:
+def _first_state(trainer: Trainer, model: Model, key: Key[Array, ""]) -> TrainState:
     return trainer.first_state(model, key)
 
 

@@ -14,7 +14,7 @@ from games import position, seed_to_play
 from hackmatrix import cli, positions
 from hackmatrix.cli.play import KEYS, why_not
 from hackmatrix.cli.screen import screen
-from hackmatrix.networks import PlayerCenteredMLP
+from hackmatrix.networks import player_centered_mlp
 from hackmatrix.play.agents import load_agent
 from hackmatrix.play.replay import Decision, Frame
 from hackmatrix.render import scene
@@ -30,7 +30,7 @@ WATCH = ("watch", "--policy", "fighter", "--seed", "1", "--max-steps")
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory) -> Path:
     """A run with two checkpoints of an untrained network, and a log."""
-    network = PlayerCenteredMLP(8, 1, time_aware=True, key=jax.random.key(3))
+    network = player_centered_mlp(8, 1, time_aware=True, key=jax.random.key(3))
     folder = RunFolder(tmp_path_factory.mktemp("checkpoints") / "first")
     folder.path.mkdir()
     config = {"environment": {"undo_depth": 9, "max_steps": 5}, "training": {"lr": 0.1}}
@@ -59,7 +59,7 @@ def command(capsys, *words):
 
 
 def test_inspect_prints_what_a_checkpoint_holds(capsys, run_folder):
-    facts = ["update     7", "steps      700", "score      1.5", "PlayerCenteredMLP"]
+    facts = ["update     7", "steps      700", "score      1.5", "PlayerCentered"]
     facts += ["undo_depth: 9", "actor.0.weight: float32[8, ", "verified: "]
     for target in ([run_folder], ["--latest", "--checkpoint-dir", run_folder.parent]):
         code, out, _ = command(capsys, "inspect", *target)

@@ -6,15 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hackmatrix.networks import BoardActorCritic, BoardNetwork
+from hackmatrix.networks import BoardNetwork, board_network
 from hackmatrix.networks._board import neighbor_sums, view
 from hackmatrix.networks.features import NUM_AROUND_PLAYER
-from ppo_mask.networks import (
-    NormalizedActorCritic,
-    add_normalization,
-    to_bfloat16,
-    update_statistics,
-)
+from ppo_mask.networks import add_normalization, to_bfloat16, update_statistics
 from recorded import noisy, row, views
 
 MASK = jnp.arange(28) < 5
@@ -22,7 +17,7 @@ MASK = jnp.arange(28) < 5
 
 @pytest.fixture(scope="module")
 def small():
-    return noisy(BoardActorCritic(8, 1, key=jax.random.key(0)))
+    return noisy(board_network(8, 1, key=jax.random.key(0)))
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +93,9 @@ def test_sizes_must_be_positive(name):
 
 
 def test_in_bfloat16_it_is_nearly_the_same(observations):
-    model = BoardActorCritic(8, 1, key=jax.random.key(0))
+    model = board_network(8, 1, key=jax.random.key(0))
     rounded = to_bfloat16(model)
-    assert isinstance(rounded, BoardActorCritic)
+    assert rounded.precision == "bfloat16"
 
     def outputs(model):
         def one(observation):
@@ -116,13 +111,12 @@ def test_in_bfloat16_it_is_nearly_the_same(observations):
 
 
 def test_normalization_is_of_the_players_side_and_leaves_the_cells(observations, seen):
-    plain = BoardActorCritic(8, 1, key=jax.random.key(0))
+    plain = board_network(8, 1, key=jax.random.key(0))
     model = add_normalization(plain, observations)
-    assert isinstance(model.network, NormalizedActorCritic)
-    (moments,) = model.network.moments
+    (moments,) = model.moments
     assert moments.mean.shape == (NUM_AROUND_PLAYER,)
     model = eqx.filter_jit(update_statistics)(model, jax.tree.map(lambda x: x[None], seen))
-    (moments,) = model.network.moments
+    (moments,) = model.moments
     np.testing.assert_allclose(moments.mean, seen.player.mean(axis=0), atol=1e-5)
     values = jax.jit(jax.vmap(lambda x: model(x, MASK)[1]))(observations)
     assert np.isfinite(values).all()

@@ -12,7 +12,9 @@ from hackmatrix import HackMatrix
 from hackmatrix.play.agents import NETWORKS, Agent, game_for
 from hackmatrix.play.replay import record
 from hackmatrix.task import TASK
-from ppo_mask.checkpoints import load_policy, save_policy
+from ppo_mask.checkpoints import architecture_of, load_policy, save_policy
+from ppo_mask.checkpoints._architecture import build
+from ppo_mask.checkpoints._policy import _KNOWN
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.errors import RunError
 from ppo_mask.networks import is_recurrent
@@ -22,6 +24,7 @@ from ppo_mask.training import Trainer
 from recorded import row, views
 
 SIZES = NetworkSettings(hidden_dim=8, num_layers=1)
+KNOWN = (*NETWORKS, *_KNOWN)
 
 
 class Album(AbstractEnv[Any]):
@@ -50,7 +53,7 @@ def test_it_learns_and_plays(tmp_path, name):
     model = make(name, HackMatrix())
     trainer = Trainer(Album(), PPO(num_envs=4, num_steps=4, num_minibatches=2))
     state = trainer.train(trainer.init(model, jax.random.key(1)), 32)
-    before, after = (eqx.filter(each, eqx.is_array) for each in (model, state.model))
+    before, after = (eqx.filter(each.network, eqx.is_array) for each in (model, state.model))
     assert jax.tree.all(jax.tree.map(lambda a, b: (a != b).any(), before, after))
     save_policy(state.model, tmp_path / "policy")
     loaded = load_policy(tmp_path / "policy", NETWORKS).model
@@ -61,7 +64,7 @@ def test_it_learns_and_plays(tmp_path, name):
 @pytest.mark.parametrize("name", TASK.networks)
 def test_hyperparameters_rebuild_it_and_it_starts_near_uniform(name):
     model = make(name, HackMatrix(compact=True))
-    again = eqx.filter_eval_shape(type(model), **model.hyperparameters, key=jax.random.key(1))
+    again = eqx.filter_eval_shape(build, architecture_of(model), {x.__name__: x for x in KNOWN})
     assert jax.tree.structure(again) == jax.tree.structure(model)
     if not is_recurrent(model):
         distribution, value = eqx.filter_jit(model)(row(views().compact, 0), jnp.arange(28) < 5)
@@ -74,7 +77,7 @@ def test_hyperparameters_rebuild_it_and_it_starts_near_uniform(name):
 def test_it_sees_the_time_where_it_can_and_says_where_it_cannot(name):
     env = HackMatrix(time_aware=True)
     if name in ("mlp", "recurrent"):
-        assert make(name, env).time_aware
+        assert make(name, env).reader.time_aware
     else:
         with pytest.raises(RunError, match="time-aware is for the networks mlp and recurrent"):
             make(name, env)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hackmatrix.networks import PlayerCenteredMLP
+from hackmatrix.networks import player_centered_mlp
 from hackmatrix.networks.features import NUM_FEATURES, Features, features, unpack
 from hackmatrix.observation import DIVISORS
 from ppo_mask.networks import add_normalization, update_statistics
@@ -100,9 +100,9 @@ def test_features_are_the_board_from_where_the_player_stands():
 def test_a_normalized_network_reads_the_board_as_it_is_and_normalizes_what_it_read():
     observations = jnp.asarray(views().flat)
     _, packed, flat = read(observations)
-    plain = PlayerCenteredMLP(8, 1, key=jax.random.key(0))
+    plain = player_centered_mlp(8, 1, key=jax.random.key(0))
     model = eqx.filter_jit(update_statistics)(add_normalization(plain, observations), packed[None])
-    [moments] = model.network.moments
+    [moments] = model.moments
     np.testing.assert_allclose(moments.mean, np.mean(flat, axis=0), atol=1e-5)
     shown = np.clip((flat - moments.mean) / moments.deviation, -10, 10)
     mask = jnp.arange(28) < 3

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hackmatrix.actions import ACTION_NAMES
-from hackmatrix.networks import BoardActorCritic, PlayerCenteredMLP
+from hackmatrix.networks import board_network, player_centered_mlp
 from hackmatrix.networks.features import features, unpack
 from hackmatrix.observation import TimeAwareObservation
 from hackmatrix.play.export import export_policy
@@ -35,7 +35,7 @@ def seen():
 
 @pytest.fixture(scope="module")
 def network():
-    return noisy(PlayerCenteredMLP(8, 2, key=jax.random.key(1)))
+    return noisy(player_centered_mlp(8, 2, key=jax.random.key(1)))
 
 
 def read(path):
@@ -56,7 +56,7 @@ def test_names_architecture_and_layout_are_written(network, tmp_path):
     assert all(x.dtype == np.float32 for x in arrays.values())
     (weight,) = [x for name, x in arrays.items() if name.endswith("actor.0.weight")]
     assert weight.shape[0] == 8
-    assert description["architecture"]["network"] == "PlayerCenteredMLP"
+    assert description["architecture"]["hyperparameters"]["reader"]["network"] == "PlayerCentered"
     assert description["mlp"] == [{"layer_norm": True, "policy_gain": 10.0}]
     assert description["actions"] == list(ACTION_NAMES)
     layout = description["observation"]
@@ -79,7 +79,7 @@ def test_the_features_are_the_same(program, seen):
 def test_it_takes_the_same_greedy_actions(program, seen, network, tmp_path, normalized):
     if normalized:
         network = add_normalization(network, jnp.asarray(seen[0]))
-        kept = jax.jit(jax.vmap(network.features))(seen[0])
+        kept = jax.jit(jax.vmap(network.reader.features))(seen[0])
         network = update_statistics(network, kept.reshape(10, -1, kept.shape[-1]))
     policy = program.Policy(saved(network, tmp_path))
 
@@ -98,7 +98,7 @@ def test_it_takes_the_same_greedy_actions(program, seen, network, tmp_path, norm
 
 
 def test_it_plays_shared_layers_and_heeds_the_time(program, seen, tmp_path):
-    model = PlayerCenteredMLP(8, 2, shared_layers=1, time_aware=True, key=jax.random.key(1))
+    model = player_centered_mlp(8, 2, shared_layers=1, time_aware=True, key=jax.random.key(1))
     policy = program.Policy(saved(model, tmp_path))
     steps = np.resize(np.array([0, 500, 5000], np.uint16), 60)
 
@@ -126,10 +126,10 @@ def test_it_needs_numpy_only(network, tmp_path):
 
 
 def test_it_says_that_it_does_not_play_the_board_network(program, tmp_path):
-    model = BoardActorCritic(8, 1, key=jax.random.key(0))
+    model = board_network(8, 1, key=jax.random.key(0))
     path = saved(model, tmp_path)
     with pytest.raises(
-        ValueError, match=r"policy\.npz does not hold the default network, but .*BoardActorCritic"
+        ValueError, match=r"policy\.npz does not hold the default network, but .*BoardReader"
     ):
         program.Policy(path)
     np.testing.assert_array_equal(

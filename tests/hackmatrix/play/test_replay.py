@@ -13,7 +13,7 @@ from PIL import Image
 
 from games import ENV
 from hackmatrix.cli.watch import film
-from hackmatrix.networks import PlayerCenteredMLP
+from hackmatrix.networks import player_centered_mlp
 from hackmatrix.play.agents import Agent, named_agent
 from hackmatrix.play.replay import Replay, Session, record
 from hackmatrix.render.page import page
@@ -23,7 +23,7 @@ from hackmatrix.render.sheet import sheet
 from hackmatrix.rules.rewards import COMPONENTS
 from recorded import row, states
 
-NETWORK = PlayerCenteredMLP(8, 1, key=jax.random.key(0))
+NETWORK = player_centered_mlp(8, 1, key=jax.random.key(0))
 
 
 @pytest.fixture(scope="module")

@@ -31,12 +31,12 @@ from ppo_mask.adapters.from_gymnasium._makers import (
     inspect_env,
     with_mask,
 )
-from ppo_mask.adapters.from_gymnasium._spaces import as_row, as_tree, info_of, leaves_of, read_parts
+from ppo_mask.adapters.from_gymnasium._spaces import as_tree, info_of, read_parts
 from ppo_mask.adapters.from_gymnasium._stepper import Stepper, make_arrays
 from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper, find_masks_of
 from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.devices.platforms import platform_of
-from ppo_mask.envs import AbstractHostEnv, ArrayInfo, Next, TimeStep
+from ppo_mask.envs import AbstractHostEnv, Next, TimeStep
 from ppo_mask.envs.actions import Action, ActionLike, NumActions, as_action, mask_length
 from ppo_mask.envs.drawing import Picture
 from ppo_mask.errors import RunError
@@ -78,14 +78,13 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             each part.
 
     Example:
-        >>> env = GymnasiumEnv("CartPole-v1", flatten=True)
+        >>> env = GymnasiumEnv("CartPole-v1")
         >>> state, timestep = env.reset(jax.random.key(7))  # As with gymnasium's reset(seed=7).
         >>> timestep.observation.shape, timestep.action_mask.tolist()
         ((4,), [True, True])
     """
 
     num_actions: NumActions = eqx.field(static=True)
-    _flatten: bool = eqx.field(static=True)
     _channels_first: bool | None = eqx.field(static=True)
     _infos: tuple[str, ...] = eqx.field(static=True)
     _space: StaticObject = eqx.field(static=True)
@@ -97,7 +96,6 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         *,
         num_workers: int = 0,
         max_episode_steps: int | None = None,
-        flatten: bool = False,
         infos: Sequence[str] = (),
         env_kwargs: Mapping[str, Any] | None = None,
         mask: Mask = None,
@@ -111,9 +109,6 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
                 Workers pay off if a step takes longer than a round trip to another process.
             max_episode_steps: truncates episodes after this many steps; None for the environment's
                 own limit.
-            flatten: whether to concatenate all parts of an observation into one vector of floats,
-                like ``gymnasium.spaces.flatten``. Otherwise dicts and tuples stay, and Discrete and
-                MultiDiscrete parts become one-hot. The library's networks take either form.
             infos: names of infos to keep. Each must be a number; a missing info is 0.
             env_kwargs: arguments for the function that makes the environment, such as
                 ``{"size": 3}``.
@@ -142,16 +137,11 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
                 return Workers(make, layout, num_workers)
             return Stepper(make, layout, make_arrays(layout), 0, layout["num_envs"])
 
-        self._set_up(inspected, make_stepper, flatten, infos)
+        self._set_up(inspected, make_stepper, infos)
 
     @classmethod
     def of_vectors(
-        cls,
-        make_vector: Callable[[int], Any],
-        *,
-        flatten: bool = False,
-        infos: Sequence[str] = (),
-        mask: Mask = None,
+        cls, make_vector: Callable[[int], Any], *, infos: Sequence[str] = (), mask: Mask = None
     ) -> "GymnasiumEnv":
         """Wraps Gymnasium's vector environments, such as a vector that steps all copies at once.
 
@@ -162,7 +152,6 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         Args:
             make_vector: makes a vector environment of a given size, such as
                 ``lambda n: gymnasium.make_vec("CartPole-v1", n)``.
-            flatten: as in the constructor.
             infos: as in the constructor.
             mask: as in the constructor, but a function gets the vector, and returns a mask for each
                 environment.
@@ -181,21 +170,16 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             return VectorStepper(make_vector, layout, make_arrays(layout))
 
         env = object.__new__(cls)
-        env._set_up(inspected, make_stepper, flatten, infos)
+        env._set_up(inspected, make_stepper, infos)
         return env
 
     def _set_up(
-        self,
-        inspected: Inspected,
-        make_stepper: Callable[[Any], Any],
-        flatten: bool,
-        infos: Sequence[str],
+        self, inspected: Inspected, make_stepper: Callable[[Any], Any], infos: Sequence[str]
     ) -> None:
         if isinstance(infos, str):
             raise ValueError(f"infos must be a list of names; write [{infos!r}]")
         put = partial(object.__setattr__, self)
         put("num_actions", inspected.num_actions)
-        put("_flatten", flatten)
         put("_channels_first", inspected.channels_first)
         put("_infos", tuple(infos))
         put("_space", StaticObject(inspected.space))
@@ -221,7 +205,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     @property
     def observation_info(self) -> Any:
         """The bounds of the space's parts, and where images have their channels, if known."""
-        return ArrayInfo() if self._flatten else info_of(self._space.value, self._channels_first)
+        return info_of(self._space.value, self._channels_first)
 
     def close(self) -> None:
         """Closes all environments and ends their workers. A later step begins new episodes."""
@@ -326,10 +310,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         return self._observe(tuple(map(jnp.asarray, arrays)))
 
     def _observe(self, arrays: tuple[Array, ...]) -> ArrayTree:
-        space = self._space.value
-        if self._flatten:
-            return as_row(leaves_of(space), list(arrays))
-        return as_tree(space, list(arrays))
+        return as_tree(self._space.value, list(arrays))
 
     def _read_infos(self, numbers: Float[Array, " n"]) -> dict[str, Array]:
         return {name: numbers[i] for i, name in enumerate(self._infos, 1)}

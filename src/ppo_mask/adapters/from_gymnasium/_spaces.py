@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, no_type_check
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters.from_gymnasium._stepper import part_of, store
@@ -123,12 +123,6 @@ def _map_space(make: Callable[[Any], Any], space: Any) -> Any:
     if isinstance(space, gymnasium.spaces.Tuple):
         return tuple([_map_space(make, part) for part in space.spaces])
     return make(space)
-
-
-def as_row(leaves: list[Leaf], arrays: list[Array]) -> Float[Array, " features"]:
-    """Flattens an observation to one vector, like ``gymnasium.spaces.flatten``."""
-    parts = [_encode(leaf.space, array) for leaf, array in zip(leaves, arrays, strict=True)]
-    return jnp.concatenate([part.astype(jnp.float32).reshape(-1) for part in parts])
 
 
 def _encode(space: Any, array: Array) -> Array:

@@ -20,7 +20,7 @@ from ppo_mask.checkpoints import (
 )
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
-from ppo_mask.networks import AbstractActorCritic, Policy
+from ppo_mask.networks import Model, Policy
 from ppo_mask.runner._plan import read_stored
 from ppo_mask.runner._reader import absolute, merge
 from ppo_mask.runner._settings import RunConfig, resolve
@@ -90,7 +90,7 @@ def load_run(
     env, _ = make_parts(task, config)
     trainer = Trainer(env, config.algorithm, metrics=task.metrics)
 
-    def model(key: Key[Array, ""]) -> AbstractActorCritic:
+    def model(key: Key[Array, ""]) -> Model:
         return trainer.init(task.new_model(env, config.network, key), key).model
 
     like = eqx.filter_eval_shape(model, jax.random.key(0))
@@ -98,14 +98,13 @@ def load_run(
     return TrainedRun(folder, update, config, env, policy)
 
 
-def _networks(
-    task: Task[Any], env: AbstractEnv[Any], config: RunConfig[Any]
-) -> list[type[AbstractActorCritic]]:
-    """Lists the classes of the task's networks."""
+def _networks(task: Task[Any], env: AbstractEnv[Any], config: RunConfig[Any]) -> list[type[Any]]:
+    """Lists the classes of the task's networks and readers."""
 
-    def made(name: str) -> AbstractActorCritic:
+    def made(name: str) -> Model:
         settings = replace(config.network, network=name)
         make = partial(task.new_model, env, settings)
         return eqx.filter_eval_shape(make, jax.random.key(0))
 
-    return [type(made(name)) for name in config.network.offered]
+    models = map(made, config.network.offered)
+    return [type(part) for model in models for part in (model.reader, model.network)]

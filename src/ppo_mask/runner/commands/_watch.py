@@ -20,7 +20,6 @@ from ppo_mask.envs.drawing import (
     name_action,
     page,
 )
-from ppo_mask.networks import advance
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 from ppo_mask.runner.commands._evaluate import add_play, add_run
@@ -87,8 +86,8 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
 
     @eqx.filter_jit
     def decide(timestep: Any, hidden: Any, key: Any) -> Any:
-        distribution, value, hidden = advance(
-            model, timestep.observation, timestep.action_mask, hidden
+        distribution, value, hidden = model.advance(
+            timestep.observation, timestep.action_mask, hidden
         )
         action = distribution.sample(key) if options.sample else distribution.mode()
         return action, distribution.probs, value, hidden

@@ -59,9 +59,8 @@ class A2C(pm.AbstractAlgorithm):
             transitions.reward, value, following, *ends, self.gamma, self.gae_lambda
         )
         batch = make_batch(model, before, transitions, advantage, advantage + value)
-        rows = shuffle_rows(
-            at.key, self.num_envs, rows_per_env(model, self.num_steps), mesh=at.mesh
-        )
+        units = rows_per_env(model, self.num_steps)
+        rows = shuffle_rows(at.key, num_envs=self.num_envs, units=units, mesh=at.mesh)
         model, own, metrics = take_gradient_steps(
             self.loss, self.optimizer(), model, own, batch, rows, mesh=at.mesh
         )

@@ -77,7 +77,13 @@ def update(
         return (optax.apply_updates(params, step), opt_state), None
 
     minibatches, epochs = config.scaling
-    rows = shuffle_rows(shuffle_key, config.num_envs, config.num_steps, minibatches, epochs)
+    rows = shuffle_rows(
+        shuffle_key,
+        num_envs=config.num_envs,
+        units=config.num_steps,
+        num_minibatches=minibatches,
+        epochs=epochs,
+    )
     # Their shape is [gradient steps, 1, rows].
     (params, opt_state), _ = jax.lax.scan(gradient_step, (params, opt_state), rows[:, 0])
     return eqx.combine(params, static), opt_state, rollout, key, transitions.reward.mean()

@@ -111,13 +111,13 @@ class PPG(pm.AbstractAlgorithm):
 
     def init(self, model: Any, rollout: Any, key: Any) -> Any:
         """An empty memory."""
-        self.check(model, 1)
         model, ppo = self.ppo.init(model, rollout, key)
 
         def room(x: Array) -> Array:
             return jnp.zeros((self.cycle, self.num_steps, *x.shape), x.dtype)
 
-        observation, mask = jax.tree.map(room, (rollout.observation, rollout.action_mask))
+        kept = jax.vmap(model.reader.features)(rollout.observation)
+        observation, mask = jax.tree.map(room, (kept, rollout.action_mask))
         memory = Memory(observation, mask, room(jnp.zeros(self.num_envs)))
         return model, PPGState(ppo, self.optimizer().init(trainable(model)[0]), memory)
 
@@ -138,9 +138,14 @@ class PPG(pm.AbstractAlgorithm):
         def auxiliary(arrays: Any, opt_state: Any) -> Any:
             model = eqx.combine(arrays, static)
             batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), memory)
-            parts = self.cycle * self.num_minibatches
-            sizes = self.num_envs, self.cycle * self.num_steps, parts, self.auxiliary_epochs
-            rows = shuffle_rows(key, *sizes, mesh=at.mesh)
+            rows = shuffle_rows(
+                key,
+                num_envs=self.num_envs,
+                units=self.cycle * self.num_steps,
+                num_minibatches=self.cycle * self.num_minibatches,
+                epochs=self.auxiliary_epochs,
+                mesh=at.mesh,
+            )
             loss = eqx.Partial(self.auxiliary_loss, model)
             model, opt_state, metrics = take_gradient_steps(
                 loss, self.optimizer(), model, opt_state, batch, rows, mesh=at.mesh

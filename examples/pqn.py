@@ -90,14 +90,12 @@ class PQN(pm.AbstractAlgorithm):
     num_envs: int = static_setting(64, "environments side by side", at_least=1)
     num_steps: int = static_setting(32, "steps of each environment per update", at_least=1)
     num_minibatches: int = static_setting(8, "gradient steps per epoch", at_least=1)
-    update_epochs: int = static_setting(2, "passes over a rollout", at_least=1)
-    learning_rate: float = traced_setting(1e-3, "learning rate", at_least=0, alias="lr")
-    gamma: float = traced_setting(0.99, "discount per step", at_least=0, at_most=1)
-    q_lambda: float = traced_setting(0.65, "decay of the trace", at_least=0, at_most=1)
+    update_epochs: int = static_setting(4, "passes over a rollout", at_least=1)
+    learning_rate: float = traced_setting(5e-4, "learning rate", at_least=0, alias="lr")
+    gamma: float = traced_setting(0.98, "discount per step", at_least=0, at_most=1)
+    q_lambda: float = traced_setting(0.9, "decay of the trace", at_least=0, at_most=1)
     epsilon: float = traced_setting(1.0, "share of random actions at first", at_least=0, at_most=1)
-    epsilon_end: float = traced_setting(
-        0.02, "share of random actions later", at_least=0, at_most=1
-    )
+    epsilon_end: float = traced_setting(0.1, "share of random actions later", at_least=0, at_most=1)
     epsilon_until: float = traced_setting(0.3, "share of the run until then", above=0, at_most=1)
 
     def check(self, model: Any, num_devices: int) -> None:
@@ -137,15 +135,16 @@ class PQN(pm.AbstractAlgorithm):
             transitions.reward, value, following, *ends, self.gamma, self.q_lambda
         )
         batch = make_batch(model, before, transitions, change, value + change)
-        sizes = self.num_envs, self.num_steps, self.num_minibatches, self.update_epochs
-        model, own, metrics = take_gradient_steps(
-            self.loss,
-            self.optimizer(),
-            model,
-            own,
-            batch,
-            shuffle_rows(at.key, *sizes, mesh=at.mesh),
+        rows = shuffle_rows(
+            at.key,
+            num_envs=self.num_envs,
+            units=self.num_steps,
+            num_minibatches=self.num_minibatches,
+            epochs=self.update_epochs,
             mesh=at.mesh,
+        )
+        model, own, metrics = take_gradient_steps(
+            self.loss, self.optimizer(), model, own, batch, rows, mesh=at.mesh
         )
         return model, own, mean_over_steps(metrics) | {"epsilon": self.exploration(at)}
 
@@ -160,6 +159,8 @@ class PQN(pm.AbstractAlgorithm):
 
 def make_network(env: Any, network: NetworkSettings, key: Any) -> QNetwork:
     """A network for any observation of numbers."""
+    if not isinstance(env.num_actions, int):
+        raise ValueError(f"PQN has one value for each action, and not for parts: {env.num_actions}")
     size = size_of(observation_shapes(env))
     return QNetwork(size, env.num_actions, network.hidden_dim, key=key)
 

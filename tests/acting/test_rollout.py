@@ -11,11 +11,15 @@ from ppo_mask.acting import _rollout, bootstrap_values, collect, next_values, st
 from ppo_mask.envs import AbstractEnv, TimeLimit, TimeStep, VectorEnv
 from ppo_mask.networks import (
     AbstractActorCritic,
+    AbstractReader,
     MaskedCategorical,
     MLPActorCritic,
+    Model,
     as_model,
     uniform_numbers,
 )
+
+KEY = jax.random.key(0)
 
 
 class _Told(AbstractActorCritic):
@@ -180,6 +184,29 @@ def test_a_forbidden_action_is_never_bootstrapped_from():
     np.testing.assert_array_equal(transitions.next_observation[..., 0], np.stack([steps] * 2, 1))
     allowed = np.arange(4) < 1 + steps[:, None] % 3
     np.testing.assert_array_equal(transitions.next_action_mask[:, 0], allowed)
+
+
+class _Negative(AbstractReader):
+    """Keeps of an observation what is below 0."""
+
+    hyperparameters = {}  # noqa: RUF012
+
+    def features(self, observation):
+        return -observation
+
+
+def test_the_state_after_a_step_is_kept_as_the_reader_has_it():
+    env, model = VectorEnv(Scripted(), 2), Model(_Negative(), MLPActorCritic(1, 4, 4, key=KEY))
+
+    @jax.jit
+    def act():
+        return collect(env, model, start_rollout(env, model, KEY), KEY, 7, keep_next=True)[1]
+
+    transitions = act()
+    assert (transitions.next_observation < 0).all()
+    following = transitions.decision.observation[1:]
+    same = np.asarray(transitions.next_observation[:-1] == following)
+    np.testing.assert_array_equal(same[..., 0], ~np.asarray(transitions.ended[:-1]))
 
 
 def test_the_state_after_a_step_is_not_kept_unasked():

@@ -4,7 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from ppo_mask.training import cache_sized_parts, shuffle_rows
+from ppo_mask.networks import MLPActorCritic, as_model
+from ppo_mask.training import cache_sized_parts, check_minibatches, shuffle_rows
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ def test_parts_of_a_minibatch_are_small_on_a_cpu(parts, rows, smaller):
 
 
 def test_every_epoch_has_all_rows_once_in_an_order_of_its_own():
-    rows = shuffle_rows(jax.random.key(0), 6, 10, num_minibatches=4, epochs=3)
+    rows = shuffle_rows(jax.random.key(0), num_envs=6, units=10, num_minibatches=4, epochs=3)
     assert rows.shape == (12, 1, 15)
     orders = np.asarray(rows).reshape(3, 60)
     np.testing.assert_array_equal(np.sort(orders), np.tile(np.arange(60), (3, 1)))
@@ -29,7 +30,15 @@ def test_every_epoch_has_all_rows_once_in_an_order_of_its_own():
 
 
 def test_every_order_is_as_likely():
-    orders = np.asarray(shuffle_rows(jax.random.key(1), 1, 3, epochs=6000)).reshape(6000, 3)
+    rows = shuffle_rows(jax.random.key(1), num_envs=1, units=3, epochs=6000)
+    orders = np.asarray(rows).reshape(6000, 3)
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert len(counts) == 6
     assert (abs(counts - 1000) < 6 * np.sqrt(6000 * (1 / 6) * (5 / 6))).all()
+
+
+def test_minibatches_that_would_leave_rows_out_are_refused():
+    model = as_model(MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0)))
+    check_minibatches(model, 64, 10, 8)
+    with pytest.raises(ValueError, match="num_minibatches = 7 does not divide the batch of 64 env"):
+        check_minibatches(model, 64, 10, 7)

@@ -13,6 +13,7 @@ import pytest
 import ppo_mask as pm
 import programs
 from ppo_mask.errors import RunError
+from ppo_mask.networks import trainable
 from ppo_mask.ppo import ppo_loss
 from ppo_mask.training._gradients import numbers as as_numbers
 
@@ -113,6 +114,92 @@ def test_state_of_another_trainer_is_refused(made_by: Any, trained_by: Any, mess
     state = eqx.filter_eval_shape(lambda: trainer(**made_by).init(model, jax.random.key(0)))
     with pytest.raises(ValueError, match=message) as caught:
         eqx.filter_eval_shape(trainer(**trained_by).run_updates, state, one, one)
+    assert "\n" not in str(caught.value)
+
+
+class Distills(pm.AbstractAlgorithm):
+    """Trains a predictor, which is no model, to give what a target network gives."""
+
+    num_envs: int = 8
+    num_steps: int = 8
+
+    def init(self, model: Any, rollout: Any, key: Any) -> Any:
+        target, predictor = (eqx.nn.MLP(1, 1, 4, 1, key=key) for key in jax.random.split(key))
+        opt_state = optax.adam(1e-2).init(trainable(predictor)[0])
+        return model, (target, predictor, opt_state)
+
+    def learn(
+        self, model: Any, own: Any, before: Any, transitions: Any, last_value: Any, at: Any
+    ) -> Any:
+        target, predictor, opt_state = own
+        rows = pm.training.shuffle_rows(at.key, num_envs=8, units=8, epochs=40)
+        predictor, opt_state, metrics = pm.training.take_gradient_steps(
+            eqx.Partial(_distance, target),
+            optax.adam(1e-2),
+            predictor,
+            opt_state,
+            transitions.decision.observation,
+            rows,
+        )
+        return model, (target, predictor, opt_state), pm.training.mean_over_steps(metrics)
+
+
+def _distance(target: Any, predictor: Any, observation: Any) -> Any:
+    both = jax.vmap(target)(observation), jax.vmap(predictor)(observation)
+    error = jnp.square(both[0] - both[1]).mean()
+    return error, {"error": error}
+
+
+def test_an_own_state_has_networks_that_are_no_models_and_trains_one() -> None:
+    trainer, history = pm.Trainer(LOCKS.env, Distills()), pm.History()
+    start = trainer.init(pm.network_for(LOCKS.env, key=jax.random.key(0)), jax.random.key(1))
+    state = trainer.train(start, 6 * 64, callbacks=[history], log_interval=1)
+    first, *_, last = history["train/error"]
+    assert last < 0.1 * first
+    assert bool(eqx.tree_equal(state.own[0], start.own[0]))
+    assert not eqx.tree_equal(state.own[1], start.own[1])
+
+
+def _returns(**results: Any) -> pm.Trainer:
+    class Wrong(pm.AbstractAlgorithm):
+        num_envs: int = 8
+        num_steps: int = 8
+
+        def check(self, model: Any, num_devices: int) -> None:
+            if "check" in results:
+                raise ValueError(results["check"])
+
+        def init(self, model: Any, rollout: Any, key: Any) -> Any:
+            return results.get("init", (model, jnp.zeros(2)))
+
+        def learn(self, model: Any, own: Any, *rest: Any) -> Any:
+            return results.get("learn", lambda *_: (model, own, {}))(model, own)
+
+    return pm.Trainer(LOCKS.env, Wrong())
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ({"check": "not this network"}, "not this network"),
+        ({"init": jnp.zeros(2)}, "must return a model and the algorithm's own state, 2 in all"),
+        ({"learn": lambda model, own: (model, {})}, "own state, and metrics, 3 in all; it"),
+        ({"learn": lambda model, own: (model, own, [])}, "learn must return metrics by name; it"),
+        (
+            {"learn": lambda model, own: (model, own[:1], {})},
+            "values alone of the own state: it was float32[2], and is float32[1]",
+        ),
+        (
+            {"learn": lambda model, own: (model.network, own, {})},
+            "of the model: network.actor[0].weight was float32[256, 1], and is nothing",
+        ),
+    ],
+)
+def test_a_wrong_algorithm_is_one_line(result: Any, message: str) -> None:
+    model = pm.network_for(LOCKS.env, "mlp", key=jax.random.key(0))
+    with pytest.raises((RunError, ValueError)) as caught:
+        _returns(**result).init(model, jax.random.key(1))
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

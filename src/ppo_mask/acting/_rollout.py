@@ -62,8 +62,8 @@ class Transition(eqx.Module):
         info: the environment's ``info`` about the step.
         episode_return: undiscounted sum of rewards in the step's episode, this step included.
         episode_length: number of steps in the step's episode, this step included.
-        next_observation: the observation after the action, before any reset; None unless an
-            algorithm asks for it.
+        next_observation: what the model's reader keeps of the observation after the action, before
+            any reset; None unless an algorithm asks for it.
         next_action_mask: the environment's mask of that observation: where a time limit has cut the
             episode off, the mask that the next action would have had. None unless asked for.
     """
@@ -148,7 +148,8 @@ def _act(
     random: tuple[Float[Array, "envs *parts"], Key[Array, "2 envs"]],
 ) -> tuple[RolloutState, Transition]:
     numbers, keys = random
-    kept = jax.vmap(model.reader.features)(state.observation)
+    features = jax.vmap(model.reader.features)
+    kept = features(state.observation)
     decide = jax.vmap(model.decide)
     distribution, value, hidden = decide(kept, state.action_mask, state.hidden)
     distribution.check_choices(vector_env.num_actions)
@@ -170,7 +171,7 @@ def _act(
         info=timestep.info,
         episode_return=timestep.episode_return,
         episode_length=timestep.episode_length,
-        next_observation=timestep.final_observation if keep_next else None,
+        next_observation=features(timestep.final_observation) if keep_next else None,
         next_action_mask=timestep.final_action_mask if keep_next else None,
     )
     return next_rollout_state(model, vector_state, timestep, hidden), transition

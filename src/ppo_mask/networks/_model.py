@@ -145,15 +145,26 @@ def is_recurrent(model: Model) -> bool:
     return bool(jax.tree.leaves(model.initial_hidden()))
 
 
-def trainable(model: Model) -> tuple[ArrayTree, Any]:
-    """Splits a model into the arrays to train, which are the network's floats, and the rest.
+def trainable(module: Any) -> tuple[ArrayTree, Any]:
+    """Splits a module into the arrays to train and the rest.
+
+    Args:
+        module: any tree. Of a model, only the network is trained; else all floats are.
 
     Returns:
-        Two trees of the model's structure; ``eqx.combine`` joins them.
+        Two trees of the module's structure; ``eqx.combine`` joins them.
     """
-    trained = jax.tree.map(eqx.is_inexact_array, model.network)
-    nothing = jax.tree.map(lambda _: False, model)
-    return eqx.partition(model, eqx.tree_at(lambda model: model.network, nothing, trained))
+
+    def are_trained(node: Any) -> Any:
+        if not isinstance(node, Model):
+            return eqx.is_inexact_array(node)
+        nothing = jax.tree.map(lambda _: False, node)
+        return eqx.tree_at(lambda model: model.network, nothing, are_all_trained(node.network))
+
+    def are_all_trained(module: Any) -> Any:
+        return jax.tree.map(are_trained, module, is_leaf=lambda x: isinstance(x, Model))
+
+    return eqx.partition(module, are_all_trained(module))
 
 
 def to_bfloat16(model: Model) -> Model:

@@ -310,7 +310,6 @@ class PPO(AbstractAlgorithm):
     ) -> tuple[Model, "PPOState"]:
         """Gives the model the precision and normalization of the settings."""
         del key
-        self.check(model, 1)
         if self.precision == "bfloat16":
             model = to_bfloat16(model)
         if self.normalize_observations:
@@ -385,7 +384,15 @@ class PPO(AbstractAlgorithm):
             those not taken), and their learning rates (None with an optimizer of your own).
         """
         units, (minibatches, epochs) = rows_per_env(model, self.num_steps), self.scaling
-        sizes = self.num_envs, units, minibatches, epochs, self.gradient_accumulation
+        shuffled = shuffle_rows(
+            at.key,
+            num_envs=self.num_envs,
+            units=units,
+            num_minibatches=minibatches,
+            epochs=epochs,
+            parts=self.gradient_accumulation,
+            mesh=at.mesh,
+        )
         rates = None if self.optimizer is not None else self._learning_rates(at)
         target: Any = self.target_kl
 
@@ -403,7 +410,7 @@ class PPO(AbstractAlgorithm):
             model,
             opt_state,
             batch,
-            shuffle_rows(at.key, *sizes, mesh=at.mesh),
+            shuffled,
             beside=standardized,
             step_sizes=rates,
             stop=None if target is None else stop,

@@ -11,7 +11,6 @@ from jaxtyping import Array, Float, Int, Key, Real, Scalar
 
 from ppo_mask.acting import RolloutState, Transition
 from ppo_mask.errors import RunError, check_at_least
-from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import Model
 from ppo_mask.training._rules import MAX_COUNT, check_rules
 
@@ -46,9 +45,9 @@ class AbstractAlgorithm(eqx.Module):
     loop, logs, checkpoints, exact resume, devices, seeds, curricula. A field that
     :func:`static_setting` or :func:`traced_setting` declares is a flag of a program's command line.
 
-    All methods with arrays are traced. The algorithm's own state is any tree of arrays; fields of
-    its modules that hold an array with an axis of environments say so by
-    :func:`~ppo_mask.devices.sharding.per_env`.
+    All methods with arrays are traced. The algorithm's own state is any tree, such as a target
+    network; its arrays are saved with the run. Fields of its modules that hold an array with an
+    axis of environments say so by :func:`~ppo_mask.devices.sharding.per_env`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -133,9 +132,7 @@ class AbstractAlgorithm(eqx.Module):
         """
         return None
 
-    def init(
-        self, model: Model, rollout: RolloutState, key: Key[Array, ""]
-    ) -> tuple[Model, ArrayTree]:
+    def init(self, model: Model, rollout: RolloutState, key: Key[Array, ""]) -> tuple[Model, Any]:
         """Makes the algorithm's own state before the first update.
 
         Args:
@@ -149,7 +146,7 @@ class AbstractAlgorithm(eqx.Module):
         """
         return model, ()
 
-    def actor(self, model: Model, own: ArrayTree, at: At) -> Model:
+    def actor(self, model: Model, own: Any, at: At) -> Model:
         """Returns the model whose samples act in an update, and whose values are recorded.
 
         Args:
@@ -163,12 +160,12 @@ class AbstractAlgorithm(eqx.Module):
     def learn(
         self,
         model: Model,
-        own: ArrayTree,
+        own: Any,
         before: RolloutState,
         transitions: Transition,
         last_value: Float[Array, " envs"],
         at: At,
-    ) -> tuple[Model, ArrayTree, dict[str, Scalar]]:
+    ) -> tuple[Model, Any, dict[str, Scalar]]:
         """Learns from a rollout.
 
         Args:

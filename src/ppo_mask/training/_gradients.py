@@ -1,7 +1,7 @@
 """Gradient steps: from minibatches of a rollout to new parameters."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -13,11 +13,13 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from ppo_mask.devices.sharding import mean_over_devices, shard_over_envs
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree, mean_over_parts, number_settings, scan_until
-from ppo_mask.networks import Model, trainable
+from ppo_mask.networks import trainable
 from ppo_mask.training._minibatches import cache_sized_parts, gather_rows
 
 Loss = Callable[..., Any]
 """A function of a model and a minibatch that returns one number and metrics by name."""
+
+Trained = TypeVar("Trained")
 
 
 class WrongPart(RunError, ValueError):
@@ -27,7 +29,7 @@ class WrongPart(RunError, ValueError):
 def take_gradient_steps(
     loss: Loss,
     optimizer: optax.GradientTransformation,
-    model: Model,
+    model: Trained,
     opt_state: ArrayTree,
     batch: ArrayTree,
     rows: Int[Array, "gradient_steps parts rows"],
@@ -36,7 +38,7 @@ def take_gradient_steps(
     step_sizes: Float[Array, " gradient_steps"] | None = None,
     stop: Callable[[dict[str, Array]], Bool[Array, ""]] | None = None,
     mesh: Mesh | None = None,
-) -> tuple[Model, ArrayTree, dict[str, Float[Array, " gradient_steps"]]]:
+) -> tuple[Trained, ArrayTree, dict[str, Float[Array, " gradient_steps"]]]:
     """Takes a gradient step on each minibatch, in turn.
 
     Minibatches are gathered one at a time, because a rollout may be gigabytes.
@@ -46,7 +48,7 @@ def take_gradient_steps(
             over the minibatch. To use arrays of its own, such as hyperparameters, it must be a tree
             that holds them: a method of an ``equinox.Module``, or an ``equinox.Partial``.
         optimizer: any optax transformation.
-        model: the model to train.
+        model: the model to train, or any other module: a tree of models, a predictor, an encoder.
         opt_state: the optimizer's state for ``trainable(model)[0]``.
         batch: any tree of arrays with axes [steps, envs, …].
         rows: the rows of each minibatch, from :func:`shuffle_rows`.
@@ -103,11 +105,16 @@ def take_gradient_steps(
         if step_size is not None:
             params = jax.tree.map(lambda p, d: p - step_size * d, params, direction)
         taken = {"grad_norm": optax.tree.norm(grad), "gradient_steps": jnp.float32(1)}
-        return (params, opt_state), with_own(metrics, taken)
+        metrics = with_own(metrics, taken)
+        names[:] = metrics
+        # One output of the loop for all: each more is a kernel in every step.
+        return (params, opt_state), jnp.stack([x.astype(jnp.float32) for x in metrics.values()])
 
-    (params, opt_state), metrics, _ = scan_until(
-        stop, step, (params, opt_state), (rows, step_sizes)
-    )
+    names: list[str] = []
+    until = None if stop is None else lambda row: stop(dict(zip(names, row, strict=True)))
+    start = params, opt_state
+    (params, opt_state), table, _ = scan_until(until, step, start, (rows, step_sizes))
+    metrics = dict(zip(names, table.T, strict=True))
     return eqx.combine(params, static), opt_state, metrics
 
 
@@ -132,6 +139,17 @@ def with_own(metrics: dict[str, Array], own: dict[str, Array]) -> dict[str, Arra
             f"a metric cannot be called {name!r}: the library logs a train/{name} of its own"
         )
     return metrics | own
+
+
+def parts_of(wanted: str, result: Any, count: int) -> tuple[Any, ...]:
+    """Checks that an algorithm's method returned so many things.
+
+    Raises:
+        WrongPart: it returned something else; the message begins with ``wanted``.
+    """
+    if not isinstance(result, tuple) or len(cast(Any, result)) != count:
+        raise WrongPart(f"{wanted}, {count} in all; it returned a {type(result).__name__}")
+    return cast(Any, result)
 
 
 def _checked(result: Any) -> tuple[Scalar, dict[str, Scalar]]:

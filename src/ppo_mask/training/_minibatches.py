@@ -53,10 +53,11 @@ def check_minibatches(
         num_devices: number of devices.
 
     Raises:
-        ValueError: shares would not be equal; or the model is recurrent, and the environments
-            cannot be divided among minibatches. The message names the number that does not divide.
+        ValueError: shares would not be equal, or minibatches would not have equally many rows (of a
+            recurrent model, environments). The message names the number that does not divide.
     """
     check_split(num_envs, num_devices)
+    units = rows_per_env(model, num_steps)
     if is_recurrent(model):
         check_divides(
             "num_minibatches",
@@ -65,7 +66,9 @@ def check_minibatches(
             num_envs,
             times="gradient accumulation" if parts > 1 else "",
         )
-    units = rows_per_env(model, num_steps)
+    else:
+        batch = f"the batch of {num_envs} environments x {num_steps} steps"
+        check_divides("num_minibatches", num_minibatches, batch, num_envs * units)
     groups = _num_groups(num_envs, units, num_minibatches)
     if groups % num_devices:
         most = math.gcd(groups, num_devices)
@@ -89,6 +92,7 @@ def _num_groups(num_envs: int, units: int, num_minibatches: int) -> int:
 
 def shuffle_rows(
     key: Key[Array, ""],
+    *,
     num_envs: int,
     units: int,
     num_minibatches: int = 1,

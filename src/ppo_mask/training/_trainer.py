@@ -23,7 +23,7 @@ from ppo_mask.training._algorithm import AbstractAlgorithm, At, check_same_but_n
 from ppo_mask.training._callback import Callback, Run
 from ppo_mask.training._curriculum import AbstractCurriculum, Curriculum, Schedule, as_curriculum
 from ppo_mask.training._debug_nans import find_first_nan
-from ppo_mask.training._gradients import numbers
+from ppo_mask.training._gradients import numbers, parts_of
 from ppo_mask.training._health import Health, all_healthy, describe_health, examine
 from ppo_mask.training._loop import run_loop
 from ppo_mask.training._metrics import Metric, add_update, emptied, no_updates, summarize
@@ -31,6 +31,7 @@ from ppo_mask.training._mistakes import Env, explained
 from ppo_mask.training._names import check_learned_names, check_metric_names
 from ppo_mask.training._state import (
     TrainState,
+    check_changes,
     check_metrics,
     check_state,
     constrain_state,
@@ -300,9 +301,12 @@ class Trainer(eqx.Module):
         )
         last_value = bootstrap_values(actor, rollout, self.mesh)
         at = at._replace(key=learn_key)
-        model, own, learned = algorithm.learn(
-            state.model, state.own, state.rollout, transitions, last_value, at
+        model, own, learned = parts_of(
+            "learn must return a model, the algorithm's own state, and metrics",
+            algorithm.learn(state.model, state.own, state.rollout, transitions, last_value, at),
+            3,
         )
+        check_changes((state.model, state.own), (model, own))
         learned = numbers(learned, "learn must return metrics by name")
         return model, own, rollout, key, memory, transitions, learned
 
@@ -322,7 +326,12 @@ class Trainer(eqx.Module):
         zero = jnp.int32(0)
         env = self._vector_env(At(key, zero, zero, None), self.curriculum.init(model))
         rollout = start_rollout(env, model, reset_key)
-        model, own = self.algorithm.init(model, rollout, init_key)
+        self.algorithm.check(model, 1)
+        model, own = parts_of(
+            "init must return a model and the algorithm's own state",
+            self.algorithm.init(model, rollout, init_key),
+            2,
+        )
         memory = self.curriculum.init(model)
 
         def begin(names: Iterable[str]) -> TrainState:

@@ -60,7 +60,7 @@ def network_for(
         >>> pm.network_for(env, key=jax.random.key(0))
         Model(MLPActorCritic, 141,089 parameters)
         >>> pm.network_for(env, "gru", hidden_dim=64, key=jax.random.key(0))
-        Model(GRUActorCritic, 26,785 parameters)
+        Model(GRUActorCritic, 27,233 parameters)
     """
     if kind not in (None, *_MAKERS):
         raise ValueError(f"there is no network {kind!r}; there are {', '.join(_MAKERS)}")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from environments import Scripted
-from ppo_mask.acting import _rollout, bootstrap_values, collect, next_values, start_rollout
-from ppo_mask.envs import AbstractEnv, TimeLimit, TimeStep, VectorEnv
+from ppo_mask.acting import bootstrap_values, collect, next_values, start_rollout
+from ppo_mask.envs import AbstractEnv, Actions, TimeLimit, TimeStep, VectorEnv
 from ppo_mask.networks import (
     AbstractActorCritic,
     AbstractReader,
@@ -16,7 +16,6 @@ from ppo_mask.networks import (
     MLPActorCritic,
     Model,
     as_model,
-    uniform_numbers,
 )
 
 KEY = jax.random.key(0)
@@ -97,11 +96,13 @@ class _KeyTeller(AbstractEnv[jax.Array]):
 def test_no_key_is_used_twice(monkeypatch):
     drawn = []
 
-    def spy(key, num_actions):
-        jax.debug.callback(lambda k: drawn.append(tuple(np.array(k))), jax.random.key_data(key))
-        return uniform_numbers(key, num_actions)
+    of_key = Actions.uniform_numbers
 
-    monkeypatch.setattr(_rollout, "uniform_numbers", spy)
+    def spy(actions, key):
+        jax.debug.callback(lambda k: drawn.append(tuple(np.array(k))), jax.random.key_data(key))
+        return of_key(actions, key)
+
+    monkeypatch.setattr(Actions, "uniform_numbers", spy)
     env = VectorEnv(_KeyTeller(), 4)
     model = as_model(MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0)))
 

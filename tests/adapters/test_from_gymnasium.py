@@ -193,13 +193,13 @@ def test_a_vector_is_told_where_its_masks_are(make, mask):
         ([0, 1, 1, 0], [0, 1, 1, 0], {}),
         ([0, 1, 1, 0], [0, 1, 1, 0], {"mask": ("info", "valid_actions")}),
         # Of two actions it may be either.
-        ([0, 1], [0, 1], {"num_actions": 2}),
-        ([0, 1], [1, 1], {"num_actions": 2, "mask": ("info", "valid_actions")}),
+        ([0, 1], [0, 1], {"mask_length": 2}),
+        ([0, 1], [1, 1], {"mask_length": 2, "mask": ("info", "valid_actions")}),
     ],
 )
 def test_a_mask_may_be_a_list_of_the_allowed_actions(mask, wanted, settings):
-    layout = {"num_actions": 4, "start": 0, "mask": ("method", "action_masks"), **settings}
-    layout["mask_length"] = layout["num_actions"]
+    layout = {"mask_length": 4, "has_parts": False, "start": 0, **settings}
+    layout.setdefault("mask", ("method", "action_masks"))
     assert check_mask(mask, layout).tolist() == list(map(bool, wanted))
 
 

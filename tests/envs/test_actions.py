@@ -5,23 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppo_mask.envs.actions import (
-    allows_action,
-    as_action,
-    count_allowed,
-    describe_actions,
-    random_action,
-    split_parts,
-)
+from ppo_mask.envs import Actions
 
 
 def test_masks_are_counted_by_part():
     mask = jnp.array([[1, 0, 1, 1, 1], [1, 1, 0, 0, 0]], bool)
-    np.testing.assert_array_equal(count_allowed(mask, 5), [4, 2])
-    np.testing.assert_array_equal(count_allowed(mask, (2, 3)), [[1, 3], [2, 0]])
-    np.testing.assert_array_equal(allows_action(mask, 5), [True, True])
-    np.testing.assert_array_equal(allows_action(mask, (2, 3)), [True, False])
-    parts = [(parts, x.tolist()) for parts, x in split_parts(np.arange(8), (1, 2, 2, 3))]
+    np.testing.assert_array_equal(Actions.of(5).count(mask), [4, 2])
+    np.testing.assert_array_equal(Actions.of((2, 3)).count(mask), [[1, 3], [2, 0]])
+    np.testing.assert_array_equal(Actions.of(5).any_allowed(mask), [True, True])
+    np.testing.assert_array_equal(Actions.of((2, 3)).any_allowed(mask), [True, False])
+    parts = [(parts, x.tolist()) for parts, x in Actions.of((1, 2, 2, 3)).split(np.arange(8))]
     assert parts == [
         (slice(0, 1), [[0]]), (slice(1, 3), [[1, 2], [3, 4]]), (slice(3, 4), [[5, 6, 7]])
     ]  # fmt: skip
@@ -29,20 +22,20 @@ def test_masks_are_counted_by_part():
 
 def test_an_action_is_one_number_for_each_part():
     for action in ([1, 2], np.array([1, 2], np.uint8), jnp.array([1, 2])):
-        array = as_action(action, (3, 5))
+        array = Actions.of((3, 5)).convert(action)
         assert array.dtype == jnp.int32
         assert array.tolist() == [1, 2]
     for action in (1, [1.0, 2.0], [1], [[1, 2]], jnp.zeros(3, int)):
         with pytest.raises(
             ValueError, match=r"^action is .*, not int32\[2\]: one of each part of 3 x 5"
         ):
-            as_action(action, (3, 5))
+            Actions.of((3, 5)).convert(action)
 
 
 @pytest.mark.parametrize("num_actions", [5, (2, 3), (1, 2, 2)])
 def test_a_random_action_is_any_that_is_allowed(num_actions):
     mask = np.array([True, False, True, False, True])
-    draw = jax.vmap(lambda key: random_action(key, jnp.asarray(mask), num_actions))
+    draw = jax.vmap(lambda key: Actions.of(num_actions).sample(key, jnp.asarray(mask)))
     drawn = np.asarray(jax.jit(draw)(jax.random.split(jax.random.key(0), 3000))).reshape(3000, -1)
     parts = (num_actions,) if isinstance(num_actions, int) else num_actions
     starts = np.cumsum([0, *parts])
@@ -53,5 +46,5 @@ def test_a_random_action_is_any_that_is_allowed(num_actions):
 
 
 def test_actions_in_words():
-    assert describe_actions((4,)) == "1 choice of 4 actions"
-    assert describe_actions((2, 3, 4, 5, 6)) == "5 choices of 2 to 6 actions"
+    assert str(Actions.of((4,))) == "1 choice of 4 actions"
+    assert str(Actions.of((2, 3, 4, 5, 6))) == "5 choices of 2 to 6 actions"

@@ -6,7 +6,7 @@ import re
 import jax
 
 import ppo_mask as pm
-from ppo_mask.envs import drawing
+from ppo_mask.envs import Actions, drawing
 from ppo_mask.envs.drawing import Decision, Frame
 
 
@@ -20,7 +20,7 @@ def test_a_page_lists_the_likeliest_of_many_actions():
     decision = Decision((7, 311), tuple(shares), None)
     frame = Frame(0, "", (7, 300, 311), None, {}, 0.0, decision, "")
     after = Frame(1, "", (), (7, 311), {"reward": 1.0}, 1.0, None, "truncated")
-    names = drawing.action_names((100, 300))
+    names = Actions.of((100, 300)).names
     page = drawing.page([frame, after], [["a"], ["b"]], names, title="<t>", summary="")
     assert "32 of 400 actions" in page
     assert "&lt;t&gt;" in page

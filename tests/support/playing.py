@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ppo_mask.envs import VectorEnv
-from ppo_mask.envs.actions import mask_length
+from ppo_mask.envs.actions import Actions
 from ppo_mask.networks import masked_distribution
 
 
@@ -32,7 +32,7 @@ def played(env, num_envs=8, num_steps=80):
         )
         action_key, key = jax.random.split(key)
         step_key, reset_key = keys_of(key)
-        logits = jnp.zeros(mask_length(env.num_actions))
+        logits = jnp.zeros(Actions.of(env.num_actions).length)
         distribution = masked_distribution(logits, before.action_mask, env.num_actions)
         action = distribution.sample(action_key)
         state, after = env.step(step_key, state, action)

@@ -11,8 +11,9 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.devices.sharding import per_env, shard_over_envs
 from ppo_mask.envs import VectorEnv, VectorState, VectorTimeStep
+from ppo_mask.envs.actions import Actions
 from ppo_mask.jax_tools import ArrayTree, one_for_all, rarely, split_key
-from ppo_mask.networks import Model, reset_hidden, uniform_numbers
+from ppo_mask.networks import Model, reset_hidden
 
 
 class RolloutState(eqx.Module):
@@ -129,7 +130,7 @@ def collect(
 
     def act(arrays: ArrayTree, state: RolloutState, keys: Array) -> tuple[RolloutState, Transition]:
         vector_env, model = eqx.combine(arrays, static)
-        numbers_of = partial(uniform_numbers, num_actions=vector_env.num_actions)
+        numbers_of = Actions.of(vector_env.num_actions).uniform_numbers
         numbers = jax.vmap(jax.vmap(numbers_of))(keys[:, 0])
         step = partial(_act, vector_env, model, keep_next)
         return jax.lax.scan(step, state, (numbers, keys[:, 1:]))

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from ppo_mask.adapters._driver import Driver
 from ppo_mask.adapters._spaces import make_observation_space, number_type
 from ppo_mask.envs import AbstractEnv, VectorEnv
-from ppo_mask.envs.actions import NumActions, action_shape
+from ppo_mask.envs.actions import Actions, NumActions
 
 try:
     import gymnasium
@@ -24,7 +24,7 @@ __all__ = ["AbstractGymnasiumEnv", "Renderers", "check_actions", "gymnasium"]
 def check_actions(actions: Any, num_actions: NumActions, *batch: int) -> Int[np.ndarray, "..."]:
     """Checks the shape ``[*batch, *parts]``, type and range of actions; converts them to int32."""
     actions = np.asarray(actions)
-    shape = [*batch, *action_shape(num_actions)]
+    shape = [*batch, *Actions.of(num_actions).shape]
     if list(actions.shape) != shape or not np.issubdtype(actions.dtype, np.integer):
         got = f"{actions.dtype}{list(actions.shape)}"
         raise ValueError(f"actions must be whole numbers of shape {shape}, got {got}")
@@ -70,10 +70,10 @@ class AbstractGymnasiumEnv:
         self._renderers = renderers
         self._driver = Driver(env)
         self._mask = None
-        spaces, count = gymnasium.spaces, env.num_actions
+        spaces, count, actions = gymnasium.spaces, env.num_actions, Actions.of(env.num_actions)
         return (
             observation_space or make_observation_space(self.env, spaces, number_type),
-            spaces.Discrete(count) if isinstance(count, int) else spaces.MultiDiscrete(count),
+            spaces.MultiDiscrete(count) if actions.has_parts else spaces.Discrete(count),
         )
 
     def action_masks(self) -> Bool[np.ndarray, "*envs actions"]:

@@ -20,7 +20,7 @@ from ppo_mask.adapters._shared import (
     make_timestep,
 )
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
-from ppo_mask.envs.actions import ActionLike, NumActions, as_action, mask_length
+from ppo_mask.envs.actions import ActionLike, Actions, NumActions
 from ppo_mask.envs.drawing import Picture
 from ppo_mask.jax_tools import ArrayTree, number_settings, strong_types
 
@@ -123,8 +123,8 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: ActionLike
     ) -> tuple[ArrayTree, TimeStep]:
-        action = as_action(action, self.num_actions)
-        if self.parts and isinstance(self.num_actions, int):
+        action = Actions.of(self.num_actions).convert(action)
+        if self.parts and not Actions.of(self.num_actions).has_parts:
             action = jnp.stack(jnp.unravel_index(action, self.parts))
         action = action.astype(self.environment.action_spec.dtype)
         state = state.replace(key=jax.random.key_data(key))
@@ -144,13 +144,14 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
             pyplot.switch_backend(backend)
 
     def _convert(self, state: Any, timestep: Any) -> tuple[ArrayTree, TimeStep]:
-        mask = getattr(timestep.observation, "action_mask", None)
-        if mask is not None and isinstance(self.num_actions, tuple):
+        actions = Actions.of(self.num_actions)
+        mask = getattr(timestep.observation, "action_mask", jnp.ones(actions.length, bool))
+        if actions.has_parts:
             # If a part's mask is all False, every value is allowed; jumanji decides its effect.
             mask = mask | ~mask.any(axis=-1, keepdims=True)
         return strong_types(state.replace(key=jnp.zeros_like(state.key))), make_timestep(
             timestep.observation,
-            jnp.ones(mask_length(self.num_actions), bool) if mask is None else mask.reshape(-1),
+            mask.reshape(-1),
             timestep.reward,
             timestep.last() & (timestep.discount == 0),
             timestep.last(),

@@ -27,7 +27,7 @@ from ppo_mask.adapters.from_gymnasium import GymnasiumEnv, HostState
 from ppo_mask.adapters.from_gymnasium._makers import Mask, close, first_made
 from ppo_mask.adapters.from_gymnasium._stepper import IDLE
 from ppo_mask.envs import AbstractEnv, Next, TimeStep
-from ppo_mask.envs.actions import Action, ActionLike, as_action
+from ppo_mask.envs.actions import Action, ActionLike, Actions
 from ppo_mask.envs.drawing import Picture
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import Model
@@ -95,9 +95,10 @@ class PettingZooEnv(AbstractEnv[HostState]):
         make_moves.__name__ = name
         where = (lambda moves: mask(moves.game)) if callable(mask) else mask
         self._moves = GymnasiumEnv(make_moves, num_workers=num_workers, mask=where)
-        if not isinstance(self._moves.num_actions, int):
+        num_actions: Any = self._moves.num_actions
+        if Actions.of(num_actions).has_parts:
             raise ValueError(f"{name} has MultiDiscrete actions; they must be Discrete")
-        self.num_actions = self._moves.num_actions
+        self.num_actions = num_actions
         self._hidden = (OTHERS_TURN, "action_mask", "valid_actions", str(mask))
         self.opponent = as_opponent(opponent)
         if isinstance(self.opponent, Model):
@@ -127,7 +128,7 @@ class PettingZooEnv(AbstractEnv[HostState]):
         self, key: Key[Array, ""], state: HostState, action: ActionLike
     ) -> tuple[HostState, TimeStep]:
         """Takes one action; the opponent then moves until the agent's turn or the game's end."""
-        action = as_action(action, self.num_actions)
+        action = Actions.of(self.num_actions).convert(action)
         timestep, following = self.step_and_reset(key, key, state, action)
         return following.state, timestep
 

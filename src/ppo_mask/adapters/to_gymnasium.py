@@ -6,7 +6,7 @@ from typing import Any, final
 import numpy as np
 
 from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, check_actions, gymnasium
-from ppo_mask.envs import AbstractEnv
+from ppo_mask.envs import AbstractEnv, Actions
 from ppo_mask.jax_tools import ArrayTree
 
 
@@ -116,7 +116,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         if self._ended:
             raise gymnasium.error.ResetNeeded("the episode has ended; call reset before step")
         count = self.env.num_actions
-        if isinstance(count, tuple):
+        if Actions.of(count).has_parts:
             action = check_actions(action, count)
         else:
             number = operator.index(action)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Key
 
 from ppo_mask.adapters._spaces import make_observation_space
 from ppo_mask.envs import AbstractEnv, TimeStep
-from ppo_mask.envs.actions import describe_actions
+from ppo_mask.envs.actions import Actions
 from ppo_mask.jax_tools import ArrayTree
 
 try:
@@ -73,8 +73,7 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
         Raises:
             ValueError: the actions are MultiDiscrete; gymnax has no space for them.
         """
-        if isinstance(env.num_actions, tuple):
-            actions = describe_actions(env.num_actions)
+        if (actions := Actions.of(env.num_actions)).has_parts:
             raise ValueError(
                 f"gymnax has no space for {actions} (MultiDiscrete); ToGymnasium has one"
             )

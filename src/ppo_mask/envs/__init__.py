@@ -18,11 +18,13 @@ from ._multitask import MultiTask
 from ._shapes import Shapes, require_env, shapes_of, trace_call
 from ._vector import VectorEnv, VectorState, VectorTimeStep
 from ._wrappers import TimeLimit
+from .actions import Actions
 
 __all__ = [
     "AbstractEnv",
     "AbstractHostEnv",
     "AbstractSelfResettingEnv",
+    "Actions",
     "ArrayInfo",
     "MultiTask",
     "Next",

@@ -14,7 +14,7 @@ from jaxtyping import Array, Key
 from ppo_mask.envs._env import AbstractSelfResettingEnv, TimeStep
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs._shapes import Env, require, require_env, shapes_of
-from ppo_mask.envs.actions import NumActions, action_shape, random_action
+from ppo_mask.envs.actions import Actions
 from ppo_mask.jax_tools import split_key
 
 # The size of every batch. Compiling takes most of the time, and another size would compile again.
@@ -62,17 +62,17 @@ def check_env(
     state, first = alone[0](keys[0])
     require(not first.terminated, "reset must not give terminated")
     require(not first.truncated, "reset must not give truncated")
-    count = env.num_actions
+    actions = Actions.of(env.num_actions)
     _check_purity("reset", env.reset, keys[0])
-    _check_purity("step", env.step, keys[0], state, jnp.zeros(action_shape(count), jnp.int32))
+    _check_purity("step", env.step, keys[0], state, jnp.zeros(actions.shape, jnp.int32))
     reset, step = jax.jit(jax.vmap(env.reset)), jax.jit(jax.vmap(env.step))
-    play = _play(reset, step, keys[1], num_steps, count)
-    _check_masks(play, count)
+    play = _play(reset, step, keys[1], num_steps, actions)
+    _check_masks(play, actions)
     keys = keys[2:]
     starts, steps = _rows_of(reset, keys), _rows_of(step, keys, *play.some())
     _check_batching(alone, keys, play, starts, steps)
     _check_keys(keys, play, starts, step, deterministic)
-    _check_forbidden_actions(keys, play, step, count)
+    _check_forbidden_actions(keys, play, step, actions)
     if isinstance(env, AbstractSelfResettingEnv):
         _check_step_and_reset(env, step, keys, play, starts)
 
@@ -111,25 +111,24 @@ def _play(
     step: Callable[..., Any],
     key: Key[Array, ""],
     num_steps: int,
-    count: NumActions,
+    actions: Actions,
 ) -> _Play:
     reset_key, key = jax.random.split(key)
     state, before = reset(jax.random.split(reset_key, _NUM_ENVS))
     steps: list[Any] = []
     for step_key in jax.random.split(key, num_steps):
-        action, step_keys, reset_keys = _decide(step_key, before.action_mask, count)
+        action, step_keys, reset_keys = _decide(step_key, before.action_mask, actions)
         new_state, after = step(step_keys, state, action)
         steps.append((state, before, action, after))
         state, before = _where_ended(after, reset(reset_keys), (new_state, after))
     return _Play(*jax.tree.map(lambda *x: np.stack(x), *jax.device_get(steps)))
 
 
-@partial(jax.jit, static_argnames="count")
-def _decide(key: Any, mask: Any, count: NumActions) -> Any:
+@partial(jax.jit, static_argnames="actions")
+def _decide(key: Any, mask: Any, actions: Actions) -> Any:
     """Samples allowed actions, and splits keys for each environment's step and reset."""
     keys = split_key(key, 3, len(mask))
-    actions = jax.vmap(partial(random_action, num_actions=count))(keys[0], mask)
-    return actions, keys[1], keys[2]
+    return jax.vmap(actions.sample)(keys[0], mask), keys[1], keys[2]
 
 
 @jax.jit
@@ -140,14 +139,11 @@ def _where_ended(timestep: TimeStep, fresh: Any, old: Any) -> Any:
     return jax.vmap(choose)(timestep.terminated | timestep.truncated, fresh, old)
 
 
-def _check_masks(play: _Play, count: NumActions) -> None:
+def _check_masks(play: _Play, actions: Actions) -> None:
     for mask in (play.before.action_mask, play.after.action_mask):
-        if isinstance(count, int):
-            require(mask.any(axis=-1).all(), "action_mask must never be all False")
-            continue
-        for part, allowed in enumerate(_parts_of(mask, count)):
-            law = f"action_mask must never be all False in a part; it is in part {part} of {count}"
-            require(allowed.any(axis=-1).all(), law)
+        for part, allowed in enumerate(_parts_of(mask, actions)):
+            where = f" in a part; it is in part {part} of {actions.sizes}" * actions.has_parts
+            require(allowed.any(axis=-1).all(), f"action_mask must never be all False{where}")
     everything = play.after.action_mask.all(axis=-1)
     law = "action_mask must be all True where the episode terminated"
     require((everything | ~play.after.terminated).all(), law)
@@ -156,16 +152,9 @@ def _check_masks(play: _Play, count: NumActions) -> None:
     require(_finite(play.after.observation), "observation must be finite (step)")
 
 
-def _parts_of(mask: Any, count: NumActions) -> list[np.ndarray]:
+def _parts_of(mask: Any, actions: Actions) -> list[np.ndarray]:
     """Splits masks ``[…, actions]`` into parts: several if MultiDiscrete, else one."""
-    parts = (count,) if isinstance(count, int) else count
-    return np.split(mask, np.cumsum(parts)[:-1], axis=-1)
-
-
-def _as_actions(parts: list[np.ndarray], count: NumActions) -> np.ndarray:
-    """Stacks the parts' choices into MultiDiscrete actions; a Discrete action is its only part."""
-    actions = parts[0] if isinstance(count, int) else np.stack(parts, axis=-1)
-    return actions.astype(np.int32)
+    return np.split(mask, actions.starts[1:], axis=-1)
 
 
 def _finite(tree: Any) -> bool:
@@ -235,9 +224,9 @@ def _check_step_and_reset(
         law = f"step_and_reset must give reset's {name} where the episode ended, else step's"
         require(_close(getattr(following, name), getattr(wanted, name)), law)
     # States may differ in unused parts, but the next step must give equal timesteps.
-    count = env.num_actions
-    action = [np.argmax(part, axis=-1) for part in _parts_of(wanted.action_mask, count)]
-    action = _as_actions(action, count)
+    actions = Actions.of(env.num_actions)
+    action = [np.argmax(part, axis=-1) for part in _parts_of(wanted.action_mask, actions)]
+    action = actions.join(action)
     one, other = (_rows_of(step, keys, each, action)[1] for each in (following.state, state))
     require(
         _close(one, other), "step_and_reset must give a state that plays on as reset's or step's"
@@ -267,7 +256,7 @@ def _varies(tree: Any) -> bool:
 
 
 def _check_forbidden_actions(
-    keys: Key[Array, " rows"], play: _Play, step: Callable[..., Any], count: NumActions
+    keys: Key[Array, " rows"], play: _Play, step: Callable[..., Any], actions: Actions
 ) -> None:
     """Plays a forbidden action in each of several states that do not allow all actions."""
     mask = play.before.action_mask.reshape(-1, play.before.action_mask.shape[-1])
@@ -276,13 +265,13 @@ def _check_forbidden_actions(
         return
     rows = partly[np.linspace(0, len(partly) - 1, _ROWS).astype(int)]
     action: list[np.ndarray] = []
-    for part in _parts_of(mask[rows], count):
+    for part in _parts_of(mask[rows], actions):
         # A different forbidden action in each row, not always the first.
         rank = np.arange(_ROWS)[:, None] + np.arange(part.shape[-1])
         action.append(np.argmax(np.where(part, -1, rank % part.shape[-1]), axis=-1))
     states = _flat_rows(play.state, rows)
-    _, after = _rows_of(step, keys, states, _as_actions(action, count))
-    allowed = [part.any(axis=-1).all() for part in _parts_of(after.action_mask, count)]
+    _, after = _rows_of(step, keys, states, actions.join(action))
+    allowed = [part.any(axis=-1).all() for part in _parts_of(after.action_mask, actions)]
     require(all(allowed), "action_mask is all False after a forbidden action")
     require(np.isfinite(after.reward).all(), "reward must be finite after a forbidden action")
     require(_finite(after.observation), "observation must be finite after a forbidden action")

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key
 from ppo_mask.envs._env import AbstractEnv, TimeStep, declared_info
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs._shapes import trace_call
-from ppo_mask.envs.actions import ActionLike, NumActions, as_action
+from ppo_mask.envs.actions import ActionLike, Actions, NumActions
 from ppo_mask.jax_tools import ArrayTree, describe_shapes
 
 _TASK = "task"
@@ -95,7 +95,7 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
     ) -> tuple[tuple[Int[Array, ""], ArrayTree], TimeStep]:
         """Takes one action in the episode's environment."""
         task, inner = state
-        action = as_action(action, self.num_actions)
+        action = Actions.of(self.num_actions).convert(action)
         inner, timestep = self._run(task, lambda env, *args: env.step(*args), key, inner, action)
         return (task, inner), _add_task(timestep, task)
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep
-from ppo_mask.envs.actions import action_shape, mask_length
+from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import ProtocolError, RunError, short_tracebacks, user_line
 from ppo_mask.jax_tools import ArrayTree, describe_shapes
 
@@ -32,7 +32,7 @@ def require_env(env: Any) -> None:
         name = env.__name__
         raise RunError(f"env is the class {name}; pass an instance of it: {name}()")
     if isinstance(env, AbstractEnv):
-        _require_counts(env.num_actions)
+        Actions.of(env.num_actions)
         return
     kinds = {kind.__module__.partition(".")[0] for kind in inspect.getmro(type(env))}
     hint = "; see docs/own_environment.md"
@@ -99,10 +99,10 @@ def shapes_of(env: Env) -> Shapes:
         RunError: ``env`` is not an environment.
     """
     require_env(env)
-    count: Any = env.num_actions
+    actions = Actions.of(env.num_actions)
     key = jax.random.key(0)
     state, first = trace_call("reset", env.reset, key)
-    action = jax.ShapeDtypeStruct(action_shape(count), jnp.int32)
+    action = jax.ShapeDtypeStruct(actions.shape, jnp.int32)
     after, second = trace_call("step", env.step, key, state, action)
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         typed_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
@@ -115,8 +115,8 @@ def shapes_of(env: Env) -> Shapes:
     require_same_types("state", state, after)
     require_same_types("timestep", first, second)
     mask = describe_shapes(first)[".action_mask"]
-    wanted = f"bool[{mask_length(count)}]"
-    law = f"timestep.action_mask is {mask}, not {wanted}: num_actions is {count}"
+    wanted = f"bool[{actions.length}]"
+    law = f"timestep.action_mask is {mask}, not {wanted}: num_actions is {env.num_actions}"
     require(mask == wanted, law)
     return Shapes(state, second)
 
@@ -135,15 +135,6 @@ def require_same_types(what: str, reset: Any, step: Any) -> None:
         require(was == is_, f"{what}{name} is {was} from reset but {is_} from step")
     same = jax.tree.structure(reset) == jax.tree.structure(step)
     require(same, f"{what} has another tree structure from reset than from step")
-
-
-def _require_counts(count: Any) -> None:
-    """Checks that ``num_actions`` is a positive int, or a tuple of positive ints."""
-    parts: Any = count if isinstance(count, tuple) else (count,)
-    if parts and all(isinstance(n, int) and n >= 1 for n in parts):
-        return
-    kind = " or a tuple of some" if isinstance(count, tuple | list) else ""
-    raise ProtocolError(f"num_actions is {count!r}, not a positive int{kind}")
 
 
 def _require_result(name: str, result: Any) -> None:

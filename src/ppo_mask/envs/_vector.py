@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
 from ppo_mask.envs._host import host_env_in, step_in_place
 from ppo_mask.envs._shapes import require_same_types
-from ppo_mask.envs.actions import Action, NumActions, action_shape, describe_actions
+from ppo_mask.envs.actions import Action, Actions, NumActions
 from ppo_mask.errors import check_at_least
 from ppo_mask.jax_tools import ArrayTree, rarely, split_key, strong_types
 
@@ -155,11 +155,11 @@ class VectorEnv(eqx.Module, Generic[State]):
             state: the state of these environments.
             actions: one for each of these environments, as in :meth:`step`.
         """
-        wanted = action_shape(self.num_actions)
-        if actions.shape[1:] != wanted:
+        one = Actions.of(self.num_actions)
+        if actions.shape[1:] != one.shape:
+            wanted = [len(actions), *one.shape]
             raise ValueError(
-                f"actions have shape {list(actions.shape)}, not {[len(actions), *wanted]}: there "
-                f"are {describe_actions(self.num_actions)}"
+                f"actions have shape {list(actions.shape)}, not {wanted}: there are {one}"
             )
         step_keys, reset_keys = keys
         final, following = jax.vmap(self._step_and_reset)(

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, Next, TimeStep, declared_info
 from ppo_mask.envs._host import step_in_place
-from ppo_mask.envs.actions import Action, ActionLike, NumActions, as_action
+from ppo_mask.envs.actions import Action, ActionLike, Actions, NumActions
 from ppo_mask.envs.drawing import Picture, draw
 from ppo_mask.errors import check_at_least
 
@@ -63,7 +63,7 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
     ) -> tuple[tuple[State, Int[Array, ""]], TimeStep]:
         """Takes one action, and truncates the episode at the limit unless the step ends it."""
         inner, steps = state
-        inner, timestep = self.env.step(key, inner, as_action(action, self.num_actions))
+        inner, timestep = self.env.step(key, inner, Actions.of(self.num_actions).convert(action))
         cut = (steps + 1 >= self.max_steps) & ~timestep.terminated
         timestep = dataclasses.replace(timestep, truncated=timestep.truncated | cut)
         return (inner, steps + 1), timestep

@@ -3,18 +3,20 @@
 The field ``num_actions`` of an environment or a network says which. If ``num_actions`` is a number
 ``n``, an action is an integer below ``n``. If ``num_actions`` is a tuple ``(a, b, …)``, an action
 is MultiDiscrete, with one integer for each part. The mask then concatenates the parts' masks, and
-has a length of ``a + b + …``.
+has a length of ``a + b + …``. :class:`Actions` answers what follows from that.
 """
 
+import dataclasses
 import itertools
-from collections.abc import Iterator
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
+from ppo_mask.errors import ProtocolError
 from ppo_mask.jax_tools import IntScalarLike, number_settings
 
 NumActions: TypeAlias = int | tuple[int, ...]
@@ -27,107 +29,154 @@ ActionLike: TypeAlias = IntScalarLike | Int[Array, " parts"] | Int[np.ndarray, "
 """An action as callers may pass it: an integer of any type, or an array of integers."""
 
 
-def mask_length(num_actions: NumActions) -> int:
-    """Returns the length of a mask: the number of actions, summed over the parts.
+@final
+@dataclasses.dataclass(frozen=True)
+class Actions:
+    """The actions of an environment; :meth:`of` makes it.
 
     Example:
-        >>> from ppo_mask.envs.actions import mask_length
-        >>> mask_length(5), mask_length((3, 5))
+        >>> from ppo_mask.envs import Actions
+        >>> discrete, multi = Actions.of(5), Actions.of((3, 5))
+        >>> discrete.length, multi.length
         (5, 8)
+        >>> discrete.shape, multi.shape
+        ((), (2,))
+        >>> str(discrete), str(multi), str(Actions.of((21,) * 10))
+        ('5 actions', '3 x 5 actions', '10 choices of 21 actions')
+
+    Attributes:
+        sizes: the number of actions of each part; a Discrete action is a single part.
+        has_parts: whether actions are MultiDiscrete.
     """
-    return num_actions if isinstance(num_actions, int) else sum(num_actions)
 
+    sizes: tuple[int, ...]
+    has_parts: bool
 
-def action_shape(num_actions: NumActions) -> tuple[int, ...]:
-    """Returns the shape of one action: ``()``; if MultiDiscrete, ``(parts,)``."""
-    return () if isinstance(num_actions, int) else (len(num_actions),)
+    @classmethod
+    def of(cls, num_actions: Any) -> "Actions":
+        """Reads ``num_actions``: a number; if MultiDiscrete, a tuple with that of each part.
 
+        Raises:
+            ProtocolError: it is not a positive int, or a tuple of some.
+        """
+        has_parts = isinstance(num_actions, tuple)
+        sizes: Any = num_actions if has_parts else (num_actions,)
+        if sizes and all(isinstance(n, int) and n >= 1 for n in sizes):
+            return cls(sizes, has_parts)
+        kind = " or a tuple of some" if isinstance(num_actions, tuple | list) else ""
+        raise ProtocolError(f"num_actions is {num_actions!r}, not a positive int{kind}")
 
-def describe_actions(num_actions: NumActions) -> str:
-    """Describes an environment's actions in words.
+    @property
+    def length(self) -> int:
+        """The length of a mask: the number of actions, summed over the parts."""
+        return sum(self.sizes)
 
-    Example:
-        >>> from ppo_mask.envs.actions import describe_actions
-        >>> describe_actions(32), describe_actions((3, 5)), describe_actions((21,) * 10)
-        ('32 actions', '3 x 5 actions', '10 choices of 21 actions')
-    """
-    if isinstance(num_actions, int):
-        return f"{num_actions} actions"
-    if 1 < len(num_actions) <= 4:
-        return f"{' x '.join(map(str, num_actions))} actions"
-    least, most = min(num_actions), max(num_actions)
-    sizes = f"{least}" if least == most else f"{least} to {most}"
-    return f"{len(num_actions)} choice{'s' * (len(num_actions) > 1)} of {sizes} actions"
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one action: ``()``; if MultiDiscrete, ``(parts,)``."""
+        return (len(self.sizes),) if self.has_parts else ()
 
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where each part begins in the mask."""
+        return tuple(itertools.accumulate(self.sizes[:-1], initial=0))
 
-def split_parts(row: Any, num_actions: tuple[int, ...]) -> Iterator[tuple[slice, Any]]:
-    """Splits the last axis, which holds the actions, into MultiDiscrete parts.
+    @property
+    def names(self) -> list[str]:
+        """Each action's number; if MultiDiscrete, that of the part, and the number in it."""
+        parts = enumerate(self.sizes)
+        return [f"{part}:{n}" if self.has_parts else str(n) for part, m in parts for n in range(m)]
 
-    Neighboring parts of equal size form one array, so that they can be computed together
-    without padding.
+    def __str__(self) -> str:
+        count, least, most = len(self.sizes), min(self.sizes), max(self.sizes)
+        if not self.has_parts or 1 < count <= 4:
+            return f"{' x '.join(map(str, self.sizes))} actions"
+        size = f"{least}" if least == most else f"{least} to {most}"
+        return f"{count} choice{'s' * (count > 1)} of {size} actions"
 
-    Args:
-        row: a JAX or NumPy array ``[*batch, actions]``.
-        num_actions: the number of actions of each part.
+    def split(self, row: Any) -> Iterator[tuple[slice, Any]]:
+        """Splits the last axis, which holds the actions, into parts.
 
-    Yields:
-        A slice of parts, and their array ``[*batch, parts, size]``.
-    """
-    part = start = 0
-    for size, run in itertools.groupby(num_actions):
-        count = len(list(run))
-        stop = start + count * size
-        yield slice(part, part + count), row[..., start:stop].reshape(*row.shape[:-1], count, size)
-        part, start = part + count, stop
+        Neighboring parts of equal size form one array, so that they can be computed together
+        without padding.
 
+        Args:
+            row: a JAX or NumPy array ``[*batch, actions]``.
 
-def count_allowed(
-    mask: Bool[Array, "*batch actions"], num_actions: NumActions
-) -> Int[Array, "*counts"]:
-    """Counts the actions that a mask allows; if MultiDiscrete, those of each part."""
-    if isinstance(num_actions, int):
-        return mask.sum(axis=-1, dtype=jnp.int32)
-    parts = [part.sum(axis=-1, dtype=jnp.int32) for _, part in split_parts(mask, num_actions)]
-    return jnp.concatenate(parts, axis=-1)
+        Yields:
+            A slice of parts, and their array ``[*batch, parts, size]``.
+        """
+        part = start = 0
+        for size, run in itertools.groupby(self.sizes):
+            count = len(list(run))
+            stop, shape = start + count * size, (*row.shape[:-1], count, size)
+            yield slice(part, part + count), row[..., start:stop].reshape(shape)
+            part, start = part + count, stop
 
+    def each_part(self, function: Callable[[Any], Array], row: Array) -> Array:
+        """Reduces the last axis, part by part, to a number for each part: ``[*batch, *shape]``.
 
-def allows_action(
-    mask: Bool[Array, "*batch actions"], num_actions: NumActions
-) -> Bool[Array, "*batch"]:
-    """Whether a mask allows at least one action; if MultiDiscrete, one in each part."""
-    if isinstance(num_actions, int):
-        return mask.any(axis=-1)
-    return (count_allowed(mask, num_actions) > 0).all(axis=-1)
+        Args:
+            function: maps an array ``[…, size]`` to an array ``[…]``.
+            row: an array ``[*batch, actions]``.
+        """
+        if not self.has_parts:
+            return function(row)
+        return jnp.concatenate([function(parts) for _, parts in self.split(row)], axis=-1)
 
+    def join(self, parts: list[np.ndarray]) -> Int[np.ndarray, "..."]:
+        """Stacks one choice for each part into actions; a Discrete action is its only part."""
+        actions = np.stack(parts, axis=-1) if self.has_parts else parts[0]
+        return actions.astype(np.int32)
 
-def random_action(
-    key: Key[Array, ""], mask: Bool[Array, " actions"], num_actions: NumActions
-) -> Action:
-    """Samples uniformly from the allowed actions."""
-    with number_settings():
-        scores = jnp.where(mask, jax.random.uniform(key, mask.shape), -1)
-    if isinstance(num_actions, int):
-        return jnp.argmax(scores).astype(jnp.int32)
-    parts = [part.argmax(-1).astype(jnp.int32) for _, part in split_parts(scores, num_actions)]
-    return jnp.concatenate(parts)
+    def count(self, mask: Bool[Array, "*batch actions"]) -> Int[Array, "*counts"]:
+        """Counts the actions that a mask allows; if MultiDiscrete, those of each part."""
+        return self.each_part(lambda part: part.sum(axis=-1, dtype=jnp.int32), mask)
 
+    def any_allowed(self, mask: Bool[Array, "*batch actions"]) -> Bool[Array, "*batch"]:
+        """Whether a mask allows at least one action; if MultiDiscrete, one in each part."""
+        allowed = self.each_part(lambda part: part.any(axis=-1), mask)
+        return allowed.all(axis=-1) if self.has_parts else allowed
 
-def as_action(action: Any, num_actions: NumActions) -> Action:
-    """Converts an action to an int32 array.
+    def max_entropy(self, mask: Bool[Array, "*batch actions"]) -> Float[Array, "*batch"]:
+        """The largest possible entropy under a mask: log n where n actions are allowed."""
+        entropy = jnp.log(self.count(mask).astype(jnp.float32))
+        return entropy.sum(axis=-1) if self.has_parts else entropy
 
-    Raises:
-        ValueError: a MultiDiscrete action does not have one integer for each part.
-    """
-    if isinstance(num_actions, int):
-        return _as_number(action)
-    if not isinstance(action, jax.Array):
-        action = np.asarray(action)
-    if action.shape != (len(num_actions),) or not jnp.issubdtype(action.dtype, jnp.integer):
-        raise ValueError(
-            f"action is {action.dtype}{list(action.shape)}, not int32[{len(num_actions)}]: one of "
-            f"each part of {describe_actions(num_actions)}"
-        )
-    return jnp.asarray(action, jnp.int32)
+    def sample(self, key: Key[Array, ""], mask: Bool[Array, " actions"]) -> Action:
+        """Samples uniformly from the allowed actions."""
+        with number_settings():
+            scores = jnp.where(mask, jax.random.uniform(key, mask.shape), -1)
+        return self.each_part(lambda part: part.argmax(axis=-1).astype(jnp.int32), scores)
+
+    def uniform_numbers(self, key: Key[Array, ""]) -> Float[Array, "*parts"]:
+        """Samples a number from 0 to below 1 for an action; if MultiDiscrete, for each part.
+
+        :meth:`ppo_mask.networks.AbstractMaskedDistribution.invert_cdf` makes the action. A loop
+        samples the numbers of all its steps beforehand, because a random number in every step would
+        take most of its kernels.
+        """
+        with number_settings():  # The numbers have 32 bits.
+            if not self.has_parts:
+                return jax.random.uniform(key)
+            return jax.vmap(jax.random.uniform)(jax.random.split(key, len(self.sizes)))
+
+    def convert(self, action: Any) -> Action:
+        """Converts an action to an int32 array.
+
+        Raises:
+            ValueError: a MultiDiscrete action does not have one integer for each part.
+        """
+        if not self.has_parts:
+            return _as_number(action)
+        if not isinstance(action, jax.Array):
+            action = np.asarray(action)
+        if action.shape != self.shape or not jnp.issubdtype(action.dtype, jnp.integer):
+            raise ValueError(
+                f"action is {action.dtype}{list(action.shape)}, not int32{list(self.shape)}: one "
+                f"of each part of {self}"
+            )
+        return jnp.asarray(action, jnp.int32)
 
 
 def _as_number(action: IntScalarLike) -> Int[Array, ""]:

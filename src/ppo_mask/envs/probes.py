@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep
-from ppo_mask.envs.actions import ActionLike, as_action
+from ppo_mask.envs.actions import ActionLike, Actions
 from ppo_mask.jax_tools import IntScalarLike, number_settings
 
 
@@ -233,7 +233,7 @@ class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
     ) -> tuple[tuple[Array, Array, Array], TimeStep]:
         """Tries a key in each lock. A forbidden key ends the episode."""
         opened, observation, mask = state
-        action = as_action(action, self.num_actions)
+        action = Actions.of(self.num_actions).convert(action)
         starts, halves = self._places()
         allowed = mask[starts + action].all()
         right = ((action >= halves) == (observation > 0)).all()

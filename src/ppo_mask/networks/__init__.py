@@ -15,7 +15,6 @@ from ._distribution import (
     MaskedCategorical,
     MaskedMultiCategorical,
     masked_distribution,
-    uniform_numbers,
 )
 from ._gru import GRUActorCritic
 from ._mlp import MLPActorCritic
@@ -65,7 +64,6 @@ __all__ = [
     "static_fields",
     "to_bfloat16",
     "trainable",
-    "uniform_numbers",
     "update_statistics",
     "vmap_axes",
 ]

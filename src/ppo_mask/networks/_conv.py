@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from ppo_mask.envs.actions import NumActions, mask_length
+from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
 from ppo_mask.networks._reader import SMALLEST_SIDE
@@ -91,7 +91,7 @@ class ConvActorCritic(AbstractActorCritic):
             linear(9 * size, channels, 2**0.5, key) for size, key in zip(sizes, keys, strict=False)
         )
         self.hidden = linear(rows * columns * channels + other_size, hidden_dim, 2**0.5, first)
-        self.actor = linear(hidden_dim, mask_length(num_actions), 0.01, keys[-2])
+        self.actor = linear(hidden_dim, Actions.of(num_actions).length, 0.01, keys[-2])
         self.critic = linear(hidden_dim, 1, 1.0, keys[-1])
 
     @property

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Key
 
-from ppo_mask.envs.actions import describe_actions
+from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import warn
 from ppo_mask.jax_tools import describe_shapes, python_scalar
 from ppo_mask.networks._conv import ConvActorCritic
@@ -115,7 +115,7 @@ def describe_network(model: Model, env: Any, observation: Any = None) -> str:
         shown = f"{len(arrays)} arrays of {size_of(observation):,} numbers"
     size = sum(x.size for x in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
     made = f"{model.description}{_describe_grid(model)}, {size:,} parameters"
-    return f"{shown} -> {made} -> {describe_actions(env.num_actions)}"
+    return f"{shown} -> {made} -> {Actions.of(env.num_actions)}"
 
 
 def _describe_grid(model: Model) -> str:

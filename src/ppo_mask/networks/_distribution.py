@@ -12,8 +12,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.envs.actions import Action, NumActions, describe_actions, mask_length, split_parts
-from ppo_mask.jax_tools import IntScalarLike, number_settings
+from ppo_mask.envs.actions import Action, Actions, NumActions
+from ppo_mask.jax_tools import IntScalarLike
 
 
 class AbstractMaskedDistribution(eqx.Module):
@@ -44,8 +44,8 @@ class AbstractMaskedDistribution(eqx.Module):
         """
         if self.choices != num_actions:
             raise ValueError(
-                f"the network has {describe_actions(self.choices)}, and the environment has "
-                f"{describe_actions(num_actions)}"
+                f"the network has {Actions.of(self.choices)}, and the environment has "
+                f"{Actions.of(num_actions)}"
             )
 
     @property
@@ -87,7 +87,7 @@ class AbstractMaskedDistribution(eqx.Module):
 
         Frequencies match probabilities to within 2⁻²³, the resolution of the random number.
         """
-        return self.invert_cdf(uniform_numbers(key, self.choices))
+        return self.invert_cdf(Actions.of(self.choices).uniform_numbers(key))
 
 
 @final
@@ -215,13 +215,13 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         _check_length(logits, mask)
         if not num_actions or min(num_actions) < 1:
             raise ValueError(f"each part must have at least 1 action, got {num_actions}")
-        if mask.size != mask_length(num_actions):
+        actions = Actions.of(num_actions)
+        if mask.size != actions.length:
             raise ValueError(
-                f"action mask is bool[{mask.size}], not bool[{mask_length(num_actions)}]: there "
-                f"are {describe_actions(num_actions)}"
+                f"action mask is bool[{mask.size}], not bool[{actions.length}]: there are {actions}"
             )
         if not isinstance(mask, Tracer):
-            for parts, allowed in split_parts(np.asarray(mask), num_actions):
+            for parts, allowed in actions.split(np.asarray(mask)):
                 if not allowed.any(axis=-1).all():
                     part = parts.start + int(allowed.any(axis=-1).argmin())
                     raise ValueError(
@@ -252,7 +252,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         """
         if action.shape != (len(self.num_actions),):
             raise ValueError(
-                f"action has {action.size} parts; there are {describe_actions(self.num_actions)}"
+                f"action has {action.size} parts; there are {Actions.of(self.num_actions)}"
             )
         total = self._each_part(lambda part, number: part.log_prob(number), action).sum()
         # The sum over several forbidden parts would be infinite.
@@ -289,7 +289,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
             return function(MaskedCategorical(logits, mask), *elements)
 
         of_actions = [self._logits, self.mask, *([] if actions is None else [actions])]
-        runs = zip(*(split_parts(row, self.num_actions) for row in of_actions), strict=True)
+        runs = zip(*map(Actions.of(self.num_actions).split, of_actions), strict=True)
         results = [
             jax.vmap(call)(*(x for _, x in run), *(row[run[0][0]] for row in rows)) for run in runs
         ]
@@ -317,21 +317,9 @@ def masked_distribution(
         >>> print(pm.networks.masked_distribution(jnp.zeros(3), mask, (2, 1)).mode())
         [1 0]
     """
-    if isinstance(num_actions, int):
-        return MaskedCategorical(logits, mask)
-    return MaskedMultiCategorical(logits, mask, num_actions)
-
-
-def uniform_numbers(key: Key[Array, ""], num_actions: NumActions) -> Float[Array, "*parts"]:
-    """Samples a number from 0 to below 1 for an action; if MultiDiscrete, one for each part.
-
-    :meth:`AbstractMaskedDistribution.invert_cdf` makes the action. A loop samples the numbers of
-    all its steps beforehand, because a random number in every step would take most of its kernels.
-    """
-    with number_settings():  # The numbers have 32 bits.
-        if isinstance(num_actions, int):
-            return jax.random.uniform(key)
-        return jax.vmap(jax.random.uniform)(jax.random.split(key, len(num_actions)))
+    if isinstance(num_actions, tuple):
+        return MaskedMultiCategorical(logits, mask, num_actions)
+    return MaskedCategorical(logits, mask)
 
 
 def _check_length(logits: Float[Array, " logits"], mask: Bool[Array, " actions"]) -> None:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from ppo_mask.envs.actions import NumActions, mask_length
+from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic, static_fields
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
@@ -83,7 +83,7 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
         self.encoder = linear(observation_size, hidden_dim, 2**0.5, keys[0])
         self.gates = _stacked(hidden_dim, keys[1:4])
         self.recurrent_gates = _stacked(hidden_dim, keys[4:7])
-        self.actor = linear(hidden_dim, mask_length(num_actions), 0.01, keys[7])
+        self.actor = linear(hidden_dim, Actions.of(num_actions).length, 0.01, keys[7])
         self.critic = linear(hidden_dim, 1, 1.0, keys[8])
 
     @property

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Float, Key
 
-from ppo_mask.envs.actions import NumActions, mask_length
+from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
@@ -97,7 +97,7 @@ class MLPActorCritic(AbstractActorCritic):
                 f"shared_layers must be 0 to num_layers = {num_layers}, got {shared_layers}"
             )
         hidden = (observation_size, *[hidden_dim] * num_layers)
-        actor = _mlp((*hidden, mask_length(num_actions)), 0.01, actor_key)
+        actor = _mlp((*hidden, Actions.of(num_actions).length), 0.01, actor_key)
         critic = _mlp((*hidden, 1), 1.0, critic_key)
         self.trunk, self.actor = actor[:shared_layers], actor[shared_layers:]
         self.critic = critic[shared_layers:]

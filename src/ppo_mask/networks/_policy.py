@@ -10,7 +10,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Key
 
-from ppo_mask.envs.actions import Action, allows_action
+from ppo_mask.envs.actions import Action, Actions
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree, plain_dicts
 from ppo_mask.networks._actor_critic import AbstractActorCritic
@@ -189,4 +189,4 @@ def _choose(
 ) -> tuple[Action, ArrayTree, Bool[Array, ""]]:
     distribution, _, hidden = model.advance(observation, action_mask, hidden)
     action = distribution.mode() if key is None else distribution.sample(key)
-    return action, hidden, allows_action(action_mask, distribution.choices)
+    return action, hidden, Actions.of(distribution.choices).any_allowed(action_mask)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.acting import RolloutState, next_rollout_state, start_rollout
 from ppo_mask.envs import TimeLimit, VectorEnv, host_env_in, require_env
-from ppo_mask.envs.actions import allows_action
+from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import RunError, check_at_least
 from ppo_mask.jax_tools import zeros_from_shapes
 from ppo_mask.networks import Model, ModelLike, as_model
@@ -245,7 +245,7 @@ def _play(
             note(old.episode_length, timestep.episode_length),
             note(old.truncated, timestep.truncated),
             jax.tree.map(note, old.final_info, timestep.info),
-            old.allowed & allows_action(rollout.action_mask, vector_env.num_actions).all(),
+            old.allowed & Actions.of(vector_env.num_actions).any_allowed(rollout.action_mask).all(),
         )
         counted = playing.episode < num_episodes
         return _Playing(

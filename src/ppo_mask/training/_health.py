@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Scalar
 
 from ppo_mask.acting import Transition
-from ppo_mask.envs.actions import NumActions, allows_action, describe_actions
+from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import Model
 from ppo_mask.training._state import TrainState
@@ -56,7 +56,7 @@ def examine(
     parameters = _finite(ravel_pytree(eqx.filter(state.model, eqx.is_inexact_array))[0])
     learned = (metrics[name].astype(jnp.float32) for name in state.totals.layout.learned)
     losses = jnp.isfinite(jnp.stack([jnp.float32(0), *learned]))
-    allowed = allows_action(transitions.decision.action_mask, num_actions).all()
+    allowed = Actions.of(num_actions).any_allowed(transitions.decision.action_mask).all()
     reward = _finite(transitions.reward)
     true = jnp.array(True)
     health = Health(allowed, true, reward, losses, parameters)
@@ -99,12 +99,9 @@ def describe_health(health: Health, state: TrainState, num_actions: NumActions) 
 
 def describe_empty_mask(num_actions: NumActions) -> str:
     """Returns the message for a mask that allowed no action."""
-    if isinstance(num_actions, int):
-        return "an action mask was all False; the environment must always allow an action"
-    return (
-        f"an action mask was all False in a part, of {describe_actions(num_actions)}; the "
-        "environment must always allow an action in each part"
-    )
+    actions = Actions.of(num_actions)
+    where, each = (f" in a part, of {actions}", " in each part") if actions.has_parts else ("", "")
+    return f"an action mask was all False{where}; the environment must always allow an action{each}"
 
 
 def _parameters(model: Model) -> dict[str, Any]:

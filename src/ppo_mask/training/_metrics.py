@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ppo_mask.acting import Transition
 from ppo_mask.envs import VectorTimeStep
-from ppo_mask.envs.actions import Action, NumActions, count_allowed
+from ppo_mask.envs.actions import Action, Actions, NumActions
 
 
 class Metric(eqx.Module):
@@ -206,12 +206,7 @@ def add_update(
     """
     decision, layout = transitions.decision, sums.layout
     everything = jnp.ones_like(transitions.terminated)
-    # The largest possible entropy under the masks: log n, where n actions are allowed; if
-    # MultiDiscrete, summed over the parts.
-    possible = jnp.log(count_allowed(decision.action_mask, num_actions).astype(jnp.float32))
-    if isinstance(num_actions, tuple):
-        possible = possible.sum(axis=-1)
-    more = {"train/max_entropy": possible}
+    more = {"train/max_entropy": Actions.of(num_actions).max_entropy(decision.action_mask)}
     sums = add_steps(sums, metrics, decision.action, transitions, everything, more)
     values = [jnp.float32(0), *(learned[name].astype(jnp.float32) for name in layout.learned)]
     added = jnp.stack(values)[1:]

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import TypeCheckError
 
 from ppo_mask.envs import AbstractEnv, Shapes, shapes_of
-from ppo_mask.envs.actions import NumActions, action_shape, describe_actions
+from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.errors import RunError, short_tracebacks, user_line
 from ppo_mask.jax_tools import describe_shapes
 from ppo_mask.networks import MaskedCategorical, MaskedMultiCategorical, Model
@@ -63,12 +63,13 @@ def _check_model(model: Model, shapes: Shapes, num_actions: NumActions) -> None:
         reason = _reason(error)
         _refuse_model(model, f"cannot be called with the environment's {given}: {reason}", error)
     is_pair = isinstance(result, tuple) and len(result) == 2
-    wanted = MaskedCategorical if isinstance(num_actions, int) else MaskedMultiCategorical
+    actions = Actions.of(num_actions)
+    wanted = MaskedMultiCategorical if actions.has_parts else MaskedCategorical
     if not is_pair or not isinstance(result[0], wanted):
         _refuse_model(model, f"must give a {wanted.__name__} and a value")
     if result[0].choices != num_actions:
-        why = f"chooses of {describe_actions(result[0].choices)}, and the environment has"
-        _refuse_model(model, f"{why} {describe_actions(num_actions)}")
+        why = f"chooses of {Actions.of(result[0].choices)}, and the environment has {actions}"
+        _refuse_model(model, why)
     if getattr(result[1], "shape", None) != ():
         _refuse_model(model, f"must give a value of one number, not {_words(result[1])}")
 
@@ -88,7 +89,7 @@ def _refuse_model(model: Model, why: str, error: Exception | None = None) -> NoR
 def _check_metric(name: str, metric: Metric, shapes: Shapes, num_actions: NumActions) -> None:
     info = shapes.timestep.info
     try:
-        action = jax.ShapeDtypeStruct(action_shape(num_actions), jnp.int32)
+        action = jax.ShapeDtypeStruct(Actions.of(num_actions).shape, jnp.int32)
         value = jax.eval_shape(metric.value, action, info)
     except KeyError as error:
         there = ", ".join(info) or "nothing"

@@ -37,7 +37,7 @@ from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper, find_masks_
 from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.envs import AbstractHostEnv, Next, TimeStep
-from ppo_mask.envs.actions import Action, ActionLike, NumActions, as_action, mask_length
+from ppo_mask.envs.actions import Action, ActionLike, Actions, NumActions
 from ppo_mask.envs.drawing import Picture
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree
@@ -183,9 +183,11 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         put("_channels_first", inspected.channels_first)
         put("_infos", tuple(infos))
         put("_space", StaticObject(inspected.space))
+        actions = Actions.of(inspected.num_actions)
         layout = {
-            "num_actions": inspected.num_actions,
-            "mask_length": mask_length(inspected.num_actions),
+            "mask_length": actions.length,
+            "mask_starts": actions.starts,
+            "has_parts": actions.has_parts,
             "action_shape": inspected.action_shape,
             "start": inspected.start,
             "leaves": [leaf[:4] for leaf in inspected.leaves],
@@ -233,8 +235,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
     def reset(self, key: Key[Array, ""]) -> tuple[HostState, TimeStep]:
         """Starts an episode in a new environment, whose seed is the key's last 31 bits."""
-        count = self.num_actions
-        nothing = 0 if isinstance(count, int) else np.zeros(len(count), np.int32)
+        nothing = np.zeros(Actions.of(self.num_actions).shape, np.int32)
         row = self._row(_seed(key), jnp.zeros(3, jnp.int32), nothing, False)
         answer = self._call(self._host.begin, row)
         state = HostState(answer.rows[:3], answer.next)
@@ -247,7 +248,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         self, key: Key[Array, ""], state: HostState, action: ActionLike
     ) -> tuple[HostState, TimeStep]:
         """Takes one action. If the episode ends, the host also resets the environment."""
-        action = as_action(action, self.num_actions)
+        action = Actions.of(self.num_actions).convert(action)
         timestep, following = self.step_and_reset(key, key, state, action)
         return following.state, timestep
 
@@ -289,7 +290,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         return final, Next(after, self._observe(answer.next), answer.mask)
 
     def _row(self, seed: Any, numbers: Array, action: Any, cut: Any) -> Int[Array, " columns"]:
-        parts = [action] if isinstance(self.num_actions, int) else [*action]
+        parts = [*jnp.ravel(action)]
         others = [jnp.asarray(x).astype(jnp.int32) for x in (*parts, cut)]
         return jnp.stack([*numbers, *others, seed])
 

@@ -15,7 +15,7 @@ from ppo_mask.adapters.from_gymnasium._stepper import (
     describe_error,
     name_source,
 )
-from ppo_mask.envs.actions import NumActions, mask_length
+from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.errors import RunError, warn
 
 Mask = Callable[[Any], Any] | str | None
@@ -85,7 +85,7 @@ def inspect_env(
     if texts := texts_in(space):
         warn(f"{name}: {' and '.join(texts)} is text, and left out: networks take numbers")
     count = counts_of(actions)
-    rows = [leaf for leaf in leaves if leaf.shape == (mask_length(count),)]
+    rows = [leaf for leaf in leaves if leaf.shape == (Actions.of(count).length,)]
     shown = [leaf.path[0] for leaf in rows if len(leaf.path) == 1]
     source = attempt(name, lambda: _find_source(name, env, find, mask, shown))
     is_stack = isinstance(env, gymnasium.wrappers.FrameStackObservation)

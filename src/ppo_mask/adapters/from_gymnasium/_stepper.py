@@ -153,8 +153,8 @@ def check_mask(mask: Any, layout: Any) -> Any:
     if not mask.any():
         what = name_source(layout["mask"])
         raise UnfitError(f"{what} allows no action, though the episode has not ended")
-    if isinstance(count := layout["num_actions"], tuple):
-        allows = np.logical_or.reduceat(mask, first_actions(count))
+    if layout["has_parts"]:
+        allows = np.logical_or.reduceat(mask, layout["mask_starts"])
         if not allows.all():
             raise UnfitError(
                 f"{name_source(layout['mask'])} allows no action in part {allows.argmin()} "
@@ -166,7 +166,7 @@ def check_mask(mask: Any, layout: Any) -> Any:
 @no_type_check
 def _read_mask(mask: Any, layout: Any) -> Any:
     what, length = name_source(layout["mask"]), layout["mask_length"]
-    has_parts = isinstance(layout["num_actions"], tuple)
+    has_parts = layout["has_parts"]
     wanted = f"one row of {length} booleans"
     wanted += ", part after part" if has_parts else ", or the allowed actions, each once"
     try:
@@ -197,11 +197,6 @@ def _read_list(array: Any, layout: Any) -> Any:
         return array
     allowed = np.isin(np.arange(layout["mask_length"]), array - layout["start"])
     return allowed if np.count_nonzero(allowed) == len(array) else array
-
-
-def first_actions(count: Any) -> Any:
-    """Returns where each part's mask begins in the concatenated mask."""
-    return np.cumsum((0, *count[:-1])) if isinstance(count, tuple) else np.zeros(1, int)
 
 
 def name_source(source: Any) -> Any:

@@ -15,7 +15,6 @@ from ppo_mask.adapters.from_gymnasium._stepper import (
     check_mask,
     check_returned,
     close_silently,
-    first_actions,
     part_of,
     read_entry,
     store,
@@ -125,7 +124,7 @@ class VectorStepper:
             else:
                 for _, _, array in self._leaves["next"]:
                     array[again] = 0
-                first = first_actions(self._layout["num_actions"])
+                first = np.array(self._layout["mask_starts"])
                 arrays["mask"][again] = np.isin(np.arange(arrays["mask"].shape[1]), first)
         # Where no episode begins again, `info` describes the next observation.
         self._store_masks(info, observation, ~again)

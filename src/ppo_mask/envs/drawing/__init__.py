@@ -5,7 +5,7 @@ returned, and returns a :data:`Picture`: text, an :class:`Svg`, or an array of c
 ``watch`` plays an episode as :class:`Frame` objects, and shows their pictures.
 """
 
-from ._frames import Decision, Frame, Picture, Svg, action_names, draw, name_action
+from ._frames import Decision, Frame, Picture, Svg, draw, name_action
 from ._gif import animate, film, pillow
 from ._page import html, page
 
@@ -14,7 +14,6 @@ __all__ = [
     "Frame",
     "Picture",
     "Svg",
-    "action_names",
     "animate",
     "draw",
     "film",

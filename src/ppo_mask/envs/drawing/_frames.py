@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import UInt8
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep
-from ppo_mask.envs.actions import NumActions
 from ppo_mask.jax_tools import ArrayTree
 
 
@@ -84,13 +83,6 @@ class Frame:
     def reward(self) -> float:
         """The reward of the action that led to this state."""
         return sum(self.rewards.values(), start=0.0)
-
-
-def action_names(num_actions: NumActions) -> list[str]:
-    """Names each action by its number; if MultiDiscrete, by the part and the number in it."""
-    if isinstance(num_actions, int):
-        return [str(action) for action in range(num_actions)]
-    return [f"{part}:{n}" for part, count in enumerate(num_actions) for n in range(count)]
 
 
 def name_action(action: Any, names: Sequence[str]) -> str:

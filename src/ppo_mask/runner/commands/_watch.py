@@ -8,18 +8,8 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ppo_mask.envs import host_env_in
-from ppo_mask.envs.drawing import (
-    Decision,
-    Frame,
-    Picture,
-    action_names,
-    draw,
-    film,
-    html,
-    name_action,
-    page,
-)
+from ppo_mask.envs import Actions, host_env_in
+from ppo_mask.envs.drawing import Decision, Frame, Picture, draw, film, html, name_action, page
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 from ppo_mask.runner.commands._evaluate import add_play, add_run
@@ -56,7 +46,7 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
     files = [path for path in (options.html, options.gif) if path]
     refuse_existing(files, options.force)
     run: TrainedRun[Any] = load_run(task, defaults, options.run, options.checkpoint_dir)
-    names = action_names(run.env.num_actions)
+    names = Actions.of(run.env.num_actions).names
     frames = list[Frame]()
     for frame in _play(run, options, as_text=not files):
         frames.append(frame)
@@ -81,8 +71,7 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
 def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> Iterator[Frame]:
     """Plays an episode; the scene of each frame is a picture, or text if that is asked for."""
     env, model, host = run.env, run.policy.model, host_env_in(run.env)
-    count = env.num_actions
-    first_of_part = np.cumsum((0, *count[:-1])) if isinstance(count, tuple) else 0
+    starts = np.array(Actions.of(env.num_actions).starts)
 
     @eqx.filter_jit
     def decide(timestep: Any, hidden: Any, key: Any) -> Any:
@@ -119,7 +108,7 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
             return
         key, action_key, step_key = jax.random.split(key, 3)
         chosen, probabilities, value, hidden = decide(timestep, hidden, action_key)
-        place = np.asarray(chosen) + first_of_part
+        place = np.asarray(chosen) + starts
         numbers = place.tolist() if place.ndim == 0 else tuple(place.tolist())
         decision = Decision(numbers, tuple(probabilities.tolist()), float(value))
         allowed = tuple(np.flatnonzero(timestep.action_mask).tolist())

@@ -8,7 +8,7 @@ import pytest
 
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.sharding import ENVS, mean_over_devices, mesh_of, shard_over_envs
-from ppo_mask.training import cache_sized_parts
+from ppo_mask.training._minibatches import cache_sized_parts
 
 
 def test_it_is_the_meshs_or_the_default_devices(monkeypatch: pytest.MonkeyPatch) -> None:

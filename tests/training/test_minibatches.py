@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from ppo_mask.networks import MLPActorCritic, as_model
-from ppo_mask.training import cache_sized_parts, check_minibatches, shuffle_rows
+from ppo_mask.training import check_minibatches, shuffle_rows
+from ppo_mask.training._minibatches import cache_sized_parts
 
 
 @pytest.mark.parametrize(

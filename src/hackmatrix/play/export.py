@@ -1,6 +1,6 @@
-"""A network as NumPy arrays, with everything that another program needs to run the network.
+"""A model as NumPy arrays, with everything that another program needs to run the model.
 
-The file is a plain ``.npz``. Its arrays are named by their places in the network, such as
+The file is a plain ``.npz``. Its arrays are named by their places in the model, such as
 ``network.actor.0.weight``. One more array, ``description``, is JSON with
 
 - ``format``: the version of the format, 2.

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from ppo_mask.checkpoints._store import named_arrays
-from ppo_mask.networks import AbstractActorCritic, AbstractReader, Model
+from ppo_mask.networks import AbstractActorCritic, AbstractReader, IdentityReader, Model
 
 Part = Model | AbstractActorCritic | AbstractReader
 """What an architecture consists of, each with its ``hyperparameters``."""
@@ -30,7 +30,8 @@ def architecture_of(model: Part) -> dict[str, Any]:
     """Describes a network's architecture, so that :func:`load_policy` can rebuild the network.
 
     Args:
-        model: any model.
+        model: the model whose arrays are saved, such as ``state.model``; an algorithm's ``init``
+            may have changed the model that it was given. Or a part of a model.
 
     Returns:
         Class names and hyperparameters, nested like the parts of ``model``.
@@ -41,7 +42,9 @@ def architecture_of(model: Part) -> dict[str, Any]:
     """
     classes: dict[str, Any] = {}
     architecture = _stored(model, "", "", classes)
-    name = type(model.network if isinstance(model, Model) else model).__name__
+    parts = (model.reader, model.network) if isinstance(model, Model) else (model,)
+    own = [type(part).__name__ for part in parts if not isinstance(part, IdentityReader)]
+    name = " and ".join(own)
     try:
         again = eqx.filter_eval_shape(build, json.loads(json.dumps(architecture)), classes)
     # A custom constructor may raise anything.

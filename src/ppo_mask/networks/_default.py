@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import equinox as eqx
 import jax
 from jaxtyping import Array, Key
 
@@ -14,6 +13,7 @@ from ppo_mask.networks._conv import ConvActorCritic
 from ppo_mask.networks._gru import GRUActorCritic
 from ppo_mask.networks._mlp import MLPActorCritic
 from ppo_mask.networks._model import Model
+from ppo_mask.networks._policy import ModelLike, as_model
 from ppo_mask.networks._reader import ArrayReader, find_grid
 from ppo_mask.networks.layers import observation_shapes, size_of
 
@@ -53,6 +53,7 @@ def network_for(
     Raises:
         ValueError: the observation has no numbers, or no image or board for "conv"; a size is
             invalid; or there is no such network.
+        TypeError: a ``kind`` is given, and its network has no such size.
 
     Example:
         >>> import jax, ppo_mask as pm
@@ -93,11 +94,11 @@ def _warn_if_large(reader: ArrayReader, observation: Any) -> None:
         )
 
 
-def describe_network(model: Model, env: Any, observation: Any = None) -> str:
+def describe_network(model: ModelLike, env: Any, observation: Any = None) -> str:
     """Describes in one line an environment's observation, a network, and the actions.
 
     Args:
-        model: any model.
+        model: any model, or a network.
         env: the environment that the model is for.
         observation: the shapes of an observation, if known; None traces ``env.reset`` to find them.
 
@@ -108,13 +109,13 @@ def describe_network(model: Model, env: Any, observation: Any = None) -> str:
         >>> print(pm.networks.describe_network(model, env))
         float32[1] -> MLPActorCritic, 299 parameters -> 32 actions
     """
+    model = as_model(model)
     observation = observation_shapes(env) if observation is None else observation
     arrays = describe_shapes(observation)
     shown = ", ".join(f"{name.lstrip('.')} {shape}".strip() for name, shape in arrays.items())
     if len(arrays) > _SHOWN:
         shown = f"{len(arrays)} arrays of {size_of(observation):,} numbers"
-    size = sum(x.size for x in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
-    made = f"{model.description}{_describe_grid(model)}, {size:,} parameters"
+    made = f"{model.description}{_describe_grid(model)}, {model.num_parameters:,} parameters"
     return f"{shown} -> {made} -> {Actions.of(env.num_actions)}"
 
 

@@ -45,6 +45,9 @@ class Model(eqx.Module):
             takes shapes. Only :func:`update_statistics` changes them.
         precision: of the network's matrix products, "float32" or "bfloat16".
 
+    Raises:
+        ValueError: there is no such precision.
+
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
         >>> model = pm.network_for(pm.envs.probes.MaskedLocks(keys=2), key=jax.random.key(0))
@@ -58,6 +61,10 @@ class Model(eqx.Module):
     moments: tuple[RunningMoments, ...] = eqx.field(default=(), converter=_as_moments)
     precision: str = eqx.field(static=True, default="float32")
 
+    def __check_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be {' or '.join(PRECISIONS)}, got {self.precision!r}")
+
     @property
     def hyperparameters(self) -> dict[str, Any]:
         """The constructor's arguments, with shapes as moments; a saved policy stores them."""
@@ -66,8 +73,12 @@ class Model(eqx.Module):
         return {**parts, "moments": shapes, "precision": self.precision}
 
     def __repr__(self) -> str:
-        size = sum(x.size for x in jax.tree.leaves(eqx.filter(self, eqx.is_inexact_array)))
-        return f"Model({self.description}, {size:,} parameters)"
+        return f"Model({self.description}, {self.num_parameters:,} parameters)"
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of floats that are trained."""
+        return sum(x.size for x in jax.tree.leaves(trainable(self)[0]))
 
     @property
     def description(self) -> str:
@@ -125,13 +136,17 @@ class Model(eqx.Module):
         return distribution, value.astype(jnp.float32), hidden
 
     def inputs(self, features: ArrayTree) -> ArrayTree:
-        """Computes the network's inputs from what the reader has kept of an observation."""
+        """Computes the network's inputs from what the reader has kept of an observation.
+
+        Raises:
+            ValueError: the model is normalized, and there is another number of arrays of floats.
+        """
         numbers = self.reader.unpack(features)
         if self.moments:
             leaves, structure = jax.tree.flatten(numbers)
             if (count := len(_floats(leaves))) != len(self.moments):
                 raise ValueError(
-                    f"the network normalizes {len(self.moments)} arrays of floats, but the "
+                    f"the model normalizes {len(self.moments)} arrays of floats, but the "
                     f"observation has {count}: give numbers the dtypes that they had in training"
                 )
             moments = iter(self.moments)

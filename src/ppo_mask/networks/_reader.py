@@ -53,7 +53,7 @@ class AbstractReader(eqx.Module):
     @property
     @abstractmethod
     def hyperparameters(self) -> dict[str, Any]:
-        """The constructor's arguments, as of a network; a saved policy stores them."""
+        """The constructor's arguments, without a key; a saved policy stores them."""
 
     def features(self, observation: ArrayTree) -> ArrayTree:
         """Computes what a rollout stores of one observation; by default, all of it."""

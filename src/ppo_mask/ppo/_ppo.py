@@ -379,9 +379,19 @@ class PPO(AbstractAlgorithm):
     ) -> tuple[Model, ArrayTree, dict[str, Array], Array | None]:
         """Takes the gradient steps of an update: ``update_epochs`` × ``num_minibatches``.
 
+        Args:
+            model: the model before the update.
+            opt_state: the optimizer's state.
+            batch: the rollout, from :func:`~ppo_mask.training.make_batch`.
+            at: the moment.
+
         Returns:
             The model, the optimizer's state, metrics with a number for each gradient step (0 for
             those not taken), and their learning rates (None with an optimizer of your own).
+
+        Raises:
+            WrongPart: the loss returns something that training cannot use; or ``target_kl`` is
+                given, and the loss has no metric ``approx_kl``.
         """
         units, (minibatches, epochs) = rows_per_env(model, self.num_steps), self.scaling
         shuffled = shuffle_rows(

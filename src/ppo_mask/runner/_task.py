@@ -117,11 +117,11 @@ class Task(Generic[Environment]):
     def new_model(
         self, env: AbstractEnv[Any], network: NetworkSettings, key: Key[Array, ""]
     ) -> Model:
-        """Makes the network that the settings choose.
+        """Makes the model that the settings choose.
 
         Raises:
-            RunError: the task has no network of that name, or the task's function does not return a
-                network.
+            RunError: the task has no network of that name, or the task's function returns neither a
+                model nor a network.
         """
         makers = self._makers
         name = next(iter(makers)) if network.network == _UNNAMED else network.network

@@ -1,6 +1,6 @@
 """Training: a run of many updates, its metrics, and its callbacks.
 
-In: an environment, an algorithm and a network. :class:`Trainer` runs compiled chunks of updates,
+In: an environment, an algorithm and a model. :class:`Trainer` runs compiled chunks of updates,
 and calls the callbacks between two chunks. Out: a :class:`TrainState`, and metrics on the way.
 :func:`evaluate` plays episodes; :func:`train_seeds` trains several seeds in one program. A
 :data:`Curriculum` changes the environment during a run; a :data:`Schedule` changes the algorithm's
@@ -14,20 +14,14 @@ from ._callback import Callback, History, LogRecord, Progress, Run
 from ._curriculum import AbstractCurriculum, Curriculum, Phases, Schedule, SelfPlay, as_curriculum
 from ._evaluate import evaluate
 from ._gradients import WrongPart, as_floats, mean_over_steps, take_gradient_steps, with_own
-from ._loop import acknowledge_stop, run_loop
+from ._loop import acknowledge_stop
 from ._lower import lower_chunk, traced_ahead
 from ._metrics import Metric
-from ._minibatches import (
-    cache_sized_parts,
-    check_minibatches,
-    gather_rows,
-    rows_per_env,
-    shuffle_rows,
-)
+from ._minibatches import check_minibatches, gather_rows, rows_per_env, shuffle_rows
 from ._names import PREFIXES, check_metric_names
 from ._rules import MAX_COUNT, RULES, Rules, check_divides, static_setting, traced_setting
 from ._seeds import init_seeds, select_seed, train_seeds
-from ._state import TrainState, copy_state, place_state
+from ._state import TrainState, place_state
 from ._trainer import Trainer, TrainingError, run_chunk
 
 __all__ = [
@@ -56,11 +50,9 @@ __all__ = [
     "acknowledge_stop",
     "as_curriculum",
     "as_floats",
-    "cache_sized_parts",
     "check_divides",
     "check_metric_names",
     "check_minibatches",
-    "copy_state",
     "evaluate",
     "gather_rows",
     "init_seeds",
@@ -70,7 +62,6 @@ __all__ = [
     "place_state",
     "rows_per_env",
     "run_chunk",
-    "run_loop",
     "select_seed",
     "shuffle_rows",
     "static_setting",

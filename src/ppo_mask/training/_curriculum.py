@@ -46,7 +46,7 @@ class AbstractCurriculum(eqx.Module):
         """Makes the memory before the first update, a tree of arrays; empty by default.
 
         Args:
-            model: the network before training.
+            model: the model before training.
         """
         return ()
 
@@ -56,7 +56,7 @@ class AbstractCurriculum(eqx.Module):
         Args:
             memory: the memory after the last update; the result must have the same shapes and
                 types.
-            model: the network before the update.
+            model: the model before the update.
             updates: updates done so far.
         """
         return memory

@@ -92,7 +92,7 @@ def evaluate(
     short episodes.)
 
     Args:
-        model: the policy, or its network.
+        model: the model; or a network, or a policy.
         env: the environment.
         key: the random key of the episodes, and of the actions if ``greedy`` is False.
         num_episodes: number of episodes.

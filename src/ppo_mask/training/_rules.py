@@ -88,7 +88,7 @@ def static_setting(default: Any, help: str, **rules: Any) -> Any:
     Args:
         default: an int, bool or text, or None.
         help: one line for a command line's ``--help``.
-        rules: other fields of :class:`Rules`.
+        rules: other fields of :class:`Rules`; ``one_of`` must be a tuple.
     """
     metadata = {RULES: Rules(help, **rules)}
     return eqx.field(static=True, converter=python_scalar, default=default, metadata=metadata)

@@ -1,7 +1,7 @@
 """Trains several seeds together in one compiled program.
 
 A small network leaves an accelerator mostly idle, so a few runs together cost hardly more than one
-run. Only several seeds show how well PPO solves a problem.
+run. Only several seeds show how well an algorithm solves a problem.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ def init_seeds(
 
     Args:
         trainer: the trainer of all seeds.
-        make_model: makes a network from a key.
+        make_model: makes a model, or a network, from a key.
         keys: a key for each run.
 
     Raises:

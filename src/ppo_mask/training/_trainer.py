@@ -62,7 +62,7 @@ class TrainingError(RuntimeError):
 
 
 class Trainer(eqx.Module):
-    """Trains networks on an environment by an algorithm.
+    """Trains models on an environment by an algorithm.
 
     A trainer holds the constants of a run; everything that changes is in the :class:`TrainState`.
     Compiled functions may take a trainer as an argument. :meth:`init` and :meth:`run_updates` are
@@ -126,8 +126,8 @@ class Trainer(eqx.Module):
         """Makes the first state of a run.
 
         Args:
-            model: the network to train, with the weights that it begins with; or a policy with this
-                network.
+            model: the model to train, with the weights that it begins with; or a network, or a
+                policy.
             key: the random key of the whole run.
 
         Raises:

@@ -177,6 +177,56 @@ def test_hyperparameters_must_make_the_network_again(
     assert not list(tmp_path.iterdir())
 
 
+class Shaped(Constant):
+    """Its logits are bent by what shapes no array."""
+
+    bend: Any
+    scale: float = eqx.field(static=True)
+
+    def __init__(self, bend: Any = jnp.tanh, scale: float = 1.0, *, key: jax.Array) -> None:
+        super().__init__(key=key)
+        self.bend, self.scale = bend, scale
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((jnp.sin,), "network.bend is <PjitFunction of "),
+        ((lambda x: 2 * x,), "network.bend is <PjitFunction of "),
+        ((jnp.tanh, 2.0), "network.scale is 1.0, not 2.0"),
+    ],
+)
+def test_what_shapes_no_array_is_not_forgotten(given: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="do not make such a network again: ") as caught:
+        pm.save_policy(Shaped(*given, key=jax.random.key(0)), tmp_path / "policy")
+    assert message in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+class Closed(Constant):
+    """Makes a function of its own each time, of the same code."""
+
+    bend: Any
+
+    def __init__(self, power: int = 2, *, key: jax.Array) -> None:
+        super().__init__(key=key)
+        self.bend = lambda x: x**power
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        return {}
+
+
+def test_functions_of_equal_code_and_values_are_the_same(tmp_path: Path) -> None:
+    pm.save_policy(Closed(key=jax.random.key(0)), tmp_path / "policy")
+    with pytest.raises(ValueError, match=r"network\.bend is <function"):
+        pm.save_policy(Closed(3, key=jax.random.key(0)), tmp_path / "other")
+
+
 def test_load_policy_names_a_missing_folder_and_an_unknown_class(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"there is no checkpoint .*/policy"):
         pm.load_policy(tmp_path / "policy")

@@ -3,15 +3,16 @@
 A tuple is stored as ``{"tuple": [...]}``. NumPy scalars become Python scalars.
 """
 
+import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from types import FunctionType
 from typing import Any, NoReturn, cast
 
 import equinox as eqx
 import jax
 import numpy as np
 
-from ppo_mask.checkpoints._store import named_arrays
 from ppo_mask.networks import AbstractActorCritic, AbstractReader, IdentityReader, Model
 
 Part = Model | AbstractActorCritic | AbstractReader
@@ -38,7 +39,7 @@ def architecture_of(model: Part) -> dict[str, Any]:
 
     Raises:
         ValueError: a hyperparameter cannot be stored, or the hyperparameters build a different
-            network. The message is one line and names the hyperparameter, or an array that differs.
+            model. The message is one line and names the hyperparameter, or the field that differs.
     """
     classes: dict[str, Any] = {}
     architecture = _stored(model, "", "", classes)
@@ -51,11 +52,13 @@ def architecture_of(model: Part) -> dict[str, Any]:
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
     else:
-        ours, theirs = (_shapes(each) for each in (model, again))
-        if ours == theirs:
+        ours, theirs = (dict(_fields(each)) for each in (model, again))
+        different = [x for x in (*ours, *theirs) if not _same(ours.get(x), theirs.get(x))]
+        if not different:
             return architecture
-        different = min(key for key in ours | theirs if ours.get(key) != theirs.get(key))
-        reason = f"{different} is {theirs.get(different)}, not {ours.get(different)}"
+        field = different[0]
+        was, wanted = (_shown(each.get(field)) for each in (theirs, ours))
+        reason = f"{field} is {was}, not {wanted}"
     reason = " ".join(reason.split())
     raise ValueError(f"the hyperparameters of {name} do not make such a network again: {reason}")
 
@@ -130,14 +133,48 @@ def _without_numpy(value: Any) -> Any:
 
 
 def _refuse(network: str, name: str, value: object, but: str = "") -> NoReturn:
-    shown = " ".join(repr(value).split())
-    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
     raise ValueError(
-        f"the hyperparameters of {network} cannot be saved: {name} is {shown}; numbers, text, "
-        "True, False, None, networks, and lists, tuples and dictionaries (with text as keys) of "
-        f"these can{but}"
+        f"the hyperparameters of {network} cannot be saved: {name} is {_shown(value)}; numbers, "
+        "text, True, False, None, networks, and lists, tuples and dictionaries (with text as keys) "
+        f"of these can{but}"
     )
 
 
-def _shapes(model: Part) -> dict[str, str]:
-    return {name: f"{x.dtype}{list(x.shape)}" for name, x in named_arrays(model).items()}
+def _shown(value: object) -> str:
+    shown = value if isinstance(value, _Shape) else " ".join(repr(value).split())
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+
+
+class _Shape(str):
+    """The dtype and shape of an array, whose values are not a part of the architecture."""
+
+
+def _fields(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Lists all that a model consists of, by dotted names: shapes of arrays, and other values."""
+    value = _without_numpy(value)
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        parts = {each: getattr(value, each, None) for each in names}
+    elif isinstance(value, list | tuple):
+        parts = dict(enumerate(cast(Any, value)))
+    elif isinstance(value, dict):
+        parts = cast(Any, value)
+    else:
+        is_array = eqx.is_array(value) or isinstance(value, jax.ShapeDtypeStruct)
+        yield name, _Shape(f"{value.dtype}{list(value.shape)}") if is_array else value
+        return
+    for key, part in parts.items():
+        yield from _fields(part, f"{name}.{key}".lstrip("."))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are equal; functions are if they run the same code on equal values."""
+    if one is other:
+        return True
+    if isinstance(one, FunctionType) and isinstance(other, FunctionType):
+        cells = ([x.cell_contents for x in f.__closure__ or ()] for f in (one, other))
+        return one.__code__ == other.__code__ and all(map(_same, *cells))
+    try:
+        return bool(np.all(one == other))
+    except Exception:  # A custom comparison may raise anything.
+        return False

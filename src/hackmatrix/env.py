@@ -19,7 +19,7 @@ from hackmatrix.rules.stages import set_up
 from hackmatrix.rules.starts import HeadStart, Start, first_position
 from hackmatrix.rules.state import MAX_UNDO_DEPTH, Packed, State, pack, pack_moved, pack_spawned
 from ppo_mask.envs import AbstractSelfResettingEnv, Next, TimeStep
-from ppo_mask.jax_tools import IntScalarLike, jit_inline, number_settings, rarely
+from ppo_mask.jax_tools import IntScalarLike, check_weights, jit_inline, number_settings, rarely
 
 MIN_UNDO_DEPTH = 8
 
@@ -131,6 +131,8 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
                 f"starting_weights must be {NUM_STAGES} numbers, one for each stage, got an array "
                 f"of shape {weights.shape}"
             )
+        if weights is not None:
+            check_weights("starting_weights", weights)
 
     @number_settings()
     @jit_inline

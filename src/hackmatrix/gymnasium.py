@@ -93,12 +93,7 @@ def _make_game(
 ) -> HackMatrix:
     if starting_weights is None:
         return HackMatrix(undo_depth, max_steps)
-    weights = np.asarray(starting_weights, np.float32)
-    if not (weights.min(initial=0) >= 0 and 0 < weights.sum() < np.inf):
-        raise ValueError(
-            f"starting_weights must be finite, 0 or more, and not all 0, got {weights.tolist()}"
-        )
-    return HackMatrix(undo_depth, max_steps, jnp.asarray(weights))
+    return HackMatrix(undo_depth, max_steps, jnp.asarray(starting_weights, jnp.float32))
 
 
 def _make_pixels(state: State) -> UInt8[np.ndarray, "height width 3"]:

@@ -89,6 +89,14 @@ def test_tasks_are_drawn_by_their_weights_as_a_curriculum_gives_them():
     assert drawn(None) == pytest.approx(0.5, abs=0.03)
     assert drawn(jnp.array([1.0, 3.0])) == pytest.approx(0.75, abs=0.03)
     assert drawn(jnp.array([0.0, 1.0])) == 1
+    # What a curriculum should not give is never drawn.
+    assert drawn(jnp.array([-1.0, 1.0])) == drawn(jnp.array([jnp.nan, 1.0])) == 1
+
+
+@pytest.mark.parametrize("weights", [[1.0, -1.0], [jnp.nan, 1.0], [jnp.inf, 1.0], [0.0, 0.0]])
+def test_weights_that_make_no_sense_are_refused(weights):
+    with pytest.raises(ValueError, match="weights must be finite, 0 or more, and not all 0, got"):
+        MultiTask((Signs(), Signs()), jnp.array(weights))
 
 
 @pytest.mark.parametrize(

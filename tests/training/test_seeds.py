@@ -60,11 +60,19 @@ def test_a_seed_that_cannot_go_on_is_named():
         train(program, 3, states)
     with pytest.raises(ValueError, match="log_interval must be at least 1, got 0"):
         train(program, 3, log_interval=0)
+    with pytest.raises(ValueError, match="callbacks has 1 lists, and there are "):
+        train(program, 3, callbacks=[[]])
 
 
 def test_a_number_that_is_no_array_is_that_of_all_seeds():
     states = {"array": jnp.arange(2), "rate": 0.5, "inference": True}
     assert select_seed(states, 1) == {"array": 1, "rate": 0.5, "inference": True}
+
+
+@pytest.mark.parametrize("seed", [2, 99, -3])
+def test_a_seed_that_is_not_there_is_not_another(seed):
+    with pytest.raises(IndexError, match=f"there are 2 seeds, numbered from 0, and no seed {seed}"):
+        select_seed({"array": jnp.arange(2)}, seed)
 
 
 def test_means_are_over_the_seeds_that_have_the_metric():

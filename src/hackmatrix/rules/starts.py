@@ -12,6 +12,7 @@ from hackmatrix.rules.draws import Draws, Use
 from hackmatrix.rules.game import NUM_STAGES, Game, blank_game, replace
 from hackmatrix.rules.programs import NUM_PROGRAMS
 from hackmatrix.rules.stages import CORNERS
+from ppo_mask.jax_tools import sane_weights
 
 _BONUSES = ((10, 0, 0), (0, 11, 0), (0, 0, 1))  # credits, energy, data siphons
 _ONE = 1 << 16  # chances are multiples of 1 / _ONE
@@ -84,6 +85,7 @@ def first_position(draws: Draws, start: Start) -> Game:
 
 def _draw_stage(draws: Draws, weights: Float[Array, "stages"]) -> Int[Array, ""]:
     # In integers, whose sums are exact, so that a stage of weight 0 is never sampled.
+    weights = sane_weights(weights)
     shares = jnp.ceil(weights / jnp.sum(weights) * _ONE).astype(jnp.int32)
     index = np.arange(NUM_STAGES)
     up_to = total(jnp.where(index <= index[:, None], shares, 0))

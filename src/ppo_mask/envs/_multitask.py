@@ -13,7 +13,7 @@ from ppo_mask.envs._env import AbstractEnv, TimeStep, declared_info
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs._shapes import trace_call
 from ppo_mask.envs.actions import ActionLike, Actions, NumActions
-from ppo_mask.jax_tools import ArrayTree, describe_shapes
+from ppo_mask.jax_tools import ArrayTree, check_weights, describe_shapes, sane_weights
 
 _TASK = "task"
 
@@ -65,6 +65,8 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
                 f"weights must be one number for each of the {len(self.envs)} environments, got an "
                 f"array of shape {self.weights.shape}"
             )
+        if self.weights is not None:
+            check_weights("weights", self.weights)
         first, *others = map(_shapes, self.envs)
         if f"info['{_TASK}']" in first:
             raise ValueError(f"the environments have an info {_TASK!r} already")
@@ -85,7 +87,8 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
         if self.weights is None:
             task = jax.random.randint(task_key, (), 0, len(self.envs), jnp.int32)
         else:
-            task = jax.random.categorical(task_key, jnp.log(self.weights.astype(jnp.float32)))
+            weights = sane_weights(self.weights.astype(jnp.float32))
+            task = jax.random.categorical(task_key, jnp.log(weights))
         task = task.astype(jnp.int32)
         state, timestep = self._run(task, lambda env, key: env.reset(key), reset_key)
         return (task, state), _add_task(timestep, task)

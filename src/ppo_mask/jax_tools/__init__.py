@@ -7,6 +7,7 @@
 - :func:`scan_until` and :func:`mean_over_parts` are loops.
 - :func:`number_settings` traces code under JAX's default number settings.
 - :func:`plain_dicts` and :func:`strong_types` convert trees to a canonical form.
+- :func:`check_weights` and :func:`sane_weights` are for relative frequencies.
 - :func:`python_scalar` converts a NumPy scalar to a Python one.
 - :func:`check_types` checks a package's type annotations while its functions are traced.
 """
@@ -26,10 +27,12 @@ from ._rarely import one_for_all, rarely
 from ._trees import (
     ArrayTree,
     IntScalarLike,
+    check_weights,
     describe_shapes,
     flat_numbers,
     plain_dicts,
     python_scalar,
+    sane_weights,
     strong_types,
     widen_floats,
     zeros_from_shapes,
@@ -40,6 +43,7 @@ __all__ = [
     "IntScalarLike",
     "by_platform",
     "check_types",
+    "check_weights",
     "default_platform",
     "describe_shapes",
     "flat_numbers",
@@ -52,6 +56,7 @@ __all__ = [
     "python_scalar",
     "random_bits",
     "rarely",
+    "sane_weights",
     "scan_until",
     "split_key",
     "strong_types",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
 if TYPE_CHECKING:
@@ -94,3 +95,21 @@ def _strong(leaf: Any) -> Any:
     if not isinstance(leaf, jax.Array):
         return jnp.asarray(leaf, jnp.result_type(leaf))
     return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf.astype(leaf.dtype)
+
+
+def check_weights(name: str, weights: Any) -> None:
+    """Checks that relative frequencies make sense, where their values are known.
+
+    Raises:
+        ValueError: a weight is negative or not finite, or all are 0.
+    """
+    if isinstance(weights, Tracer) or not isinstance(weights, jax.Array | np.ndarray):
+        return
+    values = np.asarray(weights, np.float64)
+    if not (values.min(initial=0) >= 0 and 0 < values.sum() < np.inf):
+        raise ValueError(f"{name} must be finite, 0 or more, and not all 0, got {values.tolist()}")
+
+
+def sane_weights(weights: Array) -> Array:
+    """Replaces what is negative or NaN among traced weights by 0, so that it is never sampled."""
+    return jnp.where(weights > 0, weights, 0)

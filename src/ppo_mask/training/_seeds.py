@@ -81,13 +81,15 @@ def train_seeds(
         The states, and each seed's log lines. :func:`select_seed` selects a seed's state.
 
     Raises:
-        ValueError: a number is out of range.
+        ValueError: a number is out of range, or there is not one list of callbacks for each seed.
         RunError: a run has more updates, or a log line more steps, than an int32 can count.
         TrainingError: a seed cannot continue; the message names the seed.
     """
     algorithm = trainer.algorithm
     total_updates = algorithm.total_updates(total_timesteps)
     num_seeds, begun = len(states.update), int(states.update[0])
+    if callbacks and len(callbacks) != num_seeds:
+        raise ValueError(f"callbacks has {len(callbacks)} lists, and there are {num_seeds} seeds")
     unlogged = states.totals.updates
     histories = [History() for _ in range(num_seeds)]
     mine = [list(callbacks[seed]) if callbacks else [] for seed in range(num_seeds)]
@@ -169,7 +171,14 @@ def _means(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def select_seed(states: Any, seed: int) -> Any:
-    """Selects one seed from a tree whose arrays have a leading axis ``seeds``."""
+    """Selects one seed from a tree whose arrays have a leading axis ``seeds``.
+
+    Raises:
+        IndexError: there is no such seed.
+    """
+    for x in jax.tree.leaves(eqx.filter(states, eqx.is_array)):
+        if not -len(x) <= seed < len(x):
+            raise IndexError(f"there are {len(x)} seeds, numbered from 0, and no seed {seed}")
     return jax.tree.map(lambda x: x[seed] if isinstance(x, jax.Array | np.ndarray) else x, states)
 
 

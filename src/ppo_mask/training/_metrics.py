@@ -159,6 +159,8 @@ def add_steps(
     """
     layout, ended = sums.layout, result.ended & counted
     where = {"steps": counted, "episodes": ended}
+    # Not reshaped to one axis: the environments' axis is split over devices.
+    axes = tuple(range(1, counted.ndim + 1))
 
     def value(metric: Metric) -> Array:
         of_batch = metric.value
@@ -176,15 +178,15 @@ def add_steps(
             jnp.where(where[count], values[name].astype(jnp.float32), otherwise)
             for name, count in entries
         ]
-        return jnp.stack(picked).reshape(len(picked), -1)
+        return jnp.stack(picked)
 
     of_steps = [entry for entry in layout.totals if entry[1] != "updates"]
-    totals = sums.totals.at[: len(of_steps)].add(rows(of_steps, 0).sum(axis=1))
+    totals = sums.totals.at[: len(of_steps)].add(rows(of_steps, 0).sum(axis=axes))
     maxima = sums.maxima
     if layout.maxima:
-        maxima = jnp.maximum(maxima, rows(layout.maxima, -jnp.inf).max(axis=1))
-    both = jnp.stack([counted, ended]).reshape(2, -1)
-    counts = sums.counts.at[:2].add(both.sum(axis=1, dtype=jnp.int32))
+        maxima = jnp.maximum(maxima, rows(layout.maxima, -jnp.inf).max(axis=axes))
+    both = jnp.stack([counted, ended])
+    counts = sums.counts.at[:2].add(both.sum(axis=axes, dtype=jnp.int32))
     return Sums(layout, totals, maxima, sums.last, counts)
 
 

@@ -190,7 +190,9 @@ def test_a_forbidden_action_is_never_bootstrapped_from():
 class _Negative(AbstractReader):
     """Keeps of an observation what is below 0."""
 
-    hyperparameters = {}  # noqa: RUF012
+    @property
+    def hyperparameters(self):
+        return {}
 
     def features(self, observation):
         return -observation

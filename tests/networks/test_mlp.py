@@ -53,7 +53,9 @@ def test_the_policys_gain_multiplies_its_logits():
 class _Thirds(pm.AbstractReader):
     """A rollout keeps whole numbers; the network sees thirds of them, and how many there are."""
 
-    hyperparameters = {}  # noqa: RUF012
+    @property
+    def hyperparameters(self):
+        return {}
 
     def features(self, observation):
         return jnp.round(observation * 3).astype(jnp.int8)

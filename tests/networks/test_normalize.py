@@ -138,7 +138,9 @@ def test_statistics_are_not_trained():
 class _Doubles(AbstractReader):
     """The network sees the observation and twice of it."""
 
-    hyperparameters = {}  # noqa: RUF012
+    @property
+    def hyperparameters(self):
+        return {}
 
     def unpack(self, features):
         return jnp.concatenate([features, 2 * features])

@@ -43,7 +43,9 @@ def _update(trainer, state, total):
 class _FarAway(pm.AbstractReader):
     """A rollout keeps the observation and one that is far from 0; the network sees that one."""
 
-    hyperparameters = {}  # noqa: RUF012
+    @property
+    def hyperparameters(self):
+        return {}
 
     def features(self, observation):
         return observation, 30 * observation + 50

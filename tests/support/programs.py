@@ -42,7 +42,7 @@ class Program:
     """A trainer, and states of it. ``train`` leaves the states that it is given as they are."""
 
     trainer: pm.Trainer
-    make_model: Callable[[jax.Array], pm.AbstractActorCritic]
+    make_model: Callable[[jax.Array], pm.Model | pm.AbstractActorCritic]
 
     @property
     def env(self) -> Any:
@@ -98,13 +98,13 @@ class Program:
 
 def program(
     env: Any,
-    make_model: Callable[[jax.Array], pm.AbstractActorCritic] | None = None,
+    make_model: Callable[[jax.Array], pm.Model | pm.AbstractActorCritic] | None = None,
     metrics: Any = METRICS,
     **config: Any,
 ) -> Program:
     """One more, for tests of a module that want another environment or another shape."""
 
-    def make_mlp(key: jax.Array) -> pm.AbstractActorCritic:
+    def make_mlp(key: jax.Array) -> pm.Model:
         return pm.network_for(env, "mlp", hidden_dim=8, num_layers=1, key=key)
 
     trainer = pm.Trainer(env, pm.PPO(**(SIZES | config)), metrics=metrics)

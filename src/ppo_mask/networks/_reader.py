@@ -39,7 +39,9 @@ class AbstractReader(eqx.Module):
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
         >>> class Board(pm.AbstractReader):
-        ...     hyperparameters = {}
+        ...     @property
+        ...     def hyperparameters(self):
+        ...         return {}
         ...     def features(self, observation):
         ...         return observation.astype(jnp.uint8)  # A byte for each cell in the rollout.
         ...     def unpack(self, features):

@@ -131,8 +131,7 @@ class HackMatrix(AbstractSelfResettingEnv[State]):
                 f"starting_weights must be {NUM_STAGES} numbers, one for each stage, got an array "
                 f"of shape {weights.shape}"
             )
-        if weights is not None:
-            check_weights("starting_weights", weights)
+        check_weights("starting_weights", weights)
 
     @number_settings()
     @jit_inline

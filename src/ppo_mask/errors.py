@@ -6,11 +6,13 @@ import sys
 import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 _LIBRARIES = ("ppo_mask", "jax", "equinox", "jaxtyping", "beartype", "contextlib")
+_QUIET = ContextVar("quiet", default=False)
 
 
 class RunError(Exception):
@@ -89,7 +91,18 @@ def warn(message: str) -> None:
     Args:
         message: one line.
     """
-    print(f"warning: {message}", file=sys.stderr)
+    if not _QUIET.get():
+        print(f"warning: {message}", file=sys.stderr)
+
+
+@contextmanager
+def no_warnings() -> Generator[None]:
+    """Prints no warnings in this thread, where code is traced again that has given them."""
+    before = _QUIET.set(True)
+    try:
+        yield
+    finally:
+        _QUIET.reset(before)
 
 
 def first_line(error: BaseException) -> str:

@@ -187,3 +187,14 @@ def test_a_vector_takes_an_action_of_all_parts_in_each():
             step(doors, *wrong)
     with pytest.raises(ValueError, match=r"not \[5\]: there are 4 actions"):
         step(locks, 5, 3)
+
+
+def test_a_run_says_once_that_it_normalizes_nothing(capsys):
+    config = pm.PPO(num_envs=4, num_steps=4, normalize_observations=True)
+    trainer = pm.Trainer(Odd(observation=jnp.zeros(1, jnp.int32)), config).with_values()
+    model = as_model(pm.MLPActorCritic(1, 2, 4, 1, key=jax.random.key(0)))
+    state = eqx.filter_eval_shape(trainer.first_state, model, jax.random.key(1))
+    assert capsys.readouterr().err.count("normalize_observations does nothing") == 1
+    one = jnp.int32(1)
+    eqx.filter_eval_shape(trainer.run_updates, state, one, one)
+    assert capsys.readouterr().err == ""

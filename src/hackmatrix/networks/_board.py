@@ -199,11 +199,6 @@ class BoardNetwork(AbstractActorCritic):
 class BoardReader(AbstractReader):
     """Reads a :class:`BoardView`."""
 
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """None."""
-        return {}
-
     def features(self, observation: Observation) -> BoardView:
         """See :class:`ppo_mask.networks.AbstractReader`."""
         return view(observation)

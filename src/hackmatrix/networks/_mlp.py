@@ -1,6 +1,6 @@
 """MLPs and a GRU for the game; :func:`player_centered_mlp` makes the default model."""
 
-from typing import Any, final
+from typing import final
 
 import equinox as eqx
 from jaxtyping import Array, Float, Int8, Key
@@ -14,7 +14,7 @@ from hackmatrix.networks.features import (
     unpack,
 )
 from hackmatrix.observation import OBSERVATION_SIZE, Observation, expand
-from ppo_mask.networks import AbstractReader, GRUActorCritic, MLPActorCritic, Model, static_fields
+from ppo_mask.networks import AbstractReader, GRUActorCritic, MLPActorCritic, Model
 
 _POLICY_GAIN = 10.0
 
@@ -29,11 +29,6 @@ class PlayerCentered(AbstractReader):
     """
 
     time_aware: bool = eqx.field(static=True, default=False)
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`ppo_mask.networks.AbstractReader`."""
-        return static_fields(self)
 
     @property
     def size(self) -> int:
@@ -100,11 +95,6 @@ def player_centered_gru(
 @final
 class FlatReader(AbstractReader):
     """Reads ``float32[1545]``; a rollout stores the environment's observation, compact or flat."""
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """None."""
-        return {}
 
     def unpack(self, features: Observation) -> Float[Array, " observation"]:
         """See :class:`ppo_mask.networks.AbstractReader`."""

@@ -125,11 +125,9 @@ def random_opponent(
 
 def as_opponent(given: Any) -> Any:
     """Returns a network, or a policy, as a model; a function stays as it is."""
-    return given if given is None or _is_function(given) else as_model(given)
-
-
-def _is_function(given: Any) -> bool:
-    return callable(given) and not isinstance(given, Model | AbstractActorCritic | Policy)
+    is_network = isinstance(given, Model | AbstractActorCritic | Policy)
+    is_function = callable(given) and not is_network
+    return given if given is None or is_function else as_model(given)
 
 
 def choose_reply(

@@ -123,8 +123,9 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: ActionLike
     ) -> tuple[ArrayTree, TimeStep]:
-        action = Actions.of(self.num_actions).convert(action)
-        if self.parts and not Actions.of(self.num_actions).has_parts:
+        actions = Actions.of(self.num_actions)
+        action = actions.convert(action)
+        if self.parts and not actions.has_parts:
             action = jnp.stack(jnp.unravel_index(action, self.parts))
         action = action.astype(self.environment.action_spec.dtype)
         state = state.replace(key=jax.random.key_data(key))

@@ -32,6 +32,7 @@ from ppo_mask.checkpoints._files import flush, flush_folder
 from ppo_mask.devices.processes import is_process_0, on_process_0
 from ppo_mask.devices.sharding import to_host
 from ppo_mask.errors import RunError, check_at_least, first_line, warn
+from ppo_mask.jax_tools import differences
 
 Tree = TypeVar("Tree")
 
@@ -323,11 +324,10 @@ def _checksum(array: npt.NDArray[Any]) -> int:
 def _compare(
     path: Path, described: Mapping[str, Any], wanted: Mapping[str, Any], whole: bool
 ) -> None:
-    for name in [*wanted, *described] if whole else wanted:
-        theirs = _text(described[name]) if name in described else "nothing"
-        ours = _text(_describe(wanted[name])) if name in wanted else "nothing"
-        if ours != theirs:
-            raise RunError(f"checkpoint {path} has {theirs} for {name}, this run asks for {ours}")
+    asked = {name: _text(_describe(x)) for name, x in wanted.items()}
+    there = {name: _text(x) for name, x in described.items() if whole or name in wanted}
+    for name, ours, theirs in differences(asked, there):
+        raise RunError(f"checkpoint {path} has {theirs} for {name}, this run asks for {ours}")
 
 
 def _text(described: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from ppo_mask.envs._env import AbstractEnv, TimeStep, declared_info
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs._shapes import trace_call
 from ppo_mask.envs.actions import ActionLike, Actions, NumActions
-from ppo_mask.jax_tools import ArrayTree, check_weights, describe_shapes, sane_weights
+from ppo_mask.jax_tools import ArrayTree, check_weights, describe_shapes, differences, sane_weights
 
 _TASK = "task"
 
@@ -65,16 +65,13 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
                 f"weights must be one number for each of the {len(self.envs)} environments, got an "
                 f"array of shape {self.weights.shape}"
             )
-        if self.weights is not None:
-            check_weights("weights", self.weights)
+        check_weights("weights", self.weights)
         first, *others = map(_shapes, self.envs)
         if f"info['{_TASK}']" in first:
             raise ValueError(f"the environments have an info {_TASK!r} already")
         for number, other in enumerate(others, 1):
-            for name in [*first, *(name for name in other if name not in first)]:
-                was, is_ = first.get(name, "nothing"), other.get(name, "nothing")
-                if was != is_:
-                    raise ValueError(f"{name} is {was} in environment 0 but {is_} in {number}")
+            for name, was, is_ in differences(first, other):
+                raise ValueError(f"{name} is {was} in environment 0 but {is_} in {number}")
 
     @property
     def observation_info(self) -> Any:

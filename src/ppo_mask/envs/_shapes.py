@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ppo_mask.envs._env import AbstractEnv, TimeStep
 from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import ProtocolError, RunError, short_tracebacks, user_line
-from ppo_mask.jax_tools import ArrayTree, describe_shapes
+from ppo_mask.jax_tools import ArrayTree, describe_shapes, differences
 
 if TYPE_CHECKING:
     Env: TypeAlias = AbstractEnv[Any]
@@ -129,10 +129,8 @@ def require(holds: Any, law: str) -> None:
 
 def require_same_types(what: str, reset: Any, step: Any) -> None:
     """Raises a ProtocolError that names the array whose type differs between reset and step."""
-    before, after = describe_shapes(reset), describe_shapes(step)
-    for name in sorted(before.keys() | after.keys()):
-        was, is_ = before.get(name, "nothing"), after.get(name, "nothing")
-        require(was == is_, f"{what}{name} is {was} from reset but {is_} from step")
+    for name, was, is_ in sorted(differences(describe_shapes(reset), describe_shapes(step))):
+        raise ProtocolError(f"{what}{name} is {was} from reset but {is_} from step")
     same = jax.tree.structure(reset) == jax.tree.structure(step)
     require(same, f"{what} has another tree structure from reset than from step")
 

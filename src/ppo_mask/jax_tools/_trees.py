@@ -1,6 +1,7 @@
 """Describes trees of arrays, and converts trees to a canonical form."""
 
 from collections import OrderedDict
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
@@ -31,6 +32,18 @@ def describe_shapes(tree: Any) -> dict[str, str]:
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f"{x.dtype}{list(x.shape)}" for path, x in leaves}
+
+
+def differences(one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Compares two descriptions, as of :func:`describe_shapes`.
+
+    Yields:
+        For each name whose words differ: the name, and both words; "nothing" for what is not there.
+    """
+    for name in dict.fromkeys((*one, *other)):
+        words = one.get(name, "nothing"), other.get(name, "nothing")
+        if words[0] != words[1]:
+            yield name, *words
 
 
 def zeros_from_shapes(shapes: Any, *leading: int) -> ArrayTree:
@@ -98,7 +111,7 @@ def _strong(leaf: Any) -> Any:
 
 
 def check_weights(name: str, weights: Any) -> None:
-    """Checks that relative frequencies make sense, where their values are known.
+    """Checks that relative frequencies make sense, where there are any whose values are known.
 
     Raises:
         ValueError: a weight is negative or not finite, or all are 0.

@@ -103,8 +103,9 @@ class Model(eqx.Module):
     def initial_hidden(self) -> ArrayTree:
         """Returns the hidden state at the start of an episode; ``()`` if not recurrent."""
         network = self.network
-        is_recurrent = isinstance(network, AbstractRecurrentActorCritic)
-        return network.initial_hidden() if is_recurrent else ()
+        if isinstance(network, AbstractRecurrentActorCritic):
+            return network.initial_hidden()
+        return ()
 
     def advance(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree

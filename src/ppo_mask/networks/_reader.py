@@ -5,7 +5,6 @@ are joined. It is decided when a model is made for an environment, and kept amon
 hyperparameters, so a saved policy reads observations as in its training.
 """
 
-from abc import abstractmethod
 from typing import Any, TypeAlias, final
 
 import equinox as eqx
@@ -39,9 +38,6 @@ class AbstractReader(eqx.Module):
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
         >>> class Board(pm.AbstractReader):
-        ...     @property
-        ...     def hyperparameters(self):
-        ...         return {}
         ...     def features(self, observation):
         ...         return observation.astype(jnp.uint8)  # A byte for each cell in the rollout.
         ...     def unpack(self, features):
@@ -53,9 +49,12 @@ class AbstractReader(eqx.Module):
     """
 
     @property
-    @abstractmethod
     def hyperparameters(self) -> dict[str, Any]:
-        """The constructor's arguments, without a key; a saved policy stores them."""
+        """The constructor's arguments, without a key; a saved policy stores them.
+
+        By default, the static fields.
+        """
+        return static_fields(self)
 
     def features(self, observation: ArrayTree) -> ArrayTree:
         """Computes what a rollout stores of one observation; by default, all of it."""
@@ -73,11 +72,6 @@ class AbstractReader(eqx.Module):
 @final
 class IdentityReader(AbstractReader):
     """Leaves observations as they are, for a network that reads them by itself."""
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """None."""
-        return {}
 
 
 @final
@@ -135,11 +129,6 @@ class ArrayReader(AbstractReader):
                 "channels_first (--channels-first) says whether it is"
             )
         return cls(bounds_of(env, observation, shape), shape, first)
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """All fields."""
-        return static_fields(self)
 
     @property
     def cells(self) -> Shape:

@@ -176,10 +176,15 @@ def select_seed(states: Any, seed: int) -> Any:
     Raises:
         IndexError: there is no such seed.
     """
-    for x in jax.tree.leaves(eqx.filter(states, eqx.is_array)):
-        if not -len(x) <= seed < len(x):
+
+    def select(x: Any) -> Any:
+        if not isinstance(x, jax.Array | np.ndarray):
+            return x
+        if not -len(x) <= seed < len(x):  # JAX would take the nearest one.
             raise IndexError(f"there are {len(x)} seeds, numbered from 0, and no seed {seed}")
-    return jax.tree.map(lambda x: x[seed] if isinstance(x, jax.Array | np.ndarray) else x, states)
+        return x[seed]
+
+    return jax.tree.map(select, states)
 
 
 @eqx.filter_jit(donate="all-except-first")

@@ -12,7 +12,8 @@ from jaxtyping import Array, Int, Key
 
 from ppo_mask.acting import RolloutState
 from ppo_mask.devices.sharding import device_put, env_axes, replicate, sharding
-from ppo_mask.jax_tools import ArrayTree, describe_shapes, strong_types
+from ppo_mask.errors import no_warnings
+from ppo_mask.jax_tools import ArrayTree, describe_shapes, differences, strong_types
 from ppo_mask.networks import Model
 from ppo_mask.training._algorithm import AbstractAlgorithm
 from ppo_mask.training._gradients import WrongPart
@@ -107,8 +108,9 @@ def check_state(
     have, want = len(state.rollout.action_mask), algorithm.num_envs
     if have != want:
         raise _another_trainer("num_envs", have, want)
-    # What the algorithm would begin with is like what it has come to.
-    model, own = eqx.filter_eval_shape(algorithm.init, state.model, state.rollout, state.key)
+    # What the algorithm would begin with is like what it has come to. It has warned at the start.
+    with no_warnings():
+        model, own = eqx.filter_eval_shape(algorithm.init, state.model, state.rollout, state.key)
     if _shapes(state.model) != _shapes(model):
         raise _another_trainer("model", state.model.description, model.description)
     for name, have, want in _parts(state.own, own):
@@ -137,13 +139,12 @@ def check_changes(before: tuple[Model, Any], after: tuple[Any, Any]) -> None:
         WrongPart: it has; the message names an array that is of another shape or dtype.
     """
     for what, *both in zip(("the model", "the own state"), before, after, strict=True):
-        was, now = (describe_shapes(eqx.filter(x, eqx.is_array)) for x in both)
-        for name in (*was, *now):
-            if (old := was.get(name, "nothing")) != (new := now.get(name, "nothing")):
-                raise WrongPart(
-                    f"learn may change values alone of {what}: {name.lstrip('.') or 'it'} was "
-                    f"{old}, and is {new}"
-                )
+        shapes = (describe_shapes(eqx.filter(x, eqx.is_array)) for x in both)
+        for name, was, now in differences(*shapes):
+            raise WrongPart(
+                f"learn may change values alone of {what}: {name.lstrip('.') or 'it'} was {was}, "
+                f"and is {now}"
+            )
 
 
 def _parts(own: Any, other: Any) -> list[tuple[str, Any, Any]]:

@@ -19,7 +19,7 @@ import pytest
 from _pytest.mark.expression import Expression
 
 from compilations import BUDGET, Compilations
-from ppo_mask.checkpoints import _run_folder
+from ppo_mask.checkpoints import _runs
 from ppo_mask.runner import enable_compilation_cache
 from ppo_mask.training import acknowledge_stop, run_chunk
 
@@ -192,5 +192,5 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.fixture
 def today(monkeypatch: pytest.MonkeyPatch) -> str:
     """A day that does not end meanwhile."""
-    monkeypatch.setattr(_run_folder, "date", SimpleNamespace(today=lambda: date(2026, 1, 2)))
+    monkeypatch.setattr(_runs, "date", SimpleNamespace(today=lambda: date(2026, 1, 2)))
     return "2026-01-02"

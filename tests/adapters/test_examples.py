@@ -11,7 +11,7 @@ import pytest
 import ppo_mask as pm
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
 from ppo_mask.adapters.from_gymnasium._workers import Workers
-from ppo_mask.checkpoints import RunFolder, load_policy
+from ppo_mask.checkpoints import RunDir, load_policy
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.runner import main
 from python_games import Climb
@@ -48,7 +48,7 @@ def test_run_is_saved_and_resumed(library):
     begin = ["--library", library, "--name", name, *SMALL, "--run-name", "first"]
     assert run(ELSEWHERE, *begin, "--total-timesteps", "64") == 0
     assert run(ELSEWHERE, "--resume", "latest", "--total-timesteps", "128") == 0
-    assert RunFolder(Path("checkpoints/first")).checkpoints.newest() == 4
+    assert RunDir(Path("checkpoints/first")).steps()[-1] == 4
     only_the_last = jnp.arange(actions) == actions - 1
     policy = load_policy("checkpoints/first")
     shown = pm.envs.shapes_of(ELSEWHERE.make_env(ELSEWHERE.Elsewhere(library, name))).timestep
@@ -64,7 +64,7 @@ def test_self_play_is_resumed_to_the_bit_and_its_policy_may_be_the_opponent(tmp_
     # Two updates are not a multiple of three: the copy comes from the checkpoint.
     assert run(ELSEWHERE, *begin, "--run-name", "cut", "--total-timesteps", "64") == 0
     assert run(ELSEWHERE, "--resume", "checkpoints/cut", "--total-timesteps", "224") == 0
-    whole, cut = (RunFolder(tmp_path / "checkpoints" / name) for name in ("whole", "cut"))
+    whole, cut = (RunDir(tmp_path / "checkpoints" / name) for name in ("whole", "cut"))
     assert_same_run(whole, cut)
 
     settings = ELSEWHERE.Elsewhere("pgx", "tic_tac_toe", opponent="checkpoints/cut")
@@ -108,7 +108,7 @@ def test_self_play_in_python_is_resumed_and_its_policy_may_be_the_opponent():
     begin = ["--opponent=self", "--renew-every=3", "--eval-interval=2", *SMALL, "--run-name=a"]
     assert run(ZOO, *begin, "--total-timesteps=64") == 0
     assert run(ZOO, "--resume=latest", "--total-timesteps=128") == 0
-    assert RunFolder(Path("checkpoints/a")).checkpoints.newest() == 4
+    assert RunDir(Path("checkpoints/a")).steps()[-1] == 4
     assert isinstance(
         ZOO.make_env(ZOO.Seat(opponent="checkpoints/a")).opponent.network, MLPActorCritic
     )

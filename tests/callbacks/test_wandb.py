@@ -18,7 +18,7 @@ from fake_wandb import Server
 from kills import Killed
 from own_process import python
 from ppo_mask.callbacks import _wandb
-from ppo_mask.checkpoints import RunFolder
+from ppo_mask.checkpoints import RunDir
 from ppo_mask.runner import _main, main
 from ppo_mask.training import Callback, Run
 
@@ -69,8 +69,10 @@ def test_rows_config_and_checkpoints_arrive(server: Server, tmp_path: Path) -> N
     model = options["config"]["architecture"]["hyperparameters"]
     assert model["network"]["network"] == "Bias"
     name = f"checkpoint-{run_id(folder)}"
-    best = RunFolder(folder).checkpoints.best()
-    wanted = {"6": ["newest", "best"]} if best == 6 else {"6": ["newest"], str(best): ["best"]}
+    best = RunDir(folder).best()
+    assert best is not None
+    wanted = {"6": ["newest"]}
+    wanted[str(best.step)] = [*wanted.get(str(best.step), []), "best"]
     assert {files[0]: aliases for _, _, files, aliases in server.artifacts} == wanted
     assert {(n, kind, files[1]) for n, kind, files, _ in server.artifacts} == {
         (name, "model", "config.yaml")
@@ -126,7 +128,7 @@ def test_a_run_killed_beyond_its_last_checkpoint(
     often = (*OFTEN, "--scored", "4", "--log-interval", "1")
     kill_at(10, tmp_path, *often)
     folder = tmp_path / "run"
-    assert RunFolder(folder).checkpoints.newest() == 8
+    assert RunDir(folder).steps()[-1] == 8
     first = run_id(folder)
     assert 9 * STEPS_PER_UPDATE in server.history[first]  # Logged after the checkpoint.
     train(tmp_path, 21, "--resume", "latest", "--lr", "0.5")
@@ -150,7 +152,7 @@ def test_rows_that_were_lost_are_sent_again(server: Server, tmp_path: Path) -> N
 @pytest.mark.parametrize(("to", "same_run"), [(4, True), (2, False)])
 def test_rewinding(server: Server, tmp_path: Path, to: int, same_run: bool) -> None:
     folder = train(tmp_path, 6, *OFTEN, "--save-interval", "2")
-    first, checkpoint = run_id(folder), str(RunFolder(folder).checkpoints.path(to))
+    first, checkpoint = run_id(folder), str(RunDir(folder).checkpoint(to).path)
     train(tmp_path, 9, "--resume", checkpoint, "--rewind", "--lr", "0.5")
     # Before the first row there is none to wind back to: a new run it is.
     assert (run_id(folder) == first) == same_run

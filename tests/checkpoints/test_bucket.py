@@ -23,8 +23,8 @@ from memory_bucket import (
     set_objects,
     use_machine,
 )
-from ppo_mask.callbacks import _uploader
-from ppo_mask.checkpoints import RunFolder, Storage, _storage, open_storage, read_arrays
+from ppo_mask.callbacks import _saver
+from ppo_mask.checkpoints import Mirror, RunDir, _mirror, open_runs
 from ppo_mask.checkpoints._objects import Bucket
 from ppo_mask.errors import RunError
 from ppo_mask.runner import main
@@ -37,21 +37,27 @@ pytestmark = pytest.mark.usefixtures("machine")
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_uploader, "_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(_saver, "_PAUSES", (0.0, 0.0))
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     parent = tmp_path_factory.mktemp("whole")
     assert begin(12, url=str(parent)) == 0
-    return RunFolder(parent / "run")
+    return RunDir(parent / "run")
+
+
+def copied(name: str, url: str = URL) -> list[int]:
+    mirror = open_runs(url).run(name).mirror
+    assert mirror is not None
+    return mirror.steps()
 
 
 def test_a_run_is_copied_with_each_checkpoint_and_goes_on_where_there_is_only_the_bucket(
-    machine: Path, uninterrupted: RunFolder, capsys: Output
+    machine: Path, uninterrupted: RunDir, capsys: Output
 ) -> None:
     assert begin(7) == 0
-    folder, shown = RunFolder(machine / "run"), capsys.readouterr().out
+    folder, shown = RunDir(machine / "run"), capsys.readouterr().out
     assert f"run     {folder.path}\n" in shown
     assert f"bucket  {URL}/run\n" in shown
     assert_in_step(folder)
@@ -64,7 +70,7 @@ def test_a_run_is_copied_with_each_checkpoint_and_goes_on_where_there_is_only_th
 
 
 def test_a_bucket_that_fails_is_tried_again_and_the_local_folder_has_all(
-    machine: Path, uninterrupted: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: Output
+    machine: Path, uninterrupted: RunDir, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     done = 0
 
@@ -78,12 +84,14 @@ def test_a_bucket_that_fails_is_tried_again_and_the_local_folder_has_all(
         intercept(patch, WRITES, fail)
         assert begin(10) == 1
     error = capsys.readouterr().err
-    down, folder = f"cannot reach {URL}: the network is down", RunFolder(machine / "run")
-    assert error.count(f"warning: {down}; the next checkpoint is the next try\n") > 1
-    last = f"error: {down}; {folder.path} has the whole run, and --resume {URL}/run copies it\n"
+    down, folder = f"cannot reach {URL}: the network is down", RunDir(machine / "run")
+    assert error.count(f"warning: {down}; the last good checkpoint is ") > 1
+    newest = folder.checkpoint().path
+    kept = f"the last good checkpoint is {newest}, and --resume {URL}/run copies it"
+    last = f"error: {down}; {kept}\n"
     assert error.endswith(f"\n{last}")
-    assert folder.checkpoints.steps()[-1] == 10
-    assert 2 < open_storage(URL).steps("run")[-1] < 10
+    assert folder.steps()[-1] == 10
+    assert 2 < copied("run")[-1] < 10
     # What was trained is not trained again: the local folder is ahead, and counts.
     assert go_on(10) == 0
     assert "nothing to do" in capsys.readouterr().out
@@ -94,7 +102,7 @@ def test_a_bucket_that_fails_is_tried_again_and_the_local_folder_has_all(
 
 
 def test_a_run_that_went_on_elsewhere_is_fetched(
-    tmp_path: Path, machine: Path, uninterrupted: RunFolder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, machine: Path, uninterrupted: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert begin(5) == 0
     (machine / "run" / "wandb").mkdir()
@@ -102,10 +110,10 @@ def test_a_run_that_went_on_elsewhere_is_fetched(
     with monkeypatch.context() as patch:
         other = use_machine(patch, tmp_path / "two")
         assert go_on(9) == 0
-        assert_in_step(RunFolder(other / "run"))
+        assert_in_step(RunDir(other / "run"))
     assert go_on(12) == 0
-    assert_same_run(RunFolder(machine / "run"), uninterrupted)
-    assert_in_step(RunFolder(machine / "run"))
+    assert_same_run(RunDir(machine / "run"), uninterrupted)
+    assert_in_step(RunDir(machine / "run"))
     assert [path.name for path in machine.iterdir()] == ["run"]
     assert (machine / "run" / "wandb" / "log").read_text() == "kept"
 
@@ -114,30 +122,30 @@ def test_a_process_that_was_overtaken_overwrites_nothing_and_what_it_did_is_kept
     tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     in_bucket: dict[str, bytes] = {}
-    push = Storage.push
+    push = Mirror.push
 
-    def overtake(storage: Storage, folder: RunFolder) -> None:
-        if not in_bucket and folder.checkpoints.newest() == 6:
+    def overtake(mirror: Mirror, local: Path) -> None:
+        if not in_bucket and RunDir(local).steps()[-1:] == [6]:
             with monkeypatch.context() as patch:
                 use_machine(patch, tmp_path / "two")
-                patch.setattr(Storage, "push", push)
+                patch.setattr(Mirror, "push", push)
                 assert go_on(9, "--lr", "0.1") == 0
             in_bucket.update(remote())
-        push(storage, folder)
+        push(mirror, local)
 
-    monkeypatch.setattr(Storage, "push", overtake)
+    monkeypatch.setattr(Mirror, "push", overtake)
     assert begin(10) == 1
     told = capsys.readouterr().err
     assert f"warning: {URL}/run was taken over by process " in told
-    assert "; nothing of it was overwritten; the next checkpoint is the next try" in told
+    assert "; nothing of it was overwritten; the last good checkpoint is " in told
     assert remote() == in_bucket
-    ours = contents(RunFolder(machine / "run"))
+    ours = contents(RunDir(machine / "run"))
     # The bucket counts; but nobody else has what goes further.
-    assert RunFolder(open_storage(URL).pull("run")).checkpoints.steps()[-1] == 9
+    assert open_runs(URL).pull("run").steps()[-1] == 9
     assert "was continued without" in capsys.readouterr().err
     assert remote() == in_bucket
     (aside,) = (path for path in machine.iterdir() if path.name != "run")
-    assert contents(RunFolder(aside)) == ours
+    assert contents(RunDir(aside)) == ours
 
 
 def test_names_are_those_of_the_bucket_too(
@@ -148,7 +156,7 @@ def test_names_are_those_of_the_bucket_too(
     assert main(TASK, DEFAULTS, few) == 0
     shutil.rmtree(machine)
     assert main(TASK, DEFAULTS, few) == 0
-    assert {*open_storage(URL).runs()} == {f"{today}-001", f"{today}-002", f"{today}-003"}
+    assert {*open_runs(URL).names()} == {f"{today}-001", f"{today}-002", f"{today}-003"}
     shutil.rmtree(machine)
     capsys.readouterr()
     taken, before = f"{URL}/{today}-003", objects()
@@ -171,7 +179,7 @@ def test_latest_is_the_run_that_was_saved_last(machine: Path) -> None:
     shutil.rmtree(machine)
     latest = ["--resume", "latest", "--checkpoint-dir", URL, "--total-timesteps", "64"]
     assert main(TASK, DEFAULTS, latest) == 0
-    assert RunFolder(machine / "a").checkpoints.steps() == [1, 2]
+    assert RunDir(machine / "a").steps() == [1, 2]
     assert not (machine / "b").exists()
 
 
@@ -180,7 +188,7 @@ def test_each_seed_is_copied(machine: Path, monkeypatch: pytest.MonkeyPatch) -> 
     task = TASK
     assert main(task, DEFAULTS, [*seeds, "--total-timesteps", "64"]) == 0
     for name in ("run-seed0", "run-seed1"):
-        assert open_storage(URL).steps(name) == [2]
+        assert copied(name) == [2]
 
 
 def test_a_policy_is_loaded_from_its_url(machine: Path) -> None:
@@ -209,12 +217,12 @@ def test_a_run_may_be_fetched_while_it_is_trained(
             assert go_on(12) == 0  # Deletes what is about to be fetched.
 
     elsewhere = use_machine(monkeypatch, tmp_path / "two")
-    bucket = open_storage(URL)
+    bucket = open_runs(URL)
     with monkeypatch.context() as patch:
         intercept(patch, ("get_file",), train_on)
-        fetched = RunFolder(bucket.pull("run"))
-    assert fetched.checkpoints.steps()[-1] == 12
-    assert contents(fetched) == contents(RunFolder(machine / "run"))
+        fetched = bucket.pull("run")
+    assert fetched.steps()[-1] == 12
+    assert contents(fetched) == contents(RunDir(machine / "run"))
     assert [path.name for path in elsewhere.iterdir()] == ["run"]
 
 
@@ -224,7 +232,7 @@ def test_a_run_may_be_fetched_while_it_is_trained(
 def test_a_run_in_a_bucket_is_resumed_elsewhere(
     machine: Path,
     tmp_path: Path,
-    uninterrupted: RunFolder,
+    uninterrupted: RunDir,
     monkeypatch: pytest.MonkeyPatch,
     new: str,
     more: tuple[str, ...],
@@ -235,10 +243,10 @@ def test_a_run_in_a_bucket_is_resumed_elsewhere(
     assert go_on(12, *place, run=f"{URL}/run/checkpoints/6") == 0
     assert remote() == before
     if more:
-        copy = RunFolder(tmp_path / "elsewhere" / "copy")
+        copy = RunDir(tmp_path / "elsewhere" / "copy")
     else:
-        copy = RunFolder(open_storage(new).pull("run"))
-        assert open_storage(new).steps("run")[-1] == 12
+        copy = open_runs(new).pull("run")
+        assert copied("run", new)[-1] == 12
     assert_same_run(copy, uninterrupted)
     # Given again, the place is that of the run.
     assert go_on(12, "--checkpoint-dir", URL, "--run-name", "run") == 0
@@ -317,19 +325,19 @@ def test_a_cache_that_cannot_be_written_is_one_line(
 def test_what_cannot_be_read_here_is_copied_with_a_later_checkpoint(
     machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
-    read, failed = _storage._local_files, list[Path]()
+    read, failed = _mirror._local_files, list[Path]()
 
-    def fail_once(folder: RunFolder) -> dict[str, int]:
-        if folder.checkpoints.newest() == 2 and not failed:
-            failed.append(folder.path)
-            raise PermissionError(errno.EACCES, "Permission denied", f"{folder.path}/secret")
-        return read(folder)
+    def fail_once(local: Path) -> dict[str, int]:
+        if RunDir(local).steps()[-1:] == [2] and not failed:
+            failed.append(local)
+            raise PermissionError(errno.EACCES, "Permission denied", f"{local}/secret")
+        return read(local)
 
-    monkeypatch.setattr(_storage, "_local_files", fail_once)
+    monkeypatch.setattr(_mirror, "_local_files", fail_once)
     assert begin(6) == 0
     told = capsys.readouterr().err
-    assert f"warning: cannot use {machine}/run/secret: Permission denied; the next" in told
-    assert_in_step(RunFolder(machine / "run"))
+    assert f"warning: cannot use {machine}/run/secret: Permission denied; the last" in told
+    assert_in_step(RunDir(machine / "run"))
 
 
 def test_damage_in_a_bucket_is_one_line(machine: Path) -> None:
@@ -340,9 +348,9 @@ def test_damage_in_a_bucket_is_one_line(machine: Path) -> None:
     for damage in (lambda: store.pipe_file(path, b"else"), lambda: store.rm_file(path)):
         set_objects(whole)
         damage()
-        folder = RunFolder(open_storage(URL).pull("run"))
+        folder = open_runs(URL).pull("run")
         with pytest.raises(RunError, match=r"^checkpoint \S+/4 is damaged: [^\n]+$"):
-            read_arrays(folder.checkpoints.path(4))
+            folder.checkpoint(4).arrays()
         shutil.rmtree(machine)
 
 
@@ -352,7 +360,7 @@ def test_objects_that_would_be_outside_of_the_folder_are_not_fetched(machine: Pa
     for name in ("../outside", "/outside", "a/../../outside", "folder/"):
         MemoryFileSystem.store[f"/bucket/runs/run/{name}"] = MemoryFile(data=b"x")
     shutil.rmtree(machine)
-    folder = RunFolder(open_storage(URL).pull("run"))
+    folder = open_runs(URL).pull("run")
     there.pop("writer")
     assert contents(folder) == there
     assert [path.name for path in machine.iterdir()] == ["run"]

@@ -29,7 +29,7 @@ from memory_bucket import (
     set_objects,
     use_machine,
 )
-from ppo_mask.checkpoints import RunFolder, Storage, _orbax, copy_run, open_storage, read_arrays
+from ppo_mask.checkpoints import Mirror, RunDir, _orbax, open_runs
 from ppo_mask.networks import as_model
 from ppo_mask.runner import _main, execute, make_plan
 from same_run import assert_same_run, log
@@ -57,9 +57,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_orbax, "read_arrays", read)
 
 
-def assert_whole(folder: RunFolder) -> None:
-    for step in folder.checkpoints.steps():
-        assert read_arrays(folder.checkpoints.path(step))["update"] == step
+def mirror_of(name: str, url: str = URL) -> Mirror:
+    mirror = open_runs(url).run(name).mirror
+    assert mirror is not None
+    return mirror
+
+
+def assert_whole(folder: RunDir) -> None:
+    for step in folder.steps():
+        assert folder.checkpoint(step).arrays()["update"] == step
 
 
 def test_a_new_run_on_a_disk(tmp_path: Path) -> None:
@@ -70,21 +76,21 @@ def test_a_new_run_on_a_disk(tmp_path: Path) -> None:
             train(tmp_path / str(n), 1, *often)
         if not dead:
             break
-        folder = RunFolder(tmp_path / str(n) / "run")
+        folder = RunDir(tmp_path / str(n) / "run")
         assert_whole(folder)
         resume = ("--resume", str(folder.path)) if folder.config.exists() else often
         assert_same_run(train(folder.path.parent, 2, *resume), whole)
-        left = {path.name for path in folder.checkpoints.directory.iterdir()}
-        assert left == {path.name for path in whole.checkpoints.directory.iterdir()}
+        left = {path.name for path in (folder.path / "checkpoints").iterdir()}
+        assert left == {path.name for path in (whole.path / "checkpoints").iterdir()}
     assert n > 15
 
 
 def test_a_run_wound_back_on_a_disk(tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", 10, *REWIND[1:])
     before = train(tmp_path / "before", 6, *REWIND[1:])
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     shutil.copytree(before.path, folder.path)
-    older = str(folder.checkpoints.path(4))
+    older = str(folder.checkpoint(4).path)
     plan = make_plan(DEFAULTS, flags(tmp_path, 8, "--resume", older, *REWIND), "")
     outcomes: dict[tuple[Any, ...], Path] = {}
     for n in itertools.count():
@@ -92,7 +98,7 @@ def test_a_run_wound_back_on_a_disk(tmp_path: Path) -> None:
         shutil.copytree(before.path, folder.path)
         with killed_at(n, "files") as dead:
             execute(TASK, plan)
-        steps, rest = folder.checkpoints.steps(), folder.checkpoints.directory.iterdir()
+        steps, rest = folder.steps(), (folder.path / "checkpoints").iterdir()
         assert steps[-1] >= 4
         assert_whole(folder)
         left_over = len([path for path in rest if path.name not in map(str, steps)])
@@ -106,22 +112,22 @@ def test_a_run_wound_back_on_a_disk(tmp_path: Path) -> None:
     assert {steps[-1] for *steps, _, _ in outcomes} == {4, 6, 8}
     for path in outcomes.values():
         train(path.parent, 10, "--resume", "run")
-        assert_same_run(RunFolder(path), whole)
+        assert_same_run(RunDir(path), whole)
         assert {x.name for x in (path / "checkpoints").iterdir()} == {"6", "8", "10"}
 
 
-def moments(machine: Path, patch: pytest.MonkeyPatch, into: Path) -> list[RunFolder]:
+def moments(machine: Path, patch: pytest.MonkeyPatch, into: Path) -> list[RunDir]:
     """What the folder of a run was whenever it was copied to the bucket, which is empty again."""
-    found: list[RunFolder] = []
-    push = Storage.push
+    found: list[RunDir] = []
+    push = Mirror.push
 
-    def remember(storage: Storage, folder: RunFolder) -> None:
-        found.append(RunFolder(into / f"moment{len(found)}" / "run"))
-        shutil.copytree(folder.path, found[-1].path)
-        push(storage, folder)
+    def remember(mirror: Mirror, local: Path) -> None:
+        found.append(RunDir(into / f"moment{len(found)}" / "run"))
+        shutil.copytree(local, found[-1].path)
+        push(mirror, local)
 
     with patch.context() as inner:
-        inner.setattr(Storage, "push", remember)
+        inner.setattr(Mirror, "push", remember)
         assert begin(6) == 0
         assert go_on(8, "--rewind", run=f"{URL}/run/checkpoints/4") == 0
     shutil.rmtree(machine)
@@ -131,25 +137,25 @@ def moments(machine: Path, patch: pytest.MonkeyPatch, into: Path) -> list[RunFol
 
 def test_in_a_bucket(tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert begin(10, url=str(tmp_path / "whole")) == 0
-    folder, marker = RunFolder(machine / "run"), b""
+    folder, marker = RunDir(machine / "run"), b""
     outcomes: dict[tuple[int, ...], Objects] = {}
     last, kills = list[int](), 0
     # To take a run over is to copy it as well. It is done again and again: killed at its first
     # operation, its second, and so on.
     for moment in moments(machine, monkeypatch, tmp_path):
-        before, goal = objects(), moment.checkpoints.steps()
+        before, goal = objects(), moment.steps()
         for n in itertools.count():
             set_objects(before)
             shutil.rmtree(folder.path, ignore_errors=True)
             shutil.copytree(moment.path, folder.path)
             (folder.path / ".writer").write_bytes(marker)
             with killed_at(n, "objects") as dead:
-                open_storage(URL).take_over(folder)
+                mirror_of("run").take_over(folder.path)
             if remote():
                 with monkeypatch.context() as patch:
                     shutil.rmtree(use_machine(patch, tmp_path / "two"), ignore_errors=True)
-                    there = RunFolder(open_storage(URL).pull("run"))
-                steps = there.checkpoints.steps()
+                    there = open_runs(URL).pull("run")
+                steps = there.steps()
                 assert_whole(there)
                 # All of before, all of now, or on the way: what is dropped goes from the end, what
                 # is new comes from the start, and only then what is not kept goes.
@@ -167,9 +173,9 @@ def test_in_a_bucket(tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPa
     for n, (outcome, bucket) in enumerate(outcomes.items()):
         if len(outcome) > 1:
             set_objects(bucket)
-            there = RunFolder(use_machine(monkeypatch, tmp_path / f"after{n}") / "run")
+            there = RunDir(use_machine(monkeypatch, tmp_path / f"after{n}") / "run")
             assert go_on(10) == 0
-            assert_same_run(there, RunFolder(tmp_path / "whole" / "run"))
+            assert_same_run(there, RunDir(tmp_path / "whole" / "run"))
             assert_in_step(there)
 
 
@@ -177,13 +183,13 @@ def test_a_copy_of_a_run_is_whole_or_not_there(tmp_path: Path) -> None:
     run, path = train(tmp_path / "old", 4, "--no-tensorboard"), tmp_path / "run"
     for n in itertools.count():
         with killed_at(n, "files") as dead:
-            copy_run(run, 4, path)
+            run.fork(4, RunDir(path))
         assert list(tmp_path.glob("*/config.yaml")) in ([], [path / "config.yaml"])
         if path.exists():
             break
     assert dead
     assert n > 5
-    assert contents(RunFolder(path)) == contents(run)
+    assert contents(RunDir(path)) == contents(run)
 
 
 def test_a_description_appears_whole_in_a_folder_behind_a_url(
@@ -199,6 +205,6 @@ def test_a_description_appears_whole_in_a_folder_behind_a_url(
     with monkeypatch.context() as patch, suppress(Killed):
         patch.setattr(LocalFileSystem, "pipe_file", write_half)
         go_on(4, run=f"{url}/run")
-    assert open_storage(url).steps("run") == [2]
+    assert mirror_of("run", url).steps() == [2]
     assert go_on(4, run=f"{url}/run") == 0
-    assert open_storage(url).steps("run") == [2, 4]
+    assert mirror_of("run", url).steps() == [2, 4]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import ppo_mask as pm
-from ppo_mask.checkpoints import _policy
+from ppo_mask.checkpoints import Checkpoint
 from ppo_mask.errors import RunError
 from ppo_mask.networks import add_normalization, as_model, to_bfloat16
 
@@ -71,7 +71,7 @@ def test_saved_policy_comes_back_bit_for_bit(model: Any, tmp_path: Path) -> None
     model = as_model(model)
     assert jax.tree.structure(loaded) == jax.tree.structure(model)
     jax.tree.map(np.testing.assert_array_equal, loaded, model)
-    names = pm.checkpoints.read_description(tmp_path / "new" / "policy")["arrays"]
+    names = Checkpoint.read(tmp_path / "new" / "policy").about["arrays"]
     assert {name[:6] for name in names} == {"model."}
     assert len(names) == len(jax.tree.leaves(eqx.filter(model, eqx.is_array)))
 
@@ -235,19 +235,16 @@ def test_load_policy_names_a_missing_folder_and_an_unknown_class(tmp_path: Path)
         pm.load_policy(tmp_path / "policy")
 
 
-def test_weights_of_before_a_hyperparameter_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_of_before_a_hyperparameter_was_there(tmp_path: Path) -> None:
     model = as_model(pm.MLPActorCritic(3, 2, 4, key=jax.random.key(0)))
     pm.save_policy(model, tmp_path / "policy")
-    description = _policy.read_description(tmp_path / "policy")
-    network = description["architecture"]["hyperparameters"]["network"]
+    saved = Checkpoint.read(tmp_path / "policy")
+    network = saved.about["architecture"]["hyperparameters"]["network"]
     del network["hyperparameters"]["shared_layers"]
-    monkeypatch.setattr(_policy, "read_description", lambda path: description)
 
     fresh = as_model(pm.MLPActorCritic(3, 2, 4, key=jax.random.key(1)))
-    loaded = pm.checkpoints.load_weights(tmp_path / "policy", fresh)
+    loaded = pm.checkpoints.load_weights(saved, fresh)
     assert bool(eqx.tree_equal(loaded, model))
     other = as_model(pm.MLPActorCritic(3, 2, 4, shared_layers=1, key=jax.random.key(1)))
     with pytest.raises(RunError, match=r"is Model\(.*\); this run trains .*shared_layers=1"):
-        pm.checkpoints.load_weights(tmp_path / "policy", other)
+        pm.checkpoints.load_weights(saved, other)

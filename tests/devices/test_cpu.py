@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from own_process import python
-from ppo_mask.checkpoints import RunFolder
+from ppo_mask.checkpoints import RunDir
 from ppo_mask.devices import cpu
 from ppo_mask.networks import MLPActorCritic, as_model
 from ppo_mask.ppo import PPO
@@ -66,13 +66,13 @@ def test_devices_that_are_no_cores_are_all_taken(number, backend, monkeypatch):
     assert cpu.best_count(4096, lambda count: True) is None
 
 
-def _train(parent: Path, cores: int, *flags: str) -> tuple[str, RunFolder]:
+def _train(parent: Path, cores: int, *flags: str) -> tuple[str, RunDir]:
     numbers = {"num-envs": 512, "num-steps": 4, "total-timesteps": 2048 * 6, "log-interval": 2}
     settings = [f"--{name}={value}" for name, value in numbers.items()]
     arguments = (str(_CORRIDOR), f"--checkpoint-dir={parent}", *settings, *flags)
     printed = python(*arguments, **_FREE | {"JAX_NUM_CPU_DEVICES": str(cores)}).stdout
     (folder,) = parent.iterdir()
-    return printed, RunFolder(folder)
+    return printed, RunDir(folder)
 
 
 @pytest.fixture(scope="module")

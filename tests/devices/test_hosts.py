@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hosts import finish, start, updates
-from ppo_mask.checkpoints import RunFolder, open_storage, read_arrays
+from ppo_mask.checkpoints import RunDir, open_runs
 from ppo_mask.devices.processes import connect
 from ppo_mask.errors import RunError
 from same_run import assert_same_run, log, newest
@@ -25,21 +25,21 @@ def new(parent: Path) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     """What two processes that share a disk make of 12 updates at once."""
     parent = tmp_path_factory.mktemp("whole")
     finish(start(*new(parent), *OFTEN, *updates(12)))
-    return RunFolder(parent / "run")
+    return RunDir(parent / "run")
 
 
 @pytest.mark.nightly
 @pytest.mark.slow
-def test_two_processes_learn_what_one_does(tmp_path: Path, whole: RunFolder) -> None:
+def test_two_processes_learn_what_one_does(tmp_path: Path, whole: RunDir) -> None:
     finish(start(*new(tmp_path), *OFTEN, *updates(12), count=1))
-    alone = RunFolder(tmp_path / "run")
+    alone = RunDir(tmp_path / "run")
     for ours, theirs in zip(log(whole), log(alone), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-4)
-    ours, theirs = read_arrays(newest(whole)), read_arrays(newest(alone))
+    ours, theirs = newest(whole).arrays(), newest(alone).arrays()
     assert ours.keys() == theirs.keys()
     for name, array in ours.items():
         assert array == pytest.approx(theirs[name], abs=1e-4), name
@@ -47,11 +47,11 @@ def test_two_processes_learn_what_one_does(tmp_path: Path, whole: RunFolder) -> 
 
 @pytest.mark.slow
 def test_a_run_in_a_bucket_goes_on_to_the_bit_wherever_there_is_only_the_bucket(
-    tmp_path: Path, whole: RunFolder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, whole: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "looks"))
-    bucket = open_storage(f"file://{tmp_path}/bucket/runs")
+    bucket = open_runs(f"file://{tmp_path}/bucket/runs")
     begin = ("--checkpoint-dir", str(bucket.url), *OFTEN)
     ((first, _), (second, _)) = finish(start(*begin, *updates(8), disks=tmp_path / "one"))
     (name,) = bucket.runs()  # Made up by the first, for all.
@@ -61,7 +61,7 @@ def test_a_run_in_a_bucket_goes_on_to_the_bit_wherever_there_is_only_the_bucket(
     latest = ("--resume", "latest", "--checkpoint-dir", str(bucket.url))
     ((first, _), _) = finish(start(*latest, *updates(12), disks=tmp_path / "two"))
     assert ", from update 8\n" in first
-    assert_same_run(RunFolder(bucket.pull(name)), whole)
+    assert_same_run(RunDir(bucket.pull(name)), whole)
     shutil.rmtree(tmp_path / "bucket" / "runs" / name / "checkpoints" / "12")
     ((first, _), _) = finish(start(*latest, *updates(12), disks=tmp_path / "two"))
     assert "nothing to do" in first
@@ -74,7 +74,7 @@ def test_a_run_in_a_bucket_goes_on_to_the_bit_wherever_there_is_only_the_bucket(
     both[1].send_signal(signal.SIGTERM)
     finish(both, 128 + signal.SIGTERM)
     stopped_at = bucket.steps(name)[-1]
-    last = log(RunFolder(bucket.pull(name)))[-1]["update"]
+    last = log(RunDir(bucket.pull(name)))[-1]["update"]
     assert last == stopped_at // 2 * 2  # It may have stopped between two log lines.
 
 
@@ -97,18 +97,18 @@ def test_a_run_that_one_host_cannot_read_is_refused_in_one_line_each(tmp_path: P
 
 @pytest.mark.slow
 def test_a_lost_process_ends_the_other_and_the_run_resumes(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     both = start(*new(tmp_path), *OFTEN, *updates(100_000))
-    wait_until(lambda: folder.checkpoints.steps(), both)
+    wait_until(lambda: folder.steps(), both)
     both[1].kill()
     out, err = both[0].communicate(timeout=PATIENCE)
     # In its own words where a collective fails first, in JAX's where the heartbeat does.
     assert both[0].returncode in (1, -signal.SIGABRT)
     assert "another process of this run is gone" in err or "another task died" in err
     assert f"resume with --resume {folder.path}" in out
-    last = folder.checkpoints.steps()[-1] + 4
+    last = folder.steps()[-1] + 4
     finish(start("--resume", str(folder.path), *updates(last)))
-    assert folder.checkpoints.steps()[-1] == last
+    assert folder.steps()[-1] == last
     logged = [line["update"] for line in log(folder) if "train/entropy" in line]
     assert logged == list(range(2, last + 1, 2))
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from own_process import python
-from ppo_mask.checkpoints import RunFolder, read_description
+from ppo_mask.checkpoints import RunDir
 from ppo_mask.devices.sharding import env_axes
 from ppo_mask.runner import default_network, main
 from same_run import assert_same_run, log
@@ -40,12 +40,12 @@ def example(name: str) -> Any:
         return load(f"examples/{name}.py")
 
 
-def train(name: str, parent: Path, updates: int, *more: str) -> RunFolder:
+def train(name: str, parent: Path, updates: int, *more: str) -> RunDir:
     program = example(name)
     named = [] if "--resume" in more else ["--run-name", "run", *SMALL]
     words = ["--checkpoint-dir", str(parent), "--total-timesteps", str(updates * STEPS)]
     assert main(program.TASK, program.DEFAULTS, [*words, *named, *more]) == 0
-    return RunFolder(parent / "run")
+    return RunDir(parent / "run")
 
 
 @each
@@ -66,7 +66,7 @@ def test_a_stop_changes_no_bit(name: str, tmp_path: Path) -> None:
     whole = train(name, tmp_path / "whole", 12, *constant)
     cut = train(name, tmp_path / "cut", 6, *constant)
     assert_same_run(train(name, tmp_path / "cut", 12, "--resume", "latest"), whole)
-    about = read_description(cut.checkpoints.path(12))
+    about = cut.checkpoint(12).about
     assert about["algorithm"] == CLASSES[name]
     assert all(np.isfinite(x) for line in log(whole) for x in line.values())
 
@@ -106,7 +106,7 @@ def test_two_devices_learn_what_one_learns(name: str, tmp_path: Path) -> None:
         words = ["--num-devices", devices, "--checkpoint-dir", tmp_path, "--run-name", devices]
         words += [*SMALL, "--total-timesteps", str(9 * STEPS)]
         python(EXAMPLES / f"{name}.py", *words, JAX_NUM_CPU_DEVICES="2", XLA_FLAGS=None)
-        logs.append(log(RunFolder(tmp_path / devices)))
+        logs.append(log(RunDir(tmp_path / devices)))
     for one, other in zip(*logs, strict=True):
         assert one.keys() == other.keys()
         for metric in one:

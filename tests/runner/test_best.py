@@ -6,25 +6,25 @@ import pytest
 
 from counting import train
 from ppo_mask.callbacks import Saver
-from ppo_mask.checkpoints import RunFolder, read_description
+from ppo_mask.checkpoints import RunDir
 from same_run import log
 
 EVALUATION, TRAINING = "eval/mean_episode_return", "train/mean_episode_return"
 PLAIN = ("--no-tensorboard", "--log-interval", "3")
 
 
-def returns(folder: RunFolder, name: str) -> dict[int, float]:
+def returns(folder: RunDir, name: str) -> dict[int, float]:
     return {line["update"]: line[name] for line in log(folder) if name in line}
 
 
-def score(folder: RunFolder, step: int) -> float | None:
-    return read_description(folder.checkpoints.path(step))["score"]
+def score(folder: RunDir, step: int) -> float | None:
+    return folder.checkpoint(step).about["score"]
 
 
-def best(folder: RunFolder) -> tuple[int, float | None]:
-    step = folder.checkpoints.best()
-    assert step is not None
-    return step, score(folder, step)
+def best(folder: RunDir) -> tuple[int, float | None]:
+    found = folder.best()
+    assert found is not None
+    return found.step, found.about["score"]
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_without_evaluations_a_stop_changes_nothing(tmp_path: Path, save: int, s
 def test_saving_by_the_clock_scores_all(tmp_path: Path) -> None:
     folder = train(tmp_path, 6, *PLAIN)
     assert best(folder) == (6, returns(folder, TRAINING)[6])
-    assert Saver(folder.checkpoints, {}).next_update(6) is None
+    assert Saver(folder, {}).next_update(6) is None

@@ -17,7 +17,7 @@ import corridor
 import ppo_mask as pm
 from counting import DEFAULTS, TASK
 from hackmatrix import cli
-from ppo_mask.checkpoints import RunFolder
+from ppo_mask.checkpoints import RunDir
 from ppo_mask.envs import drawing
 from ppo_mask.errors import RunError
 from ppo_mask.runner import commands, load_run, main
@@ -135,7 +135,7 @@ def test_seeds_are_drawn_as_a_mean_and_a_band(runs, tmp_path):
     assert all(f"<!-- {name} -->" in picture for name in ("a (2 seeds)", "b"))
     assert "a-seed0" not in picture
     assert 'PolyCollection_1"' in picture  # The band.
-    folders = [RunFolder(path) for path in paths]
+    folders = [RunDir(path) for path in paths]
     means, bands = means_of_seeds(folders, [read_log(folder.metrics) for folder in folders])
     assert list(means) == list(bands) == ["a (2 seeds)", "b"]
 
@@ -158,7 +158,7 @@ def test_damaged_lines_of_a_log_are_left_out(tmp_path):
 )
 def test_settings_are_read_from_any_config(text, found, tmp_path):
     (tmp_path / "config.yaml").write_text(text)
-    assert settings_of(RunFolder(tmp_path)) == found
+    assert settings_of(RunDir(tmp_path)) == found
 
 
 def test_a_mean_is_taken_at_the_first_runs_steps_as_far_as_all_go():

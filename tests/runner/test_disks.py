@@ -15,7 +15,7 @@ import pytest
 from counting import DEFAULTS, TASK, Bias, flags
 from ppo_mask.callbacks import _saver
 from ppo_mask.callbacks._log_file import LogFile
-from ppo_mask.checkpoints import RunFolder, _orbax, load_policy, write_whole
+from ppo_mask.checkpoints import RunDir, _orbax, load_policy, write_whole
 from ppo_mask.errors import RunError
 from ppo_mask.runner import main
 from ppo_mask.runner.commands import write
@@ -73,16 +73,16 @@ def test_a_run_outlives_a_disk_that_fails_for_a_while(
     with monkeypatch.context() as patch:
         fail(patch, error, lambda n: n in (2, 3))
         assert train(tmp_path, 8, *OFTEN) == 0
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     printed = capsys.readouterr().err.splitlines()
     assert [line for line in printed if "save" in line] == [
-        f"warning: cannot save {folder.checkpoints.path(n)}: {reason}; the last good checkpoint is "
-        f"{folder.checkpoints.path(2)}; the next checkpoint is the next try"
+        f"warning: cannot save {folder.path}/checkpoints/{n}: {reason}; the last good checkpoint "
+        f"is {folder.path}/checkpoints/2; the next checkpoint is the next try"
         for n in (4, 6)
     ]
-    assert folder.checkpoints.steps() == [2, 8]
+    assert folder.steps() == [2, 8]
     assert train(tmp_path / "whole", 8, *OFTEN) == 0
-    assert_same_run(folder, RunFolder(tmp_path / "whole" / "run"))
+    assert_same_run(folder, RunDir(tmp_path / "whole" / "run"))
 
 
 @pytest.mark.parametrize("saved", [2, 0])
@@ -93,20 +93,20 @@ def test_an_end_that_cannot_be_saved_is_an_error(
     with monkeypatch.context() as patch:
         fail(patch, full, lambda n: n > saved // 2)
         assert train(tmp_path, 5, *OFTEN) == 1
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     kept = "nothing had been saved yet"
     if saved:
-        kept = f"the last good checkpoint is {folder.checkpoints.path(saved)}"
+        kept = f"the last good checkpoint is {folder.path}/checkpoints/{saved}"
     last = capsys.readouterr().err.splitlines()[-1]
-    said = f"error: cannot save {folder.checkpoints.path(5)}: No space left on device; {kept}"
+    said = f"error: cannot save {folder.path}/checkpoints/5: No space left on device; {kept}"
     assert last.startswith(said)
-    assert folder.checkpoints.steps() == [saved][: saved // 2]
+    assert folder.steps() == [saved][: saved // 2]
 
 
 def test_the_end_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fail(monkeypatch, OSError(errno.EIO, "bad"), lambda n: 1 < n < 4)
     assert train(tmp_path, 3, *OFTEN) == 0
-    assert RunFolder(tmp_path / "run").checkpoints.steps() == [2, 3]
+    assert RunDir(tmp_path / "run").steps() == [2, 3]
 
 
 def test_a_seed_that_cannot_be_saved_holds_up_no_other(
@@ -122,7 +122,7 @@ def test_a_seed_that_cannot_be_saved_holds_up_no_other(
     monkeypatch.setattr(_orbax, "write", act)
     words = flags(tmp_path, 3, *OFTEN, "--num-seeds", "2")
     assert main(TASK, DEFAULTS, words) == 1
-    assert RunFolder(tmp_path / "run-seed1").checkpoints.steps() == [2, 3]
+    assert RunDir(tmp_path / "run-seed1").steps() == [2, 3]
     assert f"error: cannot save {tmp_path}/run-seed0/checkpoints/3" in capsys.readouterr().err
 
 
@@ -133,14 +133,14 @@ def test_a_disk_that_is_full_all_the_time(tmp_path: Path, capsys: Output) -> Non
         assert train(tmp_path, 12, "--resume", str(tmp_path / "run")) == 1
     printed = capsys.readouterr().err
     assert "Traceback" not in printed
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     error = printed.splitlines()[-1]
-    assert error.startswith(f"error: cannot save {folder.checkpoints.path(12)}: File too large")
+    assert error.startswith(f"error: cannot save {folder.path}/checkpoints/12: File too large")
     assert f"warning: cannot write {folder.metrics}: File too large; training goes on" in printed
-    assert folder.checkpoints.steps() == [2, 4]
+    assert folder.steps() == [2, 4]
     assert train(tmp_path, 12, "--resume", "latest") == 0
     assert train(tmp_path / "whole", 12, *OFTEN) == 0
-    assert_same_run(folder, RunFolder(tmp_path / "whole" / "run"))
+    assert_same_run(folder, RunDir(tmp_path / "whole" / "run"))
 
 
 def test_a_log_catches_up_when_there_is_room(tmp_path: Path, capsys: Output) -> None:
@@ -213,8 +213,8 @@ def test_runs_of_any_name_in_any_folder(tmp_path: Path, parent: str, name: str) 
     assert train(tmp_path / parent, 4, "--resume", name) == 0
     copies = tmp_path / "copies[1]"
     assert train(copies, 6, "--resume", str(tmp_path / parent / name)) == 0
-    folder = RunFolder(copies / name)
-    assert folder.checkpoints.steps() == [2, 4, 6]
+    folder = RunDir(copies / name)
+    assert folder.steps() == [2, 4, 6]
     assert load_policy(folder.path, networks=[Bias]).model.network.hyperparameters == {
         "num_actions": 3
     }
@@ -225,4 +225,4 @@ def test_a_name_that_is_too_long_is_refused(tmp_path: Path, capsys: Output) -> N
     assert train(tmp_path, 2, "--run-name", "x" * 300) == 2
     assert "File name too long" in capsys.readouterr().err
     with pytest.raises(RunError, match="cannot save"):
-        RunFolder(tmp_path / ("x" * 300)).checkpoints.save(0, {}, {})
+        RunDir(tmp_path / ("x" * 300)).save(0, {}, {})

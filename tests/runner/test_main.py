@@ -17,7 +17,7 @@ import ppo_mask as pm
 from corridor import Corridor
 from counting import Bias
 from ppo_mask.callbacks import Evaluator, Profiler, Saver, _evaluator
-from ppo_mask.checkpoints import CheckpointStore, RunFolder, load_policy, read_description
+from ppo_mask.checkpoints import Checkpoint, RunDir, load_policy
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPO
 from ppo_mask.runner import NetworkSettings, default_network, enable_compilation_cache, main
@@ -28,14 +28,14 @@ RETURN = "train/mean_episode_return"
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     parent = tmp_path_factory.mktemp("runs")
     more = ("--total-timesteps", "50_000", "--num-envs", "16", "--num-steps", "32", "--lr", "0.01")
     often = ("--eval-interval", "40", "--eval-episodes", "16", "--log-interval", "2")
     where = ("--checkpoint-dir", str(parent), "--run-name", "run", "--ent-coef", "0.01")
     with jax.debug_key_reuse(True):
         assert main(corridor.TASK, corridor.DEFAULTS, [*where, *more, *often]) == 0
-    return RunFolder(parent / "run")
+    return RunDir(parent / "run")
 
 
 @pytest.mark.parametrize(
@@ -58,23 +58,22 @@ def test_an_evaluation_that_cannot_be_is_one_line(
     assert line.startswith(f"error: evaluation at update 3: {str(error).splitlines()[0]}; ")
 
 
-def test_evaluations_are_logged_and_score_the_checkpoints(trained: RunFolder) -> None:
+def test_evaluations_are_logged_and_score_the_checkpoints(trained: RunDir) -> None:
     evaluations = [x for x in log(trained) if "eval/mean_episode_return" in x]
     assert [x["update"] for x in evaluations] == [40, 80]
     assert evaluations[-1]["eval/num_episodes"] == 16
     assert evaluations[-1]["eval/stats/arrived"] == 1
     # Each was the best so far, so it was saved at once; the end has no evaluation of its own.
-    scores = {
-        step: read_description(trained.checkpoints.path(step))["score"]
-        for step in trained.checkpoints.steps()
-    }
+    scores = {step: trained.checkpoint(step).about["score"] for step in trained.steps()}
     for line in evaluations:
         assert scores[line["update"]] == line["eval/mean_episode_return"]
-    assert trained.checkpoints.best() == evaluations[-1]["update"]
+    best = trained.best()
+    assert best is not None
+    assert best.step == evaluations[-1]["update"]
 
 
-def test_a_saved_policy_loads_with_one_call_and_knows_the_way(trained: RunFolder) -> None:
-    newest = trained.checkpoints.path(trained.checkpoints.steps()[-1])
+def test_a_saved_policy_loads_with_one_call_and_knows_the_way(trained: RunDir) -> None:
+    newest = trained.checkpoint().path
     mask = jnp.array([True, True, True])
     for policy in (load_policy(trained.path), load_policy(str(newest))):
         actions = [int(policy(jnp.eye(6)[i], mask)) for i in range(5)]
@@ -99,24 +98,26 @@ def test_training_that_breaks_off_is_one_line_and_keeps_the_last_checkpoint(
     task = dataclasses.replace(counting.TASK, callbacks=lambda _: [BreaksOff()])
     words = counting.flags(tmp_path, 5, "--run-name", "run", "--save-interval", "1")
     assert main(task, counting.DEFAULTS, words) == 1
-    folder = RunFolder(tmp_path / "run")
-    last = folder.checkpoints.path(2)
+    folder = RunDir(tmp_path / "run")
+    last = folder.path / "checkpoints/2"
     said = f"error: update 3: a loss is not finite; the last good checkpoint is {last}\n"
     assert capsys.readouterr().err == said
-    assert folder.checkpoints.steps() == [1, 2]
+    assert folder.steps() == [1, 2]
 
 
-class FakeStore(CheckpointStore):
+class FakeDir(RunDir):
     def __init__(self) -> None:
-        super().__init__(Path("nowhere"))
+        super().__init__("nowhere")
         self.saved: list[tuple[int, float | None, bool]] = []
 
     def clean(self) -> None:
         pass
 
-    def save(self, step: int, state: Any, description: Any, score=None, evaluated=False) -> Path:
+    def save(
+        self, step: int, state: Any, about: Any = None, score=None, evaluated=False
+    ) -> Checkpoint:
         self.saved.append((step, score, evaluated))
-        return self.path(step)
+        return Checkpoint(self.path, {})
 
 
 def drive(saver: Saver, updates: int, figures: dict[int, dict[str, float]]) -> None:
@@ -132,7 +133,7 @@ def drive(saver: Saver, updates: int, figures: dict[int, dict[str, float]]) -> N
 
 def test_a_description_that_json_cannot_hold_is_refused() -> None:
     with pytest.raises(TypeError, match="float32 is not JSON serializable"):
-        Saver(FakeStore(), {"lr": np.float32(1)})
+        Saver(FakeDir(), {"lr": np.float32(1)})
 
 
 @pytest.mark.parametrize(
@@ -143,9 +144,9 @@ def test_a_description_that_json_cannot_hold_is_refused() -> None:
             lambda: Evaluator(Corridor(6), jax.random.key(0), 1, num_episodes=0),
             "num_episodes must be at least 1, got 0",
         ),
-        (lambda: Saver(FakeStore(), {}, every_updates=-1), "every_updates must be at least 1"),
-        (lambda: Saver(FakeStore(), {}, every_minutes=0), "every_minutes must be more than 0"),
-        (lambda: CheckpointStore(Path("nowhere"), keep=0), "keep must be at least 1, got 0"),
+        (lambda: Saver(FakeDir(), {}, every_updates=-1), "every_updates must be at least 1"),
+        (lambda: Saver(FakeDir(), {}, every_minutes=0), "every_minutes must be more than 0"),
+        (lambda: RunDir("nowhere", keep=0), "keep must be at least 1, got 0"),
         (lambda: Profiler(Path("nowhere"), 0), "update must be at least 1, got 0"),
         (lambda: PPO().total_updates(-5), "total_timesteps must be at least 0, got -5"),
     ],
@@ -164,7 +165,7 @@ def test_numbers_of_numpy_are_as_good_as_pythons() -> None:
     assert config.total_updates(np.int64(96)) == 6
     model = pm.network_for(Corridor(6), "mlp", key=jax.random.key(0), hidden_dim=np.int64(8))
     assert type(model.network.hidden_dim) is int
-    store = FakeStore()
+    store = FakeDir()
     drive(Saver(store, {}, 5, np.int32(3)), 6, {})
     assert [(step, type(step)) for step, *_ in store.saved] == [(3, int), (6, int)]
 
@@ -181,13 +182,13 @@ def test_numbers_of_numpy_are_as_good_as_pythons() -> None:
 def test_saving_by_updates_or_time_and_once_at_the_end(
     every: dict[str, Any], updates: int, expected: list[int]
 ) -> None:
-    store = FakeStore()
+    store = FakeDir()
     drive(Saver(store, {}, **every), updates, {})
     assert [step for step, *_ in store.saved] == expected
 
 
 def test_the_score_is_the_evaluation_or_else_the_mean_return() -> None:
-    store = FakeStore()
+    store = FakeDir()
     figures = {
         2: {RETURN: 1.0},
         3: {"train/entropy": 0.5},
@@ -200,7 +201,7 @@ def test_the_score_is_the_evaluation_or_else_the_mean_return() -> None:
 
 
 def test_a_line_of_short_episodes_only_has_no_score() -> None:
-    store = FakeStore()
+    store = FakeDir()
     figures = {
         update: {"train/num_episodes": n, "train/mean_episode_length": x, RETURN: -x}
         for update, (n, x) in enumerate([(3.0, 5.0), (1.0, 40.0), (1.0, 15.0), (2.0, 8.0)], start=1)

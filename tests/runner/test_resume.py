@@ -17,7 +17,7 @@ import marathon
 from counting import DEFAULTS, STEPS_PER_UPDATE, TASK, a_trainer, flags, train
 from memory_bucket import contents
 from ppo_mask.callbacks import Saver
-from ppo_mask.checkpoints import RunFolder, load_policy, read_arrays, read_description
+from ppo_mask.checkpoints import RunDir, load_policy
 from ppo_mask.runner import main
 from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState, _loop as loop
 from same_run import assert_same_run, log, newest, tensorboard_points
@@ -32,17 +32,17 @@ PHASES = """
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     return train(tmp_path_factory.mktemp("whole"), 12, *OFTEN)
 
 
-def copy_of(run: RunFolder, parent: Path) -> RunFolder:
-    return RunFolder(shutil.copytree(run.path, parent / "run"))
+def copy_of(run: RunDir, parent: Path) -> RunDir:
+    return RunDir(shutil.copytree(run.path, parent / "run"))
 
 
 @pytest.mark.parametrize(("half", "which"), [(6, ["latest"]), (7, ["run"]), (8, [])])
 def test_stopping_and_resuming_changes_no_bit(
-    tmp_path: Path, uninterrupted: RunFolder, half: int, which: list[str]
+    tmp_path: Path, uninterrupted: RunDir, half: int, which: list[str]
 ) -> None:
     # After 7 and 8 updates the last line is partial: the one after 9 takes its place.
     folder = train(tmp_path, half, *OFTEN)
@@ -56,10 +56,10 @@ def test_real_training_resumes_with_all_that_changes(
     phases = tmp_path / "phases.yaml"
     phases.write_text(PHASES)
 
-    def go(name: str, *more: str) -> RunFolder:
+    def go(name: str, *more: str) -> RunDir:
         words = flags(tmp_path / name, 12, *more)
         assert main(marathon.TASK, marathon.DEFAULTS, words) == 0
-        return RunFolder(tmp_path / name / "run")
+        return RunDir(tmp_path / name / "run")
 
     often = ("--run-name", "run", "--log-interval", "3", "--save-interval", "4")
     often += ("--phases", str(phases), "--anneal-lr", "--gradient-accumulation", "2")
@@ -67,7 +67,7 @@ def test_real_training_resumes_with_all_that_changes(
     often += ("--eval-interval", "12", "--eval-episodes", "4")
     whole, cut = go("whole", *often), go("cut", *often)
     phases.unlink()  # The run has them.
-    assert_same_run(go("cut", "--resume", str(cut.checkpoints.path(4)), "--rewind"), whole)
+    assert_same_run(go("cut", "--resume", str(cut.checkpoint(4).path), "--rewind"), whole)
     # Resuming in the same process finds what is compiled; the options of a run do not differ.
     assert compiled().count("jit(run_chunk)") == 1
     starts = [x["stats/start"] for x in log(whole) if "stats/start" in x]
@@ -78,12 +78,12 @@ def test_real_training_resumes_with_all_that_changes(
     model = load_policy(whole.path).model
     (moments,) = model.moments
     assert moments.count == 12 * STEPS_PER_UPDATE
-    mean = read_arrays(newest(whole))["model.moments.0.mean"]
+    mean = newest(whole).arrays()["model.moments.0.mean"]
     np.testing.assert_array_equal(moments.mean, mean)
 
 
-def test_a_checkpoint_says_what_it_is(uninterrupted: RunFolder) -> None:
-    description = read_description(newest(uninterrupted))
+def test_a_checkpoint_says_what_it_is(uninterrupted: RunDir) -> None:
+    description = newest(uninterrupted).about
     assert description["update"] == 12
     assert description["env_steps"] == 12 * STEPS_PER_UPDATE
     assert description["config"]["environment"] == {"length": 3, "scored": 4}
@@ -91,14 +91,14 @@ def test_a_checkpoint_says_what_it_is(uninterrupted: RunFolder) -> None:
     assert "jax" in description["versions"]
     # A checkpoint is never newer than its log: else a kill in between would lose a line.
     logged = os.stat(uninterrupted.metrics).st_mtime_ns
-    assert logged <= os.stat(newest(uninterrupted)).st_mtime_ns
+    assert logged <= os.stat(newest(uninterrupted).path).st_mtime_ns
 
 
 def test_safe_settings_may_change_and_are_stored(tmp_path: Path) -> None:
     folder = train(tmp_path, 3, *OFTEN)
     train(tmp_path, 6, "--resume", "latest", "--lr", "0.5", "--no-tensorboard")
     assert "learning_rate: 0.5" in folder.config.read_text()
-    assert read_description(newest(folder))["config"]["algorithm"]["learning_rate"] == 0.5
+    assert newest(folder).about["config"]["algorithm"]["learning_rate"] == 0.5
     rates = [x["train/lr"] for x in log(folder) if "train/lr" in x]
     assert rates == [pytest.approx(3e-3), 0.5]
     assert {step for step, _ in tensorboard_points(folder)} == {96}
@@ -126,7 +126,7 @@ def test_a_run_without_settings_is_refused(
     assert "run/config.yaml is empty or damaged\n" in capsys.readouterr().err
 
 
-def test_a_sink_that_was_turned_off_is_filled_up(tmp_path: Path, uninterrupted: RunFolder) -> None:
+def test_a_sink_that_was_turned_off_is_filled_up(tmp_path: Path, uninterrupted: RunDir) -> None:
     folder = train(tmp_path, 6, *OFTEN)
     train(tmp_path, 9, "--resume", "latest", "--no-tensorboard")
     train(tmp_path, 12, "--resume", "latest", "--tensorboard")
@@ -146,13 +146,13 @@ def test_what_has_no_effect_on_a_resumed_run(
 
 
 def test_a_command_line_may_be_run_again_with_resume(
-    tmp_path: Path, uninterrupted: RunFolder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, uninterrupted: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     command = flags(Path("ck"), 12, *OFTEN, "--run-name", "run", "--seed", "0")
     assert main(TASK, DEFAULTS, [*command, "--total-timesteps", "192"]) == 0
     assert main(TASK, DEFAULTS, [*command, "--resume", "ck/run"]) == 0
-    assert_same_run(RunFolder(tmp_path / "ck" / "run"), uninterrupted)
+    assert_same_run(RunDir(tmp_path / "ck" / "run"), uninterrupted)
     assert main(TASK, DEFAULTS, [*command, "--resume", "latest"]) == 0
     assert [path.name for path in (tmp_path / "ck").iterdir()] == ["run"]
 
@@ -161,40 +161,40 @@ def test_a_command_line_may_be_run_again_with_resume(
     ("more", "name"), [((), "run"), (("--run-name", "new", "--rewind"), "new")]
 )
 def test_a_run_is_resumed_in_another_folder(
-    tmp_path: Path, uninterrupted: RunFolder, more: tuple[str, ...], name: str
+    tmp_path: Path, uninterrupted: RunDir, more: tuple[str, ...], name: str
 ) -> None:
     old = copy_of(uninterrupted, tmp_path / "old")
     (old.path / "wandb.json").write_text("{}")
     before = contents(old)
     parent = tmp_path / "new" / "place"
-    older = str(old.checkpoints.path(8))
+    older = str(old.checkpoint(8).path)
     assert main(TASK, DEFAULTS, flags(parent, 12, "--resume", older, *more)) == 0
     assert contents(old) == before
     assert [path.name for path in parent.iterdir()] == [name]
-    new = RunFolder(parent / name)
+    new = RunDir(parent / name)
     assert_same_run(new, uninterrupted)
-    assert new.checkpoints.steps() == [4, 8, 12]
+    assert new.steps() == [4, 8, 12]
     assert not (new.path / "wandb.json").exists()
 
 
 def test_a_signal_saves_and_ends_in_good_order(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    folder, number = RunFolder(tmp_path / "run"), signal.SIGTERM
+    folder, number = RunDir(tmp_path / "run"), signal.SIGTERM
 
     def send_when_under_way() -> None:
-        while not folder.checkpoints.steps():
+        while not folder.steps():
             time.sleep(0.01)
         os.kill(os.getpid(), number)
 
     threading.Thread(target=send_when_under_way, daemon=True).start()
     often = ("--run-name", "run", "--log-interval", "5", "--save-interval", "20")
     assert main(TASK, DEFAULTS, flags(tmp_path, 1_000_000, *often)) == 128 + number
-    last = folder.checkpoints.steps()[-1]
+    last = folder.steps()[-1]
     printed = capfd.readouterr()
     assert f"{number.name} after {last:,} updates" in printed.out
     assert printed.err.count("press Ctrl+C again to end at once, without saving\n") == 1
-    assert read_description(newest(folder))["update"] == last
+    assert newest(folder).about["update"] == last
     assert log(folder)[-1]["update"] == last // 5 * 5
 
 
@@ -239,7 +239,7 @@ def test_a_script_of_several_runs_ends_after_the_one_that_a_signal_stops(
     with pytest.raises(SystemExit):
         updates()
     # A program's caller has its exit code.
-    monkeypatch.setattr(Saver, "check", Mock(side_effect=TrainingError))
+    monkeypatch.setattr(Saver, "outcome", Mock(side_effect=TrainingError))
     task = dataclasses.replace(TASK, callbacks=lambda _: [Press(signal.SIGTERM)])
     assert main(task, DEFAULTS, flags(tmp_path, 2)) == 1
     assert updates() == 4

@@ -19,7 +19,7 @@ import counting
 from corridor import Corridor
 from counting import DEFAULTS, TASK, flags
 from hackmatrix.cli import main as hackmatrix
-from ppo_mask.checkpoints import RunFolder, create_run_folders
+from ppo_mask.checkpoints import RunDir, Runs
 from ppo_mask.errors import RunError
 from ppo_mask.runner import RunConfig, main, make_plan, setting
 from ppo_mask.runner._reader import absolute
@@ -58,8 +58,8 @@ def start(folder: Path, words: str, shell: str = '"$@"', **variables: str) -> st
 )
 def test_a_run_outlives_its_screen(tmp_path: Path, shell: str, variables: dict[str, str]) -> None:
     assert "Traceback" not in start(tmp_path, OFTEN, shell, **variables)
-    folder = RunFolder(tmp_path / "checkpoints" / "run")
-    assert folder.checkpoints.newest() == 40
+    folder = RunDir(tmp_path / "checkpoints" / "run")
+    assert folder.steps()[-1] == 40
     assert len(folder.metrics.read_text().splitlines()) == 40
 
 
@@ -116,7 +116,7 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert main(TASK, DEFAULTS, [*OFTEN.split(), "--config=~/run.yaml"]) == 0
     more = ["--resume=~/runs/run", "--total-timesteps", "960"]
     assert main(TASK, DEFAULTS, more) == 0
-    assert RunFolder(tmp_path / "runs" / "run").checkpoints.newest() == 60
+    assert RunDir(tmp_path / "runs" / "run").steps()[-1] == 60
     commands = (
         "compare ~/runs/run",
         "inspect ~/runs/run",
@@ -143,7 +143,7 @@ def test_a_tilde_in_a_programs_defaults_is_the_home_folder(
     assert config.run.checkpoint_dir == str(tmp_path / "runs")
     assert config.environment.levels == tmp_path / "levels"
     plan = make_plan(dataclasses.replace(DEFAULTS, run=run), [], "")
-    assert plan.storage.folder == tmp_path / "runs"
+    assert plan.runs.folder == tmp_path / "runs"
 
 
 def test_an_environment_that_changes_the_working_directory_takes_no_run_along(
@@ -159,8 +159,8 @@ def test_an_environment_that_changes_the_working_directory_takes_no_run_along(
     task = dataclasses.replace(TASK, make_env=make_env, callbacks=lambda _: ())
     defaults = dataclasses.replace(DEFAULTS, environment=Settings())
     assert main(task, defaults, OFTEN.split()) == 0
-    folder = RunFolder(tmp_path / "checkpoints" / "run")
-    assert folder.checkpoints.newest() == 40
+    folder = RunDir(tmp_path / "checkpoints" / "run")
+    assert folder.steps()[-1] == 40
     assert "levels: levels\n" in folder.config.read_text()
     assert not list((tmp_path / "simulator").iterdir())
 
@@ -172,7 +172,7 @@ def test_runs_that_start_at_once_take_names_of_their_own(tmp_path: Path) -> None
     def begin(_: int) -> str:
         gate.wait()
         # All have looked before any has made its folder.
-        (folder,) = create_run_folders(tmp_path, {}, None, [None])
+        (folder,) = Runs(tmp_path).create(None, [None])
         return folder.path.name[-3:]
 
     with ThreadPoolExecutor(6) as pool:
@@ -180,12 +180,13 @@ def test_runs_that_start_at_once_take_names_of_their_own(tmp_path: Path) -> None
 
 
 def test_runs_of_a_day_are_numbered_beyond_a_thousand(tmp_path: Path, today: str) -> None:
-    taken = {name: str(tmp_path / name) for name in (f"{today}-007", f"{today}-1000-lr")}
-    (folder,) = create_run_folders(tmp_path, taken, None, ["b"])
+    for name in (f"{today}-007", f"{today}-1000-lr"):
+        (tmp_path / name).mkdir()
+    (folder,) = Runs(tmp_path).create(None, ["b"])
     assert folder.path.name == f"{today}-1001-b"
     (folder.path / "something").touch()  # An empty folder would do.
     with pytest.raises(RunError, match=r"there is a run .*-1001-b already"):
-        create_run_folders(tmp_path, {folder.path.name: str(folder.path)}, f"{today}-1001", ["b"])
+        Runs(tmp_path).create(f"{today}-1001", ["b"])
 
 
 def test_a_missing_platform_is_one_line(

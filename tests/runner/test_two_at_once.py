@@ -12,7 +12,7 @@ import pytest
 
 from counting import DEFAULTS, TASK, flags, train
 from ppo_mask.callbacks import JsonLines
-from ppo_mask.checkpoints import RunFolder, _lock, hold
+from ppo_mask.checkpoints import RunDir, _lock, hold
 from ppo_mask.errors import RunError
 from ppo_mask.runner import execute, main, make_plan
 from ppo_mask.training import Callback, Progress, Run, Trainer, TrainState
@@ -34,12 +34,12 @@ NEW = (*OFTEN, "--run-name", "run")
 def test_a_run_that_is_being_trained_is_refused(
     tmp_path: Path, capsys: Output, again: tuple[str, ...]
 ) -> None:
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     if "--resume" in again:
         train(tmp_path, 4, *OFTEN)
     else:
         folder.path.mkdir()  # Has no checkpoint yet.
-    before = folder.checkpoints.steps()
+    before = folder.steps()
     words = flags(tmp_path, 20, *(word.format(run=folder.path) for word in again))
     capsys.readouterr()
     with hold(folder.path):
@@ -49,7 +49,7 @@ def test_a_run_that_is_being_trained_is_refused(
             f"error: run {folder.path} is being trained by process {os.getpid()} on "
         )
         assert error.count("\n") == 1
-        assert folder.checkpoints.steps() == before
+        assert folder.steps() == before
     assert main(TASK, DEFAULTS, words) == 0
 
 
@@ -99,7 +99,7 @@ def test_what_was_trained_on_meanwhile_is_not_overwritten(tmp_path: Path) -> Non
     train(tmp_path, 4, "--resume", "latest")
     with pytest.raises(RunError, match="has been trained by another process meanwhile"):
         execute(TASK, plan)
-    assert folder.checkpoints.newest() == 4
+    assert folder.steps()[-1] == 4
 
 
 class Broken(Callback):
@@ -141,7 +141,7 @@ def test_an_empty_run_is_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, again: tuple[str, ...]
 ) -> None:
     fail_to_begin(tmp_path, monkeypatch, how)
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     assert folder.is_empty
     words = flags(tmp_path, 6, *[word.format(run=folder.path) for word in again])
     assert main(TASK, DEFAULTS, words) == 0
@@ -155,26 +155,26 @@ def test_an_empty_run_does_not_hide_a_saved_one(
     assert main(TASK, DEFAULTS, flags(tmp_path, 2, *OFTEN, "--run-name", "saved")) == 0
     fail_to_begin(tmp_path, monkeypatch, "failing")
     train(tmp_path, 4, "--resume", "latest")
-    assert RunFolder(tmp_path / "saved").checkpoints.newest() == 4
-    assert RunFolder(tmp_path / "run").is_empty
+    assert RunDir(tmp_path / "saved").steps()[-1] == 4
+    assert RunDir(tmp_path / "run").is_empty
 
 
 def test_an_empty_run_is_begun_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_to_begin(tmp_path / "old", monkeypatch, "failing")
     new = train(tmp_path / "new", 6, "--resume", str(tmp_path / "old" / "run"))
-    assert new.checkpoints.newest() == 6
-    assert RunFolder(tmp_path / "old" / "run").is_empty
+    assert new.steps()[-1] == 6
+    assert RunDir(tmp_path / "old" / "run").is_empty
 
 
 def test_a_run_with_checkpoints_that_this_version_cannot_see_is_not_begun_anew(
     tmp_path: Path, capsys: Output
 ) -> None:
     folder = train(tmp_path, 2, *OFTEN)
-    description = folder.checkpoints.path(2) / "description.json"
+    description = folder.checkpoint(2).path / "description.json"
     (description.parent / "description").mkdir()
     description.rename(description.parent / "description" / "metadata")
     for again in (("--resume", "latest"), NEW):
         assert main(TASK, DEFAULTS, flags(tmp_path, 4, *again)) == 2
     error = capsys.readouterr().err
-    assert "has no complete checkpoint to resume from" in error
+    assert "has no complete checkpoint" in error
     assert f"there is a run {folder.path} already" in error

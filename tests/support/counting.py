@@ -14,7 +14,7 @@ import numpy as np
 
 import ppo_mask as pm
 from corridor import DEFAULTS as CORRIDOR, Corridor
-from ppo_mask.checkpoints import RunFolder
+from ppo_mask.checkpoints import RunDir
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical
 from ppo_mask.ppo import PPO
 from ppo_mask.runner import RunConfig, Task, main, setting
@@ -125,11 +125,11 @@ def flags(parent: Path, updates: int, *more: str) -> list[str]:
     return ["--checkpoint-dir", str(parent), "--total-timesteps", total, *more]
 
 
-def train(parent: Path, updates: int, *more: str) -> RunFolder:
+def train(parent: Path, updates: int, *more: str) -> RunDir:
     """A run called "run" from its command line, new or resumed."""
     named = () if "--resume" in more else ("--run-name", "run")
     assert main(TASK, DEFAULTS, flags(parent, updates, *named, *more)) == 0
-    return RunFolder(parent / "run")
+    return RunDir(parent / "run")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from counting import DEFAULTS, STEPS_PER_UPDATE, TASK
-from ppo_mask.checkpoints import RunFolder
+from ppo_mask.checkpoints import RunDir
 from ppo_mask.runner import main
 
 URL = "memory://bucket/runs"
@@ -62,14 +62,14 @@ def remote() -> dict[str, bytes]:
     return {path.removeprefix(start): x.getvalue() for path, x in files.items()}
 
 
-def assert_in_step(folder: RunFolder) -> None:
+def assert_in_step(folder: RunDir) -> None:
     """The bucket has what the folder has."""
     content = remote()
     assert content.pop("writer") == (folder.path / ".writer").read_bytes()
     assert content == contents(folder)
 
 
-def contents(folder: RunFolder) -> dict[str, bytes]:
+def contents(folder: RunDir) -> dict[str, bytes]:
     """What is in a run's folder, and in the bucket if it has all of it."""
     files = (path for path in folder.path.rglob("*") if path.is_file())
     found = {path.relative_to(folder.path).as_posix(): path.read_bytes() for path in files}

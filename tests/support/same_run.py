@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from tensorboardX.proto.event_pb2 import Event
 
-from ppo_mask.checkpoints import RunFolder, named_arrays, read_arrays
+from ppo_mask.checkpoints import Checkpoint, RunDir, named_arrays
 
 
-def log(folder: RunFolder) -> list[dict[str, Any]]:
+def log(folder: RunDir) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
     return [{k: v for k, v in x.items() if k != "train/steps_per_second"} for x in lines]
 
@@ -28,18 +28,18 @@ def tensorboard_events(directory: Path) -> Iterator[Event]:
             at += 16 + length
 
 
-def tensorboard_points(folder: RunFolder) -> list[tuple[int, str]]:
+def tensorboard_points(folder: RunDir) -> list[tuple[int, str]]:
     events = tensorboard_events(folder.tensorboard)
     return [(event.step, value.tag) for event in events for value in event.summary.value]
 
 
-def newest(folder: RunFolder) -> Path:
-    return folder.checkpoints.path(folder.checkpoints.steps()[-1])
+def newest(folder: RunDir) -> Checkpoint:
+    return folder.checkpoint()
 
 
-def assert_same_run(one: RunFolder, other: RunFolder) -> None:
-    assert newest(one).name == newest(other).name
-    ours, theirs = read_arrays(newest(one)), read_arrays(newest(other))
+def assert_same_run(one: RunDir, other: RunDir) -> None:
+    assert newest(one).step == newest(other).step
+    ours, theirs = newest(one).arrays(), newest(other).arrays()
     assert ours.keys() == theirs.keys()
     for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name, strict=True)

@@ -12,7 +12,7 @@ import counting
 import ppo_mask as pm
 import programs
 from ppo_mask.callbacks import HealthChecks
-from ppo_mask.checkpoints import RunFolder
+from ppo_mask.checkpoints import RunDir
 from ppo_mask.ppo import PPO
 from ppo_mask.runner import main
 from ppo_mask.training import Callback, Run, TrainingError, TrainState
@@ -131,10 +131,10 @@ def test_a_run_that_breaks_says_what_is_saved(
     assert main(task, counting.DEFAULTS, counting.flags(tmp_path, 9, *named)) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: update 5: the glass fell over")
-    folder = RunFolder(tmp_path / "run")
-    kept = f"the last good checkpoint is {folder.checkpoints.path(3)}\n"
+    folder = RunDir(tmp_path / "run")
+    kept = f"the last good checkpoint is {folder.checkpoint(3)}\n"
     assert (kept if saves else "nothing had been saved yet") in error
-    assert folder.checkpoints.steps() == ([1, 2, 3] if saves else [])
+    assert folder.steps() == ([1, 2, 3] if saves else [])
 
 
 def test_losses_and_parameters_are_named() -> None:

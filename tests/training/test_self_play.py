@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 from jaxtyping import Array, Int, Key
 
-from ppo_mask.checkpoints import CheckpointStore, restore
+from ppo_mask.checkpoints import RunDir
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.networks import AbstractActorCritic, MLPActorCritic
 from ppo_mask.ppo import PPO
@@ -104,9 +104,9 @@ def test_a_stop_changes_nothing_and_the_opponent_matters(states):
 
 
 def test_a_copy_is_in_the_checkpoint(states, tmp_path):
-    store = CheckpointStore(tmp_path)
+    store = RunDir(tmp_path)
     store.save(5, states[5], {}, None, False)
-    restored = restore(store.path(5), jax.eval_shape(lambda: states[0]))
+    restored = store.checkpoint(5).restore(jax.eval_shape(lambda: states[0]))
     assert eqx.tree_equal(restored, states[5])
     assert eqx.tree_equal(train(7, restored), states[7])
 

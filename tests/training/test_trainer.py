@@ -12,7 +12,7 @@ from beartype.door import die_if_unbearable
 
 import ppo_mask as pm
 import programs
-from ppo_mask.checkpoints import CheckpointStore, restore
+from ppo_mask.checkpoints import RunDir
 from ppo_mask.training import _loop
 from same_run import assert_same
 
@@ -87,9 +87,9 @@ def test_a_stop_a_checkpoint_and_going_on_change_and_compile_nothing(make, tmp_p
     half, _ = program.train(10, callbacks=[stop])
     assert stop.events[-2:] == ["stop: enough", "close"]
     assert int(half.update) == 5
-    store = CheckpointStore(tmp_path)
+    store = RunDir(tmp_path)
     store.save(5, half, {})
-    restored, before = restore(store.path(5), like=program.start), len(compiled())
+    restored, before = store.checkpoint(5).restore(like=program.start), len(compiled())
     assert_same(program.train(10, restored)[0], program.train(10)[0])
     assert "jit(run_chunk)" not in compiled()[before:]
 

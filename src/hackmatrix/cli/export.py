@@ -6,16 +6,9 @@ from typing import Any
 
 from hackmatrix.play.agents import NETWORKS
 from hackmatrix.play.export import export_policy
-from ppo_mask.checkpoints import expand_user, load_policy
+from ppo_mask.checkpoints import expand_user, find_run, load_policy
 from ppo_mask.errors import RunError
-from ppo_mask.runner.commands import (
-    add_command,
-    add_folder,
-    add_force,
-    find_checkpoint,
-    refuse_existing,
-    write,
-)
+from ppo_mask.runner.commands import add_command, add_folder, add_force, refuse_existing, write
 
 
 def add_to(commands: Any) -> None:
@@ -35,6 +28,7 @@ def _run(options: argparse.Namespace) -> int:
     if Path(options.out).suffix != ".npz":
         raise RunError(f"the file to write must end in .npz, got {options.out}")
     refuse_existing([options.out], options.force)
-    policy = load_policy(find_checkpoint(options.checkpoint, options.checkpoint_dir), NETWORKS)
+    run_dir, step = find_run(options.checkpoint, options.checkpoint_dir)
+    policy = load_policy(run_dir.checkpoint(step), NETWORKS)
     write(options.out, export_policy(policy.model), options.force)
     return 0

@@ -6,7 +6,7 @@ from hackmatrix.env import MIN_UNDO_DEPTH, HackMatrix
 from hackmatrix.networks import BoardNetwork, BoardReader, FlatReader, PlayerCentered
 from hackmatrix.play.policies import SCRIPTED
 from hackmatrix.task import TASK, game_settings
-from ppo_mask.checkpoints import find_run, load_policy, read_description
+from ppo_mask.checkpoints import find_run, load_policy
 from ppo_mask.errors import RunError
 from ppo_mask.networks import Model, as_model
 from ppo_mask.runner import did_you_mean
@@ -79,11 +79,11 @@ def load_agent(path: str, checkpoints: str = "checkpoints", *, sample: bool = Fa
     Raises:
         RunError: there is no readable checkpoint, or the run trained in another environment.
     """
-    folder, step, _ = find_run(path, checkpoints)
-    checkpoint = folder.checkpoints.path(step)
-    stored = read_description(checkpoint)["config"].get("environment", {})
-    game = game_settings(stored, f"run {folder.path}")
+    run_dir, step = find_run(path, checkpoints)
+    checkpoint = run_dir.checkpoint(step)
+    stored = checkpoint.about["config"].get("environment", {})
+    game = game_settings(stored, f"run {run_dir.path}")
     policy = load_policy(checkpoint, NETWORKS)
     # Without the run's limit of steps, as watching and evaluating have their own limits.
     env = game_for(policy.model, game.undo_depth)
-    return Agent(f"{folder.path.name}/{step}", policy.model, not sample, env)
+    return Agent(f"{run_dir.path.name}/{checkpoint.step}", policy.model, not sample, env)

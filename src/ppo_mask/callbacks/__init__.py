@@ -11,7 +11,6 @@ from ._json_lines import JsonLines, read_log_lines
 from ._profiler import Profiler
 from ._saver import Saver
 from ._tensorboard import TensorBoard
-from ._uploader import Uploader
 from ._wandb import WandB, log_in
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "Profiler",
     "Saver",
     "TensorBoard",
-    "Uploader",
     "WandB",
     "log_in",
     "print_banner",

@@ -5,18 +5,18 @@ import time
 from collections.abc import Mapping
 from typing import Any, SupportsIndex, final
 
-from ppo_mask.checkpoints import CheckpointStore, read_description
+from ppo_mask.checkpoints import RunDir
 from ppo_mask.devices.processes import broadcast_from_0, is_process_0, wait_for_all
 from ppo_mask.errors import FieldError, RunError, check_at_least, warn
 from ppo_mask.training import Callback, LogRecord, Progress, Run, TrainingError, TrainState
 
 _EVALUATION, _TRAINING = "eval/mean_episode_return", "train/mean_episode_return"
-_PAUSES = (2.0, 5.0)  # Seconds between tries at the end.
+_PAUSES = (2.0, 5.0)  # Seconds between tries at the end; a preempted VM has about 30.
 
 
 @final
 class Saver(Callback):
-    """Saves checkpoints at intervals and when the run stops.
+    """Saves checkpoints at intervals and when the run stops, also to the run's bucket.
 
     Put the saver after callbacks that log.
 
@@ -32,7 +32,7 @@ class Saver(Callback):
     If a save fails, the saver warns, and tries again at the next checkpoint.
 
     Args:
-        store: the store for the checkpoints.
+        run_dir: the run's folder.
         description: plain values to save with the arrays.
         every_minutes: the minutes between checkpoints.
         every_updates: the number of updates between checkpoints; replaces ``every_minutes``.
@@ -44,7 +44,7 @@ class Saver(Callback):
 
     def __init__(
         self,
-        store: CheckpointStore,
+        run_dir: RunDir,
         description: Mapping[str, Any],
         every_minutes: float = 10.0,
         every_updates: SupportsIndex | None = None,
@@ -54,16 +54,17 @@ class Saver(Callback):
         if not every_minutes > 0:
             raise FieldError("every_minutes", f"must be more than 0, got {every_minutes}")
         json.dumps(description)  # Raises an error now, not at the first save.
-        self._store = store
+        self._run_dir = run_dir
         self._description = description
         self._every_minutes = every_minutes
         self._every_updates = every_updates
         self._saved_at = 0.0
-        self._saved_update: int | None = None
         self._training_return: float | None = None
         self._logged_updates = 0
         self._evaluated: dict[int, float] = {}  # The last evaluated update, and its mean return.
+        self._saved_update: int | None = None
         self._failure: RunError | None = None
+        self._reason = "finished"
 
     def next_update(self, update: int) -> int | None:
         every = self._every_updates
@@ -71,14 +72,14 @@ class Saver(Callback):
 
     def on_start(self, run: Run, state: TrainState) -> None:
         if is_process_0():
-            self._store.clean()
+            self._run_dir.clean()
         wait_for_all("cleaned")
         self._saved_at = time.monotonic()
         self._saved_update = run.start_update
         self._logged_updates = run.logged_updates
-        if run.start_update in self._store.steps():
-            resumed = read_description(self._store.path(run.start_update))
-            self._training_return = resumed.get("training_return")
+        if run.start_update in self._run_dir.steps():
+            resumed = self._run_dir.checkpoint(run.start_update)
+            self._training_return = resumed.about.get("training_return")
 
     def on_log(self, run: Run, record: LogRecord) -> None:
         if _EVALUATION in record.values:
@@ -94,35 +95,35 @@ class Saver(Callback):
         if self._every_updates is None:
             due = time.monotonic() - self._saved_at >= 60 * self._every_minutes
         if not due and (score := self._evaluated.get(run.update)) is not None:
-            due = self._store.would_be_best(score, evaluated=True)
+            due = self._run_dir.would_be_best(score, evaluated=True)
         if broadcast_from_0(due):
             self._save(run, state)
             if self._failure is not None:
-                kept = self._store.what_is_kept()
+                kept = self._run_dir.what_is_kept()
                 warn(f"{self._failure}; {kept}; the next checkpoint is the next try")
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
+        self._reason = reason
         self._save(run, state)
         for pause in _PAUSES:
             if self._failure is not None:
                 time.sleep(pause)
                 self._save(run, state)
 
-    def check(self) -> None:
-        """Checks that the last state of a stopped run is saved.
+    def outcome(self) -> str:
+        """Returns why the run stopped, after checking that its last state is saved.
 
         Raises:
             TrainingError: the last save failed.
         """
         if self._failure is not None:
-            raise TrainingError(f"{self._failure}; {self._store.what_is_kept()}")
+            raise TrainingError(f"{self._failure}; {self._run_dir.what_is_kept()}")
+        return self._reason
 
     def _is_planned(self, update: int) -> bool:
         return self._every_updates is None or update % self._every_updates == 0
 
     def _save(self, run: Run, state: TrainState) -> None:
-        if run.update == self._saved_update:
-            return
         score = self._evaluated.get(run.update)
         evaluated = score is not None
         if score is None and self._is_planned(run.update):
@@ -135,8 +136,10 @@ class Saver(Callback):
         }
         self._failure = None
         try:
-            self._store.save(run.update, state, about, score, evaluated)
-            self._saved_update = run.update
+            if run.update != self._saved_update:
+                self._run_dir.save(run.update, state, about, score, evaluated)
+                self._saved_update = run.update
+            self._run_dir.push()
         except RunError as error:
             self._failure = error
         self._saved_at = time.monotonic()

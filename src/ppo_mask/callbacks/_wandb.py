@@ -9,11 +9,10 @@ is rewound; a server that cannot rewind gets the whole history in a new W&B run.
 import json
 import secrets
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, final
 
 from ppo_mask.callbacks._json_lines import read_rows
-from ppo_mask.checkpoints import CheckpointStore, write_whole
+from ppo_mask.checkpoints import RunDir, write_whole
 from ppo_mask.errors import RunError, warn
 from ppo_mask.training import Callback, LogRecord, Run, TrainState
 
@@ -50,30 +49,28 @@ class WandB(Callback):
     complete this line.
 
     Args:
-        folder: the run's folder, whose name is also the run's name on W&B. The file ``wandb.json``
+        run_dir: the run's folder, whose name is also the run's name on W&B. The file ``wandb.json``
             in the folder holds the W&B run's id, so that a resumed run continues the same W&B run.
+            The log is that of a :class:`JsonLines`, which must come before this callback.
         project: the project on W&B.
         entity: a user or team on W&B; None for the account's default.
         config: the settings to show on W&B.
-        history: the file of a :class:`JsonLines`, which must come before this callback.
-        checkpoints: the checkpoints to upload as artifacts; None for no artifacts.
+        artifact: whether to upload checkpoints.
     """
 
     def __init__(
         self,
-        folder: Path,
+        run_dir: RunDir,
         project: str,
         entity: str | None,
         config: Mapping[str, Any],
-        history: Path,
-        checkpoints: CheckpointStore | None = None,
+        artifact: bool = False,
     ) -> None:
         self._wandb = _import_wandb()
-        self._folder = folder
-        self._options = {"project": project, "entity": entity, "name": folder.name}
+        self._run_dir = run_dir
+        self._options = {"project": project, "entity": entity, "name": run_dir.path.name}
         self._config = dict(config)
-        self._history = history
-        self._checkpoints = checkpoints
+        self._artifact = artifact
         self._run: Any = None
         self._row: dict[str, float] = {}
         self._row_step = 0
@@ -85,7 +82,7 @@ class WandB(Callback):
         Raises:
             RunError: W&B does not accept the run.
         """
-        rows = read_rows(self._history, run)
+        rows = read_rows(self._run_dir.metrics, run)
         try:
             self._run = self._open(max(rows, default=-1))
         except self._wandb.Error as error:
@@ -110,14 +107,14 @@ class WandB(Callback):
         if self._run is None:
             return
         self._send_row()
-        if self._in_good_order and self._checkpoints is not None:
-            self._send_checkpoints(self._checkpoints)
+        if self._in_good_order and self._artifact:
+            self._send_checkpoints()
         self._run.finish(exit_code=0 if self._in_good_order else 1)
         self._run = None
 
     def _open(self, last: int) -> Any:
         """Opens the run on W&B, without any rows after step ``last``."""
-        file, known = self._folder / "wandb.json", None
+        file, known = self._run_dir.path / "wandb.json", None
         if file.exists():
             try:
                 known = json.loads(file.read_bytes())["id"]
@@ -153,7 +150,7 @@ class WandB(Callback):
             **self._options,
             **which,
             config=self._config,
-            dir=str(self._folder),
+            dir=str(self._run_dir.path),
             reinit="create_new",
         )
 
@@ -162,13 +159,13 @@ class WandB(Callback):
             self._run.log(self._row, step=self._row_step, commit=True)
             self._row = {}
 
-    def _send_checkpoints(self, checkpoints: CheckpointStore) -> None:
-        aliases: dict[int, list[str]] = {}
-        for alias, step in (("newest", checkpoints.newest()), ("best", checkpoints.best())):
-            if step is not None:
-                aliases.setdefault(step, []).append(alias)
+    def _send_checkpoints(self) -> None:
+        steps, best = self._run_dir.steps(), self._run_dir.best()
+        aliases = {step: ["newest"] for step in steps[-1:]}
+        if best is not None:
+            aliases[best.step] = [*aliases.get(best.step, []), "best"]
         for step in sorted(aliases):
             artifact = self._wandb.Artifact(f"checkpoint-{self._run.id}", type="model")
-            artifact.add_dir(str(checkpoints.path(step)), name=str(step))
-            artifact.add_file(str(self._folder / "config.yaml"))
+            artifact.add_dir(str(self._run_dir.checkpoint(step).path), name=str(step))
+            artifact.add_file(str(self._run_dir.config))
             self._run.log_artifact(artifact, aliases=aliases[step])

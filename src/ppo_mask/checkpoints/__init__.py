@@ -5,34 +5,33 @@ for bit, and :func:`load_policy` loads its policy. Loading runs no code from the
 """
 
 from ._architecture import architecture_of
+from ._checkpoint import Checkpoint, named_arrays
 from ._files import write_whole
-from ._find import find_run, local_path
 from ._lock import hold
+from ._mirror import Mirror
 from ._policy import is_saved_policy, load_policy, load_weights, save_policy
-from ._run_folder import (
+from ._run_dir import RunDir
+from ._runs import (
     LATEST,
-    RunFolder,
+    Runs,
     cache_folder,
-    check_new_run,
     check_run_name,
-    copy_run,
-    create_run_folders,
     expand_user,
+    find_run,
+    is_url,
+    local_path,
+    open_runs,
 )
-from ._storage import Storage, is_url, open_storage
-from ._store import CheckpointStore, named_arrays, read_arrays, read_description, restore
 
 __all__ = [
     "LATEST",
-    "CheckpointStore",
-    "RunFolder",
-    "Storage",
+    "Checkpoint",
+    "Mirror",
+    "RunDir",
+    "Runs",
     "architecture_of",
     "cache_folder",
-    "check_new_run",
     "check_run_name",
-    "copy_run",
-    "create_run_folders",
     "expand_user",
     "find_run",
     "hold",
@@ -42,10 +41,7 @@ __all__ = [
     "load_weights",
     "local_path",
     "named_arrays",
-    "open_storage",
-    "read_arrays",
-    "read_description",
-    "restore",
+    "open_runs",
     "save_policy",
     "write_whole",
 ]

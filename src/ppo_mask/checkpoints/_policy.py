@@ -13,10 +13,9 @@ from ppo_mask.checkpoints._architecture import (
     build,
     is_architecture_of,
 )
-from ppo_mask.checkpoints._find import local_path
-from ppo_mask.checkpoints._run_folder import RunFolder, expand_user
-from ppo_mask.checkpoints._storage import is_url
-from ppo_mask.checkpoints._store import DESCRIPTION, read_description, restore, write_checkpoint
+from ppo_mask.checkpoints._checkpoint import DESCRIPTION, Checkpoint
+from ppo_mask.checkpoints._run_dir import RunDir
+from ppo_mask.checkpoints._runs import expand_user, is_url, local_path
 from ppo_mask.errors import RunError
 from ppo_mask.networks import (
     ArrayReader,
@@ -65,21 +64,21 @@ def save_policy(model: ModelLike, path: str | Path) -> None:
     model = as_model(model)
     architecture = architecture_of(model)
     # Nested, so that the arrays have the same names as in a run's checkpoint.
-    write_checkpoint(path, {"model": model}, {"architecture": architecture})
+    Checkpoint.write(path, {"model": model}, {"architecture": architecture})
 
 
 def is_saved_policy(place: str) -> bool:
     """Whether the place is a folder from :func:`save_policy`, not a run's checkpoint."""
     path = Path(expand_user(place))
-    return (path / DESCRIPTION).is_file() and "update" not in read_description(path)
+    return (path / DESCRIPTION).is_file() and "update" not in Checkpoint.read(path).about
 
 
-def load_policy(path: str | Path, networks: Sequence[type[Any]] = ()) -> Policy:
+def load_policy(path: str | Path | Checkpoint, networks: Sequence[type[Any]] = ()) -> Policy:
     """Loads a policy from a run, a checkpoint, or a folder that :func:`save_policy` wrote.
 
     Args:
         path: the folder or URL of a run (whose newest checkpoint is loaded), of a checkpoint, or of
-            a saved policy.
+            a saved policy; or a :class:`Checkpoint`.
         networks: custom classes of networks and readers that the policy may use. A checkpoint holds
             class names and hyperparameters, but no code.
 
@@ -101,19 +100,19 @@ def load_policy(path: str | Path, networks: Sequence[type[Any]] = ()) -> Policy:
         >>> int(policy(jnp.zeros(3), jnp.array([False, True])))
         1
     """
-    path = _checkpoint_of(path)
+    saved = _checkpoint_of(path)
     known: dict[str, Any] = {network.__name__: network for network in (*_KNOWN, *networks)}
     try:
-        like = eqx.filter_eval_shape(build, read_description(path)["architecture"], known)
+        like = eqx.filter_eval_shape(build, saved.about["architecture"], known)
     except UnknownNetwork as error:
         raise RunError(
-            f"checkpoint {path} is of the network {error}; give its class to load_policy, which "
-            f"knows {', '.join(known)}"
+            f"checkpoint {saved.path} is of the network {error}; give its class to load_policy, "
+            f"which knows {', '.join(known)}"
         ) from error
-    return Policy(restore(path, like, prefix="model."))
+    return Policy(saved.restore(like, prefix="model."))
 
 
-def load_weights(path: str | Path, model: ModelLike) -> Model:
+def load_weights(path: str | Path | Checkpoint, model: ModelLike) -> Model:
     """Loads a saved policy's weights into a network, to train it further.
 
     Args:
@@ -139,23 +138,21 @@ def load_weights(path: str | Path, model: ModelLike) -> Model:
         >>> bool(eqx.tree_equal(model.network, trained))
         True
     """
-    path, model = _checkpoint_of(path), as_model(model)
-    saved = read_description(path)["architecture"]
-    if not is_architecture_of(saved, model):
+    saved, model = _checkpoint_of(path), as_model(model)
+    there = saved.about["architecture"]
+    if not is_architecture_of(there, model):
         asked = architecture_of(model)
-        raise RunError(f"policy {path} is {_words(saved)}; this run trains {_words(asked)}")
-    return restore(path, model, prefix="model.")
+        raise RunError(f"policy {saved.path} is {_words(there)}; this run trains {_words(asked)}")
+    return saved.restore(model, prefix="model.")
 
 
-def _checkpoint_of(path: str | Path) -> Path:
-    """Returns the path of the checkpoint to load; for a run, of the newest checkpoint."""
-    path = local_path(str(path))
-    if not RunFolder(path).config.is_file():
+def _checkpoint_of(path: str | Path | Checkpoint) -> Checkpoint:
+    """Returns the checkpoint to load; for a run, the newest checkpoint."""
+    if isinstance(path, Checkpoint):
         return path
-    newest = RunFolder(path).checkpoints.newest()
-    if newest is None:
-        raise RunError(f"run {path} has no complete checkpoint")
-    return RunFolder(path).checkpoints.path(newest)
+    path = local_path(str(path))
+    run = RunDir(path)
+    return run.checkpoint() if run.config.is_file() else Checkpoint.read(path)
 
 
 def _words(architecture: Any) -> str:

@@ -15,23 +15,24 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
-from ppo_mask.callbacks import ConsoleLog, Profiler, Saver, Uploader, log_in, print_banner
-from ppo_mask.checkpoints import RunFolder, architecture_of, cache_folder, read_description, restore
+from ppo_mask.callbacks import ConsoleLog, Profiler, Saver, log_in, print_banner
+from ppo_mask.checkpoints import RunDir, architecture_of, cache_folder
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.processes import (
     HEARTBEAT_SECONDS,
     all_agree,
+    broadcast_text_from_0,
     is_multiprocess,
     is_process_0,
     on_all_processes,
     on_process_0,
+    wait_for_all,
 )
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError, describe_os_error
 from ppo_mask.networks import Model, describe_network
 from ppo_mask.runner import commands
-from ppo_mask.runner._folders import open_folders
 from ppo_mask.runner._plan import SHARED, Plan, make_plan
 from ppo_mask.runner._reader import as_run_error, merge
 from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
@@ -46,7 +47,7 @@ from ppo_mask.runner._task import (
     with_initial_policy,
 )
 from ppo_mask.runner._tune import SIZES, fastest
-from ppo_mask.runner._wiring import Outcome, callbacks_for
+from ppo_mask.runner._wiring import callbacks_for
 from ppo_mask.training import (
     AbstractAlgorithm,
     Curriculum,
@@ -144,7 +145,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     config = plan.config
     algorithm = config.algorithm
     updates = algorithm.total_updates(config.run.total_timesteps)
-    if (old := plan.folder) is not None and plan.update >= updates:
+    if (old := plan.run_dir) is not None and plan.update >= updates:
         print(f"nothing to do: {old.path} has {plan.update * algorithm.batch_size:,} steps")
         return "finished"
     if (name := config.run.run_name) in task.policies:
@@ -170,7 +171,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     updates = algorithm.total_updates(config.run.total_timesteps)  # --auto-tune may change it.
     profiled = _profiled_update(plan, updates)
     trainer = make_trainer(task, config, env, curriculum, mesh)
-    if plan.folder is None:
+    if plan.checkpoint is None:
         load = partial(with_initial_policy, task, config.network, make_model, trainer.init)
         make_model = on_all_processes(load, "load the initial policy")
 
@@ -187,7 +188,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     except ValueError as error:
         raise RunError(str(error)) from error
     own = [own_callbacks(task, each) for each in configs]
-    folders = open_folders(plan, configs, held)
+    run_dirs = _open_run_dirs(plan, configs, held)
     device = f"{num_devices} x {jax.devices()[0].device_kind}"
     if is_process_0():
         axes = state.update.ndim + 1  # An axis of seeds, if there are several, and one of envs.
@@ -195,24 +196,25 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
             lambda x: jax.ShapeDtypeStruct(x.shape[axes:], x.dtype), state.rollout.observation
         )
         network = describe_network(model, env, observation)
-        _print_facts(plan, algorithm, folders, updates, device, network)
+        _print_facts(plan, algorithm, run_dirs, updates, device, network)
     callbacks = [
-        callbacks_for(task, plan, mine, each, folder, env, architecture, key, device)
-        for mine, each, folder, (_, key) in zip(own, configs, folders, keys, strict=True)
+        callbacks_for(task, plan, mine, each, run_dir, env, architecture, key, device)
+        for mine, each, run_dir, (_, key) in zip(own, configs, run_dirs, keys, strict=True)
     ]
     if profiled is not None and is_process_0():
-        callbacks[0].insert(0, Profiler(folders[0].profile, profiled))
-    uploader, outcome = Uploader(plan.storage, folders), Outcome()
+        callbacks[0].insert(0, Profiler(run_dirs[0].profile, profiled))
     timesteps, log_interval = config.run.total_timesteps, config.logging.log_interval
     if alone:
-        on_run = [*callbacks[0], uploader, outcome]
-        debug_nans = config.run.debug_nans
         try:
             trainer.train(
-                state, timesteps, callbacks=on_run, log_interval=log_interval, debug_nans=debug_nans
+                state,
+                timesteps,
+                callbacks=callbacks[0],
+                log_interval=log_interval,
+                debug_nans=config.run.debug_nans,
             )
         except TrainingError as error:
-            raise TrainingError(f"{error}; {folders[0].checkpoints.what_is_kept()}") from error
+            raise TrainingError(f"{error}; {run_dirs[0].what_is_kept()}") from error
     else:
         table = ConsoleLog({"± seeds": "seeds/return_std", **task.console_columns})
         train_seeds(
@@ -220,14 +222,60 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
             state,
             timesteps,
             callbacks=callbacks,
-            of_all=[table, uploader, outcome],
+            of_all=[table],
             log_interval=log_interval,
         )
-    for each in itertools.chain(*callbacks):
-        if isinstance(each, Saver):
-            each.check()
-    uploader.check()
-    return outcome.reason
+    savers = (each for each in itertools.chain(*callbacks) if isinstance(each, Saver))
+    outcome, *_ = [saver.outcome() for saver in savers]
+    return outcome
+
+
+def _open_run_dirs(
+    plan: Plan[Environment], configs: Sequence[RunConfig[Environment]], held: contextlib.ExitStack
+) -> list[RunDir]:
+    """Makes the folders of new runs, or takes over that of the run to resume.
+
+    All processes must call this function, and all get the same folders. ``held`` holds the locks on
+    the runs.
+    """
+    opened: list[RunDir] = []
+
+    def open_all() -> str:
+        opened.extend(_opened(plan, configs, held))
+        return "\0".join(str(each.path) for each in opened)
+
+    wait_for_all("restored")
+    paths = broadcast_text_from_0(open_all, "open the run's folder").split("\0")
+    return opened or [RunDir(path) for path in paths]
+
+
+def _opened(
+    plan: Plan[Environment], configs: Sequence[RunConfig[Environment]], held: contextlib.ExitStack
+) -> list[RunDir]:
+    run, old = plan.config.run, plan.run_dir
+    if old is None:
+        several = len(configs) > 1
+        suffixes = [f"seed{config.run.seed}" if several else None for config in configs]
+        run_dirs = plan.runs.create(run.run_name, suffixes, again=run.resume is not None)
+    elif plan.copy is not None:
+        old.fork(plan.update, plan.copy)
+        run_dirs = [plan.copy]
+    else:
+        run_dirs = [old]
+    for run_dir in run_dirs:
+        held.enter_context(run_dir.hold())
+    if old in run_dirs:
+        steps = old.steps()
+        if plan.update not in steps or (plan.update != steps[-1] and not run.rewind):
+            raise RunError(f"run {old.path} has been trained by another process meanwhile")
+        old.discard_after(plan.update)
+    for config, run_dir in zip(configs, run_dirs, strict=True):
+        run_dir.write_config(plan.stored(config))
+    if run.resume is None or plan.copy is not None:
+        plan.runs.claim(run_dirs)
+    elif (mirror := run_dirs[0].mirror) is not None:
+        mirror.take_over(run_dirs[0].path)
+    return run_dirs
 
 
 def enable_compilation_cache() -> None:
@@ -321,32 +369,33 @@ def _first_or_restored(
 
     like = eqx.filter_eval_shape(begin, model_key, init_key)
     with traced_ahead(trainer, like):
-        if plan.folder is None:
+        if (checkpoint := plan.checkpoint) is None:
             return begin(model_key, init_key)
-        path = plan.folder.checkpoints.path(plan.update)
-        return on_all_processes(lambda: restore(path, like), "restore the checkpoint")
+        return on_all_processes(lambda: checkpoint.restore(like), "restore the checkpoint")
 
 
 def _print_facts(
     plan: Plan[Any],
     algorithm: AbstractAlgorithm,
-    folders: Sequence[RunFolder],
+    run_dirs: Sequence[RunDir],
     total_updates: int,
     device: str,
     network: str,
 ) -> None:
-    path, url = folders[0].path, plan.storage.url
-    bucket = {} if url is None else {"bucket": url if len(folders) > 1 else f"{url}/{path.name}"}
+    run_dir, path = run_dirs[0], run_dirs[0].path
+    bucket = {}
+    if run_dir.mirror is not None:
+        bucket["bucket"] = run_dir.mirror.bucket.url if len(run_dirs) > 1 else run_dir.place
     until = f"update {total_updates:,}, {total_updates * algorithm.batch_size:,} steps"
-    if len(folders) > 1:
-        runs = f"{path} to {folders[-1].path.name}, one per seed"
+    if len(run_dirs) > 1:
+        runs = f"{path} to {run_dirs[-1].path.name}, one per seed"
         print_banner({"runs": runs, **bucket, "device": device, "until": f"{until} of each seed"})
         return
     since = ""
-    if plan.folder is not None:
+    if plan.run_dir is not None and plan.checkpoint is not None:
         since = f", from update {plan.update}"
-        since += "" if plan.copy is None else f" of {plan.folder.path}"
-        then = read_description(plan.folder.checkpoints.path(plan.update))["device"]
+        since += "" if plan.copy is None else f" of {plan.run_dir.path}"
+        then = plan.checkpoint.about["device"]
         if then != device:
             print(f"note: saved on {then}, resumed on {device}: sums are rounded differently")
     facts = {
@@ -360,6 +409,6 @@ def _print_facts(
     if is_multiprocess():
         facts["others"] = (
             f"{jax.process_count() - 1}; one that is lost ends all of them within "
-            f"{HEARTBEAT_SECONDS} s: resume with --resume {bucket.get('bucket', path)}"
+            f"{HEARTBEAT_SECONDS} s: resume with --resume {run_dir.place}"
         )
     print_banner(facts)

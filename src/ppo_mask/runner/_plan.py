@@ -14,16 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import jax
 
-from ppo_mask.checkpoints import (
-    RunFolder,
-    Storage,
-    check_new_run,
-    check_run_name,
-    find_run,
-    is_url,
-    open_storage,
-    read_description,
-)
+from ppo_mask.checkpoints import Checkpoint, RunDir, Runs, check_run_name, find_run, open_runs
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.devices.processes import (
@@ -54,19 +45,23 @@ class Plan(Generic[Environment]):
     Attributes:
         config: the settings, with every number filled in and absolute paths.
         typed: the paths as the user typed them, by the names of the settings.
-        folder: the folder of the run to resume; None for a new run, or for a run without a
-            checkpoint.
-        update: the update number of the checkpoint to resume from; 0 for a new run.
-        storage: the storage of the run.
-        copy: the folder to copy the run to, and to resume the run in; None to resume in place.
+        runs: the runs beside which a new run begins.
+        run_dir: the run to resume; None for a new run, or for a run without a checkpoint.
+        checkpoint: the checkpoint to resume from; None for a new run.
+        copy: where to copy the run to, and to resume it; None to resume in place.
     """
 
     config: RunConfig[Environment]
     typed: Mapping[str, Any]
-    folder: RunFolder | None
-    update: int
-    storage: Storage
-    copy: Path | None = None
+    runs: Runs
+    run_dir: RunDir | None = None
+    checkpoint: Checkpoint | None = None
+    copy: RunDir | None = None
+
+    @property
+    def update(self) -> int:
+        """The number of updates done; 0 for a new run."""
+        return 0 if self.checkpoint is None else self.checkpoint.step
 
     def stored(self, config: RunConfig[Environment]) -> dict[str, dict[str, Any]]:
         """Returns a run's settings in the form that ``config.yaml`` and checkpoints contain."""
@@ -131,30 +126,31 @@ def make_plan(
     return plan
 
 
-def read_stored(folder: RunFolder, update: int, config: RunConfig[Any]) -> dict[str, Any]:
+def read_stored(
+    run_dir: RunDir, checkpoint: Checkpoint | None, config: RunConfig[Any]
+) -> dict[str, Any]:
     """Reads the settings that a run was trained with; ``config`` defines the settings.
 
     The run's algorithm must be that of ``config``. If a crash has emptied or damaged
     ``config.yaml``, the settings come from the checkpoint's description, with a warning.
     """
     saved: dict[str, Any] = {}
-    if update:
-        path = folder.checkpoints.path(update)
-        about = read_description(path)
-        trained_by, own = about["algorithm"], type(config.algorithm).__name__
+    if checkpoint is not None:
+        source = f"checkpoint {checkpoint.path}"
+        trained_by, own = checkpoint.about["algorithm"], type(config.algorithm).__name__
         if trained_by != own:
-            raise RunError(f"checkpoint {path} was trained by {trained_by}, this program has {own}")
-        saved = read_values(config, about["config"], f"checkpoint {path}")
+            raise RunError(f"{source} was trained by {trained_by}, this program has {own}")
+        saved = read_values(config, checkpoint.about["config"], source)
     try:
-        content = load_yaml(folder.config)
+        content = load_yaml(run_dir.config)
         if not isinstance(content, dict):
-            raise RunError(f"{folder.config} is empty or damaged")
+            raise RunError(f"{run_dir.config} is empty or damaged")
     except RunError as error:
         if not saved:
             raise
-        warn(f"{error}; the settings are those of checkpoint {update}")
+        warn(f"{error}; the settings are those of checkpoint {checkpoint and checkpoint.step}")
         return saved
-    return {**saved, **read_values(config, content, str(folder.config))}
+    return {**saved, **read_values(config, content, str(run_dir.config))}
 
 
 def _on_all(choose: Callable[[], Plan[Environment]]) -> Plan[Environment]:
@@ -179,34 +175,34 @@ def _choose(
         merged = merge(defaults, given)
         # To tune is to choose a size first; what depends on the size is then resolved.
         config, typed = _settle(merged if run.auto_tune else resolve(merged))
-        storage = open_storage(place)
-        taken = storage.runs()  # Raises an error now if the bucket cannot be reached.
+        runs = open_runs(place)
+        runs.names()  # Raises an error now if the bucket cannot be reached.
         if run.run_name is not None:
-            check_new_run(run.run_name, taken)
-        return Plan(config, typed, None, 0, storage)
-    folder, update, storage = find_run(resume, place, or_empty=True)
-    asked = resolve(merge(defaults, {**read_stored(folder, update, defaults), **given}))
+            runs.check_new(run.run_name)
+        return Plan(config, typed, runs)
+    run_dir, step = find_run(resume, place)
+    checkpoint = None if run_dir.is_empty else run_dir.checkpoint(step)
+    asked = resolve(merge(defaults, {**read_stored(run_dir, checkpoint, defaults), **given}))
     if run.auto_tune:
         asked = merge(asked, {"auto_tune": False})
         if is_process_0():
             warn("--auto-tune has no effect with --resume: a resumed run keeps its batch")
     config, typed = _settle(asked)
-    name = run.run_name or folder.path.resolve().name
-    in_place = "checkpoint_dir" not in given or _holds(place, folder, storage)
+    name = run.run_name or run_dir.path.resolve().name
+    runs, mirror = open_runs(place), run_dir.mirror
+    in_place = "checkpoint_dir" not in given or _holds(runs, run_dir)
     if in_place:
-        _check_stays(run, folder, update)
-        storage.catch_up(folder)
+        runs = Runs(run_dir.path.resolve().parent, mirror and mirror.bucket)
+        _check_stays(run, run_dir, checkpoint)
+        if mirror is not None:
+            mirror.catch_up(run_dir.path)
     else:
-        storage = open_storage(place)
-        check_new_run(name, storage.runs())
-    if folder.is_empty:
-        # Without a checkpoint, the run begins anew; in place, the run reuses its own folder.
-        if storage.url is None and in_place:
-            storage = Storage(folder.path.resolve().parent)
-        config = merge(config, {"run_name": name})
-        return Plan(config, typed, None, 0, storage)
-    _check_resumable(asked, folder, update)
-    return Plan(config, typed, folder, update, storage, None if in_place else storage.folder / name)
+        runs.check_new(name)
+    if checkpoint is None:
+        # The run begins anew; in place, it reuses its own folder.
+        return Plan(merge(config, {"run_name": name}), typed, runs)
+    _check_resumable(asked, checkpoint)
+    return Plan(config, typed, runs, run_dir, checkpoint, None if in_place else runs.run(name))
 
 
 def _settle(config: RunConfig[Environment]) -> tuple[RunConfig[Environment], dict[str, Any]]:
@@ -246,38 +242,40 @@ def _check_run_settings(
         raise RunError("--rewind goes with --resume PATH of an older checkpoint")
 
 
-def _holds(place: str, folder: RunFolder, storage: Storage) -> bool:
-    if is_url(place):
-        return storage.url == open_storage(place).url
-    return storage.url is None and Path(place).resolve() == folder.path.resolve().parent
+def _holds(runs: Runs, run_dir: RunDir) -> bool:
+    if run_dir.mirror is None or runs.bucket is None:
+        same = runs.folder.resolve() == run_dir.path.resolve().parent
+        return same and run_dir.mirror is None and runs.bucket is None
+    return runs.bucket.url == run_dir.mirror.bucket.url
 
 
-def _check_stays(run: RunSettings, folder: RunFolder, update: int) -> None:
+def _check_stays(run: RunSettings, run_dir: RunDir, checkpoint: Checkpoint | None) -> None:
     """Checks that a run can be resumed in its own folder."""
-    name = folder.path.resolve().name
+    name, update = run_dir.path.resolve().name, checkpoint.step if checkpoint else 0
     if run.run_name not in (None, name):
         raise RunError(
             f"--run-name asked for a run {run.run_name}, --resume for {name}; leave --run-name "
             "out, or give another --checkpoint-dir to copy the run to"
         )
-    later = [step for step in folder.checkpoints.steps() if step > update]
+    later = [step for step in run_dir.steps() if step > update]
     if later and not run.rewind:
         raise RunError(
-            f"run {folder.path} has checkpoints up to update {later[-1]}; add --rewind to drop "
+            f"run {run_dir.path} has checkpoints up to update {later[-1]}; add --rewind to drop "
             f"all that came after update {update}, give another --checkpoint-dir to keep it, or "
             "resume from the newest"
         )
 
 
-def _check_resumable(config: RunConfig[Any], folder: RunFolder, update: int) -> None:
-    path = folder.checkpoints.path(update)
-    saved: Mapping[str, Mapping[str, Any]] = read_description(path)["config"]
+def _check_resumable(config: RunConfig[Any], checkpoint: Checkpoint) -> None:
+    saved: Mapping[str, Mapping[str, Any]] = checkpoint.about["config"]
     known = settings(config)
     for group, values in as_dict(config).items():
         for name, value in values.items():
             was = saved.get(group, {}).get(name, value)
             if was != value and not known[name].rules.changeable:
-                raise RunError(f"checkpoint {path} has {name} {was}, this run asks for {value}")
+                raise RunError(
+                    f"checkpoint {checkpoint.path} has {name} {was}, this run asks for {value}"
+                )
 
 
 def _preset_file(folder: Path | None, name: str | None) -> Path | None:

@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar
 
 from jaxtyping import Array, Key
 
@@ -16,14 +16,14 @@ from ppo_mask.callbacks import (
     TensorBoard,
     WandB,
 )
-from ppo_mask.checkpoints import RunFolder
+from ppo_mask.checkpoints import RunDir
 from ppo_mask.devices.processes import is_process_0
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import warn
 from ppo_mask.runner._plan import Plan
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
-from ppo_mask.training import Callback, Run, TrainState
+from ppo_mask.training import Callback
 
 Environment = TypeVar("Environment")
 
@@ -35,7 +35,7 @@ def callbacks_for(
     plan: Plan[Environment],
     own: Sequence[Callback],
     config: RunConfig[Environment],
-    folder: RunFolder,
+    run_dir: RunDir,
     env: AbstractEnv[Any],
     architecture: Mapping[str, Any],
     evaluation_key: Key[Array, ""],
@@ -70,36 +70,16 @@ def callbacks_for(
         )
     description = {"config": stored, **about}
     every = save.save_interval_minutes, save.save_interval
-    callbacks.append(Saver(folder.checkpoints, description, *every))
+    callbacks.append(Saver(run_dir, description, *every))
     if not is_process_0():
         return callbacks
     logs: list[Callback] = [ConsoleLog(task.console_columns), HealthChecks()]
     if config.run.num_seeds > 1:
         seed = config.run.seed
         logs = [HealthChecks(lambda message: warn(f"seed {seed}, {message}"))]
-    logs.append(JsonLines(folder.metrics))
+    logs.append(JsonLines(run_dir.metrics))
     if log.tensorboard:
-        logs.append(TensorBoard(folder.tensorboard, folder.metrics))
+        logs.append(TensorBoard(run_dir.tensorboard, run_dir.metrics))
     if log.wandb:
-        logs.append(
-            WandB(
-                folder.path,
-                log.project,
-                log.entity,
-                config=stored | about,
-                history=folder.metrics,
-                checkpoints=folder.checkpoints if log.artifact else None,
-            )
-        )
+        logs.append(WandB(run_dir, log.project, log.entity, stored | about, log.artifact))
     return [*logs, *callbacks]
-
-
-@final
-class Outcome(Callback):
-    """Remembers why a run ended."""
-
-    reason: str = "finished"
-
-    def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
-        """See :class:`Callback`."""
-        self.reason = reason

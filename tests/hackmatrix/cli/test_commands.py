@@ -21,7 +21,7 @@ from hackmatrix.render import scene
 from hackmatrix.rules.rewards import COMPONENTS
 from hackmatrix.task import GameSettings, game_settings
 from own_process import python
-from ppo_mask.checkpoints import RunFolder, architecture_of, open_storage
+from ppo_mask.checkpoints import RunDir, architecture_of, open_runs
 from ppo_mask.errors import RunError
 
 WATCH = ("watch", "--policy", "fighter", "--seed", "1", "--max-steps")
@@ -31,7 +31,7 @@ WATCH = ("watch", "--policy", "fighter", "--seed", "1", "--max-steps")
 def run_folder(tmp_path_factory) -> Path:
     """A run with two checkpoints of an untrained network, and a log."""
     network = player_centered_mlp(8, 1, time_aware=True, key=jax.random.key(3))
-    folder = RunFolder(tmp_path_factory.mktemp("checkpoints") / "first")
+    folder = RunDir(tmp_path_factory.mktemp("checkpoints") / "first")
     folder.path.mkdir()
     config = {"environment": {"undo_depth": 9, "max_steps": 5}, "training": {"lr": 0.1}}
     folder.config.write_text(yaml.safe_dump(config))
@@ -45,7 +45,7 @@ def run_folder(tmp_path_factory) -> Path:
             "env_steps": 100 * update,
         }
         state = {"model": network, "key": jax.random.key(0)}
-        folder.checkpoints.save(update, state, description, score=1.5)
+        folder.save(update, state, description, score=1.5)
     values = {"train/mean_episode_return": 0.5, "train/entropy": 1.0}
     lines = [json.dumps({"step": 100 * n, "update": n} | values) for n in range(1, 6)]
     folder.metrics.write_text("\n".join([*lines, '{"step": 600, "upd']))
@@ -72,7 +72,7 @@ def test_inspect_prints_what_a_checkpoint_holds(capsys, run_folder):
 def test_commands_take_the_url_of_a_run(capsys, run_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     url = "memory://commands/runs"
-    open_storage(url).take_over(RunFolder(Path(shutil.copytree(run_folder, tmp_path / "first"))))
+    open_runs(url).take_over(RunDir(Path(shutil.copytree(run_folder, tmp_path / "first"))))
     for target in ([f"{url}/first"], ["--latest", "--checkpoint-dir", url]):
         assert "update     7" in command(capsys, "inspect", *target)[1]
     assert "update     3" in command(capsys, "inspect", f"{url}/first/checkpoints/3")[1]

@@ -16,7 +16,7 @@ from ppo_mask.runner._task import Task
 from ._compare import add_compare
 from ._curves import PLOTTED
 from ._evaluate import add_evaluate
-from ._inspect import add_inspect, find_checkpoint
+from ._inspect import add_inspect
 from ._load import TrainedRun, load_run
 from ._options import (
     MAX_SEED,
@@ -53,7 +53,6 @@ __all__ = [
     "add_plot",
     "add_seed",
     "columns",
-    "find_checkpoint",
     "load_run",
     "number",
     "of_a_program",

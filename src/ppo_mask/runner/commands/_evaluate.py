@@ -82,11 +82,11 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
     except ValueError as error:  # A mask that allows no action.
         raise RunError(str(error)) from error
     if options.json:
-        about = {"run": str(run.folder.path), "update": run.update}
+        about = {"run": str(run.run_dir.path), "update": run.update}
         print(to_json(about | result.values))
         return 0
     of = "" if run.update is None else f", update {run.update:,}"
-    print(f"{run.folder.path}{of}: {options.episodes:,} episodes\n")
+    print(f"{run.run_dir.path}{of}: {options.episodes:,} episodes\n")
     spread = f"{result.mean_return:.4g}, deviation {result.std_return:.4g}"
     rows = [["return", spread], ["cut off", f"{int(result.truncated.sum()):,}"]]
     names = [name for name in result.values if not name.endswith(("episodes", "episode_return"))]

@@ -1,14 +1,13 @@
 """``inspect``: prints what a checkpoint holds, and verifies it."""
 
 import argparse
-from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 import numpy as np
 import yaml
 
-from ppo_mask.checkpoints import LATEST, find_run, read_arrays, read_description
+from ppo_mask.checkpoints import LATEST, Checkpoint, find_run
 from ppo_mask.runner.commands._options import add_command, add_latest
 
 
@@ -26,28 +25,18 @@ def add_inspect(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     target = LATEST if options.latest else options.checkpoint or LATEST
-    print("\n".join(report(find_checkpoint(target, options.checkpoint_dir))))
+    run_dir, step = find_run(target, options.checkpoint_dir)
+    print("\n".join(report(run_dir.checkpoint(step))))
     return 0
 
 
-def find_checkpoint(target: str, checkpoints: str) -> Path:
-    """Finds a checkpoint; for a run, the newest checkpoint.
-
-    Raises:
-        RunError: ``target`` has no checkpoint.
-    """
-    folder, step, _ = find_run(target, checkpoints)
-    return folder.checkpoints.path(step)
-
-
-def report(path: Path) -> list[str]:
+def report(checkpoint: Checkpoint) -> list[str]:
     """Describes a checkpoint line by line, after verifying the checksum of every array."""
-    description = read_description(path)
-    arrays = read_arrays(path)
+    description, arrays = checkpoint.about, checkpoint.arrays()
     score = description.get("score")
     by = " of an evaluation" if description.get("evaluated") else ""
     facts = {
-        "checkpoint": str(path),
+        "checkpoint": str(checkpoint.path),
         "update": f"{description['update']:,}",
         "steps": f"{description['env_steps']:,}",
         "score": "none" if score is None else f"{score:.4g} (mean episode return{by})",

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
@@ -11,7 +10,7 @@ from jaxtyping import Array, Key
 
 from ppo_mask.checkpoints import (
     LATEST,
-    RunFolder,
+    RunDir,
     expand_user,
     find_run,
     is_saved_policy,
@@ -35,14 +34,14 @@ class TrainedRun(Generic[Environment]):
     """A trained run.
 
     Attributes:
-        folder: the run's folder.
+        run_dir: the run's folder.
         update: the update number of the policy's checkpoint; None for a saved policy.
         config: all settings.
         env: the environment that evaluations use.
         policy: the trained policy.
     """
 
-    folder: RunFolder
+    run_dir: RunDir
     update: int | None
     config: RunConfig[Environment]
     env: AbstractEnv[Any]
@@ -50,7 +49,7 @@ class TrainedRun(Generic[Environment]):
 
     def __repr__(self) -> str:
         of = "" if self.update is None else f", update {self.update}"
-        return f"TrainedRun({self.folder.path.name}{of}, {self.policy})"
+        return f"TrainedRun({self.run_dir.path.name}{of}, {self.policy})"
 
 
 def load_run(
@@ -80,12 +79,13 @@ def load_run(
         config = resolve(offered)
         env, _ = make_parts(task, config)
         policy = load_policy(place, _networks(task, env, config))
-        return TrainedRun(RunFolder(Path(expand_user(place))), None, config, env, policy)
-    folder, update, _ = find_run(place, parent)
+        return TrainedRun(RunDir(expand_user(place)), None, config, env, policy)
+    run_dir, step = find_run(place, parent)
+    checkpoint = run_dir.checkpoint(step)
     try:
-        stored = merge(offered, read_stored(folder, update, offered))
+        stored = merge(offered, read_stored(run_dir, checkpoint, offered))
     except RunError as error:
-        raise RunError(f"run {folder.path} is not of this program: {error}") from error
+        raise RunError(f"run {run_dir.path} is not of this program: {error}") from error
     config = absolute(resolve(stored))
     env, _ = make_parts(task, config)
     trainer = Trainer(env, config.algorithm, metrics=task.metrics)
@@ -94,8 +94,8 @@ def load_run(
         return trainer.init(task.new_model(env, config.network, key), key).model
 
     like = eqx.filter_eval_shape(model, jax.random.key(0))
-    policy = Policy(load_weights(folder.checkpoints.path(update), like))
-    return TrainedRun(folder, update, config, env, policy)
+    policy = Policy(load_weights(checkpoint, like))
+    return TrainedRun(run_dir, checkpoint.step, config, env, policy)
 
 
 def _networks(task: Task[Any], env: AbstractEnv[Any], config: RunConfig[Any]) -> list[type[Any]]:

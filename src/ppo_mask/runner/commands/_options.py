@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import jax
 
-from ppo_mask.checkpoints import RunFolder, expand_user, find_run, is_url, local_path, write_whole
+from ppo_mask.checkpoints import RunDir, expand_user, find_run, is_url, local_path, write_whole
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.errors import RunError, describe_os_error, first_line
 from ppo_mask.runner._settings import MAX_SEED
@@ -106,12 +106,12 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_folders(places: Sequence[str], parent: str) -> list[RunFolder]:
+def run_folders(places: Sequence[str], parent: str) -> list[RunDir]:
     """Finds runs, which may have no checkpoint; see :func:`find_run`."""
     return [
-        RunFolder(local_path(place))
+        RunDir(local_path(place))
         if is_url(place) or os.path.isdir(os.path.expanduser(place))
-        else find_run(place, parent, or_empty=True)[0]
+        else find_run(place, parent)[0]
         for place in places
     ]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ppo_mask.checkpoints import LATEST, RunFolder, expand_user
+from ppo_mask.checkpoints import LATEST, RunDir, expand_user
 from ppo_mask.errors import RunError
 from ppo_mask.runner._schema import load_yaml
 from ppo_mask.runner.commands._curves import PLOTTED, Band, Log, draw, html, mean_of, read_log
@@ -83,13 +83,13 @@ def _run(options: argparse.Namespace, titles: Mapping[str, str]) -> int:
     return 0
 
 
-def by_label(folders: Sequence[RunFolder]) -> dict[str, RunFolder]:
+def by_label(folders: Sequence[RunDir]) -> dict[str, RunDir]:
     """Labels runs by name, or by path if two runs have the same name."""
     names = [folder.path.name for folder in folders]
     return {str(f.path) if names.count(f.path.name) > 1 else f.path.name: f for f in folders}
 
 
-def settings_of(folder: RunFolder) -> dict[str, Any]:
+def settings_of(folder: RunDir) -> dict[str, Any]:
     """Reads the settings in a run's ``config.yaml``, by name; no settings if the file is empty."""
     content = load_yaml(folder.config)
     found: dict[str, Any] = {}
@@ -99,7 +99,7 @@ def settings_of(folder: RunFolder) -> dict[str, Any]:
 
 
 def means_of_seeds(
-    folders: Sequence[RunFolder], logs: Sequence[Log]
+    folders: Sequence[RunDir], logs: Sequence[Log]
 ) -> tuple[dict[str, Log], dict[str, Band]]:
     """Computes mean and band (from lowest to highest) of runs that differ only in the seed."""
     groups: dict[str, list[int]] = {}

@@ -56,7 +56,7 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
     summary = f"{last.end} after {last.step} steps"
     print(f"{summary}\nreturn {last.return_:.4g}")
     of = "" if run.update is None else f", update {run.update:,}"
-    title = f"{run.folder.path.name}{of}, seed {options.seed}"
+    title = f"{run.run_dir.path.name}{of}, seed {options.seed}"
     contents = dict[str, bytes]()
     if options.gif:
         contents[options.gif] = film(frames, names, options.fps)

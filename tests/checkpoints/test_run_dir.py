@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import ppo_mask as pm
-from ppo_mask.checkpoints import CheckpointStore, _orbax, named_arrays, read_description, restore
+from ppo_mask.checkpoints import Checkpoint, RunDir, _orbax, named_arrays
 from ppo_mask.errors import RunError
 from same_run import assert_same
 
@@ -39,27 +39,33 @@ def thing(width: int = 3, seed: int = 0) -> Thing:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> CheckpointStore:
-    return CheckpointStore(tmp_path / "checkpoints")
+def run(tmp_path: Path) -> RunDir:
+    return RunDir(tmp_path / "run")
 
 
-def test_everything_comes_back_bit_for_bit(store: CheckpointStore) -> None:
-    path = store.save(7, thing(), {"config": {"lr": 1e-3}})
-    assert path == store.path(7)
-    assert_same(restore(path, thing(seed=1)), thing())
-    assert read_description(path)["config"] == {"lr": 1e-3}
-    files = [file for file in path.rglob("*") if file.is_file()]
+def best_of(run: RunDir) -> int | None:
+    best = run.best()
+    return None if best is None else best.step
+
+
+def test_everything_comes_back_bit_for_bit(run: RunDir) -> None:
+    saved = run.save(7, thing(), {"config": {"lr": 1e-3}})
+    for each in (saved, run.checkpoint(), RunDir(run.path).checkpoint(7)):
+        assert each.path == run.path / "checkpoints/7"
+        assert_same(each.restore(thing(seed=1)), thing())
+        assert each.about["config"] == {"lr": 1e-3}
+    files = [file for file in run.path.rglob("*") if file.is_file()]
     assert not [file for file in files if file.read_bytes().startswith(b"\x80")]  # A pickle.
 
 
-def test_arrays_of_numpy_come_back_as_arrays_of_jax(store: CheckpointStore) -> None:
-    path = store.save(1, {"x": np.ones(3, np.float32)}, {})
-    restored = restore(path, {"x": np.zeros(3, np.float32)})["x"]
+def test_arrays_of_numpy_come_back_as_arrays_of_jax(run: RunDir) -> None:
+    saved = run.save(1, {"x": np.ones(3, np.float32)})
+    restored = saved.restore({"x": np.zeros(3, np.float32)})["x"]
     assert isinstance(restored, jax.Array)
     np.testing.assert_array_equal(restored, np.ones(3))
 
 
-def test_keys_with_dots_do_not_mix_arrays_up(store: CheckpointStore) -> None:
+def test_keys_with_dots_do_not_mix_arrays_up(run: RunDir) -> None:
     tree = {
         "a": {"b": jnp.ones(1), "b#2": jnp.ones(2)},
         "a.b": jnp.ones(3),
@@ -68,35 +74,36 @@ def test_keys_with_dots_do_not_mix_arrays_up(store: CheckpointStore) -> None:
     }
     names = {"a.b": 1, "a.b#2": 2, "a.b#3": 3, "a.b#2#2": 4, "plain.name": 5}
     assert {name: x.size for name, x in named_arrays(tree).items()} == names
-    path = store.save(1, {"state": tree}, {})
-    assert_same(restore(path, {"state": tree}), {"state": tree})
-    assert_same(restore(path, tree, prefix="state."), tree)
+    saved = run.save(1, {"state": tree})
+    assert_same(saved.restore({"state": tree}), {"state": tree})
+    assert_same(saved.restore(tree, prefix="state."), tree)
 
 
-def test_the_newest_and_the_best_are_kept(store: CheckpointStore) -> None:
+def test_the_newest_and_the_best_are_kept(run: RunDir) -> None:
     scores = [0.0, None, 9.0, 2.0, None, 9.0, 3.0, 1.0, None]
     for step, score in enumerate(scores):
-        store.save(step, jnp.zeros(()), {}, score)
-    assert store.steps() == [5, 6, 7, 8]
-    store = CheckpointStore(store.directory)  # The score is on disk, not in memory.
-    store.save(9, jnp.zeros(()), {}, -1.0)
-    assert store.steps() == [5, 7, 8, 9]
+        run.save(step, jnp.zeros(()), {}, score)
+    assert run.steps() == [5, 6, 7, 8]
+    run = RunDir(run.path)  # The score is on disk, not in memory.
+    run.save(9, jnp.zeros(()), {}, -1.0)
+    assert run.steps() == [5, 7, 8, 9]
 
 
-def test_discarding_and_cleaning(store: CheckpointStore) -> None:
-    store.clean()
-    assert store.steps() == []
+def test_discarding_and_cleaning(run: RunDir) -> None:
+    run.clean()
+    assert run.steps() == []
     for step in (1, 2, 3):
-        store.save(step, jnp.zeros(()), {})
-    store.discard_after(1)
-    assert store.steps() == [1]
+        run.save(step, jnp.zeros(()), {})
+    run = RunDir(run.path)
+    run.discard_after(1)
+    assert run.steps() == [1]
     for name in (".saving-1/arrays", "2/arrays", "3", "4/of-somebody-else"):
-        (store.directory / name).mkdir(parents=True)
-    assert store.steps() == [1]
-    store.clean()
-    assert sorted(p.name for p in store.directory.iterdir()) == ["1", "4"]
+        (run.path / "checkpoints" / name).mkdir(parents=True)
+    assert run.steps() == [1]
+    run.clean()
+    assert sorted(p.name for p in (run.path / "checkpoints").iterdir()) == ["1", "4"]
     with pytest.raises(RunError, match=r"there is no checkpoint .*/3"):
-        restore(store.path(3), thing())
+        run.checkpoint(3)
 
 
 @pytest.mark.parametrize(
@@ -114,10 +121,10 @@ def test_discarding_and_cleaning(store: CheckpointStore) -> None:
         ({"x": jnp.zeros(3)}, r"has nothing for x, this run asks for float32\[3\]"),
     ],
 )
-def test_a_misfit_is_named(store: CheckpointStore, like: Any, message: str) -> None:
-    path = store.save(0, thing(), {})
+def test_a_misfit_is_named(run: RunDir, like: Any, message: str) -> None:
+    saved = run.save(0, thing())
     with pytest.raises(RunError, match=message):
-        restore(path, like)
+        saved.restore(like)
 
 
 def _shorten_a_file(path: Path) -> None:
@@ -142,23 +149,21 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
-def test_damage_is_one_line(
-    store: CheckpointStore, damage: Callable[[Path], object], message: str
-) -> None:
-    path = store.save(0, thing(), {})
+def test_damage_is_one_line(run: RunDir, damage: Callable[[Path], object], message: str) -> None:
+    path = run.save(0, thing()).path
     damage(path)
     with pytest.raises(RunError, match=rf"checkpoint .*/0 {message}") as caught:
-        restore(path, thing())
+        Checkpoint.read(path).restore(thing())
     assert "\n" not in str(caught.value)
 
 
-def test_without_its_description_it_is_no_checkpoint(store: CheckpointStore) -> None:
-    path = store.save(0, thing(), {}, 9.0)
+def test_without_its_description_it_is_no_checkpoint(run: RunDir) -> None:
+    path = run.save(0, thing(), {}, 9.0).path
     (path / "description.json").unlink()
-    assert (store.steps(), store.best()) == ([], None)
+    assert (run.steps(), run.best()) == ([], None)
     with pytest.raises(RunError, match=r"there is no checkpoint .*/0: it has no description.json"):
-        restore(path, thing())
-    assert_same(restore(store.save(0, thing(), {}), thing(seed=1)), thing())
+        Checkpoint.read(path)
+    assert_same(run.save(0, thing(), {}).restore(thing(seed=1)), thing())
 
 
 ODD = [
@@ -170,22 +175,22 @@ ODD = [
 @pytest.mark.parametrize("name", ODD)
 def test_any_path_holds_a_checkpoint(tmp_path: Path, name: str) -> None:
     (tmp_path / "axb").mkdir()  # What the patterns among them match.
-    store = CheckpointStore(tmp_path / name / "checkpoints")
-    assert_same(restore(store.save(3, thing(), {"n": 1}), thing(seed=1)), thing())
-    assert store.best() is None
-    assert [path.name for path in store.directory.iterdir()] == ["3"]
+    run = RunDir(tmp_path / name)
+    assert_same(run.save(3, thing(), {"n": 1}).restore(thing(seed=1)), thing())
+    assert run.best() is None
+    assert [path.name for path in (run.path / "checkpoints").iterdir()] == ["3"]
 
 
 def test_a_path_as_long_as_they_go_holds_a_checkpoint(tmp_path: Path) -> None:
     deep = tmp_path.joinpath(*["d" * 250] * 15)
-    store = CheckpointStore(deep / ("e" * (4000 - len(str(deep)))))
-    assert_same(restore(store.save(3, thing(), {}), thing(seed=1)), thing())
+    run = RunDir(deep / ("e" * (3980 - len(str(deep)))))
+    assert_same(run.save(3, thing(), {}).restore(thing(seed=1)), thing())
 
 
 def test_what_cannot_be_read_back_is_no_checkpoint(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.save(1, thing(), {})
+    run.save(1, thing(), {})
     write = _orbax.write
 
     def torn(path: Path, *rest: Any) -> None:
@@ -195,10 +200,10 @@ def test_what_cannot_be_read_back_is_no_checkpoint(
 
     monkeypatch.setattr(_orbax, "write", torn)
     with pytest.raises(RunError, match=r"cannot save \S+/2: checkpoint \S+ is damaged"):
-        store.save(2, thing(), {})
-    assert [path.name for path in store.directory.iterdir()] == ["1"]
+        run.save(2, thing(), {})
+    assert [path.name for path in (run.path / "checkpoints").iterdir()] == ["1"]
     monkeypatch.undo()
-    assert_same(restore(store.save(2, thing(), {}), thing(seed=1)), thing())
+    assert_same(run.save(2, thing(), {}).restore(thing(seed=1)), thing())
 
 
 def test_a_policy_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
@@ -222,16 +227,16 @@ def test_a_policy_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_scores_of_one_kind_are_compared(
-    store: CheckpointStore, scores: list[tuple[float, bool]], best: int | None
+    run: RunDir, scores: list[tuple[float, bool]], best: int | None
 ) -> None:
     for step, (score, evaluated) in enumerate(scores):
-        better = store.would_be_best(score, evaluated)
-        store.save(step, jnp.zeros(()), {}, score, evaluated)
-        assert (store.best() == step) == better
-    assert store.best() == best
+        better = run.would_be_best(score, evaluated)
+        run.save(step, jnp.zeros(()), {}, score, evaluated)
+        assert (best_of(run) == step) == better
+    assert best_of(run) == best
 
 
-def test_a_damaged_checkpoint_is_not_the_best(store: CheckpointStore) -> None:
-    (store.save(0, jnp.zeros(()), {}, 9.0) / "description.json").write_text("{")
-    store.save(1, jnp.zeros(()), {}, 1.0)
-    assert store.best() == 1
+def test_a_damaged_checkpoint_is_not_the_best(run: RunDir) -> None:
+    run.save(1, jnp.zeros(()), {}, 1.0)
+    (run.save(0, jnp.zeros(()), {}, 9.0).path / "description.json").write_text("{")
+    assert best_of(RunDir(run.path)) == 1

@@ -17,6 +17,7 @@ from typing import Any
 # For the run on two devices; the other runs use one of them.
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -85,12 +86,15 @@ def self_play() -> Result:
 def two_seeds() -> Result:
     trainer = pm.Trainer(LOCKS, pm.PPO(**SIZES), metrics=METRICS)
 
-    def model(key: Any) -> Any:
-        return pm.network_for(LOCKS, "mlp", hidden_dim=16, key=key)
+    def begin(key: Any) -> Any:
+        model_key, init_key = jax.random.split(key)
+        model = pm.network_for(LOCKS, "mlp", hidden_dim=16, key=model_key)
+        return trainer.init(model, init_key)
 
-    states = pm.training.init_seeds(trainer, model, jax.random.split(jax.random.key(0), 2))
-    steps = UPDATES * trainer.algorithm.batch_size
-    states, histories = pm.training.train_seeds(trainer, states, steps, log_interval=1)
+    states = eqx.filter_jit(eqx.filter_vmap(begin))(jax.random.split(jax.random.key(0), 2))
+    steps, histories = UPDATES * trainer.algorithm.batch_size, [pm.History(), pm.History()]
+    seeds = pm.training.PerSeed([[history] for history in histories])
+    states = trainer.train(states, steps, callbacks=[seeds], log_interval=1)
     lines = [record.values for history in histories for record in history.records]
     return arrays_of(states.model), lines
 

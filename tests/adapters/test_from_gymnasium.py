@@ -589,10 +589,11 @@ def test_where_it_cannot_work_is_one_line():
         vector.step(KEY, state, actions)
     with pytest.raises(ValueError, match="MultiTask cannot hold an environment that lives in"):
         pm.MultiTask([env, env])
-    with pytest.raises(RunError, match="trains one seed in a program: num_seeds must be 1"):
-        pm.training.init_seeds(
-            pm.Trainer(env, pm.PPO()), lambda key: None, jax.random.split(KEY, 2)
-        )
+    trainer = pm.Trainer(env, pm.PPO(num_envs=2, num_steps=2))
+    state = trainer.init(pm.network_for(env, key=KEY, hidden_dim=4), KEY)
+    two = jax.tree.map(lambda x: jnp.stack([x, x]) if eqx.is_array(x) else x, state)
+    with pytest.raises(RunError, match="several seeds train on one device, and not with an env"):
+        trainer.train(two, 4)
     with pytest.raises(pm.envs.ProtocolError, match="check_env is for environments in JAX"):
         pm.check_env(env)
     mesh, spec = jax.make_mesh((1,), ("envs",)), jax.sharding.PartitionSpec

@@ -61,9 +61,14 @@ class Program:
 
     @cached_property
     def seeds(self) -> pm.TrainState:
-        """Two seeds before the first update, for ``train_seeds``."""
+        """Two seeds before the first update, in one state."""
         keys = jax.random.split(jax.random.key(3), 2)
-        return pm.training.init_seeds(self.trainer, self.make_model, keys)
+
+        def begin(key: jax.Array) -> pm.TrainState:
+            model_key, init_key = jax.random.split(key)
+            return self.trainer.init(self.make_model(model_key), init_key)
+
+        return eqx.filter_jit(eqx.filter_vmap(begin))(keys)
 
     def steps(self, updates: int) -> int:
         """The environment steps of so many updates."""

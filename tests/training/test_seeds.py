@@ -8,12 +8,16 @@ import pytest
 
 import ppo_mask as pm
 import programs
-from ppo_mask.training import _seeds, select_seed, train_seeds
+from ppo_mask.training import PerSeed, _seeds, _trainer, select_seed
 
 
 def train(program, updates, states=None, **options):
     states = program.seeds if states is None else states
-    return train_seeds(program.trainer, states, program.steps(updates), **options)
+    logs = [pm.History(), pm.History()]
+    callbacks = [[log, *own] for log, own in zip(logs, options.pop("own", ([], [])), strict=True)]
+    seeds = [PerSeed(callbacks), *options.pop("of_all", ())]
+    steps = program.steps(updates)
+    return program.trainer.train(states, steps, callbacks=seeds, **options), logs
 
 
 @pytest.mark.parametrize(
@@ -23,7 +27,7 @@ def test_seeds_in_one_program_are_runs_of_their_own(make):
     program = make()
     # In two goes, the second of which ends between two log lines.
     states, first = train(program, 4, log_interval=2)
-    size = _seeds._run_chunk._cached._cache_size
+    size = _trainer.run_chunk._cached._cache_size
     before = size()
     states, then = train(program, 5, states, log_interval=2)
     assert size() == before > 0
@@ -60,8 +64,8 @@ def test_a_seed_that_cannot_go_on_is_named():
         train(program, 3, states)
     with pytest.raises(ValueError, match="log_interval must be at least 1, got 0"):
         train(program, 3, log_interval=0)
-    with pytest.raises(ValueError, match="callbacks has 1 lists, and there are "):
-        train(program, 3, callbacks=[[]])
+    with pytest.raises(ValueError, match="PerSeed has 1 lists of callbacks, and there are 2 seeds"):
+        program.trainer.train(program.seeds, program.steps(3), callbacks=[PerSeed([[]])])
 
 
 def test_a_number_that_is_no_array_is_that_of_all_seeds():
@@ -78,7 +82,7 @@ def test_a_seed_that_is_not_there_is_not_another(seed):
 def test_means_are_over_the_seeds_that_have_the_metric():
     lines = [{"a": 1.0}, {"a": 3.0, "train/mean_episode_return": 5.0}]
     means = {"a": 2.0, "train/mean_episode_return": 5.0, "seeds/return_std": 0.0}
-    assert _seeds._means(lines) == means
+    assert _seeds.mean_line(lines) == means
 
 
 def test_callbacks_see_one_seed_and_those_of_all_see_means():
@@ -102,7 +106,7 @@ def test_callbacks_see_one_seed_and_those_of_all_see_means():
 
     first, second, means = Looking(2), Looking(3), Looking(100)
     after, logs = train(
-        programs.locks(), 50, callbacks=[[first], [second]], of_all=[means], log_interval=4
+        programs.locks(), 50, own=[[first], [second]], of_all=[means], log_interval=4
     )
     # The others' runs hear of it too.
     assert first.reasons == second.reasons == means.reasons == [(6, "enough", "enough")]

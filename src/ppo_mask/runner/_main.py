@@ -29,7 +29,7 @@ from ppo_mask.devices.processes import (
     wait_for_all,
 )
 from ppo_mask.devices.sharding import make_mesh
-from ppo_mask.envs import AbstractEnv
+from ppo_mask.envs import AbstractEnv, host_env_in
 from ppo_mask.errors import RunError, describe_os_error
 from ppo_mask.networks import Model, describe_network
 from ppo_mask.runner import commands
@@ -51,14 +51,13 @@ from ppo_mask.runner._wiring import callbacks_for
 from ppo_mask.training import (
     AbstractAlgorithm,
     Curriculum,
+    PerSeed,
     Trainer,
     TrainingError,
     TrainState,
     acknowledge_stop,
-    init_seeds,
     select_seed,
     traced_ahead,
-    train_seeds,
 )
 
 Environment = TypeVar("Environment")
@@ -153,13 +152,19 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     env, curriculum = make_parts(task, config)
     if not all_agree(plan.update):
         raise RunError(f"the processes found different checkpoints; {SHARED}")
-    alone = config.run.num_seeds == 1
-    if not alone and is_multiprocess():
+    several = config.run.num_seeds > 1
+    if several and is_multiprocess():
         raise RunError("--num-seeds does not go with several processes: give each its --seed")
+    if several and host_env_in(env) is not None:
+        raise RunError(
+            "--num-seeds does not go with an environment that lives in Python: start a run for "
+            "each seed"
+        )
     if config.logging.wandb:
         on_process_0(log_in, "log in to W&B")
-    # The same split as in `init_seeds`.
-    model_key, init_key = jax.random.split(run_keys(config)[0])
+    configs = [merge(config, {"seed": config.run.seed + n}) for n in range(config.run.num_seeds)]
+    keys = [run_keys(each) for each in configs]
+    model_key, init_key = jax.random.split(keys[0][0])
     make_model = first_model(task, config.network, env)
     model = eqx.filter_eval_shape(make_model, model_key)
     _check_devices(algorithm, model, 1)
@@ -174,15 +179,8 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     if plan.checkpoint is None:
         load = partial(with_initial_policy, task, config.network, make_model, trainer.init)
         make_model = on_all_processes(load, "load the initial policy")
-
-    configs = [merge(config, {"seed": config.run.seed + n}) for n in range(config.run.num_seeds)]
-    keys = [run_keys(each) for each in configs]
-    if alone:
-        state = _first_or_restored(plan, trainer, make_model, model_key, init_key)
-        model = state.model
-    else:
-        state = init_seeds(trainer, make_model, jnp.stack([key for key, _ in keys]))
-        model = select_seed(state.model, 0)
+    state = _first_or_restored(plan, trainer, make_model, [key for key, _ in keys])
+    model = select_seed(state.model, 0) if several else state.model
     try:
         architecture = architecture_of(model)
     except ValueError as error:
@@ -203,28 +201,17 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     ]
     if profiled is not None and is_process_0():
         callbacks[0].insert(0, Profiler(run_dirs[0].profile, profiled))
-    timesteps, log_interval = config.run.total_timesteps, config.logging.log_interval
-    if alone:
-        try:
-            trainer.train(
-                state,
-                timesteps,
-                callbacks=callbacks[0],
-                log_interval=log_interval,
-                debug_nans=config.run.debug_nans,
-            )
-        except TrainingError as error:
-            raise TrainingError(f"{error}; {run_dirs[0].what_is_kept()}") from error
-    else:
-        table = ConsoleLog({"± seeds": "seeds/return_std", **task.console_columns})
-        train_seeds(
-            trainer,
+    table = ConsoleLog({"± seeds": "seeds/return_std", **task.console_columns})
+    try:
+        trainer.train(
             state,
-            timesteps,
-            callbacks=callbacks,
-            of_all=[table],
-            log_interval=log_interval,
+            config.run.total_timesteps,
+            callbacks=[PerSeed(callbacks), table] if several else callbacks[0],
+            log_interval=config.logging.log_interval,
+            debug_nans=config.run.debug_nans,
         )
+    except TrainingError as error:
+        raise TrainingError(f"{error}; {run_dirs[0].what_is_kept()}") from error
     savers = (each for each in itertools.chain(*callbacks) if isinstance(each, Saver))
     outcome, *_ = [saver.outcome() for saver in savers]
     return outcome
@@ -361,16 +348,22 @@ def _first_or_restored(
     plan: Plan[Any],
     trainer: Trainer,
     make_model: Callable[[Key[Array, ""]], Model],
-    model_key: Key[Array, ""],
-    init_key: Key[Array, ""],
+    keys: Sequence[Key[Array, ""]],
 ) -> TrainState:
-    def begin(model_key: Key[Array, ""], init_key: Key[Array, ""]) -> TrainState:
+    """Makes or restores the state; that of several seeds if there are several keys."""
+
+    def begin(key: Key[Array, ""]) -> TrainState:
+        model_key, init_key = jax.random.split(key)
         return trainer.init(make_model(model_key), init_key)
 
-    like = eqx.filter_eval_shape(begin, model_key, init_key)
+    start: Callable[..., TrainState] = begin
+    key = keys[0]
+    if len(keys) > 1:
+        start, key = eqx.filter_jit(eqx.filter_vmap(begin)), jnp.stack(keys)
+    like = eqx.filter_eval_shape(start, key)
     with traced_ahead(trainer, like):
         if (checkpoint := plan.checkpoint) is None:
-            return begin(model_key, init_key)
+            return start(key)
         return on_all_processes(lambda: checkpoint.restore(like), "restore the checkpoint")
 
 

@@ -2,7 +2,7 @@
 
 In: an environment, an algorithm and a model. :class:`Trainer` runs compiled chunks of updates,
 and calls the callbacks between two chunks. Out: a :class:`TrainState`, and metrics on the way.
-:func:`evaluate` plays episodes; :func:`train_seeds` trains several seeds in one program. A
+:func:`evaluate` plays episodes; :class:`PerSeed` watches several seeds in one program. A
 :data:`Curriculum` changes the environment during a run; a :data:`Schedule` changes the algorithm's
 numbers. An :class:`AbstractAlgorithm` is what is trained, and how; :func:`shuffle_rows`,
 :func:`take_gradient_steps` and their neighbors are parts to make one of.
@@ -20,7 +20,7 @@ from ._metrics import Metric
 from ._minibatches import check_minibatches, gather_rows, rows_per_env, shuffle_rows
 from ._names import PREFIXES, check_metric_names
 from ._rules import MAX_COUNT, RULES, Rules, check_divides, static_setting, traced_setting
-from ._seeds import init_seeds, select_seed, train_seeds
+from ._seeds import PerSeed, select_seed
 from ._state import TrainState, place_state
 from ._trainer import Trainer, TrainingError, run_chunk
 
@@ -37,6 +37,7 @@ __all__ = [
     "History",
     "LogRecord",
     "Metric",
+    "PerSeed",
     "Phases",
     "Progress",
     "Rules",
@@ -55,7 +56,6 @@ __all__ = [
     "check_minibatches",
     "evaluate",
     "gather_rows",
-    "init_seeds",
     "lower_chunk",
     "make_batch",
     "mean_over_steps",
@@ -68,6 +68,5 @@ __all__ = [
     "take_gradient_steps",
     "traced_ahead",
     "traced_setting",
-    "train_seeds",
     "with_own",
 ]

@@ -23,12 +23,15 @@ class LogRecord:
             mean return if no episode ended, is left out.
         partial: whether this is the last line of a run and covers fewer than ``log_interval``
             updates. If the run is resumed, its next line covers these updates again.
+        of_seeds: in a run of several seeds, the values of each seed, of which ``values`` are the
+            means.
     """
 
     update: int
     env_steps: int
     values: dict[str, float]
     partial: bool = False
+    of_seeds: Sequence[Mapping[str, float]] = ()
 
 
 @dataclass(frozen=True)
@@ -105,19 +108,26 @@ class Run:
         """Environment steps done when ``train`` was called."""
         return self.start_update * self.algorithm.batch_size
 
-    def log(self, values: Mapping[str, Any], partial: bool = False) -> None:
+    def log(
+        self,
+        values: Mapping[str, Any],
+        partial: bool = False,
+        of_seeds: Sequence[Mapping[str, float]] = (),
+    ) -> None:
         """Logs metrics, such as those of an evaluation: calls ``on_log`` of every callback.
 
         Args:
             values: metrics by name; plain numbers or scalar arrays.
             partial: see :class:`LogRecord`.
+            of_seeds: see :class:`LogRecord`.
 
         Raises:
             ValueError: a metric is not a number, or its name is reserved.
         """
         check_logged_names(values)
         step = self.update * self.algorithm.batch_size
-        record = LogRecord(self.update, step, {k: _number(k, values[k]) for k in values}, partial)
+        numbers = {k: _number(k, values[k]) for k in values}
+        record = LogRecord(self.update, step, numbers, partial, of_seeds)
         for callback in self._callbacks:
             callback.on_log(self, record)
 

@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, Key, Real, Scalar
 
@@ -16,7 +17,7 @@ from ppo_mask.acting import Transition, bootstrap_values, collect, start_rollout
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.processes import is_multiprocess
 from ppo_mask.envs import AbstractEnv, VectorEnv, host_env_in, require_env
-from ppo_mask.errors import first_line
+from ppo_mask.errors import RunError, first_line
 from ppo_mask.jax_tools import ArrayTree, for_platform
 from ppo_mask.networks import Model, ModelLike, as_model
 from ppo_mask.training._algorithm import AbstractAlgorithm, At, check_same_but_numbers
@@ -29,6 +30,7 @@ from ppo_mask.training._loop import run_loop
 from ppo_mask.training._metrics import Metric, add_update, emptied, no_updates, summarize
 from ppo_mask.training._mistakes import Env, explained
 from ppo_mask.training._names import check_learned_names, check_metric_names
+from ppo_mask.training._seeds import mean_line, select_seed
 from ppo_mask.training._state import (
     TrainState,
     check_changes,
@@ -156,14 +158,21 @@ class Trainer(eqx.Module):
     ) -> TrainState:
         """Trains until the run, with earlier calls, has taken ``total_timesteps`` steps.
 
+        A state may hold several seeds: all arrays then have a leading axis, as from
+        ``eqx.filter_vmap(trainer.init)(models, keys)``. Each seed's final state is the same as if
+        it had been trained alone, except for float rounding: batched and unbatched matrix products
+        sum in different orders. Log lines are means over the seeds; :class:`PerSeed` gives each
+        seed callbacks of its own.
+
         Neither the size of chunks nor stopping and resuming changes the result. Ctrl+C and SIGTERM
         end the run cleanly after the current chunk; if the program then starts another run, the
         program ends (see :func:`acknowledge_stop`). A second Ctrl+C raises KeyboardInterrupt.
 
         Args:
             state: from :meth:`init`, or from a checkpoint. The state stays usable after the call.
-            total_timesteps: environment steps of the whole run, over all environments; rounded up
-                to whole updates. An annealed learning rate reaches 0 at the end.
+            total_timesteps: environment steps of the whole run, or of each seed's, over all
+                environments; rounded up to whole updates. An annealed learning rate reaches 0 at
+                the end.
             callbacks: called in this order.
             log_interval: updates between log lines; the end of the run adds a line.
             debug_nans: whether to run one update at a time and to copy the state before each
@@ -181,10 +190,16 @@ class Trainer(eqx.Module):
                 no action, or an environment in Python raised an error. Callbacks never get the
                 state after such a fault.
         """
-        algorithm, mesh = self.algorithm, self.mesh
-        algorithm.check(state.model, 1 if mesh is None else mesh.size)
+        algorithm, mesh, num_seeds = self.algorithm, self.mesh, state.update.size
+        first, host_env = _first_seed(state), host_env_in(self.env)
+        if state.update.ndim and (mesh is not None or host_env is not None):
+            raise RunError(
+                "several seeds train on one device, and not with an environment that lives in "
+                "Python: num_seeds must be 1; start a run for each seed"
+            )
+        algorithm.check(first.model, 1 if mesh is None else mesh.size)
         total_updates = algorithm.total_updates(total_timesteps)
-        run = Run(algorithm, int(state.update), total_updates, callbacks, state.totals.updates)
+        run = Run(algorithm, int(first.update), total_updates, callbacks, state.totals.updates)
         # A chunk reuses its argument's buffers, so the loop gets a copy.
         state = copy_state(place_state(state, mesh))
         compiled_for = self.with_values()
@@ -194,28 +209,37 @@ class Trainer(eqx.Module):
             total = jnp.float32(total_updates)
             with _naming_lost_processes():
                 state, health = run_chunk((compiled_for, jnp.int32(n), total), state)
-                wait_for(health)
-                wrong = describe_health(health, state, self.env.num_actions)
-            if wrong:
-                host_env = host_env_in(self.env)
-                failure = None if host_env is None else host_env.take_failure()
-                wrong = f"update {int(state.update)}: {failure or wrong}"
-                # An environment in Python cannot be replayed.
-                if before is not None and host_env is None:
-                    alone = dataclasses.replace(compiled_for, mesh=None)
-                    place = find_first_nan(lambda state: alone.update(state, total), before)
-                    wrong += f"; {place}" if place else ""
-                raise TrainingError(wrong) from failure
-            return state
+                _wait_for(health)
+                good = np.ravel(jax.device_get(health.good))
+            if good.all():
+                return state
+            at, which = state, ""
+            if state.update.ndim:
+                seed = int(good.argmin())
+                at, health, before = (select_seed(x, seed) for x in (state, health, before))
+                which = f"seed number {seed}, "
+            failure = None if host_env is None else host_env.take_failure()
+            wrong = failure or describe_health(health, at, self.env.num_actions)
+            line = f"{which}update {int(at.update)}: {wrong}"
+            # An environment in Python cannot be replayed.
+            if before is not None and host_env is None:
+                alone = dataclasses.replace(compiled_for, mesh=None)
+                place = find_first_nan(lambda state: alone.update(state, total), before)
+                line += f"; {place}" if place else ""
+            raise TrainingError(line) from failure
 
         def log(state: TrainState, steps_per_second: float, partial: bool) -> TrainState:
-            speed = {"train/steps_per_second": steps_per_second}
-            run.log(summarize(state.totals) | speed, partial)
+            totals, speed = jax.device_get(state.totals), "train/steps_per_second"
+            one = not state.update.ndim
+            each = [totals] if one else [select_seed(totals, n) for n in range(num_seeds)]
+            lines = [summarize(sums) | {speed: steps_per_second} for sums in each]
+            values = mean_line(lines) | {speed: num_seeds * steps_per_second}
+            run.log(values, partial, () if one else lines)
             return state if partial else replace_totals(state, emptied(state.totals), mesh)
 
         # Finding a NaN needs one update at a time.
         at_once = 1 if debug_nans else None
-        with explained(self.env, state.model, self.metrics):
+        with explained(self.env, first.model, self.metrics):
             return run_loop(run, state, callbacks, int(log_interval), advance, log, at_once)
 
     def with_values(self) -> "Trainer":
@@ -364,13 +388,21 @@ def run_chunk(
 
     Args:
         fixed: the trainer, the number of updates, and the number of updates of the whole run.
-        state: the run's current state.
+        state: the run's current state, or that of several seeds.
     """
     trainer, n, total_updates = fixed
-    return trainer.run_updates(state, n, total_updates)
+
+    def run(state: TrainState) -> tuple[TrainState, Health]:
+        return trainer.run_updates(state, n, total_updates)
+
+    return (eqx.filter_vmap(run) if state.update.ndim else run)(state)
 
 
-def wait_for(health: Health) -> None:
+def _first_seed(state: TrainState) -> TrainState:
+    return select_seed(state, 0) if state.update.ndim else state
+
+
+def _wait_for(health: Health) -> None:
     """Waits until a chunk is done."""
     # Polls, since Python handles signals only between its own instructions.
     while not health.allowed.is_ready():  # pyright: ignore[reportAttributeAccessIssue]

@@ -16,6 +16,7 @@ from counting import DEFAULTS, TASK, flags
 from ppo_mask.errors import RunError
 from ppo_mask.ppo import PPO
 from ppo_mask.runner import RunConfig, _schema as schema, main, make_plan
+from ppo_mask.runner._reader import absolute
 
 LONG = "x" * 300
 LIMITS = {
@@ -330,12 +331,12 @@ def test_settings_of_many_types(
     assert make_plan(config, [], "").config.environment.mine == default
     for text, value in values.items():
         words = ["--mine", *text.split(" ")] if text else ["--mine"]
-        made = make_plan(config, words, "").config
+        made = absolute(make_plan(config, words, "").config)
         assert (made.environment.mine, type(made.environment.mine)) == (value, type(value))
         # As a run's own files hold it.
         file = tmp_path / "config.yaml"
         file.write_text(yaml.safe_dump(json.loads(json.dumps(schema.as_dict(made)["environment"]))))
-        again = make_plan(config, ["--config", str(file)], "").config
+        again = absolute(make_plan(config, ["--config", str(file)], "").config)
         assert again.environment == made.environment
 
 

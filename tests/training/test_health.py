@@ -132,7 +132,7 @@ def test_a_run_that_breaks_says_what_is_saved(
     error = capsys.readouterr().err
     assert error.startswith("error: update 5: the glass fell over")
     folder = RunDir(tmp_path / "run")
-    kept = f"the last good checkpoint is {folder.checkpoint(3)}\n"
+    kept = f"the last good checkpoint is {folder.path}/checkpoints/3\n"
     assert (kept if saves else "nothing had been saved yet") in error
     assert folder.steps() == ([1, 2, 3] if saves else [])
 

@@ -1,11 +1,11 @@
 """From a command line to a whole run: flags, folders, logs, checkpoints, resume."""
 
 import contextlib
-import dataclasses
 import itertools
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,7 +34,8 @@ from ppo_mask.errors import RunError, describe_os_error
 from ppo_mask.networks import Model, describe_network
 from ppo_mask.runner import commands
 from ppo_mask.runner._plan import SHARED, Plan, make_plan
-from ppo_mask.runner._reader import as_run_error, merge
+from ppo_mask.runner._reader import absolute, as_run_error, merge
+from ppo_mask.runner._schema import as_dict
 from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
 from ppo_mask.runner._streams import outliving_the_screen
 from ppo_mask.runner._task import (
@@ -141,7 +142,7 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
 
 
 def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.ExitStack) -> str:
-    config = plan.config
+    config = absolute(plan.config)  # An environment may change the working directory.
     algorithm = config.algorithm
     updates = algorithm.total_updates(config.run.total_timesteps)
     if (old := plan.run_dir) is not None and plan.update >= updates:
@@ -162,15 +163,14 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         )
     if config.logging.wandb:
         on_process_0(log_in, "log in to W&B")
-    configs = [merge(config, {"seed": config.run.seed + n}) for n in range(config.run.num_seeds)]
-    keys = [run_keys(each) for each in configs]
-    model_key, init_key = jax.random.split(keys[0][0])
+    model_key, init_key = jax.random.split(run_keys(config)[0])  # As in `_first_or_restored`.
     make_model = first_model(task, config.network, env)
     model = eqx.filter_eval_shape(make_model, model_key)
     _check_devices(algorithm, model, 1)
     if config.run.auto_tune:
-        config = _tuned(task, config, env, curriculum, make_model(model_key), init_key)
-        plan, algorithm = dataclasses.replace(plan, config=config), config.algorithm
+        model = make_model(model_key)
+        tuned = _tuned(task, plan.config, env, curriculum, model, init_key)
+        plan, config, algorithm = replace(plan, config=tuned), absolute(tuned), tuned.algorithm
     mesh = _mesh(config.run, algorithm, model)
     num_devices = 1 if mesh is None else mesh.size
     updates = algorithm.total_updates(config.run.total_timesteps)  # --auto-tune may change it.
@@ -179,13 +179,15 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     if plan.checkpoint is None:
         load = partial(with_initial_policy, task, config.network, make_model, trainer.init)
         make_model = on_all_processes(load, "load the initial policy")
+    configs = plan.of_seeds()
+    keys = [run_keys(each) for each in configs]
     state = _first_or_restored(plan, trainer, make_model, [key for key, _ in keys])
     model = select_seed(state.model, 0) if several else state.model
     try:
         architecture = architecture_of(model)
     except ValueError as error:
         raise RunError(str(error)) from error
-    own = [own_callbacks(task, each) for each in configs]
+    own = [own_callbacks(task, absolute(each)) for each in configs]
     run_dirs = _open_run_dirs(plan, configs, held)
     device = f"{num_devices} x {jax.devices()[0].device_kind}"
     if is_process_0():
@@ -196,25 +198,28 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         network = describe_network(model, env, observation)
         _print_facts(plan, algorithm, run_dirs, updates, device, network)
     callbacks = [
-        callbacks_for(task, plan, mine, each, run_dir, env, architecture, key, device)
+        callbacks_for(task, mine, each, run_dir, env, architecture, key, device)
         for mine, each, run_dir, (_, key) in zip(own, configs, run_dirs, keys, strict=True)
     ]
     if profiled is not None and is_process_0():
         callbacks[0].insert(0, Profiler(run_dirs[0].profile, profiled))
-    table = ConsoleLog({"± seeds": "seeds/return_std", **task.console_columns})
+    watching = callbacks[0]
+    if several:
+        columns = {"± seeds": "seeds/return_std", **task.console_columns}
+        watching = [PerSeed(callbacks), ConsoleLog(columns)]
     try:
         trainer.train(
             state,
             config.run.total_timesteps,
-            callbacks=[PerSeed(callbacks), table] if several else callbacks[0],
+            callbacks=watching,
             log_interval=config.logging.log_interval,
             debug_nans=config.run.debug_nans,
         )
     except TrainingError as error:
         raise TrainingError(f"{error}; {run_dirs[0].what_is_kept()}") from error
     savers = (each for each in itertools.chain(*callbacks) if isinstance(each, Saver))
-    outcome, *_ = [saver.outcome() for saver in savers]
-    return outcome
+    reason, *_ = [saver.outcome() for saver in savers]
+    return reason
 
 
 def _open_run_dirs(
@@ -257,7 +262,7 @@ def _opened(
             raise RunError(f"run {old.path} has been trained by another process meanwhile")
         old.discard_after(plan.update)
     for config, run_dir in zip(configs, run_dirs, strict=True):
-        run_dir.write_config(plan.stored(config))
+        run_dir.write_config(as_dict(config))
     if run.resume is None or plan.copy is not None:
         plan.runs.claim(run_dirs)
     elif (mirror := run_dirs[0].mirror) is not None:

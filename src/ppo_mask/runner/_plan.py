@@ -26,8 +26,8 @@ from ppo_mask.devices.processes import (
 )
 from ppo_mask.errors import RunError, warn
 from ppo_mask.runner._phases import phase_values
-from ppo_mask.runner._reader import absolute, check, merge, parse_flags, read_values, read_yaml
-from ppo_mask.runner._schema import as_dict, did_you_mean, flag_for, load_yaml, plain, settings
+from ppo_mask.runner._reader import check, merge, parse_flags, read_values, read_yaml
+from ppo_mask.runner._schema import as_dict, did_you_mean, flag_for, load_yaml, settings
 from ppo_mask.runner._settings import MAX_SEED, RunConfig, RunSettings, resolve
 
 Environment = TypeVar("Environment")
@@ -43,8 +43,7 @@ class Plan(Generic[Environment]):
     """A new run or a run to resume, with the settings.
 
     Attributes:
-        config: the settings, with every number filled in and absolute paths.
-        typed: the paths as the user typed them, by the names of the settings.
+        config: the settings, with every number filled in and paths as the user typed them.
         runs: the runs beside which a new run begins.
         run_dir: the run to resume; None for a new run, or for a run without a checkpoint.
         checkpoint: the checkpoint to resume from; None for a new run.
@@ -52,7 +51,6 @@ class Plan(Generic[Environment]):
     """
 
     config: RunConfig[Environment]
-    typed: Mapping[str, Any]
     runs: Runs
     run_dir: RunDir | None = None
     checkpoint: Checkpoint | None = None
@@ -63,12 +61,10 @@ class Plan(Generic[Environment]):
         """The number of updates done; 0 for a new run."""
         return 0 if self.checkpoint is None else self.checkpoint.step
 
-    def stored(self, config: RunConfig[Environment]) -> dict[str, dict[str, Any]]:
-        """Returns a run's settings in the form that ``config.yaml`` and checkpoints contain."""
-        return {
-            group: {name: self.typed.get(name, value) for name, value in values.items()}
-            for group, values in as_dict(config).items()
-        }
+    def of_seeds(self) -> list[RunConfig[Environment]]:
+        """Returns the settings of the run of each seed."""
+        run = self.config.run
+        return [merge(self.config, {"seed": run.seed + n}) for n in range(run.num_seeds)]
 
 
 def make_plan(
@@ -107,7 +103,7 @@ def make_plan(
     given = {**in_preset, **own}
     known = settings(defaults)
     of_run = {name: value for name, value in given.items() if known[name].group == "run"}
-    run = absolute(merge(defaults, of_run)).run
+    run = merge(defaults, of_run).run
     _check_run_settings(run, given, defaults)
     # First, since reading checkpoints starts JAX.
     if not connect(run.distributed):
@@ -174,12 +170,12 @@ def _choose(
     if resume is None:
         merged = merge(defaults, given)
         # To tune is to choose a size first; what depends on the size is then resolved.
-        config, typed = _settle(merged if run.auto_tune else resolve(merged))
+        config = merged if run.auto_tune else resolve(merged)
         runs = open_runs(place)
         runs.names()  # Raises an error now if the bucket cannot be reached.
         if run.run_name is not None:
             runs.check_new(run.run_name)
-        return Plan(config, typed, runs)
+        return Plan(config, runs)
     run_dir, step = find_run(resume, place)
     checkpoint = None if run_dir.is_empty else run_dir.checkpoint(step)
     asked = resolve(merge(defaults, {**read_stored(run_dir, checkpoint, defaults), **given}))
@@ -187,7 +183,6 @@ def _choose(
         asked = merge(asked, {"auto_tune": False})
         if is_process_0():
             warn("--auto-tune has no effect with --resume: a resumed run keeps its batch")
-    config, typed = _settle(asked)
     name = run.run_name or run_dir.path.resolve().name
     runs, mirror = open_runs(place), run_dir.mirror
     in_place = "checkpoint_dir" not in given or _holds(runs, run_dir)
@@ -200,16 +195,9 @@ def _choose(
         runs.check_new(name)
     if checkpoint is None:
         # The run begins anew; in place, it reuses its own folder.
-        return Plan(merge(config, {"run_name": name}), typed, runs)
+        return Plan(merge(asked, {"run_name": name}), runs)
     _check_resumable(asked, checkpoint)
-    return Plan(config, typed, runs, run_dir, checkpoint, None if in_place else runs.run(name))
-
-
-def _settle(config: RunConfig[Environment]) -> tuple[RunConfig[Environment], dict[str, Any]]:
-    """Makes paths absolute; also returns the changed paths as they were typed."""
-    full = absolute(config)
-    now, typed = settings(full), settings(config)
-    return full, {name: plain(x.value) for name, x in typed.items() if x.value != now[name].value}
+    return Plan(asked, runs, run_dir, checkpoint, None if in_place else runs.run(name))
 
 
 def _check_run_settings(

@@ -20,7 +20,7 @@ from ppo_mask.checkpoints import RunDir
 from ppo_mask.devices.processes import is_process_0
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import warn
-from ppo_mask.runner._plan import Plan
+from ppo_mask.runner._schema import as_dict
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 from ppo_mask.training import Callback
@@ -32,7 +32,6 @@ _PACKAGES = ("ppo-mask", "jax", "equinox", "optax", "orbax-checkpoint", "numpy")
 
 def callbacks_for(
     task: Task[Environment],
-    plan: Plan[Environment],
     own: Sequence[Callback],
     config: RunConfig[Environment],
     run_dir: RunDir,
@@ -46,7 +45,7 @@ def callbacks_for(
     If there are several processes, process 0 writes the logs, and all processes evaluate and save.
     In a run of several seeds, the seeds have no console tables.
     """
-    stored = plan.stored(config)
+    stored = as_dict(config)
     about = {
         "algorithm": type(config.algorithm).__name__,
         "architecture": architecture,

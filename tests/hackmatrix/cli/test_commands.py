@@ -72,7 +72,9 @@ def test_inspect_prints_what_a_checkpoint_holds(capsys, run_folder):
 def test_commands_take_the_url_of_a_run(capsys, run_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     url = "memory://commands/runs"
-    open_runs(url).take_over(RunDir(Path(shutil.copytree(run_folder, tmp_path / "first"))))
+    mirror = open_runs(url).run("first").mirror
+    assert mirror is not None
+    mirror.take_over(Path(shutil.copytree(run_folder, tmp_path / "first")))
     for target in ([f"{url}/first"], ["--latest", "--checkpoint-dir", url]):
         assert "update     7" in command(capsys, "inspect", *target)[1]
     assert "update     3" in command(capsys, "inspect", f"{url}/first/checkpoints/3")[1]
